@@ -1,0 +1,251 @@
+// Package otel exports what a process may use, what was set because of it and
+// what time was lost, as OpenTelemetry metrics:
+//
+//	m, err := otel.New(otel.Options{}) // the global meter provider
+//	if err != nil {
+//		return err
+//	}
+//	defer m.Close()
+//	p := probe.Start(probe.Options{OnFreeze: m.OnFreeze})
+//	t := tune.Start(tune.Options{})
+//	err = m.Observe(p, t)
+//
+// Instruments follow OpenTelemetry's conventions: dots between words, units in
+// UCUM, monotonic counters for what only grows. What cannot be measured on
+// this machine is not observed, rather than zero, and neither is a limit that
+// does not exist. Everything but freezes is read when a reader collects.
+//
+// Times with unit s whose name has cpu are sums over CPUs, as the kernel
+// counts throttled time: compare them with CPU time, never with time on the
+// clock.
+package otel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/tune"
+)
+
+// Scope is the name of the instrumentation scope.
+const Scope = "github.com/whylate/whylate/adapters/otel"
+
+// Options say where metrics go.
+type Options struct {
+	// Provider makes the meter; nil is the global one.
+	Provider metric.MeterProvider
+}
+
+// Metrics holds the instruments. Its methods may be called concurrently.
+type Metrics struct {
+	meter  metric.Meter
+	freeze metric.Float64Histogram
+	regs   []metric.Registration
+
+	verdicts [4]metric.MeasurementOption
+}
+
+// New makes the instruments for freezes. The other ones come with Observe.
+func New(o Options) (*Metrics, error) {
+	if o.Provider == nil {
+		o.Provider = otel.GetMeterProvider()
+	}
+	m := &Metrics{meter: o.Provider.Meter(Scope)}
+	var err error
+	m.freeze, err = m.meter.Float64Histogram("whylate.freeze.duration",
+		metric.WithUnit("s"),
+		metric.WithDescription("Stretches of wall time in which the kernel ran none of the process's threads."),
+		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5))
+	if err != nil {
+		return nil, fmt.Errorf("making the histogram of freezes: %w", err)
+	}
+	for i, v := range probe.Verdicts() {
+		m.verdicts[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.verdict", string(v))))
+	}
+	return m, nil
+}
+
+// OnFreeze records one freeze: it is made for probe.Options.OnFreeze.
+func (m *Metrics) OnFreeze(f probe.Freeze) {
+	for i, v := range probe.Verdicts() {
+		if v == f.Verdict {
+			m.freeze.Record(context.Background(), f.Likely.Seconds(), m.verdicts[i])
+		}
+	}
+}
+
+// Observe makes the instruments that are read at collection, of what p and t
+// know; either may be nil. Call it once.
+func (m *Metrics) Observe(p *probe.Probe, t *tune.Tuner) error {
+	var err error
+	if p != nil {
+		err = errors.Join(err, m.observeProbe(p))
+	}
+	if t != nil {
+		err = errors.Join(err, m.observeTuner(t))
+	}
+	return err
+}
+
+// Close ends the observation.
+func (m *Metrics) Close() error {
+	var err error
+	for _, r := range m.regs {
+		err = errors.Join(err, r.Unregister())
+	}
+	m.regs = nil
+	return err
+}
+
+// builder makes instruments and collects the errors of all.
+type builder struct {
+	meter metric.Meter
+	all   []metric.Observable
+	err   error
+}
+
+func (b *builder) counter(name, unit, what string) metric.Float64ObservableCounter {
+	i, err := b.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
+	return i
+}
+
+func (b *builder) count(name, unit, what string) metric.Int64ObservableCounter {
+	i, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
+	return i
+}
+
+func (b *builder) gauge(name, unit, what string) metric.Float64ObservableGauge {
+	i, err := b.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
+	return i
+}
+
+func (b *builder) whole(name, unit, what string) metric.Int64ObservableGauge {
+	i, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
+	return i
+}
+
+func (m *Metrics) register(b *builder, f metric.Callback) error {
+	if b.err != nil {
+		return fmt.Errorf("making instruments: %w", b.err)
+	}
+	r, err := m.meter.RegisterCallback(f, b.all...)
+	if err != nil {
+		return fmt.Errorf("registering the callback: %w", err)
+	}
+	m.regs = append(m.regs, r)
+	return nil
+}
+
+func (m *Metrics) observeProbe(p *probe.Probe) error {
+	b := &builder{meter: m.meter}
+	lateness := b.counter("whylate.timer.lateness", "s", "How late the probe's timer went off, all ticks together.")
+	waitP := b.counter("whylate.timer.wait_p", "s", "The part of the lateness spent waiting for a P while goroutines ran.")
+	ticks := b.count("whylate.timer.ticks", "{tick}", "Ticks of the probe's timer.")
+	freezeCPU := b.counter("whylate.freeze.cpu.time", "s", "Time lost in freezes, times the CPUs in use before each.")
+	throttled := b.counter("whylate.throttled.cpu.time", "s", "Time the kernel held the process's cgroup back, by the level of the quota.")
+	periods := b.count("whylate.quota.periods", "{period}", "Enforcement periods of the process's own cgroup, by whether it used its quota up.")
+	runQueue := b.counter("whylate.run_queue.time", "s", "Time threads were runnable without running while no quota held them back, summed over threads.")
+	unsplit := b.counter("whylate.run_queue.unsplit.time", "s", "The same while a quota did hold them back, less the throttled time.")
+	steal := b.counter("whylate.steal.cpu.time", "s", "CPU time the hypervisor took from the whole machine.")
+	level := func(v string) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.quota.level", v)))
+	}
+	state := func(v string) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.quota.state", v)))
+	}
+	own, ancestor := level("own"), level("ancestor")
+	full, free := state("throttled"), state("free")
+	return m.register(b, func(_ context.Context, o metric.Observer) error {
+		var s probe.Snapshot
+		p.Snapshot(&s)
+		o.ObserveFloat64(lateness, s.Lateness.Sum.Seconds())
+		o.ObserveInt64(ticks, int64(s.Ticks))
+		if s.Has&probe.HasFreezes != 0 {
+			o.ObserveFloat64(waitP, s.WaitP.Sum.Seconds())
+			o.ObserveFloat64(freezeCPU, s.FreezeCPU.Seconds())
+		}
+		if s.Has&probe.HasThrottling != 0 {
+			o.ObserveFloat64(throttled, s.Throttled.Own.Seconds(), own)
+			o.ObserveFloat64(throttled, s.Throttled.Ancestor.Seconds(), ancestor)
+			o.ObserveInt64(periods, s.Throttled.ThrottledPeriods, full)
+			o.ObserveInt64(periods, s.Throttled.Periods-s.Throttled.ThrottledPeriods, free)
+		}
+		if s.Has&probe.HasRunQueue != 0 {
+			o.ObserveFloat64(runQueue, s.RunQueue.Seconds())
+			o.ObserveFloat64(unsplit, s.Unsplit.Seconds())
+		}
+		if s.Has&probe.HasSteal != 0 {
+			o.ObserveFloat64(steal, s.Steal.Seconds())
+		}
+		return nil
+	})
+}
+
+func (m *Metrics) observeTuner(t *tune.Tuner) error {
+	b := &builder{meter: m.meter}
+	quota := b.gauge("whylate.cpu.quota", "{cpu}", "The tightest visible CPU quota.")
+	affinity := b.whole("whylate.cpu.affinity", "{cpu}", "CPUs that the process may run on.")
+	host := b.whole("whylate.host.cpu.count", "{cpu}", "CPUs of the machine.")
+	procs := b.whole("whylate.gomaxprocs", "{thread}", "GOMAXPROCS, and who set it.")
+	memory := b.whole("whylate.memory.limit", "By", "The tightest visible memory limit.")
+	hostMemory := b.whole("whylate.host.memory", "By", "Memory of the machine.")
+	used := b.whole("whylate.memory.used", "By", "Memory the process's cgroup is charged for, without page cache that can be dropped.")
+	headroom := b.whole("whylate.memory.headroom", "By", "The memory limit less what is used.")
+	goMemory := b.whole("whylate.gomemlimit", "By", "GOMEMLIMIT, and who set it.")
+	gogc := b.whole("whylate.gogc", "%", "GOGC, and who set it.")
+	effective := b.gauge("whylate.gogc.effective", "%", "GOGC that the heap goal amounts to under the memory limit.")
+	gcShare := b.gauge("whylate.gc.cpu.utilization", "1", "The garbage collector's share of the CPU time the process used lately.")
+	gcQuota := b.gauge("whylate.gc.quota.utilization", "1", "The garbage collector's share of the CPU quota lately.")
+	source := func(v string) metric.MeasurementOption {
+		return metric.WithAttributes(attribute.String("whylate.source", v))
+	}
+	return m.register(b, func(_ context.Context, o metric.Observer) error {
+		s := t.State()
+		known := func(i metric.Int64Observable, v int64) {
+			if v > 0 {
+				o.ObserveInt64(i, v)
+			}
+		}
+		if s.Quota > 0 {
+			o.ObserveFloat64(quota, s.Quota)
+		}
+		known(affinity, int64(s.Affinity))
+		known(host, int64(s.HostCPUs))
+		o.ObserveInt64(procs, int64(s.GOMAXPROCS), source(s.ProcsBy))
+		known(memory, s.MemoryLimit)
+		known(hostMemory, s.HostMemory)
+		if s.MemoryUsed >= 0 {
+			o.ObserveInt64(used, s.MemoryUsed)
+		}
+		if s.Headroom >= 0 {
+			o.ObserveInt64(headroom, s.Headroom)
+		}
+		if s.GOMEMLIMIT != math.MaxInt64 {
+			o.ObserveInt64(goMemory, s.GOMEMLIMIT, source(s.MemoryBy))
+		}
+		if s.GOGC >= 0 {
+			o.ObserveInt64(gogc, int64(s.GOGC), source(s.GOGCBy))
+		}
+		if s.EffectiveGOGC >= 0 {
+			o.ObserveFloat64(effective, s.EffectiveGOGC)
+		}
+		if s.GCShare >= 0 {
+			o.ObserveFloat64(gcShare, s.GCShare)
+		}
+		if s.GCQuotaShare >= 0 {
+			o.ObserveFloat64(gcQuota, s.GCQuotaShare)
+		}
+		return nil
+	})
+}

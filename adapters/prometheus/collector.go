@@ -1,0 +1,200 @@
+// Package prometheus exports what a process may use, what was set because of
+// it and what time was lost, as Prometheus metrics:
+//
+//	p := probe.Start(probe.Options{})
+//	t := tune.Start(tune.Options{})
+//	registry.MustRegister(prometheus.NewCollector(p, t))
+//
+// Names and units follow Prometheus' conventions: seconds, bytes and ratios,
+// counters that end in _total. What cannot be measured on this machine is
+// absent, not zero, and so is a limit that does not exist. Everything is read
+// at scrape time; nothing runs between scrapes.
+//
+// Times called CPU seconds are sums over CPUs, as the kernel counts throttled
+// time: compare them with CPU time, never with time on the clock. An alert on
+// latency belongs on whylate_freeze_seconds; the share of throttled periods
+// hides rare, long freezes.
+package prometheus
+
+import (
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/tune"
+)
+
+// A Collector is a prometheus.Collector. It may be registered once for each
+// registry.
+type Collector struct {
+	probe *probe.Probe
+	tuner *tune.Tuner
+	d     descriptions
+}
+
+type descriptions struct {
+	lateness, waitP, freeze, freezeCPU, freezes             *prometheus.Desc
+	throttled, periods, throttledPeriods                    *prometheus.Desc
+	runQueue, unsplit, steal                                *prometheus.Desc
+	quota, affinity, hostCPUs, procs                        *prometheus.Desc
+	memoryLimit, hostMemory, memoryUsed, headroom, goMemory *prometheus.Desc
+	gogc, effectiveGOGC, gcShare, gcQuota                   *prometheus.Desc
+}
+
+// NewCollector returns a collector of what p and t know; either may be nil.
+func NewCollector(p *probe.Probe, t *tune.Tuner) *Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("whylate_"+name, help, labels, nil)
+	}
+	return &Collector{probe: p, tuner: t, d: descriptions{
+		lateness:         desc("timer_lateness_seconds", "How late the probe's timer went off."),
+		waitP:            desc("timer_wait_p_seconds", "The part of a timer's lateness spent waiting for a P while goroutines ran."),
+		freeze:           desc("freeze_seconds", "Stretches of wall time in which the kernel ran none of the process's threads."),
+		freezes:          desc("freezes_total", "Freezes by whose quota caused them; none means run queue or hypervisor.", "verdict"),
+		freezeCPU:        desc("freeze_cpu_seconds_total", "Time lost in freezes, times the CPUs in use before each."),
+		throttled:        desc("throttled_cpu_seconds_total", "Time the kernel held the process's cgroup back, summed over CPUs, by the level of the quota.", "level"),
+		periods:          desc("quota_periods_total", "Enforcement periods in which the process's own cgroup ran."),
+		throttledPeriods: desc("throttled_periods_total", "Periods in which the process's own cgroup used its quota up."),
+		runQueue:         desc("run_queue_seconds_total", "Time threads were runnable without running while no quota held them back, summed over threads."),
+		unsplit:          desc("run_queue_unsplit_seconds_total", "The same while a quota did hold them back, less the throttled time: quota or neighbours."),
+		steal:            desc("steal_cpu_seconds_total", "CPU time the hypervisor took from the whole machine."),
+
+		quota:    desc("cpu_quota_cpus", "The tightest visible CPU quota; absent without one."),
+		affinity: desc("cpu_affinity_cpus", "CPUs that the process may run on."),
+		hostCPUs: desc("host_cpus", "CPUs of the machine."),
+		procs:    desc("gomaxprocs", "GOMAXPROCS, and who set it.", "source"),
+
+		memoryLimit: desc("memory_limit_bytes", "The tightest visible memory limit; absent without one."),
+		hostMemory:  desc("host_memory_bytes", "Memory of the machine."),
+		memoryUsed:  desc("memory_used_bytes", "Memory the process's cgroup is charged for, without page cache that can be dropped."),
+		headroom:    desc("memory_headroom_bytes", "The memory limit less what is used; absent without a limit."),
+		goMemory:    desc("gomemlimit_bytes", "GOMEMLIMIT, and who set it; absent without one.", "source"),
+
+		gogc:          desc("gogc_ratio", "GOGC as a ratio (GOGC=100 is 1), and who set it; absent if off.", "source"),
+		effectiveGOGC: desc("effective_gogc_ratio", "GOGC that the heap goal amounts to under the memory limit."),
+		gcShare:       desc("gc_cpu_ratio", "The garbage collector's share of the CPU time the process used lately."),
+		gcQuota:       desc("gc_quota_ratio", "The garbage collector's share of the CPU quota lately; absent without a quota."),
+	}}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	d := &c.d
+	if c.probe != nil {
+		for _, x := range []*prometheus.Desc{d.lateness, d.waitP, d.freeze, d.freezes, d.freezeCPU, d.throttled, d.periods, d.throttledPeriods, d.runQueue, d.unsplit, d.steal} {
+			out <- x
+		}
+	}
+	if c.tuner != nil {
+		for _, x := range []*prometheus.Desc{d.quota, d.affinity, d.hostCPUs, d.procs, d.memoryLimit, d.hostMemory, d.memoryUsed, d.headroom, d.goMemory, d.gogc, d.effectiveGOGC, d.gcShare, d.gcQuota} {
+			out <- x
+		}
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	if c.probe != nil {
+		var s probe.Snapshot
+		c.probe.Snapshot(&s)
+		c.collectProbe(out, &s)
+	}
+	if c.tuner != nil {
+		s := c.tuner.State()
+		c.collectTuner(out, &s)
+	}
+}
+
+func (c *Collector) collectProbe(out chan<- prometheus.Metric, s *probe.Snapshot) {
+	d := &c.d
+	counter := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
+	}
+	out <- histogram(d.lateness, &s.Lateness)
+	if s.Has&probe.HasFreezes != 0 {
+		out <- histogram(d.waitP, &s.WaitP)
+		out <- histogram(d.freeze, &s.Freezes)
+		for i, v := range probe.Verdicts() {
+			counter(d.freezes, float64(s.FreezesBy[i]), string(v))
+		}
+		counter(d.freezeCPU, s.FreezeCPU.Seconds())
+	}
+	if s.Has&probe.HasThrottling != 0 {
+		counter(d.throttled, s.Throttled.Own.Seconds(), string(cgroup.VerdictOwn))
+		counter(d.throttled, s.Throttled.Ancestor.Seconds(), string(cgroup.VerdictAncestor))
+		counter(d.periods, float64(s.Throttled.Periods))
+		counter(d.throttledPeriods, float64(s.Throttled.ThrottledPeriods))
+	}
+	if s.Has&probe.HasRunQueue != 0 {
+		counter(d.runQueue, s.RunQueue.Seconds())
+		counter(d.unsplit, s.Unsplit.Seconds())
+	}
+	if s.Has&probe.HasSteal != 0 {
+		counter(d.steal, s.Steal.Seconds())
+	}
+}
+
+// Buckets from 64 µs to 8 s, one to each doubling: the probe's own have four,
+// which is more series than the answer is worth.
+const (
+	shortest = 64 * time.Microsecond
+	longest  = 8 * time.Second
+)
+
+func histogram(desc *prometheus.Desc, h *probe.Histogram) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	var sum uint64
+	next := shortest
+	for i, n := range h.Counts {
+		sum += n
+		// A bucket's upper bound is exclusive here and inclusive there: the
+		// difference is one nanosecond.
+		if end := probe.UpperBound(i); end == next && end <= longest+longest/8 {
+			buckets[end.Seconds()] = sum
+			next *= 2
+		}
+	}
+	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets)
+}
+
+func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
+	d := &c.d
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	known := func(desc *prometheus.Desc, v float64) {
+		if v > 0 {
+			gauge(desc, v)
+		}
+	}
+	known(d.quota, s.Quota)
+	known(d.affinity, float64(s.Affinity))
+	known(d.hostCPUs, float64(s.HostCPUs))
+	gauge(d.procs, float64(s.GOMAXPROCS), s.ProcsBy)
+	known(d.memoryLimit, float64(s.MemoryLimit))
+	known(d.hostMemory, float64(s.HostMemory))
+	if s.MemoryUsed >= 0 {
+		gauge(d.memoryUsed, float64(s.MemoryUsed))
+	}
+	if s.Headroom >= 0 {
+		gauge(d.headroom, float64(s.Headroom))
+	}
+	if s.GOMEMLIMIT != math.MaxInt64 {
+		gauge(d.goMemory, float64(s.GOMEMLIMIT), s.MemoryBy)
+	}
+	if s.GOGC >= 0 {
+		gauge(d.gogc, float64(s.GOGC)/100, s.GOGCBy)
+	}
+	if s.EffectiveGOGC >= 0 {
+		gauge(d.effectiveGOGC, s.EffectiveGOGC/100)
+	}
+	if s.GCShare >= 0 {
+		gauge(d.gcShare, s.GCShare)
+	}
+	if s.GCQuotaShare >= 0 {
+		gauge(d.gcQuota, s.GCQuotaShare)
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"time"
+
+	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// child does one thing to one file, or makes a trace, and prints a result.
+func child(c config, args []string, out io.Writer) error {
+	if c.child == "serve" {
+		return serve(args)
+	}
+	if c.child == "load" {
+		return load(args)
+	}
+	if len(args) != 1 {
+		return fmt.Errorf("a child that measures takes one file, not %q", args)
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return fmt.Errorf("opening the trace: %w", err)
+	}
+	defer f.Close()
+	if c.cpu != "" {
+		p, err := os.Create(c.cpu)
+		if err != nil {
+			return fmt.Errorf("creating the profile: %w", err)
+		}
+		defer p.Close()
+		if err := pprof.StartCPUProfile(p); err != nil {
+			return fmt.Errorf("profiling: %w", err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	work := map[string]func(io.Reader) (int64, error){
+		"timelines":  func(r io.Reader) (int64, error) { return timelines(r, runtime.GOMAXPROCS(0)) },
+		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
+		"reference":  reference,
+		"explain":    explain,
+	}[c.child]
+	if work == nil {
+		return fmt.Errorf("nothing to measure is called %q", c.child)
+	}
+	begin := time.Now()
+	events, err := work(f)
+	took := time.Since(begin)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.child, err)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, PeakKB: peak()})
+}
+
+// timelines decodes all generations, keeping the last two.
+func timelines(r io.Reader, workers int) (events int64, err error) {
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
+	if err != nil {
+		return 0, err
+	}
+	dec := timeline.NewDecoder(rd, workers)
+	defer dec.Close()
+	var window []*timeline.Gen
+	for {
+		g, err := dec.Next()
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		events += g.Events
+		if window = append(window, g); len(window) > 2 {
+			dec.Recycle(window[0])
+			window = append(window[:0], window[1:]...)
+		}
+	}
+}
+
+// reference reads with golang.org/x/exp/trace. Events that it makes up (syncs,
+// and three for a coroutine switch) are not counted, to compare with ours.
+func reference(r io.Reader) (events int64, err error) {
+	rd, err := trace.NewReader(bufio.NewReaderSize(r, 1<<20))
+	if err != nil {
+		return 0, err
+	}
+	for {
+		ev, err := rd.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		if k := ev.Kind(); k != trace.EventSync && k != trace.EventStackSample {
+			events++
+		}
+	}
+}
+
+func explain(r io.Reader) (events int64, err error) {
+	rep, err := whylate.Explain(context.Background(), r, whylate.Options{})
+	if err != nil {
+		return 0, err
+	}
+	return rep.Input.Events, nil
+}
+
+// peak returns the peak resident memory of this process in kB, 0 where the
+// system does not say.
+func peak() int64 {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			if err == nil {
+				return kb
+			}
+		}
+	}
+	return 0
+}

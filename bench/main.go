@@ -1,0 +1,210 @@
+// Command bench measures how fast traces are read, and against what:
+//
+//	go run ./bench
+//
+// It makes the reference traces once (bench/cache, about 500 MB): a busy HTTP
+// server, in a process of its own, until its trace has 104 MB, about 20 million
+// events or 10 s of two cores; and one four times as long. Then it measures in
+// one run, each in a child process so that peak memory is its own:
+//
+//   - timelines: our decoder, a window of two generations
+//   - one worker: the same on one core
+//   - reference: golang.org/x/exp/trace, every event read and dropped
+//   - explain: the whole report
+//   - go tool trace -pprof=sched: what Go's own tool takes to answer anything
+//
+// Machines are noisy: compare the ratios of one run. README.md in this
+// directory has figures and what profiling found.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type config struct {
+	cache string
+	bytes int64
+	runs  int
+	tool  bool
+	child string
+	file  string
+	cpu   string
+}
+
+func run(args []string, out, progress io.Writer) error {
+	var c config
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(progress)
+	fs.StringVar(&c.cache, "cache", defaultCache(), "directory for the traces")
+	fs.Int64Var(&c.bytes, "bytes", 104e6, "size of the shorter trace; the longer has four times as much")
+	fs.IntVar(&c.runs, "runs", 5, "runs of each; the best counts")
+	fs.BoolVar(&c.tool, "tool", true, "measure go tool trace too (it takes 5 GB of memory)")
+	fs.StringVar(&c.file, "file", "", "measure this trace instead of making any")
+	fs.StringVar(&c.child, "child", "", "internal: what a child process does")
+	fs.StringVar(&c.cpu, "cpuprofile", "", "with -child: write a CPU profile")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if c.child != "" {
+		return child(c, fs.Args(), out)
+	}
+	if c.file != "" {
+		return table(c, out, progress, []string{c.file})
+	}
+	var files []string
+	for _, times := range []int64{1, 4} {
+		name, err := makeTrace(c, times*c.bytes, progress)
+		if err != nil {
+			return err
+		}
+		files = append(files, name)
+	}
+	return table(c, out, progress, files)
+}
+
+// defaultCache is bench/cache in the repository, wherever in it one stands.
+func defaultCache() string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return filepath.Join(dir, "bench", "cache")
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			break
+		}
+		dir = up
+	}
+	return filepath.Join("bench", "cache")
+}
+
+// result is what a child process measured.
+type result struct {
+	Time    time.Duration
+	CPU     time.Duration // of all threads; on a shared machine the steadier figure
+	Events  int64
+	Mallocs uint64
+	Alloc   uint64 // bytes
+	PeakKB  int64  // 0: not known here
+	Note    string
+}
+
+func table(c config, out, progress io.Writer, files []string) error {
+	fmt.Fprintf(out, "%s %s/%s, GOMAXPROCS %d, best of %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), c.runs)
+	for k, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			return fmt.Errorf("looking at the trace: %w", err)
+		}
+		fmt.Fprintf(out, "\n%s, %.1f MB\n", filepath.Base(file), float64(info.Size())/1e6)
+		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.")
+		names := []string{"reference", "timelines", "one worker", "explain"}
+		if c.tool && k == 0 {
+			names = append(names, "go tool trace -pprof=sched")
+		}
+		best := make(map[string]result)
+		// Round by round, so that a slow minute of the machine hits all alike.
+		for round := range c.runs {
+			for _, name := range names {
+				if strings.HasPrefix(name, "go tool") && round > 0 {
+					continue
+				}
+				fmt.Fprintf(progress, "%s\n", fmt.Sprintf("%s: %s, run %d of %d", filepath.Base(file), name, round+1, c.runs))
+				r, err := measure(name, file)
+				if err != nil {
+					return err
+				}
+				if old, ok := best[name]; ok {
+					r.PeakKB = max(r.PeakKB, old.PeakKB) // the worst
+					r.Time, r.CPU = min(r.Time, old.Time), min(r.CPU, old.CPU)
+				}
+				best[name] = r
+			}
+		}
+		ref := best["reference"]
+		for _, name := range names {
+			r := best[name]
+			line := fmt.Sprintf("%-28s %10s %10.1f %8.2f %10s %8.2f %8s", name, r.Time.Round(time.Millisecond), float64(ref.Events)/1e6/r.Time.Seconds(),
+				r.Time.Seconds()/ref.Time.Seconds(), r.CPU.Round(time.Millisecond), r.CPU.Seconds()/ref.CPU.Seconds(), megabytes(r.PeakKB))
+			if r.Mallocs > 0 {
+				line += fmt.Sprintf(" %12d %10.1f", r.Mallocs, float64(r.Alloc)/1e6)
+			}
+			fmt.Fprintln(out, strings.TrimRight(line+"  "+r.Note, " "))
+		}
+		if t := best["timelines"]; t.Events != ref.Events {
+			return fmt.Errorf("%s: timelines have %d events, the reference %d", file, t.Events, ref.Events)
+		}
+	}
+	return nil
+}
+
+func megabytes(kb int64) string {
+	if kb == 0 {
+		return "-"
+	}
+	return fmt.Sprint(int64(math.Round(float64(kb) * 1024 / 1e6)))
+}
+
+// measure runs one measurement in a process of its own.
+func measure(name, file string) (result, error) {
+	if strings.HasPrefix(name, "go tool") {
+		return measureTool(file)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return result{}, fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.Command(exe, "-child", name, file)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	data, err := cmd.Output()
+	if err != nil {
+		return result{}, fmt.Errorf("measuring %s on %s: %w\n%s", name, file, err, stderr.String())
+	}
+	var r result
+	if err := json.Unmarshal(data, &r); err != nil {
+		return result{}, fmt.Errorf("measuring %s on %s: %w", name, file, err)
+	}
+	r.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return r, nil
+}
+
+func measureTool(file string) (result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "tool", "trace", "-pprof=sched", file)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return result{Time: time.Since(begin), Note: "failed: " + lastLine(stderr.String())}, nil
+	}
+	return result{Time: time.Since(begin), CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), PeakKB: maxRSS(cmd.ProcessState)}, nil
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/trace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// makeTrace returns a trace of the busy server with at least n bytes, made
+// now if it is not in the cache.
+func makeTrace(c config, n int64, progress io.Writer) (string, error) {
+	name := filepath.Join(c.cache, fmt.Sprintf("http-%dMB.trace", n/1e6))
+	if _, err := os.Stat(name); err == nil {
+		return name, nil
+	}
+	if err := os.MkdirAll(c.cache, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache: %w", err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	fmt.Fprintf(progress, "making %s\n", name)
+	server := exec.Command(exe, "-child", "serve", name+".part", strconv.FormatInt(n, 10))
+	server.Stderr = progress
+	stdout, err := server.StdoutPipe()
+	if err != nil {
+		return "", fmt.Errorf("making a trace: %w", err)
+	}
+	if err := server.Start(); err != nil {
+		return "", fmt.Errorf("making a trace: %w", err)
+	}
+	addr, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+		return "", fmt.Errorf("making a trace: the server does not say where it listens: %w", err)
+	}
+	client := exec.Command(exe, "-child", "load", strings.TrimSpace(addr))
+	if err := client.Start(); err != nil {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+		return "", fmt.Errorf("making a trace: %w", err)
+	}
+	err = server.Wait() // ends when the trace is long enough
+	_ = client.Process.Kill()
+	_ = client.Wait()
+	if err != nil {
+		return "", fmt.Errorf("making a trace: %w", err)
+	}
+	return name, os.Rename(name+".part", name)
+}
+
+// limited counts what is written and tells when it is enough.
+type limited struct {
+	w    io.Writer
+	left atomic.Int64
+	done chan struct{}
+	once sync.Once
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left.Add(-int64(len(p))) <= 0 {
+		l.once.Do(func() { close(l.done) })
+	}
+	return l.w.Write(p)
+}
+
+// serve runs the busy server and traces it.
+func serve(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("serve takes a file and a size, not %q", args)
+	}
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil {
+		return fmt.Errorf("the size %q: %w", args[1], err)
+	}
+	f, err := os.Create(args[0])
+	if err != nil {
+		return fmt.Errorf("creating the trace: %w", err)
+	}
+	defer f.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	fmt.Println(ln.Addr())
+	srv := &http.Server{Handler: handler(), ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	w := &limited{w: f, done: make(chan struct{})}
+	w.left.Store(n)
+	time.Sleep(200 * time.Millisecond) // connections are there
+	if err := trace.Start(w); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	select {
+	case <-w.done:
+	case err := <-ended:
+		return fmt.Errorf("the server ended: %w", err)
+	case <-time.After(10 * time.Minute):
+		return errors.New("the trace does not become long enough in ten minutes; is the machine very busy?")
+	}
+	trace.Stop()
+	return f.Close()
+}
+
+// handler answers three kinds of requests: by itself, through a pool of
+// workers, and with two goroutines of its own under a lock.
+func handler() http.Handler {
+	type job struct {
+		in  []byte
+		out chan [32]byte
+	}
+	jobs := make(chan job, 32)
+	for range 16 {
+		go func() {
+			for j := range jobs {
+				j.out <- sha256.Sum256(j.in)
+			}
+		}()
+	}
+	var mu sync.Mutex
+	counts := make(map[string]int)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /self", func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.Sum256(bytes.Repeat([]byte(r.URL.Path), 20))
+		fmt.Fprintf(w, "%x\n", sum)
+	})
+	mux.HandleFunc("GET /pool", func(w http.ResponseWriter, r *http.Request) {
+		j := job{bytes.Repeat([]byte("x"), 500), make(chan [32]byte, 1)}
+		select {
+		case jobs <- j:
+		case <-r.Context().Done():
+			return
+		}
+		fmt.Fprintf(w, "%x\n", <-j.out)
+	})
+	mux.HandleFunc("GET /fan", func(w http.ResponseWriter, r *http.Request) {
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				mu.Lock()
+				counts[strconv.Itoa(i)]++
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		fmt.Fprintln(w, "done")
+	})
+	return mux
+}
+
+// load sends requests over 64 connections until it is killed.
+func load(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("load takes an address, not %q", args)
+	}
+	ended := make(chan error)
+	for i := range 64 {
+		go func() {
+			path := []string{"/self", "/pool", "/fan"}[i%3]
+			ended <- loadOne(args[0], path)
+		}()
+	}
+	return <-ended
+}
+
+func loadOne(addr, path string) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	defer conn.Close()
+	req := []byte("GET " + path + " HTTP/1.1\r\nHost: bench\r\n\r\n")
+	br := bufio.NewReader(conn)
+	for {
+		if _, err := conn.Write(req); err != nil {
+			return fmt.Errorf("sending: %w", err)
+		}
+		res, err := http.ReadResponse(br, nil)
+		if err != nil {
+			return fmt.Errorf("receiving: %w", err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			return fmt.Errorf("receiving: %w", err)
+		}
+		res.Body.Close()
+	}
+}

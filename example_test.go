@@ -1,0 +1,50 @@
+package whylate_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log"
+	"path"
+	"runtime/trace"
+	"time"
+
+	"github.com/whylate/whylate"
+)
+
+// A program explains itself: it traces some of its work, marked as a task, and asks why that took so long. Servers need
+// no marks.
+func ExampleExplain() {
+	var recorded bytes.Buffer
+	if err := trace.Start(&recorded); err != nil {
+		log.Fatal(err)
+	}
+	for range 20 {
+		_, task := trace.NewTask(context.Background(), "checkout")
+		paid := make(chan bool)
+		go func() {
+			askBank()
+			close(paid)
+		}()
+		<-paid
+		task.End()
+	}
+	trace.Stop()
+
+	rep, err := whylate.Explain(context.Background(), &recorded, whylate.Options{Name: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, g := range rep.Groups {
+		first := g.Bands[0].Causes[0]
+		fmt.Printf("%d requests of %s: %s in %s", g.Count, g.Name, first.Cause, path.Base(first.Site.Func))
+		for _, via := range first.Via {
+			fmt.Printf(", via %s in %s", via.Wait, path.Base(via.Site.Func))
+		}
+		fmt.Println()
+	}
+	// Output:
+	// 20 requests of checkout: sleep in whylate_test.askBank, via chan in whylate_test.ExampleExplain
+}
+
+func askBank() { time.Sleep(10 * time.Millisecond) }

@@ -1,0 +1,469 @@
+// Package whylate says why requests of a Go service were late, from an
+// execution trace alone: no instrumentation, no source, no symbols.
+//
+//	f, err := os.Open("svc.trace")
+//	...
+//	rep, err := whylate.Explain(ctx, f, whylate.Options{Name: "svc.trace"})
+//
+// The report is the JSON contract of package report; report/text prints it.
+package whylate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Options change what Explain reports. The zero value is ready for use.
+type Options struct {
+	// Name is what the report calls its input: a file name, or a URL without
+	// credentials.
+	Name string
+	// Request is a regular expression for functions; if set, requests are the
+	// calls of functions that match, instead of what would be found otherwise.
+	Request string
+	// Group is a regular expression: only groups whose name matches are reported.
+	Group string
+	// Slowest is how many of the slowest requests of a group are reported in
+	// full; 0 means 3, negative none.
+	Slowest int
+	// FromNS and ToNS limit the report to requests that end in this part of
+	// the trace, in ns from its start; a ToNS of 0 means the end.
+	FromNS, ToNS int64
+	// PathMap rewrites the start of file names: each is OLD=NEW.
+	PathMap []string
+	// MaxMemory bounds the memory for the largest generation, in bytes; 0
+	// means 1 GiB. A generation that needs more is left out, with a warning.
+	MaxMemory int64
+	// Workers is the number of goroutines that decode and walk; 0 means
+	// GOMAXPROCS. The report does not depend on it.
+	Workers int
+	// Progress, if not nil, is called now and then, from the calling
+	// goroutine, with the bytes of input consumed.
+	Progress func(bytes int64)
+}
+
+// ErrNothing is returned, wrapped, when not one whole generation of a trace
+// could be read: there is nothing to report.
+var ErrNothing = errors.New("nothing in it can be analysed")
+
+// bytesPerRaw is what a generation needs in memory for each of its bytes:
+// records of 16 bytes for events of 5.2 bytes, their places, and the bytes
+// themselves (see bench/README.md).
+const bytesPerRaw = 8
+
+// Explain reads a trace to its end and says why the requests in it were late.
+//
+// A trace that is cut or damaged is reported as far as whole generations go,
+// marked as truncated, with a warning. The error wraps ErrNothing where there
+// is none. If ctx ends, what was read until then is reported together with
+// ctx's error.
+//
+// Explain reads ahead from another goroutine; it returns without waiting for
+// a Read that is under way.
+func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
+	e, err := newEngine(opts)
+	if err != nil {
+		return nil, err
+	}
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.name(), err)
+	}
+	return e.run(ctx, rd)
+}
+
+type engine struct {
+	opts    Options
+	group   *regexp.Regexp
+	match   *regexp.Regexp
+	paths   [][2]string
+	workers int
+
+	win    timeline.Window
+	syms   tracefmt.Symbols // as they were when the last walk began
+	tables []*summary.Tables
+	rt     runtimeStats
+	start  int64
+	end    int64
+	events int64
+}
+
+func newEngine(opts Options) (*engine, error) {
+	e := &engine{opts: opts, workers: opts.Workers}
+	if e.workers <= 0 {
+		e.workers = runtime.GOMAXPROCS(0)
+	}
+	if e.opts.Slowest == 0 {
+		e.opts.Slowest = 3
+	}
+	var err error
+	if opts.Request != "" {
+		if e.match, err = regexp.Compile(opts.Request); err != nil {
+			return nil, fmt.Errorf("the pattern for requests: %w", err)
+		}
+	}
+	if opts.Group != "" {
+		if e.group, err = regexp.Compile(opts.Group); err != nil {
+			return nil, fmt.Errorf("the pattern for groups: %w", err)
+		}
+	}
+	for _, m := range opts.PathMap {
+		from, to, ok := strings.Cut(m, "=")
+		if !ok || from == "" {
+			return nil, fmt.Errorf("path map %q: want OLD=NEW", m)
+		}
+		e.paths = append(e.paths, [2]string{from, to})
+	}
+	return e, nil
+}
+
+func (e *engine) name() string {
+	if e.opts.Name == "" {
+		return "trace"
+	}
+	return e.opts.Name
+}
+
+func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, error) {
+	dec := timeline.NewDecoder(rd, e.workers)
+	defer dec.Close()
+	fopts := request.Options{Workers: e.workers}
+	if e.match != nil {
+		fopts.Match = e.match.MatchString
+	}
+	finder := request.NewFinder(dec.Symbols, &e.win, fopts)
+	dec.Classify = request.NewClassifier(dec.Symbols).Flags
+	for range e.workers {
+		e.tables = append(e.tables, summary.New(&e.win, &e.syms, e.opts.Slowest))
+	}
+	// One generation's requests are walked while the next is decoded: then
+	// nobody waits for the slower of two workers.
+	walked := make(chan struct{}, 1)
+	walked <- struct{}{}
+	oldest := int64(0)
+	var cut error
+	for {
+		g, err := dec.NextContext(ctx)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				cut = err
+			}
+			break
+		}
+		<-walked
+		e.drop(dec, oldest)
+		if g == nil {
+			e.win = timeline.Window{} // skipped: what was before cannot be joined
+			walked <- struct{}{}
+			continue
+		}
+		if e.rt.gens == 0 {
+			e.start = g.Base
+		}
+		e.end = max(e.end, g.End)
+		e.events += g.Events
+		e.win.Gens = append(e.win.Gens, g)
+		e.rt.add(g, dec.Symbols)
+		reqs := finder.Add(g)
+		oldest = finder.Oldest()
+		e.syms = dec.Symbols.Snapshot()
+		go func() {
+			e.walk(reqs)
+			walked <- struct{}{}
+		}()
+		if e.opts.Progress != nil {
+			e.opts.Progress(rd.Consumed())
+		}
+	}
+	<-walked
+	if e.rt.gens == 0 {
+		if cut == nil {
+			cut = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("%s: %w: %w", e.name(), ErrNothing, cut)
+	}
+	e.syms = dec.Symbols.Snapshot()
+	e.walk(finder.Finish(e.end))
+	rep := e.report(rd, dec, finder, cut)
+	if ctx.Err() != nil {
+		return rep, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
+	}
+	return rep, nil
+}
+
+// walkChunk is how many requests a worker takes at a time.
+const walkChunk = 64
+
+// walk adds requests up, in parallel. Parts of long requests must meet in one
+// table: they are few, and go to the first.
+func (e *engine) walk(reqs []request.Request) {
+	if len(reqs) == 0 {
+		return
+	}
+	from, to := e.start+e.opts.FromNS, int64(1<<63-1)
+	if e.opts.ToNS > 0 {
+		to = e.start + e.opts.ToNS
+	}
+	wanted := func(r *request.Request) bool { return r.Part == request.Middle || r.End >= from && r.End < to }
+	for _, t := range e.tables {
+		t.NextGeneration(len(reqs))
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for _, t := range e.tables {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				i := int(next.Add(walkChunk)) - walkChunk
+				if i >= len(reqs) {
+					return
+				}
+				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
+					if r := &reqs[k]; r.Part == request.Whole && wanted(r) {
+						t.Add(r)
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	for k := range reqs {
+		if r := &reqs[k]; r.Part != request.Whole && wanted(r) {
+			e.tables[0].Add(r)
+		}
+	}
+}
+
+// maxWindow bounds how many generations are kept for requests that are open.
+const maxWindow = 8
+
+// slack is how long before the oldest open request the window begins, at
+// least: what a goroutine was doing then may have begun a little earlier.
+const slack = 50e6
+
+// drop forgets generations that no open request can need.
+func (e *engine) drop(dec *timeline.Decoder, oldest int64) {
+	for len(e.win.Gens) > 1 && (e.win.Gens[1].Base <= oldest-slack || len(e.win.Gens) > maxWindow) {
+		dec.Recycle(e.win.DropFirst())
+	}
+}
+
+func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *request.Finder, cut error) *report.Report {
+	all := e.tables[0]
+	for _, t := range e.tables[1:] {
+		all.Merge(t)
+	}
+	all.Refine()
+	rep := &report.Report{
+		Schema: report.Schema,
+		Input: report.Input{
+			Name: e.opts.Name, Bytes: rd.Unpacked(), Events: e.events, DurationNS: e.end - e.start,
+			Go: fmt.Sprintf("1.%d", rd.Minor()), GOMAXPROCS: e.rt.procs, Truncated: cut != nil, Observer: all.Observer, Warnings: []report.Warning{},
+		},
+		Findings: []report.Finding{},
+	}
+	if e.rt.snapshot != nil {
+		s := e.rt.snapshot
+		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(e.rt.snapshotTime - e.start)).UTC()
+		rep.Input.Start = &wall
+	}
+	view := summary.View{Start: e.start, End: e.end, Group: e.group, PathMap: e.paths, Kinds: e.kinds(finder, all)}
+	rep.Groups = all.Groups(view)
+	rep.Runtime = e.rt.report(e)
+	e.warnings(rep, rd, dec, cut)
+	return rep
+}
+
+// kinds leaves out what was only looked at in case that nothing better would
+// be found.
+func (e *engine) kinds(finder *request.Finder, all *summary.Tables) func(request.Kind) bool {
+	if e.match != nil {
+		return nil
+	}
+	if finder.Sure() {
+		return func(k request.Kind) bool {
+			return k != request.Goroutine && k != request.Loop && k != request.Main
+		}
+	}
+	some := all.Has(func(k request.Kind) bool { return k != request.Main })
+	return func(k request.Kind) bool { return k != request.Main || !some }
+}
+
+func (e *engine) warnings(rep *report.Report, rd *tracefmt.Reader, dec *timeline.Decoder, cut error) {
+	warn := func(code, text string) {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
+	}
+	for _, w := range rd.Warnings() {
+		warn(w.Code, w.Text)
+	}
+	if cut != nil {
+		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.rt.gens, "whole generation")))
+	}
+	if typ, ok := dec.UnknownType(); ok {
+		warn("unknown-event", fmt.Sprintf("events of type %d are not known to this build; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
+	}
+	if dec.LateTimes > 0 {
+		warn("clock", fmt.Sprintf("%s had times that cannot be", plural(int(dec.LateTimes), "event")))
+	}
+	if dec.Orphans > 0 {
+		warn("lost-events", fmt.Sprintf("%s stood without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
+	}
+	named, unnamed := 0, 0
+	handlers := 0
+	for _, g := range rep.Groups {
+		if g.Kind != report.KindHTTP1 && g.Kind != report.KindHTTP2 && g.Kind != report.KindGRPC {
+			continue
+		}
+		if g.Named {
+			named += g.Count
+			handlers++
+		} else {
+			unnamed += g.Count
+		}
+	}
+	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
+		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
+	}
+	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.match == nil {
+		if e.match != nil {
+			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
+		} else {
+			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
+		}
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if strings.HasSuffix(what, "ch") {
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// runtimeStats adds up how the runtime behaved.
+type runtimeStats struct {
+	gens         int
+	procs        int
+	cycles       int
+	markNS       int64
+	markFrom     int64
+	heapMax      uint64
+	goalMax      uint64
+	idleNS       int64
+	spanNS       int64
+	goroutines   int
+	stw          map[string]*report.STW
+	open         map[uint64]timeline.STWRange
+	snapshot     *tracefmt.ClockSnapshot
+	snapshotTime int64
+	series       series
+}
+
+func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
+	s.gens++
+	for _, p := range g.Procs {
+		s.procs = p.N
+	}
+	for _, e := range g.GC {
+		switch {
+		case e.Begin && !e.Active:
+			s.cycles++
+			s.markFrom = e.Time
+		case e.Begin && s.markFrom == 0:
+			s.markFrom = e.Time
+		case !e.Begin && s.markFrom != 0:
+			s.markNS += e.Time - s.markFrom
+			s.markFrom = 0
+		}
+	}
+	for _, h := range g.Heap {
+		if h.Goal {
+			s.goalMax = max(s.goalMax, h.Bytes)
+		} else {
+			s.heapMax = max(s.heapMax, h.Bytes)
+		}
+	}
+	s.series.add(g)
+	if s.stw == nil {
+		s.stw = make(map[string]*report.STW)
+		s.open = make(map[uint64]timeline.STWRange)
+	}
+	for _, r := range g.STW {
+		switch {
+		case r.End == 0:
+			s.open[r.G] = r
+			continue
+		case r.Start == 0:
+			o, ok := s.open[r.G]
+			if !ok {
+				continue
+			}
+			delete(s.open, r.G)
+			r.Start, r.Kind = o.Start, o.Kind
+		}
+		kind := syms.String(r.Kind)
+		e := s.stw[kind]
+		if e == nil {
+			e = &report.STW{Kind: kind}
+			s.stw[kind] = e
+		}
+		s.series.stw.add(r.Start, r.End-r.Start)
+		e.Count++
+		e.TotalNS += r.End - r.Start
+		e.MaxNS = max(e.MaxNS, r.End-r.Start)
+	}
+	s.idleNS += g.Idle(g.Base, g.End)
+	s.spanNS += g.End - g.Base
+	n := 0
+	g.Goroutines(func(uint64) { n++ })
+	s.goroutines = max(s.goroutines, n)
+	if g.Snapshot != nil && s.snapshot == nil {
+		s.snapshot, s.snapshotTime = g.Snapshot, g.SnapshotTime
+	}
+}
+
+func (s *runtimeStats) report(e *engine) report.Runtime {
+	r := report.Runtime{
+		GC:       report.GC{Cycles: s.cycles, MarkNS: s.markNS, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
+		Sched:    report.Sched{Goroutines: s.goroutines},
+		Throttle: report.Throttle{Verdict: "unknown", How: "not looked for"},
+		STW:      []report.STW{},
+		Series:   s.series.report(e.start, e.end),
+	}
+	if s.markFrom != 0 {
+		r.GC.MarkNS += e.end - s.markFrom
+	}
+	if s.spanNS > 0 {
+		r.Sched.PsIdle = float64(s.idleNS) / float64(s.spanNS)
+	}
+	for _, st := range s.stw {
+		r.STW = append(r.STW, *st)
+	}
+	slices.SortFunc(r.STW, func(a, b report.STW) int {
+		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind))
+	})
+	return r
+}

@@ -1,0 +1,126 @@
+// Package atomicfile writes files that are either whole or not there.
+//
+// What is written goes to a temporary file beside the target and takes the target's name only when [File.Commit] is
+// called, so a reader never sees half a file, and a failed run leaves an older file of that name as it was.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// File is an output file under construction. It is not safe for concurrent use.
+type File struct {
+	f       *os.File
+	target  string // what Commit renames to; empty when the bytes go to the target directly
+	name    string // as the caller named it
+	tmp     string
+	settled bool
+}
+
+// Create begins a file that will be called name. A regular file of that name, or the file that a symbolic link of that
+// name leads to, is replaced at Commit and keeps its permissions; a new file gets 0666 less the umask.
+//
+// A name that is neither free nor a regular file (a device such as /dev/null, a named pipe) cannot be replaced by
+// renaming: it is opened and written directly, and Discard cannot take back what went there.
+func Create(name string) (*File, error) {
+	if name == "" {
+		return nil, errors.New("creating an output file: its name is empty")
+	}
+	target, mode := name, fs.FileMode(0o666)
+	if resolved, err := filepath.EvalSymlinks(name); err == nil {
+		target = resolved
+	}
+	var keep bool
+	switch info, err := os.Stat(target); {
+	case err == nil && info.IsDir():
+		return nil, fmt.Errorf("creating %s: it is a directory: name a file in it", name)
+	case err == nil && !info.Mode().IsRegular():
+		f, err := os.OpenFile(target, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, fmt.Errorf("creating an output file: %w", err)
+		}
+		return &File{f: f, name: name}, nil
+	case err == nil:
+		mode, keep = info.Mode().Perm(), true
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("creating an output file: %w", err)
+	}
+	// os.CreateTemp would give 0600 and so override the user's umask; its naming scheme is easily had.
+	for try := 0; ; try++ {
+		tmp := target + ".part-" + strconv.FormatUint(rand.Uint64(), 36)
+		f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, fs.ErrExist) && try < 100 {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("creating %s: %w", name, err)
+		}
+		if keep {
+			// Best effort: a file system without permissions is no reason to fail.
+			_ = f.Chmod(mode)
+		}
+		return &File{f: f, target: target, name: name, tmp: tmp}, nil
+	}
+}
+
+// Name returns the name given to Create.
+func (f *File) Name() string { return f.name }
+
+// Write implements io.Writer.
+func (f *File) Write(p []byte) (int, error) {
+	n, err := f.f.Write(p)
+	if err != nil {
+		return n, fmt.Errorf("writing %s: %w", f.name, pathless(err))
+	}
+	return n, nil
+}
+
+// Commit closes the file and gives it its name. After an error the temporary file is gone and the target is what it
+// was. Commit after Commit or Discard does nothing.
+func (f *File) Commit() error {
+	if f.settled {
+		return nil
+	}
+	f.settled = true
+	if err := f.f.Close(); err != nil {
+		if f.tmp != "" {
+			_ = os.Remove(f.tmp)
+		}
+		return fmt.Errorf("writing %s: %w", f.name, pathless(err))
+	}
+	if f.tmp == "" {
+		return nil
+	}
+	if err := os.Rename(f.tmp, f.target); err != nil {
+		_ = os.Remove(f.tmp)
+		return fmt.Errorf("giving %s its name: %w", f.name, err)
+	}
+	return nil
+}
+
+// Discard closes and removes the file unless it has been committed, so that it can be deferred.
+func (f *File) Discard() {
+	if f.settled {
+		return
+	}
+	f.settled = true
+	_ = f.f.Close()
+	if f.tmp != "" {
+		_ = os.Remove(f.tmp)
+	}
+}
+
+// pathless drops the temporary name, which says nothing to the user, from an error.
+func pathless(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

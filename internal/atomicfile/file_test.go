@@ -1,0 +1,139 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, f *File, s string) {
+	t.Helper()
+	if _, err := f.Write([]byte(s)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// only fails unless dir holds exactly the named files.
+func only(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("directory holds %q, want %q", got, want)
+	}
+}
+
+func TestCommitReplacesAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.trace")
+	if err := os.WriteFile(name, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, "new")
+	if b, _ := os.ReadFile(name); string(b) != "old" {
+		t.Errorf("before Commit the file reads %q, want the old content", b)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	f.Discard() // deferred in practice: must not undo Commit
+	if b, _ := os.ReadFile(name); string(b) != "new" {
+		t.Errorf("after Commit the file reads %q", b)
+	}
+	if info, _ := os.Stat(name); runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
+		t.Errorf("permissions became %v, want the old file's 0640", info.Mode().Perm())
+	}
+	only(t, dir, "x.trace")
+}
+
+func TestDiscardLeavesTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.trace")
+	if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, "half")
+	f.Discard()
+	if err := f.Commit(); err != nil {
+		t.Errorf("Commit after Discard: %v", err)
+	}
+	if b, _ := os.ReadFile(name); string(b) != "old" {
+		t.Errorf("after Discard the file reads %q, want the old content", b)
+	}
+	only(t, dir, "x.trace")
+}
+
+func TestSymbolicLinkIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	if err := os.WriteFile(real, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, link); err != nil {
+		t.Skip("no symbolic links here:", err)
+	}
+	f, err := Create(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, "x")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := os.Lstat(link); info.Mode()&fs.ModeSymlink == 0 {
+		t.Error("the link was replaced by a file")
+	}
+	if b, _ := os.ReadFile(real); string(b) != "x" {
+		t.Errorf("the link's target reads %q", b)
+	}
+}
+
+func TestDeviceIsWrittenNotReplaced(t *testing.T) {
+	info, err := os.Stat(os.DevNull)
+	if err != nil || info.Mode().IsRegular() || runtime.GOOS == "windows" {
+		t.Skip("no null device of the usual kind")
+	}
+	f, err := Create(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, "x")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
+		t.Fatalf("the null device became a file: %v, %v", info, err)
+	}
+}
+
+func TestCreateErrors(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Create(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("a directory: %v", err)
+	}
+	if _, err := Create(filepath.Join(dir, "none", "x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such directory: %v", err)
+	}
+	if _, err := Create(""); err == nil {
+		t.Error("an empty name was accepted")
+	}
+	only(t, dir)
+}

@@ -1,0 +1,156 @@
+// Package budget holds a report against what was promised: latencies, shares of causes, findings, and an earlier report.
+// It decides for scripts, so it never takes what is not known for kept: a percentile without enough requests, a group that
+// is not there, or a report without requests is a violation of its own.
+package budget
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A Limit is one promise: a latency of at most NS, or a share of a band's time of at most Share.
+type Limit struct {
+	// Group is the name, short name or id of the groups it is about; "" for all.
+	Group string
+	// Stat is mean, p50, p90, p99, p999 or max; "" if the limit is about a cause.
+	Stat string
+	NS   int64
+	// Cause is a cause or a family of causes, Band where its share is looked at.
+	Cause string
+	Band  string
+	Share float64 // 0..1
+}
+
+// Metric names what is limited, in the syntax of Parse.
+func (l *Limit) Metric() string {
+	switch {
+	case l.Stat != "":
+		return l.Stat
+	case l.Band == report.BandAll:
+		return l.Cause
+	}
+	return l.Band + ":" + l.Cause
+}
+
+// Stats are the latencies that can be limited.
+func Stats() []string { return []string{"mean", "p50", "p90", "p99", "p999", "max"} }
+
+// Families are the names that stand for several causes. They come before a cause of the same name.
+func Families() []string { return []string{"gc", "sched"} }
+
+// belongs tells whether a row counts for a cause or family.
+func belongs(c *report.Cause, name string) bool {
+	switch name {
+	case "gc": // the collector's stops of the world are its own as well
+		return c.Cause == "gc-assist" || c.Cause == "gc-wait" || c.Cause == "stw" && strings.HasPrefix(c.Kind, "GC")
+	case "sched":
+		return c.Cause == "sched" || c.Cause == "sched-wake" || c.Cause == "sched-poll"
+	}
+	return c.Cause == name
+}
+
+// Parse reads a budget: limits separated by commas, each STAT=DURATION, CAUSE=PERCENT or BAND:CAUSE=PERCENT, and perhaps
+// group=NAME, which then holds for all of them. Commas inside brackets belong to a name, as in main.F[int,string]. Errors say
+// what was expected.
+func Parse(s string) ([]Limit, error) {
+	var limits []Limit
+	group, grouped := "", false
+	for _, item := range split(s) {
+		key, value, ok := strings.Cut(item, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch {
+		case !ok || key == "" || value == "":
+			return nil, fmt.Errorf("%q is no limit: write p99=50ms, sched=5%% or group=NAME", item)
+		case key == "group" && grouped:
+			return nil, fmt.Errorf("%q names two groups: give each its own budget", s)
+		case key == "group":
+			group, grouped = value, true
+			continue
+		}
+		l, err := parseLimit(key, value)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, l)
+	}
+	if len(limits) == 0 {
+		return nil, fmt.Errorf("%q has no limit: write group=NAME,p99=50ms", s)
+	}
+	for i := range limits {
+		limits[i].Group = group
+	}
+	return limits, nil
+}
+
+// split cuts at commas outside of brackets. Brackets that do not match end with the text.
+func split(s string) []string {
+	var out []string
+	depth, from := 0, 0
+	for i, c := range s {
+		switch {
+		case c == '[' || c == '(' || c == '{':
+			depth++
+		case c == ']' || c == ')' || c == '}':
+			depth = max(0, depth-1)
+		case c == ',' && depth == 0:
+			out = append(out, s[from:i])
+			from = i + 1
+		}
+	}
+	return append(out, s[from:])
+}
+
+func parseLimit(key, value string) (Limit, error) {
+	stat := key
+	if stat == "p99.9" {
+		stat = "p999"
+	}
+	if slices.Contains(Stats(), stat) {
+		d, err := time.ParseDuration(value)
+		if err != nil || d <= 0 {
+			return Limit{}, fmt.Errorf("%s=%s: want a duration above 0, such as %s=50ms", key, value, key)
+		}
+		return Limit{Stat: stat, NS: int64(d)}, nil
+	}
+	band, name, ok := strings.Cut(key, ":")
+	if !ok {
+		band, name = report.BandAll, key
+	}
+	bands := []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
+	switch {
+	case !slices.Contains(bands, band):
+		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, strings.Join(bands, ", "))
+	case !slices.Contains(Families(), name) && !slices.Contains(causes(), name):
+		return Limit{}, fmt.Errorf("%q is no latency (%s), no family (%s) and no cause (%s)", name, strings.Join(Stats(), ", "),
+			strings.Join(Families(), ", "), strings.Join(causes(), ", "))
+	}
+	share, err := ParsePercent(value)
+	if err != nil {
+		return Limit{}, fmt.Errorf("%s=%s: %w", key, value, err)
+	}
+	if share > 1 {
+		return Limit{}, fmt.Errorf("%s=%s: a share is at most 100%%", key, value)
+	}
+	return Limit{Cause: name, Band: band, Share: share}, nil
+}
+
+// causes are those that can be limited.
+func causes() []string {
+	return slices.DeleteFunc(report.Causes(), func(c string) bool { return c == report.CauseOther })
+}
+
+// ParsePercent reads "5%" as 0.05. It wants the sign, because 0.05 could mean either, and no negative number.
+func ParsePercent(s string) (float64, error) {
+	digits, ok := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+		return 0, fmt.Errorf("%q is no percentage: write 5%%", s)
+	}
+	return v / 100, nil
+}

@@ -1,0 +1,143 @@
+package bundle
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Bundle is a recording that was opened for reading. Its methods may be called concurrently.
+type Bundle struct {
+	meta    Meta
+	entries map[string]*zip.File
+}
+
+// New reads the directory and the metadata of a recording of the given size. Errors wrap [ErrNotBundle] if the input is
+// at fault. Memory is bounded by the size of the file, whatever the file claims.
+func New(r io.ReaderAt, size int64) (*Bundle, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading it as a zip file: %w (was it copied or downloaded completely?)", ErrNotBundle, err)
+	}
+	if len(z.File) > maxEntries {
+		return nil, fmt.Errorf("%w: it has %d entries, more than %d", ErrNotBundle, len(z.File), maxEntries)
+	}
+	b := &Bundle{entries: make(map[string]*zip.File, len(z.File))}
+	for _, f := range z.File {
+		if b.entries[f.Name] != nil {
+			return nil, fmt.Errorf("%w: it has two entries named %q", ErrNotBundle, clip(f.Name))
+		}
+		b.entries[f.Name] = f
+	}
+	for _, name := range []string{NameMeta, NameTrace} {
+		if b.entries[name] == nil {
+			return nil, fmt.Errorf("%w: a zip file without an entry %q (if it holds a plain trace, unpack it first)", ErrNotBundle, name)
+		}
+	}
+	data, err := b.read(NameMeta, maxMeta)
+	if err != nil {
+		return nil, err
+	}
+	if b.meta, err = parseMeta(data); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// File is a Bundle on an open file.
+type File struct {
+	*Bundle
+	f *os.File
+}
+
+// Open opens the named file.
+func Open(name string) (*File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("opening a recording: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		var b *Bundle
+		if b, err = New(f, info.Size()); err == nil {
+			return &File{b, f}, nil
+		}
+	}
+	f.Close()
+	return nil, fmt.Errorf("opening %s: %w", name, err)
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// Meta returns the metadata.
+func (b *Bundle) Meta() Meta { return b.meta }
+
+// Trace returns a stream of the trace and its length. The stream ends with an error if its bytes do not match the
+// checksum or the length in the zip's directory.
+func (b *Bundle) Trace() (io.ReadCloser, int64, error) {
+	f := b.entries[NameTrace]
+	r, err := f.Open()
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: opening its trace: %w", ErrNotBundle, err)
+	}
+	// A length above that of any file would turn negative.
+	if f.UncompressedSize64 > 1<<62 {
+		r.Close()
+		return nil, 0, fmt.Errorf("%w: its trace claims %d bytes", ErrNotBundle, f.UncompressedSize64)
+	}
+	return &traceReader{r: r, left: int64(f.UncompressedSize64)}, int64(f.UncompressedSize64), nil
+}
+
+// traceReader stops an entry that was packed to give more bytes than its directory entry says.
+type traceReader struct {
+	r    io.ReadCloser
+	left int64
+}
+
+func (t *traceReader) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if int64(n) > t.left {
+		n, err = int(t.left), fmt.Errorf("%w: its trace is longer than the zip's directory says", ErrNotBundle)
+	}
+	t.left -= int64(n)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("reading the recording's trace: %w", err)
+	}
+	return n, err
+}
+
+func (t *traceReader) Close() error { return t.r.Close() }
+
+// CPUProfile returns the gzipped pprof profile of the CPU; the error wraps [fs.ErrNotExist] if none was recorded.
+func (b *Bundle) CPUProfile() ([]byte, error) { return b.read(NameCPU, maxProfile) }
+
+// AllocsProfile returns the gzipped pprof profile of the window's allocations; the error wraps [fs.ErrNotExist] if none
+// was recorded.
+func (b *Bundle) AllocsProfile() ([]byte, error) { return b.read(NameAllocs, maxProfile) }
+
+// HostSamples returns the host samples, one JSON object a line; the error wraps [fs.ErrNotExist] if none were recorded.
+func (b *Bundle) HostSamples() ([]byte, error) { return b.read(NameHost, maxHost) }
+
+// read returns a whole entry of at most limit bytes. The limit is enforced on what is unpacked, not on what is claimed.
+func (b *Bundle) read(name string, limit int64) ([]byte, error) {
+	f := b.entries[name]
+	if f == nil {
+		return nil, fmt.Errorf("reading %s from a recording: %w", name, fs.ErrNotExist)
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, name, err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: unpacking its %s: %w", ErrNotBundle, name, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: its %s is larger than %d MiB", ErrNotBundle, name, limit>>20)
+	}
+	return data, nil
+}

@@ -1,0 +1,77 @@
+package bundle
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Writer writes one recording. The trace comes first, then any profiles, then Close. It is not safe for concurrent use.
+type Writer struct {
+	zip   *zip.Writer
+	trace io.Writer
+	names map[string]bool
+	now   time.Time
+}
+
+// NewWriter begins a recording on w with the trace's entry. The start time is given to every entry as its time of
+// modification.
+func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
+	b := &Writer{zip: zip.NewWriter(w), names: map[string]bool{}, now: start}
+	var err error
+	b.trace, err = b.create(NameTrace)
+	return b, err
+}
+
+// create begins an entry. All are stored: traces so that they can be used in place, profiles because they are
+// compressed already.
+func (b *Writer) create(name string) (io.Writer, error) {
+	if b.names[name] {
+		return nil, fmt.Errorf("writing a recording: entry %s was written already", name)
+	}
+	b.names[name] = true
+	w, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: b.now})
+	if err != nil {
+		return nil, fmt.Errorf("writing a recording: %w", err)
+	}
+	return w, nil
+}
+
+// Write appends to the trace. It fails once Add or Close has been called.
+func (b *Writer) Write(p []byte) (int, error) {
+	if b.trace == nil {
+		return 0, errors.New("writing a recording: the trace is finished")
+	}
+	return b.trace.Write(p)
+}
+
+// Add finishes the trace and adds another entry. An empty one is left out.
+func (b *Writer) Add(name string, data []byte) error {
+	b.trace = nil
+	if len(data) == 0 {
+		return nil
+	}
+	w, err := b.create(name)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// Close writes the metadata, with the schema filled in, and the zip's directory. It does not close the underlying
+// writer.
+func (b *Writer) Close(m Meta) error {
+	m.Schema = Schema
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing a recording: %w", err)
+	}
+	if err := b.Add(NameMeta, append(data, '\n')); err != nil {
+		return err
+	}
+	return b.zip.Close()
+}

@@ -1,0 +1,47 @@
+// Package cause gives every step of a critical path one cause and a site: the
+// line of the user's, or a dependency's, code where it happened.
+package cause
+
+// A Cause is what a stretch of a request was spent on (the names are a
+// contract, see DESIGN section 4).
+type Cause uint8
+
+// Causes.
+const (
+	Unknown Cause = iota
+	CPU
+	Sched
+	SchedWake
+	SchedPoll
+	Throttle
+	GCAssist
+	GCWait
+	STW
+	Sleep
+	Network
+	Syscall
+	Lock
+	Chan
+)
+
+var names = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan"}
+
+func (c Cause) String() string { return names[c] }
+
+// Names returns the names of all causes.
+func Names() []string { return names[:] }
+
+// From says how the site of running time was found.
+type From uint8
+
+// Where a site comes from.
+const (
+	FromNone    From = iota
+	FromSample       // a CPU profile sample inside the stretch
+	FromPreempt      // where it was preempted
+	FromBracket      // the events around it: a short run has no stack of its own
+)
+
+var fromNames = [...]string{"", "sample", "preempt", "bracket"}
+
+func (f From) String() string { return fromNames[f] }

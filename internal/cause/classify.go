@@ -1,0 +1,242 @@
+package cause
+
+import (
+	"sort"
+
+	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// A Segment is a stretch of a request's critical path with one cause.
+type Segment struct {
+	Start, End int64
+	G          uint64
+	Cause      Cause
+	From       From
+	Site       tracefmt.FrameID // 0: none
+	Via        int32            // index in the walk's Vias, or -1
+	// Stack is, for running time, the stack that was really seen in it: a
+	// sample's, or that at a preemption; 0 if only the events around are known.
+	Stack tracefmt.StackID
+	// Kind is the kind of a stop of the world; for network waits, whether the
+	// client is waited for.
+	Kind    tracefmt.StringID
+	Inbound bool
+}
+
+// A Classifier turns steps into segments. One goroutine may use it at a time.
+type Classifier struct {
+	Sites *Sites
+	win   *timeline.Window
+	out   []Segment
+}
+
+// New returns a Classifier over a window.
+func New(win *timeline.Window, syms *tracefmt.Symbols) *Classifier {
+	return &Classifier{Sites: NewSites(syms), win: win}
+}
+
+// Segments returns the segments of a walk's steps; they cover exactly the
+// same time. The slice is valid until the next call.
+func (c *Classifier) Segments(steps []critpath.Step) []Segment {
+	c.out = c.out[:0]
+	for i := range steps {
+		c.step(&steps[i])
+	}
+	return c.out
+}
+
+func (c *Classifier) add(s Segment) {
+	if s.End <= s.Start {
+		return
+	}
+	if n := len(c.out); n > 0 {
+		l := &c.out[n-1]
+		if l.End == s.Start && l.Cause == s.Cause && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack {
+			l.End = s.End
+			return
+		}
+	}
+	c.out = append(c.out, s)
+}
+
+func (c *Classifier) step(st *critpath.Step) {
+	s := Segment{Start: st.Start, End: st.End, G: st.G, Via: st.Via}
+	switch st.Kind {
+	case critpath.CPU:
+		c.running(st, s)
+		return
+	case critpath.Runnable:
+		s.Site = c.Sites.Of(st.Stack)
+		c.runnable(s)
+		return
+	case critpath.Syscall:
+		s.Cause, s.Site = Syscall, c.Sites.Of(st.Stack)
+	case critpath.Sleep:
+		s.Cause, s.Site = Sleep, c.Sites.Of(st.Stack)
+	case critpath.Network:
+		s.Cause, s.Site, s.Inbound = Network, c.Sites.Of(st.Stack), st.Inbound
+	case critpath.PollGap:
+		s.Cause, s.Site = SchedPoll, c.Sites.Of(st.Stack)
+	case critpath.Lock:
+		s.Cause, s.Site = Lock, c.Sites.Of(st.Stack)
+	case critpath.Chan:
+		s.Cause, s.Site = Chan, c.Sites.Of(st.Stack)
+	case critpath.Assist:
+		s.Cause, s.Site = GCAssist, c.Sites.Of(st.Stack)
+	case critpath.GCWait:
+		s.Cause, s.Site = GCWait, c.Sites.Of(st.Stack)
+	case critpath.StopWorld:
+		s.Cause, s.Site = STW, c.Sites.Of(st.Stack)
+		if r, ok := c.stopAt(st.Start); ok {
+			s.Kind = r.Kind
+		}
+	}
+	c.add(s)
+}
+
+// running gives running time its site: a CPU sample's where there is one, else
+// that of the event that ended the stretch, or of the one before it where only
+// that one shows code which is not the standard library's.
+func (c *Classifier) running(st *critpath.Step, s Segment) {
+	s.Cause = CPU
+	s.From = FromBracket
+	s.Site = c.Sites.Of(st.Stack)
+	if st.Preempted {
+		s.From, s.Stack = FromPreempt, st.Stack
+	}
+	if st.Before != 0 && c.Sites.allStd(st.Stack) && !c.Sites.allStd(st.Before) {
+		// It ran from the service's own code into a library: what is known of
+		// the way is where it began.
+		s.From, s.Site = FromBracket, c.Sites.Of(st.Before)
+	}
+	if g := c.gen(s.Start); g != nil && len(g.Samples) > 0 && s.End-s.Start >= minSampled {
+		idx := g.SamplesOf(s.G)
+		i := sort.Search(len(idx), func(i int) bool { return g.Samples[idx[i]].Time >= s.Start })
+		j := i
+		for j < len(idx) && g.Samples[idx[j]].Time < s.End {
+			j++
+		}
+		if i < j {
+			// Each sample speaks for the time nearest to it.
+			at := s.Start
+			for k := i; k < j; k++ {
+				part := s
+				part.Start, part.End = at, s.End
+				if k+1 < j {
+					part.End = max(at, (g.Samples[idx[k]].Time+g.Samples[idx[k+1]].Time)/2)
+				}
+				part.From, part.Stack = FromSample, g.Samples[idx[k]].Stack
+				part.Site = c.Sites.Of(part.Stack)
+				at = part.End
+				c.add(part)
+			}
+			return
+		}
+	}
+	c.add(s)
+}
+
+// minSampled is the shortest run for which CPU samples are looked up: at the
+// profiler's 100 Hz a shorter one hardly ever has any.
+const minSampled = 50e3
+
+func (c *Classifier) gen(t int64) *timeline.Gen {
+	if len(c.win.Gens) == 0 {
+		return nil
+	}
+	return c.win.Gens[c.win.At(t)]
+}
+
+// runnable splits the time in which a goroutine wanted a P: stopped world, no
+// P free, or a P idle that had yet to wake up.
+func (c *Classifier) runnable(s Segment) {
+	at := s.Start
+	c.stops(s.Start, s.End, func(r timeline.STWRange, from, to int64) {
+		before := s
+		before.Start, before.End = at, from
+		c.waitForP(before)
+		stop := s
+		stop.Start, stop.End = from, to
+		stop.Cause, stop.Kind, stop.Site = STW, r.Kind, c.Sites.Of(r.Stack)
+		c.add(stop)
+		at = to
+	})
+	s.Start = at
+	c.waitForP(s)
+}
+
+// maxStretches bounds into how many parts one wait for a P is cut.
+const maxStretches = 16
+
+func (c *Classifier) waitForP(s Segment) {
+	if s.End <= s.Start {
+		return
+	}
+	at, n := s.Start, 0
+	last := c.win.At(s.End)
+	for i := c.win.At(s.Start); i <= last; i++ {
+		c.win.Gens[i].IdleStretches(at, s.End, func(a, b int64) bool {
+			if n++; n > maxStretches {
+				return false
+			}
+			busy := s
+			busy.Start, busy.End, busy.Cause = at, a, Sched
+			c.add(busy)
+			idle := s
+			idle.Start, idle.End, idle.Cause = a, b, SchedWake
+			c.add(idle)
+			at = b
+			return true
+		})
+		if n > maxStretches {
+			// Too finely chopped to tell apart: the rest as two parts.
+			idle := int64(0)
+			for ; i <= last; i++ {
+				idle += c.win.Gens[i].Idle(at, s.End)
+			}
+			mid := min(at+idle, s.End)
+			wake := s
+			wake.Start, wake.End, wake.Cause = at, mid, SchedWake
+			c.add(wake)
+			at = mid
+		}
+	}
+	s.Start, s.Cause = at, Sched
+	c.add(s)
+}
+
+// stops calls f for each stop of the world that overlaps [from, to), in order
+// and without overlap.
+func (c *Classifier) stops(from, to int64, f func(r timeline.STWRange, a, b int64)) {
+	if len(c.win.Gens) == 0 {
+		return
+	}
+	at := from
+	for i := max(c.win.At(from)-1, 0); i < len(c.win.Gens) && c.win.Gens[i].Base < to; i++ {
+		g := c.win.Gens[i]
+		for k := g.FirstStop(at); k < len(g.STW) && g.STW[k].Start < to; k++ {
+			if a, b := max(g.STW[k].Start, at), min(stopEnd(g, &g.STW[k]), to); a < b {
+				f(g.STW[k], a, b)
+				at = b
+			}
+		}
+	}
+}
+
+// stopEnd bounds a stop whose end lies in the next generation, or whose
+// beginning lay in the one before.
+func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
+	if r.End != 0 {
+		return r.End
+	}
+	return g.End
+}
+
+func (c *Classifier) stopAt(t int64) (timeline.STWRange, bool) {
+	var found timeline.STWRange
+	ok := false
+	c.stops(t, t+1, func(r timeline.STWRange, _, _ int64) { found, ok = r, true })
+	return found, ok
+}

@@ -1,0 +1,87 @@
+package cause
+
+import (
+	"strings"
+
+	"github.com/whylate/whylate/internal/stdlib"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// Sites finds the frame of a stack that a person wants to see. It remembers
+// what it found; not safe for concurrent use.
+type Sites struct {
+	syms *tracefmt.Symbols
+	site []tracefmt.FrameID // by stack; ^0 unknown yet
+	std  []int8             // by function
+}
+
+// NewSites returns a Sites for stacks of syms.
+func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
+
+const unseen = ^tracefmt.FrameID(0)
+
+// Of returns the innermost frame of a stack that is not the standard
+// library's; if all are, the outermost one that means something.
+func (s *Sites) Of(id tracefmt.StackID) tracefmt.FrameID {
+	if id == 0 {
+		return 0
+	}
+	for int(id) >= len(s.site) {
+		s.site = append(s.site, unseen)
+	}
+	if s.site[id] == unseen {
+		s.site[id] = s.find(id)
+	}
+	return s.site[id]
+}
+
+func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
+	frames := s.syms.Stack(id)
+	for _, f := range frames {
+		if !s.Std(s.syms.Frame(f).Func) {
+			return f
+		}
+	}
+	served := len(frames) // where the server's machinery ends and a handler begins
+	for i := len(frames) - 1; i >= 0; i-- {
+		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
+		case stdlib.PassesOn(fn):
+			served = i
+		case served < len(frames) && strings.HasPrefix(fn, "runtime."):
+			return frames[served] // it waits itself
+		case served < len(frames):
+			return frames[i]
+		}
+	}
+	for i := len(frames) - 1; i >= 0; i-- {
+		fn := s.syms.String(s.syms.Frame(frames[i]).Func)
+		if fn != "runtime.goexit" && fn != "runtime.main" && fn != "runtime.mcall" && fn != "runtime.systemstack" {
+			return frames[i]
+		}
+	}
+	if len(frames) > 0 {
+		return frames[0]
+	}
+	return 0
+}
+
+// allStd reports whether a stack shows nothing but the standard library, or
+// nothing at all.
+func (s *Sites) allStd(id tracefmt.StackID) bool {
+	f := s.Of(id)
+	return f == 0 || s.Std(s.syms.Frame(f).Func)
+}
+
+// Std reports whether a function is the standard library's or the runtime's.
+func (s *Sites) Std(fn tracefmt.StringID) bool {
+	for int(fn) >= len(s.std) {
+		s.std = append(s.std, 0)
+	}
+	if s.std[fn] == 0 {
+		s.std[fn] = -1
+		if name := s.syms.String(fn); stdlib.Is(name) && !strings.HasPrefix(name, "main.") {
+			s.std[fn] = 1
+		}
+	}
+	return s.std[fn] == 1
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/budget"
+	"github.com/whylate/whylate/report"
+)
+
+var (
+	checkFormats = []string{"text", "json", "sarif", "github"}
+	failLevels   = []string{report.High, report.Medium, report.Low}
+)
+
+// checking holds the flags of check.
+type checking struct {
+	explanation
+	budgets           []string
+	failOn            string
+	baseline          string
+	tolerance, format string
+}
+
+func newCheck(s *streams) *cobra.Command {
+	var c checking
+	cmd := &cobra.Command{
+		Use:   "check [flags] TRACE|REPORT|-",
+		Short: "Hold a recording against budgets, for CI",
+		Long: `Reads a trace, also gzipped, a recording (x.whylate), or a report that "whylate explain --json" wrote, and holds it against what
+was promised: budgets, findings, and an earlier report. Each violation is one line on standard output.
+
+A budget is a list of limits: mean, p50, p90, p99, p99.9 and max take a duration (p99=50ms); a cause, such as sleep or lock,
+takes the share of the time of all requests that it may have at most (sleep=10%), or of one band's (p99-max:sleep=20%). The
+families gc (assists, waits for the collector, its stops of the world) and sched (sched, sched-wake, sched-poll) stand for all
+their causes. Limits hold for every group of requests, or with group=NAME for one: its name as "whylate explain" shows it, its
+full name, or its id. A percentile that is not known, because there were too few requests, and a group that is not there are
+violations too.
+
+--baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
+grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it.
+
+GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning; files in the
+current directory are named relative to it. docs/ci.md has a workflow.
+
+The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use; 3 when nothing could be read or written.`,
+		Example: `  whylate check --budget p99=50ms x.trace
+  whylate check --budget 'group=main.handleX,p99=20ms,sched=5%' --budget 'p99-max:gc=20%' x.whylate
+  whylate check --fail-on high x.json
+  whylate check --baseline main.json --tolerance 10% x.trace
+  whylate check --budget p99=50ms --format sarif -o whylate.sarif x.trace`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(cmd, "name one trace or report, or - for standard input, got %d", len(args))
+			}
+			if c.baseline != "" {
+				args = []string{c.baseline, args[0]}
+			}
+			return twoInputs(cmd, args...)
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.budgets, "budget", nil, "limits to hold: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
+	f.StringVar(&c.failOn, "fail-on", "", "findings of this severity and worse are violations: "+strings.Join(failLevels, ", "))
+	f.StringVar(&c.baseline, "baseline", "", "a trace or report that it must not be slower than")
+	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is no violation")
+	f.StringVar(&c.format, "format", "text", "how violations are written: "+strings.Join(checkFormats, ", "))
+	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
+	c.addReadFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(failLevels, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(checkFormats, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// rules reads the flags, all but the baseline's file.
+func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
+	rules := budget.Rules{FailOn: c.failOn}
+	for _, b := range c.budgets {
+		limits, err := budget.Parse(b)
+		if err != nil {
+			return rules, usage(cmd, "--budget: %v", err)
+		}
+		rules.Limits = append(rules.Limits, limits...)
+	}
+	var err error
+	switch rules.Tolerance, err = budget.ParsePercent(c.tolerance); {
+	case err != nil:
+		return rules, usage(cmd, "--tolerance: %v", err)
+	case cmd.Flags().Changed("tolerance") && c.baseline == "":
+		return rules, usage(cmd, "--tolerance needs --baseline")
+	case cmd.Flags().Changed("fail-on") && !slices.Contains(failLevels, c.failOn):
+		return rules, usage(cmd, "--fail-on %q: there are %s", c.failOn, strings.Join(failLevels, ", "))
+	case !slices.Contains(checkFormats, c.format):
+		return rules, usage(cmd, "--format %q: there are %s", c.format, strings.Join(checkFormats, ", "))
+	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "":
+		return rules, usage(cmd, "say what to hold it against: --budget, --fail-on or --baseline")
+	}
+	return rules, c.check(cmd)
+}
+
+func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
+	rules, err := c.rules(cmd)
+	if err != nil {
+		return err
+	}
+	if c.baseline != "" {
+		if rules.Baseline, err = c.readReport(cmd, s, c.baseline); err != nil {
+			return err
+		}
+	}
+	rep, err := c.readReport(cmd, s, arg)
+	if err != nil {
+		return err
+	}
+	res := budget.Check(rep, rules)
+	for _, n := range res.Notes {
+		fmt.Fprintf(s.err, "whylate: note: %s\n", oneLine(n.Text))
+	}
+	root, _ := os.Getwd() // without it, files are named as they are
+	if err := c.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+		switch c.format {
+		case "json":
+			return writeJSON(w, res)
+		case "sarif":
+			return budget.WriteSARIF(w, res, root, readBuild().Version)
+		case "github":
+			return budget.WriteGitHub(w, res, root)
+		}
+		return budget.WriteText(w, res)
+	}); err != nil {
+		return err
+	}
+	if !res.OK {
+		return &statusError{ExitCheck, nil}
+	}
+	return nil
+}

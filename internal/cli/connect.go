@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/whylate/whylate/internal/record"
+)
+
+// Variables of the environment that hold credentials, so that no command line has to.
+const (
+	envHeaders  = "WHYLATE_HEADERS"
+	envPassword = "WHYLATE_PASSWORD"
+	envToken    = "WHYLATE_TOKEN"
+)
+
+// connectHelp is the part of a verb's help about reaching a service.
+const connectHelp = `URL is the service's address: a base URL, host:port, .../debug/pprof, or the full path of the trace handler.
+
+Credentials can stand in the URL, in flags, in files (--header-file, --password-file, --token-file; - is standard input), or
+in the environment: WHYLATE_HEADERS ('Name: value' a line), WHYLATE_PASSWORD (for --user), WHYLATE_TOKEN. They are sent to
+the URL's own host only, never to the target of a redirect elsewhere, and appear in no output. Proxies are taken from
+HTTP_PROXY, HTTPS_PROXY and NO_PROXY unless --proxy names one.`
+
+// connection holds the flags of verbs that reach a service.
+type connection struct {
+	duration              time.Duration
+	noCPU                 bool
+	headers               []string
+	headerFile            string
+	user, password, token string // password and token are files
+	tls                   record.TLSFiles
+	proxy                 string
+	timeout               time.Duration
+}
+
+func (c *connection) addFlags(f *pflag.FlagSet) {
+	f.DurationVarP(&c.duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
+	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile beside the trace (the trace then has no CPU samples)")
+	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this header, 'Name: value'; may be repeated")
+	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one a line")
+	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
+	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
+	f.StringVar(&c.token, "token-file", "", "send the token in this file as a bearer token")
+	f.StringVar(&c.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
+	f.StringVar(&c.tls.Cert, "cert", "", "present the client certificate in this PEM file")
+	f.StringVar(&c.tls.Key, "key", "", "its key")
+	f.StringVar(&c.tls.ServerName, "server-name", "", "expect this name in the server's certificate")
+	f.BoolVar(&c.tls.Insecure, "insecure", false, "do not verify the server's certificate")
+	f.StringVar(&c.proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
+	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and of silence after the recording's end")
+}
+
+// options reads the files and variables and returns a function that gives the options for one target.
+func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
+	if c.duration <= 0 {
+		return nil, usage(cmd, "--duration must be positive, not %v", c.duration)
+	}
+	if c.timeout <= 0 {
+		return nil, usage(cmd, "--timeout must be positive, not %v", c.timeout)
+	}
+	fromStdin := 0
+	for _, name := range []string{c.headerFile, c.password, c.token} {
+		if name == "-" {
+			fromStdin++
+		}
+	}
+	if fromStdin > 1 {
+		return nil, usage(cmd, "only one of --header-file, --password-file and --token-file can be - (standard input)")
+	}
+	opt := record.Options{
+		Duration: c.duration, NoCPU: c.noCPU, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
+		ConnectTimeout: c.timeout, Grace: c.timeout, UserAgent: "whylate/" + readBuild().Version,
+	}
+	if err := c.readHeaders(opt.Header, cmd.InOrStdin()); err != nil {
+		return nil, err
+	}
+	var err error
+	if opt.Login, err = c.login(cmd); err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		if opt.Token, err = record.SecretFile(c.token, cmd.InOrStdin()); err != nil {
+			return nil, err
+		}
+		if opt.Token == "" {
+			return nil, usage(cmd, "the file of --token-file is empty")
+		}
+	}
+	envToken := strings.TrimSpace(os.Getenv(envToken))
+	return func(target string) (record.Options, error) {
+		_, inURL, err := record.ParseEndpoint(target)
+		if err != nil {
+			return record.Options{}, err
+		}
+		o := opt
+		// The environment stands for all targets of all runs: what is given for this one comes first.
+		if o.Token == "" && o.Login == nil && inURL == nil && o.Header.Get("Authorization") == "" {
+			o.Token = envToken
+		}
+		return o, nil
+	}, nil
+}
+
+func (c *connection) readHeaders(h http.Header, stdin io.Reader) error {
+	env := http.Header{}
+	if err := record.AddHeaders(env, "from "+envHeaders, record.HeaderLines(os.Getenv(envHeaders))); err != nil {
+		return err
+	}
+	if c.headerFile != "" {
+		text, err := record.SecretFile(c.headerFile, stdin)
+		if err != nil {
+			return err
+		}
+		if err := record.AddHeaders(h, "from "+c.headerFile, record.HeaderLines(text)); err != nil {
+			return err
+		}
+	}
+	if err := record.AddHeaders(h, "from --header", c.headers); err != nil {
+		return err
+	}
+	for name, values := range env {
+		if h[name] == nil {
+			h[name] = values
+		}
+	}
+	return nil
+}
+
+func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
+	user, password, both := strings.Cut(c.user, ":")
+	switch {
+	case c.user == "" && c.password != "":
+		return nil, usage(cmd, "--password-file needs --user")
+	case c.user == "":
+		return nil, nil
+	case both && c.password != "":
+		return nil, usage(cmd, "--user holds a password and --password-file names another")
+	case both:
+	case c.password != "":
+		var err error
+		if password, err = record.SecretFile(c.password, cmd.InOrStdin()); err != nil {
+			return nil, err
+		}
+	default:
+		var set bool
+		if password, set = os.LookupEnv(envPassword); !set {
+			return nil, usage(cmd, "--user without a password: set %s, give --password-file, or write USER: for an empty one", envPassword)
+		}
+	}
+	return &record.Login{User: user, Password: password}, nil
+}
+
+// recordStatus gives a failed recording its exit status.
+func recordStatus(err error) int {
+	var e *record.Error
+	if errors.As(err, &e) {
+		switch e.Kind {
+		case record.Usage:
+			return ExitUsage
+		case record.Interrupted:
+			return ExitInterrupted
+		}
+	}
+	return ExitFailed
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestDemo runs the demo as a user does. It is about a service on the CPUs that there are: where others use them up, an
+// attempt may miss a fault, but not every one.
+func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seven seconds")
+	}
+	name := filepath.Join(t.TempDir(), "demo.trace")
+	var out []byte
+	for range 3 {
+		var err error
+		if out, err = command(t, "demo", "-o", name).CombinedOutput(); err == nil {
+			break
+		}
+		t.Logf("an attempt: %v\n%s", err, out)
+		out = nil
+	}
+	if out == nil {
+		t.Fatal("no attempt found all faults")
+	}
+	for _, want := range []string{"3 of 3 known faults found.", "asleep in demo.(*service).backoff service.go:", "demo.(*journal).append service.go:", "demo.(*service).ask service.go:",
+		"demo.audit", "via lock"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the output does not say %q:\n%s", want, out)
+		}
+	}
+	// The hogs are named as what held the CPUs, though they never show a stack of their own.
+	if out, err := command(t, "explain", "--json", "--group", `price$`, name).Output(); err != nil {
+		t.Errorf("explaining the trace that was kept: %v", err)
+	} else if rep, err := report.ReadJSON(bytes.NewReader(out)); err != nil || len(rep.Groups) != 1 {
+		t.Errorf("explaining the trace that was kept: %v", err)
+	} else {
+		most := map[string]float64{}
+		for _, c := range rep.Groups[0].Bands[0].Causes {
+			for _, s := range c.RanMeanwhile {
+				if s.Site != nil && c.Cause == "sched" {
+					most[path.Base(s.Site.Func)] += s.Share * c.Share
+				}
+			}
+		}
+		for f, share := range most {
+			if share > most["demo.audit"] {
+				t.Errorf("%s ran meanwhile for more (%.2f) than the hogs (%.2f)", f, share, most["demo.audit"])
+			}
+		}
+	}
+	if out, err := command(t, "explain", "--group", `price$`, name).CombinedOutput(); err != nil || !strings.Contains(string(out), "in 1 group") {
+		t.Errorf("explaining the trace that was kept: %v\n%s", err, out)
+	}
+}
+
+func TestDemoCannotKeepTheTrace(t *testing.T) {
+	out, err := command(t, "demo", "-o", filepath.Join(t.TempDir(), "no", "x.trace")).CombinedOutput()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != ExitFailed || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// command is this test binary as the program: TestMain looks at the name it is called by.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Args[0] = "whylate"
+	return cmd
+}

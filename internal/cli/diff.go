@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/compare"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/report"
+)
+
+func newDiff(s *streams) *cobra.Command {
+	var (
+		e    explanation
+		full bool
+	)
+	cmd := &cobra.Command{
+		Use:   "diff [flags] OLD NEW",
+		Short: "Say what got slower or faster, and why",
+		Long: `Compares two recordings and says, for each group of requests that both have, how its latencies changed and which causes, with
+source lines, the change is made of; then which groups appeared or vanished.
+
+OLD and NEW are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. One of them may
+be a dash, standard input.
+
+A number changed only if there is evidence: a 99% interval around the difference, from resampling stretches of 250 ms and
+more of both recordings, must leave out zero. Where it does not, there is a ~. Intervals need 1.5 s of requests on both sides,
+and better have 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
+the service to the next: for small differences, compare several pairs.
+
+The exit status is 0 whether or not something changed ("whylate check --baseline" is for scripts); 2 for wrong use; 3 when
+nothing could be read or written.`,
+		Example: `  whylate diff before.trace after.trace
+  whylate diff --full before.json after.whylate     # every group, every cause
+  whylate diff --group checkout before.trace after.trace
+  whylate diff --json old.json new.json | jq '.groups[] | select(.changed) | {name, p99, causes: .causes[:3]}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usage(cmd, "name two traces or reports, got %d", len(args))
+			}
+			return twoInputs(cmd, args[0], args[1])
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if err := e.check(cmd); err != nil {
+				return err
+			}
+			old, err := e.readReport(cmd, s, args[0])
+			if err != nil {
+				return err
+			}
+			new, err := e.readReport(cmd, s, args[1])
+			if err != nil {
+				return err
+			}
+			d := compare.Reports(old, new)
+			asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
+			return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
+				if asJSON {
+					return writeJSON(w, d)
+				}
+				return compare.WriteText(w, d, compare.TextOptions{Width: columns, Color: color, Full: full})
+			})
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&full, "full", false, "show every group and every cause, also those without evidence of a change")
+	f.BoolVar(&e.json, "json", false, "print the comparison as JSON")
+	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON")
+	f.StringVar(&e.group, "group", "", "look only at groups whose name matches this regular expression")
+	e.addReadFlags(cmd)
+	e.color.add(cmd)
+	return cmd
+}
+
+// twoInputs refuses what cannot be two inputs of one command.
+func twoInputs(cmd *cobra.Command, args ...string) error {
+	for i, arg := range args {
+		if isURL(arg) {
+			return usage(cmd, "record %s first: whylate record -o x.whylate %s", arg, arg)
+		}
+		if arg == "-" && slices.Contains(args[:i], arg) {
+			return usage(cmd, "only one input can be standard input")
+		}
+	}
+	return nil
+}
+
+// addReadFlags adds the flags of verbs that read traces or reports to do something with them.
+func (e *explanation) addReadFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.request, "request", "", "in traces, take the calls of functions that match this regular expression as requests")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
+	f.Var(&e.maxMemory, "max-memory", "memory to use at most for a trace, such as 300MB; a second of it that needs more is left out")
+}
+
+// readReport reads a report, or explains a trace.
+func (e *explanation) readReport(cmd *cobra.Command, s *streams, arg string) (*report.Report, error) {
+	in, err := s.openInput(cmd.Context(), arg)
+	if cmd.Context().Err() != nil {
+		return nil, interruptedReading(arg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	var rep *report.Report
+	if in.isReport {
+		if cmd.Flags().Changed("request") {
+			return nil, usage(cmd, "--request needs the trace: %s is a report that was made before", in.name)
+		}
+		if rep, err = report.ReadJSON(in); err != nil {
+			err = fmt.Errorf("%s: %w", in.name, err)
+		} else {
+			e.mapPaths(rep)
+		}
+	} else {
+		rep, err = e.explainWithBar(cmd.Context(), s, in)
+	}
+	switch {
+	// Half of a trace is not what was to be compared.
+	case cmd.Context().Err() != nil:
+		return nil, interruptedReading(in.name)
+	case err != nil:
+		return nil, err
+	}
+	if e.group != "" {
+		match, err := regexp.Compile(e.group)
+		if err != nil {
+			return nil, usage(cmd, "--group: %v", err)
+		}
+		rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return !match.MatchString(g.Name) })
+	}
+	return rep, nil
+}
+
+// mapPaths applies --path-map to what a saved report says about causes and findings.
+func (e *explanation) mapPaths(rep *report.Report) {
+	apply := func(site *report.Site) {
+		for _, m := range e.pathMap {
+			old, new, _ := strings.Cut(m, "=")
+			if site == nil {
+				return
+			}
+			if rest, ok := strings.CutPrefix(site.File, old); ok {
+				site.File = new + rest
+				return
+			}
+		}
+	}
+	for i := range rep.Groups {
+		for j := range rep.Groups[i].Bands {
+			for k := range rep.Groups[i].Bands[j].Causes {
+				apply(rep.Groups[i].Bands[j].Causes[k].Site)
+			}
+		}
+	}
+	for i := range rep.Findings {
+		apply(rep.Findings[i].Site)
+	}
+}
+
+func (e *explanation) explainWithBar(ctx context.Context, s *streams, in *input) (*report.Report, error) {
+	bar := s.bar()
+	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
+	rep, err := e.explain(ctx, in)
+	bar.Clear()
+	if rep != nil {
+		in.addWarnings(rep)
+	}
+	return rep, err
+}
+
+func interruptedReading(name string) error {
+	return &statusError{ExitInterrupted, errors.New("interrupted while reading " + name)}
+}
+
+// writeTo calls write for standard output, or for a file that is either whole or not there.
+func (e *explanation) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
+	if e.output == "" || e.output == "-" {
+		return write(s.out, e.color.on(s.out, os.Getenv), width(s.out))
+	}
+	f, err := atomicfile.Create(e.output)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := write(f, e.color == "always", 0); err != nil {
+		return err
+	}
+	return f.Commit()
+}

@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// explanation holds the flags of verbs that explain a trace.
+type explanation struct {
+	request, group string
+	slowest        int
+	slowestGiven   bool // 0 is a number, too
+	band           string
+	from, to       time.Duration
+	pathMap        []string
+	maxMemory      sizeFlag
+	color          colorFlag
+	json           bool
+	output         string
+	page           string
+	as             *exportAs // instead of text, JSON or a page
+}
+
+func (e *explanation) addFlags(cmd *cobra.Command) {
+	e.addTraceFlags(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&e.from, "from", 0, "leave out requests that end before this time of the trace")
+	f.DurationVar(&e.to, "to", 0, "leave out requests that end after this time of the trace")
+	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
+	e.color.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addTraceFlags adds the flags that all verbs have that read a trace.
+func (e *explanation) addTraceFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
+	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
+	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
+	f.Var(&e.maxMemory, "max-memory", "memory to use at most, such as 300MB; a second of the trace that needs more is left out")
+}
+
+var bands = []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
+
+// check refuses values that make no sense, before anything is read or recorded.
+func (e *explanation) check(cmd *cobra.Command) error {
+	e.slowestGiven = cmd.Flags().Changed("slowest")
+	for flag, pattern := range map[string]string{"request": e.request, "group": e.group} {
+		if _, err := regexp.Compile(pattern); err != nil {
+			return usage(cmd, "--%s: %v", flag, err)
+		}
+	}
+	for _, m := range e.pathMap {
+		if old, _, ok := strings.Cut(m, "="); !ok || old == "" {
+			return usage(cmd, "--path-map %q: write OLD=NEW", m)
+		}
+	}
+	switch {
+	case e.band != "" && !slices.Contains(bands, e.band):
+		return usage(cmd, "--band %q: there are %s", e.band, strings.Join(bands, ", "))
+	case e.slowest < 0:
+		return usage(cmd, "--slowest must not be negative")
+	case e.from < 0 || e.to < 0:
+		return usage(cmd, "--from and --to count from the trace's start and cannot be negative")
+	case e.to > 0 && e.to <= e.from:
+		return usage(cmd, "--to %v does not lie after --from %v", e.to, e.from)
+	case e.maxMemory > 0 && e.maxMemory < minMemory:
+		return usage(cmd, "--max-memory must be at least %s", progress.Size(minMemory))
+	}
+	return nil
+}
+
+// minMemory is what the program needs for any trace at all.
+const minMemory = 32 << 20
+
+func newExplain(s *streams) *cobra.Command {
+	var (
+		e    explanation
+		conn connection
+	)
+	cmd := &cobra.Command{
+		Use:   "explain [flags] TRACE|URL|-",
+		Short: "Say why requests were late",
+		Long: `Reads a Go execution trace and says what its requests spent their time on: first what made the slowest ones slow, with
+source lines, then latencies and causes of every group of requests by latency band, and the slowest request step by step.
+
+TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
+For a URL, a recording is made and read while it arrives; "whylate record" keeps it.
+
+The exit status is 0 when there is an answer, also about the whole seconds of a trace that is cut; 2 for wrong use; 3 when
+nothing could be read, reached or written; 130 when interrupted, after a report on what was read until then.
+
+For a URL:
+
+` + connectHelp,
+		Example: `  whylate explain http://localhost:6060               # record 10 s of a running service and explain it
+  whylate explain x.trace                             # a trace that is already there
+  whylate explain --group checkout x.trace            # one group of requests, in full
+  whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
+  whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
+  whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
+  curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
+  whylate explain --html x.html x.trace               # also a page to look at, with pictures
+  whylate explain --json x.trace | jq '.groups[0].bands[-1].causes[0]'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch len(args) {
+			case 0:
+				return usage(cmd, "name a trace, a URL, or - for standard input")
+			case 1:
+				return nil
+			}
+			return usage(cmd, "one trace at a time, got %d arguments", len(args))
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if err := e.check(cmd); err != nil {
+				return err
+			}
+			if isURL(args[0]) {
+				options, err := conn.options(cmd)
+				if err != nil {
+					return recordError(err)
+				}
+				opt, err := options(args[0])
+				if err != nil {
+					return recordError(err)
+				}
+				return e.runURL(cmd, s, args[0], opt)
+			}
+			return e.runFile(cmd, s, args[0])
+		}),
+	}
+	e.addFlags(cmd)
+	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
+	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
+	e.addPage(cmd)
+	conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+// runFile explains a file or standard input.
+func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error {
+	in, err := s.openInput(cmd.Context(), arg)
+	if cmd.Context().Err() != nil {
+		return interruptedEarly()
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if in.isReport {
+		return e.runReport(cmd, s, in)
+	}
+	bar := s.bar()
+	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
+	rep, err := e.explain(cmd.Context(), in)
+	bar.Clear()
+	if rep != nil {
+		in.addWarnings(rep)
+	}
+	return e.finish(cmd, s, arg, rep, err)
+}
+
+// runReport shows a report that was written as JSON before.
+func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
+	for _, flag := range []string{"request", "group", "from", "to", "path-map", "max-memory"} {
+		if flag == "to" && e.as != nil {
+			continue // a format there
+		}
+		if cmd.Flags().Changed(flag) {
+			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
+		}
+	}
+	rep, err := report.ReadJSON(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", in.name, err)
+	}
+	return e.write(s, "", rep)
+}
+
+// runURL records and explains at the same time.
+func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
+	// The answer should not wait for profiles that nothing here reads.
+	opt.NoAllocs = true
+	bar := newRecordBar(s.bar(), []string{target})
+	opt.Progress = bar.of(0)
+	in, stream, err := openURL(cmd.Context(), target, opt)
+	if err != nil {
+		bar.clear()
+		return recordError(err)
+	}
+	defer in.Close()
+	rep, err := e.explain(cmd.Context(), in)
+	in.Close()
+	bar.clear()
+	if rep != nil {
+		for _, w := range stream.Result().Warnings {
+			rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
+		}
+	}
+	return e.finish(cmd, s, in.name, rep, err)
+}
+
+// explain runs the engine on an input.
+func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, error) {
+	adjust, restore := holdMemory(int64(e.maxMemory))
+	defer restore()
+	return whylate.Explain(ctx, in, whylate.Options{
+		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap,
+		MaxMemory: int64(e.maxMemory), Progress: func(int64) { adjust() },
+	})
+}
+
+// slowestOr is the number of slow requests to show, as the engine and the text understand it: negative for none.
+func (e *explanation) slowestOr(usual int) int {
+	switch {
+	case !e.slowestGiven:
+		return usual
+	case e.slowest == 0:
+		return -1
+	}
+	return e.slowest
+}
+
+// finish writes what there is and ends the run accordingly.
+func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *report.Report, err error) error {
+	interrupted := cmd.Context().Err() != nil
+	if rep == nil {
+		if interrupted {
+			return interruptedEarly()
+		}
+		return err
+	}
+	if werr := e.write(s, e.again(cmd, arg), rep); werr != nil {
+		return werr
+	}
+	switch {
+	case interrupted:
+		return &statusError{ExitInterrupted, errors.New("interrupted: the report is about what was read until then")}
+	case err != nil:
+		return err
+	}
+	return nil
+}
+
+func interruptedEarly() error {
+	return &statusError{ExitInterrupted, errors.New("interrupted before a whole second of the trace was read")}
+}
+
+// again is the command that makes the same report, for hints. Credentials are no part of it.
+func (e *explanation) again(cmd *cobra.Command, arg string) string {
+	if arg == "-" {
+		return ""
+	}
+	words := []string{cmd.CommandPath()}
+	for _, f := range []struct{ name, value string }{{"request", e.request}, {"group", e.group}, {"band", e.band}} {
+		if f.value != "" {
+			words = append(words, "--"+f.name, text.ShellQuote(f.value))
+		}
+	}
+	if cmd.Name() != "explain" {
+		words = []string{cmd.Root().Name(), "explain"}
+	}
+	return strings.Join(append(words, text.ShellQuote(arg)), " ")
+}
+
+// write writes the report as text or JSON to standard output, or to a file that is either whole or not there.
+func (e *explanation) write(s *streams, again string, rep *report.Report) error {
+	if e.as != nil {
+		return e.as.write(s, e.output, rep)
+	}
+	if e.page != "" {
+		if err := writePage(e.page, again, rep); err != nil {
+			return err
+		}
+	}
+	if !e.json && isPage(e.output) {
+		return writePage(e.output, again, rep)
+	}
+	asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
+	to := func(w io.Writer, color bool, columns int) error {
+		if asJSON {
+			return report.WriteJSON(w, rep)
+		}
+		return text.Write(w, rep, text.Options{
+			Width: columns, Color: color, Full: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
+		})
+	}
+	return e.writeTo(s, to)
+}

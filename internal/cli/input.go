@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/report"
+)
+
+// An input is a trace, or a report, that a verb was told to read.
+type input struct {
+	io.Reader
+	name     string // for reports and messages
+	size     int64  // of what Reader will give; 0 if not known
+	isReport bool   // a report in JSON, not a trace
+	meta     *bundle.Meta
+	closers  []func() error
+}
+
+// Close releases what the input holds.
+func (in *input) Close() {
+	for i := len(in.closers) - 1; i >= 0; i-- {
+		in.closers[i]()
+	}
+}
+
+// addWarnings adds what a recording's metadata warn of to a report about it.
+func (in *input) addWarnings(rep *report.Report) {
+	if in.meta == nil {
+		return
+	}
+	for _, w := range in.meta.Warnings {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
+	}
+}
+
+// openInput opens a file, or standard input for "-". It finds out whether it holds a trace, a recording or a report by
+// its first bytes, not by its name. Errors are one line that says what to do.
+//
+// Reading what is no regular file, such as a pipe, ends with ctx, also while nothing comes.
+func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err error) {
+	in := &input{name: arg}
+	defer func() {
+		if err != nil {
+			in.Close()
+		}
+	}()
+	var file *os.File
+	if arg == "-" {
+		in.name, in.Reader = "standard input", s.in
+		if f, ok := s.in.(*os.File); ok {
+			if term.IsTerminal(int(f.Fd())) {
+				return nil, errors.New("standard input is a terminal, not a trace: pipe one in, or name a file")
+			}
+			file = f
+		}
+	} else {
+		if file, err = openFile(arg); err != nil {
+			return nil, err
+		}
+		in.closers = append(in.closers, file.Close)
+		in.Reader = file
+	}
+	if file != nil {
+		info, err := file.Stat()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("opening %s: %w", in.name, err)
+		case info.IsDir():
+			return nil, fmt.Errorf("%s is a directory: name a file in it", in.name)
+		case info.Mode().IsRegular():
+			in.size = info.Size()
+		default:
+			file = nil // a pipe or a device: to be read from front to back
+		}
+	}
+	if file == nil {
+		in.Reader = &interruptible{ctx: ctx, r: in.Reader}
+	}
+	head := bufio.NewReaderSize(in.Reader, readSize)
+	in.Reader = head
+	first, err := head.Peek(bundle.MagicLen)
+	if err != nil && err != io.EOF && len(first) == 0 {
+		return nil, fmt.Errorf("reading %s: %w", in.name, pathless(err))
+	}
+	switch {
+	case bundle.IsZip(first):
+		if err := in.unpack(file); err != nil {
+			return nil, fmt.Errorf("%s: %w", in.name, err)
+		}
+	case bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n"), []byte("{")):
+		in.isReport = true
+	}
+	return in, nil
+}
+
+const readSize = 64 << 10
+
+// interruptible ends a Read when its context does, whatever the reader under it waits for. That Read is left to itself.
+type interruptible struct {
+	ctx  context.Context
+	r    io.Reader
+	buf  []byte
+	done chan readResult
+}
+
+type readResult struct {
+	n   int
+	err error
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	if i.buf == nil {
+		i.buf, i.done = make([]byte, readSize), make(chan readResult, 1)
+	}
+	if err := i.ctx.Err(); err != nil {
+		return 0, err // the buffer may still be written to
+	}
+	buf := i.buf[:min(len(p), len(i.buf))]
+	go func() {
+		n, err := i.r.Read(buf)
+		i.done <- readResult{n, err}
+	}()
+	select {
+	case r := <-i.done:
+		return copy(p, buf[:r.n]), r.err
+	case <-i.ctx.Done():
+		return 0, i.ctx.Err()
+	}
+}
+
+// openFile opens a file with messages for the usual mistakes.
+func openFile(name string) (*os.File, error) {
+	if name == "" {
+		return nil, errors.New("the file's name is empty")
+	}
+	f, err := os.Open(name)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no file %s: name a trace, a URL, or - for standard input", name)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("no permission to read %s", name)
+	}
+	return nil, fmt.Errorf("opening %s: %w", name, pathless(err))
+}
+
+// pathless drops the path, which the message has already, from an error.
+func pathless(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// unpack makes the input the trace of a recording. A zip has its directory at the end, so one that comes through a pipe
+// goes to a temporary file first.
+func (in *input) unpack(file *os.File) error {
+	if file == nil {
+		tmp, err := os.CreateTemp("", "whylate-*.part")
+		if err != nil {
+			return fmt.Errorf("keeping the recording for reading: %w", err)
+		}
+		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+		if in.size, err = io.Copy(tmp, in.Reader); err != nil {
+			return fmt.Errorf("keeping the recording for reading: %w", err)
+		}
+		file = tmp
+	}
+	b, err := bundle.New(file, in.size)
+	if err != nil {
+		return err
+	}
+	trace, size, err := b.Trace()
+	if err != nil {
+		return err
+	}
+	in.closers = append(in.closers, trace.Close)
+	meta := b.Meta()
+	in.Reader, in.size, in.meta = trace, size, &meta
+	return nil
+}
+
+// hostPort is what a URL without a scheme looks like: svc:6060, :6060, [::1]:6060/debug/pprof.
+var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
+
+// isURL tells whether arg names a service. A file of that name comes first.
+func isURL(arg string) bool {
+	if i := strings.Index(arg, "://"); i > 0 {
+		switch strings.ToLower(arg[:i]) {
+		case "http", "https":
+			return true
+		}
+	}
+	if !hostPort.MatchString(arg) {
+		return false
+	}
+	_, err := os.Stat(arg)
+	return err != nil
+}
+
+// openURL begins a recording and returns its trace as an input, decoded while it arrives.
+func openURL(ctx context.Context, target string, opt record.Options) (*input, *record.Stream, error) {
+	s, err := record.Open(ctx, target, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &input{Reader: s, name: s.Result().URL, closers: []func() error{s.Close}}, s, nil
+}

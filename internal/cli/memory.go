@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// usualMemory is what the heap is kept to as long as its live data allow: with the collector's default pace it would
+// drift to twice the live data. Measured on a trace of 103 MB: 251 MB resident instead of 398, for 10 % more CPU, since
+// nearly all of it is columns without pointers.
+const usualMemory = 240 << 20
+
+// holdMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
+// to be called now and then: live data far above the limit raise it, so that the collector does not run all the time. With a limit of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds.
+func holdMemory(max int64) (adjust, restore func()) {
+	if max == 0 && os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}, func() {}
+	}
+	limit := int64(usualMemory)
+	if max > 0 {
+		// The rest is the program's text, threads' stacks and what the runtime does not count.
+		limit = max - max/8
+	}
+	before := debug.SetMemoryLimit(limit)
+	restore = func() { debug.SetMemoryLimit(before) }
+	if max > 0 {
+		return func() {}, restore
+	}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	return func() {
+		metrics.Read(sample)
+		if live := sample[0].Value; live.Kind() == metrics.KindUint64 && int64(live.Uint64()) > limit+limit/2 {
+			limit = int64(live.Uint64()) + int64(live.Uint64())/4
+			debug.SetMemoryLimit(limit)
+		}
+	}, restore
+}

@@ -1,0 +1,409 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+func newRecord(s *streams) *cobra.Command {
+	var (
+		conn    connection
+		output  string
+		asJSON  bool
+		explain bool
+		e       explanation
+	)
+	cmd := &cobra.Command{
+		Use:   "record [flags] URL...",
+		Short: "Record a trace of a running service",
+		Long: `Fetches an execution trace from a service that serves net/http/pprof. A CPU profile is taken beside it, so that the trace
+carries CPU samples, and the profile of the allocations of the same time. Several URLs, such as the replicas of a service,
+are recorded at the same time into one file each. With --explain the traces are also explained, while they arrive: a report
+for each, and for several a summary that compares them.
+
+A file called x.whylate holds the trace, the profiles and where they came from (see docs/bundle.md); a file of any other name
+holds the bare trace, as the runtime wrote it.
+
+` + connectHelp + `
+
+The exit status is 0 when every recording is whole, or was cut but can be used; 2 for wrong use; 3 when a recording failed;
+130 when it was interrupted: what arrived by then is kept.`,
+		Example: `  whylate record http://localhost:6060                              # 10 s into a file named by host and time
+  whylate record -d 5s -o x.whylate svc:6060                        # with the profiles beside the trace
+  whylate record -d 5s -o x.trace https://svc/debug/pprof/trace     # the bare trace, for any tool
+  whylate record -o x.whylate replica-1:6060 replica-2:6060         # x-replica-1_6060.whylate and x-replica-2_6060.whylate
+  whylate record --explain replica-1:6060 replica-2:6060            # and say why each of them was late
+  WHYLATE_TOKEN=$(cat token) whylate record --cacert ca.pem https://svc
+  whylate record -o - svc:6060 | gzip > x.trace.gz`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(cmd, "name at least one URL")
+			}
+			return nil
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			options, err := conn.options(cmd)
+			if err != nil {
+				return recordError(err)
+			}
+			r := recorder{s: s, output: output, json: asJSON, options: options}
+			if explain {
+				r.explain = &e
+			}
+			return r.run(cmd, args)
+		}),
+	}
+	conn.addFlags(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write: x.trace, x.whylate, or - for the bare trace to standard output")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "say what was recorded, and the reports of --explain, as JSON")
+	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
+	e.color.add(cmd)
+	return cmd
+}
+
+// recordError gives an error of package record its exit status, and leaves one that has a status alone.
+func recordError(err error) error {
+	var st *statusError
+	if errors.As(err, &st) {
+		return err
+	}
+	return &statusError{recordStatus(err), err}
+}
+
+// recorder is one run of the verb.
+type recorder struct {
+	s       *streams
+	output  string
+	json    bool
+	options func(string) (record.Options, error)
+	explain *explanation // nil: not wanted
+}
+
+func (r *recorder) run(cmd *cobra.Command, targets []string) error {
+	names, err := r.names(cmd, targets)
+	if err != nil {
+		return err
+	}
+	stderr, _ := r.s.err.(*os.File)
+	bar := newRecordBar(progress.On(stderr, os.Getenv), targets)
+	jobs := make([]record.Job, len(targets))
+	seen := map[string]bool{}
+	for i, target := range targets {
+		opt, err := r.options(target)
+		if err != nil {
+			return recordError(err)
+		}
+		end, _, err := record.ParseEndpoint(target)
+		if err != nil {
+			return recordError(err)
+		}
+		if seen[end.String()] {
+			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
+		}
+		seen[end.String()] = true
+		opt.Progress = bar.of(i)
+		jobs[i] = record.Job{Target: target, Name: names[i], Options: opt}
+	}
+	answers := make([]chan answer, len(targets))
+	if r.explain != nil {
+		adjust, restore := holdMemory(0)
+		defer restore()
+		var mu sync.Mutex
+		locked := func(int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			adjust()
+		}
+		for i := range jobs {
+			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Progress: locked})
+		}
+	}
+	version := readBuild().Version
+	var outcomes []record.Outcome
+	if r.output == "-" {
+		outcomes = make([]record.Outcome, 1)
+		outcomes[0].Result, outcomes[0].Err = record.Save(cmd.Context(), jobs[0].Target, jobs[0].Options, "", version, r.s.out)
+	} else {
+		outcomes = record.SaveAll(cmd.Context(), jobs, version)
+	}
+	reports := make([]answer, len(targets))
+	for i, a := range answers {
+		if a != nil {
+			reports[i] = <-a
+		}
+	}
+	bar.clear()
+	return r.report(cmd, jobs, outcomes, reports)
+}
+
+// answer is what came of explaining a recording.
+type answer struct {
+	*report.Report
+	err error
+}
+
+// explainWhile explains what is written to the returned writer, until that is closed. It takes all that is written,
+// even when the engine has given up, so that a trace that cannot be explained is still recorded; and it does not end
+// with ctx, because the end of the recording is the end of its input.
+func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, chan answer) {
+	out, in := io.Pipe()
+	done := make(chan answer, 1)
+	go func() {
+		rep, err := whylate.Explain(context.WithoutCancel(ctx), out, opt)
+		_, _ = io.Copy(io.Discard, out)
+		done <- answer{rep, err}
+	}()
+	return in, done
+}
+
+// names decides where each recording goes.
+func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error) {
+	switch {
+	case r.output == "":
+		names, err := record.FileNames("recording-"+time.Now().UTC().Format("20060102T150405Z")+record.BundleExt, targets)
+		if err != nil {
+			return nil, recordError(err)
+		}
+		return names, nil
+	case r.output == "-":
+		if len(targets) > 1 {
+			return nil, usage(cmd, "only one trace can go to standard output")
+		}
+		if r.json {
+			return nil, usage(cmd, "--json and -o - both write to standard output")
+		}
+		if r.explain != nil {
+			return nil, usage(cmd, "--explain and -o - both write to standard output: use explain for the answer alone")
+		}
+		if f, ok := r.s.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			return nil, usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
+		}
+		return []string{""}, nil
+	case len(targets) == 1:
+		return []string{r.output}, nil
+	}
+	names, err := record.FileNames(r.output, targets)
+	if err != nil {
+		return nil, recordError(err)
+	}
+	return names, nil
+}
+
+// recording is one element of the JSON output.
+type recording struct {
+	URL           string           `json:"url"`
+	File          string           `json:"file,omitempty"`
+	Start         *time.Time       `json:"start,omitempty"`
+	AskedNS       int64            `json:"asked_ns,omitempty"`
+	WindowNS      int64            `json:"window_ns,omitempty"`
+	GotNS         int64            `json:"got_ns,omitempty"`
+	Bytes         int64            `json:"bytes"`
+	TraceVersion  string           `json:"trace_version,omitempty"`
+	Truncated     bool             `json:"truncated"`
+	CPUProfile    bool             `json:"cpu_profile"`
+	AllocsProfile bool             `json:"allocs_profile"`
+	Warnings      []bundle.Warning `json:"warnings"`
+	Error         *recordingError  `json:"error,omitempty"`
+	Report        json.RawMessage  `json:"report,omitempty"` // of --explain: report/report.schema.json
+}
+
+type recordingError struct {
+	Kind record.Kind `json:"kind"`
+	Text string      `json:"text"`
+}
+
+// report prints what came of the jobs and returns the run's end.
+func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer) error {
+	status := ExitOK
+	raise := func(to int) {
+		// An interrupt explains all the others.
+		if status != ExitInterrupted && to != ExitOK {
+			status = to
+		}
+	}
+	list := make([]recording, len(jobs))
+	out := r.s.out
+	if r.output == "-" {
+		out = r.s.err
+	}
+	for i, o := range outcomes {
+		end, _, _ := record.ParseEndpoint(jobs[i].Target)
+		list[i] = recording{URL: end.String(), Warnings: []bundle.Warning{}}
+		if o.Err != nil {
+			e := &recordingError{Text: o.Err.Error()}
+			var re *record.Error
+			if errors.As(o.Err, &re) {
+				e.Kind = re.Kind
+			}
+			list[i].Error = e
+			if o.Result == nil || !o.Usable || e.Kind == record.Interrupted {
+				raise(recordStatus(o.Err))
+			}
+		}
+		if o.Result == nil {
+			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(o.Err.Error()))
+			continue
+		}
+		res := o.Result
+		start := res.Start.Round(0).UTC()
+		list[i] = recording{URL: res.URL, File: jobs[i].Name, Start: &start, AskedNS: int64(res.Asked), WindowNS: int64(res.Window),
+			GotNS: int64(res.Got), Bytes: res.Bytes, TraceVersion: res.TraceVersion, Truncated: res.Partial, CPUProfile: res.CPUProfile,
+			AllocsProfile: res.AllocsProfile, Warnings: append([]bundle.Warning{}, res.Warnings...), Error: list[i].Error}
+		for _, w := range res.Warnings {
+			fmt.Fprintf(r.s.err, "whylate: warning: %s\n", oneLine(res.Host+": "+w.Text))
+		}
+		if !res.Usable {
+			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": nothing of what arrived can be analysed: it holds no whole second of the trace"))
+		}
+		if a := &answers[i]; a.Report != nil {
+			for _, w := range res.Warnings {
+				a.Input.Warnings = append(a.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
+			}
+		} else if a.err != nil && res.Usable {
+			raise(ExitFailed)
+			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(a.err.Error()))
+		}
+		if !r.json {
+			if _, err := fmt.Fprintln(out, oneLine(summary(res, jobs[i].Name))); err != nil {
+				return fmt.Errorf("writing the result: %w", err)
+			}
+		}
+	}
+	if err := r.answer(cmd, jobs, outcomes, answers, list); err != nil {
+		return err
+	}
+	if r.json {
+		if err := writeJSON(r.s.out, map[string]any{"recordings": list}); err != nil {
+			return err
+		}
+	}
+	if status != ExitOK {
+		return &statusError{status, nil} // everything has been said
+	}
+	return nil
+}
+
+// answer prints the reports, or puts them into the list for JSON, and compares them if there are several.
+func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer, list []recording) error {
+	var several []text.Named
+	for i, a := range answers {
+		if a.Report == nil {
+			continue
+		}
+		if r.json {
+			var b bytes.Buffer
+			if err := report.WriteJSON(&b, a.Report); err != nil {
+				return err
+			}
+			list[i].Report = b.Bytes()
+			continue
+		}
+		fmt.Fprintln(r.s.out)
+		if err := r.explain.write(r.s, r.explain.again(cmd, jobs[i].Name), a.Report); err != nil {
+			return err
+		}
+		if res := outcomes[i].Result; res != nil {
+			several = append(several, text.Named{Name: res.Host, Report: a.Report})
+		}
+	}
+	if len(several) < 2 {
+		return nil
+	}
+	fmt.Fprintln(r.s.out)
+	return text.WriteSummary(r.s.out, several, text.Options{Width: width(r.s.out), Color: r.explain.color.on(r.s.out, os.Getenv)})
+}
+
+// summary says in a line what was recorded.
+func summary(r *record.Result, name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, progress.Size(r.Bytes), r.Got.Seconds())
+	var with []string
+	if r.CPUProfile {
+		with = append(with, "CPU profile")
+	}
+	if r.AllocsProfile {
+		with = append(with, "allocation profile")
+	}
+	if len(with) > 0 {
+		b.WriteString(", with " + strings.Join(with, " and "))
+	}
+	if r.Partial {
+		b.WriteString(", cut short")
+	}
+	if name != "" {
+		b.WriteString(": " + name)
+	}
+	return b.String()
+}
+
+// recordBar is one bar for all recordings of a run.
+type recordBar struct {
+	bar   *progress.Bar
+	label string
+	mu    sync.Mutex
+	each  []record.Progress
+}
+
+func newRecordBar(bar *progress.Bar, targets []string) *recordBar {
+	b := &recordBar{bar: bar, label: fmt.Sprintf("%d services", len(targets)), each: make([]record.Progress, len(targets))}
+	if len(targets) == 1 {
+		if end, _, err := record.ParseEndpoint(targets[0]); err == nil {
+			b.label = end.Host()
+		}
+	}
+	return b
+}
+
+// of returns the callback for one recording, nil if nothing is drawn.
+func (b *recordBar) of(i int) func(record.Progress) {
+	if b.bar == nil {
+		return nil
+	}
+	return func(p record.Progress) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.each[i] = p
+		b.bar.Set(b.state())
+	}
+}
+
+// state adds the recordings up: the bytes of all, the time of the one that is furthest behind.
+func (b *recordBar) state() progress.State {
+	s := progress.State{Label: b.label, Note: "connecting"}
+	first := true
+	for _, p := range b.each {
+		s.Bytes += p.Bytes
+		s.Total = max(s.Total, p.Total)
+		if p.Done || p.Elapsed == 0 {
+			continue
+		}
+		if first || p.Elapsed < s.Elapsed {
+			s.Elapsed = p.Elapsed
+		}
+		first, s.Note = false, ""
+	}
+	if s.Note == "" && s.Elapsed > s.Total {
+		s.Note = "waiting for the last bytes and the profiles, " + progress.Size(s.Bytes) + " so far"
+	}
+	return s
+}
+
+func (b *recordBar) clear() { b.bar.Clear() }

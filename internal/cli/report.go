@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+func newReport(s *streams) *cobra.Command {
+	var e explanation
+	cmd := &cobra.Command{
+		Use:   "report [flags] REPORT|-",
+		Short: "Show a report that was kept as JSON",
+		Long: `Reads a report that "whylate explain --json" wrote and shows it again: as text, or with --html as a page to look at. The page is
+one file that needs no network: it can be opened from disk, sent, and kept; the report's JSON can be copied out of it again.`,
+		Example: `  whylate explain --json x.trace > x.json
+  whylate report x.json
+  whylate report x.json --html x.html`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(cmd, "name one report, or - for standard input")
+			}
+			return nil
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if err := e.check(cmd); err != nil {
+				return err
+			}
+			in, err := s.openInput(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			if !in.isReport {
+				return fmt.Errorf("%s is no report in JSON: `whylate explain` reads traces", in.name)
+			}
+			return e.runReport(cmd, s, in)
+		}),
+	}
+	f := cmd.Flags()
+	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text unless given)")
+	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
+	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
+	e.addPage(cmd)
+	e.color.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (e *explanation) addPage(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.page, "html", "", "also write the report as a page, one HTML file that needs nothing else, to this file")
+	_ = cmd.MarkFlagFilename("html", "html")
+}
+
+// isPage tells whether an output's name asks for a page.
+func isPage(name string) bool {
+	ext := filepath.Ext(name)
+	return strings.EqualFold(ext, ".html") || strings.EqualFold(ext, ".htm")
+}
+
+// writePage writes the report as a page to a file that is either whole or not there.
+func writePage(name, again string, rep *report.Report) error {
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version}); err != nil {
+		return err
+	}
+	return f.Commit()
+}

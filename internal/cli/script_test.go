@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"runtime/trace"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/schematest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"whylate": func() { os.Exit(Main()) }})
+}
+
+// TestScripts runs the command as a process of its own, as a shell would.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("TERM", "xterm")
+			return writeInputs(env.WorkDir)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			// status N COMMAND ARGS...: the command ends with this exit status.
+			"status": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: status N command [args...]")
+				}
+				got := 0
+				var exit *exec.ExitError
+				if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+					got = exit.ExitCode()
+				} else if err != nil {
+					ts.Fatalf("%v", err)
+				}
+				if want, err := strconv.Atoi(args[0]); err != nil || got != want {
+					ts.Fatalf("exit status %d, want %s; standard error:\n%s", got, args[0], ts.ReadFile("stderr"))
+				}
+			},
+			// lines stdout|stderr N: the stream has N lines (* for any number), the last one ended, and nothing that a
+			// terminal obeys.
+			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
+				text := ts.ReadFile(args[0])
+				if n := strings.Count(text, "\n"); args[1] != "*" && strconv.Itoa(n) != args[1] || text != "" && !strings.HasSuffix(text, "\n") {
+					ts.Fatalf("%s has %d lines, want %s:\n%s", args[0], n, args[1], text)
+				}
+				if i := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 {
+					ts.Fatalf("%s has the control character %q", args[0], text[i])
+				}
+			},
+			// report FILE|stdout: it is one report that the schema allows, and nothing else.
+			"report": func(ts *testscript.TestScript, neg bool, args []string) {
+				schematest.Validate(t, args[0], []byte(ts.ReadFile(args[0])))
+			},
+		},
+	})
+}
+
+// aTrace is a trace of this process, recorded once: a server whose handler sleeps on another goroutine, over more than
+// one generation.
+var aTrace = sync.OnceValues(func() ([]byte, error) {
+	var buf bytes.Buffer
+	mux := http.NewServeMux()
+	mux.HandleFunc("/slow", scriptSlow)
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	if err := trace.Start(&buf); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(1300 * time.Millisecond); time.Now().Before(end); {
+		resp, err := srv.Client().Get(srv.URL + "/slow")
+		if err != nil {
+			trace.Stop()
+			return nil, err
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	trace.Stop()
+	return buf.Bytes(), nil
+})
+
+func scriptSlow(w http.ResponseWriter, _ *http.Request) {
+	done := make(chan bool)
+	go func() {
+		scriptSleep()
+		close(done)
+	}()
+	<-done
+	io.WriteString(w, "late")
+}
+
+//go:noinline
+func scriptSleep() { time.Sleep(20 * time.Millisecond) }
+
+// writeInputs puts the inputs of the scripts into a directory.
+func writeInputs(dir string) error {
+	data, err := aTrace()
+	if err != nil {
+		return err
+	}
+	gz := func(b []byte) []byte {
+		var out bytes.Buffer
+		w := gzip.NewWriter(&out)
+		w.Write(b)
+		w.Close()
+		return out.Bytes()
+	}
+	var profile, text bytes.Buffer
+	if err := errors.Join(pprof.Lookup("heap").WriteTo(&profile, 0), pprof.Lookup("goroutine").WriteTo(&text, 1)); err != nil {
+		return err
+	}
+	var rec bytes.Buffer
+	w, err := bundle.NewWriter(&rec, time.Now())
+	if err != nil {
+		return err
+	}
+	w.Write(data)
+	if err := w.Close(bundle.Meta{URL: "http://svc", Warnings: []bundle.Warning{{Code: "rounded", Text: "recording 2s instead of 1.3s"}}}); err != nil {
+		return err
+	}
+	// Bytes of no structure, the same every time.
+	random := make([]byte, 4096)
+	for i, x := 0, uint32(2463534242); i < len(random); i++ {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		random[i] = byte(x)
+	}
+	for name, b := range map[string][]byte{
+		"x.trace": data, "x.trace.gz": gz(data), "x.whylate": rec.Bytes(), "cut.trace": data[:len(data)*9/10], "stub.trace": data[:100],
+		"cut.trace.gz": gz(data)[:1<<10], "empty.trace": {}, "heap.pprof": profile.Bytes(), "goroutines.txt": text.Bytes(), "random.bin": random,
+		"old.trace": []byte("go 1.19 trace\x00\x00\x00" + string(random)), "future.trace": []byte("go 3.1 trace\x00\x00\x00\x00" + string(random)),
+		"page.html": []byte("<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"), "other.json": []byte("{\"a\": 1}\n"),
+		"cut.whylate": rec.Bytes()[:rec.Len()/2],
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"pubsub", "tso", "hostile", "none"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "report", "testdata", name+".json"))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), b, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := writeComparable(dir); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(dir, "folder"), 0o755)
+}
+
+// stuck gives its bytes and then blocks until it is closed, like a pipe whose writer is alive.
+type stuck struct {
+	data  *bytes.Reader
+	empty chan struct{} // closed when all has been given
+	once  sync.Once
+	end   chan struct{}
+}
+
+func (s *stuck) Read(p []byte) (int, error) {
+	n, err := s.data.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	s.once.Do(func() { close(s.empty) })
+	<-s.end
+	return 0, io.EOF
+}
+
+func TestExplainInterrupted(t *testing.T) {
+	data, err := aTrace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		data   []byte
+		stdout bool
+		stderr string
+	}{
+		{"after whole generations", data, true, "interrupted: the report is about what was read until then"},
+		{"before one", data[:100], false, "interrupted before a whole second"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := &stuck{data: bytes.NewReader(c.data), empty: make(chan struct{}), end: make(chan struct{})}
+			defer close(in.end)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			go func() {
+				<-in.empty
+				cancel()
+			}()
+			var out, errs bytes.Buffer
+			if status := Run(ctx, []string{"explain", "--json", "-"}, in, &out, &errs); status != ExitInterrupted {
+				t.Errorf("exit status %d", status)
+			}
+			if !strings.Contains(errs.String(), c.stderr) || strings.Count(errs.String(), "\n") != 1 {
+				t.Errorf("standard error %q", errs.String())
+			}
+			if c.stdout {
+				schematest.Validate(t, "the partial report", out.Bytes())
+			} else if out.Len() > 0 {
+				t.Errorf("standard output %q", out.String())
+			}
+		})
+	}
+}
+
+func TestExplainURL(t *testing.T) {
+	url := pprofServer(t)
+	var out, errs bytes.Buffer
+	status := Run(context.Background(), []string{"explain", "--proxy", "none", "--json", "-d", "1s", strings.Replace(url, "://", "://jo:s3cret@", 1)}, strings.NewReader(""), &out, &errs)
+	if status != ExitOK {
+		t.Fatalf("exit status %d, standard error %q", status, errs.String())
+	}
+	schematest.Validate(t, "the report of a URL", out.Bytes())
+	if strings.Contains(out.String()+errs.String(), "s3cret") {
+		t.Error("the password is in the output")
+	}
+	if !strings.Contains(out.String(), `"name": "`+url+`/debug/pprof/trace`) {
+		t.Errorf("the report does not name %s:\n%.300s", url, out.String())
+	}
+}
+
+func TestExplainURLFailures(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().String()
+	l.Close()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>Sign in</html>") }))
+	defer page.Close()
+	for _, c := range []struct {
+		args   []string
+		status int
+	}{
+		{[]string{closed}, ExitFailed},
+		{[]string{page.URL}, ExitFailed},
+		{[]string{"-d", "-3s", page.URL}, ExitUsage},
+		{[]string{"-u", "jo", page.URL}, ExitUsage},
+	} {
+		var out, errs bytes.Buffer
+		status := Run(context.Background(), append([]string{"explain", "--proxy", "none"}, c.args...), strings.NewReader(""), &out, &errs)
+		if status != c.status || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
+			t.Errorf("explain %q: exit status %d, want %d; output %q, errors %q", c.args, status, c.status, out.String(), errs.String())
+		}
+	}
+}
+
+func TestIsURL(t *testing.T) {
+	for arg, want := range map[string]bool{
+		"http://svc": true, "HTTPS://svc:1/x": true, "svc:6060": true, ":6060": true, "[::1]:6060/debug/pprof": true, "svc-1.ns_2:6060/debug": true,
+		"x.trace": false, "-": false, "./a:b": false, `C:\x.trace`: false, "C:/x.trace": false, "ftp://x": false, "svc": false, "a:123456": false,
+	} {
+		if got := isURL(arg); got != want {
+			t.Errorf("isURL(%q) = %v", arg, got)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for in, want := range map[string]int64{
+		"300MB": 300e6, "300mb": 300e6, "1.5GiB": 3 << 29, "268435456": 268435456, "64k": 64000, "2 GB": 2e9, "1B": 1, "1TiB": 1 << 40,
+		"": 0, "MB": 0, "-1": 0, "0": 0, "12XB": 0, "NaN": 0, "1e999": 0, "Inf": 0, "9999999999TB": 0, "1.2.3M": 0,
+	} {
+		got, err := parseSize(in)
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("parseSize(%q) = %d, %v, want %d", in, got, err, want)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"explain", "record", "version", "completion", "demo"}
+	for in, want := range map[string]string{
+		"explan": "explain", "expalin": "explain", "rec": "record", "vresion": "version", "demp": "demo", "xyzzy": "", "": "", "x": "",
+		strings.Repeat("explain", 1000): "",
+	} {
+		if got := nearest(in, words); got != want {
+			t.Errorf("nearest(%.20q) = %q, want %q", in, got, want)
+		}
+	}
+}

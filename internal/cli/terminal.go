@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/whylate/whylate/internal/progress"
+)
+
+// colorFlag is the value of --color.
+type colorFlag string
+
+func (f *colorFlag) Type() string   { return "when" }
+func (f *colorFlag) String() string { return string(*f) }
+func (f *colorFlag) Set(s string) error {
+	switch s {
+	case "auto", "always", "never":
+		*f = colorFlag(s)
+		return nil
+	}
+	return fmt.Errorf("%q is none of auto, always and never", s)
+}
+
+func (f *colorFlag) add(cmd *cobra.Command) {
+	*f = "auto"
+	cmd.Flags().Var(f, "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never")
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// on decides whether what goes to w is coloured.
+func (f colorFlag) on(w io.Writer, getenv func(string) string) bool {
+	file, ok := w.(*os.File)
+	terminal := ok && term.IsTerminal(int(file.Fd()))
+	return f.wanted(terminal, getenv) && (!terminal || enableColors(file) || f == "always")
+}
+
+// wanted decides for a stream that is a terminal or is not. What is asked for by flag comes before the environment's
+// NO_COLOR (https://no-color.org: set and not empty) and TERM.
+func (f colorFlag) wanted(terminal bool, getenv func(string) string) bool {
+	switch f {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+// width returns the columns of a terminal, 0 if w is none.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// bar returns a progress bar on standard error, nil if it is no place for one.
+func (s *streams) bar() *progress.Bar {
+	f, _ := s.err.(*os.File)
+	return progress.On(f, os.Getenv)
+}

@@ -1,0 +1,8 @@
+//go:build !windows
+
+package cli
+
+import "os"
+
+// enableColors reports whether a terminal obeys escape sequences: outside Windows, all do.
+func enableColors(*os.File) bool { return true }

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// build is what the Go toolchain recorded about this binary.
+type build struct {
+	Version  string   `json:"version"` // "(devel)" outside a tagged module
+	Revision string   `json:"revision,omitempty"`
+	Time     string   `json:"time,omitempty"`
+	Modified bool     `json:"modified,omitempty"`
+	Go       string   `json:"go"`
+	Platform string   `json:"platform"`
+	Modules  []module `json:"modules"`
+}
+
+type module struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	Sum     string `json:"sum,omitempty"`
+}
+
+func readBuild() build {
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Modules: []module{}}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	for _, d := range info.Deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		b.Modules = append(b.Modules, module{d.Path, d.Version, d.Sum})
+	}
+	return b
+}
+
+// versionLine is the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
+func versionLine() string { return readBuild().line() }
+
+func (b build) line() string {
+	var from []string
+	if b.Revision != "" {
+		from = append(from, "revision "+b.Revision)
+	}
+	if b.Time != "" {
+		from = append(from, b.Time)
+	}
+	if b.Modified {
+		from = append(from, "with local changes")
+	}
+	if len(from) == 0 {
+		return "whylate " + b.Version
+	}
+	return "whylate " + b.Version + " (" + strings.Join(from, ", ") + ")"
+}
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Say which build this is",
+		Long: `Prints the version, the revision of the source and its date, the Go version, and the version of every module in the
+binary: what a bug report needs.`,
+		Example: `  whylate version
+  whylate version --json`,
+		Args: noArgs,
+		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+			b := readBuild()
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), b)
+			}
+			var out strings.Builder
+			fmt.Fprintf(&out, "%s\n%s %s\n", b.line(), b.Go, b.Platform)
+			for _, m := range b.Modules {
+				fmt.Fprintf(&out, "%s %s\n", m.Path, m.Version)
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), out.String())
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+// Package compare holds two reports against each other: which groups of requests became slower or faster, and what their
+// time grew by. It only reads reports, so it works on saved ones; everything in it is a pure function of its arguments,
+// the same on every run.
+//
+// Evidence. A difference counts only if an interval around it leaves out zero (intervals.go says how that is made) and
+// if it is larger than what the report can tell apart. The interval covers how much latency varied *within* the two
+// recordings. It cannot cover what differs from one start of a program to the next, nor another load or another machine:
+// warnings name what of that can be seen, and recordings of several runs are needed for the rest.
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Schema is the value of Diff.Schema. Fields may be added, never renamed.
+const Schema = "whylate.diff/v1"
+
+// A Diff is what changed from one report to another. Deltas are new minus old, so positive ones are growth.
+type Diff struct {
+	Schema     string           `json:"schema"`
+	Old        Input            `json:"old"`
+	New        Input            `json:"new"`
+	Confidence float64          `json:"confidence"` // of every interval, 0..1
+	Warnings   []report.Warning `json:"warnings"`
+	// Groups are those that both reports have: changed ones first, then by how much time the change of the mean is over
+	// all requests.
+	Groups   []Group    `json:"groups"`
+	Appeared []GroupRef `json:"appeared"` // only in the new report, by total latency
+	Vanished []GroupRef `json:"vanished"` // only in the old one
+}
+
+// Input is one of the two reports.
+type Input struct {
+	Name       string `json:"name"`
+	DurationNS int64  `json:"duration_ns"`
+	Go         string `json:"go"`
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	Truncated  bool   `json:"truncated"`
+	Groups     int    `json:"groups"`
+	Requests   int    `json:"requests"`
+}
+
+// A GroupRef is a group that only one of the reports has.
+type GroupRef struct {
+	ID        string         `json:"id"`
+	Name      string         `json:"name"`
+	Kind      string         `json:"kind"`
+	Count     int            `json:"count"`
+	Open      int            `json:"open"` // requests that had not ended when the trace did
+	LatencyNS report.Latency `json:"latency_ns"`
+}
+
+// A Group is a group of requests in both reports. ID and Name are those of the new one.
+type Group struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// Changed tells whether there is evidence of any change, in a latency or in a cause.
+	Changed  bool   `json:"changed"`
+	OldCount int    `json:"old_count"`
+	NewCount int    `json:"new_count"`
+	OldOpen  int    `json:"old_open"` // requests that had not ended when the trace did
+	NewOpen  int    `json:"new_open"`
+	Mean     Change `json:"mean"`
+	P50      Change `json:"p50"`
+	P90      Change `json:"p90"`
+	P99      Change `json:"p99"`
+	// Causes splits the change of the mean: each row is time a request of band all, its largest change first. Rows with no
+	// time on either side do not exist, so the deltas add up to that of the mean, to rounding.
+	Causes []Row `json:"causes"`
+	// Tail splits the mean of band p99-max in the same way. Its rows rank what the slowest requests spend their time on;
+	// they have no intervals, because the stretches of a report are not divided by band. Whether the tail changed is told by P99.
+	Tail []Row `json:"tail"`
+}
+
+// A Change is one number of a group, before and after, in ns. What is not known is null.
+type Change struct {
+	Old   *int64 `json:"old_ns"`
+	New   *int64 `json:"new_ns"`
+	Delta *int64 `json:"delta_ns"`
+	// Low and High bound the delta; null if a recording is too short to say.
+	Low      *int64 `json:"low_ns"`
+	High     *int64 `json:"high_ns"`
+	Evidence bool   `json:"evidence"`
+}
+
+// Ratio returns delta/old, 0 if not known.
+func (c *Change) Ratio() float64 {
+	if c.Old == nil || c.Delta == nil || *c.Old == 0 {
+		return 0
+	}
+	return float64(*c.Delta) / float64(*c.Old)
+}
+
+// A Row is the time of one cause at one site, in ns a request.
+type Row struct {
+	Cause string `json:"cause"`
+	Kind  string `json:"kind,omitempty"`
+	// OldSite and NewSite differ if lines moved; null on a side that does not have the row, or if no place is known.
+	OldSite *report.Site `json:"old_site"`
+	NewSite *report.Site `json:"new_site"`
+	OldNS   int64        `json:"old_ns"`
+	NewNS   int64        `json:"new_ns"`
+	DeltaNS int64        `json:"delta_ns"`
+	LowNS   *int64       `json:"low_ns"`
+	HighNS  *int64       `json:"high_ns"`
+	// Evidence holds for all rows of a group together: the intervals of rows are the wider, the more rows there are.
+	Evidence bool `json:"evidence"`
+	// Via is the way to the cause on the side where it takes more time.
+	Via []report.Via `json:"via"`
+}
+
+// Site returns the place on the side where the row takes more time.
+func (r *Row) Site() *report.Site {
+	if r.NewSite == nil || r.OldSite != nil && r.OldNS > r.NewNS {
+		return r.OldSite
+	}
+	return r.NewSite
+}
+
+// Empty tells whether there is nothing to report: no group changed, appeared or vanished.
+func (d *Diff) Empty() bool {
+	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Groups, func(g Group) bool { return g.Changed })
+}
+
+// Reports compares two reports. It changes neither.
+func Reports(old, new *report.Report) *Diff {
+	d := &Diff{
+		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: confidence, Warnings: warnings(old, new),
+		Groups: []Group{}, Appeared: []GroupRef{}, Vanished: []GroupRef{},
+	}
+	pairs, vanished, appeared := match(old.Groups, new.Groups)
+	for _, p := range pairs {
+		d.Groups = append(d.Groups, compareGroups(p[0], p[1]))
+	}
+	weight := func(g *Group) float64 {
+		if g.Mean.Delta == nil {
+			return 0
+		}
+		return math.Abs(float64(*g.Mean.Delta)) * float64(g.OldCount+g.NewCount)
+	}
+	slices.SortStableFunc(d.Groups, func(a, b Group) int {
+		if a.Changed != b.Changed {
+			if a.Changed {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), cmp.Compare(a.ID, b.ID))
+	})
+	for _, g := range vanished {
+		d.Vanished = append(d.Vanished, refOf(g))
+	}
+	for _, g := range appeared {
+		d.Appeared = append(d.Appeared, refOf(g))
+	}
+	return d
+}
+
+func inputOf(r *report.Report) Input {
+	in := Input{
+		Name: r.Input.Name, DurationNS: r.Input.DurationNS, Go: r.Input.Go, GOMAXPROCS: r.Input.GOMAXPROCS, Truncated: r.Input.Truncated,
+		Groups: len(r.Groups),
+	}
+	for i := range r.Groups {
+		in.Requests += r.Groups[i].Count
+	}
+	return in
+}
+
+func refOf(g *report.Group) GroupRef {
+	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
+}
+
+// match pairs groups by id, then by kind and name. What has no partner is returned in the order of its report.
+func match(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew []*report.Group) {
+	partner := make([]int, len(new)) // index into old, +1
+	used := make([]bool, len(old))
+	for _, same := range []func(a, b *report.Group) bool{
+		func(a, b *report.Group) bool { return a.ID != "" && a.ID == b.ID },
+		func(a, b *report.Group) bool { return a.Kind == b.Kind && a.Name == b.Name },
+	} {
+		for j := range new {
+			for i := 0; i < len(old) && partner[j] == 0; i++ {
+				if !used[i] && same(&old[i], &new[j]) {
+					partner[j], used[i] = i+1, true
+				}
+			}
+		}
+	}
+	for j := range new {
+		if partner[j] > 0 {
+			pairs = append(pairs, [2]*report.Group{&old[partner[j]-1], &new[j]})
+		} else {
+			onlyNew = append(onlyNew, &new[j])
+		}
+	}
+	for i := range old {
+		if !used[i] {
+			onlyOld = append(onlyOld, &old[i])
+		}
+	}
+	return pairs, onlyOld, onlyNew
+}
+
+// Smallest changes that count, whatever the interval says, as parts of the latency: two starts of one service differ by a
+// percent or so in what is perfectly steady within each; percentiles over time come from buckets that are 3 % wide.
+const (
+	leastMean       = 0.02
+	leastPercentile = 0.032
+)
+
+func compareGroups(old, new *report.Group) Group {
+	g := Group{
+		ID: new.ID, Name: new.Name, Kind: new.Kind, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
+		Causes: []Row{}, Tail: []Row{},
+	}
+	a, b := resample(old), resample(new)
+	known := a != nil && b != nil
+	df := 0
+	if known {
+		df = min(a.units, b.units) - 1
+	}
+	for i, l := range []struct {
+		to       *Change
+		old, new *int64
+		least    float64
+	}{
+		{&g.Mean, old.LatencyNS.Mean, new.LatencyNS.Mean, leastMean},
+		{&g.P50, old.LatencyNS.P50, new.LatencyNS.P50, leastPercentile},
+		{&g.P90, old.LatencyNS.P90, new.LatencyNS.P90, leastPercentile},
+		{&g.P99, old.LatencyNS.P99, new.LatencyNS.P99, leastPercentile},
+	} {
+		*l.to = Change{Old: l.old, New: l.new}
+		if l.old == nil || l.new == nil {
+			continue
+		}
+		delta := *l.new - *l.old
+		l.to.Delta = &delta
+		if !known {
+			continue
+		}
+		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-confidence)
+		l.to.Low, l.to.High = whole(low), whole(high)
+		l.to.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > l.least*float64(max(*l.old, *l.new))
+		g.Changed = g.Changed || l.to.Evidence
+	}
+	g.Causes = append(g.Causes, compareRows(bandOf(old, report.BandAll), bandOf(new, report.BandAll))...)
+	// What counts for a row is its part of the whole latency.
+	var mean int64
+	for _, l := range []*int64{old.LatencyNS.Mean, new.LatencyNS.Mean} {
+		if l != nil {
+			mean = max(mean, *l)
+		}
+	}
+	if known {
+		rowEvidence(g.Causes, bandOf(old, report.BandAll), bandOf(new, report.BandAll), a, b, df, leastMean*float64(mean))
+	}
+	for i := range g.Causes {
+		g.Changed = g.Changed || g.Causes[i].Evidence
+	}
+	if old.LatencyNS.P99 != nil && new.LatencyNS.P99 != nil {
+		g.Tail = append(g.Tail, compareRows(bandOf(old, report.Band99), bandOf(new, report.Band99))...)
+	}
+	return g
+}
+
+// whole rounds a bound to whole ns, away from claiming more than was found.
+func whole(v float64) *int64 {
+	n := int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2)))
+	return &n
+}
+
+func bandOf(g *report.Group, name string) *report.Band {
+	for i := range g.Bands {
+		if g.Bands[i].Band == name {
+			return &g.Bands[i]
+		}
+	}
+	return &report.Band{Band: name}
+}
+
+// differentLoad is the ratio of request rates from which the load is said to be another one.
+const differentLoad = 1.5
+
+// warnings says why the two reports may not be comparable.
+func warnings(old, new *report.Report) []report.Warning {
+	list := []report.Warning{}
+	warn := func(code, format string, args ...any) {
+		list = append(list, report.Warning{Code: code, Text: fmt.Sprintf(format, args...)})
+	}
+	if a, b := old.Input.Go, new.Input.Go; a != b {
+		warn("different-go", "the traces are of different versions of Go, %s and %s: the runtime itself may be what changed", orUnknown(a), orUnknown(b))
+	}
+	if a, b := old.Input.GOMAXPROCS, new.Input.GOMAXPROCS; a != b {
+		warn("different-gomaxprocs", "GOMAXPROCS was %d and is %d: waiting for a CPU and the collector's share change with it", a, b)
+	}
+	for _, side := range []struct {
+		name string
+		r    *report.Report
+	}{{"old", old}, {"new", new}} {
+		if side.r.Input.Truncated {
+			warn("truncated", "the %s trace is cut: only its first %.3g s are compared", side.name, float64(side.r.Input.DurationNS)/1e9)
+		}
+	}
+	if a, b := old.Runtime.Throttle.Verdict, new.Runtime.Throttle.Verdict; a != b && (held(a) || held(b)) {
+		warn("different-throttling", "CPU throttling was %q and is %q", orUnknown(a), orUnknown(b))
+	}
+	a, b := rate(old), rate(new)
+	if a > 0 && b > 0 && max(a/b, b/a) > differentLoad {
+		warn("different-load", "the rate of requests was %.3g/s and is %.3g/s: latency depends on it", a, b)
+	}
+	if short := min(old.Input.DurationNS, new.Input.DurationNS); short < minBlocks*blockNS {
+		warn("short", "a recording of %.2g s is too short for intervals: record at least %.2g s, better 10 s", float64(short)/1e9, minBlocks*blockNS/1e9)
+	}
+	return list
+}
+
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
+
+// held reports whether a throttle verdict says that threads were held back.
+func held(verdict string) bool { return verdict == "own" || verdict == "ancestor" }
+
+// rate is the requests a second that ended.
+func rate(r *report.Report) float64 {
+	if r.Input.DurationNS <= 0 {
+		return 0
+	}
+	return float64(inputOf(r).Requests) / (float64(r.Input.DurationNS) / 1e9)
+}

@@ -1,0 +1,390 @@
+package compare
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// The intervals are made by a circular block bootstrap (Politis and Romano, A circular block-resampling procedure for
+// stationary data, 1992; after Künsch, The jackknife and the bootstrap for general stationary observations, 1989).
+// Requests near each other in time share queues, collections and neighbours, so they are not independent, and an interval
+// that took them so would be far too narrow. A report has summaries of stretches of at least 250 ms; a resample draws runs
+// of neighbouring stretches, n^(1/3) of them long, around the circle of all n, until it has n again, and computes the mean,
+// the percentiles and the causes anew from their sums. Both sides are resampled independently.
+//
+// The bounds are the percentiles of the resampled differences, moved to the difference that the reports state, which is
+// finer than the stretches' buckets. A percentile interval from few draws m is too narrow, by sqrt((m-1)/m) and because it
+// takes the spread as known (Hesterberg, What Teachers Should Know about the Bootstrap, 2015, section 4.1); so both arms
+// are stretched by the ratio of Student's quantile for m-1 to the normal one, and by sqrt(m/(m-1)), where m is the number of
+// runs in a resample of the shorter side: n^(2/3), 10 for a recording of 10 s.
+//
+// The random numbers of a side are seeded by what the side holds: equal input gives equal intervals, exchanging the sides
+// turns their signs and nothing else, and a report differs from itself by exactly nothing.
+const (
+	// confidence is of one interval. It is not 95 %: a diff has several numbers for every group, and one false alarm in
+	// twenty would be one in nearly every diff.
+	confidence = 0.99
+	resamples  = 1000
+	// minBlocks is the fewest stretches that an interval is made from: with fewer, hardly any resample differs.
+	minBlocks = 6
+	// blockNS is the length of a report's stretches, unless the trace is long.
+	blockNS = 250e6
+)
+
+// samples are the resampled statistics of one side.
+type samples struct {
+	units   int // how many independent draws a resample is made of
+	seed    uint64
+	latency [4][]float64 // mean, p50, p90, p99, each minus its value without resampling
+	// causes holds, by cause, its time a request relative to that without resampling.
+	causes map[string][]float64
+}
+
+var quantiles = [3]float64{0.50, 0.90, 0.99}
+
+// resample returns nil if g has too few blocks.
+func resample(g *report.Group) *samples {
+	var blocks []*report.Block
+	for i := range g.Blocks {
+		if b := &g.Blocks[i]; b.Count > 0 {
+			blocks = append(blocks, b)
+		}
+	}
+	n := len(blocks)
+	if n < minBlocks {
+		return nil
+	}
+	buckets, counts := columns(blocks)
+	causes, sums := causeColumns(blocks)
+	length := int(math.Ceil(math.Cbrt(float64(n))))
+	s := &samples{units: n / length, seed: seedOf(blocks), causes: map[string][]float64{}}
+	rng := rand.New(rand.NewPCG(s.seed, 1))
+	weights := make([]int64, n)
+	for i := range weights {
+		weights[i] = 1
+	}
+	merged := make([]int64, len(buckets))
+	stat := func() (latency [4]float64, byCause []float64) {
+		var requests, total int64
+		clear(merged)
+		byCause = make([]float64, len(causes))
+		for i, w := range weights {
+			if w == 0 {
+				continue
+			}
+			requests += w * int64(blocks[i].Count)
+			total += w * blocks[i].TotalNS
+			for _, c := range counts[i] {
+				merged[c.bucket] += w * c.n
+			}
+			for c, ns := range sums[i] {
+				byCause[c] += float64(w) * float64(ns)
+			}
+		}
+		latency[0] = float64(total) / float64(requests)
+		for i, q := range quantiles {
+			latency[1+i] = quantile(buckets, merged, q)
+		}
+		for c := range byCause {
+			byCause[c] /= float64(requests)
+		}
+		return latency, byCause
+	}
+	point, pointCauses := stat()
+	for i := range s.latency {
+		s.latency[i] = make([]float64, resamples)
+	}
+	for i, c := range causes {
+		if pointCauses[i] > 0 {
+			s.causes[c] = make([]float64, resamples)
+		}
+	}
+	for k := range resamples {
+		clear(weights)
+		for drawn := 0; drawn < n; {
+			at := rng.IntN(n)
+			for i := 0; i < length && drawn < n; i++ {
+				weights[(at+i)%n]++
+				drawn++
+			}
+		}
+		latency, byCause := stat()
+		for i, v := range latency {
+			s.latency[i][k] = v - point[i]
+		}
+		for c, v := range byCause {
+			if pointCauses[c] > 0 {
+				s.causes[causes[c]][k] = v / pointCauses[c]
+			}
+		}
+	}
+	return s
+}
+
+type bucketCount struct {
+	bucket int
+	n      int64
+}
+
+// columns returns the upper bounds of all buckets in order, and each block's counts by index into them.
+func columns(blocks []*report.Block) ([]int64, [][]bucketCount) {
+	index := map[int64]int{}
+	var bounds []int64
+	for _, b := range blocks {
+		for _, p := range b.Histogram {
+			if _, ok := index[p[0]]; !ok {
+				index[p[0]] = 0
+				bounds = append(bounds, p[0])
+			}
+		}
+	}
+	slices.Sort(bounds)
+	for i, hi := range bounds {
+		index[hi] = i
+	}
+	counts := make([][]bucketCount, len(blocks))
+	for i, b := range blocks {
+		for _, p := range b.Histogram {
+			counts[i] = append(counts[i], bucketCount{index[p[0]], p[1]})
+		}
+	}
+	return bounds, counts
+}
+
+func causeColumns(blocks []*report.Block) ([]string, [][]int64) {
+	seen := map[string]bool{}
+	var names []string
+	for _, b := range blocks {
+		for c := range b.Causes {
+			if !seen[c] {
+				seen[c] = true
+				names = append(names, c)
+			}
+		}
+	}
+	slices.Sort(names)
+	sums := make([][]int64, len(blocks))
+	for i, b := range blocks {
+		sums[i] = make([]int64, len(names))
+		for k, c := range names {
+			sums[i][k] = b.Causes[c]
+		}
+	}
+	return names, sums
+}
+
+// quantile interpolates inside the bucket that holds the rank, so that it moves smoothly with the counts.
+func quantile(bounds, counts []int64, q float64) float64 {
+	var n int64
+	for _, c := range counts {
+		n += c
+	}
+	if n == 0 {
+		return 0
+	}
+	rank, seen := q*float64(n), 0.0
+	last := 0.0
+	for i, c := range counts {
+		if c == 0 {
+			continue
+		}
+		hi := float64(bounds[i])
+		lo := hi - bucketWidth(bounds[i])
+		last = hi
+		if seen+float64(c) >= rank {
+			return lo + (hi-lo)*(rank-seen)/float64(c)
+		}
+		seen += float64(c)
+	}
+	return last
+}
+
+// bucketWidth is how wide the bucket below an upper bound is: a report has 32 buckets to each power of two.
+func bucketWidth(upper int64) float64 {
+	if upper <= 64 {
+		return 1
+	}
+	return float64(int64(1) << (bits.Len64(uint64(upper-1)) - 6))
+}
+
+// seedOf makes a seed from what the blocks hold.
+func seedOf(blocks []*report.Block) uint64 {
+	h := fnv.New64a()
+	var buf [8]byte
+	write := func(v int64) {
+		binary.LittleEndian.PutUint64(buf[:], uint64(v))
+		h.Write(buf[:])
+	}
+	for _, b := range blocks {
+		write(b.StartNS)
+		write(int64(b.Count))
+		write(b.TotalNS)
+		for _, p := range b.Histogram {
+			write(p[0])
+			write(p[1])
+		}
+	}
+	return h.Sum64()
+}
+
+// differences returns b-a, element by element, in order.
+func differences(a, b []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = b[i] - a[i]
+	}
+	slices.Sort(out)
+	return out
+}
+
+// interval returns the bounds around a difference, from the resampled deviations from it, sorted. alpha is the
+// probability to miss.
+func interval(delta float64, deviations []float64, df int, alpha float64) (low, high float64) {
+	// As far in from one end as from the other: exchanging the sides must only turn the signs.
+	k := int((1 - confidence) / 2 * float64(len(deviations)))
+	z := math.Sqrt2 * math.Erfinv(confidence)
+	stretch := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
+	down := max(0, -deviations[k]) * stretch
+	up := max(0, deviations[len(deviations)-1-k]) * stretch
+	return delta - down, delta + up
+}
+
+// studentQuantile returns the p-quantile, p > 0.5, of Student's t with df > 0 degrees of freedom, by bisection of the
+// distribution's closed form for whole degrees of freedom (Abramowitz and Stegun, Handbook of Mathematical Functions,
+// 26.7.3 and 26.7.4).
+func studentQuantile(p float64, df int) float64 {
+	lo, hi := 0.0, 1.0
+	for studentCDF(hi, df) < p && hi < 1e9 {
+		hi *= 2
+	}
+	for range 80 {
+		if mid := (lo + hi) / 2; studentCDF(mid, df) < p {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return (lo + hi) / 2
+}
+
+func studentCDF(t float64, df int) float64 {
+	theta := math.Atan(t / math.Sqrt(float64(df)))
+	sin, cos := math.Sincos(theta)
+	var within float64 // probability of [-t, t]
+	if df%2 == 1 {
+		sum, term := 0.0, cos
+		for i := 1; i <= df-2; i += 2 {
+			sum += term
+			term *= cos * cos * float64(i+1) / float64(i+2)
+		}
+		within = 2 / math.Pi * (theta + sin*sum)
+	} else {
+		sum, term := 0.0, 1.0
+		for i := 0; i <= df-2; i += 2 {
+			sum += term
+			term *= cos * cos * float64(i+1) / float64(i+2)
+		}
+		within = sin * sum
+	}
+	return (1 + within) / 2
+}
+
+// rowEvidence gives rows their intervals.
+//
+// Stretches tell causes apart but not sites. A site's time is taken to vary as that of its whole cause does, and besides
+// as the number of requests that meet it would by chance (binomial): of a row that hits every request that adds nothing,
+// of one that hit a single request it adds as much as there is, so that one rare wait is never evidence.
+//
+// least is the smallest change, in ns a request, that is looked at. The bounds of those rows hold together (Bonferroni).
+func rowEvidence(rows []Row, oldBand, newBand *report.Band, a, b *samples, df int, least float64) {
+	looked := 0
+	for i := range rows {
+		if math.Abs(float64(rows[i].DeltaNS)) > least {
+			looked++
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		if math.Abs(float64(r.DeltaNS)) <= least {
+			continue
+		}
+		x := a.row(r, r.OldSite, r.OldNS, oldBand)
+		y := b.row(r, r.NewSite, r.NewNS, newBand)
+		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-confidence)/float64(looked))
+		// A row that is missing where a list was capped may stand in its row "other".
+		if r.OldNS == 0 {
+			low -= hidden(oldBand)
+		}
+		if r.NewNS == 0 {
+			high += hidden(newBand)
+		}
+		r.LowNS, r.HighNS = whole(low), whole(high)
+		r.Evidence = low > 0 || high < 0
+	}
+}
+
+// row returns the deviations of one row's time a request.
+func (s *samples) row(r *Row, site *report.Site, ns int64, band *report.Band) []float64 {
+	out := make([]float64, resamples)
+	if ns == 0 {
+		return out
+	}
+	ratios := s.causes[r.Cause]
+	var found *report.Cause
+	for i := range band.Causes {
+		if c := &band.Causes[i]; c.Cause == r.Cause && c.Kind == r.Kind && sameSite(c.Site, site) {
+			found = c
+			break
+		}
+	}
+	spread := 0.0
+	if found != nil && band.Count > 0 {
+		hit := max(found.Requests, 1)
+		spread = math.Sqrt(max(0, 1-float64(hit)/float64(band.Count)) / float64(hit))
+	}
+	h := fnv.New64a()
+	h.Write([]byte(r.Cause + "\x00" + r.Kind))
+	if site != nil {
+		h.Write([]byte("\x00" + site.Func))
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(site.Line)))
+	}
+	rng := rand.New(rand.NewPCG(s.seed, h.Sum64()))
+	for k := range out {
+		ratio := 1.0
+		if ratios != nil { // the row "other" is no cause of the stretches
+			ratio = ratios[k]
+		}
+		out[k] = float64(ns) * (ratio*(1+spread*rng.NormFloat64()) - 1)
+	}
+	return out
+}
+
+func sameSite(a, b *report.Site) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// hidden is the most time a request that a row can have which a capped list leaves out.
+func hidden(b *report.Band) float64 {
+	capped := slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseOther })
+	if !capped || b.Count == 0 {
+		return 0
+	}
+	least, other := int64(math.MaxInt64), int64(0)
+	for i := range b.Causes {
+		if b.Causes[i].Cause == report.CauseOther {
+			other = b.Causes[i].TotalNS
+		} else {
+			least = min(least, b.Causes[i].TotalNS)
+		}
+	}
+	return float64(min(least, other)) / float64(b.Count)
+}

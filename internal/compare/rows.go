@@ -1,0 +1,127 @@
+package compare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// place is what rows of two builds have in common: lines move with every edit, and a package's files with every checkout.
+type place struct{ cause, kind, fn string }
+
+func placeOf(c *report.Cause) place {
+	p := place{cause: c.Cause, kind: c.Kind}
+	if c.Site != nil {
+		p.fn = c.Site.Func
+	}
+	return p
+}
+
+func lineOf(c *report.Cause) int {
+	if c.Site == nil {
+		return 0
+	}
+	return c.Site.Line
+}
+
+// compareRows pairs the rows of two bands and returns them, the largest change first. Rows belong together if they have
+// cause and function in common. Where a function has several, those on the same line are paired first, then the nearest
+// lines; a tie goes to the smaller ones. None of that depends on which side is which.
+func compareRows(old, new *report.Band) []Row {
+	byPlace := map[place][2][]*report.Cause{}
+	var order []place
+	for side, band := range []*report.Band{old, new} {
+		for i := range band.Causes {
+			c := &band.Causes[i]
+			p := placeOf(c)
+			lists, ok := byPlace[p]
+			if !ok {
+				order = append(order, p)
+			}
+			lists[side] = append(lists[side], c)
+			byPlace[p] = lists
+		}
+	}
+	var rows []Row
+	for _, p := range order {
+		lists := byPlace[p]
+		for _, pair := range pairByLine(lists[0], lists[1]) {
+			rows = append(rows, newRow(pair[0], pair[1], old.Count, new.Count))
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(abs(b.DeltaNS), abs(a.DeltaNS)), cmp.Compare(max(b.OldNS, b.NewNS), max(a.OldNS, a.NewNS)),
+			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Kind, b.Kind), compareSites(a.Site(), b.Site()))
+	})
+	return rows
+}
+
+func compareSites(a, b *report.Site) int {
+	if a == nil || b == nil {
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.Line, b.Line))
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// pairByLine pairs each row of one list with at most one of the other; nil stands for no partner.
+func pairByLine(old, new []*report.Cause) [][2]*report.Cause {
+	type candidate struct{ i, j, distance, low, high int }
+	var all []candidate
+	for i, a := range old {
+		for j, b := range new {
+			la, lb := lineOf(a), lineOf(b)
+			all = append(all, candidate{i, j, max(la-lb, lb-la), min(la, lb), max(la, lb)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.low, b.low), cmp.Compare(a.high, b.high))
+	})
+	usedOld, usedNew := make([]bool, len(old)), make([]bool, len(new))
+	var pairs [][2]*report.Cause
+	for _, c := range all {
+		if !usedOld[c.i] && !usedNew[c.j] {
+			usedOld[c.i], usedNew[c.j] = true, true
+			pairs = append(pairs, [2]*report.Cause{old[c.i], new[c.j]})
+		}
+	}
+	for i, a := range old {
+		if !usedOld[i] {
+			pairs = append(pairs, [2]*report.Cause{a, nil})
+		}
+	}
+	for j, b := range new {
+		if !usedNew[j] {
+			pairs = append(pairs, [2]*report.Cause{nil, b})
+		}
+	}
+	return pairs
+}
+
+func newRow(a, b *report.Cause, oldCount, newCount int) Row {
+	r := Row{OldNS: perRequest(a, oldCount), NewNS: perRequest(b, newCount)}
+	r.DeltaNS = r.NewNS - r.OldNS
+	if a != nil {
+		r.Cause, r.Kind, r.OldSite, r.Via = a.Cause, a.Kind, a.Site, a.Via
+	}
+	if b != nil {
+		r.Cause, r.Kind, r.NewSite = b.Cause, b.Kind, b.Site
+		if a == nil || r.NewNS >= r.OldNS {
+			r.Via = b.Via
+		}
+	}
+	if r.Via == nil {
+		r.Via = []report.Via{}
+	}
+	return r
+}
+
+func perRequest(c *report.Cause, count int) int64 {
+	if c == nil || count <= 0 {
+		return 0
+	}
+	return int64(math.Round(float64(c.TotalNS) / float64(count)))
+}

@@ -1,0 +1,103 @@
+package critpath
+
+import (
+	"strings"
+
+	"github.com/whylate/whylate/internal/stdlib"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// bits say what a stack tells about a wait or a wake.
+type bits uint16
+
+const (
+	known       bits = 1 << iota
+	inPoll           // the network poller's own code: a deadline or a close
+	restarts         // the world is being restarted, which polls the network by the way
+	gcSem            // waits for a phase of garbage collection on a semaphore
+	stopsSem         // waits for its turn to stop the world
+	inAssist         // a mark assist
+	inbound          // an HTTP server's side of a connection
+	cond             // sync.Cond
+	waitGroup        // sync.WaitGroup
+	mutex            // sync.Mutex, sync.RWMutex
+	once             // sync.Once
+	broadcast        // sync.(*Cond).Broadcast
+	connSide         // a server's connection ...
+	handlerSide      // ... in a handler
+	foreign          // code that is not the standard library's
+)
+
+func bitsOf(fn string) bits {
+	if b := exact[fn]; b != 0 {
+		return b
+	}
+	switch {
+	case strings.HasPrefix(fn, "internal/poll."):
+		return inPoll
+	case strings.HasPrefix(fn, "runtime.startTheWorld"), strings.HasPrefix(fn, "runtime.gcMarkTermination"):
+		return restarts
+	case strings.HasPrefix(fn, "runtime.stopTheWorld"):
+		return stopsSem
+	case strings.HasPrefix(fn, "runtime.gcAssistAlloc"):
+		return inAssist
+	case strings.HasPrefix(fn, "sync.(*Mutex)."), strings.HasPrefix(fn, "sync.(*RWMutex)."), strings.HasPrefix(fn, "internal/sync.(*Mutex)."):
+		return mutex
+	case strings.HasPrefix(fn, "sync.(*WaitGroup)."):
+		return waitGroup
+	case strings.HasPrefix(fn, "sync.(*Once)."):
+		return once
+	case !stdlib.Is(fn):
+		return foreign
+	}
+	return 0
+}
+
+// exact: names whose meaning was read in the runtime's and net/http's
+// sources (Go 1.22 to 1.26).
+var exact = map[string]bits{
+	"sync.(*Cond).Wait":                           cond,
+	"sync.(*Cond).Broadcast":                      broadcast,
+	"net/http.(*conn).serve":                      connSide,
+	"net/http.serverHandler.ServeHTTP":            handlerSide,
+	"runtime.gcStart":                             gcSem | restarts,
+	"runtime.gcMarkDone":                          gcSem,
+	"runtime.gcMarkTermination":                   restarts,
+	"net/http.(*connReader).Read":                 inbound,
+	"net/http.(*connReader).backgroundRead":       inbound,
+	"net/http.checkConnErrorWriter.Write":         inbound,
+	"net/http.(*body).Read":                       inbound,
+	"net/http.(*http2serverConn).writeFrame":      inbound,
+	"net/http.(*http2requestBody).Read":           inbound,
+	"golang.org/x/net/http2.(*requestBody).Read":  inbound,
+	"net/http/internal/http2.(*requestBody).Read": inbound,
+}
+
+// bits returns what a stack tells.
+func (w *Walker) bits(id tracefmt.StackID) bits {
+	if int(id) < len(w.cache) {
+		if b := w.cache[id]; b != 0 {
+			return b
+		}
+	} else {
+		grown := make([]bits, max(w.syms.Stacks(), int(id)+1))
+		copy(grown, w.cache)
+		w.cache = grown
+	}
+	b := known
+	for _, f := range w.syms.Stack(id) {
+		fn := w.syms.Frame(f).Func
+		for int(fn) >= len(w.fns) {
+			w.fns = append(w.fns, 0)
+		}
+		if w.fns[fn] == 0 {
+			w.fns[fn] = known | bitsOf(w.syms.String(fn))
+		}
+		b |= w.fns[fn]
+	}
+	if b&(connSide|handlerSide) == connSide {
+		b |= inbound // handshakes, headers, responses
+	}
+	w.cache[id] = b
+	return b
+}

@@ -1,0 +1,193 @@
+// Package demo is a small service that is slow for three known reasons, a load for it, and a judge that says whether a
+// report found them. It needs nothing but this machine's loopback network.
+//
+// The service and its load are two processes: what a client sees of a service is only true from outside.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"time"
+)
+
+// How slow the faults are. They are large beside what a busy machine adds by itself.
+const (
+	backoff   = 80 * time.Millisecond // the sleep
+	slowWrite = 25 * time.Millisecond // the journal's, in the store
+	hogCPU    = 10 * time.Millisecond // of each hog
+	hogs      = 6                     // for each batch; the service has Procs to run them on
+)
+
+// Procs is the GOMAXPROCS that the service is to be run with, so that the hogs outnumber it on any machine.
+const Procs = 2
+
+// service is the program with the faults.
+type service struct {
+	journal *journal
+	prices  chan price
+}
+
+// Serve runs the service on a port of its own until ctx ends. It uses the store at the given address and calls ready
+// with its URL once it can be reached.
+func Serve(ctx context.Context, store string, ready func(url string)) error {
+	first, err := net.Dial("tcp", store)
+	if err != nil {
+		return fmt.Errorf("reaching the store: %w", err)
+	}
+	defer first.Close()
+	second, err := net.Dial("tcp", store)
+	if err != nil {
+		return fmt.Errorf("reaching the store: %w", err)
+	}
+	defer second.Close()
+	s := &service{journal: &journal{conn: first}, prices: make(chan price, 64)}
+	go s.batch(second)
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("/report", s.report)
+	mux.HandleFunc("/order", s.order)
+	mux.HandleFunc("/price", s.price)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("opening a port for the demo's service: %w", err)
+	}
+	srv := &http.Server{Handler: mux}
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	ready("http://" + l.Addr().String())
+	if err := srv.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}
+
+// Fault 1: the handler waits for a goroutine that sleeps before it tries again.
+
+func (s *service) report(w http.ResponseWriter, _ *http.Request) {
+	result := make(chan string, 1)
+	go s.fetch(result)
+	io.WriteString(w, <-result)
+}
+
+func (s *service) fetch(result chan<- string) {
+	s.backoff()
+	result <- "report\n"
+}
+
+func (s *service) backoff() { time.Sleep(backoff) }
+
+// Fault 2: a lock is held across a slow write, so that one slow write is many slow requests.
+
+func (s *service) order(w http.ResponseWriter, _ *http.Request) {
+	if err := s.journal.append('j'); err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	io.WriteString(w, "ordered\n")
+}
+
+type journal struct {
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+// append writes a record and waits until the store has it, with the lock held all the time.
+func (j *journal) append(record byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, err := j.conn.Write([]byte{record}); err != nil {
+		return fmt.Errorf("writing to the store: %w", err)
+	}
+	if _, err := j.conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("waiting for the store: %w", err)
+	}
+	return nil
+}
+
+// Fault 3: all requests go through one goroutine, and work that nobody waits for takes the CPUs it needs.
+
+type price chan error
+
+func (s *service) price(w http.ResponseWriter, _ *http.Request) {
+	p := make(price, 1)
+	s.prices <- p
+	if err := <-p; err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	io.WriteString(w, "42\n")
+}
+
+// batch serves everybody who waits for a price with one round trip to the store.
+func (s *service) batch(conn net.Conn) {
+	for p := range s.prices {
+		waiting := []price{p}
+		for len(s.prices) > 0 {
+			waiting = append(waiting, <-s.prices)
+		}
+		for range hogs {
+			go audit()
+		}
+		err := s.ask(conn)
+		for _, p := range waiting {
+			p <- err
+		}
+	}
+}
+
+// ask is answered at once; running again after that is what takes long.
+func (s *service) ask(conn net.Conn) error {
+	if _, err := conn.Write([]byte{'p'}); err != nil {
+		return fmt.Errorf("asking the store: %w", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("asking the store: %w", err)
+	}
+	return nil
+}
+
+// audit burns CPU.
+func audit() {
+	sum := uint64(1)
+	for begin := time.Now(); time.Since(begin) < hogCPU; {
+		for range 10_000 {
+			sum = sum*6364136223846793005 + 1442695040888963407
+		}
+	}
+	if sum == 0 {
+		panic("unreachable: an odd number plus an odd increment never ends the sequence here")
+	}
+}
+
+// Store is the database behind the service, in the load's process: slow with 'j', quick with everything else. It ends
+// when its listener is closed.
+func Store(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			var op [1]byte
+			for {
+				if _, err := io.ReadFull(conn, op[:]); err != nil {
+					return
+				}
+				if op[0] == 'j' {
+					time.Sleep(slowWrite)
+				}
+				if _, err := conn.Write(op[:]); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}

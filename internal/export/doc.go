@@ -1,0 +1,83 @@
+// Package export writes a report in the formats of other tools: pprof
+// profiles, Perfetto traces, OpenTelemetry spans, tables and lines of JSON.
+// It is a view: what is written adds up to what the report says.
+package export
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A Format is a way to write a report.
+type Format struct {
+	Name string
+	// Text says that the format may be shown on a terminal.
+	Text  bool
+	Short string
+	Write func(w io.Writer, r *report.Report) error
+}
+
+// Formats returns all formats, in the order in which they are to be listed.
+func Formats() []Format {
+	return []Format{
+		{"pprof", false, "time on critical paths by stack, for go tool pprof", Pprof},
+		{"perfetto", false, "the slow requests' goroutines, segments and wakes, for ui.perfetto.dev", Perfetto},
+		{"otlp", true, "the slow requests as spans, OTLP/JSON", OTLP},
+		{"csv", true, "the causes of every band of every group, a row each", CSV},
+		{"jsonl", true, "groups, causes, requests and segments, an object a line", JSONL},
+	}
+}
+
+// Find returns the format of that name.
+func Find(name string) (Format, error) {
+	all := Formats()
+	if i := slices.IndexFunc(all, func(f Format) bool { return f.Name == name }); i >= 0 {
+		return all[i], nil
+	}
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
+	}
+	return Format{}, fmt.Errorf("no format %.40q: there are %s", name, strings.Join(names, ", "))
+}
+
+// siteText is a site in one line.
+func siteText(s *report.Site) string {
+	if s == nil {
+		return ""
+	}
+	if s.File == "" {
+		return s.Func
+	}
+	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
+}
+
+// viaText is a chain of waits in one line, the request's own first.
+func viaText(via []report.Via) string {
+	var parts []string
+	for _, v := range via {
+		parts = append(parts, strings.TrimSpace(v.Wait+" "+siteText(v.Site)))
+	}
+	return strings.Join(parts, " > ")
+}
+
+// routes are the chains of waits of a cause with their times, which add up to
+// the cause's: what a report does not list is a route of its own.
+func routes(c *report.Cause) []report.Route {
+	if len(c.Routes) == 0 {
+		return []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}
+	}
+	out := slices.Clone(c.Routes)
+	left := c.TotalNS
+	for _, r := range out {
+		left -= r.TotalNS
+	}
+	if left > 0 {
+		out = append(out, report.Route{Via: []report.Via{{Wait: "other waits"}}, TotalNS: left})
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package export
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Pprof writes the time on critical paths as a gzipped profile.
+//
+// A stack leads from the group over the waits between the request and the
+// goroutine that spent the time to the site of the cause. There is a sample
+// type for each band: "all", which is the default, and "p50-90" and so on
+// (go tool pprof -sample_index=p99-max); bands overlap with all, so they are
+// no samples of one type. Labels are group, kind, band and cause
+// (-tagfocus, -tagleaf=cause). Values are nanoseconds.
+func Pprof(w io.Writer, r *report.Report) error {
+	b := profileBuilder{p: &profile.Profile{DefaultSampleType: report.BandAll, DurationNanos: r.Input.DurationNS}, funcs: map[report.Site]*profile.Function{}, locs: map[report.Site]*profile.Location{}}
+	if r.Input.Start != nil {
+		b.p.TimeNanos = r.Input.Start.UnixNano()
+	}
+	bands := []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
+	for _, name := range bands {
+		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: name, Unit: "nanoseconds"})
+	}
+	b.p.PeriodType, b.p.Period = &profile.ValueType{Type: "critical_path", Unit: "nanoseconds"}, 1
+	b.p.Comments = []string{"time on the critical paths of requests, written by whylate from " + r.Input.Name}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for k := range g.Bands {
+			band := &g.Bands[k]
+			for at, name := range bands {
+				if band.Band != name {
+					continue
+				}
+				for j := range band.Causes {
+					for _, route := range routes(&band.Causes[j]) {
+						b.sample(g, band, at, &band.Causes[j], route)
+					}
+				}
+			}
+		}
+	}
+	if err := b.p.CheckValid(); err != nil {
+		return fmt.Errorf("writing a profile: %w", err)
+	}
+	if err := b.p.Write(w); err != nil {
+		return fmt.Errorf("writing a profile: %w", err)
+	}
+	return nil
+}
+
+type profileBuilder struct {
+	p     *profile.Profile
+	funcs map[report.Site]*profile.Function
+	locs  map[report.Site]*profile.Location
+}
+
+func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *report.Cause, route report.Route) {
+	s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: map[string][]string{
+		"group": {g.Name}, "kind": {g.Kind}, "band": {band.Band}, "cause": {c.Cause},
+	}}
+	if c.Kind != "" {
+		s.Label["cause_kind"] = []string{c.Kind}
+	}
+	s.Value[at] = route.TotalNS
+	// The leaf comes first.
+	s.Location = append(s.Location, b.location(c.Site, "["+c.Cause+"]"))
+	for i := len(route.Via) - 1; i >= 0; i-- {
+		s.Location = append(s.Location, b.location(route.Via[i].Site, "["+route.Via[i].Wait+"]"))
+	}
+	root := &report.Site{Func: g.Name}
+	if g.Entry != nil && g.Entry.Func == g.Name {
+		root = g.Entry
+	}
+	s.Location = append(s.Location, b.location(root, ""))
+	b.p.Sample = append(b.p.Sample, s)
+}
+
+// location is a site's; one that is not known goes by another name.
+func (b *profileBuilder) location(site *report.Site, otherwise string) *profile.Location {
+	var at report.Site
+	if site != nil {
+		at = *site
+	}
+	if at.Func == "" {
+		at.Func = otherwise
+	}
+	if l := b.locs[at]; l != nil {
+		return l
+	}
+	fn := report.Site{Func: at.Func, File: at.File}
+	f := b.funcs[fn]
+	if f == nil {
+		f = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: at.Func, SystemName: at.Func, Filename: at.File}
+		b.p.Function = append(b.p.Function, f)
+		b.funcs[fn] = f
+	}
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Line: []profile.Line{{Function: f, Line: int64(at.Line)}}}
+	b.p.Location = append(b.p.Location, l)
+	b.locs[at] = l
+	return l
+}

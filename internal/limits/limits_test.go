@@ -1,0 +1,425 @@
+package limits
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.golden")
+
+func TestMain(m *testing.M) {
+	if os.Getenv("LIMITS_TEST_CHILD") == "memlimit" {
+		fmt.Print(debug.SetMemoryLimit(-1))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// machine reads one of the cgroup package's machines, which are txtar files.
+func machine(t *testing.T, name string, pid int, inside ...bool) *cgroup.Limits {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "service", "cgroup", "testdata", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{}
+	var cur *fstest.MapFile
+	for line := range bytes.Lines(b) {
+		if s, ok := strings.CutPrefix(string(line), "-- "); ok && strings.HasSuffix(s, " --\n") {
+			cur = &fstest.MapFile{}
+			files[strings.TrimSuffix(s, " --\n")] = cur
+		} else if cur != nil {
+			cur.Data = append(cur.Data, line...)
+		}
+	}
+	l, err := cgroup.Read(cgroup.Options{FS: files, PID: pid, Inside: len(inside) > 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func goProgram(version string, godebug map[string]string, modules ...string) *Program {
+	p := &Program{File: "/app/api", Main: "example.com/api", Go: version, Godebug: godebug}
+	for _, m := range modules {
+		if p.Modules == nil {
+			p.Modules = map[string]string{}
+		}
+		p.Modules[m] = "v1.6.0"
+		p.Auto = p.Auto || m == whylate
+	}
+	return p
+}
+
+func TestJudge(t *testing.T) {
+	old := map[string]string{"containermaxprocs": "0", "updatemaxprocs": "0"}
+	ancestor := &cgroup.Throttling{Verdict: cgroup.VerdictAncestor, Ancestor: 2980 * time.Millisecond}
+	for _, tt := range []struct {
+		name    string
+		machine string
+		facts   Facts
+		// procs in force and by whom; 0 and "" where nobody can tell
+		procs int64
+		by    string
+		traps string // codes in order
+	}{
+		{"a modern program in a modern container", "docker-v2", Facts{Program: goProgram("go1.26.1", nil)}, 3, "go1.26.1",
+			"fractional-quota numcpu-frozen no-gomemlimit"},
+		{"no program known", "docker-v2", Facts{}, 0, "", "fractional-quota numcpu-frozen"},
+		{"go.mod below 1.25", "docker-v2", Facts{Program: goProgram("go1.26.1", old)}, 16, "go1.26.1",
+			"old-go-mod numcpu-frozen no-gomemlimit"},
+		{"GODEBUG switches it on again", "docker-v2", Facts{Program: goProgram("go1.26.1", old), Env: map[string]string{"GODEBUG": "containermaxprocs=1"}}, 3, "go1.26.1",
+			"fractional-quota numcpu-frozen no-gomemlimit"},
+		{"GODEBUG switches it off", "docker-v2", Facts{Program: goProgram("go1.26.1", nil), Env: map[string]string{"GODEBUG": "gctrace=1,containermaxprocs=0"}}, 16, "go1.26.1",
+			"old-go-mod numcpu-frozen no-gomemlimit"},
+		{"an old toolchain", "docker-v1", Facts{Program: goProgram("go1.22.3", nil)}, 16, "go1.22.3", "old-go numcpu-frozen no-gomemlimit"},
+		{"an old toolchain with automaxprocs", "docker-v1", Facts{Program: goProgram("go1.22.3", nil, automaxprocs)}, 1, "automaxprocs", "numcpu-frozen no-gomemlimit"},
+		{"leftover automaxprocs", "docker-v2", Facts{Program: goProgram("go1.26.1", nil, automaxprocs)}, 2, "automaxprocs",
+			"leftover-automaxprocs numcpu-frozen no-gomemlimit"},
+		{"leftover automaxprocs without a quota", "max-everywhere", Facts{Program: goProgram("go1.26.1", nil, automaxprocs)}, 16, "go1.26.1", "leftover-automaxprocs"},
+		{"automaxprocs under an old go.mod", "docker-v2", Facts{Program: goProgram("go1.26.1", old, automaxprocs)}, 2, "automaxprocs", "numcpu-frozen no-gomemlimit"},
+		{"the environment wins", "docker-v2", Facts{Program: goProgram("go1.26.1", nil, automaxprocs), Env: map[string]string{"GOMAXPROCS": "16"}}, 16, "environment",
+			"env-gomaxprocs leftover-automaxprocs numcpu-frozen no-gomemlimit"},
+		{"an environment variable that the runtime ignores", "docker-v2", Facts{Program: goProgram("go1.26.1", nil), Env: map[string]string{"GOMAXPROCS": "many"}}, 3, "go1.26.1",
+			"fractional-quota numcpu-frozen no-gomemlimit"},
+		{"ancestor tighter", "docker-v2-host-namespace", Facts{Program: goProgram("go1.26.1", nil)}, 4, "go1.26.1",
+			"ancestor-tighter memory-ancestor numcpu-frozen no-gomemlimit"},
+		{"ancestor tighter, with our package", "docker-v2-host-namespace", Facts{Program: goProgram("go1.26.1", nil, whylate)}, 1, "whylate service/auto",
+			"ancestor-tighter memory-ancestor numcpu-frozen"},
+		{"a task's quota on the parent", "ecs-v1-privileged", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1",
+			"ancestor-tighter memory-ancestor numcpu-frozen no-gomemlimit"},
+		{"a pod's quota out of sight", "kubernetes-v2-pod-limit", Facts{Program: goProgram("go1.26.1", nil), Since: ancestor}, 16, "go1.26.1",
+			"hidden-ancestor-throttles hidden-memory"},
+		{"a pod's quota out of sight, an old kernel", "kubernetes-v2-pod-limit", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1",
+			"hidden-ancestors hidden-memory"},
+		{"covered mount", "covered-mount", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1",
+			"runtime-misses-quota numcpu-frozen no-gomemlimit"},
+		{"early Go 1.25 on Docker v1", "docker-v1", Facts{Program: goProgram("go1.25.3", nil)}, 2, "go1.25.3",
+			"early-1.25-mount-root fractional-quota numcpu-frozen no-gomemlimit"},
+		{"GOMEMLIMIT above the limit", "docker-v2", Facts{Program: goProgram("go1.26.1", nil), Env: map[string]string{"GOMEMLIMIT": "2GiB"}}, 3, "go1.26.1",
+			"gomemlimit-too-high fractional-quota numcpu-frozen"},
+		{"a tighter memory.high above", "systemd-slices", Facts{Program: goProgram("go1.26.1", nil)}, 3, "go1.26.1",
+			"ancestor-tighter memory-high numcpu-frozen no-gomemlimit"},
+		{"a memory limit that only v1 tells of", "kubernetes-v1", Facts{Program: goProgram("go1.26.1", nil)}, 2, "go1.26.1",
+			"memory-ancestor fractional-quota numcpu-frozen no-gomemlimit"},
+		{"a pod's quota seen from the node, not from inside", "kubernetes-v2-from-the-node", Facts{Program: goProgram("go1.26.1", nil, whylate)}, 16, "whylate service/auto",
+			"ancestor-tighter memory-ancestor numcpu-frozen"},
+		{"nothing limited", "max-everywhere", Facts{Program: goProgram("go1.26.1", nil)}, 16, "go1.26.1", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := tt.facts
+			f.PID = 4711
+			if strings.Contains(tt.machine, "node") {
+				f.Limits, f.Inside, f.Namespaced = machine(t, tt.machine, 4711), machine(t, tt.machine, 4711, true), true
+			} else {
+				f.Limits = machine(t, tt.machine, 0)
+			}
+			a := Judge(&f)
+			var codes []string
+			for _, tr := range a.Traps {
+				codes = append(codes, tr.Code)
+				if tr.Text == "" || tr.Fix == "" {
+					t.Errorf("trap without text or fix: %+v", tr)
+				}
+			}
+			if got := strings.Join(codes, " "); got != tt.traps {
+				t.Errorf("traps %q\nwant  %q", got, tt.traps)
+			}
+			var procs int64
+			by, inForce := "", map[string]int{}
+			for _, c := range a.Choices {
+				if c.InForce {
+					inForce[c.Knob]++
+					if c.Knob == "GOMAXPROCS" {
+						procs, by = *c.Value, c.Who
+					}
+				}
+			}
+			if procs != tt.procs || by != tt.by {
+				t.Errorf("in force: %d by %q, want %d by %q; %+v", procs, by, tt.procs, tt.by, a.Choices)
+			}
+			for knob, n := range inForce {
+				if n != 1 {
+					t.Errorf("%d choices for %s are in force", n, knob)
+				}
+			}
+		})
+	}
+}
+
+func TestText(t *testing.T) {
+	for name, f := range map[string]Facts{
+		"docker-v2": {PID: 4711, Program: goProgram("go1.26.1", nil, automaxprocs, automemlimit), Env: map[string]string{"GOGC": "200"},
+			Since: &cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 70 * time.Millisecond, Periods: 300, ThrottledPeriods: 1}},
+		"kubernetes-v2-from-the-node": {PID: 4711, Program: goProgram("go1.26.1", map[string]string{"containermaxprocs": "0"})},
+		"above-the-namespace":         {},
+	} {
+		f.Limits = machine(t, name, 0)
+		if strings.Contains(name, "node") {
+			f.Limits, f.Inside, f.Namespaced = machine(t, name, 4711), machine(t, name, 4711, true), true
+		}
+		var b bytes.Buffer
+		if err := Text(&b, Judge(&f)); err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", name+".golden")
+		if *update {
+			if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s differs from %s:\n%s", name, golden, b.Bytes())
+		}
+	}
+}
+
+// What comes from a process may be anything.
+func TestTextEscapes(t *testing.T) {
+	evil := "a\x1b[2Jb\nc\u202e"
+	l := machine(t, "docker-v2", 0)
+	l.CPU.Bounds[0].File, l.CPU.Bounds[0].Text = evil, evil
+	l.Memory.Bounds[0].File = evil
+	l.Notes = []string{evil}
+	f := &Facts{PID: 1, Limits: l, Env: map[string]string{"GOMAXPROCS": evil}, Warnings: []string{evil},
+		Program: &Program{Main: evil, Go: evil, Modules: map[string]string{automaxprocs: evil}}}
+	var b bytes.Buffer
+	if err := Text(&b, Judge(f)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(b.String(), "\x1b\u202e") || strings.Contains(b.String(), "b\nc") {
+		t.Errorf("control characters came through:\n%q", b.String())
+	}
+}
+
+func TestAnswerRoundTrip(t *testing.T) {
+	f := &Facts{PID: 4711, Limits: machine(t, "docker-v1", 0), Program: goProgram("go1.26.1", nil)}
+	b, err := json.Marshal(Judge(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Answer
+	if err := json.Unmarshal(b, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(&back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b, again) {
+		t.Errorf("JSON is not the same after a round trip:\n%s\n%s", b, again)
+	}
+	if bytes.Contains(b, []byte(`"traps":null`)) || bytes.Contains(b, []byte(`"choices":null`)) {
+		t.Errorf("null where a list belongs: %s", b)
+	}
+}
+
+// parseMemLimit against the runtime itself.
+func TestParseMemLimit(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, s := range []string{"off", "0", "1", "512MiB", "2GiB", "1TiB", "7KiB", "100B", "-1", "1.5GiB", "1GB", "1Gi", "GiB", "8388608TiB", "8388607TiB", "9223372036854775807", "9223372036854775808", "1 MiB", "iB", "5BB"} {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), "LIMITS_TEST_CHILD=memlimit", "GOMEMLIMIT="+s)
+		out, err := cmd.Output()
+		n, ok := parseMemLimit(s)
+		if ok != (err == nil) {
+			t.Errorf("GOMEMLIMIT=%q: parsed %d %v, the runtime says %q %v", s, n, ok, out, err)
+		} else if ok && fmt.Sprint(n) != string(out) {
+			t.Errorf("GOMEMLIMIT=%q: parsed %d, the runtime set %s", s, n, out)
+		}
+	}
+}
+
+func TestGatherThisProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the limits of another process are read on Linux")
+	}
+	f, err := Gather(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Program == nil || f.Program.Go != runtime.Version() {
+		t.Errorf("program %+v, want one built with %s; warnings %q", f.Program, runtime.Version(), f.Warnings)
+	}
+	if _, err := Gather(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "no such process") {
+		t.Errorf("a process that cannot be: %v", err)
+	}
+	var b bytes.Buffer
+	if err := Run(context.Background(), &b, Options{PID: os.Getpid(), JSON: true}); err != nil {
+		t.Skipf("no cgroups here: %v", err)
+	}
+	var a Answer
+	if err := json.Unmarshal(b.Bytes(), &a); err != nil || a.Schema != Schema {
+		t.Errorf("%v, schema %q", err, a.Schema)
+	}
+}
+
+// A go line below 1.25 is in the binary as a GODEBUG default.
+func TestOldGoLine(t *testing.T) {
+	gotool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go tool")
+	}
+	for line, want := range map[string]bool{"1.24": true, "1.25": false} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"go.mod":  "module example.com/old\n\ngo " + line + "\n",
+			"main.go": "package main\n\nfunc main() {}\n",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(gotool, "build", "-o", "old", ".")
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		p, err := program(filepath.Join(dir, "old"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Godebug["containermaxprocs"] == "0"; got != want {
+			t.Errorf("go %s: GODEBUG defaults %v", line, p.Godebug)
+		}
+	}
+}
+
+// A program that links service/auto differs from one that links a package
+// beside it, as this test does.
+func TestAutoIsTold(t *testing.T) {
+	gotool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go tool")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, strip := range []string{"", "-s -w"} {
+		out := filepath.Join(t.TempDir(), "auto")
+		// The one program of the repository that imports it and nothing else.
+		if b, err := exec.Command(gotool, "build", "-ldflags="+strip, "-o", out, "github.com/whylate/whylate/lab/limitscompare/withauto").CombinedOutput(); err != nil {
+			t.Skipf("outside the workspace: %v\n%s", err, b)
+		}
+		p, err := program(out)
+		if err != nil || !p.Auto {
+			t.Errorf("ldflags %q: %+v, %v: service/auto is linked", strip, p, err)
+		}
+	}
+	if p, err := program(self); err != nil || p.Auto {
+		t.Errorf("this test: %+v, %v: service/auto is not linked", p, err)
+	}
+}
+
+func TestHolds(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x")
+	const text = "needle/in.it"
+	for _, at := range []int{0, 1, 1<<20 - 5, 1<<20 - len(text), 1 << 20, 3<<20 - 7} {
+		b := append(bytes.Repeat([]byte{'n'}, at), text...)
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if !holds(name, text) {
+			t.Errorf("not found at %d", at)
+		}
+		if err := os.WriteFile(name, b[:len(b)-1], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if holds(name, text) {
+			t.Errorf("found at %d, cut short", at)
+		}
+	}
+}
+
+func TestNotGo(t *testing.T) {
+	for _, content := range []string{"", "#!/bin/sh\n", "\x7fELF", strings.Repeat("\x00", 5000), "\x7fELF\x02\x01\x01" + strings.Repeat("\xff", 5000)} {
+		name := filepath.Join(t.TempDir(), "x")
+		if err := os.WriteFile(name, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := program(name); err == nil {
+			t.Errorf("%q is a Go program: %+v", content[:min(len(content), 10)], p)
+		}
+	}
+}
+
+func FuzzEnvironment(f *testing.F) {
+	f.Add([]byte("A=1\x00GOMAXPROCS=4\x00GOMAXPROCS=5\x00GODEBUG=a=1,b,=c\x00GOMEMLIMIT=1GiB"), "go1.26.1")
+	f.Add([]byte("\x00=\x00\xff"), "devel go1.27-abc")
+	f.Fuzz(func(t *testing.T, b []byte, version string) {
+		env := environment(b)
+		a := Judge(&Facts{PID: 1, Env: env, Program: &Program{Go: version}, Limits: &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}})
+		if err := Text(&bytes.Buffer{}, a); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Every trap that can be reported is explained in docs/limits.md, and nothing
+// else is.
+func TestTrapsAreDocumented(t *testing.T) {
+	src, err := os.ReadFile("answer.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(doc), "## Traps\n")
+	if !ok {
+		t.Fatal("docs/limits.md has no section Traps")
+	}
+	table, _, _ = strings.Cut(table, "\n## ")
+	codes := map[string]bool{}
+	for _, m := range regexp.MustCompile(`j\.trap\("([^"]+)"`).FindAllStringSubmatch(string(src), -1) {
+		codes[m[1]] = true
+	}
+	if len(codes) < 10 {
+		t.Fatalf("only %d codes found in answer.go", len(codes))
+	}
+	documented := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([a-z0-9.-]+)`").FindAllStringSubmatch(cells[1], -1) {
+			documented[m[1]] = true
+			if !codes[m[1]] {
+				t.Errorf("docs/limits.md explains %q, which is never reported", m[1])
+			}
+		}
+	}
+	for c := range codes {
+		if !documented[c] {
+			t.Errorf("docs/limits.md does not explain %q", c)
+		}
+	}
+}

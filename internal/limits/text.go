@@ -1,0 +1,194 @@
+package limits
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// Text writes the answer for people. Nothing that came from a file reaches
+// the terminal unescaped.
+func Text(w io.Writer, a *Answer) error {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+
+	switch {
+	case a.PID == 0:
+		p("a Go program started from here\n")
+	case a.Program != nil:
+		p("process %d: %s, %s", a.PID, esc(a.Program.Main), esc(a.Program.Go))
+		for _, k := range sorted(a.Program.Modules) {
+			p(", %s %s", esc(k), esc(a.Program.Modules[k]))
+		}
+		p("\n")
+	default:
+		p("process %d\n", a.PID)
+	}
+	for _, k := range sorted(a.Env) {
+		p("  %s=%s\n", esc(k), esc(a.Env[k]))
+	}
+	if a.Limits == nil {
+		p("\nlimits: not measurable here\n")
+	} else {
+		cpu(p, a.Limits)
+		memory(p, a.Limits)
+		choices(p, a.Choices)
+	}
+	if len(a.Traps) > 0 {
+		p("\nTraps\n")
+	}
+	for _, t := range a.Traps {
+		p("  %-7s%s: %s\n         fix: %s\n", t.Severity, t.Code, esc(t.Text), esc(t.Fix))
+	}
+	if len(a.Warnings) > 0 {
+		p("\nNot seen\n")
+	}
+	for _, s := range a.Warnings {
+		p("  %s\n", esc(s))
+	}
+	_, err := io.WriteString(w, b.String())
+	if err != nil {
+		return fmt.Errorf("writing the limits: %w", err)
+	}
+	return nil
+}
+
+func esc(s string) string { return termtext.Escape(s) }
+
+func sorted(m map[string]string) []string {
+	var ks []string
+	for k := range m {
+		ks = append(ks, k)
+	}
+	sort.Strings(ks)
+	return ks
+}
+
+type printf func(format string, args ...any)
+
+func cpu(p printf, l *cgroup.Limits) {
+	c := &l.CPU
+	p("\nCPU: ")
+	if c.Effective > 0 {
+		p("%s", cpus(c.Effective))
+	} else {
+		p("not known")
+	}
+	p("   (cgroup %s)\n", c.Version)
+	var rows [][3]string
+	for _, b := range c.Bounds {
+		what := b.Kind
+		if b.Kind == cgroup.BoundQuota {
+			what = level(b.Depth)
+		}
+		rows = append(rows, row(b.Won, what, b.File, b.Text, b.Why))
+	}
+	table(p, rows)
+	for _, lv := range c.Levels {
+		if lv.Burst > 0 {
+			p("    burst at %s: %s more in a period, from unused quota\n", level(lv.Depth), lv.Burst)
+		}
+	}
+	if c.Hidden {
+		p("    groups further up are out of sight\n")
+	}
+}
+
+func memory(p printf, l *cgroup.Limits) {
+	m := &l.Memory
+	p("\nMemory: ")
+	if m.Effective > 0 || m.MaxLevel >= 0 {
+		p("%s", size(m.Effective))
+	} else {
+		p("not known")
+	}
+	p("   (cgroup %s)\n", m.Version)
+	var rows [][3]string
+	for _, b := range m.Bounds {
+		what, text := b.Kind, b.Text
+		switch b.Kind {
+		case cgroup.BoundMax:
+			what = level(b.Depth)
+		case cgroup.BoundTotal:
+			what, text = "machine", size(b.Bytes)
+		}
+		rows = append(rows, row(b.Won, what, b.File, text, b.Why))
+	}
+	table(p, rows)
+	if m.HighLevel >= 0 {
+		p("    memory.high: %s at %s\n", size(m.High), level(m.Levels[m.HighLevel].Depth))
+	}
+	if m.HasSwap {
+		p("    swap: at most %s\n", size(m.Swap))
+	}
+	if m.Hidden {
+		p("    groups further up are out of sight\n")
+	}
+}
+
+func level(depth int) string {
+	if depth == 0 {
+		return "own group"
+	}
+	return fmt.Sprintf("%d up", depth)
+}
+
+func row(won bool, what, file, text, why string) [3]string {
+	mark := " "
+	if won {
+		mark = "*"
+	}
+	said := esc(file)
+	if text != "" {
+		said += "  " + quoted(text)
+	}
+	return [3]string{mark + " " + what, said, esc(why)}
+}
+
+func quoted(s string) string { return `"` + esc(s) + `"` }
+
+// table writes rows whose second column may be long: the reason stands on a
+// line of its own then.
+func table(p printf, rows [][3]string) {
+	w := 0
+	for _, r := range rows {
+		w = max(w, utf8.RuneCountInString(r[0]))
+	}
+	for _, r := range rows {
+		if utf8.RuneCountInString(r[1]) <= 72 {
+			p("  %-*s  %-60s  %s\n", w, r[0], r[1], r[2])
+		} else {
+			p("  %-*s  %s\n  %-*s    %s\n", w, r[0], r[1], w, "", r[2])
+		}
+	}
+}
+
+func choices(p printf, cs []Choice) {
+	knob := ""
+	w := 0
+	for _, c := range cs {
+		w = max(w, utf8.RuneCountInString(esc(c.Who)))
+	}
+	for _, c := range cs {
+		if c.Knob != knob {
+			knob = c.Knob
+			p("\n%s, by whom\n", knob)
+		}
+		mark, value := " ", "-"
+		if c.InForce {
+			mark = "*"
+		}
+		if c.Value != nil {
+			value = fmt.Sprint(*c.Value)
+			if knob == "GOMEMLIMIT" {
+				value = size(*c.Value)
+			}
+		}
+		p("  %s %-*s  %8s  %s\n", mark, w, esc(c.Who), value, esc(c.Why))
+	}
+}

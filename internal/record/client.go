@@ -1,0 +1,280 @@
+package record
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+)
+
+// client talks to one endpoint. It sends credentials to that endpoint's own origin and nowhere else.
+type client struct {
+	opt            Options
+	end            Endpoint
+	http           *http.Client
+	transport      *http.Transport
+	header         http.Header // with Authorization; sent to trusted origins only
+	hasCredentials bool
+	secrets        secrets
+	proxy          *url.URL
+	certAsked      atomic.Bool // a server asked for a client certificate
+}
+
+// newClient checks the options and reads the files that they name. It makes no connection.
+func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	bad := func(what string, err error) (*client, error) {
+		return nil, &Error{Kind: Usage, Op: "recording", URL: end.String(), Text: what, Err: err}
+	}
+	c := &client{opt: opt, end: end, header: http.Header{}}
+	for k, v := range opt.Header {
+		c.header[http.CanonicalHeaderKey(k)] = v
+	}
+	login := opt.Login
+	if login == nil {
+		login = inURL
+	}
+	var ways []string
+	if c.header.Get("Authorization") != "" {
+		ways = append(ways, "an Authorization header")
+	}
+	if login != nil {
+		ways = append(ways, "a user and password")
+		c.header.Set("Authorization", basic(login))
+	}
+	if opt.Token != "" {
+		ways = append(ways, "a token")
+		if strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return bad("the token has a space, a line end or another character that no token has: is it the right file or variable?", nil)
+		}
+		c.header.Set("Authorization", "Bearer "+opt.Token)
+	}
+	if len(ways) > 1 {
+		return bad("there are "+strings.Join(ways, " and ")+": only one can be sent", nil)
+	}
+	private := c.header.Clone()
+	private.Del("Host") // a name, and one that messages need
+	c.hasCredentials = len(private) > 0 || len(end.query) > 0
+
+	tlsConfig, err := opt.TLS.config()
+	if err != nil {
+		return bad(err.Error(), err)
+	}
+	present := tlsConfig.GetClientCertificate
+	tlsConfig.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		c.certAsked.Store(true)
+		if present == nil {
+			return new(tls.Certificate), nil // none
+		}
+		return present(info)
+	}
+	if c.hasTLSFiles() && end.base.Scheme != "https" {
+		return bad("TLS options are given, but the URL is http://: write https://", nil)
+	}
+	proxy := http.ProxyFromEnvironment
+	switch opt.Proxy {
+	case "":
+	case "none":
+		proxy = nil
+	default:
+		c.proxy, err = parseProxy(opt.Proxy)
+		if err != nil {
+			return bad(err.Error(), nil)
+		}
+		proxy = http.ProxyURL(c.proxy)
+	}
+	if proxy != nil {
+		// Asked once here, so that its password is known as a secret. (It fails in a CGI program; a variable that is no
+		// URL counts as not set.)
+		u, err := proxy(&http.Request{URL: &url.URL{Scheme: end.base.Scheme, Host: end.base.Host}})
+		if err != nil {
+			return bad("the environment's proxy cannot be used: check HTTP_PROXY and HTTPS_PROXY, or name one with --proxy", nil)
+		}
+		c.proxy = u
+	}
+	c.secrets = newSecrets(private, login, end.query, c.proxy)
+	c.transport = &http.Transport{
+		Proxy:                  proxy,
+		DialContext:            (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext,
+		TLSHandshakeTimeout:    opt.ConnectTimeout,
+		TLSClientConfig:        tlsConfig,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // decoded does it; and the observed service should not compress for us
+		MaxResponseHeaderBytes: 256 << 10,
+		OnProxyConnectResponse: c.proxyAnswer,
+	}
+	c.http = &http.Client{Transport: (*roundTripper)(c), CheckRedirect: c.checkRedirect}
+	return c, nil
+}
+
+func (c *client) hasTLSFiles() bool {
+	t := c.opt.TLS
+	return t.CACert != "" || t.Cert != "" || t.Key != "" || t.ServerName != "" || t.Insecure
+}
+
+// basic writes the header for a login (RFC 7617).
+func basic(l *Login) string {
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth(l.User, l.Password)
+	return r.Header.Get("Authorization")
+}
+
+func parseProxy(s string) (*url.URL, error) {
+	if !strings.Contains(s, "://") {
+		s = "http://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" {
+		return nil, errors.New("the proxy is not a valid URL such as http://proxy:3128 (special characters in a password as %XX)")
+	}
+	switch u.Scheme {
+	case "http", "https", "socks5", "socks5h":
+		return u, nil
+	}
+	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", clean(u.Scheme, 20))
+}
+
+// config reads the files. Errors say which file and what is wrong with it.
+func (t TLSFiles) config() (*tls.Config, error) {
+	conf := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure}
+	if t.CACert != "" {
+		pem, err := os.ReadFile(t.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("reading --cacert: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("reading --cacert: %s holds no certificate in PEM format", t.CACert)
+		}
+	}
+	if t.Cert != "" || t.Key != "" {
+		if t.Cert == "" || t.Key == "" {
+			return nil, errors.New("a client certificate needs both --cert and --key")
+		}
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading --cert and --key: %w", err)
+		}
+		// Always presented, even if its authority is not among those that the server names: the server then says what
+		// is wrong with it, instead of missing it.
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return conf, nil
+}
+
+// origin is scheme, host name and port in comparable form.
+func origin(u *url.URL) (scheme, host, port string) {
+	port = u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme, strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), port
+}
+
+// trusted tells whether credentials may be sent to u: to the endpoint's own origin, and from http on the default port to
+// https on the default port of the same host, which is the usual upgrade.
+func (c *client) trusted(u *url.URL) bool {
+	s1, h1, p1 := origin(&c.end.base)
+	s2, h2, p2 := origin(u)
+	return h1 == h2 && (s1 == s2 && p1 == p2 || s1 == "http" && p1 == "80" && s2 == "https" && p2 == "443")
+}
+
+// roundTripper adds headers and credentials to each request on its way out. They are not part of the request that
+// http.Client knows, so it has nothing to copy to a redirect's target.
+type roundTripper client
+
+func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := (*client)(rt)
+	req = req.Clone(req.Context())
+	// The referring address may hold a token in its query.
+	req.Header.Del("Referer")
+	req.Header.Set("User-Agent", c.opt.UserAgent)
+	req.Header.Set("Accept-Encoding", "identity")
+	if c.trusted(req.URL) {
+		for k, v := range c.header {
+			if k == "Host" {
+				req.Host = v[0]
+				continue
+			}
+			req.Header[k] = v
+		}
+	}
+	return c.transport.RoundTrip(req)
+}
+
+const maxRedirects = 5
+
+func (c *client) checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return &Error{Kind: Redirect, Text: fmt.Sprintf("it redirects more than %d times, the last time to %s", maxRedirects, c.address(req.URL)),
+			Do: "often that is a login: give credentials, or the address that it ends at"}
+	}
+	// Credentials in a redirect's target are the server's own business, but not ours to pass on or show.
+	req.URL.User = nil
+	return nil
+}
+
+// address is Redact for a URL that a server made up, which may repeat our secrets in its path.
+func (c *client) address(u *url.URL) string { return c.secrets.foreign(Redact(u), 300) }
+
+// proxyAnswer reports a proxy that refuses to connect; net/http would keep its reason only.
+func (c *client) proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	e := &Error{Kind: Proxy, Text: fmt.Sprintf("the proxy %s answered %s", Redact(proxy), c.status(resp)),
+		Do: "check that it may reach that host, or go without it with --proxy none"}
+	if resp.StatusCode == http.StatusProxyAuthRequired {
+		e.Kind, e.Do = Unauthorized, "put user and password into the proxy's URL"
+	}
+	return e
+}
+
+// get sends a request. The caller closes the body; context cancellation ends it.
+func (c *client) get(ctx context.Context, u *url.URL) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return c.http.Do(req)
+}
+
+// decoded undoes a content encoding that the server applied although it was asked not to.
+func decoded(resp *http.Response) (io.Reader, error) {
+	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+		return resp.Body, nil
+	case "gzip", "x-gzip":
+		return &lazyGzip{src: resp.Body}, nil
+	default:
+		return nil, fmt.Errorf("the body is encoded as %q, which was not asked for", clean(encoding, 40))
+	}
+}
+
+// lazyGzip reads the gzip header at the first Read, not when it is made.
+type lazyGzip struct {
+	src io.Reader
+	z   *gzip.Reader
+}
+
+func (g *lazyGzip) Read(p []byte) (int, error) {
+	if g.z == nil {
+		z, err := gzip.NewReader(g.src)
+		if err != nil {
+			return 0, err
+		}
+		g.z = z
+	}
+	return g.z.Read(p)
+}

@@ -1,0 +1,291 @@
+package record
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kind says what kept a recording from succeeding, for programs; Error.Error says it for people.
+type Kind string
+
+// The kinds.
+const (
+	Usage        Kind = "usage"        // the request itself is wrong: a URL, an option, a file of credentials
+	NotFound     Kind = "not-found"    // 404: no profiling handlers there
+	Unauthorized Kind = "unauthorized" // 401, 407: credentials missing or wrong
+	Forbidden    Kind = "forbidden"    // 403
+	Busy         Kind = "busy"         // another trace is being taken of the same process
+	TooLong      Kind = "too-long"     // the service's WriteTimeout does not allow the duration
+	Status       Kind = "status"       // any other HTTP status
+	NotATrace    Kind = "not-a-trace"  // an answer that is something else: a login page, a profile
+	OldTrace     Kind = "old-trace"    // a trace of a Go version before 1.22
+	DNS          Kind = "dns"          // the name does not resolve
+	Refused      Kind = "refused"      // nobody listens
+	Unreachable  Kind = "unreachable"  // no route, connection reset, and the like
+	TLS          Kind = "tls"          // certificates or protocol
+	Timeout      Kind = "timeout"      // no connection, answer, or progress within the time allowed
+	Proxy        Kind = "proxy"        // the proxy refused
+	Redirect     Kind = "redirect"     // too many, or to somewhere impossible
+	Cut          Kind = "cut"          // the trace ended before its time
+	Interrupted  Kind = "interrupted"  // the context was cancelled
+	Write        Kind = "write"        // the output could not be written
+)
+
+// Error is what every function of this package returns when it fails. No part of it holds credentials, and it unwraps
+// to no error that does.
+type Error struct {
+	Kind Kind
+	Op   string // what was being done
+	URL  string // on what; redacted
+	Text string // what happened
+	Do   string // what to do about it; may be empty
+	Err  error  // cause, may be nil
+
+	busyProfile bool // another CPU profile is being taken
+}
+
+// Error gives one line: what was being done, on what, what happened, and what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.URL != "" {
+		b.WriteString(" " + e.URL)
+	}
+	b.WriteString(": " + e.Text)
+	if e.Do != "" {
+		b.WriteString(": " + e.Do)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Causes with which a request's context is cancelled by this package.
+var (
+	errNoProgress = errors.New("no data arrived in time")
+	errFinished   = errors.New("recording finished")
+)
+
+// describe turns a failed request, or a failed read of its body, into an Error.
+func (c *client) describe(ctx context.Context, op, url string, err error) *Error {
+	var ours *Error
+	if errors.As(err, &ours) {
+		// From the redirect policy or the proxy's answer, by way of net/http.
+		e := *ours
+		e.Op, e.URL = op, url
+		return &e
+	}
+	err = plain(err)
+	e := &Error{Kind: Unreachable, Op: op, URL: url, Text: clean(c.secrets.scrub(err.Error()), 300), Err: err}
+	if c.secrets.scrub(err.Error()) != err.Error() {
+		e.Err = nil // the cause quotes a secret
+	}
+	// Some texts below are made from parts of the cause.
+	defer func() { e.Text = c.secrets.scrub(e.Text) }()
+	// A cancelled context makes reads and dials fail in many ways: look at it first.
+	if cause := context.Cause(ctx); cause != nil {
+		switch {
+		case errors.Is(cause, errNoProgress):
+			e.Kind, e.Err = Timeout, os.ErrDeadlineExceeded
+			e.Text = "no answer within " + c.opt.Grace.String() + " after the time that the recording takes"
+			e.Do = "the service may be stuck or very busy: try a shorter duration, or a longer --timeout"
+			return e
+		case errors.Is(cause, context.DeadlineExceeded):
+			e.Kind, e.Text, e.Err = Timeout, "the time allowed is over", cause
+			return e
+		default:
+			e.Kind, e.Text, e.Err = Interrupted, "interrupted", context.Canceled
+			return e
+		}
+	}
+	var (
+		dns      *net.DNSError
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		invalid  x509.CertificateInvalidError
+		verify   *tls.CertificateVerificationError
+		record   tls.RecordHeaderError
+		netErr   net.Error
+		opErr    *net.OpError
+	)
+	text := err.Error()
+	switch {
+	case errors.As(err, &dns):
+		e.Kind, e.Text = DNS, fmt.Sprintf("the name %q could not be resolved", clean(dns.Name, 80))
+		e.Do = "check its spelling; a name that only the cluster knows needs to be asked from inside it, or through a port-forward or --proxy"
+		if dns.IsTimeout {
+			e.Text += " (the name server did not answer)"
+		}
+	case errors.As(err, &unknown):
+		e.Kind, e.Text = TLS, "its certificate is signed by an authority that is not trusted here"
+		e.Do = "give the authority's certificate with --cacert, or skip the check with --insecure"
+	case errors.As(err, &hostname):
+		e.Kind, e.Text = TLS, "its certificate is for another name ("+clean(err.Error(), 200)+")"
+		e.Do = "use that name in the URL, or say which name to expect with --server-name"
+	case errors.As(err, &invalid):
+		e.Kind, e.Text = TLS, "its certificate is not valid: "+clean(invalid.Error(), 200)
+		e.Do = "renew it, check this machine's clock, or skip the check with --insecure"
+	case errors.As(err, &verify):
+		e.Kind, e.Do = TLS, "give the right authority with --cacert, or skip the check with --insecure"
+	case errors.As(err, &record), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		e.Kind, e.Text, e.Do = TLS, "the server there does not speak TLS", "use http:// instead of https://"
+	case strings.Contains(text, "remote error: tls:"):
+		e.Kind = TLS
+		e.Text = "the server refused the TLS connection: " + clean(text, 200)
+		if strings.Contains(text, "certificate") {
+			e.Do = c.clientCertificate()
+		}
+	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(text, "refused"):
+		e.Kind, e.Text = Refused, "connection refused: nobody listens there"
+		if errors.As(err, &opErr) && opErr.Addr != nil {
+			e.Text = "connection to " + opErr.Addr.String() + " refused: nobody listens there"
+		}
+		e.Do = "check host and port, and that the service is up and its profiling port open to you"
+		if errors.As(err, &opErr) && opErr.Op == "proxyconnect" {
+			e.Text, e.Do = "connection to the proxy refused", "check --proxy, or HTTP_PROXY and HTTPS_PROXY in the environment"
+			e.Kind = Proxy
+		}
+	case errors.As(err, &netErr) && netErr.Timeout():
+		e.Kind, e.Text = Timeout, "no connection within "+c.opt.ConnectTimeout.String()
+		e.Do = "check host, port and firewall, or allow more with --timeout"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		e.Text = "the server closed the connection without an answer"
+		e.Do = "is it an HTTP port (or https://)? A WriteTimeout shorter than the recording ends it that way too: try -d 1s"
+	}
+	return e
+}
+
+// clientCertificate says what to do when a server does not like whom it sees.
+func (c *client) clientCertificate() string {
+	if c.opt.TLS.Cert == "" {
+		return "it wants a client certificate: give one with --cert and --key"
+	}
+	return "check the client certificate given with --cert and --key, and that it is signed by an authority that the server trusts"
+}
+
+// describeRequest is describe for a request that got no answer. In TLS 1.3 a server judges the client's certificate
+// after the client has begun to write; its verdict is lost if the connection breaks first.
+func (c *client) describeRequest(ctx context.Context, op, url string, err error) *Error {
+	e := c.describe(ctx, op, url, err)
+	if e.Kind == Unreachable && c.certAsked.Load() {
+		e.Kind, e.Do = TLS, c.clientCertificate()
+		e.Text = "the server asked for a client certificate and then closed the connection"
+	}
+	return e
+}
+
+// statusError turns an answer that is not 200 into an Error. It reads some of the body.
+func (c *client) statusError(op string, resp *http.Response, seconds int) *Error {
+	u := resp.Request.URL
+	body := c.body(resp)
+	e := &Error{Kind: Status, Op: op, URL: Redact(u)}
+	e.Text = "the server answered " + c.status(resp)
+	quote := c.secrets.foreign(body, 200)
+	html := strings.Contains(strings.ToLower(body), "<html")
+	if html {
+		quote = c.secrets.foreign(title(body), 100)
+	}
+	if quote != "" {
+		e.Text += " (" + quote + ")"
+	}
+	elsewhere := ""
+	if !c.trusted(u) {
+		elsewhere = "; credentials were not sent, because a redirect led to another host: give that address directly if you trust it"
+	}
+	lower := strings.ToLower(body)
+	switch {
+	case strings.Contains(body, "Client sent an HTTP request to an HTTPS server"):
+		e.Kind, e.Do = TLS, "use https:// instead of http://"
+	case strings.Contains(lower, "could not enable tracing"):
+		e.Kind = Busy
+		e.Text = "another trace is being taken of this process (" + quote + ")"
+		e.Do = "only one can run at a time: wait and try again, or stop the other recorder (a continuous profiler, go tool trace, another whylate)"
+	case strings.Contains(lower, "could not enable cpu profiling"):
+		e.busyProfile = strings.Contains(lower, "already in use")
+	case strings.Contains(lower, "exceeds server's writetimeout"):
+		e.Kind = TooLong
+		e.Text = fmt.Sprintf("the service's http.Server has a WriteTimeout that does not allow %d s", seconds)
+		e.Do = "try a shorter -d, raise WriteTimeout, or serve net/http/pprof from an http.Server of its own (Go 1.23 and later extend it by themselves)"
+	case resp.StatusCode == http.StatusUnauthorized:
+		e.Kind, e.Do = Unauthorized, "give --user, --token-file or --header (see whylate record --help)"
+		if c.hasCredentials {
+			e.Do = "the credentials given were not accepted"
+		}
+		e.Do += elsewhere
+	case resp.StatusCode == http.StatusProxyAuthRequired:
+		e.Kind, e.Do = Unauthorized, "the proxy wants a user and password: put them in --proxy or the environment's proxy URL"
+	case resp.StatusCode == http.StatusForbidden:
+		e.Kind, e.Do = Forbidden, "these credentials, or this client's address, may not use it"
+		if !c.hasCredentials {
+			e.Do = "credentials may be missing (--user, --token-file, --header), or this client's address may not use it"
+		}
+		e.Do += elsewhere
+	case resp.StatusCode == http.StatusNotFound && resp.Header.Get("X-Go-Pprof") != "":
+		e.Kind = NotFound
+		e.Do = `the service registers pprof.Index but not the trace handler: add mux.HandleFunc("` + u.EscapedPath() + `", pprof.Trace)`
+	case resp.StatusCode == http.StatusNotFound:
+		e.Kind = NotFound
+		e.Do = `no profiling there: in the service, import _ "net/http/pprof" and serve http.DefaultServeMux, or give the full path if it is served elsewhere`
+	case resp.StatusCode == http.StatusMethodNotAllowed:
+		e.Do = "this is not net/http/pprof's trace handler: check the path"
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		e.Kind, e.Do = Redirect, "give the address that it leads to"
+	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
+		e.Do = "a proxy or load balancer in between has no working connection to the service, or cuts long answers: ask the service itself, or try a shorter -d"
+	}
+	return e
+}
+
+// status is the status line's code and, if it may be quoted, its text.
+func (c *client) status(resp *http.Response) string {
+	if s := c.secrets.foreign(resp.Status, 80); s != "" {
+		return s
+	}
+	return strconv.Itoa(resp.StatusCode)
+}
+
+// body reads the beginning of an answer that is only there to be quoted.
+func (c *client) body(resp *http.Response) string {
+	// A server that never ends its error page must not hang us.
+	stop := time.AfterFunc(2*time.Second, func() { resp.Body.Close() })
+	defer stop.Stop()
+	r, err := decoded(resp)
+	if err != nil {
+		return ""
+	}
+	b, _ := io.ReadAll(io.LimitReader(r, 4096))
+	return string(b)
+}
+
+// title finds a page's title.
+func title(html string) string {
+	lower := strings.ToLower(html)
+	if len(lower) != len(html) { // lower-casing may change lengths outside ASCII
+		return ""
+	}
+	i := strings.Index(lower, "<title")
+	if i < 0 {
+		return ""
+	}
+	j := strings.IndexByte(lower[i:], '>')
+	if j < 0 {
+		return ""
+	}
+	i += j + 1
+	if j = strings.Index(lower[i:], "</title"); j < 0 {
+		return ""
+	}
+	return html[i : i+j]
+}

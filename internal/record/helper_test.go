@@ -1,0 +1,321 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"os/exec"
+	rpprof "runtime/pprof"
+	rtrace "runtime/trace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	xtrace "golang.org/x/exp/trace"
+)
+
+// A process has one execution tracer and one CPU profiler, so each test that records for real does so from a process of
+// its own: this test program, started again as a server.
+
+const serviceEnv = "WHYLATE_TEST_SERVICE"
+
+// service configures such a process.
+type service struct {
+	Burn         bool          // keep one CPU busy, and allocate
+	WriteTimeout time.Duration // of the http.Server
+	HideWriter   bool          // wrap the ResponseWriter so that pprof cannot reach the connection's deadline
+	Tracing      bool          // a trace is being taken already
+	Profiling    bool          // a CPU profile is being taken already
+	IndexOnly    bool          // register pprof.Index alone, as some services do
+	Prefix       string        // path in front of /debug/pprof
+}
+
+func TestMain(m *testing.M) {
+	if conf := os.Getenv(serviceEnv); conf != "" {
+		if err := serve(conf); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if conf := os.Getenv(clientEnv); conf != "" {
+		runClient(conf)
+		return
+	}
+	flag.Parse()
+	// The tests mostly wait for recordings to end; as many as there are processors would make them wait in line.
+	// A fuzzer does not wait, and takes this as its number of processes.
+	if flag.Lookup("test.fuzz").Value.String() == "" {
+		if err := flag.Set("test.parallel", "24"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func serve(conf string) error {
+	var s service
+	if err := json.Unmarshal([]byte(conf), &s); err != nil {
+		return err
+	}
+	if s.Tracing {
+		if err := rtrace.Start(io.Discard); err != nil {
+			return err
+		}
+	}
+	if s.Profiling {
+		if err := rpprof.StartCPUProfile(io.Discard); err != nil {
+			return err
+		}
+	}
+	mux := http.NewServeMux()
+	base := s.Prefix + "/debug/pprof/"
+	var log eventLog
+	mux.HandleFunc(base, pprof.Index)
+	if !s.IndexOnly {
+		mux.HandleFunc(base+"cmdline", pprof.Cmdline)
+		mux.HandleFunc(base+"symbol", pprof.Symbol)
+		mux.HandleFunc(base+"profile", log.wrap("profile", pprof.Profile))
+		mux.HandleFunc(base+"trace", log.wrap("trace", pprof.Trace))
+		mux.HandleFunc(base+"allocs", log.wrap("allocs", pprof.Handler("allocs").ServeHTTP))
+	}
+	mux.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, log.String()) })
+	var h http.Handler = mux
+	if s.HideWriter {
+		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mux.ServeHTTP(struct {
+				http.ResponseWriter
+				http.Flusher
+			}{w, w.(http.Flusher)}, r)
+		})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: h, WriteTimeout: s.WriteTimeout}
+	go srv.Serve(l)
+	if s.Burn {
+		go burn()
+	}
+	fmt.Println(l.Addr())
+	io.Copy(io.Discard, os.Stdin) // until the test closes it or dies
+	return nil
+}
+
+// eventLog notes when handlers begin and end.
+type eventLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *eventLog) add(s string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.WriteString(s + "\n")
+}
+
+func (l *eventLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *eventLog) wrap(name string, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		l.add("begin " + name + " " + r.FormValue("seconds"))
+		defer l.add("end " + name)
+		h(w, r)
+	}
+}
+
+var sink atomic.Pointer[[]byte]
+
+// burn keeps a CPU busy. What it allocates makes garbage collections, without which the allocation profile, which is as
+// of the last but one, would not know of it.
+func burn() {
+	sum := sha256.Sum256(nil)
+	for i := 0; ; i++ {
+		sum = sha256.Sum256(sum[:])
+		if i%1000 == 0 {
+			b := make([]byte, 1<<20)
+			sink.Store(&b)
+		}
+	}
+}
+
+// process is a running service.
+type process struct {
+	addr string
+	cmd  *exec.Cmd
+}
+
+func start(t testing.TB, s service) *process {
+	t.Helper()
+	conf, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), serviceEnv+"="+string(conf))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the service did not start: %v", err)
+	}
+	p.addr = strings.TrimSpace(line)
+	return p
+}
+
+// contents is what the reference reader finds in a trace.
+type contents struct {
+	events, samples int
+	first, last     xtrace.Time
+	err             error // nil: read to its end
+}
+
+func readTrace(data []byte) contents {
+	var c contents
+	r, err := xtrace.NewReader(bytes.NewReader(data))
+	if err != nil {
+		c.err = err
+		return c
+	}
+	for {
+		ev, err := r.ReadEvent()
+		if err == io.EOF {
+			return c
+		}
+		if err != nil {
+			c.err = err
+			return c
+		}
+		if c.events == 0 {
+			c.first = ev.Time()
+		}
+		c.last = ev.Time()
+		c.events++
+		if ev.Kind() == xtrace.EventStackSample {
+			c.samples++
+		}
+	}
+}
+
+func (c contents) duration() time.Duration { return c.last.Sub(c.first) }
+
+// canned is a real trace of this process, for servers that only imitate pprof.
+var canned = sync.OnceValue(func() []byte {
+	var buf bytes.Buffer
+	if err := rtrace.Start(&buf); err != nil {
+		panic(err)
+	}
+	time.Sleep(time.Millisecond)
+	rtrace.Stop()
+	return buf.Bytes()
+})
+
+// imitation answers like pprof with the canned trace after the time asked for, scaled down by nothing: durations are
+// real. Profiles are gzip headers.
+func imitation() http.Handler {
+	mux := http.NewServeMux()
+	wait := func(r *http.Request) {
+		seconds := 1
+		fmt.Sscan(r.FormValue("seconds"), &seconds)
+		select {
+		case <-time.After(time.Duration(seconds) * time.Second):
+		case <-r.Context().Done():
+		}
+	}
+	mux.HandleFunc("/debug/pprof/trace", func(w http.ResponseWriter, r *http.Request) {
+		trace := canned()
+		w.Write(trace[:len(trace)/2])
+		w.(http.Flusher).Flush()
+		wait(r)
+		w.Write(trace[len(trace)/2:])
+	})
+	profile := func(w http.ResponseWriter, r *http.Request) {
+		wait(r)
+		w.Write([]byte{0x1f, 0x8b, 8, 0})
+	}
+	mux.HandleFunc("/debug/pprof/profile", profile)
+	mux.HandleFunc("/debug/pprof/allocs", profile)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	return mux
+}
+
+// quick are options for one second and short patience.
+func quick() Options {
+	return Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Proxy: "none"}
+}
+
+// record reads a whole trace.
+func record(t testing.TB, target string, opt Options) ([]byte, Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	s, err := Open(ctx, target, opt)
+	if err != nil {
+		return nil, Result{}, err
+	}
+	defer s.Close()
+	data, err := io.ReadAll(s)
+	return data, s.Result(), err
+}
+
+// wantKind fails unless err is an *Error of that kind whose message holds all the texts.
+func wantKind(t testing.TB, err error, kind Kind, texts ...string) {
+	t.Helper()
+	e, ok := err.(*Error)
+	if !ok {
+		t.Fatalf("error %v (%T), want one of kind %s", err, err, kind)
+	}
+	if e.Kind != kind {
+		t.Errorf("kind %s, want %s: %v", e.Kind, kind, e)
+	}
+	for _, text := range texts {
+		if !strings.Contains(e.Error(), text) {
+			t.Errorf("message %q\nlacks %q", e.Error(), text)
+		}
+	}
+}
+
+func hasWarning(r Result, code string) bool {
+	for _, w := range r.Warnings {
+		if w.Code == code {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// clientEnv makes this program a client, for tests of what a process reads from its environment once.
+const clientEnv = "WHYLATE_TEST_CLIENT"
+
+func runClient(target string) {
+	opt := quick()
+	opt.Proxy = ""
+	s, err := Open(context.Background(), target, opt)
+	out := map[string]any{}
+	if err != nil {
+		out["error"] = err.Error()
+	} else {
+		n, _ := io.Copy(io.Discard, s)
+		s.Close()
+		out["bytes"], out["result"] = n, s.Result()
+	}
+	json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// proxyServer is an HTTP proxy: CONNECT tunnels, other requests are forwarded. Every host name leads to backend.
+type proxyServer struct {
+	*httptest.Server
+	backend string
+	user    string // required as user:password; empty: none
+
+	mu   sync.Mutex
+	seen []string // method and target
+}
+
+func startProxy(t testing.TB, backend, user string) *proxyServer {
+	p := &proxyServer{backend: backend, user: user}
+	forward := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Host = backend }}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.seen = append(p.seen, r.Method+" "+r.Host)
+		p.mu.Unlock()
+		if p.user != "" {
+			probe := http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+			user, password, _ := probe.BasicAuth()
+			if user+":"+password != p.user {
+				w.WriteHeader(http.StatusProxyAuthRequired)
+				fmt.Fprintf(w, "not you, %q", r.Header.Get("Proxy-Authorization"))
+				return
+			}
+		}
+		if strings.HasPrefix(r.Host, "forbidden.") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		if r.Method != http.MethodConnect {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		server, err := net.Dial("tcp", backend)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		client, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n")
+		go func() {
+			defer server.Close()
+			io.Copy(server, buffered)
+		}()
+		defer client.Close()
+		io.Copy(client, server)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *proxyServer) requests() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.seen, "; ")
+}
+
+func host(s *httptest.Server) string { return s.Listener.Addr().String() }
+
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	pki := newPKI(t)
+	plain := serveHandler(t, imitation())
+	secure := pki.server(t, imitation(), false)
+
+	t.Run("http", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, host(plain), "")
+		opt := quick()
+		opt.Proxy = p.URL
+		data, _, err := record(t, "http://svc.example:6060", opt)
+		if err != nil || !bytes.Equal(data, canned()) || p.requests() != "GET svc.example:6060" {
+			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
+		}
+	})
+	t.Run("https with proxy password", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, host(secure), "jo:pr0xy pass")
+		opt := quick()
+		opt.Proxy = "http://jo:pr0xy%20pass@" + host(p.Server)
+		opt.TLS.CACert, opt.TLS.ServerName = pki.caFile, "127.0.0.1"
+		data, _, err := record(t, "https://svc.example", opt)
+		if err != nil || !bytes.Equal(data, canned()) || p.requests() != "CONNECT svc.example:443" {
+			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
+		}
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		t.Parallel()
+		for _, target := range []string{"https://svc.example", "http://svc.example"} {
+			p := startProxy(t, host(secure), "jo:right")
+			opt := quick()
+			opt.Proxy = "http://jo:wr0ng-word@" + host(p.Server)
+			_, _, err := record(t, target, opt)
+			wantKind(t, err, Unauthorized, "407", "proxy")
+			if strings.Contains(err.Error(), "wr0ng-word") || strings.Contains(err.Error(), basic(&Login{"jo", "wr0ng-word"})) {
+				t.Errorf("the password is in %q", err)
+			}
+		}
+	})
+	t.Run("refuses", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, host(secure), "")
+		opt := quick()
+		opt.Proxy = host(p.Server) // without scheme
+		_, _, err := record(t, "https://forbidden.example", opt)
+		wantKind(t, err, Proxy, "403", "--proxy none")
+	})
+	t.Run("not there", func(t *testing.T) {
+		t.Parallel()
+		opt := quick()
+		opt.Proxy = "http://127.0.0.1:1"
+		_, _, err := record(t, "https://svc.example", opt)
+		wantKind(t, err, Proxy, "connection to the proxy refused", "--proxy")
+	})
+	t.Run("environment", func(t *testing.T) {
+		t.Parallel()
+		p := startProxy(t, host(plain), "jo:env-secret")
+		run := func(target, proxy string) map[string]any {
+			t.Helper()
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(exe)
+			cmd.Env = append(os.Environ(), clientEnv+"="+target, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=direct.example", "no_proxy=direct.example")
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(out, []byte("env-secret")) {
+				t.Errorf("the proxy's password is in %s", out)
+			}
+			var m map[string]any
+			if err := json.Unmarshal(out, &m); err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		if out := run("http://svc.example", "http://jo:env-secret@"+host(p.Server)); out["bytes"] != float64(len(canned())) {
+			t.Errorf("through the environment's proxy: %v", out)
+		}
+		if p.requests() != "GET svc.example" {
+			t.Errorf("the proxy saw %s", p.requests())
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		if data, _, err := record(t, plain.URL, quick()); err != nil || !bytes.Equal(data, canned()) {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+	})
+}

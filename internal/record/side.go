@@ -1,0 +1,211 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// maxProfile bounds a profile in memory. Profiles of real services have some MB.
+const maxProfile = 64 << 20
+
+// side is a profile that is fetched beside the trace.
+type side struct {
+	c       *client
+	handler string
+	seconds int
+	ctx     context.Context
+
+	done chan struct{} // closed when data or err is set
+	data []byte
+	err  *Error
+
+	wrote     chan struct{} // closed when the request is on its way
+	wroteOnce sync.Once
+
+	mu         sync.Mutex
+	dialed     time.Time
+	roundTrip  time.Duration
+	gotConnect bool
+
+	reported bool // guarded by the stream's lock
+}
+
+func startSide(ctx context.Context, c *client, handler string, seconds int) *side {
+	p := &side{c: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), wrote: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.data, p.err = p.fetch()
+	}()
+	return p
+}
+
+func (p *side) fetch() ([]byte, *Error) {
+	ctx := httptrace.WithClientTrace(p.ctx, &httptrace.ClientTrace{
+		ConnectStart: func(string, string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.dialed = time.Now()
+		},
+		ConnectDone: func(_, _ string, err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if err == nil {
+				p.roundTrip = time.Since(p.dialed)
+			}
+		},
+		WroteRequest: func(httptrace.WroteRequestInfo) {
+			p.mu.Lock()
+			p.gotConnect = true
+			p.mu.Unlock()
+			p.wroteOnce.Do(func() { close(p.wrote) })
+		},
+	})
+	op := "recording the profile at"
+	u := p.c.end.address(p.handler, p.seconds)
+	where := Redact(u)
+	resp, err := p.c.get(ctx, u)
+	if err != nil {
+		return nil, p.c.describeRequest(p.ctx, op, where, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, p.c.statusError(op, resp, p.seconds)
+	}
+	r, err := decoded(resp)
+	if err != nil {
+		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: p.c.secrets.foreign(err.Error(), 200)}
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
+	if err != nil {
+		e := p.c.describe(p.ctx, op, where, err)
+		if e.Kind == Unreachable {
+			e.Kind, e.Text, e.Do = Cut, "it was cut", ""
+		}
+		return nil, e
+	}
+	if len(data) > maxProfile {
+		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: fmt.Sprintf("it is larger than %d MiB", maxProfile>>20)}
+	}
+	// Profiles are gzipped since Go 1.9; an encoding of the connection has been undone above.
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: "the answer is not a profile"}
+	}
+	return data, nil
+}
+
+// The trace begins this long after the profile's request went out: four round trips, for the request to arrive and its
+// handler to be scheduled, within bounds. The profile lasts a second longer than the trace, so the upper bound leaves
+// it to cover the trace's end.
+const (
+	minLead = 50 * time.Millisecond
+	maxLead = 700 * time.Millisecond
+)
+
+// settle waits until the profile can be assumed to run, and returns its error if it has failed by then.
+func (p *side) settle() *Error {
+	select {
+	case <-p.wrote:
+	case <-p.done:
+		return p.err
+	}
+	p.mu.Lock()
+	lead := min(max(4*p.roundTrip, minLead), maxLead)
+	p.mu.Unlock()
+	t := time.NewTimer(lead)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-p.done:
+		return p.err
+	}
+}
+
+// failed returns the profile's error if it has failed by now.
+func (p *side) failed() *Error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
+// connected tells whether a request was ever sent: if not, the trace need not try.
+func (p *side) connected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gotConnect
+}
+
+// warning says what a missing profile means.
+func (p *side) warning() string {
+	if p.handler == "allocs" {
+		return "no allocation profile: " + p.err.Error()
+	}
+	if p.err.Kind == Status && p.err.busyProfile {
+		return "no CPU profile: another one is being taken of this process; the trace carries its samples as long as it lasts"
+	}
+	return "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()
+}
+
+// findHandlers decides, where the user's path leaves two readings, which of them the service has.
+func (c *client) findHandlers(ctx context.Context) {
+	if c.end.other == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opt.ConnectTimeout)
+	defer cancel()
+	first := c.end.base.Path
+	for _, path := range []string{first, c.end.other} {
+		c.end.base.Path = path
+		resp, err := c.get(ctx, c.end.address("symbol", 0))
+		if err != nil {
+			break // the recording itself will say what is wrong
+		}
+		found := resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == "text/plain; charset=utf-8"
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 64))
+		resp.Body.Close()
+		if found && bytes.HasPrefix(b, []byte("num_symbols:")) {
+			return
+		}
+	}
+	c.end.base.Path = first
+}
+
+// longest finds the longest duration, in whole seconds below refused, that a service whose pprof checks it against the
+// server's WriteTimeout would accept; 0 if it cannot be told. Go before 1.23 checks so. It asks the allocation profile:
+// a refusal comes at once, anything else is given up after a moment.
+func (c *client) longest(ctx context.Context, refused int) int {
+	const patience = 500 * time.Millisecond
+	lo, hi := 0, refused
+	for hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		t, cancel := context.WithTimeout(ctx, patience)
+		resp, err := c.get(t, c.end.address("allocs", mid))
+		switch {
+		case err == nil:
+			e := c.statusError("", resp, mid)
+			resp.Body.Close()
+			cancel()
+			if e.Kind != TooLong {
+				return 0
+			}
+			hi = mid
+		case errors.Is(t.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
+			cancel()
+			lo = mid
+		default:
+			cancel()
+			return 0
+		}
+	}
+	return lo
+}

@@ -1,0 +1,140 @@
+package request
+
+import (
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// container is how long a task may be open before its children count as
+// requests of their own: a task around the whole service is not a request.
+const container = 2e9
+
+type task struct {
+	open
+	g    uint64 // where it began
+	name tracefmt.StringID
+	root bool
+}
+
+type region struct {
+	open
+	name  tracefmt.StringID
+	outer bool // in no task and in no other region
+}
+
+// A doneTask is a task that ended, but may lie in a request found otherwise,
+// which then decides which of the two is reported.
+type doneTask struct {
+	open
+	r Request
+}
+
+// fills takes the tasks that lie in a request on goroutine id. If they fill
+// half of it or more they are the better name for it: they are handed out,
+// and true is returned. If not, they are a part of it and no requests.
+func (f *Finder) fills(id uint64, start, end int64) bool {
+	var in, rest []doneTask
+	var sum int64
+	for _, t := range f.done[id] {
+		if t.start >= start && t.start <= end {
+			in = append(in, t)
+			sum += min(t.r.End, end) - t.start
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	if len(in) == 0 {
+		return false
+	}
+	f.done[id] = rest
+	if 2*sum < end-start {
+		return false
+	}
+	for i := range in {
+		f.emit(&in[i].open, in[i].r)
+	}
+	return true
+}
+
+// freeTasks hands out the tasks that lie in no request that is still open.
+func (f *Finder) freeTasks() {
+	for id, ts := range f.done {
+		var held []doneTask
+		for i := range ts {
+			if f.serves(id, ts[i].start) {
+				held = append(held, ts[i])
+			} else {
+				f.emit(&ts[i].open, ts[i].r)
+			}
+		}
+		if len(held) == 0 {
+			delete(f.done, id)
+		} else {
+			f.done[id] = held
+		}
+	}
+}
+
+// serves reports whether a goroutine is in a request that began before t.
+func (f *Finder) serves(id uint64, t int64) bool {
+	if c := f.conns[id]; c != nil && c.phase == connActive && c.start <= t {
+		return true
+	}
+	s := f.streams[id]
+	return s != nil && s.start <= t
+}
+
+// annotations follows user tasks and regions.
+func (f *Finder) annotations(g *timeline.Gen) {
+	for i := range g.User {
+		e := &g.User[i]
+		switch e.Kind {
+		case timeline.TaskBegin:
+			t := &task{open: open{start: e.Time, from: e.Time}, g: e.G, name: e.Name, root: true}
+			if p := f.tasks[e.Parent]; e.Parent != 0 && p != nil && e.Time-p.start < container {
+				t.root = false
+			}
+			f.tasks[e.Task] = t
+		case timeline.TaskEnd:
+			t := f.tasks[e.Task]
+			if t == nil {
+				continue
+			}
+			delete(f.tasks, e.Task)
+			if !t.root || t.name == 0 {
+				continue
+			}
+			f.done[t.g] = append(f.done[t.g], doneTask{t.open, Request{Kind: Task, End: e.Time, G: e.G, Name: t.name}})
+		case timeline.RegionBegin:
+			rs := f.regions[e.G]
+			f.regions[e.G] = append(rs, region{
+				open:  open{start: e.Time, from: e.Time},
+				name:  e.Name,
+				outer: len(rs) == 0 && e.Task == 0 && f.conns[e.G] == nil && f.streams[e.G] == nil,
+			})
+		case timeline.RegionEnd:
+			rs := f.regions[e.G]
+			if len(rs) == 0 {
+				continue
+			}
+			last := rs[len(rs)-1]
+			if last.name != e.Name {
+				// Ends of regions that began before the trace.
+				continue
+			}
+			if rs = rs[:len(rs)-1]; len(rs) == 0 {
+				delete(f.regions, e.G)
+			} else {
+				f.regions[e.G] = rs
+			}
+			if last.outer {
+				f.emit(&last.open, Request{Kind: Region, End: e.Time, G: e.G, Name: last.name})
+			}
+		}
+	}
+	for id := range f.regions {
+		if _, dead := g.Death(id); dead || !g.Knows(id) {
+			delete(f.regions, id)
+		}
+	}
+}

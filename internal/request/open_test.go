@@ -1,0 +1,89 @@
+package request_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+)
+
+// A request at the trace's end that followed another on its connection without
+// an idle wait began after that one, not before the trace.
+func TestOpenAfterAnotherRequest(t *testing.T) {
+	const ms = 1_000_000
+	serve := "net/http.(*conn).serve:2074"
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	poller.Unblock(1*ms, 7)
+	th.Start(1*ms+1000, 7)
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve}
+	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve}
+	th.Block(2*ms, "network", idle...)
+	poller.Unblock(10*ms, 7)
+	th.Start(10*ms+1000, 7)
+	th.Syscall(12*ms, answer...)
+	th.SyscallEnd(12*ms + 1000)
+	th.Block(13*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	th.Create(20*ms, 8, "main.other")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for _, g := range rep.Groups {
+		if g.Kind != "http1" || g.Open.Count == 0 {
+			continue
+		}
+		open += g.Open.Count
+		if g.Open.OldestNS < 7*ms || g.Open.OldestNS > 8*ms {
+			t.Errorf("group %q: open for %d ns, want about 8 ms: since the answer before it", g.Name, g.Open.OldestNS)
+		}
+	}
+	if open != 1 {
+		t.Errorf("%d requests open, want 1", open)
+	}
+}
+
+// The goroutine that watches a connection while its handler works is no request,
+// though it was made deep in a handler.
+func TestWatchingGoroutineIsNoRequest(t *testing.T) {
+	const ms = 1_000_000
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	poller.Unblock(10*ms, 7)
+	th.Start(10*ms+1000, 7)
+	serve := []string{"net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
+	th.Syscall(11*ms, append([]string{"syscall.write", "bufio.(*Writer).Flush"}, serve...)...)
+	th.SyscallEnd(11*ms + 1000)
+	th.Create(12*ms, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead",
+		"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	th.Block(20*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := 0
+	for _, g := range rep.Groups {
+		if g.Kind == "http1" {
+			open += g.Open.Count
+			if g.Open.OldestNS > 10*ms {
+				t.Errorf("group %q: open for %d ns", g.Name, g.Open.OldestNS)
+			}
+		}
+	}
+	if open != 1 {
+		t.Errorf("%d requests open, want that of goroutine 7", open)
+	}
+}

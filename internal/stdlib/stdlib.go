@@ -1,0 +1,53 @@
+// Package stdlib tells the standard library's functions from everybody
+// else's, by list: a module path without a dot, or "internal" in a path,
+// proves nothing.
+package stdlib
+
+import "strings"
+
+//go:generate go run gen.go
+
+// Package returns the import path of the package that a function, named as
+// the runtime does, belongs to: "net/http" for "net/http.(*conn).serve".
+func Package(fn string) string {
+	// Type arguments may hold slashes and dots of their own.
+	if i := strings.IndexByte(fn, '['); i >= 0 {
+		fn = fn[:i]
+	}
+	slash := strings.LastIndexByte(fn, '/')
+	dot := strings.IndexByte(fn[slash+1:], '.')
+	if dot < 0 {
+		return fn
+	}
+	return fn[:slash+1+dot]
+}
+
+// Is reports whether a function belongs to the standard library or the
+// runtime, packages vendored there included. Functions without a package (C
+// and assembly stubs such as "_cgo_...") count as the runtime's.
+func Is(fn string) bool {
+	p := Package(fn)
+	if packages[p] {
+		return true
+	}
+	// Newer or older releases have internal packages that the list lacks; their
+	// parents are known.
+	if strings.HasPrefix(p, "vendor/") || strings.HasPrefix(p, "runtime/") || strings.HasPrefix(p, "internal/runtime/") {
+		return true
+	}
+	if parent, _, ok := strings.Cut(p, "/internal/"); ok && packages[parent] {
+		return true
+	}
+	return p == fn && !strings.Contains(fn, "/") && !strings.Contains(fn, ".")
+}
+
+// PassesOn reports whether a function is one of net/http's handlers that only
+// pass requests on to others: what they call is the handler.
+func PassesOn(fn string) bool {
+	switch fn {
+	case "net/http.serverHandler.ServeHTTP", "net/http.(*ServeMux).ServeHTTP", "net/http.HandlerFunc.ServeHTTP",
+		"net/http.(*timeoutHandler).ServeHTTP", "net/http.initALPNRequest.ServeHTTP", "net/http.globalOptionsHandler.ServeHTTP":
+		return true
+	}
+	return false
+}

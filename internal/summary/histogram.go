@@ -1,0 +1,116 @@
+package summary
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Latencies are counted in buckets that grow with the value: sub buckets to
+// each power of two, so that a bucket's width is a fixed share of its value.
+const (
+	fineBits   = 8 // 256 to an octave: 0.4 %, for percentiles
+	coarseBits = 5 // 32 to an octave: 3 %, for tables of causes by latency
+)
+
+func bucketOf(ns int64, sub uint) int32 {
+	if ns < 0 {
+		ns = 0
+	}
+	v := uint64(ns)
+	if v < 1<<sub {
+		return int32(v)
+	}
+	e := uint(bits.Len64(v)) - 1 - sub
+	return int32(e)<<sub + int32(v>>e)
+}
+
+// lowerBound returns the smallest value of a bucket.
+func lowerBound(b int32, sub uint) int64 {
+	if b < 1<<sub {
+		return int64(b)
+	}
+	e := uint(b>>sub) - 1
+	return int64(uint64(b&(1<<sub-1)|1<<sub) << e)
+}
+
+// coarse returns the coarse bucket that holds a fine one.
+func coarse(fine int32) int32 { return bucketOf(lowerBound(fine, fineBits), coarseBits) }
+
+// A histogram counts values in fine buckets.
+type histogram struct {
+	counts cells // by bucket; requests is the count
+	coarse bool  // counts in coarse buckets
+	n      int64
+	sum    int64
+	max    int64
+	min    int64
+}
+
+func (h *histogram) add(v int64) {
+	bits := uint(fineBits)
+	if h.coarse {
+		bits = coarseBits
+	}
+	h.counts.at(bucketOf(v, bits), 0).requests++
+	if h.n == 0 || v < h.min {
+		h.min = v
+	}
+	h.n++
+	h.sum += v
+	h.max = max(h.max, v)
+}
+
+func (h *histogram) merge(o *histogram) {
+	if o.n == 0 {
+		return
+	}
+	o.each(func(b int32, n int64) { h.counts.at(b, 0).requests += n })
+	if h.n == 0 || o.min < h.min {
+		h.min = o.min
+	}
+	h.n += o.n
+	h.sum += o.sum
+	h.max = max(h.max, o.max)
+}
+
+// each calls f for every bucket in use, in no order.
+func (h *histogram) each(f func(bucket int32, n int64)) {
+	h.counts.each(func(b, _ int32, c *cell) { f(b, c.requests) })
+}
+
+func (h *histogram) buckets() []int32 {
+	out := make([]int32, 0, h.counts.n)
+	h.each(func(b int32, _ int64) { out = append(out, b) })
+	slices.Sort(out)
+	return out
+}
+
+// quantile returns the q-quantile by nearest rank, interpolated inside its
+// bucket; it is exact to 0.4 %.
+func (h *histogram) quantile(q float64) int64 {
+	if h.n == 0 {
+		return 0
+	}
+	rank := int64(q*float64(h.n-1)) + 1
+	seen := int64(0)
+	for _, b := range h.buckets() {
+		c := h.counts.at(b, 0).requests
+		if seen+c >= rank {
+			lo, hi := lowerBound(b, fineBits), lowerBound(b+1, fineBits)-1
+			lo, hi = max(lo, h.min), min(hi, h.max)
+			if c == 1 {
+				return (lo + hi) / 2
+			}
+			return lo + int64(float64(hi-lo)*float64(rank-seen-1)/float64(c-1))
+		}
+		seen += c
+	}
+	return h.max
+}
+
+// least returns how many values a quantile needs to mean something: at least
+// one is expected beyond it, and for the median a handful.
+func least(q float64) int64 {
+	n := int64(1 / (1 - q))
+	return max(n, 5)
+}

@@ -1,0 +1,204 @@
+// Package termtext makes text from anywhere (function names, file names, error texts, server answers) fit for a
+// terminal: nothing in it moves the cursor, changes colours or the direction of writing, or breaks a table's columns.
+package termtext
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
+)
+
+// Ellipsis stands where text was left out. It is one column wide.
+const Ellipsis = "…"
+
+// maxMarks is how many combining marks in a row pass: enough for any script's letters, too few to climb over the lines
+// above.
+const maxMarks = 2
+
+// Escape returns s with everything that is not plainly visible written as a Go escape sequence (\n, \x1b, \u202e):
+// control and format characters, line and paragraph separators, spaces other than ' ', private and unassigned code
+// points, bytes that are not UTF-8, and heaps of combining marks. The result holds no line break and is valid UTF-8.
+func Escape(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	marks := 0
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		marks = escapeRune(&b, s[i:i+n], r, marks)
+		i += n
+	}
+	return b.String()
+}
+
+// escapeRune appends one rune, read from raw, and returns the number of marks in a row up to it.
+func escapeRune(b *strings.Builder, raw string, r rune, marks int) int {
+	switch {
+	case r == utf8.RuneError && len(raw) == 1:
+		fmt.Fprintf(b, `\x%02x`, raw[0])
+		return 0
+	case unicode.In(r, unicode.Mn, unicode.Me):
+		if marks++; marks <= maxMarks {
+			b.WriteString(raw)
+		} else {
+			fmt.Fprintf(b, `\u%04x`, r)
+		}
+		return marks
+	case unicode.IsPrint(r):
+		b.WriteString(raw)
+	case r == '\n':
+		b.WriteString(`\n`)
+	case r == '\t':
+		b.WriteString(`\t`)
+	case r == '\r':
+		b.WriteString(`\r`)
+	case r < 0x80:
+		fmt.Fprintf(b, `\x%02x`, r)
+	case r <= 0xffff:
+		fmt.Fprintf(b, `\u%04x`, r)
+	default:
+		fmt.Fprintf(b, `\U%08x`, r)
+	}
+	return 0
+}
+
+// plain reports whether all of s is visible ASCII.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Width returns the number of terminal columns that escaped text takes.
+func Width(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeWidth(r)
+	}
+	return n
+}
+
+// runeWidth follows Unicode's East Asian Width (UAX #11): wide and fullwidth take two columns, combining marks none,
+// ambiguous ones are taken as narrow.
+func runeWidth(r rune) int {
+	if r < 0x300 {
+		return 1
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// Head returns s escaped and, where it is wider than max columns, cut at the end with an ellipsis. The work does not
+// grow with the length of s beyond max.
+func Head(s string, max int) string {
+	if max <= 0 {
+		return ""
+	}
+	s, cut := clip(s, max)
+	s = Escape(s)
+	if !cut && Width(s) <= max {
+		return s
+	}
+	return firstColumns(s, max-1) + Ellipsis
+}
+
+// Middle returns s escaped and, where it is wider than max columns, with an ellipsis in its middle. The end, which in
+// names of functions and files tells more, gets two thirds of the room.
+func Middle(s string, max int) string {
+	if max <= 0 {
+		return ""
+	}
+	head, headCut := clip(s, max)
+	tail, tailCut := clipTail(s, max)
+	if !headCut && !tailCut {
+		if e := Escape(s); Width(e) <= max {
+			return e
+		}
+	}
+	front := (max - 1) / 3
+	return firstColumns(Escape(head), front) + Ellipsis + lastColumns(Escape(tail), max-1-front)
+}
+
+// clipBytes is how many bytes of a text can matter for one column: a letter of four bytes with its marks.
+const clipBytes = 4 * (1 + maxMarks)
+
+// clip returns as many leading bytes of s as can matter for max columns, ending at a rune.
+func clip(s string, max int) (string, bool) {
+	limit := clipBytes * (max + 1)
+	if len(s) <= limit {
+		return s, false
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) && limit > clipBytes*max {
+		limit--
+	}
+	return s[:limit], true
+}
+
+func clipTail(s string, max int) (string, bool) {
+	limit := clipBytes * (max + 1)
+	if len(s) <= limit {
+		return s, false
+	}
+	at := len(s) - limit
+	for at < len(s)-clipBytes*max && !utf8.RuneStart(s[at]) {
+		at++
+	}
+	return s[at:], true
+}
+
+// firstColumns returns the longest start of s that is at most max columns wide.
+func firstColumns(s string, max int) string {
+	w := 0
+	for i, r := range s {
+		if w += runeWidth(r); w > max {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// lastColumns returns the longest end of s that is at most max columns wide and does not begin with a combining mark.
+func lastColumns(s string, max int) string {
+	w, at := 0, len(s)
+	for i := len(s); i > 0; {
+		r, n := utf8.DecodeLastRuneInString(s[:i])
+		rw := runeWidth(r)
+		if w += rw; w > max {
+			break
+		}
+		i -= n
+		if rw > 0 {
+			at = i
+		}
+	}
+	return s[at:]
+}
+
+// Pad returns s followed by spaces up to the given width.
+func Pad(s string, columns int) string {
+	if w := Width(s); w < columns {
+		return s + strings.Repeat(" ", columns-w)
+	}
+	return s
+}
+
+// PadLeft returns s with spaces before it up to the given width.
+func PadLeft(s string, columns int) string {
+	if w := Width(s); w < columns {
+		return strings.Repeat(" ", columns-w) + s
+	}
+	return s
+}

@@ -1,0 +1,266 @@
+package timeline
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// gather brings what the workers found beside the pieces into order of time
+// and resolves ids.
+func (d *Decoder) gather(g *Gen, sc scale) {
+	g.streams = slices.Grow(g.streams[:0], len(d.chains.chains))[:len(d.chains.chains)]
+	nUser, nExtra := 0, 0
+	for _, w := range d.workers {
+		g.Heap = append(g.Heap, w.heap...)
+		g.User = append(g.User, w.user...)
+		g.procs = append(g.procs, w.procs...)
+		g.nobody = append(g.nobody, w.nobody...)
+		for k, start := range w.chains {
+			to := len(w.index)
+			if k+1 < len(w.chains) {
+				to = int(w.chains[k+1].from)
+			}
+			n := len(g.index)
+			g.index = append(g.index, w.index[start.from:to]...)
+			g.streams[start.no] = [2]int32{int32(n), int32(len(g.index))}
+		}
+		nUser += len(w.user)
+		nExtra += len(w.extra)
+	}
+	g.procs = dropStaleAbandons(g.procs)
+	slices.SortFunc(g.Heap, func(a, b HeapPoint) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	for i := range g.User {
+		g.resolveUser(&g.User[i])
+	}
+	slices.SortStableFunc(g.User, func(a, b UserEvent) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Task, b.Task))
+	})
+	extra := make([]extraEvent, 0, nExtra)
+	for _, w := range d.workers {
+		extra = append(extra, w.extra...)
+	}
+	slices.SortFunc(extra, func(a, b extraEvent) int {
+		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(g.ids.ids[a.g], g.ids.ids[b.g]), cmp.Compare(a.typ, b.typ), cmp.Compare(a.x, b.x))
+	})
+	for _, w := range d.workers {
+		g.ranges = append(g.ranges, w.ranges...)
+	}
+	// Stable: what is in one run comes from one thread, in order.
+	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
+		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
+	})
+	g.ranged = make([]uint64, len(g.ids.ids)/64+1)
+	for i := range g.ranges {
+		d := g.ranges[i].g
+		g.ranged[d>>6] |= 1 << (d & 63)
+	}
+	g.stwBefore = slices.Sorted(maps.Keys(d.stopped))
+	if d.stopped == nil {
+		d.stopped = make(map[uint64]bool)
+	}
+	open := map[uint32]int{} // goroutine that stopped the world -> index in STW
+	for _, e := range extra {
+		t := g.Base + e.t
+		switch e.typ {
+		case tracefmt.EvSTWBegin:
+			open[e.g] = len(g.STW)
+			d.stopped[g.ids.ids[e.g]] = true
+			g.STW = append(g.STW, STWRange{Start: t, Kind: g.str(uint32(e.x)), G: g.ids.ids[e.g], Stack: g.stack(uint32(e.y))})
+		case tracefmt.EvSTWEnd:
+			delete(d.stopped, g.ids.ids[e.g])
+			if k, ok := open[e.g]; ok {
+				g.STW[k].End = t
+				delete(open, e.g)
+			} else {
+				g.STW = append(g.STW, STWRange{End: t, G: g.ids.ids[e.g]})
+			}
+		case tracefmt.EvProcsChange:
+			g.Procs = append(g.Procs, ProcsChange{t, int(min(e.x, 1<<20)), g.stack(uint32(e.y))})
+		case tracefmt.EvGCActive:
+			g.GC = append(g.GC, GCEvent{Time: t, Begin: true, Active: true})
+		case tracefmt.EvGCBegin:
+			g.GC = append(g.GC, GCEvent{Time: t, Begin: true, Stack: g.stack(uint32(e.y))})
+		case tracefmt.EvGCEnd:
+			g.GC = append(g.GC, GCEvent{Time: t})
+		case tracefmt.EvGoLabel:
+			g.Labels = append(g.Labels, Label{t, g.ids.ids[e.g], g.str(uint32(e.x))})
+		case tracefmt.EvGCMarkAssistActive:
+			if g.assist == nil {
+				g.assist = make(map[uint32]bool)
+			}
+			g.assist[e.g] = true
+		}
+	}
+	top := int64(0)
+	for i := range g.STW {
+		end := g.STW[i].End
+		if end == 0 {
+			end = 1<<63 - 1 // goes on into the next generation
+		}
+		top = max(top, end)
+		g.stopTop = append(g.stopTop, top)
+	}
+	for _, s := range d.tables.Samples {
+		g.Samples = append(g.Samples, Sample{Time: sc.ns(s.Time), G: s.G, P: s.P, M: s.M, Stack: s.Stack})
+	}
+	slices.SortStableFunc(g.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
+	d.gatherMarks(g)
+	// The last event of any stream, of any P, ends the generation.
+	for _, w := range d.workers {
+		g.End = max(g.End, g.Base+w.last)
+	}
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (g *Gen) resolveUser(e *UserEvent) {
+	e.G = g.ids.ids[e.g]
+	e.Task = e.arg[0]
+	e.Stack = g.stack(g.record(e.rec).stack())
+	switch e.typ {
+	case tracefmt.EvUserTaskBegin:
+		e.Kind, e.Parent, e.Name = TaskBegin, e.arg[1], g.str(uint32(e.arg[2]))
+	case tracefmt.EvUserTaskEnd:
+		e.Kind = TaskEnd
+	case tracefmt.EvUserRegionBegin:
+		e.Kind, e.Name = RegionBegin, g.str(uint32(e.arg[1]))
+	case tracefmt.EvUserRegionEnd:
+		e.Kind, e.Name = RegionEnd, g.str(uint32(e.arg[1]))
+	case tracefmt.EvUserLog:
+		e.Kind, e.Name, e.Value = LogMessage, g.str(uint32(e.arg[1])), g.str(uint32(e.arg[2]))
+	}
+}
+
+// gatherMarks sorts the marks by goroutine and time: counted, placed, and the
+// few of one goroutine put in order.
+func (d *Decoder) gatherMarks(g *Gen) {
+	n := len(g.ids.ids)
+	g.markBase = slices.Grow(g.markBase[:0], n+1)[:n+1]
+	clear(g.markBase)
+	total := 0
+	for _, w := range d.workers {
+		for i := range w.marks {
+			g.markBase[w.marks[i].g]++
+		}
+		total += len(w.marks)
+	}
+	sum := uint32(0)
+	for i, c := range g.markBase {
+		g.markBase[i] = sum
+		sum += c
+	}
+	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
+	for _, w := range d.workers {
+		for _, m := range w.marks {
+			at := g.markBase[m.g]
+			g.markBase[m.g]++
+			m.Time += g.Base
+			g.Marks[at] = m
+		}
+	}
+	// markBase[i] is now the end of i's marks, which is the start of i+1's.
+	copy(g.markBase[1:], g.markBase)
+	g.markBase[0] = 0
+	for i := range n {
+		d.sortMarks(g.Marks[g.markBase[i]:g.markBase[i+1]])
+	}
+}
+
+// sortMarks sorts a goroutine's marks by time. They come as a few rows that
+// are in order, one a thread that it ran on: rows are merged until one is left.
+func (d *Decoder) sortMarks(m []Mark) {
+	for {
+		i := 1
+		for i < len(m) && m[i-1].Time <= m[i].Time {
+			i++
+		}
+		if i >= len(m) {
+			return
+		}
+		d.markBuf = slices.Grow(d.markBuf[:0], len(m))[:0]
+		out := d.markBuf
+		for at := 0; at < len(m); {
+			mid := rowEnd(m, at)
+			end := mid
+			if mid < len(m) {
+				end = rowEnd(m, mid)
+			}
+			a, b := m[at:mid], m[mid:end]
+			for len(a) > 0 && len(b) > 0 {
+				if b[0].Time < a[0].Time {
+					out, b = append(out, b[0]), b[1:]
+				} else {
+					out, a = append(out, a[0]), a[1:]
+				}
+			}
+			out = append(append(out, a...), b...)
+			at = end
+		}
+		copy(m, out)
+	}
+}
+
+// rowEnd returns the end of the row in order that begins at i.
+func rowEnd(m []Mark, i int) int {
+	for i++; i < len(m) && m[i-1].Time <= m[i].Time; i++ {
+	}
+	return i
+}
+
+// EachMarked calls f for every goroutine that has marks, in an order that
+// does not depend on the number of workers.
+func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
+	order := g.scratch[:0]
+	for i := range len(g.ids.ids) {
+		if g.markBase[i] < g.markBase[i+1] {
+			order = append(order, uint32(i))
+		}
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
+	g.scratch = order
+	for _, i := range order {
+		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
+	}
+}
+
+// MarkStack returns the stack of a mark's event.
+func (g *Gen) MarkStack(m Mark) tracefmt.StackID { return g.stack(g.record(m.rec).stack()) }
+
+// MarkKind returns a mark's event type and, for an event about another
+// goroutine, that goroutine.
+func (g *Gen) MarkKind(m Mark) (tracefmt.EventType, uint64) {
+	r := g.record(m.rec)
+	t := tracefmt.EventType(r.kind())
+	switch t {
+	case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked, tracefmt.EvGoUnblock:
+		return t, g.ids.ids[r.peer()]
+	}
+	return t, 0
+}
+
+// FirstStop returns the index of the first stop of the world that may end
+// after t.
+func (g *Gen) FirstStop(t int64) int {
+	lo, hi := 0, len(g.stopTop)
+	for lo < hi {
+		if mid := (lo + hi) / 2; g.stopTop[mid] <= t {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}

@@ -1,0 +1,148 @@
+package timeline
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// checkWindows checks that asking for a part of a goroutine's life gives that
+// part of the whole.
+func checkWindows(t *testing.T, in *decoded) {
+	t.Helper()
+	if len(in.gens) == 0 {
+		return
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	win := Window{Gens: in.gens}
+	var full, part []Span
+	for _, id := range goroutines(in.gens) {
+		full = win.Spans(id, BeforeTrace, math.MaxInt64, full[:0])
+		checkLife(t, id, full)
+		if !inOrder(full) {
+			continue // no order of time to search in; see TestOracleReferenceTraces
+		}
+		tries := 4
+		if len(full) > 50 {
+			tries = 40
+		}
+		for range tries {
+			s := full[rnd.IntN(len(full))]
+			from := max(s.Start, win.Start()-1)
+			if !inRange(s.End) || rnd.IntN(2) == 0 {
+				from += rnd.Int64N(200) - 100
+			} else if s.End > from {
+				from += rnd.Int64N(s.End - from)
+			}
+			to := from + 1 + rnd.Int64N(1<<rnd.IntN(32))
+			part = win.Spans(id, from, to, part[:0])
+			if !checkPart(t, id, from, to, full, part) {
+				return
+			}
+		}
+	}
+}
+
+func inRange(t int64) bool { return t != BeforeTrace && t != math.MaxInt64 }
+
+func inOrder(spans []Span) bool {
+	for i := 1; i < len(spans); i++ {
+		if spans[i].Start < spans[i-1].Start || spans[i].Start < spans[i-1].End {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLife checks that a goroutine's spans follow each other without a gap
+// and in states that can follow each other.
+func checkLife(t *testing.T, id uint64, spans []Span) {
+	t.Helper()
+	may := map[[2]State]bool{
+		{Running, Running}: true, {Running, Runnable}: true, {Running, Waiting}: true, {Running, Syscall}: true, {Running, Gone}: true,
+		{Runnable, Running}: true, {Waiting, Runnable}: true, {Waiting, Running}: true,
+		{Syscall, Running}: true, {Syscall, Runnable}: true, {Syscall, Gone}: true, {Gone, Syscall}: true,
+	}
+	for i := 1; i < len(spans); i++ {
+		a, b := spans[i-1], spans[i]
+		if !may[[2]State{a.State, b.State}] {
+			t.Errorf("goroutine %d: %v follows %v at %d", id, b.State, a.State, b.Start)
+			return
+		}
+		if a.End != max(b.Start, a.Start) {
+			t.Errorf("goroutine %d: a span ends at %d and the next begins at %d", id, a.End, b.Start)
+			return
+		}
+		if a.State == Waiting && !a.Woken {
+			t.Errorf("goroutine %d: nobody woke it at %d", id, a.End)
+			return
+		}
+	}
+}
+
+func checkPart(t *testing.T, id uint64, from, to int64, full, part []Span) bool {
+	t.Helper()
+	var want []Span
+	for _, s := range full {
+		if s.End > from && s.Start < to {
+			want = append(want, s)
+		}
+	}
+	same := len(part) == len(want)
+	for i := 0; same && i < len(want); i++ {
+		got := part[i]
+		if want[i].End == math.MaxInt64 {
+			got.End = math.MaxInt64 // not over at the window's end
+		}
+		same = got == want[i]
+	}
+	if !same {
+		t.Errorf("goroutine %d: spans in [%d, %d):\n%v\nwant\n%v", id, from, to, part, want)
+	}
+	return same
+}
+
+// checkSliding checks that a window of two generations, moved along the
+// trace, says of them what the whole trace says.
+func checkSliding(t *testing.T, in *decoded) {
+	t.Helper()
+	var full, part []Span
+	for k := 0; k+1 < len(in.gens); k++ {
+		small, whole := Window{Gens: in.gens[k : k+2]}, Window{Gens: in.gens[:k+2]}
+		for _, id := range goroutines(small.Gens) {
+			part = small.Spans(id, BeforeTrace, math.MaxInt64, part[:0])
+			full = whole.Spans(id, BeforeTrace, math.MaxInt64, full[:0])
+			if len(part) > len(full) {
+				t.Fatalf("goroutine %d: %d spans in generations %d and %d, %d up to there", id, len(part), k, k+1, len(full))
+			}
+			tail := full[len(full)-len(part):]
+			for i := range part {
+				got, want := part[i], tail[i]
+				if i == 0 && got.How == HowStatus {
+					// Its beginning lies before the window; what comes with it too.
+					// A state lasts over points and only its last part is seen.
+					if got.State == Runnable {
+						got.Waker = want.Waker // repeats the wait before it, which is not seen
+					}
+					if got.State != want.State || got.End != want.End || got.Waker != want.Waker || got.Woken != want.Woken {
+						t.Fatalf("goroutine %d from generation %d: begins with %v, want %v", id, k, got, want)
+					}
+					continue
+				}
+				if i == 0 && got.How != HowCreated {
+					t.Fatalf("goroutine %d from generation %d: begins with %v", id, k, got)
+				}
+				if i == 1 {
+					// What a runnable span repeats of the wait before it.
+					got.Stack, got.Reason = want.Stack, want.Reason
+				}
+				if got.State == Running && got.Stack == 0 && got.Assist {
+					got.Stack = want.Stack // the assist began before the window
+				}
+				if got != want {
+					t.Fatalf("goroutine %d from generation %d, span %d: %v, want %v", id, k, i, got, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,651 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/trace"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+// artefacts is where screenshots go.
+const artefacts = "../../artefacts/browser"
+
+// chromium starts one browser for a test, or skips the test where there is none.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("no Chromium here (Debian: apt-get install chromium)")
+	}
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(2*time.Minute), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Skipf("Chromium does not start here: %v", err)
+	}
+	return ctx
+}
+
+// A tab shows one page and notes what must not happen on it.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu   sync.Mutex
+	evil []string
+}
+
+// open writes r as a page, and shows it.
+func open(t *testing.T, browser context.Context, r *report.Report, width int, dark bool, fragment string) *tab {
+	t.Helper()
+	var out bytes.Buffer
+	if err := html.Write(&out, r, html.Options{Command: "whylate explain x.trace"}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(browser)
+	t.Cleanup(cancel)
+	p := &tab{t: t, ctx: ctx}
+	at := (&url.URL{Scheme: "file", Path: file}).String()
+	err := chromedp.Listen(ctx, func(ev any) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch ev := ev.(type) {
+		case *cdpruntime.EventExceptionThrown:
+			p.evil = append(p.evil, fmt.Sprintf("exception: %s %v", ev.ExceptionDetails.Text, ev.ExceptionDetails.Exception))
+		case *cdpruntime.EventConsoleAPICalled:
+			p.evil = append(p.evil, fmt.Sprintf("console.%s", ev.Type))
+		case *log.EventEntryAdded:
+			if ev.Entry.Level == log.EntryLevelError || ev.Entry.Level == log.EntryLevelWarning {
+				p.evil = append(p.evil, "log: "+ev.Entry.Text)
+			}
+		case *network.EventRequestWillBeSent:
+			if u := ev.Request.URL; u != at {
+				p.evil = append(p.evil, "request: "+u)
+			}
+		case *page.EventJavascriptDialogOpening:
+			p.evil = append(p.evil, "dialog: "+ev.Message)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	p.do(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}),
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: 900, DeviceScaleFactor: 1}),
+		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
+		chromedp.Navigate(at+fragment), chromedp.WaitReady(chromedp.CSS(`html[data-ready=true]`)))
+	p.settle()
+	return p
+}
+
+// close fails the test if the page did what no page may do.
+func (p *tab) close() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.evil {
+		p.t.Errorf("the page caused %s", e)
+	}
+}
+
+// command makes an action of a command of the protocol.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+// patience is how long a page may take for one thing, on a busy machine.
+const patience = 3 * time.Minute
+
+func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	get(p, chromedp.Steps(actions...))
+}
+
+// get runs an action that has a result.
+func get[T any](p *tab, a chromedp.Action[T]) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, a)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return v
+}
+
+// settle waits until two frames were drawn: pictures draw themselves in the first.
+func (p *tab) settle() {
+	p.t.Helper()
+	get(p, chromedp.Evaluate[bool](`new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true)))))`, chromedp.EvalAwaitPromise))
+}
+
+// ask evaluates an expression in the page.
+func ask[T any](p *tab, expr string) T {
+	p.t.Helper()
+	text := get(p, chromedp.Evaluate[string]("JSON.stringify("+expr+")"))
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		p.t.Fatalf("%s gives %.200s: %v", expr, text, err)
+	}
+	return v
+}
+
+// press sends a key to what has the focus.
+func (p *tab) press(keys ...string) {
+	p.t.Helper()
+	for _, k := range keys {
+		p.do(chromedp.KeyEvent(k))
+	}
+	p.settle()
+}
+
+func (p *tab) shot(name string) {
+	p.t.Helper()
+	png := get(p, chromedp.FullScreenshot(100))
+	if err := os.MkdirAll(artefacts, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(artefacts, name+".png"), png, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// sample reads a hand-written report.
+func sample(t *testing.T, name string) *report.Report {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "..", "report", "testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := report.ReadJSON(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// recorded explains a trace of this process: orders that wait for a lock, for
+// another goroutine and for a pause, compute, and allocate.
+var recorded = sync.OnceValues(func() (*report.Report, error) {
+	var out bytes.Buffer
+	if err := trace.Start(&out); err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	sink := make([][]byte, 64)
+	for i := range 400 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			ctx, task := trace.NewTask(context.Background(), "order")
+			defer task.End()
+			prices := make(chan int)
+			go func() {
+				if i%40 == 0 {
+					time.Sleep(4 * time.Millisecond)
+				}
+				prices <- i
+			}()
+			p := <-prices
+			mu.Lock()
+			sink[p%len(sink)] = make([]byte, 1<<15)
+			if i%25 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			mu.Unlock()
+			trace.Log(ctx, "price", "set")
+		}()
+		if i%8 == 7 {
+			time.Sleep(time.Millisecond)
+		}
+		if i%100 == 99 {
+			runtime.GC()
+		}
+	}
+	all.Wait()
+	trace.Stop()
+	return whylate.Explain(context.Background(), &out, whylate.Options{Name: "orders.trace", Slowest: 5})
+})
+
+func orders(t *testing.T) *report.Report {
+	t.Helper()
+	r, err := recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// one is a report of a single request with a single segment.
+func one() *report.Report {
+	ns := func(v int64) *int64 { return &v }
+	seg := report.Segment{StartNS: 1000, DurationNS: 5e6, Goroutine: 7, Cause: "sleep", Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}}
+	return &report.Report{Schema: report.Schema, Input: report.Input{Name: "one.trace", DurationNS: 1e9, Go: "1.26"}, Groups: []report.Group{{
+		ID: "g", Name: "main.f", Named: true, Kind: report.KindFunc, Count: 1, TotalNS: 5e6, LatencyNS: report.Latency{Mean: ns(5e6), Max: ns(5e6)}, Histogram: [][2]int64{{5111808, 1}},
+		HistogramCauses: map[string][]int64{"sleep": {5e6}}, Blocks: []report.Block{{DurationNS: 250e6, Count: 1, TotalNS: 5e6, Histogram: [][2]int64{{5111808, 1}}, Causes: map[string]int64{"sleep": 5e6}}},
+		Bands:   []report.Band{{Band: "all", ToNS: 5111808, Count: 1, Causes: []report.Cause{{Cause: "sleep", Site: seg.Site, TotalNS: 5e6, Share: 1, Requests: 1}}}},
+		Slowest: []report.Request{{ID: "r1", StartNS: 1000, LatencyNS: 5e6, Goroutine: 7, Segments: []report.Segment{seg}}},
+	}}, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "none"}}}
+}
+
+func every(t *testing.T) map[string]*report.Report {
+	t.Helper()
+	out := map[string]*report.Report{"orders": orders(t), "one": one()}
+	for _, name := range []string{"pubsub", "tso", "hostile", "none"} {
+		out[name] = sample(t, name)
+	}
+	return out
+}
+
+// TestPages shows every report at both widths and in both themes.
+func TestPages(t *testing.T) {
+	browser := chromium(t)
+	for name, r := range every(t) {
+		for _, width := range []int{1280, 400} {
+			for _, dark := range []bool{false, true} {
+				theme := "light"
+				if dark {
+					theme = "dark"
+				}
+				t.Run(fmt.Sprintf("%s-%d-%s", name, width, theme), func(t *testing.T) {
+					p := open(t, browser, r, width, dark, "")
+					defer p.close()
+					if w := ask[int](p, `document.documentElement.scrollWidth`); w > width {
+						t.Errorf("the page is %d pixels wide", w)
+					}
+					if got := ask[int](p, `document.scripts.length`); got != 3 {
+						t.Errorf("the page has %d scripts, want its own 3", got)
+					}
+					for _, low := range ask[[]string](p, lowContrast) {
+						t.Errorf("hard to read: %s", low)
+					}
+					p.shot(fmt.Sprintf("%s-%d-%s", name, width, theme))
+				})
+			}
+		}
+	}
+}
+
+// lowContrast lists texts whose contrast to what is behind them is below what WCAG 2.2, 1.4.3 asks for: 4.5, or 3 for
+// large text. Of text in pictures, what is behind is the topmost shape at its middle.
+const lowContrast = `(() => {
+	const out = new Set(), canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+	const rgba = color => {
+		canvas.clearRect(0, 0, 1, 1);
+		canvas.fillStyle = '#000';
+		canvas.fillStyle = color;
+		canvas.fillRect(0, 0, 1, 1);
+		const d = canvas.getImageData(0, 0, 1, 1).data;
+		return [d[0], d[1], d[2], d[3] / 255];
+	};
+	const over = (a, b) => [0, 1, 2].map(i => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
+	const lum = c => {
+		const [r, g, b] = c.slice(0, 3).map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const backOf = el => {
+		const layers = [];
+		for (let e = el; e; e = e.parentElement) {
+			const c = rgba(getComputedStyle(e).backgroundColor);
+			if (c[3] > 0) layers.push(c);
+			if (c[3] === 1) break;
+		}
+		return layers.reverse().reduce((b, c) => over(c, b), [255, 255, 255, 1]);
+	};
+	const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	for (let n; n = walk.nextNode();) {
+		const el = n.parentElement;
+		if (!n.data.trim() || /^(SCRIPT|STYLE|NOSCRIPT|TITLE|OPTION)$/i.test(el.tagName) || !el.checkVisibility({ visibilityProperty: true }) || el.closest('.sr')) continue;
+		const style = getComputedStyle(el);
+		let fore, back = backOf(el.closest('svg')?.parentElement || el);
+		if (el.closest('svg')) {
+			fore = rgba(style.fill);
+			el.scrollIntoView({ block: 'center' });
+			const box = el.getBoundingClientRect();
+			const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2).find(e => e.tagName === 'rect' && !/catch/.test(e.getAttribute('class')) && getComputedStyle(e).fill !== 'none');
+			if (under && !getComputedStyle(under).fill.startsWith('url')) {
+				const f = rgba(getComputedStyle(under).fill);
+				f[3] *= getComputedStyle(under).opacity * getComputedStyle(under).fillOpacity;
+				back = over(f, back);
+			}
+		} else {
+			fore = rgba(style.color);
+		}
+		const [a, b] = [lum(over(fore, back)), lum(back)], ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		const px = parseFloat(style.fontSize), large = px >= 24 || px >= 18.66 && style.fontWeight >= 700;
+		if (ratio < (large ? 3 : 4.5)) out.add(ratio.toFixed(2) + ' ' + el.tagName + '.' + (el.getAttribute('class') || '') + ' "' + n.data.slice(0, 40) + '" ' + style.color + ' ' + style.fill + ' on ' + back.map(Math.round));
+	}
+	scrollTo(0, 0);
+	return [...out];
+})()`
+
+// drawn is a segment as the picture has it.
+type drawn struct {
+	Seg   int
+	X, W  float64
+	Class string
+	LaneY float64
+}
+
+const segments = `[...document.querySelector('#requests .waterfall').querySelectorAll('[data-seg]')].map(g => {
+	const r = g.querySelector('rect.path'), l = g.querySelector('rect.onlane');
+	return { Seg: +g.dataset.seg, X: +r.getAttribute('x'), W: +r.getAttribute('width'), Class: r.getAttribute('class'), LaneY: l ? +l.getAttribute('y') + l.getAttribute('height') / 2 : -1 };
+})`
+
+// TestWaterfallMatchesTheJSON holds every drawn segment of every slow request to the report, within a pixel.
+func TestWaterfallMatchesTheJSON(t *testing.T) {
+	browser := chromium(t)
+	for name, r := range map[string]*report.Report{"orders": orders(t), "pubsub": sample(t, "pubsub"), "one": one()} {
+		for _, width := range []int{1280, 400} {
+			checked := 0
+			for i := range r.Groups {
+				for _, req := range r.Groups[i].Slowest {
+					p := open(t, browser, r, width, false, "#req="+url.QueryEscape(req.ID))
+					w := ask[float64](p, `document.querySelector('#requests .waterfall').clientWidth`)
+					left := 196.0
+					if w < 640 {
+						left = 0
+					}
+					scale := (w - left - 2) / float64(req.LatencyNS)
+					got := ask[[]drawn](p, segments)
+					if len(got) != len(req.Segments) {
+						t.Fatalf("%s, %d pixels: %d segments are drawn, the request has %d", name, width, len(got), len(req.Segments))
+					}
+					laneOf := map[float64]uint64{}
+					for k, d := range got {
+						s := req.Segments[k]
+						x, width := left+float64(s.StartNS-req.StartNS)*scale, float64(s.DurationNS)*scale
+						if d.Seg != k || d.X < x-0.5 || d.X > x+0.5 || d.W < width-0.5 || d.W > width+0.5 {
+							t.Errorf("%s: segment %d is drawn at %.2f, %.2f wide, want %.2f, %.2f", name, k, d.X, d.W, x, width)
+						}
+						if !strings.Contains(" "+d.Class+" ", " c-"+s.Cause+" ") {
+							t.Errorf("%s: segment %d of cause %s has class %q", name, k, s.Cause, d.Class)
+						}
+						if g, ok := laneOf[d.LaneY]; d.LaneY >= 0 && ok && g != s.Goroutine {
+							t.Errorf("%s: segments of goroutines %d and %d are on one lane", name, g, s.Goroutine)
+						}
+						laneOf[d.LaneY] = s.Goroutine
+						checked++
+					}
+					p.close()
+				}
+			}
+			if checked == 0 {
+				t.Errorf("%s has no segments", name)
+			}
+		}
+	}
+}
+
+// TestKeys walks along a path, zooms, and goes from request to request, by keyboard alone.
+func TestKeys(t *testing.T) {
+	browser := chromium(t)
+	r := orders(t)
+	p := open(t, browser, r, 1280, false, "")
+	defer p.close()
+	first := ask[string](p, `document.querySelector('#requests .id').textContent`)
+	p.press("w")
+	if got := ask[string](p, `document.activeElement.className`); !strings.Contains(got, "waterfall") {
+		t.Fatalf("after w, %q has the focus", got)
+	}
+	const right, left = "\u0303", "\u0302" // as the protocol's client names the arrow keys
+	p.press(right, right)
+	chosen := func() []int {
+		return ask[[]int](p, `[...document.querySelectorAll('#requests .seg.selected')].map(g => +g.dataset.seg)`)
+	}
+	if got := chosen(); len(got) != 1 || got[0] != 1 {
+		t.Errorf("after two steps to the right, segments %v are chosen, want [1]", got)
+	}
+	p.press(left)
+	if got := chosen(); len(got) != 1 || got[0] != 0 {
+		t.Errorf("after a step back, segments %v are chosen, want [0]", got)
+	}
+	if got := ask[string](p, `document.querySelector('.detail h4').textContent`); !strings.Contains(got, "segment 1 of") {
+		t.Errorf("the details say %q", got)
+	}
+	// Zooming shows best on a segment that is wider than a pixel.
+	longest := 0
+	req := r.Groups[0].Slowest[0]
+	for i, s := range req.Segments {
+		if s.DurationNS > req.Segments[longest].DurationNS {
+			longest = i
+		}
+	}
+	for range longest {
+		p.press(right)
+	}
+	if got := chosen(); len(got) != 1 || got[0] != longest {
+		t.Fatalf("segments %v are chosen, want [%d]", got, longest)
+	}
+	width := func() float64 {
+		return ask[float64](p, `+document.querySelector('#requests .seg.selected rect.path').getAttribute('width')`)
+	}
+	before := width()
+	p.press("+")
+	if got := width(); got < 1.9*before || got > 2.1*before {
+		t.Errorf("+ made the segment %.3f wide, it was %.3f", got, before)
+	}
+	p.press("0")
+	if got := width(); got < before-0.5 || got > before+0.5 {
+		t.Errorf("0 made the segment %.3f wide, it was %.3f", got, before)
+	}
+	p.press("n")
+	second := ask[string](p, `document.querySelector('#requests .id').textContent`)
+	if second == first || !strings.Contains(ask[string](p, `location.hash`), "req=") {
+		t.Errorf("n leads from %q to %q", first, second)
+	}
+	p.press("p")
+	if got := ask[string](p, `document.querySelector('#requests .id').textContent`); got != first {
+		t.Errorf("p leads to %q, want %q", got, first)
+	}
+	p.press("t", "t")
+	if got := ask[string](p, `getComputedStyle(document.documentElement).colorScheme`); got != "dark" {
+		t.Errorf("after t twice, the colour scheme is %q", got)
+	}
+	p.press("?")
+	if !ask[bool](p, `document.getElementById('help').open`) {
+		t.Error("? does not show the keys")
+	}
+}
+
+// TestFindingsLead follows every finding's link: it must land on a request that shows it.
+func TestFindingsLead(t *testing.T) {
+	browser := chromium(t)
+	for _, name := range []string{"pubsub", "tso", "hostile"} {
+		r := sample(t, name)
+		p := open(t, browser, r, 1280, false, "")
+		links := ask[[]string](p, `[...document.querySelectorAll('.finding a.show')].map(a => a.getAttribute('href'))`)
+		p.close()
+		for _, link := range links {
+			q, err := url.ParseQuery(strings.TrimPrefix(link, "#"))
+			if err != nil || q.Get("finding") == "" || q.Get("req") == "" {
+				t.Fatalf("%s: link %q, error %v", name, link, err)
+			}
+			p := open(t, browser, r, 1280, false, link)
+			if got := ask[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, q.Get("req")) {
+				t.Errorf("%s: %s shows request %q", name, link, got)
+			}
+			if top := ask[float64](p, `document.getElementById('requests').getBoundingClientRect().top`); top < -5 || top > 300 {
+				t.Errorf("%s: after %s the request is %.0f pixels from the top", name, link, top)
+			}
+			if got := ask[[]string](p, `[...document.querySelectorAll('.finding.chosen')].map(e => e.dataset.finding)`); len(got) != 1 || got[0] != q.Get("finding") {
+				t.Errorf("%s: %s marks findings %q", name, link, got)
+			}
+			p.close()
+		}
+		if name == "tso" && len(links) == 0 {
+			t.Error("tso has no findings with links")
+		}
+	}
+}
+
+// TestTotals adds up what the pictures show: it is what the JSON says.
+func TestTotals(t *testing.T) {
+	browser := chromium(t)
+	r := orders(t)
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		p := open(t, browser, r, 1280, false, "#group="+g.ID)
+		if got := ask[int](p, `[...document.querySelectorAll('#distribution .bucket')].reduce((n, b) => n + +b.dataset.count, 0)`); got != g.Count {
+			t.Errorf("%s: the histogram shows %d requests of %d", g.Name, got, g.Count)
+		}
+		for _, b := range g.Bands {
+			if b.Count == 0 {
+				continue
+			}
+			p.do(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
+			p.settle()
+			var want int64
+			for _, c := range b.Causes {
+				want += c.TotalNS
+			}
+			got := ask[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
+			if got < float64(want)-1 || got > float64(want)+1 {
+				t.Errorf("%s, %s: the flame graph holds %.0f ns, the band %d", g.Name, b.Band, got, want)
+			}
+			leaves := ask[float64](p, `(() => {
+				const rows = [...document.querySelectorAll('#flame .box')].map(b => ({ ns: +b.dataset.ns, y: +b.querySelector('rect').getAttribute('y'), x: +b.querySelector('rect').getAttribute('x'), w: +b.querySelector('rect').getAttribute('width') }));
+				return rows[0].w;
+			})()`)
+			if leaves < 900 {
+				t.Errorf("%s: the flame graph's root is %.0f pixels wide", g.Name, leaves)
+			}
+		}
+		p.close()
+	}
+}
+
+// TestBeforeAfter compares the flame graph with that of another report, read from disk.
+func TestBeforeAfter(t *testing.T) {
+	browser := chromium(t)
+	before, after := one(), one()
+	b := &before.Groups[0].Bands[0]
+	b.Causes[0].TotalNS = 2e6
+	file := filepath.Join(t.TempDir(), "before.json")
+	var out bytes.Buffer
+	if err := report.WriteJSON(&out, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, browser, after, 1280, false, "")
+	defer p.close()
+	p.do(chromedp.SetUploadFiles(chromedp.CSS("#before"), []string{file}), chromedp.WaitReady(chromedp.CSS("#flame rect.diff")))
+	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 2 || !strings.HasPrefix(got[1], "+3.00ms sleep") {
+		t.Errorf("the boxes say %q, want +3.00ms", got)
+	}
+	p.shot("before-after")
+}
+
+// TestJSONComesOut compares the JSON that the page offers for copying with the report.
+func TestJSONComesOut(t *testing.T) {
+	browser := chromium(t)
+	r := sample(t, "hostile")
+	p := open(t, browser, r, 1280, false, "")
+	defer p.close()
+	text := ask[string](p, `document.getElementById('report').textContent`)
+	back, err := report.ReadJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got bytes.Buffer
+	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
+		t.Error("the page's JSON is another report")
+	}
+}
+
+// TestPrints makes a PDF, as a printer would get it.
+func TestPrints(t *testing.T) {
+	browser := chromium(t)
+	p := open(t, browser, orders(t), 1280, true, "")
+	defer p.close()
+	pdf := get(p, chromedp.PrintToPDF(chromedp.PDFPrintBackground()))
+	if !bytes.HasPrefix(pdf, []byte("%PDF-")) {
+		t.Fatal("no PDF")
+	}
+	if err := os.WriteFile(filepath.Join(artefacts, "orders.pdf"), pdf, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestManyRequests shows a report of a busy service: hundreds of groups, and requests as long as reports hold them.
+func TestManyRequests(t *testing.T) {
+	browser := chromium(t)
+	r := orders(t)
+	big := *r
+	big.Groups = nil
+	long := r.Groups[0].Slowest[0]
+	long.Segments = nil
+	for i := range 2000 {
+		long.Segments = append(long.Segments, report.Segment{StartNS: long.StartNS + int64(i)*1000, DurationNS: 1000, Goroutine: uint64(1 + i%40), Cause: report.Causes()[i%13], Site: &report.Site{Func: "main.f", File: "f.go", Line: i}})
+	}
+	long.LatencyNS = 2000 * 1000
+	for i := range 60 {
+		g := r.Groups[0]
+		g.ID = fmt.Sprintf("g%d", i)
+		g.Count = 500000 - i
+		if i == 0 {
+			g.Slowest = []report.Request{long}
+		}
+		big.Groups = append(big.Groups, g)
+	}
+	begin := time.Now()
+	p := open(t, browser, &big, 1280, false, "")
+	defer p.close()
+	t.Logf("60 groups, 2000 segments: shown after %v", time.Since(begin).Round(time.Millisecond))
+	if got := ask[string](p, `document.getElementById('report').type`); got != "application/gzip;base64" {
+		t.Errorf("the large report stands in the page as %s", got)
+	}
+	if got := ask[int](p, segments+`.length`); got != 2000 {
+		t.Errorf("%d segments are drawn, want 2000", got)
+	}
+	t.Logf("redrawn in %.1f ms", ask[float64](p, `(() => { const w = document.querySelector('#requests .waterfall'), a = performance.now(); for (let i = 0; i < 5; i++) w.dispatchEvent(new KeyboardEvent('keydown', { key: '0', bubbles: true })); return (performance.now() - a) / 5; })()`))
+}

@@ -1,0 +1,17 @@
+// Package lab holds programs that the tests and proofs of whylate run for
+// real: services that are late for one known reason, programs whose traces
+// the reference reader must agree on, and the published stories.
+//
+//	go run ./lab/traceprog -list             kinds of activity to be traced
+//	go run ./lab/traceprog http1 -o x.trace  record one; prints what it did, counted by itself
+//	go run ./lab/traceprog/cgo -list         those that need a C compiler
+//	go run ./lab/truth list                  late services, with the truth about each
+//	go run ./lab/truth run semaphore -o dir  serve, load from another process, trace: dir/semaphore.trace, client.json, truth.json
+//	go run ./lab/truth serve semaphore       serve until standard input ends, with net/http/pprof
+//	go run ./lab/truth load -url ... -path /slow:1:slow -path /fast -rate 80 -json
+//
+// Tests of other modules run them through internal/testprog.
+//
+// A new service is an entry and its code in lab/truth/catalog: the line of the
+// fault carries the comment "truth: site NAME" and lies in a named function.
+package lab

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// program is something to record.
+type program struct {
+	name            string
+	module, version string
+	pkg             string // of its main function
+	// arguments of the program; ports are free ones.
+	arguments func(data string, ports []string) ([]string, error)
+	// ready and pprof are URLs, given the ports.
+	ready, pprof func(ports []string) string
+	load         func(ctx context.Context, s *server, workers int, begun chan<- struct{}) measurement
+}
+
+var programs = []program{
+	{
+		name: "etcd", module: "go.etcd.io/etcd/server/v3", version: "v3.7.3", pkg: "go.etcd.io/etcd/server/v3",
+		arguments: etcdArguments, ready: etcdReady, pprof: etcdPprof, load: loadEtcd,
+	},
+	{
+		name:   "etcd-reads", // the same without writes: what do reads owe to writes?
+		module: "go.etcd.io/etcd/server/v3", version: "v3.7.3", pkg: "go.etcd.io/etcd/server/v3",
+		arguments: etcdArguments, ready: etcdReady, pprof: etcdPprof, load: loadEtcdReads,
+	},
+	{
+		name: "nats", module: "github.com/nats-io/nats-server/v2", version: "v2.15.2", pkg: "github.com/nats-io/nats-server/v2",
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"-a", "127.0.0.1", "-p", p[0], "-m", p[1], "--profile", p[2], "-js", "-sd", data}, nil
+		},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[1] + "/healthz" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[2] },
+		load:  loadNATS,
+	},
+	{
+		name: "prometheus", module: "github.com/prometheus/prometheus", version: "v0.315.0", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
+		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof, load: loadPrometheus,
+	},
+	{
+		name:   "prometheus-plain", // the same for clients that want no compression
+		module: "github.com/prometheus/prometheus", version: "v0.315.0", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
+		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof, load: loadPrometheusPlain,
+	},
+}
+
+func etcdArguments(data string, p []string) ([]string, error) {
+	client, peer := "http://127.0.0.1:"+p[0], "http://127.0.0.1:"+p[1]
+	return []string{"--data-dir", data, "--enable-pprof", "--log-level", "error",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer}, nil
+}
+
+func etcdReady(p []string) string { return "http://127.0.0.1:" + p[0] + "/health" }
+func etcdPprof(p []string) string { return "http://127.0.0.1:" + p[0] }
+
+func prometheusArguments(data string, p []string) ([]string, error) {
+	config := filepath.Join(data, "prometheus.yml")
+	err := os.WriteFile(config, fmt.Appendf(nil,
+		"global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: self\n  static_configs: [{targets: ['127.0.0.1:%s']}]\n", p[0]), 0o666)
+	return []string{"--config.file", config, "--storage.tsdb.path", filepath.Join(data, "tsdb"), "--web.listen-address", "127.0.0.1:" + p[0], "--log.level", "warn"}, err
+}
+
+func prometheusReady(p []string) string { return "http://127.0.0.1:" + p[0] + "/-/ready" }
+func prometheusPprof(p []string) string { return "http://127.0.0.1:" + p[0] }
+
+func names() []string {
+	var n []string
+	for _, p := range programs {
+		n = append(n, p.name)
+	}
+	return n
+}
+
+func find(name string) (program, bool) {
+	for _, p := range programs {
+		if p.name == name {
+			return p, true
+		}
+	}
+	return program{}, false
+}
+
+// build makes the program in a scratch module of its own and returns the binary's path. A binary that is there already
+// is used again.
+func (p program) build(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "whylate-field", strings.ReplaceAll(p.module, "/", "_")+"-"+p.version+"-"+runtime.Version())
+	binary := filepath.Join(dir, "program")
+	if runtime.GOOS == "windows" {
+		binary += ".exe"
+	}
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return "", err
+	}
+	mod := fmt.Sprintf("module field\n\ngo 1.26\n\nrequire %s %s\n", p.module, p.version)
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o666); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(os.Stderr, "building %s %s\n", p.name, p.version)
+	if err := command(ctx, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}, "go", "build", "-o", binary, p.pkg); err != nil {
+		return "", fmt.Errorf("building %s@%s: %w", p.pkg, p.version, err)
+	}
+	return binary, nil
+}
+
+// server is a running program.
+type server struct {
+	cmd   *exec.Cmd
+	ports []string
+	pprof string
+	log   bytes.Buffer
+	done  chan error
+}
+
+// start runs the program and waits until it says that it is ready.
+func (p program) start(ctx context.Context, binary, data string) (*server, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	args, err := p.arguments(data, ports)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{cmd: exec.Command(binary, args...), ports: ports, pprof: p.pprof(ports), done: make(chan error, 1)}
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { s.done <- s.cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready(ports), nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return s, nil
+			}
+		}
+		select {
+		case err := <-s.done:
+			s.done <- err
+			return nil, fmt.Errorf("it ended at once: %v\n%s", err, s.log.Bytes())
+		case <-ctx.Done():
+			s.stop()
+			return nil, fmt.Errorf("it did not become ready: %w\n%s", ctx.Err(), s.log.Bytes())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (s *server) stop() {
+	if s.cmd.Process.Signal(os.Interrupt) != nil {
+		s.cmd.Process.Kill()
+	}
+	select {
+	case <-s.done:
+	case <-time.After(10 * time.Second):
+		s.cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// freePorts finds ports that are free now.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}

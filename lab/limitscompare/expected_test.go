@@ -1,0 +1,31 @@
+//go:build linux
+
+package limitscompare
+
+// expected lists where somebody's answer is not the one that the limits that
+// bind call for, by machine and who, with the reason. Go and automaxprocs are
+// held against the tightest visible quota, rounded as each rounds;
+// automemlimit against nine tenths of the tightest memory limit. A difference
+// that is not here fails the test, and so does one that is here and no longer
+// happens.
+func expected() map[string]string {
+	m := map[string]string{}
+	add := func(who, reason string, machines ...string) {
+		for _, n := range machines {
+			m[n+": "+who] = reason
+		}
+	}
+	const (
+		ancestor = "the tightest quota is an ancestor's; it looks at the own group only (golang/go#81180, automaxprocs#66)"
+		atMount  = "it takes the group's path as one below /sys/fs/cgroup, whatever the mount shows"
+	)
+	add("Go", ancestor, "deleted-group", "docker-v2-host-namespace", "ecs-v1-privileged", "half-broken", "lxc-v1", "lxc-v2",
+		"systemd-slices", "systemd-user-service", "two-mounts", "real/parent-quota-plain")
+	add("automaxprocs", ancestor, "deleted-group", "docker-v2-host-namespace", "ecs-v1-privileged", "half-broken", "lxc-v1", "lxc-v2",
+		"systemd-slices", "systemd-user-service", "real/parent-quota-plain")
+	add("Go", "it takes the first line of mountinfo that fits, which another mount covers", "covered-mount", "real/own-quota-covered")
+	add("automaxprocs", atMount, "above-the-namespace-mounted", "covered-mount", "escapes", "two-mounts", "real/own-quota-bound", "real/own-quota-covered")
+	add("automaxprocs", "it supplies the period that is missing in cpu.max; the kernel never leaves it out", "one-decimal-file")
+	add("automaxprocs as foretold", "see automaxprocs", "one-decimal-file")
+	return m
+}

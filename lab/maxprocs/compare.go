@@ -1,0 +1,226 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+type config struct {
+	quotas       []float64
+	open, closed time.Duration
+	rounds       int
+	load         float64
+}
+
+// connections of the closed loop.
+const connections = 64
+
+// result is what one arm did at one quota, over all rounds.
+type result struct {
+	procs              int
+	latencies          []time.Duration
+	failed             int64
+	periods, throttled int64 // in the open loop
+	done               int64
+	wall               time.Duration // of the closed loop
+	fullPeriods        int64
+	fullThrottled      int64
+}
+
+func compare(c config, out, progress io.Writer) error {
+	cpus := runtime.NumCPU()
+	if err := settleLoad(); err != nil {
+		return fmt.Errorf("setting the load apart (root is needed): %w", err)
+	}
+	cost, err := calibrate(progress)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "a request costs %v of CPU time\n", cost.Round(time.Microsecond))
+
+	arms := []string{armGo, armAutomaxprocs, armWhylate}
+	results := make(map[string]*result)
+	key := func(q float64, arm string) string { return fmt.Sprint(q, " ", arm) }
+	begun, busy := time.Now(), machineCPU()
+	var served time.Duration
+	for round := range c.rounds {
+		for _, q := range c.quotas {
+			rate := c.load * q / cost.Seconds()
+			for i := range arms {
+				arm := arms[(i+round)%len(arms)]
+				r := results[key(q, arm)]
+				if r == nil {
+					r = &result{}
+					results[key(q, arm)] = r
+				}
+				used, err := measure(c, q, arm, rate, uint64(round+1), r)
+				if err != nil {
+					return fmt.Errorf("quota %v, %s: %w", q, arm, err)
+				}
+				served += used
+				fmt.Fprintf(progress, "round %d of %d, quota %v, %s: %d requests so far\n", round+1, c.rounds, q, arm, len(r.latencies))
+			}
+		}
+	}
+	wall := time.Since(begun)
+	own := cpuTime()
+	others := machineCPU() - busy - served - own
+	table(out, c, arms, cost, func(q float64, arm string) *result { return results[key(q, arm)] })
+	place := "the load ran on the same CPUs as the service, at a higher priority"
+	if apart() {
+		place = "the load had a CPU of its own"
+	}
+	fmt.Fprintf(out, "\n%s, %d CPUs (%s), Linux %s, %s. %s; it used %.2f CPUs, and neighbours %.2f CPUs, on average over %v.\n",
+		time.Now().UTC().Format("2006-01-02 15:04 UTC"), cpus, model(), kernel(), runtime.Version(), place,
+		own.Seconds()/wall.Seconds(), max(0, others.Seconds()/wall.Seconds()), wall.Round(time.Second))
+	return nil
+}
+
+func table(out io.Writer, c config, arms []string, cost time.Duration, get func(float64, string) *result) {
+	fmt.Fprintln(out, "| quota | set by | GOMAXPROCS | open loop, requests/s | p50 ms | p99 ms | p99.9 ms | throttled periods | closed loop, requests/s | throttled periods |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
+	ms := func(d time.Duration) string {
+		if d == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond))
+	}
+	for _, q := range c.quotas {
+		for _, arm := range arms {
+			r := get(q, arm)
+			l := sorted(r.latencies)
+			failed := ""
+			if r.failed > 0 {
+				failed = fmt.Sprintf(" (%d failed)", r.failed)
+			}
+			fmt.Fprintf(out, "| %v | %s | %d | %.0f%s | %s | %s | %s | %d of %d | %.0f | %d of %d |\n", q, arm, r.procs,
+				float64(len(l))/(c.open.Seconds()*float64(c.rounds)), failed,
+				ms(quantile(l, 0.5)), ms(quantile(l, 0.99)), ms(quantile(l, 0.999)), r.throttled, r.periods,
+				float64(r.done)/r.wall.Seconds(), r.fullThrottled, r.fullPeriods)
+		}
+	}
+}
+
+// calibrate measures what one request costs, without a quota.
+func calibrate(progress io.Writer) (time.Duration, error) {
+	fmt.Fprintln(progress, "measuring what a request costs")
+	g, err := newGroup(0)
+	if err != nil {
+		return 0, err
+	}
+	defer g.remove()
+	s, err := launch(armGo, g)
+	if err != nil {
+		return 0, err
+	}
+	defer s.stop()
+	s.client.closed(4, 500*time.Millisecond) // until caches and connections are warm
+	before, err := s.stats()
+	if err != nil {
+		return 0, err
+	}
+	n, failed := s.client.closed(4, 2*time.Second)
+	after, err := s.stats()
+	if err != nil {
+		return 0, err
+	}
+	if n < 10 || failed > 0 {
+		return 0, fmt.Errorf("the service answered %d requests and failed %d", n, failed)
+	}
+	return (after.CPU - before.CPU) / time.Duration(n), nil
+}
+
+func measure(c config, quota float64, arm string, rate float64, seed uint64, r *result) (used time.Duration, err error) {
+	g, err := newGroup(quota)
+	if err != nil {
+		return 0, err
+	}
+	defer g.remove()
+	s, err := launch(arm, g)
+	if err != nil {
+		return 0, err
+	}
+	defer s.stop()
+	s.client.open(rate/2, time.Second, 99)
+
+	p0, t0 := g.stat()
+	l, failed := s.client.open(rate, c.open, seed)
+	p1, t1 := g.stat()
+	r.latencies = append(r.latencies, l...)
+	r.failed += int64(failed)
+	r.periods, r.throttled = r.periods+p1-p0, r.throttled+t1-t0
+
+	begun := time.Now()
+	done, bad := s.client.closed(connections, c.closed)
+	r.wall += min(time.Since(begun), c.closed)
+	p2, t2 := g.stat()
+	r.done, r.failed = r.done+done, r.failed+bad
+	r.fullPeriods, r.fullThrottled = r.fullPeriods+p2-p1, r.fullThrottled+t2-t1
+
+	st, err := s.stats()
+	if err != nil {
+		return 0, err
+	}
+	if r.procs != 0 && r.procs != st.GOMAXPROCS {
+		return 0, fmt.Errorf("GOMAXPROCS was %d in one round and %d in another", r.procs, st.GOMAXPROCS)
+	}
+	r.procs = st.GOMAXPROCS
+	return st.CPU, nil
+}
+
+// service is a running child.
+type service struct {
+	cmd    *exec.Cmd
+	client *client
+}
+
+func launch(arm string, g *group) (*service, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe, g.dir)
+	cmd.Env = append(os.Environ(), environment(arm)...)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &service{cmd: cmd}
+	lines := bufio.NewScanner(pipe)
+	if !lines.Scan() {
+		s.stop()
+		return nil, errors.New("the service ended before it listened")
+	}
+	s.client = newClient(lines.Text())
+	return s, nil
+}
+
+func (s *service) stop() {
+	if s.client != nil {
+		s.client.close()
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+func (s *service) stats() (st stats, err error) {
+	r, err := s.client.http.Get(s.client.base + "/stats")
+	if err != nil {
+		return st, err
+	}
+	defer r.Body.Close()
+	return st, json.NewDecoder(r.Body).Decode(&st)
+}

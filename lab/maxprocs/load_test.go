@@ -1,0 +1,94 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestQuantile(t *testing.T) {
+	var l []time.Duration
+	for i := range 1000 {
+		l = append(l, time.Duration(1000-i))
+	}
+	s := sorted(l)
+	for q, want := range map[float64]time.Duration{0.5: 501, 0.99: 991, 0.999: 1000} {
+		if got := quantile(s, q); got != want {
+			t.Errorf("quantile %v: %v, want %v", q, got, want)
+		}
+	}
+	if got := quantile(s[:500], 0.999); got != 0 {
+		t.Errorf("p99.9 of 500 values: %v, want none", got)
+	}
+}
+
+// A service that stands still for 300 ms makes every request late that was due
+// in that time, not only the one that was being answered.
+func TestOpenLoopCountsFromTheDueTime(t *testing.T) {
+	var mu sync.Mutex
+	var once sync.Once
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		once.Do(func() { time.Sleep(300 * time.Millisecond) })
+	}))
+	defer s.Close()
+	c := newClient(strings.TrimPrefix(s.URL, "http://"))
+	defer c.close()
+	const rate = 200
+	l, failed := c.open(rate, time.Second, 1)
+	if failed != 0 || len(l) < rate/2 {
+		t.Fatalf("%d answered, %d failed", len(l), failed)
+	}
+	late := 0
+	for _, d := range l {
+		if d > 100*time.Millisecond {
+			late++
+		}
+	}
+	// Those due in the first 200 ms of the stand-still waited for 100 and more:
+	// 40 of them on average.
+	if late < 20 {
+		t.Errorf("%d requests were more than 100 ms late", late)
+	}
+}
+
+// The whole comparison, as short as it can be: every arm gets its GOMAXPROCS.
+func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("making cgroups needs root")
+	}
+	g, err := newGroup(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	g.remove()
+	var out, progress bytes.Buffer
+	c := config{quotas: []float64{0.5}, open: 300 * time.Millisecond, closed: 100 * time.Millisecond, rounds: 1, load: 0.3}
+	if err := compare(c, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.Bytes())
+	}
+	for _, want := range []string{"| 0.5 | automaxprocs | 1 |", "| 0.5 | whylate | 1 |", "| 0.5 | go | "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		serve(role)
+		return
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+// Maxprocs compares three ways of setting GOMAXPROCS under a CPU quota, on one
+// HTTP service, in one run:
+//
+//   - go: what the runtime picks by itself
+//   - automaxprocs: go.uber.org/automaxprocs
+//   - whylate: github.com/whylate/whylate/service/auto
+//
+// It makes a cgroup for each quota, so it needs root and a hierarchy with the
+// cpu controller. For each quota and way it starts the service anew in the
+// group and measures twice:
+//
+//   - latency under open-loop load: requests arrive at random (Poisson) at a
+//     rate that needs 60 % of the quota, no matter how long answers take, and
+//     a request's latency is counted from when it should have been sent
+//   - requests a second when 64 connections send as fast as they get answers
+//
+// The order of the ways changes from round to round, so that a neighbour that
+// comes or goes does not hit one of them alone. The table is Markdown.
+//
+//	go run ./lab/maxprocs
+//
+// A request waits for a backend (a timer of 1 to 3 ms), then sorts, encodes as
+// JSON and compresses a list. Where the machine has four CPUs or more, the load
+// has one of its own and the service the others; on a smaller one the load
+// runs at a higher priority, and what it uses is in the table's last line.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	// Every arm is the same program; the arms that do not want it switch it
+	// off in the environment.
+	_ "github.com/whylate/whylate/service/auto"
+)
+
+func main() {
+	if role := os.Getenv(roleVariable); role != "" {
+		serve(role)
+		return
+	}
+	var c config
+	quotas := flag.String("quotas", "0.5,1,1.5", "CPU quotas to compare at")
+	flag.DurationVar(&c.open, "open", 5*time.Second, "length of each measurement of latency")
+	flag.DurationVar(&c.closed, "closed", 2*time.Second, "length of each measurement of throughput")
+	flag.IntVar(&c.rounds, "rounds", 2, "how often each is measured")
+	flag.Float64Var(&c.load, "load", 0.6, "share of the quota that the open-loop load needs")
+	flag.Parse()
+	for _, q := range strings.Split(*quotas, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		if err != nil || v <= 0 {
+			fmt.Fprintf(os.Stderr, "maxprocs: -quotas %q: use numbers above 0, such as 0.5,1,1.5\n", *quotas)
+			os.Exit(2)
+		}
+		c.quotas = append(c.quotas, v)
+	}
+	if err := compare(c, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "maxprocs:", err)
+		os.Exit(3)
+	}
+}

@@ -1,0 +1,141 @@
+//go:build linux
+
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/automaxprocs/maxprocs"
+)
+
+const roleVariable = "WHYLATE_MAXPROCS_ROLE"
+
+// Arms, as they stand in the environment and in the table.
+const (
+	armGo           = "go"
+	armAutomaxprocs = "automaxprocs"
+	armWhylate      = "whylate"
+)
+
+// settle is the role of a process that goes into its place and becomes an arm
+// there: the role follows a colon.
+const settle = "settle:"
+
+// environment is what an arm's process needs on top of the usual.
+func environment(arm string) []string {
+	env := []string{roleVariable + "=" + settle + arm, "WHYLATE_LOG=off"}
+	if arm != armWhylate {
+		env = append(env, "WHYLATE_GOMAXPROCS=off", "WHYLATE_GOMEMLIMIT=off", "WHYLATE_GOGC=off")
+	}
+	return env
+}
+
+type item struct {
+	ID    int     `json:"id"`
+	Name  string  `json:"name"`
+	Price float64 `json:"price"`
+	Tags  []string
+}
+
+// page does what an HTTP service does: waits for a backend, works on the
+// answer, encodes it.
+func page(w http.ResponseWriter, r *http.Request) {
+	seed, _ := strconv.ParseUint(r.URL.Query().Get("seed"), 10, 64)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	time.Sleep(time.Millisecond + time.Duration(rnd.Int64N(int64(2*time.Millisecond))))
+	items := make([]item, 150)
+	for i := range items {
+		items[i] = item{ID: i, Name: "item " + strconv.Itoa(rnd.IntN(1000)), Price: rnd.Float64(), Tags: []string{"a", "b"}}
+	}
+	slices.SortFunc(items, func(a, b item) int {
+		switch {
+		case a.Price < b.Price:
+			return -1
+		case a.Price > b.Price:
+			return 1
+		}
+		return 0
+	})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Encoding", "gzip")
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(z).Encode(items)
+	_ = z.Close()
+}
+
+// stats is what the service says of itself.
+type stats struct {
+	GOMAXPROCS int
+	CPU        time.Duration
+}
+
+// become puts this process into the group dir, gives it the usual
+// priority and the service's CPUs, and executes the program anew as an arm: the
+// runtime looks for its limits only when it starts.
+func become(arm, dir string) error {
+	runtime.LockOSThread() // priority and affinity are a thread's
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		return err
+	}
+	if err := settleThread(); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(roleVariable, arm); err != nil {
+		return err
+	}
+	return syscall.Exec(exe, []string{exe}, os.Environ())
+}
+
+func serve(role string) {
+	arm := role
+	if a, ok := strings.CutPrefix(role, settle); ok {
+		fmt.Fprintln(os.Stderr, "maxprocs: starting the service:", become(a, os.Args[len(os.Args)-1]))
+		os.Exit(1)
+	}
+	if arm == armAutomaxprocs {
+		if _, err := maxprocs.Set(); err != nil {
+			fmt.Fprintln(os.Stderr, "automaxprocs:", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /page", page)
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(stats{GOMAXPROCS: runtime.GOMAXPROCS(0), CPU: cpuTime()})
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(l.Addr())
+	fmt.Fprintln(os.Stderr, http.Serve(l, mux))
+	os.Exit(1)
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

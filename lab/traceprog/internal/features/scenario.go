@@ -1,0 +1,99 @@
+package features
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/lab/traceprog/internal/rig"
+)
+
+// A Promise says what the trace of a scenario must hold: a feature of Count,
+// and of it at least so many, or as many as a fact that the program reports.
+type Promise struct {
+	Feature string
+	AtLeast int
+	Fact    string // if set: at least this fact's value
+}
+
+// sizeLimit is what a trace may weigh at the scenario's own duration: tests cut
+// each one at a thousand places.
+const sizeLimit = 5 << 20
+
+// Run runs a scenario by starting the running test binary again, whose TestMain
+// must act as the program when the environment says AsProgram, and checks the
+// promises. The whole trace must pass the reference reader. What a busy machine
+// kept from happening in d gets more time, twice; with d 0 the scenario's own
+// duration is the only one.
+func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args ...string) {
+	t.Helper()
+	t.Parallel()
+	if len(promises) == 0 {
+		t.Errorf("nothing is said about what the trace of %s holds", s.Name)
+	}
+	tries := []time.Duration{d, 4 * d, 16 * d}
+	if d == 0 {
+		tries = tries[:1]
+	}
+	var broken []string
+	for i, d := range tries {
+		broken = once(t, s, promises, i == 0, append(args, "-d", d.String()))
+		if len(broken) == 0 {
+			return
+		}
+	}
+	t.Error(strings.Join(broken, "\n"))
+}
+
+// once records a scenario and returns which promises the trace does not keep.
+func once(t *testing.T, s rig.Scenario, promises []Promise, limited bool, args []string) (broken []string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), s.Name+".trace")
+	cmd := exec.Command(os.Args[0], append([]string{s.Name, "-o", path}, args...)...)
+	cmd.Env = append(os.Environ(), AsProgram+"=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", s.Name, err, stderr.Bytes())
+	}
+	var res rig.Result
+	if err := json.Unmarshal(out, &res); err != nil {
+		t.Fatalf("%s printed %q: %v", s.Name, out, err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(len(data)) != res.Bytes || limited && len(data) > sizeLimit {
+		t.Errorf("%s: %d bytes of trace, %d reported, %d allowed", s.Name, len(data), res.Bytes, sizeLimit)
+	}
+	got, err := Count(data)
+	if err != nil {
+		t.Fatalf("%s: the reference reader refuses the trace: %v", s.Name, err)
+	}
+	for _, p := range promises {
+		want := max(1, p.AtLeast)
+		if p.Fact != "" {
+			n, ok := res.Facts[p.Fact]
+			if !ok || n == 0 {
+				broken = append(broken, fmt.Sprintf("%s did none of %q: %v", s.Name, p.Fact, res.Facts))
+			}
+			want = int(n)
+		}
+		if got[p.Feature] < want {
+			broken = append(broken, fmt.Sprintf("%s: %q %d times, want at least %d", s.Name, p.Feature, got[p.Feature], want))
+		}
+	}
+	return broken
+}
+
+// AsProgram is the environment variable that makes a test binary the program it
+// tests.
+const AsProgram = "TRACEPROG_TEST_AS_PROGRAM"

@@ -1,0 +1,53 @@
+// Package consumer is the library in the pub/sub service: its own goroutine
+// dwells before it fetches and before it lets go, and whoever opens or closes a
+// consumer waits for that.
+package consumer
+
+import "time"
+
+// Consumer reads one topic.
+type Consumer struct {
+	dwell     time.Duration
+	messages  chan string
+	closing   chan struct{}
+	closed    chan struct{}
+	fetchWait time.Duration
+}
+
+// Open returns a consumer whose goroutine is running.
+func Open(dwell time.Duration) *Consumer {
+	c := &Consumer{dwell: dwell, messages: make(chan string), closing: make(chan struct{}), closed: make(chan struct{})}
+	go c.run()
+	return c
+}
+
+// Messages is where messages arrive.
+func (c *Consumer) Messages() <-chan string { return c.messages }
+
+// Close returns when the consumer has let go of its partitions.
+func (c *Consumer) Close() {
+	close(c.closing)
+	<-c.closed
+}
+
+// FetchWait is the time that passed before the offset fetch. It is known after
+// Close.
+func (c *Consumer) FetchWait() time.Duration { return c.fetchWait }
+
+func (c *Consumer) run() {
+	defer close(c.closed)
+	t := time.Now()
+	c.fetchOffsets()
+	c.fetchWait = time.Since(t)
+	c.messages <- "message"
+	<-c.closing
+	c.release()
+}
+
+func (c *Consumer) fetchOffsets() {
+	time.Sleep(2 * c.dwell) // truth: site pubsub
+}
+
+func (c *Consumer) release() {
+	time.Sleep(c.dwell) // truth: second pubsub
+}

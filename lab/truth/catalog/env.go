@@ -1,0 +1,186 @@
+package catalog
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/lab/truth/wire"
+)
+
+// Env is what a service is started in. Its methods are safe for concurrent use.
+type Env struct {
+	Fixed bool   // the fault is taken out
+	Dir   string // for files; removed by Close
+
+	mu    sync.Mutex
+	peers []*exec.Cmd
+	stdin []io.Closer
+	units []Unit
+}
+
+// NewEnv makes the environment of one service.
+func NewEnv(fixed bool) (*Env, error) {
+	dir, err := os.MkdirTemp("", "truth")
+	if err != nil {
+		return nil, fmt.Errorf("creating the service's directory: %w", err)
+	}
+	return &Env{Fixed: fixed, Dir: dir}, nil
+}
+
+// Close ends the child processes and removes the directory.
+func (e *Env) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for i, p := range e.peers {
+		e.stdin[i].Close() // a peer ends when its standard input does
+		done := make(chan struct{})
+		go func() { p.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(2 * time.Second):
+			errs = append(errs, p.Process.Kill())
+			<-done
+		}
+	}
+	e.peers, e.stdin = nil, nil
+	return errors.Join(append(errs, os.RemoveAll(e.Dir))...)
+}
+
+// pick returns the faulty duration or, with the fix, the other.
+func (e *Env) pick(faulty, fixed time.Duration) time.Duration {
+	if e.Fixed {
+		return fixed
+	}
+	return faulty
+}
+
+func (e *Env) pickN(faulty, fixed int) int {
+	if e.Fixed {
+		return fixed
+	}
+	return faulty
+}
+
+// PeerVerb is the command-line verb of this program that runs the other end of
+// something: a peer has to be another process, or its doings would be in the
+// trace.
+const PeerVerb = "peer"
+
+// peer starts this program as another process and returns the address that it
+// serves.
+func (e *Env) peer(args ...string) (addr string, err error) {
+	cmd, in, out, err := e.startPeer(args...)
+	if err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("waiting for peer %v (pid %d): %w", args, cmd.Process.Pid, err)
+	}
+	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if !ok {
+		return "", fmt.Errorf("peer %v said %q", args, line)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.peers, e.stdin = append(e.peers, cmd), append(e.stdin, in)
+	return addr, nil
+}
+
+func (e *Env) startPeer(args ...string) (*exec.Cmd, io.WriteCloser, io.Reader, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.Command(self, append([]string{PeerVerb}, args...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, nil, fmt.Errorf("starting peer %v: %w", args, err)
+	}
+	return cmd, in, out, nil
+}
+
+// Unit is one unit of work of a service that has no client to time it.
+type Unit struct {
+	Kind      string    `json:"kind"`
+	End       time.Time `json:"end"`
+	LatencyNS int64     `json:"latency_ns"`
+	BlamedNS  int64     `json:"blamed_ns"`
+}
+
+// unit records a unit of work by the service's own clock.
+func (e *Env) unit(kind string, latency, blamed time.Duration) {
+	u := Unit{Kind: kind, End: time.Now(), LatencyNS: int64(latency), BlamedNS: int64(blamed)}
+	e.mu.Lock()
+	e.units = append(e.units, u)
+	e.mu.Unlock()
+}
+
+// ServeHTTP tells the units recorded so far, as JSON.
+func (e *Env) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	e.mu.Lock()
+	units := e.units[:len(e.units):len(e.units)]
+	e.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(units)
+}
+
+// blame tells the client how much of the request's time the fault took. It has
+// to come before the body.
+func blame(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set(wire.Blamed, strconv.FormatInt(int64(d), 10))
+}
+
+// answer is the end of most handlers.
+func answer(w http.ResponseWriter, blamed time.Duration) {
+	blame(w, blamed)
+	io.WriteString(w, "done\n")
+}
+
+// fast is the handler beside the slow one.
+func fast(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }
+
+// withFast routes the slow handler and the fast one.
+func withFast(slow http.HandlerFunc) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/slow", slow)
+	mux.HandleFunc("/fast", fast)
+	return mux
+}
+
+// slowAndFast is the usual load: closed loop, a fast request for every slow one.
+func slowAndFast(conns int) Load {
+	return Load{Conns: conns, Rest: 2 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}, {Path: "/fast", Weight: 1}}}
+}
+
+// onlySlow is for shapes in which every connection must be waiting.
+func onlySlow(conns int) Load {
+	return Load{Conns: conns, Rest: time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}}
+}
+
+// open is an open loop, for shapes where a queue would hide the fault.
+func open(rate float64) Load {
+	return Load{Conns: 8, Rate: rate, Paths: []Path{{Path: "/slow", Weight: 2, Slow: true}, {Path: "/fast", Weight: 1}}}
+}
+
+// declareBlame announces that the blame comes after the body, as a trailer.
+func declareBlame(w http.ResponseWriter) { w.Header().Set("Trailer", wire.Blamed) }

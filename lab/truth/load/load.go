@@ -1,0 +1,311 @@
+// Package load is the client of the catalog's services: a process of its own,
+// with a clock of its own, that times every request. It is the outside witness
+// of what a trace of the server says.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Target is one kind of request.
+type Target struct {
+	URL    string // for gRPC: host:port/METHOD
+	Name   string // by which results are grouped
+	Weight int
+	Slow   bool
+	Client string // as catalog.Path
+}
+
+// Options say what to send.
+type Options struct {
+	Proto    string // http1, h2, grpc
+	Targets  []Target
+	Duration time.Duration // no request starts after it
+	// Rate makes an open loop: requests are due at the times of a Poisson
+	// process with so many a second, whatever happened to earlier ones, and Conns
+	// is how many connections are opened beforehand. Otherwise Conns clients
+	// send, wait, and rest.
+	Rate  float64
+	Conns int
+	Rest  time.Duration
+	Seed  uint64 // of the order and the due times
+}
+
+// Request is what the client saw of one request. Times are nanoseconds of the
+// client's monotonic clock since Result.Start.
+type Request struct {
+	Name     string `json:"name"`
+	Slow     bool   `json:"slow"`
+	Due      int64  `json:"due_ns"`   // open loop: when it should have started; closed loop: as Start
+	Start    int64  `json:"start_ns"` // just before the first byte was written
+	First    int64  `json:"first_ns"` // the first byte of the answer was there; 0 where that cannot be told
+	End      int64  `json:"end_ns"`   // the whole answer was there
+	Status   int    `json:"status"`
+	BlamedNS int64  `json:"blamed_ns,omitempty"` // what the service says the fault took of it
+	Err      string `json:"err,omitempty"`
+}
+
+// Latency is Start to End.
+func (r *Request) Latency() time.Duration { return time.Duration(r.End - r.Start) }
+
+// Summary of a set of requests that succeeded.
+type Summary struct {
+	Count    int   `json:"count"`
+	Failed   int   `json:"failed"`
+	MeanNS   int64 `json:"mean_ns"`
+	MinNS    int64 `json:"min_ns"`
+	P10NS    int64 `json:"p10_ns"`
+	P50NS    int64 `json:"p50_ns"`
+	P90NS    int64 `json:"p90_ns"`
+	P99NS    int64 `json:"p99_ns"`
+	MaxNS    int64 `json:"max_ns"`
+	DueP99NS int64 `json:"due_p99_ns"` // latency counted from when the request was due
+	// Share is the part of these requests' time that the service says the fault
+	// took.
+	Share float64 `json:"share"`
+}
+
+// Result of a run.
+type Result struct {
+	Start    time.Time           `json:"start"` // wall clock at the origin of all times
+	Proto    string              `json:"proto"`
+	All      Summary             `json:"all"`
+	Slow     Summary             `json:"slow"` // the slow group
+	ByName   map[string]*Summary `json:"by_name"`
+	Requests []Request           `json:"requests,omitempty"`
+}
+
+// Summarize computes a summary: percentiles by the nearest rank, nothing
+// interpolated.
+func Summarize(reqs []Request, keep func(*Request) bool) Summary {
+	var s Summary
+	var lat, due []int64
+	var total, blamed int64
+	for i := range reqs {
+		r := &reqs[i]
+		if !keep(r) {
+			continue
+		}
+		if r.Err != "" {
+			s.Failed++
+			continue
+		}
+		lat = append(lat, r.End-r.Start)
+		due = append(due, r.End-r.Due)
+		total += r.End - r.Start
+		blamed += r.BlamedNS
+	}
+	if s.Count = len(lat); s.Count == 0 {
+		return s
+	}
+	slices.Sort(lat)
+	slices.Sort(due)
+	s.MeanNS = total / int64(len(lat))
+	s.MinNS, s.P10NS = lat[0], rank(lat, 0.10)
+	s.P50NS, s.P90NS, s.P99NS, s.MaxNS = rank(lat, 0.50), rank(lat, 0.90), rank(lat, 0.99), lat[len(lat)-1]
+	s.DueP99NS = rank(due, 0.99)
+	if total > 0 {
+		s.Share = float64(blamed) / float64(total)
+	}
+	return s
+}
+
+func rank(sorted []int64, q float64) int64 {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// answer is what an exchange found out.
+type answer struct {
+	first  time.Time
+	status int
+	blamed int64
+}
+
+// client is one connection's worth of requests; it is used by one goroutine at
+// a time.
+type client interface {
+	do(ctx context.Context, t *Target) (start time.Time, a answer, err error)
+	close() error
+}
+
+// Run sends requests as the options say and returns what it saw.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if len(o.Targets) == 0 {
+		return nil, errors.New("load: nothing to ask for; give at least one path")
+	}
+	if o.Conns < 1 {
+		o.Conns = 1
+	}
+	dial, shutdown, err := dialer(o)
+	if err != nil {
+		return nil, err
+	}
+	defer shutdown()
+	g := &generator{o: o, dial: dial}
+	conns := make([]client, o.Conns)
+	for i := range conns {
+		if conns[i], err = dial(); err != nil {
+			return nil, fmt.Errorf("load: connecting: %w", err)
+		}
+	}
+	g.start = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, o.Duration+time.Minute) // a request that hangs for a minute ends the run
+	defer cancel()
+	if o.Rate > 0 {
+		g.openLoop(ctx, conns)
+	} else {
+		g.closedLoop(ctx, conns)
+	}
+	return g.result(), nil
+}
+
+func dialer(o Options) (dial func() (client, error), shutdown func(), err error) {
+	switch o.Proto {
+	case "http1":
+		return func() (client, error) { return new(http1Client), nil }, func() {}, nil
+	case "h2":
+		return h2Dialer()
+	case "grpc":
+		host, _, _ := strings.Cut(o.Targets[0].URL, "/")
+		return grpcDialer(host)
+	}
+	return nil, nil, fmt.Errorf("load: no protocol %q; there are http1, h2 and grpc", o.Proto)
+}
+
+type generator struct {
+	o     Options
+	dial  func() (client, error)
+	start time.Time
+
+	mu   sync.Mutex
+	reqs []Request
+}
+
+// order returns the targets' indices, each as often as its weight, in an order
+// that every connection walks through from another place.
+func (g *generator) order() []int {
+	var order []int
+	for i, t := range g.o.Targets {
+		for range max(1, t.Weight) {
+			order = append(order, i)
+		}
+	}
+	rnd := rand.New(rand.NewPCG(g.o.Seed, 1))
+	rnd.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}
+
+func (g *generator) one(ctx context.Context, c client, t *Target, due time.Time) error {
+	start, a, err := c.do(ctx, t)
+	end := time.Now()
+	if due.IsZero() {
+		due = start
+	}
+	r := Request{Name: t.Name, Slow: t.Slow, Due: int64(due.Sub(g.start)), Start: int64(start.Sub(g.start)), End: int64(end.Sub(g.start)), Status: a.status, BlamedNS: a.blamed}
+	if !a.first.IsZero() {
+		r.First = int64(a.first.Sub(g.start))
+	}
+	if err == nil && a.status != 200 {
+		err = fmt.Errorf("status %d", a.status)
+	}
+	if err != nil {
+		r.Err = err.Error()
+	}
+	g.mu.Lock()
+	g.reqs = append(g.reqs, r)
+	g.mu.Unlock()
+	return err
+}
+
+// closedLoop runs one client a connection. After a failure it opens a new one.
+func (g *generator) closedLoop(ctx context.Context, conns []client) {
+	order := g.order()
+	var wg sync.WaitGroup
+	for i, c := range conns {
+		wg.Go(func() {
+			defer func() { c.close() }()
+			rnd := rand.New(rand.NewPCG(g.o.Seed, uint64(i)))
+			for k := i; ctx.Err() == nil && time.Since(g.start) < g.o.Duration; k++ {
+				if err := g.one(ctx, c, &g.o.Targets[order[k%len(order)]], time.Time{}); err != nil {
+					c.close()
+					if c, err = g.dial(); err != nil {
+						return
+					}
+				}
+				if g.o.Rest > 0 { // between half and one and a half times the rest, so that clients do not march in step
+					time.Sleep(g.o.Rest/2 + time.Duration(rnd.Int64N(int64(g.o.Rest))))
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// openLoop starts requests when they are due; a free connection is taken, or a
+// new one opened.
+func (g *generator) openLoop(ctx context.Context, conns []client) {
+	order := g.order()
+	free := make(chan client, 4096)
+	for _, c := range conns {
+		free <- c
+	}
+	rnd := rand.New(rand.NewPCG(g.o.Seed, 2))
+	var wg sync.WaitGroup
+	next := g.start
+	for k := 0; ; k++ {
+		next = next.Add(time.Duration(rnd.ExpFloat64() / g.o.Rate * float64(time.Second)))
+		due := next
+		if due.Sub(g.start) > g.o.Duration || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(time.Until(due))
+		t := &g.o.Targets[order[k%len(order)]]
+		wg.Go(func() {
+			var c client
+			select {
+			case c = <-free:
+			default:
+				var err error
+				if c, err = g.dial(); err != nil {
+					return
+				}
+			}
+			if g.one(ctx, c, t, due) != nil {
+				c.close()
+				return
+			}
+			select {
+			case free <- c:
+			default:
+				c.close()
+			}
+		})
+	}
+	wg.Wait()
+	close(free)
+	for c := range free {
+		c.close()
+	}
+}
+
+func (g *generator) result() *Result {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	slices.SortFunc(g.reqs, func(a, b Request) int { return int(a.Start - b.Start) })
+	res := &Result{Start: g.start, Proto: g.o.Proto, Requests: g.reqs, ByName: map[string]*Summary{}}
+	res.All = Summarize(g.reqs, func(*Request) bool { return true })
+	res.Slow = Summarize(g.reqs, func(r *Request) bool { return r.Slow })
+	for _, t := range g.o.Targets {
+		s := Summarize(g.reqs, func(r *Request) bool { return r.Name == t.Name })
+		res.ByName[t.Name] = &s
+	}
+	return res
+}

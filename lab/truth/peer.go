@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"google.golang.org/grpc"
+
+	"github.com/whylate/whylate/lab/truth/wire"
+)
+
+// peer is the other end of some services: "peer KIND DURATION". It ends when
+// stdin does.
+func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
+	if len(args) != 2 {
+		return fmt.Errorf("peer wants a kind and a duration, got %q", args)
+	}
+	d, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	switch args[0] {
+	case "sleep": // a child process that takes its time
+		time.Sleep(d)
+		return nil
+	case "drain": // a slow reader of its standard input
+		buf := make([]byte, 4096)
+		for {
+			if _, err := stdin.Read(buf); err != nil {
+				return nil
+			}
+			time.Sleep(d)
+		}
+	}
+	if args[0] == "names" {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "listening on %s\n", pc.LocalAddr())
+		go answerNames(pc, d)
+		_, err = io.Copy(io.Discard, stdin)
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "listening on %s\n", ln.Addr())
+	go func() {
+		switch args[0] {
+		case "http":
+			servePeerHTTP(ln, d)
+		case "grpc":
+			g := grpc.NewServer()
+			g.RegisterService(wire.Desc(), slowRPC{d})
+			g.Serve(ln)
+		case "lines":
+			eachConn(ln, func(c net.Conn) { answerLines(c, d) })
+		case "greeting":
+			eachConn(ln, func(c net.Conn) {
+				time.Sleep(d)
+				io.WriteString(c, "hello\n")
+				io.Copy(io.Discard, c)
+			})
+		}
+	}()
+	_, err = io.Copy(io.Discard, stdin)
+	return err
+}
+
+func servePeerHTTP(ln net.Listener, d time.Duration) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {
+		t := time.Now()
+		time.Sleep(d)
+		w.Header().Set(wire.Blamed, strconv.FormatInt(int64(time.Since(t)), 10)) // for whoever only passes the answer on
+		io.WriteString(w, "slow\n")
+	})
+	mux.HandleFunc("/fast", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "fast\n") })
+	httpServer(mux).Serve(ln)
+}
+
+// slowRPC answers every call after a while.
+type slowRPC struct{ d time.Duration }
+
+func (s slowRPC) Slow(_ context.Context, in *wire.Text) (*wire.Text, error) {
+	time.Sleep(s.d)
+	return in, nil
+}
+
+func (s slowRPC) Fast(_ context.Context, in *wire.Text) (*wire.Text, error) { return in, nil }
+
+func (s slowRPC) Stream(in *wire.Text, out grpc.ServerStream) error {
+	time.Sleep(s.d)
+	return out.SendMsg(in)
+}
+
+// answerNames is a name server: every name has the address 127.0.0.1, after a
+// while.
+func answerNames(pc net.PacketConn, d time.Duration) {
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := pc.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+			continue
+		}
+		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+		if m.Questions[0].Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Class: dnsmessage.ClassINET, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+		}
+		out, err := m.Pack()
+		if err != nil {
+			continue
+		}
+		go func() {
+			time.Sleep(d)
+			pc.WriteTo(out, from)
+		}()
+	}
+}
+
+func eachConn(ln net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			serve(c)
+		}()
+	}
+}
+
+func answerLines(c net.Conn, d time.Duration) {
+	r := bufio.NewReader(c)
+	for {
+		if _, err := r.ReadString('\n'); err != nil {
+			return
+		}
+		time.Sleep(d)
+		if _, err := io.WriteString(c, "value\n"); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate/lab/truth/catalog"
+	"github.com/whylate/whylate/lab/truth/load"
+)
+
+// Outcome is truth.json: what is true of the service, and what of it could be
+// measured in this run.
+type Outcome struct {
+	Service *catalog.Service `json:"service"`
+	Fixed   bool             `json:"fixed"`
+	// Client is the client's own account of the whole run, and Traced that of
+	// the requests which lie wholly inside the time the trace covers, by the
+	// wall clock. For a service without a client both are of its own clock.
+	Client load.Summary `json:"client"`
+	Traced load.Summary `json:"traced"`
+	// Met is Traced without the requests which, by the service's own clock, the
+	// fault took less than 100 us of: where only some meet it, the others may
+	// never wait, and then no stack in the trace shows which handler they had.
+	Met load.Summary `json:"met"`
+	// TraceFrom and TraceTo are the wall clock at the trace's first and last
+	// event, by the clock snapshots in the trace.
+	TraceFrom time.Time `json:"trace_from"`
+	TraceTo   time.Time `json:"trace_to"`
+	// Share is what a diagnosis' share of the first cause is to be compared
+	// with: that of Met. Null where the service cannot measure it; then the
+	// truth's bound holds.
+	Share *float64 `json:"share"`
+	// Lateness tells how much the machine itself held things up: by how much
+	// sleeps of 1 ms overran in the process that watched over this run. On an
+	// idle machine the 99th percentile stays under a few milliseconds; a service
+	// that is meant to take all processors raises it by itself.
+	Lateness Lateness `json:"lateness"`
+}
+
+// Lateness of timers, in nanoseconds.
+type Lateness struct {
+	P50NS int64 `json:"p50_ns"`
+	P99NS int64 `json:"p99_ns"`
+	MaxNS int64 `json:"max_ns"`
+}
+
+// watchLateness sleeps until stop is called, and tells how punctual that was.
+func watchLateness() (stop func() Lateness) {
+	end, result := make(chan struct{}), make(chan Lateness)
+	go func() {
+		var late []int64
+		for {
+			select {
+			case <-end:
+				if len(late) == 0 {
+					late = []int64{0}
+				}
+				slices.Sort(late)
+				result <- Lateness{late[len(late)/2], late[len(late)*99/100], late[len(late)-1]}
+				return
+			case <-time.After(4 * time.Millisecond):
+			}
+			t := time.Now()
+			time.Sleep(time.Millisecond)
+			late = append(late, int64(time.Since(t)-time.Millisecond))
+		}
+	}()
+	return func() Lateness { close(end); return <-result }
+}
+
+func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+	fs := flag.NewFlagSet("truth run", flag.ContinueOnError)
+	dir := fs.String("o", ".", "write to `directory`")
+	fixed := fs.Bool("fix", false, "take the fault out")
+	d := fs.Duration("d", 3*time.Second, "length of the load")
+	seconds := fs.Float64("trace", 0, "length of the trace in seconds (0: the load's, less one second; negative: no trace)")
+	procs := fs.Int("procs", 0, "GOMAXPROCS of the service (0: its own)")
+	name, err := parse(fs, args, stderr)
+	if err != nil {
+		return err
+	}
+	s, err := catalog.Find(name)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*dir, 0o777); err != nil {
+		return fmt.Errorf("creating the directory for results: %w", err)
+	}
+	out, res, data, err := record(ctx, s, *fixed, *d, *seconds, *procs, stderr)
+	if err != nil {
+		return err
+	}
+	if data != nil {
+		if err := os.WriteFile(filepath.Join(*dir, s.Name+".trace"), data, 0o666); err != nil {
+			return fmt.Errorf("writing the trace: %w", err)
+		}
+	}
+	for file, v := range map[string]any{"client.json": res, "truth.json": out} {
+		b, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return fmt.Errorf("encoding %s: %w", file, err)
+		}
+		if err := os.WriteFile(filepath.Join(*dir, file), b, 0o666); err != nil {
+			return fmt.Errorf("writing the results: %w", err)
+		}
+	}
+	printSummary(stdout, "slow group", &out.Client)
+	printSummary(stdout, "in trace", &out.Traced)
+	return nil
+}
+
+// server is a service in a process of its own.
+type server struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	addrs map[string]string
+}
+
+func startServer(ctx context.Context, s *catalog.Service, fixed bool, procs int, stderr io.Writer) (*server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", fixed), fmt.Sprintf("-procs=%d", procs)}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = stderr
+	cmd.WaitDelay = 5 * time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the service: %w", err)
+	}
+	srv := &server{cmd, in, map[string]string{}}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if lines.Text() == "ready" {
+			return srv, nil
+		}
+		label, addr, ok := strings.Cut(lines.Text(), " on ")
+		if !ok {
+			return nil, errors.Join(fmt.Errorf("the service said %q", lines.Text()), srv.stop())
+		}
+		srv.addrs[label] = addr
+	}
+	return nil, errors.Join(errors.New("the service ended before it was ready"), srv.stop())
+}
+
+func (s *server) stop() error {
+	s.stdin.Close()
+	if err := s.cmd.Wait(); err != nil {
+		return fmt.Errorf("the service ended badly: %w", err)
+	}
+	return nil
+}
+
+// record runs the service and its load and fetches a trace of the middle.
+func record(ctx context.Context, s *catalog.Service, fixed bool, d time.Duration, seconds float64, procs int, stderr io.Writer) (out *Outcome, res *load.Result, data []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d+2*time.Minute)
+	defer cancel()
+	srv, err := startServer(ctx, s, fixed, procs, stderr)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { err = errors.Join(err, srv.stop()) }()
+
+	type loaded struct {
+		res *load.Result
+		err error
+	}
+	loads := make(chan loaded, 1)
+	begun := time.Now()
+	go func() {
+		res, err := runLoad(ctx, s, srv, d, stderr)
+		loads <- loaded{res, err}
+	}()
+
+	out = &Outcome{Service: s, Fixed: fixed}
+	watch := sync.OnceValue(watchLateness())
+	defer watch()
+	if seconds == 0 {
+		seconds = max(0.2, (d - time.Second).Seconds())
+	}
+	if seconds > 0 {
+		lead := max(100*time.Millisecond, min(500*time.Millisecond, (d-time.Duration(seconds*1e9))/2))
+		select {
+		case <-time.After(lead):
+		case l := <-loads:
+			return nil, nil, nil, errors.Join(errors.New("the load ended before the trace began"), l.err)
+		}
+		if data, err = fetchTrace(ctx, srv.addrs["pprof"], seconds); err != nil {
+			return nil, nil, nil, err
+		}
+		if out.TraceFrom, out.TraceTo, err = bounds(data); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	l := <-loads
+	if l.err != nil {
+		return nil, nil, nil, l.err
+	}
+	out.Lateness = watch()
+	res = l.res
+	if s.Proto == "none" {
+		if err := fetchUnits(ctx, srv.addrs["pprof"], begun, res); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	out.Client = load.Summarize(res.Requests, func(r *load.Request) bool { return r.Slow })
+	traced := func(r *load.Request) bool {
+		return r.Slow && !res.Start.Add(time.Duration(r.Start)).Before(out.TraceFrom) && !res.Start.Add(time.Duration(r.End)).After(out.TraceTo)
+	}
+	out.Traced = load.Summarize(res.Requests, traced)
+	out.Met = load.Summarize(res.Requests, func(r *load.Request) bool { return traced(r) && r.BlamedNS >= int64(100*time.Microsecond) })
+	if out.Met.Count > 0 && !s.Truth.Unmeasured {
+		out.Share = &out.Met.Share
+	}
+	return out, res, data, nil
+}
+
+// runLoad runs the load generator as a process of its own.
+func runLoad(ctx context.Context, s *catalog.Service, srv *server, d time.Duration, stderr io.Writer) (*load.Result, error) {
+	if s.Proto == "none" {
+		select {
+		case <-time.After(d):
+			return &load.Result{Proto: s.Proto}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	args := []string{"load", "-url", srv.addrs["listening"], "-proto", s.Proto, "-d", d.String(), "-json", "-requests",
+		"-rest", s.Load.Rest.String(), fmt.Sprintf("-conns=%d", s.Load.Conns), fmt.Sprintf("-rate=%g", s.Load.Rate)}
+	for _, p := range s.Load.Paths {
+		path, name := p.Path, strings.TrimPrefix(p.Path, "/")
+		if p.Listener != "" {
+			addr, ok := srv.addrs[p.Listener]
+			if !ok {
+				return nil, fmt.Errorf("service %s has no listener %q", s.Name, p.Listener)
+			}
+			path, name = "http://"+addr+path, p.Listener+"/"+name
+		}
+		path = fmt.Sprintf("%s:%d:name=%s", path, p.Weight, name)
+		if p.Slow {
+			path += ":slow"
+		}
+		if p.Client != "" {
+			path += ":client=" + p.Client
+		}
+		args = append(args, "-path", path)
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = stderr
+	cmd.WaitDelay = 5 * time.Second
+	b, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running the load: %w", err)
+	}
+	res := new(load.Result)
+	if err := json.Unmarshal(b, res); err != nil {
+		return nil, fmt.Errorf("reading the load's result: %w", err)
+	}
+	return res, nil
+}
+
+func fetchTrace(ctx context.Context, addr string, seconds float64) ([]byte, error) {
+	return get(ctx, fmt.Sprintf("http://%s/debug/pprof/trace?seconds=%g", addr, seconds))
+}
+
+// bounds reads a trace to find when it began and ended. It takes the first
+// snapshot of the wall clock for the whole trace: a trace is short.
+func bounds(data []byte) (from, to time.Time, err error) {
+	r, err := trace.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return from, to, fmt.Errorf("opening the trace: %w", err)
+	}
+	var first, last trace.Time
+	var snap *trace.ClockSnapshot
+	for n := 0; ; n++ {
+		ev, err := r.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return from, to, fmt.Errorf("reading the trace: %w", err)
+		}
+		if ev.Kind() == trace.EventSync && snap == nil {
+			snap = ev.Sync().ClockSnapshot
+		}
+		if n == 0 {
+			first = ev.Time()
+		}
+		last = ev.Time()
+	}
+	if snap == nil {
+		return from, to, errors.New("the trace has no snapshot of the wall clock")
+	}
+	at := func(t trace.Time) time.Time { return snap.Wall.Add(time.Duration(t - snap.Trace)) }
+	return at(first), at(last), nil
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("fetching: %w", err)
+	}
+	defer res.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(res.Body); err != nil {
+		return nil, fmt.Errorf("fetching %s: %w", url, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("fetching %s: %s: %.200s", url, res.Status, b.Bytes())
+	}
+	return b.Bytes(), nil
+}
+
+// fetchUnits makes requests of the units that the service has timed itself.
+func fetchUnits(ctx context.Context, addr string, begun time.Time, res *load.Result) error {
+	b, err := get(ctx, "http://"+addr+"/debug/truth/units")
+	if err != nil {
+		return err
+	}
+	var units []catalog.Unit
+	if err := json.Unmarshal(b, &units); err != nil {
+		return fmt.Errorf("reading the service's units: %w", err)
+	}
+	res.Start, res.ByName = begun, map[string]*load.Summary{}
+	for _, u := range units {
+		end := int64(u.End.Sub(begun))
+		start := end - u.LatencyNS
+		if start < 0 { // before the load would have begun
+			continue
+		}
+		res.Requests = append(res.Requests, load.Request{Name: u.Kind, Slow: true, Due: start, Start: start, End: end, Status: http.StatusOK, BlamedNS: u.BlamedNS})
+	}
+	res.All = load.Summarize(res.Requests, func(*load.Request) bool { return true })
+	res.Slow = res.All
+	return nil
+}

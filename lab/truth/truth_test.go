@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate/lab/truth/catalog"
+	"github.com/whylate/whylate/lab/truth/load"
+)
+
+// asProgram makes the test binary the program it tests: services, load and
+// peers are processes of their own here too.
+const asProgram = "TRUTH_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Setenv(asProgram, "1")
+	os.Exit(m.Run())
+}
+
+func TestCatalog(t *testing.T) {
+	all, err := catalog.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The causes of the design's section 4.
+	causes := map[string]bool{"cpu": true, "sched": true, "sched-wake": true, "sched-poll": true, "throttle": true, "gc-assist": true, "gc-wait": true,
+		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true}
+	kinds := map[string]string{"http1": "http1", "h2": "http2", "grpc": "grpc"}
+	seen := map[string]bool{}
+	for _, s := range all {
+		if seen[s.Name] {
+			t.Errorf("%s is there twice", s.Name)
+		}
+		seen[s.Name] = true
+		tr := s.Truth
+		for _, c := range append(tr.OrCauses, tr.Cause) {
+			if c != "" && !causes[c] {
+				t.Errorf("%s: no cause is called %q", s.Name, c)
+			}
+		}
+		if tr.Cause != "" && (tr.Site.Func == "" || tr.Injected == "" || (tr.Share == 0) == (tr.ShareMin == 0)) {
+			t.Errorf("%s: incomplete truth %+v", s.Name, tr)
+		}
+		if want, ok := kinds[s.Proto]; ok && tr.Kind != want {
+			t.Errorf("%s: %s serves groups of kind %s, not %s", s.Name, s.Proto, want, tr.Kind)
+		}
+		slow := s.Proto == "none"
+		for _, p := range s.Load.Paths {
+			slow = slow || p.Slow
+		}
+		if !slow {
+			t.Errorf("%s: no path belongs to the slow group", s.Name)
+		}
+	}
+	var out bytes.Buffer
+	if status := run(context.Background(), []string{"list", "-json"}, nil, &out, io.Discard); status != 0 {
+		t.Fatalf("list: status %d", status)
+	}
+	var listed []catalog.Service
+	if err := json.Unmarshal(out.Bytes(), &listed); err != nil || len(listed) != len(all) {
+		t.Errorf("list prints %d of %d services: %v", len(listed), len(all), err)
+	}
+}
+
+// greedy services take all processors; they run alone.
+var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
+	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
+
+func TestServices(t *testing.T) {
+	all, err := catalog.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		t.Run(s.Name, func(t *testing.T) {
+			if !greedy[s.Name] {
+				t.Parallel()
+			}
+			testService(t, s)
+		})
+	}
+}
+
+// testService holds a service against its truth. What no machine can change is
+// tested once; what other processes on the machine can spoil gets three tries,
+// and is given up, with the reason, if the machine was not quiet in one of
+// them.
+func testService(t *testing.T, s *catalog.Service) {
+	const tries = 3
+	var doubts error
+	var late time.Duration
+	for try := range tries {
+		if try > 0 && testing.Short() {
+			break
+		}
+		faulty, res, data := mustRecord(t, s, false, 800*time.Millisecond, 0.5)
+		if try == 0 {
+			checkAlways(t, s, faulty, res, data)
+		}
+		fixed, _, _ := mustRecord(t, s, true, 400*time.Millisecond, -1)
+		late = max(late, time.Duration(faulty.Lateness.P99NS), time.Duration(fixed.Lateness.P99NS))
+		if doubts = checkQuiet(s, faulty, fixed); doubts == nil {
+			return
+		}
+	}
+	if late > 3*time.Millisecond || testing.Short() {
+		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %v", late, doubts)
+	}
+	t.Error(doubts)
+}
+
+func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, seconds float64) (*Outcome, *load.Result, []byte) {
+	t.Helper()
+	var stderr bytes.Buffer
+	out, res, data, err := record(t.Context(), s, fixed, d, seconds, 0, &stderr)
+	if err != nil {
+		t.Fatalf("fixed %t: %v\n%s", fixed, err, stderr.Bytes())
+	}
+	if out.Client.Count == 0 || out.Client.Failed > 0 {
+		t.Fatalf("fixed %t: %d requests answered, %d failed\n%s", fixed, out.Client.Count, out.Client.Failed, stderr.Bytes())
+	}
+	return out, res, data
+}
+
+// checkAlways tests what holds however busy the machine is.
+func checkAlways(t *testing.T, s *catalog.Service, out *Outcome, res *load.Result, data []byte) {
+	t.Helper()
+	if out.Client.MinNS < s.Truth.LeastNS {
+		t.Errorf("the client saw a request of %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
+	}
+	for _, r := range res.Requests {
+		if r.BlamedNS < 0 || r.BlamedNS > r.End-r.Start {
+			t.Errorf("of a request of %v, %v is blamed on the fault", r.Latency(), time.Duration(r.BlamedNS))
+			break
+		}
+	}
+	seen, err := places(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Traced.Count == 0 {
+		return // a request of the slow group may be longer than this short trace
+	}
+	tr := s.Truth
+	if tr.Cause != "" && !seen.any(append(tr.OrSites, tr.Site)) {
+		t.Errorf("the trace shows nothing at the stated site %+v", tr.Site)
+	}
+	for _, other := range []*catalog.Site{tr.UserSite, tr.Second} {
+		if other != nil && !seen.any([]catalog.Site{*other}) {
+			t.Errorf("the trace shows nothing at the stated site %+v", *other)
+		}
+	}
+	if tr.Cause != "" && tr.Kind != "task" && tr.Group != "" && !seen.any([]catalog.Site{{Func: tr.Group}}) {
+		t.Errorf("the trace does not show the stated group %s", tr.Group)
+	}
+}
+
+// checkQuiet tests what holds on a quiet machine.
+func checkQuiet(s *catalog.Service, faulty, fixed *Outcome) error {
+	var errs []error
+	if want := s.Truth.Share; want > 0 && faulty.Share != nil && (*faulty.Share < want-0.05 || *faulty.Share > want+0.05) {
+		errs = append(errs, fmt.Errorf("the fault took %.3f of the slow group's time, stated is %.3f", *faulty.Share, want))
+	}
+	if s.FixAtMost > 0 {
+		before, after := faulty.Client.P50NS, fixed.Client.P50NS
+		if s.FixInTail {
+			before, after = faulty.Client.P90NS, fixed.Client.P90NS
+		}
+		if float64(after) > s.FixAtMost*float64(before) {
+			errs = append(errs, fmt.Errorf("the fix brings %v down to %v, promised is a factor of %.2f or better", time.Duration(before), time.Duration(after), s.FixAtMost))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sites is what a trace's stacks show.
+type sites struct {
+	funcs map[string]bool
+	lines map[string]bool // func, file from its repository's root, line
+}
+
+func (s *sites) any(want []catalog.Site) bool {
+	for _, w := range want {
+		if w.Line == 0 && s.funcs[w.Func] || w.Line > 0 && s.lines[fmt.Sprintf("%s %s:%d", w.Func, w.File, w.Line)] {
+			return true
+		}
+	}
+	return false
+}
+
+func places(data []byte) (*sites, error) {
+	r, err := trace.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("opening the trace: %w", err)
+	}
+	s := &sites{map[string]bool{}, map[string]bool{}}
+	add := func(st trace.Stack) {
+		for f := range st.Frames() {
+			s.funcs[f.Func] = true
+			if i := strings.Index(f.File, "/lab/truth/"); i >= 0 {
+				s.lines[fmt.Sprintf("%s %s:%d", f.Func, f.File[i+1:], f.Line)] = true
+			}
+		}
+	}
+	for {
+		ev, err := r.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			return s, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the trace: %w", err)
+		}
+		add(ev.Stack())
+		if ev.Kind() == trace.EventStateTransition {
+			add(ev.StateTransition().Stack)
+		}
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	for _, args := range [][]string{nil, {"nosuch"}, {"load"}, {"load", "-nosuch"}, {"load", "-path", "/x"}, {"load", "-url", "127.0.0.1:1", "-path", "/x:0"}} {
+		if got := run(context.Background(), args, strings.NewReader(""), io.Discard, io.Discard); got == 0 {
+			t.Errorf("truth %q: status 0", args)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package check
+
+import (
+	"log/slog"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/tune"
+)
+
+func serviceChecks() []Check {
+	checks := []Check{
+		{Name: "tune/follows-every-level", Needs: []string{"cpu"}, MinCPUs: 4, Run: tuneFollows},
+		{Name: "tune/environment-wins", Needs: []string{"cpu"}, MinCPUs: 4, Run: tuneEnvironment},
+		{Name: "tune/many-cores-small-quota", Needs: []string{"cpu"}, MinCPUs: 8, Run: tuneManyCores},
+	}
+	for _, how := range []How{Plain, Namespaced, Bound} {
+		checks = append(checks,
+			Check{Name: "probe/own-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeOwn(e, t, how) }},
+			Check{Name: "probe/ancestor-" + how.String(), Needs: []string{"cpu"}, MinCPUs: 2, Run: func(e *Env, t *T) { probeAncestor(e, t, how) }},
+		)
+	}
+	return checks
+}
+
+func serviceChildren() map[string]ChildFunc {
+	return map[string]ChildFunc{"tuned": tuned, "frozen": frozen}
+}
+
+// Tuned is what the child "tuned" says at each decision on GOMAXPROCS, and at
+// the end.
+type Tuned struct {
+	Event      tune.Event
+	GOMAXPROCS int
+	Stopped    bool
+}
+
+// tuned does what package auto does, with faster looks, until it hears a line;
+// then it stops the tuner.
+func tuned(c *ChildIO, _ []string) (any, error) {
+	var failed error
+	t := tune.Start(tune.Options{
+		Procs: tune.Apply, Policy: tune.Ceil, Memory: tune.Off, GC: tune.Off,
+		Interval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		OnEvent: func(e tune.Event) {
+			if err := c.Say(Tuned{Event: e, GOMAXPROCS: runtime.GOMAXPROCS(0)}); err != nil {
+				failed = err
+			}
+		},
+	})
+	_, err := c.Hear()
+	t.Stop()
+	if failed != nil {
+		return nil, failed
+	}
+	return Tuned{GOMAXPROCS: runtime.GOMAXPROCS(0), Stopped: true}, err
+}
+
+func tuneFollows(e *Env, t *T) {
+	top := e.Group(t)
+	leaf := top.Sub(t, "leaf")
+	top.SetCPU(t, quotaFor(0.7), period)
+	c := leaf.Start(t, Plain, nil, "tuned")
+	next := func(what string, procs int, action tune.Action) {
+		var s Tuned
+		c.Receive(t, &s)
+		if s.GOMAXPROCS != procs || s.Event.Action != action {
+			t.Errorf("%s: GOMAXPROCS %d, %s; want %d, %s", what, s.GOMAXPROCS, s.Event, procs, action)
+		}
+	}
+	next("0.7 CPUs on the parent", 1, tune.Set)
+	top.SetCPU(t, quotaFor(2.5), period)
+	next("2.5 CPUs on the parent", 3, tune.Set)
+	leaf.SetCPU(t, quotaFor(1.5), period)
+	// The runtime would pick 2 as well, by the own group: it is in control
+	// again.
+	next("1.5 CPUs on the own group", 2, tune.Restore)
+	c.Send(t, "stop")
+	var s Tuned
+	c.Receive(t, &s)
+	if !s.Stopped || s.GOMAXPROCS != 2 {
+		t.Errorf("after Stop: %+v", s)
+	}
+}
+
+func tuneEnvironment(e *Env, t *T) {
+	g := e.Group(t)
+	g.SetCPU(t, quotaFor(1), period)
+	c := g.Start(t, Plain, []string{"GOMAXPROCS=3"}, "tuned")
+	var s Tuned
+	c.Receive(t, &s)
+	if s.GOMAXPROCS != 3 || s.Event.Action != tune.Keep {
+		t.Errorf("GOMAXPROCS %d, %s; want 3, kept", s.GOMAXPROCS, s.Event)
+	}
+}
+
+func tuneManyCores(e *Env, t *T) {
+	top := e.Group(t)
+	leaf := top.Sub(t, "leaf")
+	top.SetCPU(t, quotaFor(1.5), period)
+	c := leaf.Start(t, Plain, nil, "tuned")
+	var s Tuned
+	c.Receive(t, &s)
+	if s.GOMAXPROCS != 2 || s.Event.From != int64(runtime.NumCPU()) {
+		t.Errorf("GOMAXPROCS %d from %d; want 2 from %d", s.GOMAXPROCS, s.Event.From, runtime.NumCPU())
+	}
+}
+
+// Frozen is what the child "frozen" says.
+type Frozen struct {
+	Freezes   uint64
+	By        map[cgroup.Verdict]uint64
+	Throttled cgroup.Throttling
+	CPU, Wall time.Duration
+}
+
+// frozen burns CPU with a probe beside it, and answers a line with what the
+// probe saw.
+func frozen(c *ChildIO, args []string) (any, error) {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return nil, err
+	}
+	runtime.GOMAXPROCS(n)
+	p := probe.Start(probe.Options{})
+	defer p.Stop()
+	for range n {
+		go func() {
+			for x := uint64(1); ; x = x*6364136223846793005 + 1 {
+				if x == 0 {
+					return
+				}
+			}
+		}()
+	}
+	if err := c.Say("spinning"); err != nil {
+		return nil, err
+	}
+	if _, err := c.Hear(); err != nil {
+		return nil, err
+	}
+	p.Stop()
+	var s probe.Snapshot
+	p.Snapshot(&s)
+	f := Frozen{Freezes: s.Freezes.Count, By: map[cgroup.Verdict]uint64{}, Throttled: s.Throttled, CPU: s.FreezeCPU, Wall: s.FreezeTime}
+	for i, v := range probe.Verdicts() {
+		f.By[v] = s.FreezesBy[i]
+	}
+	return f, nil
+}
+
+// probed runs the child until the kernel has throttled holder some times.
+func probed(t *T, holder, leaf *Group, how How) Frozen {
+	c := leaf.Start(t, how, nil, "frozen", "2")
+	var word string
+	c.Receive(t, &word)
+	before := stat(t, holder, "nr_throttled")
+	deadline := time.Now().Add(60 * time.Second)
+	for stat(t, holder, "nr_throttled") < before+10 {
+		if time.Now().After(deadline) {
+			t.Skipf("the machine is too busy: two spinning threads did not use up %s's quota ten times in a minute", holder.Path())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.Send(t, "stop")
+	var f Frozen
+	c.Receive(t, &f)
+	t.Logf("%d freezes %v, %v of wall time, %v as CPU time; counters: own %v, ancestor %v, %s (%s)", f.Freezes, f.By, f.Wall, f.CPU, f.Throttled.Own, f.Throttled.Ancestor, f.Throttled.Verdict, f.Throttled.How)
+	if f.Freezes == 0 {
+		t.Fatalf("no freeze was seen in ten throttled periods")
+	}
+	return f
+}
+
+// Verdicts of single freezes are asked for only where they can be wrong: on an
+// emulated or busy machine some freezes are the run queue's.
+
+func probeOwn(e *Env, t *T, how How) {
+	g := e.Group(t)
+	g.SetCPU(t, quotaFor(0.5), period)
+	f := probed(t, g, g, how)
+	if f.Throttled.Verdict != cgroup.VerdictOwn || f.By[cgroup.VerdictOwn] == 0 || f.By[cgroup.VerdictAncestor] != 0 {
+		t.Errorf("%+v, want own", f)
+	}
+}
+
+func probeAncestor(e *Env, t *T, how How) {
+	top := e.Group(t)
+	leaf := top.Sub(t, "leaf")
+	top.SetCPU(t, quotaFor(0.5), period)
+	f := probed(t, top, leaf, how)
+	want := cgroup.VerdictAncestor
+	if how != Plain && !e.HasLocal(leaf) {
+		want = cgroup.VerdictUnknown // out of sight, and this kernel does not tell
+	}
+	if f.Throttled.Verdict != want || f.By[want] == 0 || f.By[cgroup.VerdictOwn] != 0 {
+		t.Errorf("%+v, want %s", f, want)
+	}
+	if want == cgroup.VerdictUnknown && f.By[cgroup.VerdictNone] != 0 {
+		t.Errorf("%+v: none was claimed where nobody can tell", f)
+	}
+}

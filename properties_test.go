@@ -1,0 +1,238 @@
+package whylate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// scenarios of lab/traceprog on whose traces the properties are tested: all
+// that it has. Those of a name that begins with cgo- need a C compiler.
+var scenarios = []struct {
+	name string
+	args []string
+}{
+	{"allocfree", []string{"-d", "50ms"}},
+	{"channels", nil}, {"cpusamples", nil}, {"deadlines", nil}, {"dns", nil}, {"exec", nil}, {"filesyscall", nil},
+	{"flight", nil}, {"gcstress", nil}, {"generations", nil}, {"goroutines10k", nil}, {"grpc", nil}, {"grpc-workers", nil},
+	{"http1", nil}, {"http1", []string{"-procs", "1"}}, {"http1", []string{"-procs", "8", "-early"}}, {"http1", []string{"-d", "2500ms"}},
+	{"http1-body", nil}, {"http1-close", nil}, {"http1-hijack", nil}, {"http1-middleware", nil}, {"http1-pipelined", nil}, {"http1-tls", nil},
+	{"http2", nil}, {"http2-h2c", nil}, {"http2-xnet", nil}, {"idle", nil}, {"iterpull", nil}, {"locks", nil},
+	{"osthreads", nil}, {"poll", nil}, {"preempt", nil}, {"procschange", nil}, {"stw", nil}, {"tasks", nil}, {"timers", nil},
+	{"cgo-block", nil}, {"cgo-callback", nil}, {"cgo-calls", nil}, {"cgo-dns", nil}, {"cgo-threads", nil},
+}
+
+func TestProperties(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(strings.Join(append([]string{s.name}, s.args...), " "), func(t *testing.T) {
+			t.Parallel()
+			args := s.args
+			if len(args) == 0 || args[0] != "-d" {
+				args = append([]string{"-d", "150ms"}, args...)
+			}
+			checkProperties(t, testprog.Trace(t, s.name, args...))
+		})
+	}
+}
+
+// TestPropertiesOfReferenceTraces does the same for the test traces of the
+// reference reader: odd ones, most of them a few events long.
+func TestPropertiesOfReferenceTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		t.Run(tr.Name, func(t *testing.T) {
+			t.Parallel()
+			data, err := tracetext.Assemble(tr.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkProperties(t, data)
+		})
+	}
+}
+
+// everything asks for every request in full.
+const everything = math.MaxInt32
+
+func checkProperties(t *testing.T, data []byte) {
+	t.Helper()
+	rep := explainAll(t, data, "")
+	if rep == nil {
+		return
+	}
+	_, one := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 1})
+	schematest.Validate(t, t.Name(), one)
+	if _, many := explainJSON(t, data, whylate.Options{Slowest: 5, Workers: 3}); !bytes.Equal(one, many) {
+		t.Errorf("with 3 workers the report is another one: %s", firstDifference(one, many))
+	}
+	const pattern = `^main\.`
+	if explainAll(t, data, pattern) != nil {
+		_, text := explainJSON(t, data, whylate.Options{Request: pattern})
+		schematest.Validate(t, t.Name()+" --request "+pattern, text)
+	}
+	for _, cut := range cutsOf(data) {
+		checkCut(t, data[:cut])
+	}
+}
+
+// explainAll explains every request and checks that the parts add up. It
+// returns nil where there is nothing to explain.
+func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
+	t.Helper()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything, Request: pattern})
+	if errors.Is(err, whylate.ErrNothing) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Groups {
+		checkGroup(t, rep, &rep.Groups[i])
+	}
+	return rep
+}
+
+// explainJSON returns nil where there is nothing to explain.
+func explainJSON(t *testing.T, data []byte, opts whylate.Options) (*report.Report, []byte) {
+	t.Helper()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
+	if errors.Is(err, whylate.ErrNothing) {
+		return nil, nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(rep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, text
+}
+
+func firstDifference(a, b []byte) string {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	from := max(0, i-120)
+	return fmt.Sprintf("…%s\nand …%s", a[from:min(len(a), i+120)], b[from:min(len(b), i+120)])
+}
+
+// checkGroup checks that the parts add up: of each request, of each band, and
+// of the group.
+func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
+	t.Helper()
+	if len(g.Slowest) != g.Count {
+		t.Errorf("%s %s: %d of %d requests are reported in full", g.Kind, g.Name, len(g.Slowest), g.Count)
+	}
+	var total, unknown int64
+	for i := range g.Slowest {
+		r := &g.Slowest[i]
+		total += r.LatencyNS
+		checkRequest(t, rep, g, r)
+		for _, s := range r.Segments {
+			// In the first generation a wait may have begun before the trace.
+			if s.Cause == "unknown" && s.StartNS > 1.1e9 {
+				unknown += s.DurationNS
+			}
+		}
+	}
+	if total != g.TotalNS {
+		t.Errorf("%s %s: the latencies add up to %d, the group says %d", g.Kind, g.Name, total, g.TotalNS)
+	}
+	if float64(unknown) > 0.01*float64(total) {
+		t.Errorf("%s %s: of %d ns, %d are unknown", g.Kind, g.Name, total, unknown)
+	}
+	var histogram int64
+	for _, h := range g.Histogram {
+		histogram += h[1]
+	}
+	if histogram != int64(g.Count) {
+		t.Errorf("%s %s: the histogram has %d of %d requests", g.Kind, g.Name, histogram, g.Count)
+	}
+	for _, b := range g.Bands {
+		var shares float64
+		var sum int64
+		for _, c := range b.Causes {
+			shares += c.Share
+			sum += c.TotalNS
+		}
+		if b.Count > 0 && sum > 0 && math.Abs(shares-1) > 1e-6 {
+			t.Errorf("%s %s, %s: the shares add up to %g", g.Kind, g.Name, b.Band, shares)
+		}
+		if b.Band == report.BandAll && (sum != g.TotalNS || b.Count != g.Count) {
+			t.Errorf("%s %s: the causes of all %d requests add up to %d ns, the %d latencies to %d", g.Kind, g.Name, b.Count, sum, g.Count, g.TotalNS)
+		}
+	}
+}
+
+func checkRequest(t *testing.T, rep *report.Report, g *report.Group, r *report.Request) {
+	t.Helper()
+	at := r.StartNS
+	for _, s := range r.Segments {
+		if s.StartNS != at || s.DurationNS <= 0 {
+			t.Errorf("%s %s: a segment of the request at %d begins at %d and lasts %d; the one before ended at %d", g.Kind, g.Name, r.StartNS, s.StartNS, s.DurationNS, at)
+			return
+		}
+		at += s.DurationNS
+	}
+	if at != r.StartNS+r.LatencyNS {
+		t.Errorf("%s %s: the segments of the request at %d cover %d of %d ns", g.Kind, g.Name, r.StartNS, at-r.StartNS, r.LatencyNS)
+	}
+	if r.StartNS < 0 || at > rep.Input.DurationNS {
+		t.Errorf("%s %s: the request from %d to %d is not within the trace of %d ns", g.Kind, g.Name, r.StartNS, at, rep.Input.DurationNS)
+	}
+}
+
+// cutsOf returns offsets at which a trace is cut: some at random places, and
+// some at the borders of batches.
+func cutsOf(data []byte) []int {
+	var cuts []int
+	for i := range 3 {
+		cuts = append(cuts, (2*i+1)*len(data)/6)
+	}
+	if chunks, err := tracetext.Split(data); err == nil {
+		for i := 0; i < len(chunks); i += 1 + len(chunks)/3 {
+			cuts = append(cuts, chunks[i].Data)
+		}
+	}
+	return append(cuts, 0, 3, 16, 17, len(data)-1)
+}
+
+func checkCut(t *testing.T, data []byte) {
+	t.Helper()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything})
+	switch {
+	case err != nil && rep != nil:
+		t.Errorf("cut after %d bytes: both a report and an error: %v", len(data), err)
+	case err != nil:
+		return
+	case !rep.Input.Truncated && !wholeUpTo(data):
+		t.Errorf("cut after %d bytes: not marked as truncated", len(data))
+	}
+	for i := range rep.Groups {
+		checkGroup(t, rep, &rep.Groups[i])
+	}
+}
+
+// wholeUpTo reports whether a cut leaves a trace that nothing tells from one
+// that ended there.
+func wholeUpTo(data []byte) bool {
+	chunks, err := tracetext.Split(data)
+	return err == nil && len(chunks) > 0
+}

@@ -1,0 +1,150 @@
+// Package html writes a report as one HTML file that needs nothing else: no
+// network, no server, no other file. It opens from disk, holds the report's
+// JSON so that it can be copied out again, and forbids itself, by its content
+// security policy, to load or send anything.
+//
+// It is a view: every number on the page stands in the report or is a sum of
+// such numbers, and the page says of each how it was computed. The page's
+// sources are the plain files under page/: style sheet and ECMAScript modules,
+// joined here into one script, so that building needs no JavaScript tools.
+package html
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Options say how a page is written. The zero value is ready for use.
+type Options struct {
+	// Command is how the report can be had again, such as "whylate explain
+	// x.trace"; the page shows it. It must hold no credentials.
+	Command string
+	// Version is the version of whylate that writes the page.
+	Version string
+}
+
+//go:embed page
+var sources embed.FS
+
+// modules are the page's scripts, each after those that it imports from.
+var modules = [...]string{
+	"format", "causes", "dom", "how", "model", "state", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",
+	"method", "main",
+}
+
+// Write writes r as a page to w. Names in r stay text, whatever characters
+// they hold. It fails if a number of r is not finite or if writing fails.
+func Write(w io.Writer, r *report.Report, opts Options) error {
+	compact, err := report.CompactJSON(r)
+	if err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	var data bytes.Buffer
+	// <, >, & and the line separators become \u escapes: JSON has them in
+	// strings only, and no string can then end the element that holds it.
+	json.HTMLEscape(&data, compact)
+	dataType := "application/json"
+	if data.Len() > plainSize {
+		packed, err := pack(compact)
+		if err != nil {
+			return fmt.Errorf("writing a report as HTML: %w", err)
+		}
+		data, dataType = *bytes.NewBuffer(packed), packedType
+	}
+	about, err := json.Marshal(map[string]string{"command": strings.ToValidUTF8(opts.Command, "\ufffd"), "version": strings.ToValidUTF8(opts.Version, "\ufffd")})
+	if err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	script, err := joined()
+	if err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	style, err := sources.ReadFile("page/style.css")
+	if err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	frame, err := sources.ReadFile("page/page.html")
+	if err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	policy := "default-src 'none'; script-src " + source(script) + "; style-src " + source(style) + "; base-uri 'none'; form-action 'none'"
+	parts := map[string][]byte{"policy": []byte(policy), "style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
+	for len(frame) > 0 {
+		at := placeholder.FindSubmatchIndex(frame)
+		if at == nil {
+			break
+		}
+		if _, err := w.Write(frame[:at[0]]); err != nil {
+			return fmt.Errorf("writing a report as HTML: %w", err)
+		}
+		if _, err := w.Write(parts[string(frame[at[2]:at[3]])]); err != nil {
+			return fmt.Errorf("writing a report as HTML: %w", err)
+		}
+		frame = frame[at[1]:]
+	}
+	if _, err := w.Write(frame); err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	return nil
+}
+
+// A report of up to plainSize bytes stands in the page as it is, so that other
+// programs find it there; a larger one would make the page slow to send, and
+// is compressed: gzip, then base64, in an element of type packedType.
+const (
+	plainSize  = 1 << 20
+	packedType = "application/gzip;base64"
+)
+
+func pack(data []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(data); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.AppendEncode(nil, packed.Bytes()), nil
+}
+
+// placeholder stands in page.html where a part goes.
+var placeholder = regexp.MustCompile(`\{\{(policy|style|script|report|about|type)\}\}`)
+
+// source is what a content security policy calls an inline element's text.
+func source(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// joined makes one module of all: an element's module cannot import from
+// another element's, and one from disk may not import from files either.
+func joined() ([]byte, error) {
+	var out bytes.Buffer
+	for _, m := range modules {
+		text, err := sources.ReadFile("page/" + m + ".js")
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "\n// %s.js\n", m)
+		for line := range bytes.Lines(text) {
+			if !imports.Match(line) {
+				out.Write(bytes.TrimPrefix(line, []byte("export ")))
+			}
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// imports is a line of a module that names what it takes from another.
+var imports = regexp.MustCompile(`^import \{.*\} from '\./[a-z]+\.js';`)

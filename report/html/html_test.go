@@ -1,0 +1,190 @@
+package html_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+func write(t *testing.T, r *report.Report) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := html.Write(&out, r, html.Options{Command: "whylate explain x.trace"}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+var data = regexp.MustCompile(`(?s)<script type="application/json" id="report">(.*?)</script>`)
+
+// TestPageHoldsTheReport takes the JSON out of the page again: it is the report, whatever its names hold.
+func TestPageHoldsTheReport(t *testing.T) {
+	names, err := filepath.Glob("../testdata/*.json")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no samples: %v", err)
+	}
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := report.ReadJSON(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := data.FindAllStringSubmatch(write(t, r), -1)
+		if len(m) != 1 {
+			t.Fatalf("%s: %d elements hold the report", name, len(m))
+		}
+		back, err := report.ReadJSON(strings.NewReader(m[0][1]))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var want, got bytes.Buffer
+		if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
+			t.Errorf("%s: what the page holds is another report", name)
+		}
+	}
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	evil := "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>\u2028\u2029\"'`${x}{{script}}&amp;"
+	r := &report.Report{Schema: report.Schema, Groups: []report.Group{{Name: evil, Kind: report.KindTask}}}
+	r.Input.Name = evil
+	var out bytes.Buffer
+	if err := html.Write(&out, r, html.Options{Command: evil, Version: evil}); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	plain := write(t, &report.Report{Schema: report.Schema})
+	for _, tag := range []string{"<script", "</script", "<!--", "<img", "<style"} {
+		if got, want := strings.Count(page, tag), strings.Count(plain, tag); got != want {
+			t.Errorf("%q stands %d times in the page, %d times without the names", tag, got, want)
+		}
+	}
+	if strings.Contains(page, "\u2028") || strings.Contains(page, "\u2029") {
+		t.Error("a line separator stands in the page")
+	}
+}
+
+// TestPageIsSelfContained looks for anything that a browser would fetch. What a browser really does is tested with one
+// (lab/browser).
+func TestPageIsSelfContained(t *testing.T) {
+	page := write(t, &report.Report{Schema: report.Schema})
+	for _, pattern := range []string{`(?i)\b(src|href)\s*=\s*["']?https?:`, `@import`, `url\((?:["'])?(?:https?:|//)`, `\bfetch\(`, `XMLHttpRequest`, `WebSocket`, `EventSource`, `sendBeacon`, `\bimport\s*[({"']`, `innerHTML`, `outerHTML`, `insertAdjacentHTML`, `document\.write`, `\beval\(`} {
+		if at := regexp.MustCompile(pattern).FindStringIndex(page); at != nil {
+			t.Errorf("the page holds %q: ...%s", pattern, page[max(0, at[0]-60):at[1]])
+		}
+	}
+	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-`) {
+		t.Error("the page has no content security policy, or one that allows more")
+	}
+	if len(page) > 1<<20 {
+		t.Errorf("without data, the page has %d bytes, more than 1 MiB", len(page))
+	}
+}
+
+// TestModulesJoin holds the modules to what joining them needs: every import names a module that stands before, no
+// import or export is left over, and no two modules declare the same name.
+func TestModulesJoin(t *testing.T) {
+	page := write(t, &report.Report{Schema: report.Schema})
+	script := page[strings.Index(page, `<script type="module">`):]
+	if at := regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script); at != "" {
+		t.Errorf("left over: %s", at)
+	}
+	declared := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:function\*?|const|let|class) (\w+)`).FindAllStringSubmatch(script, -1) {
+		if declared[m[1]] {
+			t.Errorf("%s is declared twice at the top of modules", m[1])
+		}
+		declared[m[1]] = true
+	}
+	order := map[string]int{}
+	for i, m := range regexp.MustCompile(`(?m)^// (\w+)\.js$`).FindAllStringSubmatch(script, -1) {
+		order[m[1]] = i
+	}
+	files, _ := filepath.Glob("page/*.js")
+	if len(files) != len(order) {
+		t.Errorf("%d modules, %d of them in the page", len(files), len(order))
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(f), ".js")
+		for _, m := range regexp.MustCompile(`(?m)^import \{(.*)\} from '\./(\w+)\.js';`).FindAllStringSubmatch(string(text), -1) {
+			at, ok := order[m[2]]
+			if !ok || at >= order[name] {
+				t.Errorf("%s imports from %s, which does not stand before it", name, m[2])
+			}
+			for _, id := range strings.Split(m[1], ",") {
+				if !regexp.MustCompile(`(?m)^export (?:const|let|class|function\*?) ` + strings.TrimSpace(id) + `\b`).Match(mustRead(t, "page/"+m[2]+".js")) {
+					t.Errorf("%s imports %s, which %s does not export", name, strings.TrimSpace(id), m[2])
+				}
+			}
+		}
+	}
+}
+
+func mustRead(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestLargeReports holds the page of a report with many long requests to 3 MB, and takes the report out again.
+func TestLargeReports(t *testing.T) {
+	r := &report.Report{Schema: report.Schema}
+	site := &report.Site{Func: "github.com/example/service/internal/deep/down.(*Handler).ServeHTTP", File: "/go/src/github.com/example/service/internal/deep/down/handler.go"}
+	for i := range 5 {
+		g := report.Group{ID: fmt.Sprint(i), Name: "main.f", Kind: report.KindHTTP1}
+		q := report.Request{ID: fmt.Sprint("r", i)}
+		for k := range 2000 {
+			at := *site
+			at.Line = k
+			q.Segments = append(q.Segments, report.Segment{StartNS: int64(k), DurationNS: 1, Goroutine: uint64(k % 40), Cause: "cpu", Site: &at})
+		}
+		g.Slowest = []report.Request{q, q, q}
+		r.Groups = append(r.Groups, g)
+	}
+	begin := time.Now()
+	page := write(t, r)
+	t.Logf("a page of %d bytes, in %v", len(page), time.Since(begin).Round(time.Millisecond))
+	if len(page) > 3e6 {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	m := regexp.MustCompile(`<script type="application/gzip;base64" id="report">([^<]*)</script>`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatal("the report is not in the page")
+	}
+	packed, err := base64.StdEncoding.DecodeString(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := report.ReadJSON(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got bytes.Buffer
+	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
+		t.Error("what the page holds is another report")
+	}
+}

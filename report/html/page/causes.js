@@ -1,0 +1,51 @@
+// What the causes are called, and how they look. Beside its colour every cause has its name or a pattern wherever it
+// is drawn, so that colours are never the only way to tell.
+
+// order is the order in which causes are stacked: work first, then waits for others, then what the runtime and the
+// kernel add.
+export const causes = {
+  'cpu':        { words: 'computing', at: ' in ', short: 'CPU' },
+  'syscall':    { words: 'in the kernel', at: ', called from ', short: 'syscall' },
+  'network':    { words: 'waiting for the network', at: ' in ', short: 'network' },
+  'sleep':      { words: 'asleep', at: ' in ', short: 'sleep' },
+  'lock':       { words: 'waiting for a lock', at: ' in ', short: 'lock' },
+  'chan':       { words: 'waiting on a channel', at: ' in ', short: 'channel' },
+  'gc-assist':  { words: 'helping the garbage collector', at: ', allocating in ', short: 'GC assist' },
+  'gc-wait':    { words: 'waiting for the garbage collector', at: ', in ', short: 'GC wait' },
+  'stw':        { words: 'with the world stopped', at: ', by ', short: 'stopped world' },
+  'sched':      { words: 'ready to run, waiting for a CPU', at: ', at ', short: 'scheduling' },
+  'sched-wake': { words: 'ready to run beside an idle CPU', at: ', at ', short: 'thread wake-up' },
+  'sched-poll': { words: 'with data perhaps ready that nobody polled for', at: ', at ', short: 'late poll' },
+  'throttle':   { words: 'frozen by the CPU quota', at: ', at ', short: 'throttled' },
+  'unknown':    { words: 'in ways the trace does not show', at: ', at ', short: 'unknown' },
+  'other':      { words: 'on many small causes', at: ', at ', short: 'other' },
+};
+
+export const order = Object.keys(causes);
+
+
+
+// about never fails: reports of later versions may have causes that this page does not know.
+export function about(cause) {
+  return causes[cause] || { at: ', at ', words: 'on ' + cause, short: cause };
+}
+
+// className is fit for a class of the style sheet, whatever the cause's name.
+export function causeClass(cause) { return 'c-' + (causes[cause] ? cause : 'unknown'); }
+
+// inFamily tells whether a cause is what a finding calls by its own name or by its family's.
+export function inFamily(cause, family) {
+  if (cause === family) return true;
+  if (family === 'gc') return ['gc-assist', 'gc-wait', 'stw'].includes(cause);
+  return family === 'sched' && cause.startsWith('sched');
+}
+
+export function byOrder(a, b) {
+  const i = order.indexOf(a), j = order.indexOf(b);
+  return (i < 0 ? 99 : i) - (j < 0 ? 99 : j) || (a < b ? -1 : a > b ? 1 : 0);
+}
+
+// waits are the words for the edges of via.
+export function waitWords(wait) {
+  return { lock: 'lock', chan: 'channel', select: 'select', cond: 'condition variable', waitgroup: 'WaitGroup', create: 'started by' }[wait] || wait;
+}

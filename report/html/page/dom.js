@@ -1,0 +1,109 @@
+// Elements from plain values. All text goes in as text nodes, never as markup.
+
+const svgNS = 'http://www.w3.org/2000/svg';
+
+function build(el, props, children) {
+  for (const [k, v] of Object.entries(props || {})) {
+    if (v === null || v === undefined || v === false) continue;
+    if (k.startsWith('on')) el.addEventListener(k.slice(2), v);
+    else if (k === 'style') Object.assign(el.style, v);
+    else el.setAttribute(k, v === true ? '' : v);
+  }
+  add(el, children);
+  return el;
+}
+
+export function add(el, children) {
+  for (const c of [children].flat(Infinity)) {
+    if (c === null || c === undefined || c === false) continue;
+    el.append(c instanceof Node ? c : String(c));
+  }
+  return el;
+}
+
+export function h(tag, props, ...children) { return build(document.createElement(tag), props, children); }
+
+export function s(tag, props, ...children) { return build(document.createElementNS(svgNS, tag), props, children); }
+
+export function replace(el, ...children) {
+  el.replaceChildren();
+  return add(el, children);
+}
+
+// table makes a table. Columns are {text, num}; rows are lists of cells, each text, a node, or a list of those.
+export function table(caption, columns, rows, props) {
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    h('table', props,
+      h('caption', { class: 'sr' }, caption),
+      h('thead', null, h('tr', null, columns.map(c => h('th', { scope: 'col', class: c.num ? 'num' : null }, c.text)))),
+      h('tbody', null, rows.map(r => h('tr', null, r.map((cell, i) => i === 0 ? h('th', { scope: 'row', class: columns[i].num ? 'num' : null }, cell)
+        : h('td', { class: columns[i].num ? 'num' : null }, cell)))))));
+}
+
+// later is a folded part that is built when it is first opened: tables behind pictures can be long.
+export function later(title, make, props) {
+  const body = h('div');
+  const el = h('details', { class: 'behind', ...props }, h('summary', null, title), body);
+  el.addEventListener('toggle', () => {
+    if (el.open && !body.firstChild) add(body, make());
+  });
+  return el;
+}
+
+// picture calls draw(width) now and whenever the width changes.
+export function picture(el, draw) {
+  let last = 0;
+  const run = () => {
+    const w = Math.floor(el.clientWidth);
+    if (w > 0 && w !== last) {
+      last = w;
+      draw(w);
+    }
+  };
+  new ResizeObserver(run).observe(el);
+  requestAnimationFrame(run);
+  return { again() { last = 0; run(); } };
+}
+
+// tip is the one box that follows the pointer.
+const tipBox = h('div', { id: 'tip', role: 'status' });
+
+export function tip(event, ...content) {
+  if (!tipBox.parentNode) document.body.append(tipBox);
+  replace(tipBox, content);
+  tipBox.style.display = 'block';
+  const at = event.target.getBoundingClientRect();
+  const x = event.clientX || at.left + at.width / 2, y = event.clientY || at.bottom;
+  const w = tipBox.offsetWidth, height = tipBox.offsetHeight;
+  tipBox.style.left = Math.max(4, Math.min(x + 14, document.documentElement.clientWidth - w - 4)) + 'px';
+  tipBox.style.top = (y + 18 + height > window.innerHeight ? Math.max(4, y - height - 12) : y + 18) + 'px';
+}
+
+export function untip() { tipBox.style.display = 'none'; }
+
+// ticks are at most n round numbers in [from, to].
+export function ticks(from, to, n) {
+  const span = to - from;
+  if (!(span > 0)) return [from];
+  let step = 10 ** Math.floor(Math.log10(span / n));
+  step = [1, 2, 5, 10].map(m => m * step).find(st => span / st <= n) || step * 10;
+  const out = [];
+  for (let v = Math.ceil(from / step) * step; v <= to * (1 + 1e-12); v += step) out.push(v);
+  return out;
+}
+
+// logTicks are 1, 2 and 5 of each power of ten, or powers of ten alone where those are many.
+export function logTicks(from, to, n) {
+  const out = [];
+  for (const marks of [[1, 2, 5], [1, 3], [1]]) {
+    out.length = 0;
+    for (let e = Math.floor(Math.log10(from)); 10 ** e <= to; e++) {
+      for (const m of marks) {
+        const v = m * 10 ** e;
+        if (v >= from && v <= to) out.push(v);
+      }
+    }
+    if (out.length <= n) break;
+  }
+  return out.length > 1 ? out : ticks(from, to, n);
+}

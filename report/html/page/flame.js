@@ -1,0 +1,175 @@
+// Flame graph of time on critical paths: waits from the top, causes at the bottom.
+
+import { h, s, replace, picture, later, table, tip, untip } from './dom.js';
+import { duration, percent, clean, middle, place, siteText, count, brief } from './format.js';
+import { about, causeClass, waitWords } from './causes.js';
+import { report, bandByName, tail } from './model.js';
+import { asked } from './how.js';
+import { view, onChange } from './state.js';
+
+const rowH = 24;
+
+// tree hangs every row of a band under the waits that lead to it. Values are ns per request.
+export function tree(b) {
+  const root = { name: 'request', full: '', cls: 'root', ns: 0, kids: new Map(), depth: 0 };
+  for (const r of b.causes) {
+    // Where several chains of waits led to a cause, each has its part of the time.
+    const routes = r.routes && r.routes.length ? r.routes : [{ via: r.via, total_ns: r.total_ns }];
+    const left = r.total_ns - routes.reduce((n, x) => n + x.total_ns, 0);
+    for (const x of routes) hang(root, r, x.via || [], x.total_ns / b.count);
+    if (left > 0) hang(root, r, [{ wait: 'other waits', site: null }], left / b.count);
+  }
+  return root;
+}
+
+function hang(root, r, via, ns) {
+  let at = root;
+  root.ns += ns;
+  for (const v of via) at = kid(at, waitWords(clean(v.wait)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${siteText(v.site)}`, 'wait', ns);
+  const a = about(r.cause);
+  kid(at, `${a.short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}${r.site ? ' · ' + place(r.site) : ''}`, `${clean(r.cause)} ${siteText(r.site)}`, causeClass(r.cause), ns);
+}
+
+function kid(at, name, full, cls, ns) {
+  const key = cls + '\n' + full;
+  let k = at.kids.get(key);
+  if (!k) at.kids.set(key, k = { name, full, cls, key, ns: 0, kids: new Map(), depth: at.depth + 1, up: at });
+  k.ns += ns;
+  return k;
+}
+
+function find(root, node) {
+  const keys = [];
+  for (let n = node; n.up; n = n.up) keys.unshift(n.key);
+  let at = root;
+  for (const k of keys) at = at && at.kids.get(k);
+  return at || null;
+}
+
+function deepest(n) { return Math.max(n.depth, ...[...n.kids.values()].map(deepest)); }
+
+export function flame() {
+  const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, Escape goes back.' });
+  const controls = h('div', { class: 'tabs' }, ), tab = h('div');
+  let bandName = '', other = '', before = null, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
+
+  const choose = node => { chosen = node; draw(); };
+  const focus = node => { top = node; chosen = node; draw(); };
+  const delta = node => {
+    if (!against) return 0;
+    const o = find(against, node);
+    return node.ns - (o ? o.ns : 0);
+  };
+
+  function draw() {
+    if (!root || !width) return;
+    const height = (deepest(root) + 1) * rowH + 2;
+    const svg = s('svg', { width, height, viewBox: `0 0 ${width} ${height}` });
+    drawn = [];
+    const span = top.ns || 1;
+    const largest = against ? Math.max(1, ...[...walk(root)].map(n => Math.abs(delta(n)))) : 1;
+    const put = (node, x, w) => {
+      if (w < 0.3) return;
+      drawn.push(node);
+      const d = delta(node), y = node.depth * rowH;
+      const cls = against ? (d >= 0 ? 'more' : 'less') : node.cls;
+      const el = s('g', { class: 'box' + (node === chosen ? ' selected' : ''), 'data-ns': node.ns, role: 'img', 'aria-label': `${node.full || 'request'}: ${duration(node.ns)}` }, s('rect', { class: cls + (against ? ' diff' : ''), x: x + 0.5, y: y + 1, width: Math.max(0.3, w - 1), height: rowH - 2, rx: 2 }));
+      if (against) el.firstChild.style.fillOpacity = String(0.12 + 0.5 * Math.abs(d) / largest);
+      if (w > 36) {
+        const sign = against && Math.abs(d) >= 1 ? (d > 0 ? '+' : '−') + duration(Math.abs(d)) + ' ' : '';
+        el.append(s('text', { class: 'boxname ' + (against ? 'on-diff' : 'on-' + node.cls), x: x + 6, y: y + rowH / 2 + 4 }, middle(sign + node.name + (against ? '' : ` · ${duration(node.ns)}`), Math.floor((w - 10) / 6.5))));
+      }
+      el.addEventListener('pointermove', ev => tip(ev, h('strong', null, node.full || 'request'), h('br'), `${duration(node.ns)} per request, ${percent(node.ns / root.ns)}`, against ? [h('br'), `${d >= 0 ? '+' : '−'}${duration(Math.abs(d))} against ${before ? clean(before.fileName) : other}`] : null));
+      el.addEventListener('pointerleave', untip);
+      el.addEventListener('click', () => focus(node === top && node.up ? node.up : node));
+      svg.append(el);
+      let at = x;
+      for (const k of [...node.kids.values()].sort((p, q) => q.ns - p.ns)) {
+        const kw = w * k.ns / (node.ns || 1);
+        put(k, at, kw);
+        at += kw;
+      }
+    };
+    // What leads to the box that fills the width stays above it.
+    const above = [];
+    for (let n = top.up; n; n = n.up) above.unshift(n);
+    for (const n of above) {
+      const el = s('g', { class: 'box faded' }, s('rect', { class: n.cls, x: 0.5, y: n.depth * rowH + 1, width: width - 1, height: rowH - 2, rx: 2 }), s('text', { class: 'boxname on-' + n.cls, x: 6, y: n.depth * rowH + rowH / 2 + 4 }, middle(n.name, Math.floor(width / 6.5))));
+      el.addEventListener('click', () => focus(n));
+      svg.append(el);
+    }
+    put(top, 0, width * top.ns / span);
+    replace(box, svg);
+  }
+
+  function* walk(n) {
+    yield n;
+    for (const k of n.kids.values()) yield* walk(k);
+  }
+
+  function rows() {
+    const out = [];
+    const go = (n, path) => {
+      if (n.depth) out.push([path.join(' → '), duration(n.ns), percent(n.ns / root.ns), ...(against ? [(delta(n) >= 0 ? '+' : '−') + duration(Math.abs(delta(n)))] : [])]);
+      for (const k of [...n.kids.values()].sort((p, q) => q.ns - p.ns)) go(k, [...path, k.name]);
+    };
+    go(root, []);
+    return out;
+  }
+
+  function change() {
+    const g = view.group;
+    if (!g) return;
+    const bands = g.bands.filter(b => b.count > 0);
+    if (!bands.length) {
+      root = null;
+      replace(controls);
+      replace(box, h('p', { class: 'dim' }, 'No request of this group ended in the trace.'));
+      replace(tab);
+      return;
+    }
+    const b = bandByName(g, bandName) || bandByName(g, view.band) || tail(g);
+    // What is compared with: the same band of another report, or another band of this one.
+    const old = before && before.groups.find(x => x.id === g.id), o = before ? old && bandByName(old, b.band) : bandByName(g, other);
+    root = tree(b);
+    against = o && o !== b ? tree(o) : null;
+    top = chosen = root;
+    const file = h('input', { type: 'file', accept: '.json,application/json', class: 'sr', id: 'before', onchange: async ev => {
+      const chosenFile = ev.target.files[0];
+      if (!chosenFile) return;
+      try {
+        const r = JSON.parse(await chosenFile.text());
+        if (r.schema !== report.schema || !Array.isArray(r.groups)) throw new Error('no report');
+        before = r;
+        before.fileName = chosenFile.name;
+        change();
+      } catch {
+        controls.append(h('span', { class: 'warn', role: 'alert' }, `${clean(chosenFile.name)} is no report in JSON`));
+      }
+    } });
+    replace(controls, h('label', null, 'band ', h('select', { onchange: ev => { bandName = ev.target.value; change(); }, id: 'flameband' }, bands.map(x => h('option', { value: x.band, selected: x === b }, `${x.band}, ${count(x.count, 'request')}`)))),
+      !before && bands.length > 1 ? h('label', null, 'compared with ', h('select', { onchange: ev => { other = ev.target.value; change(); }, id: 'flameother' }, h('option', { value: '' }, 'nothing'), bands.filter(x => x !== b).map(x => h('option', { value: x.band, selected: x === o }, x.band)))) : null,
+      before ? [h('span', null, `compared with ${clean(before.fileName)}${against ? '' : ': it has no such band of this group'}`), h('button', { type: 'button', onclick: () => { before = null; change(); } }, 'no comparison')] : null,
+      against ? [h('span', { class: 'dim' }, '+ more, − less per request '), asked('compare')] : null, h('label', { class: 'button' }, file, 'Before/after: other report…'), h('button', { type: 'button', onclick: () => focus(root) }, 'all'));
+    replace(tab, later('Table of the flame graph', () => table('Flame graph', [{ text: 'Waits and cause' }, { text: 'Per request', num: true }, { text: 'Share', num: true }, ...(against ? [{ text: 'Difference', num: true }] : [])], rows())));
+    draw();
+  }
+
+  box.addEventListener('keydown', ev => {
+    if (!root || ev.ctrlKey || ev.metaKey || ev.altKey) return;
+    const by = n => [...n.kids.values()].sort((p, q) => q.ns - p.ns), beside = d => chosen.up && by(chosen.up)[by(chosen.up).indexOf(chosen) + d];
+    const to = { ArrowDown: () => by(chosen)[0], ArrowUp: () => chosen.up, ArrowRight: () => beside(1), ArrowLeft: () => beside(-1) }[ev.key];
+    if (to) {
+      const n = to();
+      if (n) choose(n);
+    } else if (ev.key === 'Enter') focus(chosen);
+    else if (ev.key === 'Escape') focus(root);
+    else return;
+    ev.preventDefault();
+    ev.stopPropagation();
+  });
+  picture(box, w => { width = w; draw(); });
+  onChange(c => { if (c.has('group') || c.has('band')) { if (c.has('group')) bandName = other = ''; change(); } });
+  change();
+  return h('figure', { id: 'flame' }, h('figcaption', null, h('strong', null, 'Where the time of a request goes'), ': waits on the way from above, the cause and its place below ', asked('flame')), controls, box, tab);
+}

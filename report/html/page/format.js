@@ -1,0 +1,114 @@
+// Numbers and names as people read them. The rules are those of the text view: Go's syntax for durations, three
+// significant digits, functions without their package's directories.
+
+export const none = '–';
+
+// digits writes 1 <= v < 1000 with three significant digits.
+function digits(v) {
+  if (v >= 99.95) return v.toFixed(0);
+  if (v >= 9.995) return v.toFixed(1);
+  return v.toFixed(2);
+}
+
+export function duration(ns) {
+  if (ns === null || ns === undefined) return none;
+  if (ns < 0) return '-' + duration(-ns);
+  if (ns === 0) return '0s';
+  if (ns < 1000) return `${Math.round(ns)}ns`;
+  if (ns < 999500) return digits(ns / 1e3) + 'µs';
+  if (ns < 999500000) return digits(ns / 1e6) + 'ms';
+  if (ns < 59.95e9) return digits(ns / 1e9) + 's';
+  const s = Math.round(ns / 1e9), m = Math.floor(s / 60);
+  return m < 60 ? `${m}m${s % 60}s` : `${Math.floor(m / 60)}h${m % 60}m`;
+}
+
+// exact writes every nanosecond, for details and tables.
+export function exact(ns) { return number(ns) + ' ns'; }
+
+export function percent(share) {
+  if (!share) return '0%';
+  if (share < 0.005) return '<1%';
+  return (share * 100).toFixed(0) + '%';
+}
+
+export function number(n) {
+  return String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ',');
+}
+
+export function count(n, one, many) { return n === 1 ? `1 ${one}` : `${number(n)} ${many || one + 's'}`; }
+
+export function bytes(n) {
+  if (n < 1000) return `${n} B`;
+  if (n < 999500) return digits(n / 1e3) + ' kB';
+  if (n < 999500000) return digits(n / 1e6) + ' MB';
+  return n / 1e9 < 999.5 ? digits(n / 1e9) + ' GB' : (n / 1e9).toFixed(0) + ' GB';
+}
+
+// compact is a number for an axis.
+export function compact(n) {
+  if (n < 10000) return number(n);
+  return n < 1e6 ? `${n / 1e3}k` : `${n / 1e6}M`;
+}
+
+// quantity writes a value of evidence in its unit.
+export function quantity(value, unit) {
+  switch (unit) {
+    case 'ns': return duration(value);
+    case 's': return duration(value * 1e9);
+    case 'ms': return duration(value * 1e6);
+    case 'share': case 'ratio': return percent(value);
+    case 'bytes': case 'B': return bytes(value);
+  }
+  const v = Number.isInteger(value) ? number(value) : Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(3)));
+  return unit && unit !== 'count' ? `${v} ${clean(unit)}` : v;
+}
+
+// clean shows characters that would not be seen, or that would turn the direction of writing, as escapes.
+export function clean(s) {
+  return String(s).replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu,
+    c => '\\u{' + c.codePointAt(0).toString(16) + '}');
+}
+
+// middle cuts out of s's middle what is more than n characters.
+export function middle(s, n) {
+  const c = [...s];
+  if (c.length <= n) return s;
+  if (n < 2) return n > 0 ? '…' : '';
+  const head = Math.ceil((n - 1) * 0.4);
+  return c.slice(0, head).join('') + '…' + c.slice(c.length - (n - 1 - head)).join('');
+}
+
+// shortFunc drops the directories of a function's package; the last one stays if the package is named for a version.
+export function shortFunc(f) {
+  const cut = f.search(/[[(]/), head = cut < 0 ? f : f.slice(0, cut);
+  let at = head.lastIndexOf('/') + 1;
+  if (at > 0 && /^v\d+\./.test(head.slice(at))) at = head.lastIndexOf('/', at - 2) + 1;
+  return clean(f.slice(at).replaceAll('%2e', '.'));
+}
+
+export function baseName(file) { return clean(file.slice(Math.max(file.lastIndexOf('/'), file.lastIndexOf('\\')) + 1)); }
+
+export function position(site) {
+  return site && site.file ? baseName(site.file) + (site.line > 0 ? ':' + site.line : '') : '';
+}
+
+// brief is a name from a trace in at most n characters: names made by machines, or by mischief, can be of any length.
+export function brief(text, n = 60) { return middle(clean(text), n); }
+
+// place is a site in short: function, file and line.
+export function place(site) {
+  if (!site) return '';
+  return [site.func ? middle(shortFunc(site.func), 120) : '', middle(position(site), 60)].filter(Boolean).join(' ');
+}
+
+// siteText is a site in full.
+export function siteText(site) {
+  if (!site) return '';
+  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '');
+}
+
+// groupName is a group's name in short: tasks, regions and RPC methods have names in which a slash is no directory.
+export function groupName(g) {
+  if (['task', 'region', 'grpc'].includes(g.kind) || g.name.includes(' ')) return brief(g.name, 160);
+  return middle(shortFunc(g.name), 160);
+}

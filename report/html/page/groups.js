@@ -1,0 +1,101 @@
+// All groups in one table, and the causes of the chosen one by latency band.
+
+import { h, replace, table } from './dom.js';
+import { duration, number, percent, count, clean, groupName, siteText, none, brief } from './format.js';
+import { about, causeClass, waitWords } from './causes.js';
+import { report, byCause, total } from './model.js';
+import { asked } from './how.js';
+import { view, onChange, go } from './state.js';
+import { bar, siteNode, openLine, groupLink } from './verdict.js';
+
+const fewest = 12;
+
+export function groupsTable() {
+  if (!report.groups.length) return null;
+  const body = h('div');
+  let all = false;
+  const draw = () => {
+    const chosen = report.groups.indexOf(view.group);
+    const list = report.groups.filter((g, i) => all || i < fewest || i === chosen);
+    replace(body,
+      h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Groups of requests' }, h('table', { class: 'groups' },
+        h('thead', null, h('tr', null, ['Group', 'Requests', 'p50', 'p90', 'p99', 'Max'].map((t, i) => h('th', { scope: 'col', class: i ? 'num' : null }, t)), h('th', { scope: 'col' }, 'All its time, by cause'))),
+        h('tbody', null, list.map(g => {
+          const b = g.bands[0];
+          return h('tr', { class: g === view.group ? 'chosen' : null, 'data-group': g.id },
+            h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null),
+            h('td', { class: 'num' }, number(g.count)),
+            ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num' }, duration(g.latency_ns[k]))),
+            h('td', { class: 'barcell' }, b && b.causes.length ? bar(byCause(b.causes), 'Causes of all requests') : none));
+        })))),
+      report.groups.length > fewest ? h('p', null, h('button', { type: 'button', onclick: () => { all = !all; draw(); } }, all ? 'Show the first groups only' : `Show all ${number(report.groups.length)} groups`)) : null);
+  };
+  onChange(c => { if (c.has('group')) draw(); });
+  draw();
+  return h('section', { id: 'groups' }, h('h2', null, 'Groups of requests ', asked('count')), body);
+}
+
+function viaNode(via) {
+  if (!via || !via.length) return null;
+  return h('ol', { class: 'via' }, via.map(v => h('li', null, waitWords(clean(v.wait)), v.site ? [' at ', siteNode(v.site)] : null)));
+}
+
+function ranNode(ran) {
+  if (!ran || !ran.length) return null;
+  return h('div', { class: 'ran' }, 'ran meanwhile: ', ran.map((r, i) => [i ? ', ' : '', siteNode(r.site) || 'unknown', ' ', percent(r.share)]));
+}
+
+// causesOfBand is a chosen band's rows, as the report has them.
+export function bandCauses() {
+  const out = h('div', { id: 'bandcauses' });
+  let most = 12;
+  const draw = () => {
+    const g = view.group;
+    if (!g) return;
+    const names = g.bands.filter(b => b.count > 0);
+    const b = names.find(x => x.band === view.band) || names[names.length - 1];
+    if (!b) {
+      replace(out);
+      return;
+    }
+    const each = total(b.causes) / b.count;
+    const rows = b.causes.slice(0, most);
+    replace(out,
+      h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
+        h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
+      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands')),
+      bar(byCause(b.causes), 'Causes of band ' + b.band),
+      table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
+        rows.map(r => [h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null),
+          percent(r.share), duration(r.total_ns / b.count), number(r.requests),
+          h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), r.site_from && r.site_from !== 'none' ? h('span', { class: 'kind' }, 'by ' + clean(r.site_from)) : null,
+            r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
+      b.causes.length > most ? h('p', null, h('button', { type: 'button', onclick: () => { most = 1000; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
+  };
+  onChange(c => { if (c.has('group') || c.has('band')) draw(); });
+  draw();
+  return out;
+}
+
+// groupHead names the chosen group.
+export function groupHead() {
+  const out = h('div');
+  const draw = () => {
+    const g = view.group;
+    if (!g) return;
+    const l = g.latency_ns;
+    const fact = (name, text, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', key ? asked(key) : null), h('dd', null, text));
+    replace(out,
+      h('h2', null, h('span', { class: 'dim' }, clean(g.kind) + ' '), groupName(g)),
+      g.entry ? h('p', { class: 'dim wrap' }, siteText(g.entry)) : null,
+      h('dl', { class: 'factrow' }, fact('Requests', number(g.count), 'count'), fact('Mean', duration(l.mean), 'latency'), fact('p50', duration(l.p50)), fact('p90', duration(l.p90)), fact('p99', duration(l.p99)),
+        fact('p99.9', duration(l.p999)), fact('Max', duration(l.max)),
+        g.ready_to_run_ns.p99 !== null || g.ready_to_run_ns.max ? fact('Ready to run, p99', duration(g.ready_to_run_ns.p99 ?? g.ready_to_run_ns.max), 'ready') : null,
+        g.poll_gap_ns.max ? fact('Poll gap, max', duration(g.poll_gap_ns.max), 'ready') : null,
+        g.cut_at_start ? fact('Cut by the trace’s start', number(g.cut_at_start), 'count') : null),
+      openLine(g));
+  };
+  onChange(c => { if (c.has('group')) draw(); });
+  draw();
+  return out;
+}

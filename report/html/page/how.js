@@ -1,0 +1,48 @@
+// How every number on the page was computed.
+
+import { h } from './dom.js';
+
+export const how = {
+  verdict: ['The verdict', 'Of the groups with the most total latency, the requests of the slowest band that holds any (p99-max, else p90-99, ...). A percentage is the cause’s share of all the time that these requests took together; the duration beside it is that time divided by the number of requests.'],
+  share: ['Share', 'Time of a cause divided by the time of all causes of the same requests. A request’s segments add up to its latency exactly, so the shares of a band add up to 100 %.'],
+  finding: ['Findings', 'Rules look for known patterns in groups and in the whole trace. They stand in order of what their fix would win.'],
+  predicted: ['Predicted gain', 'The graphs of the recorded requests are timed again with the cause made smaller; low and high are the ends of the interval. It is a prediction from this trace, not a measurement: measure again after the change.'],
+  confidence: ['Confidence', 'How sure the rule is, 0 to 100 %, from the strength of its evidence.'],
+  count: ['Requests', 'Requests that began and ended inside the trace. Those cut by its start and those still open at its end are counted apart.'],
+  latency: ['Latency', 'From the instant at which the request could begin (the wake of its connection’s goroutine, the start of its task, ...) to its end, by the trace’s clock. Percentiles are by nearest rank from buckets 0.4 % wide; one that too few requests support is not shown (–).'],
+  bands: ['Bands', 'Requests by latency: p50-90 are those slower than half and faster than a tenth of all, and so on. Borders are exact to 3 %, the width of a bucket.'],
+  histogram: ['Distribution', 'Every request falls into a bucket by its latency, 32 buckets to each doubling (joined where they would be too narrow to see). A bar’s height is the number of requests; its parts are in proportion to the causes of the time that exactly these requests took. The line is the empirical distribution function: the share of requests that were at most so slow.'],
+  mix: ['Causes by latency', 'For each bucket of latency, the causes of the time of its requests, as shares that fill 100 %. Where the colours change towards the right, slow requests are slow for another reason than fast ones.'],
+  segments: ['The waterfall', 'The critical path of one request, walked backwards from its end: where its goroutine waited for another one, the path goes on there, but never before the wait began. Every instant of the request is in exactly one segment. Thin bars are what the goroutines did; thick ones are the path.'],
+  wakes: ['Arrows', 'At its time, the goroutine where the arrow begins made the one at its tip runnable (or created it). Strong arrows are on the critical path.'],
+  typical: ['Typical request', 'Of a few requests that were chosen by a hash of their start and goroutine, and so independent of their latency, the one whose latency is nearest to the group’s median.'],
+  flame: ['Flame graph', 'Time on critical paths, per request of the band: from the top, the waits that led from the request to the goroutine that spent the time (with the place of each wait), at the bottom the cause with its site. Widths are exact; the order is by size.'],
+  compare: ['Comparison', 'Colours show how much more (warm, +) or less (cold, −) time per request a box has than the same box of the other band, or of the same band of the other report. Groups of two reports belong together by their ids. The other report is read from disk by this page alone.'],
+  blocks: ['Over time', 'Requests by the stretch of the trace in which they ended. Percentiles of a stretch come from its histogram and are exact to 3 %.'],
+  gc: ['Garbage collection', 'Cycles that began in the trace; the time with a mark phase under way; the largest heap and goal that the trace reports.'],
+  stw: ['Stops of the world', 'Stretches in which all goroutines were stopped, by reason, from begin to end event.'],
+  idle: ['Idle P', 'The share of time in which at least one P had nothing to run. Waiting to run during such time is the thread’s wake-up latency, not lack of CPU.'],
+  throttle: ['Throttling', 'From the cgroup’s counters if they were recorded, else from stretches in which all threads fell silent and that end in step with the quota’s period.'],
+  ready: ['Ready to run', 'From the instant at which a request could begin to the first instruction of its goroutine. A lower bound where the network was polled late; the poll gap is the most that may be missing.'],
+  open: ['Open requests', 'Requests that had begun and not ended when the trace did: their latency is at least what is shown.'],
+};
+
+// asked is the sign beside a number that opens its explanation.
+export function asked(key) {
+  const [title] = how[key];
+  return h('button', { class: 'how', type: 'button', 'aria-label': `How was this computed: ${title}`, 'data-how': key, onclick: ev => show(ev.currentTarget, key) }, '?');
+}
+
+let box = null;
+
+function show(button, key) {
+  const [title, text] = how[key];
+  if (box) box.remove();
+  box = h('div', { class: 'howbox', popover: 'auto', role: 'dialog', 'aria-label': title }, h('strong', null, title), h('p', null, text));
+  document.body.append(box);
+  const at = button.getBoundingClientRect();
+  box.showPopover();
+  box.style.left = Math.max(8, Math.min(at.left, document.documentElement.clientWidth - box.offsetWidth - 8)) + 'px';
+  const below = at.bottom + 6;
+  box.style.top = (below + box.offsetHeight > window.innerHeight ? Math.max(8, at.top - box.offsetHeight - 6) : below) + 'px';
+}

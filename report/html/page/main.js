@@ -1,0 +1,104 @@
+// The page: its parts in order, its keys, its theme.
+
+import { h, s, add, untip } from './dom.js';
+import { duration, count, clean, number, brief } from './format.js';
+import { report } from './model.js';
+import { read, linked, onChange, view } from './state.js';
+import { verdict } from './verdict.js';
+import { findings } from './findings.js';
+import { groupsTable, groupHead, bandCauses } from './groups.js';
+import { distribution } from './distribution.js';
+import { requests, step } from './requests.js';
+import { flame } from './flame.js';
+import { overTime, runtimeFacts } from './overtime.js';
+import { method, jsonButtons } from './method.js';
+
+const themes = ['auto', 'light', 'dark'];
+
+function themeButton() {
+  let at = 0;
+  try {
+    at = Math.max(0, themes.indexOf(localStorage.getItem('whylate-theme')));
+  } catch { /* pages from disk may have no storage */ }
+  const button = h('button', { type: 'button', id: 'theme', onclick: () => { at = (at + 1) % themes.length; show(); } });
+  const show = () => {
+    document.documentElement.dataset.theme = themes[at];
+    button.textContent = { auto: '◐ auto', light: '○ light', dark: '● dark' }[themes[at]];
+    button.setAttribute('aria-label', 'Theme: ' + themes[at]);
+    try {
+      localStorage.setItem('whylate-theme', themes[at]);
+    } catch { /* see above */ }
+  };
+  show();
+  return button;
+}
+
+const keys = [['n / p', 'next, previous slow request'], ['← →', 'segment before, after (in a waterfall); box beside (flame graph)'], ['+ − 0', 'zoom in, out, all'], ['[ ]', 'move left, right'], ['Enter', 'zoom to what is chosen'], ['Esc', 'let go of it'], ['g', 'groups'], ['w', 'waterfall'], ['f', 'findings'], ['t', 'theme'], ['?', 'this list']];
+
+const help = h('dialog', { id: 'help', 'aria-label': 'Keys' }, h('h2', null, 'Keys'), h('dl', null, keys.map(([k, text]) => [h('dt', null, k.split(' ').map(x => [x === '/' ? ' / ' : h('kbd', null, x), ' '])), h('dd', null, text)])), h('form', { method: 'dialog' }, h('button', null, 'Close')));
+
+function goTo(id) {
+  const el = document.getElementById(id);
+  if (!el) return;
+  el.scrollIntoView();
+  (el.querySelector('.waterfall') || el.querySelector('.finding') || el.querySelector('a') || el.querySelector('button') || el).focus({ preventScroll: true });
+}
+
+function header() {
+  const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
+  const about = [duration(i.duration_ns), i.go ? `Go ${clean(i.go)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
+  const links = [['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], ['method', 'Method']];
+  return h('header', null,
+    h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
+    h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
+    i.warnings.length ? h('p', { class: 'warn' }, `▲ ${count(i.warnings.length, 'warning')}: ${i.warnings.slice(0, 2).map(w => clean(w.text).slice(0, 200)).join('; ')}${i.warnings.length > 2 ? `; and ${number(i.warnings.length - 2)} more` : ''}`) : null,
+    h('nav', { 'aria-label': 'Parts of the page' }, links.map(([id, text]) => h('button', { type: 'button', class: 'plain', onclick: () => goTo(id), 'data-goto': id }, text))));
+}
+
+// patterns tell states apart without colours. They lie in a picture of no size that all others refer to.
+function patterns() {
+  const tile = (id, size, d) => s('pattern', { id, width: size, height: size, patternUnits: 'userSpaceOnUse' }, s('path', { class: 'tile', d }));
+  return s('svg', { class: 'sr', 'aria-hidden': 'true', width: 1, height: 1 }, s('defs', null,
+    tile('hatch', 6, 'M-1,1l2,-2M0,6l6,-6M5,7l2,-2'), tile('dots', 4, 'M1,2h1.2'), tile('cross', 4, 'M1,0v4')));
+}
+
+function mark() {
+  for (const el of document.querySelectorAll('[data-finding]')) el.classList.toggle('chosen', !!view.finding && el.dataset.finding === view.finding.id);
+}
+
+function onKey(ev) {
+  if (ev.ctrlKey || ev.metaKey || ev.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName)) return;
+  const act = {
+    n: () => { step(1); goTo('requests'); }, p: () => { step(-1); goTo('requests'); },
+    g: () => goTo('groups'), w: () => goTo('requests'), f: () => goTo('findings'), t: () => document.getElementById('theme').click(), '?': () => help.showModal(),
+    Escape: untip,
+  }[ev.key];
+  if (!act) return;
+  ev.preventDefault();
+  act();
+}
+
+function start() {
+  document.title = `${brief(report.input.name) || 'trace'} – whylate`;
+  read();
+  add(document.getElementById('page'), [patterns(), header(), h('main', null,
+    verdict(), findings(), groupsTable(),
+    view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
+    requests(), view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
+    overTime() || h('section', { id: 'time' }, h('h2', null, 'Runtime'), runtimeFacts()), method()), help]);
+  onChange(mark);
+  mark();
+  addEventListener('hashchange', () => {
+    read();
+    const id = linked();
+    if (id) document.getElementById(id)?.scrollIntoView();
+  });
+  addEventListener('popstate', read);
+  addEventListener('keydown', onKey);
+  addEventListener('scroll', untip, { passive: true });
+  // A link to a request or a finding lands on it once the pictures above have their heights.
+  if (linked()) requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(linked())?.scrollIntoView()));
+  document.documentElement.dataset.ready = 'true';
+}
+
+start();

@@ -1,0 +1,48 @@
+// What was read, how it was judged, and what that cannot tell.
+
+import { h } from './dom.js';
+import { duration, number, bytes, clean, count, brief } from './format.js';
+import { report, about_, source } from './model.js';
+import { how } from './how.js';
+
+function copy(button) {
+  const done = ok => {
+    const before = button.textContent;
+    button.textContent = ok ? 'Copied' : 'Select and copy below';
+    setTimeout(() => { button.textContent = before; }, 2000);
+  };
+  const byHand = () => {
+    const area = h('textarea', { readonly: true, class: 'json', 'aria-label': 'The report as JSON' });
+    area.value = source;
+    button.after(area);
+    area.select();
+    done(false);
+  };
+  if (navigator.clipboard) navigator.clipboard.writeText(source).then(() => done(true), byHand);
+  else byHand();
+}
+
+function save() {
+  const url = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2) + '\n'], { type: 'application/json' }));
+  h('a', { href: url, download: 'report.json' }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+export function jsonButtons() {
+  return h('span', { class: 'json' }, h('button', { type: 'button', id: 'copyjson', onclick: ev => copy(ev.currentTarget) }, 'Copy JSON'), h('button', { type: 'button', onclick: save }, 'Save JSON'));
+}
+
+export function method() {
+  const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
+  const row = (name, value) => value === null || value === undefined || value === '' ? null : [h('dt', null, name), h('dd', null, value)];
+  return h('section', { id: 'method' }, h('h2', null, 'Method, limits, environment'),
+    i.warnings.length ? h('ul', { class: 'warnings' }, i.warnings.map(w => h('li', null, h('strong', null, '▲ '), h('code', null, clean(w.code)), ' ', brief(w.text, 1200)))) : null,
+    h('dl', { class: 'env' },
+      row('Input', brief(i.name, 600)), row('Size', i.bytes ? `${bytes(i.bytes)}, ${count(i.events, 'event')}` : null), row('Start', i.start ? clean(i.start) : 'not in the trace'), row('Length', duration(i.duration_ns) + (i.truncated ? ', cut short' : '')),
+      row('Go', clean(i.go)), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
+      row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
+    h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
+    h('p', null, 'What a trace cannot tell: addresses and holders of locks (the goroutine that unlocked stands for the holder), URLs, when data arrived (only when it was polled for), and what happens outside the process. Times have the grain of the trace’s clock, 64 ns.'),
+    h('details', { class: 'behind glossary', id: 'how' }, h('summary', null, 'How every number was computed'), h('dl', null, Object.values(how).map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
+    h('p', null, jsonButtons()));
+}

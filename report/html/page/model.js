@@ -1,0 +1,89 @@
+// The report, and sums of it that several parts of the page need.
+
+import { byOrder, inFamily } from './causes.js';
+
+// A large report is kept compressed.
+async function load() {
+  const el = document.getElementById('report');
+  if (el.type === 'application/json') return el.textContent;
+  const bytes = Uint8Array.from(atob(el.textContent), c => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text();
+}
+
+export const source = await load();
+export const report = JSON.parse(source);
+export const about_ = JSON.parse(document.getElementById('about').textContent);
+
+export function groupByID(id) { return report.groups.find(g => g.id === id); }
+
+// requestByID finds a request that is held in full: {group, request, index, typical}.
+export function requestByID(id) {
+  for (const group of report.groups) {
+    const index = group.slowest.findIndex(r => r.id === id);
+    if (index >= 0) return { group, request: group.slowest[index], index };
+    if (group.typical && group.typical.id === id) return { group, request: group.typical, index: -1 };
+  }
+  return null;
+}
+
+// tail is the band of a group's slowest requests.
+export function tail(g) {
+  let found = null;
+  for (const b of g.bands) if (b.count > 0 || !found) found = b;
+  return found;
+}
+
+export function bandByName(g, name) { return g.bands.find(b => b.band === name && b.count > 0) || null; }
+
+// byCause adds a band's rows up by cause: [[cause, ns]...] in stacking order.
+export function byCause(rows) {
+  const sums = new Map();
+  for (const r of rows) sums.set(r.cause, (sums.get(r.cause) || 0) + r.total_ns);
+  return [...sums].filter(([, ns]) => ns > 0).sort((a, b) => byOrder(a[0], b[0]));
+}
+
+export function total(rows) { return rows.reduce((n, r) => n + r.total_ns, 0); }
+
+// totalCauses are the causes of the segments of one request.
+export function segmentCauses(r) { return byCause(r.segments.map(x => ({ cause: x.cause, total_ns: x.duration_ns }))); }
+
+export function groupOfFinding(f) { return groupByID(f.group) || report.groups.find(g => g.name === f.group) || null; }
+
+function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b.file && a.line === b.line; }
+
+// concerns tells whether a segment is what a finding is about.
+export function concerns(f, seg) {
+  if (f.cause && !inFamily(seg.cause, f.cause)) return false;
+  return !f.site || sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site));
+}
+
+// exampleOf is the request held in full that shows a finding best: with the most time that it is about.
+export function exampleOf(f) {
+  const own = groupOfFinding(f);
+  let best = null, most = -1;
+  for (const g of own ? [own] : report.groups) {
+    for (const r of g.slowest) {
+      const ns = r.segments.reduce((n, x) => n + (concerns(f, x) ? x.duration_ns : 0), 0);
+      if (ns > most) [best, most] = [{ group: g, request: r }, ns];
+    }
+  }
+  return best;
+}
+
+// lowerBound is where the bucket begins that ends at upper: 32 buckets to each doubling.
+export function lowerBound(upper) {
+  if (upper <= 33) return Math.max(0, upper - 1);
+  return upper - 2 ** (Math.floor(Math.log2(upper - 1)) - 5);
+}
+
+// quantileOf is the q-quantile of a histogram [[upper, count]...], as the middle of its bucket; null without requests.
+export function quantileOf(hist, q) {
+  const n = hist.reduce((sum, b) => sum + b[1], 0);
+  if (!n) return null;
+  let rank = Math.floor(q * (n - 1)) + 1;
+  for (const [upper, c] of hist) {
+    rank -= c;
+    if (rank <= 0) return (lowerBound(upper) + upper) / 2;
+  }
+  return null;
+}

@@ -1,0 +1,111 @@
+// Slow requests one by one, each with its waterfall, its causes, and a typical request of its group beside it.
+
+import { h, replace, later, table, add } from './dom.js';
+import { duration, percent, exact, count, clean, siteText, place, brief } from './format.js';
+import { about, causeClass, waitWords } from './causes.js';
+import { report, concerns, segmentCauses } from './model.js';
+import { asked } from './how.js';
+import { view, onChange, go, current } from './state.js';
+import { Waterfall, segmentRows, spentOn } from './waterfall.js';
+import { bar } from './verdict.js';
+import { legend } from './distribution.js';
+
+// step goes to the next slow request of the group, or of the next group.
+export function step(by) {
+  const all = report.groups.flatMap(g => g.slowest);
+  if (!all.length) return;
+  const at = all.indexOf(view.request);
+  const next = all[(at + by + all.length) % all.length];
+  go({ req: next.id, group: '', band: '' });
+}
+
+function when(r) {
+  if (!report.input.start) return `${duration(r.start_ns)} into the trace`;
+  const wall = new Date(new Date(report.input.start).getTime() + r.start_ns / 1e6);
+  return `${duration(r.start_ns)} into the trace (${wall.toISOString().replace('T', ' ').replace('Z', ' UTC')})`;
+}
+
+function detail(r, i, longest) {
+  const x = r.segments[i];
+  const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
+  return h('div', { class: 'detail', role: 'region', 'aria-label': 'Chosen segment', 'aria-live': 'polite' },
+    h('h4', null, h('i', { class: 'chip ' + causeClass(x.cause) }), `${duration(x.duration_ns)} ${spentOn(x)}`, h('span', { class: 'dim' }, ` · ${longest ? 'the longest, ' : ''}segment ${i + 1} of ${r.segments.length}`)),
+    h('dl', null,
+      row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
+      row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', String(x.goroutine)),
+      x.site ? row('site', h('code', { class: 'wrap' }, siteText(x.site))) : null,
+      x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', h('code', { class: 'wrap' }, siteText(v.site)))))) : null));
+}
+
+// longest are the segments that matter, in order of time.
+function longest(r, wf) {
+  const some = r.segments.map((x, i) => [x, i]).sort((p, q) => q[0].duration_ns - p[0].duration_ns).slice(0, 8).filter(([x]) => x.duration_ns >= r.latency_ns * 0.01).sort((p, q) => p[1] - q[1]);
+  const rest = r.segments.length - some.length, restNS = r.latency_ns - some.reduce((n, [x]) => n + x.duration_ns, 0);
+  return h('ol', { class: 'chain' }, some.map(([x, i]) => h('li', null,
+    h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
+      h('span', { class: 'num' }, percent(x.duration_ns / r.latency_ns)), h('span', { class: 'num' }, duration(x.duration_ns)),
+      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1].wait))}`) : null)))),
+  rest > 0 ? h('li', { class: 'dim rest' }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
+}
+
+export function requests() {
+  if (!report.groups.some(g => g.slowest.length)) return null;
+  const title = h('h2'), facts = h('p'), side = h('div', { class: 'side' }), chain = h('div'), behind = h('div'), compare = h('div', { class: 'compare' }), key = h('div'), pills = h('div', { class: 'tabs', role: 'group', 'aria-label': 'Slow requests of this group' });
+  const marked = x => !!view.finding && concerns(view.finding, x);
+  const wf = new Waterfall('Waterfall of the chosen request. Arrow keys choose a segment, plus and minus zoom, 0 shows all.', {
+    marked, select: i => {
+      const r = view.request, hint = h('p', { class: 'dim hint' }, h('kbd', null, '←'), ' ', h('kbd', null, '→'), ' walk along the path, ', h('kbd', null, '+'), ' ', h('kbd', null, '−'), ' ', h('kbd', null, '0'), ' zoom (or Ctrl and wheel), drag to move.');
+      // Until somebody chooses one, the details are those of the longest segment.
+      const at = i >= 0 ? i : r.segments.reduce((most, x, k) => x.duration_ns > r.segments[most].duration_ns ? k : most, 0);
+      replace(side, r.segments.length ? detail(r, at, i < 0) : null, hint);
+    },
+  });
+  let beside = null;
+  let sameScale = null; // until somebody says so, where something would be seen
+  const drawCompare = () => {
+    const g = view.group, t = g && g.typical;
+    if (!t || t === view.request) {
+      replace(compare);
+      return;
+    }
+    beside = new Waterfall('Waterfall of a typical request, for comparison', {});
+    const toggle = h('input', { type: 'checkbox', onchange: ev => { sameScale = ev.target.checked; beside.show(t, sameScale ? view.request.latency_ns : 0); } });
+    const same = sameScale ?? t.latency_ns >= 0.04 * view.request.latency_ns;
+    toggle.checked = same;
+    replace(compare, h('h3', null, `A typical one beside it: ${duration(t.latency_ns)} `, asked('typical'), h('label', { class: 'inline' }, toggle, ' on the same time scale')), beside.el,
+      later('Table of its segments', () => table('Segments of the typical request', columns, segmentRows(t))));
+    beside.show(t, same ? view.request.latency_ns : 0);
+  };
+  const columns = [{ text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Share', num: true }, { text: 'Cause' }, { text: 'Goroutine' }, { text: 'Site' }, { text: 'Via' }];
+  const change = () => {
+    const g = view.group, r = view.request;
+    if (!r) {
+      replace(title, 'No request of this group is held in full');
+      for (const el of [facts, side, chain, behind, compare, key, pills]) replace(el);
+      wf.el.style.display = 'none';
+      return;
+    }
+    wf.el.style.display = '';
+    const n = g.slowest.indexOf(r);
+    replace(title, n < 0 ? 'A typical request' : n === 0 ? 'The slowest request' : `Slow request ${n + 1} of ${g.slowest.length}`, h('span', { class: 'dim' }, `, ${duration(r.latency_ns)} `), asked('segments'));
+    replace(pills, g.slowest.map((x, i) => h('a', { class: 'pill', href: current({ req: x.id }), 'aria-current': x === r ? 'true' : null }, `${i + 1}. ${duration(x.latency_ns)}`)),
+      g.typical ? h('a', { class: 'pill', href: current({ req: g.typical.id }), 'aria-current': g.typical === r ? 'true' : null }, `typical ${duration(g.typical.latency_ns)}`) : null,
+      h('button', { type: 'button', onclick: () => step(-1), title: 'previous slow request (p)' }, '‹ previous'), h('button', { type: 'button', onclick: () => step(1), title: 'next slow request (n)' }, 'next ›'),
+      h('span', { class: 'zoom' }, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => wf.zoom(0.5, wf.middleOfSelected()) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => wf.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => wf.fit() }, 'all')));
+    replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, `${count((r.wakes || []).length, 'wake')} between its goroutines `, asked('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
+    replace(key, legend(segmentCauses(r).map(c => c[0])), h('ul', { class: 'legend states', 'aria-label': 'Marks of the waterfall' },
+      [['path', 'critical path'], ['running', 'running'], ['runnable', 'runnable'], ['waiting', 'waiting'], ['syscall', 'syscall'], ['arrow', 'wake']].map(([c, name]) => h('li', null, h('i', { class: 'key key-' + c }), name))));
+    wf.show(r);
+    wf.options.select(-1);
+    replace(chain, h('h3', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));
+    replace(behind, later('Table of all segments', () => table('Segments of the request', columns, segmentRows(r))),
+      (r.wakes || []).length ? later('Table of wakes', () => table('Wakes', [{ text: 'At', num: true }, { text: 'From' }, { text: 'To' }, { text: 'Site' }], r.wakes.map(w => [exact(w.time_ns - r.start_ns), 'G' + w.from, 'G' + w.to, siteText(w.site)]))) : null,
+      (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }, { text: 'Site' }],
+        r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null);
+    drawCompare();
+  };
+  onChange(c => { if (c.has('request') || c.has('group') || c.has('finding')) change(); });
+  change();
+  const section = h('section', { id: 'requests' }, title, pills, facts);
+  return add(section, [h('figure', null, key, wf.el), h('div', { class: 'two' }, chain, side), behind, compare]);
+}

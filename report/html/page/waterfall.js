@@ -1,0 +1,307 @@
+// The waterfall: one request's critical path over the goroutines that take part. Drawn as SVG, so that it prints
+// sharply and every segment can be reached by keyboard and by tests; what lies outside the view is not drawn, and what
+// is thinner than a pixel is drawn as one.
+
+import { h, s, replace, picture, tip, untip, ticks } from './dom.js';
+import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, brief } from './format.js';
+import { about, causeClass, waitWords } from './causes.js';
+
+const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, most = 14;
+
+// lanesOf are the goroutines of a request: its own first, then in the order in which the path visits them, then the
+// rest. A report may hold segments without lanes.
+export function lanesOf(r) {
+  const known = new Map((r.lanes || []).map(l => [l.goroutine, l])), out = [];
+  const take = g => {
+    if (out.some(l => l.goroutine === g)) return;
+    out.push(known.get(g) || { goroutine: g, name: '', spans: [] });
+  };
+  take(r.goroutine);
+  for (const x of r.segments) take(x.goroutine);
+  const onPath = out.length;
+  for (const l of known.values()) take(l.goroutine);
+  return { lanes: out, onPath };
+}
+
+// onPath tells which wakes hand the critical path from one goroutine to the next.
+function strongWakes(r) {
+  const hand = new Set();
+  for (let i = 1; i < r.segments.length; i++) {
+    const a = r.segments[i - 1], b = r.segments[i];
+    if (a.goroutine !== b.goroutine) hand.add(`${b.start_ns} ${a.goroutine} ${b.goroutine}`);
+  }
+  return w => hand.has(`${w.time_ns} ${w.from} ${w.to}`);
+}
+
+// A Waterfall shows one request at a time.
+export class Waterfall {
+  // options: select(segment or -1), marked(segment) tells which segments a finding is about, extent: ns that the whole
+  // width stands for at least.
+  constructor(label, options) {
+    this.options = options || {};
+    this.svg = null;
+    this.selected = -1;
+    this.all = false;
+    this.box = h('div', { class: 'chart waterfall', role: 'group', 'aria-label': label, tabindex: 0 });
+    this.more = h('div');
+    this.el = h('div', null, this.box, this.more);
+    this.pic = picture(this.box, w => { this.width = w; this.draw(); });
+    this.box.addEventListener('keydown', ev => this.key(ev));
+    this.box.addEventListener('wheel', ev => this.wheel(ev), { passive: false });
+    this.box.addEventListener('pointerdown', ev => this.grab(ev));
+    this.box.addEventListener('pointerleave', untip);
+  }
+
+  show(request, extent) {
+    this.request = request;
+    this.extent = Math.max(request.latency_ns, extent || 0, 1);
+    this.selected = -1;
+    this.fit();
+  }
+
+  fit() {
+    this.from = this.request.start_ns;
+    this.to = this.from + this.extent;
+    this.draw();
+  }
+
+  gutter() { return this.width < 640 ? 0 : 196; }
+
+  // scale is the rule that places an instant: tests hold the picture to it.
+  x(t) {
+    const left = this.gutter();
+    return left + (t - this.from) / (this.to - this.from) * (this.width - left - 2);
+  }
+
+  at(px) {
+    const left = this.gutter();
+    return this.from + (px - left) / (this.width - left - 2) * (this.to - this.from);
+  }
+
+  zoom(factor, around) {
+    const whole = this.request.start_ns, end = whole + this.extent;
+    const c = around === undefined ? (this.from + this.to) / 2 : around;
+    const span = Math.min(this.extent, Math.max(200, (this.to - this.from) * factor));
+    let from = c - (c - this.from) / (this.to - this.from) * span;
+    from = Math.max(whole, Math.min(from, end - span));
+    [this.from, this.to] = [from, from + span];
+    this.soon();
+  }
+
+  pan(ns) {
+    const whole = this.request.start_ns, end = whole + this.extent, span = this.to - this.from;
+    this.from = Math.max(whole, Math.min(this.from + ns, end - span));
+    this.to = this.from + span;
+    this.soon();
+  }
+
+  soon() {
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.draw(); });
+  }
+
+  select(i, reveal) {
+    this.selected = i;
+    if (reveal && i >= 0) {
+      const x = this.request.segments[i], span = this.to - this.from;
+      if (x.start_ns < this.from || x.start_ns + x.duration_ns > this.to) {
+        this.from = Math.max(this.request.start_ns, Math.min(x.start_ns + x.duration_ns / 2 - span / 2, this.request.start_ns + this.extent - span));
+        this.to = this.from + span;
+      }
+    }
+    this.draw();
+    if (this.options.select) this.options.select(i);
+  }
+
+  key(ev) {
+    if (ev.ctrlKey || ev.metaKey || ev.altKey || !this.request) return;
+    const n = this.request.segments.length, step = (this.to - this.from) / 4;
+    const act = {
+      ArrowRight: () => this.select(Math.min(n - 1, this.selected + 1), true),
+      ArrowLeft: () => this.select(Math.max(0, this.selected - 1), true),
+      Home: () => this.select(0, true),
+      End: () => this.select(n - 1, true),
+      '+': () => this.zoom(0.5, this.middleOfSelected()),
+      '=': () => this.zoom(0.5, this.middleOfSelected()),
+      '-': () => this.zoom(2),
+      '0': () => this.fit(),
+      '[': () => this.pan(-step),
+      ']': () => this.pan(step),
+      Enter: () => this.selected >= 0 && this.zoomTo(this.selected),
+      Escape: () => this.select(-1),
+    }[ev.key];
+    if (!act || !n) return;
+    ev.preventDefault();
+    ev.stopPropagation();
+    act();
+  }
+
+  middleOfSelected() {
+    const x = this.request.segments[this.selected];
+    return x && x.start_ns < this.to && x.start_ns + x.duration_ns > this.from ? x.start_ns + x.duration_ns / 2 : undefined;
+  }
+
+  zoomTo(i) {
+    const x = this.request.segments[i], span = Math.min(this.extent, Math.max(200, x.duration_ns * 1.6)), c = x.start_ns + x.duration_ns / 2;
+    this.from = Math.max(this.request.start_ns, Math.min(c - span / 2, this.request.start_ns + this.extent - span));
+    this.to = this.from + span;
+    this.draw();
+  }
+
+  wheel(ev) {
+    if (!this.request) return;
+    const px = ev.clientX - this.box.getBoundingClientRect().left;
+    if (ev.ctrlKey || ev.metaKey) { // also what a pinch on a touch pad sends
+      ev.preventDefault();
+      this.zoom(Math.exp(ev.deltaY * 0.004), this.at(px));
+    } else if (Math.abs(ev.deltaX) > Math.abs(ev.deltaY) || ev.shiftKey) {
+      ev.preventDefault();
+      this.pan((ev.deltaX || ev.deltaY) / this.width * (this.to - this.from));
+    }
+  }
+
+  grab(ev) {
+    if (ev.button !== 0 || !this.request) return;
+    let last = ev.clientX, moved = false;
+    const move = e => {
+      if (!moved && Math.abs(e.clientX - ev.clientX) < 4) return;
+      moved = true;
+      this.pan(-(e.clientX - last) / (this.width - this.gutter()) * (this.to - this.from));
+      last = e.clientX;
+    };
+    const up = () => {
+      removeEventListener('pointermove', move);
+      removeEventListener('pointerup', up);
+      removeEventListener('pointercancel', up);
+      this.dragged = moved;
+    };
+    addEventListener('pointermove', move);
+    addEventListener('pointerup', up);
+    addEventListener('pointercancel', up);
+  }
+
+  facts(i) {
+    const x = this.request.segments[i];
+    return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
+      x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, goroutine ${x.goroutine}`),
+      (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)])];
+  }
+
+  draw() {
+    if (!this.request || !this.width) return;
+    const r = this.request, { lanes: every, onPath } = lanesOf(r);
+    const shown = this.all || every.length <= most ? every : every.slice(0, Math.max(1, Math.min(onPath, most)));
+    const narrow = this.gutter() === 0, rowH = narrow ? narrowLaneH : laneH, left = this.gutter(), right = this.width - 2;
+    const top = head + pathH + gap, height = top + shown.length * rowH + 6;
+    const row = new Map(shown.map((l, i) => [l.goroutine, i]));
+    const mid = i => top + i * rowH + (narrow ? 30 : rowH / 2);
+    const svg = s('svg', { width: this.width, height, viewBox: `0 0 ${this.width} ${height}` });
+    const clipID = 'clip' + Waterfall.next++;
+    svg.append(s('defs', null, s('clipPath', { id: clipID }, s('rect', { x: left, y: 0, width: Math.max(0, right - left), height }))));
+    const plot = s('g', { 'clip-path': `url(#${clipID})` });
+
+    const base = r.start_ns, nTicks = Math.max(2, (right - left) / 110);
+    for (const t of ticks(this.from - base, this.to - base, nTicks)) {
+      const px = this.x(base + t), last = px > right - 30;
+      plot.append(s('line', { class: 'grid', x1: px, x2: px, y1: head - 6, y2: height }));
+      svg.append(s('text', { class: 'axis', x: last ? right : px, y: 14, 'text-anchor': last ? 'end' : px < left + 12 ? 'start' : 'middle' }, tickText(t, this.to - this.from)));
+    }
+    if (!narrow) svg.append(s('text', { class: 'lane strong', x: 0, y: head + pathH / 2 + 4 }, 'critical path'));
+
+    // A name on a stretch that the path covers would not be seen.
+    const covered = (g, from, to) => r.segments.some(x => x.goroutine === g && x.start_ns < to && x.start_ns + x.duration_ns > from);
+
+    // The lanes: what the goroutines did.
+    shown.forEach((l, i) => {
+      const y = mid(i), name = l.name ? shortFunc(l.name) : '', label = `G${l.goroutine} ${name}`;
+      if (i % 2 === 0) svg.insertBefore(s('rect', { class: 'stripe', x: 0, y: top + i * rowH, width: this.width, height: rowH }), svg.children[1] || null);
+      svg.append(s('text', { class: 'lane' + (i === 0 ? ' strong' : ''), x: narrow ? 2 : 0, y: narrow ? y - 16 : y + 4 }, middle(label, narrow ? Math.floor(this.width / 7.2) : 27), s('title', null, `goroutine ${l.goroutine}${l.name ? ', ' + clean(l.name) : ''}`)));
+      let done = -1;
+      for (const sp of l.spans) {
+        const x1 = this.x(sp.start_ns), x2 = this.x(sp.start_ns + sp.duration_ns);
+        if (x2 < left || x1 > right || x2 < done + 0.5) continue;
+        done = x2;
+        const a = Math.max(x1, left - 2), b = Math.min(x2, right + 2), w = Math.max(0.6, b - a), wait = sp.state === 'waiting';
+        const el = s('rect', { class: 'st st-' + (states.has(sp.state) ? sp.state : 'other'), x: a, width: w, y: wait ? y - 7 : y - 3, height: wait ? 14 : 6 });
+        el.addEventListener('pointermove', ev => tip(ev, h('strong', null, `${duration(sp.duration_ns)} ${clean(sp.state)}`), sp.reason ? ` (${clean(sp.reason)})` : '', h('br'), sp.site ? [place(sp.site), h('br')] : null, h('span', { class: 'dim' }, `goroutine ${l.goroutine}`)));
+        el.addEventListener('pointerleave', untip);
+        plot.append(el);
+        if (wait && w > 90 && sp.site && !covered(l.goroutine, this.at(a), this.at(b))) plot.append(s('text', { class: 'waitname', x: a + 6, y: y + 4 }, middle((sp.reason ? clean(sp.reason) + ' · ' : '') + place(sp.site), Math.floor((w - 12) / 6.4))));
+      }
+    });
+
+    // The path: thick, in its own row and on the lanes.
+    const marked = this.options.marked || (() => false);
+    r.segments.forEach((x, i) => {
+      const x1 = this.x(x.start_ns), x2 = this.x(x.start_ns + x.duration_ns);
+      if (x2 < left - 1 || x1 > right + 1) return;
+      const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
+      const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: 'img', 'aria-label': `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` });
+      el.append(s('rect', { class: 'path ' + cls, x: x1, width: w, y: head, height: pathH }));
+      const lane = row.get(x.goroutine);
+      if (lane !== undefined) el.append(s('rect', { class: 'onlane ' + cls, x: x1, width: w, y: mid(lane) - 8, height: 16 }));
+      if (hit) el.append(s('path', { class: 'finger', d: `M${x1},${head - 3}H${x1 + w}` }));
+      const a = Math.max(x1, left), vis = Math.min(x2, right) - a;
+      if (vis > 44) {
+        const room = Math.floor((vis - 10) / 6.6);
+        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 14 }, middle(short(x), room)));
+        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, middle(duration(x.duration_ns) + (x.site && room > 16 ? ' · ' + place(x.site) : ''), room)));
+      }
+      el.addEventListener('pointermove', ev => tip(ev, this.facts(i)));
+      el.addEventListener('pointerleave', untip);
+      el.addEventListener('click', () => { if (!this.dragged) this.select(i); });
+      el.addEventListener('dblclick', () => this.zoomTo(i));
+      plot.append(el);
+      // Where the path goes over to another goroutine, it is one line.
+      const next = r.segments[i + 1];
+      if (next && next.goroutine !== x.goroutine && row.has(next.goroutine) && lane !== undefined) {
+        plot.append(s('line', { class: 'hand', x1: x2, x2, y1: mid(lane), y2: mid(row.get(next.goroutine)) }));
+      }
+    });
+
+    const strong = strongWakes(r);
+    let faint = 0;
+    for (const wk of r.wakes || []) {
+      const px = this.x(wk.time_ns);
+      if (px < left - 1 || px > right + 1 || !row.has(wk.from) || !row.has(wk.to) || wk.from === wk.to) continue;
+      const isStrong = strong(wk);
+      if (!isStrong && ++faint > 150) continue;
+      const y1 = mid(row.get(wk.from)), y2 = mid(row.get(wk.to)), dir = y2 > y1 ? 1 : -1;
+      const el = s('g', { class: 'wake' + (isStrong ? ' strong' : ''), 'data-wake': `${wk.from}-${wk.to}` }, s('line', { x1: px, x2: px, y1, y2: y2 - dir * 13 }), s('path', { d: `M${px - 4},${y2 - dir * 14}h8l-4,${dir * 7}z` }), s('circle', { cx: px, cy: y1, r: 2.5 }), s('line', { class: 'catchline', x1: px, x2: px, y1, y2 }));
+      el.addEventListener('pointermove', ev => tip(ev, h('strong', null, `G${wk.from} woke G${wk.to}`), ` at ${duration(wk.time_ns - base)}`, wk.site ? [h('br'), place(wk.site)] : null));
+      el.addEventListener('pointerleave', untip);
+      plot.append(el);
+    }
+    const end = this.x(r.start_ns + r.latency_ns);
+    if (end < right - 4) plot.append(s('line', { class: 'end', x1: end, x2: end, y1: head - 6, y2: height }), s('text', { class: 'axis', x: end + 6, y: head + pathH / 2 + 4 }, `done after ${duration(r.latency_ns)}`));
+    svg.append(plot);
+    replace(this.box, svg);
+    replace(this.more, every.length > shown.length || this.all && every.length > most ? h('button', { type: 'button', onclick: () => { this.all = !this.all; this.draw(); } },
+      this.all ? 'Show the lanes of the path only' : `Show all ${number(every.length)} goroutines (${number(every.length - shown.length)} more)`) : null);
+  }
+}
+Waterfall.next = 0;
+
+// leftOut tells whether a segment stands for those beyond the most that a report holds.
+function leftOut(x) { return x.cause === 'unknown' && x.kind === 'left out'; }
+
+function short(x) { return leftOut(x) ? 'the rest, left out' : about(x.cause).short; }
+
+// spentOn says what a segment is in words.
+export function spentOn(x) { return leftOut(x) ? 'in further segments, left out of the report' : clean(about(x.cause).words); }
+
+const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
+
+// tickText writes times on the axis with as many digits as the distance of the ticks needs.
+function tickText(t, span) {
+  if (t === 0) return '0';
+  const [unit, ns] = span >= 2e9 ? ['s', 1e9] : span >= 2e6 ? ['ms', 1e6] : span >= 2e3 ? ['µs', 1e3] : ['ns', 1];
+  const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(span / ns / 10))));
+  return (t / ns).toFixed(digits).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '') + unit;
+}
+
+// segmentRows are the rows of the table behind a waterfall.
+export function segmentRows(r) {
+  return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : ''), 'G' + x.goroutine, siteText(x.site),
+    (x.via || []).map(v => `${clean(v.wait)} ${siteText(v.site)}`).join(' → ')]);
+}

@@ -1,0 +1,263 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+//go:embed report.schema.json
+var jsonSchema string
+
+// JSONSchema returns the JSON Schema (draft 2020-12) of a report.
+func JSONSchema() []byte { return []byte(jsonSchema) }
+
+// WriteJSON writes r as JSON, laid out for reading, with a line feed at its end. Equal reports give equal bytes; lists
+// that hold nothing are [], never null; names are valid UTF-8, and characters that could disturb a terminal stand as
+// \u escapes. It fails if a number is not finite or if writing fails.
+func WriteJSON(w io.Writer, r *Report) error {
+	compact, err := CompactJSON(r)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	layOut(out, compact)
+	out.WriteByte('\n')
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("writing a report as JSON: %w", err)
+	}
+	return nil
+}
+
+// CompactJSON returns what WriteJSON writes, but in one line without blanks, for programs.
+func CompactJSON(r *Report) ([]byte, error) {
+	var compact bytes.Buffer
+	enc := json.NewEncoder(&compact)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(withoutNil(reflect.ValueOf(*r)).Interface()); err != nil {
+		return nil, fmt.Errorf("writing a report as JSON: %w", err)
+	}
+	return escapeInvisible(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
+}
+
+// ReadJSON reads one report. Fields that it does not know are ignored, so that reports of later versions with the same
+// schema can be read. Errors say whether the input is no JSON, cut off, no report, or a report of another schema.
+func ReadJSON(r io.Reader) (*Report, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading a report: %w", err)
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // some editors put it there
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("reading a report: the input is empty")
+	}
+	// The schema first: what is wrong with the fields of another schema says nothing.
+	var head struct {
+		Schema *string `json:"schema"`
+	}
+	err = json.Unmarshal(data, &head)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(data)):
+		return nil, fmt.Errorf("reading a report: the JSON is cut off after %d bytes", len(data))
+	case errors.As(err, &syntax):
+		line := 1 + bytes.Count(data[:syntax.Offset], []byte("\n"))
+		return nil, fmt.Errorf("reading a report: not valid JSON (line %d, byte %d): %w", line, syntax.Offset, err)
+	case errors.As(err, &kind), err == nil && head.Schema == nil:
+		return nil, fmt.Errorf("reading a report: this is JSON, but no report of whylate: no %q field that says %q", "schema", Schema)
+	case err != nil:
+		return nil, fmt.Errorf("reading a report: %w", err)
+	case *head.Schema != Schema && strings.HasPrefix(*head.Schema, schemaFamily):
+		return nil, fmt.Errorf("reading a report: its schema is %.60q, this version reads %q: use another version of whylate", *head.Schema, Schema)
+	case *head.Schema != Schema:
+		return nil, fmt.Errorf("reading a report: its schema is %.60q, want %q", *head.Schema, Schema)
+	}
+	rep := new(Report)
+	err = json.Unmarshal(data, rep)
+	if errors.As(err, &kind) {
+		return nil, fmt.Errorf("reading a report: field %s (byte %d) holds a %s where the schema has another type", kind.Field, kind.Offset, kind.Value)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a report: %w", err)
+	}
+	return rep, nil
+}
+
+const schemaFamily = "whylate.report/"
+
+// withoutNil returns a copy of v in which slices and maps that would be written are never nil. What it does not change
+// it shares with v.
+func withoutNil(v reflect.Value) reflect.Value {
+	switch v.Kind() {
+	case reflect.Struct:
+		c := reflect.New(v.Type()).Elem()
+		c.Set(v)
+		for i := range c.NumField() {
+			if f := c.Field(i); f.CanSet() && mayHoldNil(f.Type()) {
+				omitted := strings.Contains(c.Type().Field(i).Tag.Get("json"), ",omitempty") && f.IsZero()
+				if !omitted {
+					f.Set(withoutNil(f))
+				}
+			}
+		}
+		return c
+	case reflect.Slice:
+		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(c, v)
+		if mayHoldNil(v.Type().Elem()) {
+			for i := range c.Len() {
+				c.Index(i).Set(withoutNil(c.Index(i)))
+			}
+		}
+		return c
+	case reflect.Map:
+		if v.IsNil() {
+			return reflect.MakeMap(v.Type())
+		}
+	case reflect.Pointer:
+		if !v.IsNil() && mayHoldNil(v.Type().Elem()) {
+			p := reflect.New(v.Type().Elem())
+			p.Elem().Set(withoutNil(v.Elem()))
+			return p
+		}
+	}
+	return v
+}
+
+// mayHoldNil reports whether a value of type t can hold a nil slice or map. The report's types are a tree, so this ends.
+func mayHoldNil(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Map:
+		return true
+	case reflect.Pointer:
+		return t.Elem().Kind() == reflect.Struct && mayHoldNil(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if f.IsExported() && mayHoldNil(f.Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// escapeInvisible writes characters beyond ASCII that are not plainly visible (C1 controls, directions of writing, ...)
+// as \u escapes. In valid JSON such characters occur in strings only; those of ASCII are escaped already, but for DEL.
+func escapeInvisible(data []byte) []byte {
+	if !bytes.ContainsFunc(data, invisible) {
+		return data
+	}
+	out := make([]byte, 0, len(data)+len(data)/8)
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case !invisible(r):
+			out = append(out, data[:n]...)
+		case r <= 0xffff:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default: // a surrogate pair: RFC 8259, section 7
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+		data = data[n:]
+	}
+	return out
+}
+
+func invisible(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+
+// inlineWidth is the longest object or list that is laid out in one line.
+const inlineWidth = 110
+
+// layOut writes compact JSON with two spaces for a level, and with every object and list that is short enough in one
+// line: sites, buckets and segments read better so, and a report has thousands of them.
+func layOut(out *bufio.Writer, data []byte) {
+	ends := make(map[int]int) // opening bracket to its closing one, of containers that are short enough
+	var open []int
+	scan(data, func(at int, c byte) {
+		switch c {
+		case '{', '[':
+			open = append(open, at)
+		case '}', ']':
+			start := open[len(open)-1]
+			open = open[:len(open)-1]
+			if at-start <= inlineWidth {
+				ends[start] = at
+			}
+		}
+	})
+	depth, done, inlineEnd := 0, 0, -1
+	indent := func() {
+		out.WriteByte('\n')
+		for range depth {
+			out.WriteString("  ")
+		}
+	}
+	scan(data, func(at int, c byte) {
+		out.Write(data[done:at])
+		done = at + 1
+		if at <= inlineEnd {
+			out.WriteByte(c)
+			if c == ',' || c == ':' {
+				out.WriteByte(' ')
+			}
+			return
+		}
+		switch c {
+		case '{', '[':
+			out.WriteByte(c)
+			if end, ok := ends[at]; ok {
+				inlineEnd = end
+				return
+			}
+			depth++
+			indent()
+		case '}', ']':
+			depth--
+			indent()
+			out.WriteByte(c)
+		case ',':
+			out.WriteByte(c)
+			indent()
+		case ':':
+			out.WriteString(": ")
+		}
+	})
+	out.Write(data[done:])
+}
+
+// scan calls f for every structural character of compact, valid JSON.
+func scan(data []byte, f func(at int, c byte)) {
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; c {
+		case '"':
+			for i++; data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '}', '[', ']', ',', ':':
+			f(i, c)
+		}
+	}
+}
+
+// CauseOther sums what a capped list of causes leaves out.
+const CauseOther = "other"
+
+// Causes returns the names that a cause can have.
+func Causes() []string {
+	return []string{
+		"cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan",
+		"unknown", CauseOther,
+	}
+}

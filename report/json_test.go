@@ -1,0 +1,329 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/report"
+)
+
+// schemaDef is what the tests look at of a schema's object.
+type schemaDef struct {
+	Properties map[string]json.RawMessage `json:"properties"`
+	Required   []string                   `json:"required"`
+}
+
+func readSchema(t *testing.T) map[string]schemaDef {
+	t.Helper()
+	var s struct {
+		Defs map[string]schemaDef `json:"$defs"`
+	}
+	if err := json.Unmarshal(report.JSONSchema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Defs
+}
+
+// TestSchemaHasTheTypesFields compares every struct of the report with the schema's definition of the same name: the
+// same fields, and required exactly where Go always writes one.
+func TestSchemaHasTheTypesFields(t *testing.T) {
+	defs := readSchema(t)
+	seen := map[reflect.Type]bool{}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			walk(typ.Elem())
+			return
+		case reflect.Struct:
+		default:
+			return
+		}
+		if seen[typ] || typ == reflect.TypeFor[time.Time]() {
+			return
+		}
+		seen[typ] = true
+		def, ok := defs[typ.Name()]
+		if !ok {
+			// Latency and Quantiles and so on are named alike on both sides.
+			t.Errorf("the schema has no $defs/%s", typ.Name())
+			return
+		}
+		var fields, required []string
+		for f := range typ.Fields() {
+			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" || name == "-" {
+				t.Errorf("%s.%s has no JSON name", typ.Name(), f.Name)
+			}
+			fields = append(fields, name)
+			if opts != "omitempty" {
+				required = append(required, name)
+			}
+			walk(f.Type)
+		}
+		var props []string
+		for name := range def.Properties {
+			props = append(props, name)
+		}
+		compare(t, typ.Name()+": fields", fields, props)
+		compare(t, typ.Name()+": required", required, def.Required)
+	}
+	walk(reflect.TypeFor[report.Report]())
+	for name, def := range defs {
+		if def.Properties != nil && !slices.ContainsFunc(slices.Collect(mapKeys(seen)), func(typ reflect.Type) bool { return typ.Name() == name }) {
+			t.Errorf("$defs/%s is no type of the report", name)
+		}
+	}
+}
+
+func mapKeys(m map[reflect.Type]bool) func(func(reflect.Type) bool) {
+	return func(yield func(reflect.Type) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func compare(t *testing.T, what string, inGo, inSchema []string) {
+	t.Helper()
+	slices.Sort(inGo)
+	slices.Sort(inSchema)
+	if !slices.Equal(inGo, inSchema) {
+		t.Errorf("%s: Go has %q, the schema %q", what, inGo, inSchema)
+	}
+}
+
+func TestSchemaKnowsTheCauses(t *testing.T) {
+	var s struct {
+		Defs struct {
+			Cause struct {
+				Enum []string `json:"enum"`
+			} `json:"cause"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(report.JSONSchema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.Defs.Cause.Enum, report.Causes()) {
+		t.Errorf("causes: Go has %q, the schema %q", report.Causes(), s.Defs.Cause.Enum)
+	}
+}
+
+// samples returns the hand-written reports of testdata.
+func samples(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no samples in testdata: %v", err)
+	}
+	return names
+}
+
+func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
+	for _, name := range samples(t) {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schematest.Validate(t, name, data)
+		r, err := report.ReadJSON(bytes.NewReader(data))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var out bytes.Buffer
+		if err := report.WriteJSON(&out, r); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		schematest.Validate(t, name+", written again", out.Bytes())
+		again, err := report.ReadJSON(bytes.NewReader(out.Bytes()))
+		if err != nil {
+			t.Errorf("%s: reading what was written: %v", name, err)
+			continue
+		}
+		var out2 bytes.Buffer
+		if err := report.WriteJSON(&out2, again); err != nil || !bytes.Equal(out.Bytes(), out2.Bytes()) {
+			t.Errorf("%s: written twice, different bytes (error %v)", name, err)
+		}
+		// Nothing that the sample says is lost: every field of it is known to the types.
+		var want, got any
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(want, got) {
+			t.Errorf("%s: reading and writing changed the values", name)
+		}
+	}
+}
+
+func TestSchemaRefusesWhatBreaksTheContract(t *testing.T) {
+	base, err := os.ReadFile("testdata/pubsub.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := schematest.Compile(t)
+	for name, change := range map[string]func(m map[string]any){
+		"another schema":   func(m map[string]any) { m["schema"] = "whylate.report/v2" },
+		"no groups":        func(m map[string]any) { delete(m, "groups") },
+		"null groups":      func(m map[string]any) { m["groups"] = nil },
+		"a share of 64":    func(m map[string]any) { firstCause(m)["share"] = 64.0 },
+		"a cause by name":  func(m map[string]any) { firstCause(m)["cause"] = "mutex" },
+		"fractions of ns":  func(m map[string]any) { firstCause(m)["total_ns"] = 1.5 },
+		"a site as text":   func(m map[string]any) { firstCause(m)["site"] = "main.go:5" },
+		"start by seconds": func(m map[string]any) { m["input"].(map[string]any)["start"] = "12:30" },
+	} {
+		var m map[string]any
+		if err := json.Unmarshal(base, &m); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(m); err != nil {
+			t.Fatalf("the unchanged sample: %v", err)
+		}
+		change(m)
+		if schema.Validate(m) == nil {
+			t.Errorf("%s: the schema allows it", name)
+		}
+	}
+}
+
+func firstCause(m map[string]any) map[string]any {
+	group := m["groups"].([]any)[0].(map[string]any)
+	band := group["bands"].([]any)[0].(map[string]any)
+	return band["causes"].([]any)[0].(map[string]any)
+}
+
+func TestWriteJSONOfTheZeroReport(t *testing.T) {
+	r := &report.Report{Schema: report.Schema, Groups: make([]report.Group, 1), Findings: make([]report.Finding, 1)}
+	r.Groups[0].Kind = report.KindHTTP1
+	r.Groups[0].Bands = []report.Band{{Band: report.BandAll, Causes: []report.Cause{{Cause: "cpu"}}}}
+	r.Groups[0].Slowest = make([]report.Request, 1)
+	r.Groups[0].Blocks = make([]report.Block, 1)
+	r.Findings[0] = report.Finding{Severity: report.Low, Predicted: &report.Predicted{}}
+	r.Runtime.Throttle.Verdict = "unknown"
+	var out bytes.Buffer
+	if err := report.WriteJSON(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	schematest.Validate(t, "a report with nil lists", out.Bytes())
+	if r.Groups[0].Bands[0].Causes[0].Via != nil || r.Input.Warnings != nil || r.Groups[0].Blocks[0].Causes != nil {
+		t.Error("WriteJSON changed the report it was given")
+	}
+	if strings.Contains(out.String(), "ran_meanwhile") {
+		t.Error("an empty list that may be left out was written")
+	}
+}
+
+func TestWriteJSONOfHostileNames(t *testing.T) {
+	name := "a\x1b[31m\u009b2J\u202e\u2028\x7f\xff\U000e0041\"\\{[,:]}<&>处理"
+	r := &report.Report{Schema: report.Schema}
+	r.Input.Name = name
+	var out bytes.Buffer
+	if err := report.WriteJSON(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.String() {
+		if !unicode.IsPrint(c) && c != '\n' {
+			t.Errorf("%U stands in the output", c)
+		}
+	}
+	back, err := report.ReadJSON(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.ToValidUTF8(name, "\ufffd"); back.Input.Name != want {
+		t.Errorf("the name came back as %q, want %q", back.Input.Name, want)
+	}
+}
+
+func TestWriteJSONRefusesNaN(t *testing.T) {
+	r := &report.Report{Schema: report.Schema}
+	r.Runtime.Sched.PsIdle = math.NaN()
+	if err := report.WriteJSON(&bytes.Buffer{}, r); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestLayoutKeepsTheJSON compares laid out with compact for awkward values.
+func TestLayoutKeepsTheJSON(t *testing.T) {
+	r := &report.Report{Schema: report.Schema}
+	for _, s := range []string{"", `"`, `\`, `\\"`, "[", "{,", "]", "a: b, c", strings.Repeat("x", 200), "\n"} {
+		r.Input.Warnings = append(r.Input.Warnings, report.Warning{Code: s, Text: s + s})
+	}
+	var out, compact bytes.Buffer
+	if err := report.WriteJSON(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Compact(&compact, out.Bytes()); err != nil {
+		t.Fatalf("%v in\n%s", err, out.Bytes())
+	}
+	var a, b any
+	if json.Unmarshal(out.Bytes(), &a) != nil || json.Unmarshal(compact.Bytes(), &b) != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("the layout changed the values:\n%s", out.Bytes())
+	}
+	back, err := report.ReadJSON(&out)
+	if err != nil || !reflect.DeepEqual(back.Input.Warnings, r.Input.Warnings) {
+		t.Errorf("the warnings came back as %q, error %v", back.Input.Warnings, err)
+	}
+}
+
+func TestReadJSONErrors(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"nothing", "", "the input is empty"},
+		{"blanks", " \n", "the input is empty"},
+		{"no JSON", "go 1.26 trace", "not valid JSON (line 1, byte 1)"},
+		{"an error further down", "{\n\"schema\":\n oops}", "line 3"},
+		{"cut off", `{"schema": "whylate.report/v1", "input": {"name": "x`, "cut off after 52 bytes"},
+		{"other JSON", `{"a": 1}`, `no "schema" field`},
+		{"a list", `[1]`, "no report of whylate"},
+		{"a later schema", `{"schema": "whylate.report/v2", "groups": 7}`, `its schema is "whylate.report/v2", this version reads "whylate.report/v1"`},
+		{"another schema", `{"schema": "whylate.bundle/v1"}`, `its schema is "whylate.bundle/v1", want "whylate.report/v1"`},
+		{"a wrong type", `{"schema": "whylate.report/v1", "groups": [{"name": 5}]}`, "field groups.name (byte 53) holds a number"},
+		{"two reports", `{"schema": "whylate.report/v1"} {}`, "not valid JSON"},
+	} {
+		_, err := report.ReadJSON(strings.NewReader(c.in))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reading a report: ") {
+			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
+		}
+	}
+	if _, err := report.ReadJSON(strings.NewReader("\ufeff" + `{"schema": "whylate.report/v1", "later_field": [1]}`)); err != nil {
+		t.Errorf("an unknown field and a byte order mark: %v", err)
+	}
+}
+
+func FuzzReadJSON(f *testing.F) {
+	names, _ := filepath.Glob("testdata/*.json")
+	for _, name := range names {
+		if data, err := os.ReadFile(name); err == nil {
+			f.Add(data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := report.ReadJSON(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		if err := report.WriteJSON(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := report.ReadJSON(&out); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,325 @@
+// Package report is whylate's answer as data: the JSON contract
+// "whylate.report/v1". Fields may be added, never renamed; report.schema.json
+// beside this file describes the same shape for other languages.
+//
+// All *_ns fields are whole nanoseconds; times of the trace are relative to
+// its start; shares and confidences are 0..1; what could not be computed is
+// null or absent, never a made-up number. A Report is plain data: safe to
+// share between goroutines that only read it.
+package report
+
+import "time"
+
+// Schema is the value of Report.Schema.
+const Schema = "whylate.report/v1"
+
+// A Report says why requests were late.
+type Report struct {
+	Schema   string    `json:"schema"`
+	Input    Input     `json:"input"`
+	Groups   []Group   `json:"groups"`
+	Findings []Finding `json:"findings"`
+	Runtime  Runtime   `json:"runtime"`
+}
+
+// Input is what was read.
+type Input struct {
+	Name       string     `json:"name"`
+	Bytes      int64      `json:"bytes"`
+	Events     int64      `json:"events"`
+	Start      *time.Time `json:"start"` // wall clock, RFC 3339; null if the trace does not say
+	DurationNS int64      `json:"duration_ns"`
+	Go         string     `json:"go"` // "1.26": the trace's header
+	GOMAXPROCS int        `json:"gomaxprocs"`
+	Truncated  bool       `json:"truncated"`
+	// Observer counts requests of the profiler's own endpoints, left out of all groups.
+	Observer int       `json:"observer,omitempty"`
+	Warnings []Warning `json:"warnings"`
+}
+
+// A Warning is something that weakens the report.
+type Warning struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// A Site is a place in source code.
+type Site struct {
+	Func string `json:"func"`
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+// Kinds of group.
+const (
+	KindTask      = "task"
+	KindRegion    = "region"
+	KindHTTP1     = "http1"
+	KindHTTP2     = "http2"
+	KindGRPC      = "grpc"
+	KindGoroutine = "goroutine"
+	KindLoop      = "loop"
+	KindFunc      = "func"
+)
+
+// A Group is requests of one kind.
+type Group struct {
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	Named     bool    `json:"named"`
+	Kind      string  `json:"kind"`
+	Entry     *Site   `json:"entry"`
+	Count     int     `json:"count"`
+	Streaming bool    `json:"streaming"`
+	Open      Open    `json:"open"`
+	LatencyNS Latency `json:"latency_ns"`
+	// Histogram holds [upper bound in ns, count] of every bucket in use.
+	Histogram [][2]int64 `json:"histogram"`
+	// HistogramCauses holds, for each cause, the ns of it in every bucket of Histogram, in the same order.
+	HistogramCauses map[string][]int64 `json:"histogram_causes,omitempty"`
+	// Blocks summarise stretches of at least 250 ms, for intervals over time.
+	Blocks       []Block   `json:"blocks"`
+	ReadyToRunNS Quantiles `json:"ready_to_run_ns"`
+	PollGapNS    Quantiles `json:"poll_gap_ns"`
+	Bands        []Band    `json:"bands"`
+	Slowest      []Request `json:"slowest"`
+	// Typical is a request near the median, for comparison; of a sample that does not depend on latency.
+	Typical      *Request `json:"typical,omitempty"`
+	TotalNS      int64    `json:"total_ns"`
+	CutAtStart   int      `json:"cut_at_start,omitempty"` // requests that had begun before the trace
+	UnresolvedNS int64    `json:"unresolved_ns,omitempty"`
+}
+
+// Open are requests that had not ended when the trace did.
+type Open struct {
+	Count    int   `json:"count"`
+	OldestNS int64 `json:"oldest_ns"`
+	Site     *Site `json:"site"` // where the oldest one was
+}
+
+// Latency are the percentiles of a group's latency; one without enough
+// requests to be known is null.
+type Latency struct {
+	Mean *int64 `json:"mean"`
+	P50  *int64 `json:"p50"`
+	P90  *int64 `json:"p90"`
+	P99  *int64 `json:"p99"`
+	P999 *int64 `json:"p999"`
+	Max  *int64 `json:"max"`
+}
+
+// Quantiles are three points of a distribution.
+type Quantiles struct {
+	P50 *int64 `json:"p50"`
+	P99 *int64 `json:"p99"`
+	Max *int64 `json:"max"`
+}
+
+// A Block summarises the requests that ended in one stretch of the trace.
+type Block struct {
+	StartNS    int64            `json:"start_ns"`
+	DurationNS int64            `json:"duration_ns"`
+	Count      int              `json:"count"`
+	TotalNS    int64            `json:"total_ns"`
+	Histogram  [][2]int64       `json:"histogram"`
+	Causes     map[string]int64 `json:"causes"` // ns by cause
+}
+
+// Names of bands.
+const (
+	BandAll  = "all"
+	Band5090 = "p50-90"
+	Band9099 = "p90-99"
+	Band99   = "p99-max"
+)
+
+// A Band is the requests of a group with a latency in [FromNS, ToNS).
+type Band struct {
+	Band   string  `json:"band"`
+	FromNS int64   `json:"from_ns"`
+	ToNS   int64   `json:"to_ns"`
+	Count  int     `json:"count"`
+	Causes []Cause `json:"causes"`
+}
+
+// A Cause is what a part of a band's time was spent on.
+type Cause struct {
+	Cause    string `json:"cause"`
+	Site     *Site  `json:"site"`
+	SiteFrom string `json:"site_from,omitempty"`
+	Via      []Via  `json:"via"`
+	// Routes lists the chains of waits where there are several; Via is the first.
+	Routes       []Route `json:"routes,omitempty"`
+	RanMeanwhile []Share `json:"ran_meanwhile,omitempty"`
+	TotalNS      int64   `json:"total_ns"`
+	Share        float64 `json:"share"`
+	Requests     int     `json:"requests"`
+	// Kind tells stops of the world apart (cause stw) and directions of network waits.
+	Kind string `json:"kind,omitempty"`
+}
+
+// A Route is one of several chains of waits that led to a cause.
+type Route struct {
+	Via     []Via `json:"via"`
+	TotalNS int64 `json:"total_ns"`
+}
+
+// A Via is one wait on the way from the request to the goroutine that spent
+// the time.
+type Via struct {
+	Wait string `json:"wait"` // lock, chan, select, cond, waitgroup, ...
+	Site *Site  `json:"site"`
+}
+
+// A Share is a site's part of something, 0..1.
+type Share struct {
+	Site  *Site   `json:"site"`
+	Share float64 `json:"share"`
+}
+
+// A Request is one slow request in full.
+type Request struct {
+	ID        string    `json:"id"`
+	StartNS   int64     `json:"start_ns"`
+	LatencyNS int64     `json:"latency_ns"`
+	Goroutine uint64    `json:"goroutine"`
+	Segments  []Segment `json:"segments"`
+	Wakes     []Wake    `json:"wakes,omitempty"`
+	Lanes     []Lane    `json:"lanes,omitempty"`
+}
+
+// A Segment is a stretch of a request's critical path with one cause.
+type Segment struct {
+	StartNS    int64  `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	Goroutine  uint64 `json:"goroutine"`
+	Cause      string `json:"cause"`
+	Site       *Site  `json:"site"`
+	Via        []Via  `json:"via"`
+	Kind       string `json:"kind,omitempty"`
+}
+
+// A Wake is an edge of a slow request's path: From made To runnable.
+type Wake struct {
+	TimeNS int64  `json:"time_ns"`
+	From   uint64 `json:"from"` // 0: a timer, the poller, or nobody known
+	To     uint64 `json:"to"`
+	Site   *Site  `json:"site"` // where From was
+}
+
+// A Lane is a goroutine that takes part in a slow request.
+type Lane struct {
+	Goroutine uint64     `json:"goroutine"`
+	Name      string     `json:"name"` // its start function
+	Spans     []LaneSpan `json:"spans"`
+}
+
+// A LaneSpan is one state of a lane's goroutine.
+type LaneSpan struct {
+	StartNS    int64  `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	State      string `json:"state"`
+	Reason     string `json:"reason,omitempty"`
+	Site       *Site  `json:"site"`
+}
+
+// Severities of findings, worst first.
+const (
+	High   = "high"
+	Medium = "medium"
+	Low    = "low"
+	Info   = "info"
+)
+
+// A Finding is a rule's verdict.
+type Finding struct {
+	ID         string     `json:"id"`
+	Code       string     `json:"code"`
+	Severity   string     `json:"severity"`
+	Title      string     `json:"title"`
+	Cause      string     `json:"cause"`
+	Site       *Site      `json:"site"`
+	Group      string     `json:"group"`
+	Share      float64    `json:"share"`
+	Confidence float64    `json:"confidence"`
+	Evidence   []Evidence `json:"evidence"`
+	Fix        string     `json:"fix"`
+	Predicted  *Predicted `json:"predicted"`
+	Ignored    string     `json:"ignored,omitempty"` // the reason given for ignoring it
+}
+
+// Evidence is one fact behind a finding.
+type Evidence struct {
+	Text  string  `json:"text"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// Predicted is what a change would win.
+type Predicted struct {
+	Change string   `json:"change"`
+	P50NS  Estimate `json:"p50_ns"`
+	P99NS  Estimate `json:"p99_ns"`
+}
+
+// An Estimate is a prediction with its range.
+type Estimate struct {
+	Est  int64 `json:"est"`
+	Low  int64 `json:"low"`
+	High int64 `json:"high"`
+}
+
+// Runtime is how the Go runtime and the kernel behaved meanwhile.
+type Runtime struct {
+	GC       GC       `json:"gc"`
+	Sched    Sched    `json:"sched"`
+	Throttle Throttle `json:"throttle"`
+	STW      []STW    `json:"stw"`
+	Series   *Series  `json:"series,omitempty"`
+}
+
+// Series is how the runtime behaved over the time of the trace. Points and
+// stretches are thinned out in long traces: the largest of neighbours stays.
+type Series struct {
+	HeapBytes  [][2]int64 `json:"heap_bytes"` // [time in ns, bytes]
+	GoalBytes  [][2]int64 `json:"goal_bytes"`
+	GOMAXPROCS [][2]int64 `json:"gomaxprocs"` // [time in ns, its value from then on]
+	GC         [][2]int64 `json:"gc"`         // [start, length] of mark phases
+	STW        [][2]int64 `json:"stw"`        // [start, length] of stops of the world
+	// PsIdle holds [time, parts per million]: of a stretch that begins then and is StepNS long, the share in which at
+	// least one P stood idle.
+	PsIdle [][2]int64 `json:"ps_idle"`
+	StepNS int64      `json:"step_ns"`
+}
+
+// GC is how garbage collection behaved.
+type GC struct {
+	Cycles       int   `json:"cycles"`
+	MarkNS       int64 `json:"mark_ns"` // wall time with a mark phase under way
+	HeapMaxBytes int64 `json:"heap_max_bytes"`
+	GoalMaxBytes int64 `json:"goal_max_bytes"`
+}
+
+// STW sums the stops of the world of one kind.
+type STW struct {
+	Kind    string `json:"kind"`
+	Count   int    `json:"count"`
+	TotalNS int64  `json:"total_ns"`
+	MaxNS   int64  `json:"max_ns"`
+}
+
+// Sched is how the scheduler behaved.
+type Sched struct {
+	Goroutines int     `json:"goroutines"` // seen in the trace
+	PsIdle     float64 `json:"ps_idle"`    // share of time in which at least one P stood idle
+}
+
+// Throttle says whether the kernel held the process back.
+type Throttle struct {
+	Verdict    string  `json:"verdict"` // own, ancestor, none, unknown
+	How        string  `json:"how"`
+	PeriodNS   int64   `json:"period_ns"`
+	LostWallNS int64   `json:"lost_wall_ns"`
+	LostCPUNS  int64   `json:"lost_cpu_ns"`
+	Confidence float64 `json:"confidence"`
+}

@@ -1,0 +1,565 @@
+package text
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// A row is a cause at a site, over all ways that lead to it.
+type row struct {
+	cause, kind string
+	site        *report.Site
+	near        bool           // the site is only known from the events around
+	routes      []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
+	own         bool           // the routes are those of the band that rows are sorted by
+	ran         []report.Share
+	share       float64 // in the band that rows are sorted by
+	total       int64   // in the same
+	bands       []float64
+}
+
+// addRoutes adds the ways of a cause to the row's.
+func (r *row) addRoutes(c *report.Cause) {
+	routes := c.Routes
+	if len(routes) == 0 {
+		routes = []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}
+	}
+	for _, add := range routes {
+		at := slices.IndexFunc(r.routes, func(have report.Route) bool { return slices.EqualFunc(have.Via, add.Via, sameVia) })
+		if at < 0 {
+			r.routes = append(r.routes, add)
+		} else {
+			r.routes[at].TotalNS += add.TotalNS
+		}
+	}
+	if r.ran == nil {
+		r.ran = c.RanMeanwhile
+	}
+}
+
+func sameVia(a, b report.Via) bool { return a.Wait == b.Wait && sameSite(a.Site, b.Site) }
+
+// way returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
+func (r *row) way() (via []report.Via, part float64, ways int) {
+	var all, most int64
+	for i := range r.routes {
+		route := &r.routes[i]
+		all += route.TotalNS
+		if len(route.Via) == 0 {
+			continue
+		}
+		ways++
+		if route.TotalNS > most || via == nil {
+			via, most = route.Via, route.TotalNS
+		}
+	}
+	if all > 0 {
+		part = float64(most) / float64(all)
+	}
+	return via, part, ways
+}
+
+type rowKey struct {
+	cause, kind string
+	site        report.Site
+}
+
+// merge returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
+// the row's bands, in the group's order.
+func merge(g *report.Group, by *report.Band) []row {
+	index := map[rowKey]int{}
+	var rows []row
+	for i := range g.Bands {
+		b := &g.Bands[i]
+		sorting := b.Band == by.Band
+		for j := range b.Causes {
+			c := &b.Causes[j]
+			key := rowKey{cause: c.Cause, kind: c.Kind}
+			if c.Site != nil {
+				key.site = *c.Site
+			}
+			at, ok := index[key]
+			if !ok {
+				at = len(rows)
+				index[key] = at
+				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket", bands: make([]float64, len(g.Bands))})
+			}
+			r := &rows[at]
+			r.bands[i] += c.Share
+			if sorting {
+				r.share += c.Share
+				r.total += c.TotalNS
+			}
+			switch {
+			case sorting && !r.own:
+				// Ways of other bands stand in only where the sorting band has none.
+				r.routes, r.ran, r.own = nil, nil, true
+				r.addRoutes(c)
+			case sorting || !r.own && len(r.routes) == 0:
+				r.addRoutes(c)
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		// What closes the sum comes last, whatever its share.
+		if ao, bo := a.cause == report.CauseOther, b.cause == report.CauseOther; ao != bo {
+			if ao {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b.share, a.share)
+	})
+	return rows
+}
+
+// groups shows the groups: the first in full, some in short, the rest in a line each.
+func (p *page) groups() {
+	var rest []*report.Group
+	shown := 0
+	for i := range p.r.Groups {
+		g := &p.r.Groups[i]
+		switch {
+		case p.opts.Full || shown == 0:
+			p.group(g, true)
+		case shown <= maxShort && g.Count > 0:
+			p.group(g, false)
+		default:
+			rest = append(rest, g)
+			continue
+		}
+		shown++
+	}
+	p.also(rest)
+}
+
+// group shows one group.
+func (p *page) group(g *report.Group, full bool) {
+	p.line()
+	p.title(g)
+	p.latency(g)
+	if len(g.Bands) == 0 || g.Count == 0 {
+		return
+	}
+	if p.opts.Band != "" {
+		p.band(g)
+	} else {
+		p.causes(g, full)
+	}
+	if full {
+		for i := range min(len(g.Slowest), p.opts.Slowest) {
+			p.chain(g, &g.Slowest[i])
+		}
+	}
+}
+
+func (p *page) title(g *report.Group) {
+	facts := []string{kindWords(g.Kind), count(g.Count, "request", "requests")}
+	if !g.Named {
+		facts = append(facts, "handler not seen")
+	}
+	if g.Streaming {
+		facts = append(facts, "streaming")
+	}
+	if g.Open.Count > 0 {
+		facts = append(facts, number(int64(g.Open.Count))+" still open")
+	}
+	rest := "  " + strings.Join(facts, ", ")
+	p.line(span{bold, p.groupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
+}
+
+func kindWords(kind string) string {
+	switch kind {
+	case report.KindHTTP1:
+		return "HTTP/1"
+	case report.KindHTTP2:
+		return "HTTP/2"
+	case report.KindGRPC:
+		return "gRPC"
+	case report.KindGoroutine:
+		return "goroutine per job"
+	case report.KindFunc:
+		return "calls"
+	}
+	return termtext.Head(kind, 12)
+}
+
+// latency shows a group's percentiles, and how late its requests began to be worked on.
+func (p *page) latency(g *report.Group) {
+	l := &g.LatencyNS
+	p.quantiles("latency", []quantile{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}, {"mean", l.Mean}})
+	if r, gap := &g.ReadyToRunNS, &g.PollGapNS; r.P50 != nil || r.Max != nil {
+		list := []quantile{{"p50", r.P50}, {"p99", r.P99}, {"max", r.Max}}
+		if gap.Max != nil && *gap.Max > 0 {
+			if gap.P99 != nil {
+				list = append(list, quantile{"poll gap p99", gap.P99}, quantile{"max", gap.Max})
+			} else {
+				list = append(list, quantile{"poll gap max", gap.Max})
+			}
+		}
+		p.quantiles("ready to run", list)
+	}
+}
+
+// A quantile is a point of a distribution, nil if there are too few requests to know it.
+type quantile struct {
+	name  string
+	value *int64
+}
+
+// quantiles shows as many points of a distribution as fit into a line.
+func (p *page) quantiles(label string, list []quantile) {
+	spans := []span{left(dim, "  "+label, 16)}
+	for _, q := range list {
+		if q.value == nil {
+			continue
+		}
+		st := plain
+		if q.name == "p99" {
+			st = bold
+		}
+		next := append(spans, span{dim, q.name + " "}, span{st, duration(*q.value)})
+		if widthOf(next) > p.width {
+			break
+		}
+		spans = append(next, span{plain, "  "})
+	}
+	p.line(spans...)
+}
+
+// column is a band as shown in the table of causes.
+type column struct {
+	band  *report.Band
+	index int
+	head  string
+	width int
+}
+
+// columns are the bands that hold requests, as many as fit.
+func (p *page) columns(g *report.Group) []column {
+	var cols []column
+	for i := range g.Bands {
+		b := &g.Bands[i]
+		if b.Count == 0 {
+			continue
+		}
+		head := b.Band
+		if head == report.Band99 {
+			head = "p99+"
+		}
+		head = termtext.Head(head, 10)
+		cols = append(cols, column{b, i, head, termtext.Width(head) + 2})
+	}
+	// The middle says least.
+	for len(cols) > 3 && p.width < 90 {
+		cols = slices.Delete(cols, len(cols)-2, len(cols)-1)
+	}
+	return cols
+}
+
+const causeColumn = 12
+
+// causes shows a group's causes by band.
+func (p *page) causes(g *report.Group, full bool) {
+	by := tail(g, "")
+	cols := p.columns(g)
+	room := p.width - 2 - causeColumn
+	for i := range cols {
+		if d := bandMean(cols[i].band); full && termtext.Width(d)+2 > cols[i].width {
+			cols[i].width = termtext.Width(d) + 2
+		}
+		room -= cols[i].width
+	}
+	head := []span{left(dim, "  share of time in", 2+causeColumn+room)}
+	for _, c := range cols {
+		head = append(head, right(dim, c.head, c.width))
+	}
+	p.line(head...)
+	if full {
+		counts := []span{left(dim, "  requests", 2+causeColumn+room)}
+		means := []span{left(dim, "  mean latency", 2+causeColumn+room)}
+		for _, c := range cols {
+			counts = append(counts, right(dim, shortNumber(c.band.Count), c.width))
+			means = append(means, right(dim, bandMean(c.band), c.width))
+		}
+		p.line(counts...)
+		p.line(means...)
+	}
+	limit := shortRows
+	if full {
+		limit = fullRows
+	}
+	rest := row{cause: report.CauseOther, bands: make([]float64, len(g.Bands))}
+	rows := merge(g, by)
+	for i, show := range choose(rows, limit) {
+		if show {
+			p.row(&rows[i], cols, room)
+			continue
+		}
+		for j := range rest.bands {
+			rest.bands[j] += rows[i].bands[j]
+		}
+	}
+	any := false
+	for _, c := range cols {
+		any = any || rest.bands[c.index] > 0
+	}
+	if any {
+		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, "", room)}
+		for _, c := range cols {
+			spans = append(spans, right(dim, percent(rest.bands[c.index]), c.width))
+		}
+		p.line(spans...)
+	}
+}
+
+// choose picks the rows worth a line: no more than limit, those with the largest share in the slow band or in all, and
+// none below a hundredth in both, but at least one.
+func choose(rows []row, limit int) []bool {
+	weight := func(r *row) float64 {
+		if r.cause == report.CauseOther {
+			return 0
+		}
+		if len(r.bands) == 0 {
+			return r.share
+		}
+		return max(r.share, r.bands[0])
+	}
+	order := make([]int, len(rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight(&rows[b]), weight(&rows[a])) })
+	show := make([]bool, len(rows))
+	for n, i := range order[:min(len(order), limit)] {
+		show[i] = n == 0 && rows[i].cause != report.CauseOther || weight(&rows[i]) >= 0.01
+	}
+	return show
+}
+
+func (p *page) row(r *row, cols []column, room int) {
+	spans := []span{{plain, "  "}, left(causeStyle(r.cause), causeName(r.cause), causeColumn)}
+	spans = append(spans, padTo(p.rowPlace(r, room), room)...)
+	for i, c := range cols {
+		st := plain
+		if i == len(cols)-1 {
+			st = heat(r.bands[c.index], false)
+		}
+		spans = append(spans, right(st, percent(r.bands[c.index]), c.width))
+	}
+	p.line(spans...)
+	p.underRow(r)
+}
+
+// rowPlace is the site of a row.
+func (p *page) rowPlace(r *row, room int) []span {
+	var at []span
+	if r.near && r.site != nil {
+		at = append(at, span{dim, "near "})
+	}
+	if r.kind != "" {
+		at = append(at, span{plain, termtext.Head(r.kind, max(room/2, 12)) + " "})
+	}
+	if r.site == nil && r.kind == "" && r.cause != report.CauseOther {
+		return append(at, span{dim, "no place known"})
+	}
+	return append(at, place(r.site, room-widthOf(at)-1)...)
+}
+
+// leastPart is the part of a cause below which the ways to it are not worth a line.
+const leastPart = 0.03
+
+// underRow shows the waits that lead to a cause, and what ran meanwhile.
+func (p *page) underRow(r *row) {
+	via, part, ways := r.way()
+	ran := r.ran
+	indent := strings.Repeat(" ", 2+causeColumn)
+	if len(via) > 0 && part >= leastPart {
+		lead, others := "via ", ""
+		if part < 0.995 {
+			lead = percent(part) + " via "
+		}
+		if ways > 1 {
+			others = ", " + count(ways-1, "more way", "more ways")
+		}
+		spans := append([]span{{plain, indent}, {dim, lead}}, p.chainOfWaits(via, p.width-len(indent)-len(lead)-len(others))...)
+		spans = append(spans, span{dim, others})
+		p.line(spans...)
+	}
+	if len(ran) > 0 {
+		spans := []span{{plain, indent}, {dim, "while "}}
+		used := widthOf(spans)
+		for i := range ran[:min(len(ran), 3)] {
+			s := &ran[i]
+			if i > 0 && s.Share < 0.05 {
+				break
+			}
+			at := place(s.Site, 44)
+			if at == nil {
+				at = []span{{dim, "others"}}
+			}
+			at = append(at, span{plain, " " + percent(s.Share)})
+			if i > 0 {
+				at = append([]span{{plain, ", "}}, at...)
+			}
+			if used+widthOf(at) > p.width {
+				break
+			}
+			spans, used = append(spans, at...), used+widthOf(at)
+		}
+		if used > len(indent)+6 {
+			p.line(spans...)
+		}
+	}
+}
+
+// mostHops is how many waits of a chain are shown: the first ones lead from the request, the last one ends at the cause.
+const mostHops = 3
+
+// chainOfWaits writes waits, outermost first, in at most max columns: with names as long as fit, and where even the
+// shortest do not fit, with fewer waits.
+func (p *page) chainOfWaits(via []report.Via, max int) []span {
+	for hops := min(len(via), mostHops); ; hops-- {
+		for room := max; room >= 24 || hops == 1; room -= 3 {
+			out := waits(via, hops, room)
+			if widthOf(out) <= max || room < 12 {
+				return out
+			}
+		}
+	}
+}
+
+// waits writes the given number of waits, each in about room columns.
+func waits(via []report.Via, hops, room int) []span {
+	var out []span
+	skipped := len(via) - hops
+	for i := range hops {
+		h := &via[i]
+		if i == hops-1 && hops > 1 {
+			h = &via[len(via)-1]
+		}
+		if i > 0 {
+			out = append(out, span{dim, " → "})
+			if skipped > 0 && i == hops-1 {
+				out = append(out, span{dim, number(int64(skipped)) + " more → "})
+			}
+		}
+		out = append(out, span{dim, termtext.Head(h.Wait, 12)})
+		for j, s := range place(h.Site, room-termtext.Width(h.Wait)) {
+			if j == 0 {
+				s.text = " " + s.text
+			}
+			out = append(out, span{dim, s.text})
+		}
+	}
+	if skipped > 0 && hops == 1 {
+		out = append(out, span{dim, " → " + number(int64(skipped)) + " more"})
+	}
+	return out
+}
+
+// band shows the causes of one band, every way by itself, with what each costs a request.
+func (p *page) band(g *report.Group) {
+	var b *report.Band
+	for i := range g.Bands {
+		if g.Bands[i].Band == p.opts.Band {
+			b = &g.Bands[i]
+		}
+	}
+	if b == nil || b.Count == 0 {
+		p.line(span{dim, "  no requests in band " + termtext.Head(p.opts.Band, 20)})
+		return
+	}
+	p.paragraph(span{}, 2, span{dim, bandWords(b.Band) + " " + bandRange(g, b) + ": " + count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
+	const share, each, touched = 7, 9, 10
+	var largest int64
+	for i := range b.Causes {
+		largest = max(largest, b.Causes[i].TotalNS/int64(b.Count))
+	}
+	u := unitFor(largest)
+	room := p.width - 2 - causeColumn - share - each - touched
+	p.line(left(dim, "  cause", 2+causeColumn), left(dim, "where", room), right(dim, "share", share), right(dim, "each", each), right(dim, "requests", touched))
+	for i := range b.Causes {
+		c := &b.Causes[i]
+		if i == bandRows {
+			p.line(span{dim, "  and " + count(len(b.Causes)-i, "more cause", "more causes") + " in the JSON"})
+			break
+		}
+		r := row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket"}
+		r.addRoutes(c)
+		spans := []span{{plain, "  "}, left(causeStyle(c.Cause), causeName(c.Cause), causeColumn)}
+		spans = append(spans, padTo(p.rowPlace(&r, room), room)...)
+		p.line(append(spans, right(heat(c.Share, false), percent(c.Share), share), right(plain, u.format(c.TotalNS/int64(b.Count)), each),
+			right(plain, shortNumber(c.Requests), touched))...)
+		p.underRow(&r)
+	}
+}
+
+// also shows groups in a line each.
+func (p *page) also(groups []*report.Group) {
+	if len(groups) == 0 {
+		return
+	}
+	nameWidth := 12
+	for _, g := range groups[:min(len(groups), maxAlso)] {
+		nameWidth = max(nameWidth, termtext.Width(p.groupName(g, p.width/3)))
+	}
+	p.line()
+	p.line(left(dim, "also", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
+	for i, g := range groups {
+		if i == maxAlso {
+			p.line(span{dim, "and " + count(len(groups)-i, "more group", "more groups") + " in the JSON"})
+			break
+		}
+		p.line(append([]span{left(plain, p.groupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
+	}
+}
+
+func bandMean(b *report.Band) string {
+	if b.Count <= 0 {
+		return none
+	}
+	var total int64
+	for i := range b.Causes {
+		total += b.Causes[i].TotalNS
+	}
+	return duration(total / int64(b.Count))
+}
+
+// shortNumber is a number of at most six columns.
+func shortNumber(n int) string {
+	switch {
+	case n < 100_000:
+		return number(int64(n))
+	case n < 1_000_000:
+		return strconv.Itoa(n/1000) + "k"
+	case n < 1_000_000_000:
+		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + "M"
+	}
+	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
+}
+
+func causeName(cause string) string { return termtext.Head(cause, causeColumn-1) }
+
+func causeStyle(cause string) style {
+	switch cause {
+	case "cpu":
+		return green
+	case "sched", "sched-wake", "sched-poll", "gc-assist", "gc-wait":
+		return yellow
+	case "sleep":
+		return blue
+	case "network":
+		return magenta
+	case "syscall":
+		return cyan
+	case "throttle", "stw", "lock", "chan":
+		return red
+	}
+	return dim
+}

@@ -1,0 +1,147 @@
+package text
+
+import (
+	"bufio"
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+)
+
+// A style is how a piece of text looks on a terminal that shows colours.
+type style uint8
+
+const (
+	plain style = iota
+	bold
+	dim
+	red
+	yellow
+	green
+	blue
+	magenta
+	cyan
+	boldRed
+)
+
+// sgr are the parameters of the terminal's "select graphic rendition" (ECMA-48, 8.3.117). Only the eight colours that
+// every terminal has, in the shades its user chose.
+func (s style) sgr() string {
+	return [...]string{"", "1", "2", "31", "33", "32", "34", "35", "36", "1;31"}[s]
+}
+
+// A span is escaped text in one style.
+type span struct {
+	style style
+	text  string
+}
+
+func widthOf(spans []span) int {
+	n := 0
+	for _, s := range spans {
+		n += termtext.Width(s.text)
+	}
+	return n
+}
+
+// padTo appends spaces up to the given width.
+func padTo(spans []span, columns int) []span {
+	if n := columns - widthOf(spans); n > 0 {
+		return append(spans, span{plain, strings.Repeat(" ", n)})
+	}
+	return spans
+}
+
+// left returns a span padded on its right, right one padded on its left.
+func left(s style, text string, columns int) span  { return span{s, termtext.Pad(text, columns)} }
+func right(s style, text string, columns int) span { return span{s, termtext.PadLeft(text, columns)} }
+
+// A printer writes lines of spans. Errors stay in the bufio.Writer.
+type printer struct {
+	out   *bufio.Writer
+	color bool
+	width int
+}
+
+// line writes one line without blanks at its end. What does not fit is cut: layouts try not to let it come to that.
+func (p *printer) line(spans ...span) {
+	spans = cut(spans, p.width)
+	for len(spans) > 0 {
+		last := &spans[len(spans)-1]
+		trimmed := strings.TrimRight(last.text, " ")
+		if trimmed != "" {
+			spans = append(spans[:len(spans)-1:len(spans)-1], span{last.style, trimmed})
+			break
+		}
+		spans = spans[:len(spans)-1]
+	}
+	for _, s := range spans {
+		if !p.color || s.style == plain || strings.TrimSpace(s.text) == "" {
+			p.out.WriteString(s.text)
+			continue
+		}
+		p.out.WriteString("\x1b[" + s.style.sgr() + "m" + s.text + "\x1b[0m")
+	}
+	p.out.WriteByte('\n')
+}
+
+// cut returns spans that are at most max columns wide together.
+func cut(spans []span, max int) []span {
+	used := 0
+	for i, s := range spans {
+		w := termtext.Width(s.text)
+		if used+w > max {
+			return append(spans[:i:i], span{s.style, termtext.Head(s.text, max-used)})
+		}
+		used += w
+	}
+	return spans
+}
+
+// paragraph writes spans as running text, broken at spaces, every line indented; head stands before the first line and
+// is no wider than the indentation.
+func (p *printer) paragraph(head span, indent int, spans ...span) {
+	line, used := []span{left(head.style, head.text, indent)}, indent
+	for _, word := range splitWords(spans) {
+		word = cut(word, p.width-indent)
+		w := widthOf(word)
+		if used > indent && used+1+w > p.width {
+			p.line(line...)
+			line, used = []span{{plain, strings.Repeat(" ", indent)}}, indent
+		}
+		if used > indent {
+			used++
+			// Words of one style stay together: fewer escape sequences, and text that can be searched for.
+			if last := &line[len(line)-1]; last.style == word[0].style {
+				last.text += " " + word[0].text
+				word = word[1:]
+			} else {
+				line = append(line, span{plain, " "})
+			}
+		}
+		line, used = append(line, word...), used+w
+	}
+	p.line(line...)
+}
+
+// splitWords cuts spans at their spaces. A word may consist of parts of several spans, such as a name in bold and the
+// comma after it.
+func splitWords(spans []span) [][]span {
+	var words [][]span
+	open := false // whether the last word can still grow
+	for _, s := range spans {
+		for i, part := range strings.Split(s.text, " ") {
+			if i > 0 {
+				open = false
+			}
+			if part == "" {
+				continue
+			}
+			if !open {
+				words = append(words, nil)
+			}
+			words[len(words)-1] = append(words[len(words)-1], span{s.style, part})
+			open = true
+		}
+	}
+	return words
+}

@@ -1,0 +1,101 @@
+package text
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// Named is a report with a short name for what it is about, such as the replica that was recorded.
+type Named struct {
+	Name   string
+	Report *report.Report
+}
+
+// maxSummary is how many groups a summary compares.
+const maxSummary = 3
+
+// WriteSummary compares the reports of several replicas of a service: for each of the groups with the most latency in
+// all of them, a line for every replica, in the order given. It keeps the same rules as Write; of the options only
+// Width and Color matter.
+func WriteSummary(w io.Writer, list []Named, opts Options) error {
+	if opts.Width == 0 {
+		opts.Width = 100
+	}
+	opts.Width = min(max(opts.Width, 60), 200)
+	p := &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, opts: opts}
+	type shared struct {
+		group *report.Group // one of them, for the name
+		total int64
+		on    int
+	}
+	groups := map[string]*shared{}
+	nameWidth := 0
+	for _, n := range list {
+		nameWidth = max(nameWidth, termtext.Width(termtext.Middle(n.Name, opts.Width/3)))
+		for i := range n.Report.Groups {
+			g := &n.Report.Groups[i]
+			s := groups[g.ID]
+			if s == nil {
+				s = &shared{group: g}
+				groups[g.ID] = s
+			}
+			s.total += g.TotalNS
+			s.on++
+		}
+	}
+	order := make([]*shared, 0, len(groups))
+	for _, s := range groups {
+		order = append(order, s)
+	}
+	slices.SortFunc(order, func(a, b *shared) int {
+		return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.group.Name, b.group.Name), cmp.Compare(a.group.ID, b.group.ID))
+	})
+	nameWidth = max(nameWidth, 12)
+	for i, s := range order {
+		if i == maxSummary {
+			p.line(span{dim, "and " + count(len(order)-i, "more group", "more groups") + " in the reports"})
+			break
+		}
+		if i > 0 {
+			p.line()
+		}
+		p.line(span{bold, p.groupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
+		p.line(left(dim, "", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
+		for _, n := range list {
+			name := left(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
+			at := slices.IndexFunc(n.Report.Groups, func(g report.Group) bool { return g.ID == s.group.ID })
+			if at < 0 {
+				p.line(name, right(dim, none, 10))
+				continue
+			}
+			p.line(append([]span{name}, p.inALine(&n.Report.Groups[at], nameWidth)...)...)
+		}
+	}
+	if len(order) == 0 {
+		p.line(span{plain, "no requests in any of the traces"})
+	}
+	if err := p.out.Flush(); err != nil {
+		return fmt.Errorf("writing the summary: %w", err)
+	}
+	return nil
+}
+
+// inALine is what a line of a table says about a group, behind its name.
+func (p *page) inALine(g *report.Group, nameWidth int) []span {
+	spans := []span{right(plain, shortNumber(g.Count), 10), right(plain, maybe(g.LatencyNS.P50), 8),
+		right(plain, maybe(g.LatencyNS.P99), 8), right(plain, maybe(g.LatencyNS.Max), 8), {plain, "  "}}
+	if rows := merge(g, tail(g, "")); len(rows) > 0 && g.Count > 0 {
+		spans = append(spans, span{plain, percent(rows[0].share) + " "}, span{causeStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
+		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
+	}
+	if g.Open.Count > 0 {
+		spans = append(spans, span{boldRed, number(int64(g.Open.Count)) + " still open"})
+	}
+	return spans
+}

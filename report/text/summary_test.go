@@ -1,0 +1,86 @@
+package text_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report/text"
+)
+
+func summary(t *testing.T, list []text.Named, opts text.Options) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := text.WriteSummary(&out, list, opts); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestSummaryComparesReplicas(t *testing.T) {
+	pubsub, tso := read(t, "pubsub"), read(t, "tso")
+	list := []text.Named{{"svc-1:6060", pubsub}, {"svc-2:6060", pubsub}, {"other:1", tso}}
+	got := summary(t, list, text.Options{Width: 100})
+	// Every group's title says on how many; a service without it has a dash.
+	if !strings.Contains(got, "on 2 of 3") || !strings.Contains(got, "on 1 of 3") {
+		t.Errorf("summary\n%s", got)
+	}
+	lines := strings.Split(got, "\n")
+	for _, name := range []string{"svc-1:6060", "svc-2:6060", "other:1"} {
+		n := 0
+		for _, l := range lines {
+			if strings.HasPrefix(l, name+" ") {
+				n++
+			}
+		}
+		if n == 0 || n > 3 {
+			t.Errorf("%s has %d lines in\n%s", name, n, got)
+		}
+	}
+	// The two that are the same read the same.
+	var one, two []string
+	for _, l := range lines {
+		if rest, ok := strings.CutPrefix(l, "svc-1:6060"); ok {
+			one = append(one, rest)
+		}
+		if rest, ok := strings.CutPrefix(l, "svc-2:6060"); ok {
+			two = append(two, rest)
+		}
+	}
+	if strings.Join(one, "\n") != strings.Join(two, "\n") {
+		t.Errorf("equal replicas differ:\n%s", got)
+	}
+}
+
+func TestSummaryOfNothing(t *testing.T) {
+	if got := summary(t, []text.Named{{"a", read(t, "none")}}, text.Options{}); got != "no requests in any of the traces\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestSummaryFits(t *testing.T) {
+	list := []text.Named{{"a\x1b[2J\u202e", read(t, "hostile")}, {strings.Repeat("long", 100), read(t, "pubsub")}}
+	for width := 60; width <= 200; width += 7 {
+		for _, l := range strings.Split(summary(t, list, text.Options{Width: width}), "\n") {
+			if n := termtext.Width(l); n > width {
+				t.Errorf("width %d: %d columns: %q", width, n, l)
+			}
+			if strings.ContainsFunc(l, func(r rune) bool { return unicode.IsControl(r) || r == '\u202e' }) {
+				t.Errorf("control characters in %q", l)
+			}
+		}
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+func TestSummaryReportsWriteErrors(t *testing.T) {
+	if err := text.WriteSummary(failing{}, nil, text.Options{}); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,280 @@
+// Package text writes a report for people at a terminal: first what the slow requests spent their time on, then the
+// groups, their causes by latency band, and the slowest request as a chain of segments.
+//
+// It is a view: everything it says stands in the report. Names are shortened here (functions without their package's
+// directories, files without theirs); the JSON has them in full.
+package text
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// Options say how a report is written. The zero value is ready for use.
+type Options struct {
+	// Width is the number of columns that lines may take: 0 means 100, and less than 60 or more than 200 is taken as
+	// 60 and 200.
+	Width int
+	// Color marks text with the terminal's colours.
+	Color bool
+	// Full shows every group in full, instead of the one with the most latency in full and the others in short.
+	Full bool
+	// Band, if not empty, shows the causes of this band only, in more detail.
+	Band string
+	// Slowest is how many of a group's slowest requests are shown: 0 means 1, negative none.
+	Slowest int
+	// Command is how the report can be had again, such as "whylate explain x.trace", for the hints on how to go on;
+	// without it there are none.
+	Command string
+}
+
+// Limits on what fits on one screen.
+const (
+	maxVerdicts  = 3 // groups in the verdict
+	verdictShare = 0.05
+	maxFindings  = 3
+	maxShort     = 2 // groups after the first that are shown in short
+	maxAlso      = 8 // groups in one line each
+	fullRows     = 7 // causes of a group
+	shortRows    = 3
+	bandRows     = 20
+	maxSegments  = 9
+	maxWarning   = 600 // columns
+)
+
+// Write writes r to w. It returns w's error, if any; there is no other. No text in r can disturb the terminal or make a
+// line longer than the width.
+func Write(w io.Writer, r *report.Report, opts Options) error {
+	if opts.Width == 0 {
+		opts.Width = 100
+	}
+	opts.Width = min(max(opts.Width, 60), 200)
+	if opts.Slowest == 0 {
+		opts.Slowest = 1
+	}
+	p := &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, r: r, opts: opts}
+	p.header()
+	if len(r.Groups) == 0 {
+		p.noRequests()
+	} else {
+		p.verdict()
+		p.findings()
+		p.groups()
+	}
+	p.runtime()
+	p.warnings()
+	p.next()
+	if err := p.out.Flush(); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// A page is one report being written.
+type page struct {
+	printer
+	r    *report.Report
+	opts Options
+}
+
+// header says in one line what was read.
+func (p *page) header() {
+	in := &p.r.Input
+	requests := 0
+	for i := range p.r.Groups {
+		requests += p.r.Groups[i].Count
+	}
+	about := []string{duration(in.DurationNS)}
+	if in.Go != "" {
+		about = append(about, "Go "+termtext.Head(in.Go, 12))
+	}
+	if in.GOMAXPROCS > 0 {
+		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
+	}
+	about = append(about, count(requests, "request", "requests")+" in "+count(len(p.r.Groups), "group", "groups"))
+	if in.Truncated {
+		about = append(about, "cut short")
+	}
+	rest := " · " + strings.Join(about, " · ")
+	name := in.Name
+	if name == "" {
+		name = "trace"
+	}
+	marks := p.marks()
+	name = termtext.Middle(name, p.width-12)
+	p.paragraph(span{}, 0, span{bold, name}, span{yellow, marks}, span{dim, rest})
+}
+
+// marks are the numbers of the footnotes, raised.
+func (p *page) marks() string {
+	var marks []string
+	for i := range p.r.Input.Warnings {
+		marks = append(marks, raised(i+1))
+	}
+	if len(marks) > 9 {
+		marks = append(marks[:9], termtext.Ellipsis)
+	}
+	return strings.Join(marks, "\u02d2")
+}
+
+// raised writes n in superscript digits.
+func raised(n int) string {
+	var b strings.Builder
+	for _, d := range strconv.Itoa(n) {
+		b.WriteRune([]rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[d-'0'])
+	}
+	return b.String()
+}
+
+func (p *page) noRequests() {
+	p.line()
+	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If the work is done by a function of yours, name it: every call of it is then a" +
+		" request. Or the trace holds no whole one: record longer, or while there is load."})
+	if p.opts.Command != "" {
+		p.line()
+		p.line(span{plain, "  "}, span{bold, termtext.Head(p.opts.Command, p.width-30) + " --request 'main.work'"})
+	}
+}
+
+// runtime says in one or two lines how the runtime and the kernel behaved.
+func (p *page) runtime() {
+	rt := &p.r.Runtime
+	var parts []string
+	if gc := &rt.GC; gc.Cycles > 0 {
+		s := count(gc.Cycles, "GC cycle", "GC cycles")
+		if p.r.Input.DurationNS > 0 {
+			s += ", marking " + percentOr0(float64(gc.MarkNS)/float64(p.r.Input.DurationNS)) + " of the time"
+		}
+		if gc.HeapMaxBytes > 0 {
+			s += ", heap up to " + size(gc.HeapMaxBytes)
+		}
+		parts = append(parts, s)
+	}
+	if rt.Sched.Goroutines > 0 {
+		parts = append(parts, count(rt.Sched.Goroutines, "goroutine", "goroutines"), "a P idle "+percentOr0(rt.Sched.PsIdle)+" of the time")
+	}
+	var worst *report.STW
+	for i := range rt.STW {
+		if worst == nil || rt.STW[i].MaxNS > worst.MaxNS {
+			worst = &rt.STW[i]
+		}
+	}
+	if worst != nil {
+		parts = append(parts, "longest stop of the world "+duration(worst.MaxNS)+" ("+termtext.Head(worst.Kind, 40)+")")
+	}
+	spans := []span{{plain, strings.Join(parts, "; ")}}
+	switch t := &rt.Throttle; t.Verdict {
+	case "own", "ancestor":
+		whose := "its own"
+		if t.Verdict == "ancestor" {
+			whose = "an ancestor's"
+		}
+		if len(parts) > 0 {
+			spans = append(spans, span{plain, "; "})
+		}
+		spans = append(spans, span{boldRed, "throttled by " + whose + " CPU limit"},
+			span{plain, ": " + duration(t.LostWallNS) + " of the time, " + duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.How, 80) + ")"})
+	}
+	if len(spans) == 1 && len(parts) == 0 {
+		return
+	}
+	p.line()
+	p.paragraph(span{bold, "runtime"}, indent, spans...)
+}
+
+func percentOr0(share float64) string {
+	if s := percent(share); s != nothing {
+		return s
+	}
+	return "0%"
+}
+
+// warnings are the footnotes.
+func (p *page) warnings() {
+	if len(p.r.Input.Warnings) == 0 {
+		return
+	}
+	p.line()
+	for i, w := range p.r.Input.Warnings {
+		p.paragraph(span{yellow, raised(i + 1)}, 3, span{plain, breakable(termtext.Head(w.Text, maxWarning), p.width/2)})
+	}
+}
+
+// breakable puts a space into words that are longer than max, so that a paragraph can break them.
+func breakable(s string, max int) string {
+	words := strings.Split(s, " ")
+	for i, w := range words {
+		if termtext.Width(w) <= max {
+			continue
+		}
+		var b strings.Builder
+		n := 0
+		for _, r := range w {
+			rw := termtext.Width(string(r))
+			if n+rw > max {
+				b.WriteByte(' ')
+				n = 0
+			}
+			b.WriteRune(r)
+			n += rw
+		}
+		words[i] = b.String()
+	}
+	return strings.Join(words, " ")
+}
+
+// next says how to go on.
+func (p *page) next() {
+	if p.opts.Command == "" || len(p.r.Groups) == 0 {
+		return
+	}
+	command := termtext.Head(p.opts.Command, p.width*2/3)
+	var hint string
+	switch {
+	case len(p.r.Groups) > 1 && !p.opts.Full:
+		hint = " --group " + ShellQuote(nameEnd(p.r.Groups[min(1, len(p.r.Groups)-1)].Name))
+	case p.opts.Band == "":
+		hint = " --band " + tail(&p.r.Groups[0], "").Band
+	default:
+		hint = " --json"
+	}
+	if termtext.Width(command+hint) > p.width-indent {
+		hint = " --json"
+	}
+	p.line()
+	p.line(left(bold, "next", indent), span{plain, command + hint})
+}
+
+// nameEnd is a regular expression that finds a group by the end of its name.
+func nameEnd(name string) string {
+	if i := strings.LastIndexAny(name, "./ "); i >= 0 && i+1 < len(name) {
+		name = name[i+1:]
+	}
+	if len(name) > 60 {
+		name = name[len(name)-60:]
+	}
+	var b strings.Builder
+	for _, r := range name {
+		if strings.ContainsRune(`\.+*?()|[]{}^$`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return termtext.Escape(b.String()) + "$"
+}
+
+// ShellQuote quotes s for a POSIX shell if it holds anything but plain letters.
+func ShellQuote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r == '_' || r == '-' || r == '/' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,237 @@
+package text_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func read(t testing.TB, name string) *report.Report {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := report.ReadJSON(f)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+func render(t testing.TB, r *report.Report, opts text.Options) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := text.Write(&out, r, opts); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestGolden(t *testing.T) {
+	for _, c := range []struct {
+		golden, sample string
+		opts           text.Options
+	}{
+		{"pubsub-80", "pubsub", text.Options{Width: 80, Command: "whylate explain pubsub.trace"}},
+		{"pubsub-120", "pubsub", text.Options{Width: 120, Command: "whylate explain pubsub.trace"}},
+		{"pubsub-color", "pubsub", text.Options{Width: 100, Color: true}},
+		{"pubsub-band", "pubsub", text.Options{Width: 100, Band: report.Band99, Command: "whylate explain --band p99-max pubsub.trace"}},
+		{"pubsub-full", "pubsub", text.Options{Width: 100, Full: true, Slowest: -1}},
+		{"tso-80", "tso", text.Options{Width: 80}},
+		{"tso-100", "tso", text.Options{Command: "whylate explain http://tso:6060"}},
+		{"hostile", "hostile", text.Options{Width: 100, Command: "whylate explain \x1b[31m"}},
+		{"none", "none", text.Options{Width: 80, Command: "whylate explain batch.trace"}},
+	} {
+		got := render(t, read(t, c.sample), c.opts)
+		file := filepath.Join("testdata", c.golden+".golden")
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s differs (go test ./report/text -update rewrites it):\n%s", file, got)
+		}
+	}
+}
+
+// TestLinesFit holds for every sample at every width: no line is wider than asked, and no character could move the
+// cursor or change the direction of writing.
+func TestLinesFit(t *testing.T) {
+	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
+		r := read(t, sample)
+		for width := 60; width <= 200; width += 1 + width/40 {
+			for _, opts := range []text.Options{{Command: "whylate explain x.trace"}, {Full: true, Slowest: 5}, {Band: report.Band99, Command: strings.Repeat("x", 300)}} {
+				opts.Width = width
+				checkLines(t, sample, render(t, r, opts), width)
+			}
+		}
+	}
+}
+
+func checkLines(t *testing.T, name, out string, width int) {
+	t.Helper()
+	for i, line := range strings.Split(out, "\n") {
+		if w := termtext.Width(line); w > width {
+			t.Fatalf("%s at %d columns: line %d has %d:\n%s", name, width, i+1, w, line)
+		}
+		for _, r := range line {
+			if !unicode.IsPrint(r) {
+				t.Fatalf("%s at %d columns: line %d has %U", name, width, i+1, r)
+			}
+		}
+		if strings.TrimRight(line, " ") != line {
+			t.Fatalf("%s at %d columns: line %d ends with blanks: %q", name, width, i+1, line)
+		}
+	}
+}
+
+func TestColorsChangeNothingElse(t *testing.T) {
+	r := read(t, "pubsub")
+	colored := render(t, r, text.Options{Width: 100, Color: true})
+	if !strings.Contains(colored, "\x1b[1m") {
+		t.Error("no colours though asked for")
+	}
+	var b strings.Builder
+	for rest := colored; ; {
+		before, after, found := strings.Cut(rest, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		_, rest, found = strings.Cut(after, "m")
+		if !found {
+			t.Fatal("an escape sequence without an end")
+		}
+	}
+	if plain := render(t, r, text.Options{Width: 100}); b.String() != plain {
+		t.Error("without its escape sequences, the coloured text is not the plain one")
+	}
+}
+
+// TestMegabyteNames checks that time and output do not grow with names: the test binary's own time limit is the judge of
+// the former.
+func TestMegabyteNames(t *testing.T) {
+	r := read(t, "hostile")
+	long := strings.Repeat("main.\x1b[2J处", 1<<18)
+	r.Input.Name, r.Groups[0].Name = long, long
+	for i := range r.Groups[0].Bands {
+		for j := range r.Groups[0].Bands[i].Causes {
+			c := &r.Groups[0].Bands[i].Causes[j]
+			c.Site = &report.Site{Func: long, File: long, Line: j}
+			c.Via = []report.Via{{Wait: long, Site: c.Site}}
+		}
+	}
+	r.Input.Warnings = []report.Warning{{Text: long}}
+	r.Findings[0].Title, r.Findings[0].Fix = long, long
+	out := render(t, r, text.Options{Width: 80, Command: "whylate explain " + long})
+	checkLines(t, "megabyte names", out, 80)
+	if len(out) > 64<<10 {
+		t.Errorf("the text has %d bytes", len(out))
+	}
+}
+
+// TestOneScreen: an answer is read at once, not scrolled.
+func TestOneScreen(t *testing.T) {
+	for _, sample := range []string{"pubsub", "tso"} {
+		if n := strings.Count(render(t, read(t, sample), text.Options{Width: 100, Command: "whylate explain x"}), "\n"); n > 60 {
+			t.Errorf("%s takes %d lines", sample, n)
+		}
+	}
+}
+
+// TestVerdictFirst: the first cause of the slowest requests, with its line, stands in the first lines.
+func TestVerdictFirst(t *testing.T) {
+	for sample, want := range map[string][]string{
+		"pubsub": {"(*Consumer).fetchOffsets consumer.go:678", "64%", "asleep", "(*Consumer).release consumer.go:427", "32%"},
+		"tso":    {"http2_client.go:1620", "69%", "ready to run", "main.spin main.go:140", "93%"},
+	} {
+		lines := strings.SplitN(render(t, read(t, sample), text.Options{Width: 100}), "\n", 8)
+		top := strings.Join(strings.Fields(strings.Join(lines[:7], " ")), " ") // lines are broken at spaces
+		for _, w := range want {
+			if !strings.Contains(top, w) {
+				t.Errorf("%s: the first lines do not say %q:\n%s", sample, w, strings.Join(lines[:7], "\n"))
+			}
+		}
+	}
+}
+
+// TestDurationsParse: whatever reads like a duration is one in Go's syntax.
+func TestDurationsParse(t *testing.T) {
+	for _, sample := range []string{"pubsub", "tso"} {
+		out := render(t, read(t, sample), text.Options{Full: true, Band: report.Band99})
+		out += render(t, read(t, sample), text.Options{})
+		n := 0
+		for _, word := range strings.FieldsFunc(out, func(r rune) bool {
+			return r == ' ' || r == '\n' || r == '(' || r == ')' || r == ',' || r == '+' || r == ';' || r == ':'
+		}) {
+			unit := strings.TrimLeft(word, "0123456789.")
+			if unit == word || (unit != "s" && unit != "ms" && unit != "µs" && unit != "ns") {
+				continue
+			}
+			n++
+			if _, err := time.ParseDuration(word); err != nil {
+				t.Errorf("%s: %v", sample, err)
+			}
+			if digits := strings.TrimLeft(strings.ReplaceAll(strings.TrimSuffix(word, unit), ".", ""), "0"); len(digits) > 3 {
+				t.Errorf("%s: %s has more than three significant digits", sample, word)
+			}
+		}
+		if n < 20 {
+			t.Errorf("%s: only %d durations looked at", sample, n)
+		}
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
+		data, err := os.ReadFile(filepath.Join("..", "testdata", sample+".json"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, 80, "")
+		f.Add(data, 120, "p99-max")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, width int, band string) {
+		r, err := report.ReadJSON(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		out := render(t, r, text.Options{Width: width, Band: band, Command: "whylate explain x", Slowest: 3})
+		if width == 0 {
+			width = 100
+		}
+		checkLines(t, "fuzzed", out, min(max(width, 60), 200))
+	})
+}
+
+// BenchmarkWrite is for a report with as many groups as a large service has routes.
+func BenchmarkWrite(b *testing.B) {
+	r := read(b, "pubsub")
+	for i := range 500 {
+		g := r.Groups[1]
+		g.Name += strconv.Itoa(i)
+		r.Groups = append(r.Groups, g)
+	}
+	for b.Loop() {
+		render(b, r, text.Options{Full: true})
+	}
+}

@@ -1,0 +1,301 @@
+package text
+
+import (
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// bandWords says which requests a band holds.
+func bandWords(band string) string {
+	switch band {
+	case report.Band99:
+		return "The slowest 1%"
+	case report.Band9099:
+		return "From p90 to p99, requests"
+	case report.Band5090:
+		return "From p50 to p90, requests"
+	}
+	return "Requests"
+}
+
+// fewest is how many requests a band must hold to be what is said of a group's slow requests: a few may be an accident.
+const fewest = 10
+
+// tail returns the band of a group's slowest requests that holds enough of them, or the named one; where no such band
+// does, all requests.
+func tail(g *report.Group, name string) *report.Band {
+	found := &report.Band{Band: report.BandAll}
+	if len(g.Bands) > 0 {
+		found = &g.Bands[0] // all
+	}
+	for i := range g.Bands {
+		b := &g.Bands[i]
+		if b.Band == name {
+			return b
+		}
+		// Bands stand in order of latency.
+		if (b.Band == report.Band9099 || b.Band == report.Band99) && b.Count >= fewest {
+			found = b
+		}
+	}
+	return found
+}
+
+// indent is where text begins beside a heading.
+const indent = 9
+
+// verdict says for each of the groups with the most latency what its slow requests spent their time on.
+func (p *page) verdict() {
+	var all int64
+	for i := range p.r.Groups {
+		all += p.r.Groups[i].TotalNS
+	}
+	head := span{bold, "why"}
+	said := 0
+	for i := range p.r.Groups {
+		g := &p.r.Groups[i]
+		if said == maxVerdicts || said > 0 && float64(g.TotalNS) < verdictShare*float64(all) && g.Open.Count == 0 {
+			break
+		}
+		if g.Count == 0 && g.Open.Count == 0 {
+			continue
+		}
+		p.line()
+		p.groupVerdict(g, head, said == 0)
+		head = span{}
+		said++
+	}
+}
+
+// groupVerdict says which requests were slow, and then in a line for each cause what for: the first cause, and those
+// after it that matter.
+func (p *page) groupVerdict(g *report.Group, head span, first bool) {
+	b := tail(g, p.opts.Band)
+	rows := merge(g, b)
+	if g.Count == 0 || len(rows) == 0 || rows[0].total <= 0 {
+		p.paragraph(head, indent, span{bold, p.groupName(g, p.width-indent-2)}, span{plain, ": no request ended in the trace."})
+		p.open(g)
+		return
+	}
+	which, spent := bandWords(b.Band)+" of ", " spent"
+	switch {
+	case b.Count == 1 && b.Band == report.Band99:
+		which, spent = "The slowest request of ", " spent"
+	case b.Count == 1:
+		which = "One request of "
+	}
+	p.paragraph(head, indent, span{plain, which}, span{bold, p.groupName(g, p.width-indent-2)}, span{plain, " " + bandRange(g, b) + spent})
+	most, least := 3, 0.10
+	if !first {
+		most, least = 2, 0.20
+	}
+	list := rows[:1]
+	for _, r := range rows[1:min(most, len(rows))] {
+		if r.share < least || r.cause == report.CauseOther {
+			break
+		}
+		list = append(list, r)
+	}
+	eachWidth := 0
+	for i := range list {
+		eachWidth = max(eachWidth, termtext.Width(duration(list[i].total/int64(b.Count))))
+	}
+	for i := range list {
+		p.spent(b, &list[i], eachWidth)
+	}
+	p.open(g)
+}
+
+// open says which requests had not ended, if one of them is late: a hung request is the latest of all, while one that is
+// no older than others were at their end says nothing.
+func (p *page) open(g *report.Group) {
+	if g.Open.Count == 0 {
+		return
+	}
+	for _, usual := range []*int64{g.LatencyNS.P99, g.LatencyNS.Max} {
+		if usual != nil {
+			if g.Open.OldestNS <= *usual {
+				return
+			}
+			break
+		}
+	}
+	spans := []span{{boldRed, count(g.Open.Count, "request", "requests") + " had not ended"}, {plain, " when the trace did, the oldest after " + duration(g.Open.OldestNS)}}
+	if at := place(g.Open.Site, p.width-indent-2); at != nil {
+		spans = append(append(spans, span{plain, " in "}), at...)
+	}
+	p.paragraph(span{}, indent, spans...)
+}
+
+// bandRange says from which latency to which the requests of a band took.
+func bandRange(g *report.Group, b *report.Band) string {
+	last := b.ToNS
+	if m := g.LatencyNS.Max; m != nil && *m < last {
+		last = *m
+	}
+	switch {
+	case b.Count == 1 && b.Band == report.Band99, b.FromNS >= last && last > 0:
+		return "(" + duration(last) + ")"
+	case (b.FromNS == 0 || b.Band == report.BandAll) && g.LatencyNS.P50 != nil:
+		return "(p50 " + duration(*g.LatencyNS.P50) + ", max " + duration(last) + ")"
+	case b.FromNS == 0:
+		return "(up to " + duration(last) + ")"
+	}
+	return "(" + duration(b.FromNS) + " to " + duration(last) + ")"
+}
+
+// spent says what a share of a band's time was spent on, and how much that is for each request.
+func (p *page) spent(b *report.Band, row *row, eachWidth int) {
+	numbers := termtext.PadLeft(percent(row.share), 4) + "  " + termtext.PadLeft(duration(row.total/int64(b.Count)), eachWidth)
+	head := span{heat(row.share, true), strings.Repeat(" ", indent) + numbers}
+	hang := indent + termtext.Width(numbers) + 2
+	room := p.width - hang - 2
+	var spans []span
+	say := func(st style, text string) { spans = append(spans, span{st, text}) }
+	words, at := causeWords(row.cause)
+	switch {
+	case row.cause == "stw" && row.kind != "":
+		words = "with the world stopped (" + termtext.Head(row.kind, 40) + ")"
+	case row.cause == "network" && row.kind == "inbound":
+		words = "waiting for the client"
+	case row.cause == "network" && row.kind == "outbound":
+		words = "waiting for a peer on the network"
+	}
+	say(bold, words)
+	if site := place(row.site, room); site != nil {
+		say(plain, at)
+		spans = append(spans, site...)
+	}
+	for _, ran := range row.ran {
+		if ran.Site != nil && ran.Share >= 0.1 {
+			say(plain, " while ")
+			spans = append(spans, place(ran.Site, room)...)
+			say(plain, " ran ("+percent(ran.Share)+" of that)")
+			break
+		}
+	}
+	if via, part, _ := row.way(); part >= 0.2 {
+		lead := ", via "
+		if part < 0.995 {
+			lead = ", " + percent(part) + " of it via "
+		}
+		say(dim, lead+termtext.Head(via[0].Wait, 12))
+		for i, s := range place(via[0].Site, room) {
+			if i == 0 {
+				s.text = " " + s.text
+			}
+			say(dim, s.text)
+		}
+		if n := len(via) - 1; n > 0 {
+			say(dim, " and "+number(int64(n))+" more")
+		}
+	}
+	p.paragraph(head, hang, spans...)
+}
+
+// causeWords says a cause in words, and what leads to its site.
+func causeWords(cause string) (words, at string) {
+	switch cause {
+	case "cpu":
+		return "computing", " in "
+	case "sched":
+		return "ready to run, waiting for a CPU", ", at "
+	case "sched-wake":
+		return "ready to run beside an idle CPU", ", at "
+	case "sched-poll":
+		return "with data perhaps ready that nobody polled for", ", at "
+	case "throttle":
+		return "frozen by the CPU quota", ", at "
+	case "gc-assist":
+		return "helping the garbage collector", ", allocating in "
+	case "gc-wait":
+		return "waiting for the garbage collector", ", in "
+	case "stw":
+		return "with the world stopped", ", by "
+	case "sleep":
+		return "asleep", " in "
+	case "network":
+		return "waiting for the network", " in "
+	case "syscall":
+		return "in the kernel", ", called from "
+	case "lock":
+		return "waiting for a lock", " in "
+	case "chan":
+		return "waiting on a channel", " in "
+	case "unknown":
+		return "in ways the trace does not show", ", at "
+	case report.CauseOther:
+		return "on many small causes", ", at "
+	}
+	return "on " + termtext.Head(cause, 20), ", at "
+}
+
+// heat is the style of a share: the larger, the more it stands out.
+func heat(share float64, always bool) style {
+	switch {
+	case share >= 0.3:
+		return boldRed
+	case share >= 0.1:
+		return yellow
+	case always:
+		return bold
+	}
+	return plain
+}
+
+// groupName is the group's name, in the short form of functions where it is one. Tasks, regions and RPC methods have
+// names of their own, in which a slash is no directory.
+func (p *page) groupName(g *report.Group, max int) string {
+	switch g.Kind {
+	case report.KindTask, report.KindRegion, report.KindGRPC:
+		return termtext.Middle(g.Name, max)
+	}
+	if strings.Contains(g.Name, " ") {
+		return termtext.Middle(g.Name, max)
+	}
+	return funcName(&report.Site{Func: g.Name}, max)
+}
+
+// findings are what to change, by the rules.
+func (p *page) findings() {
+	head, shown, more := span{bold, "change"}, 0, 0
+	for i := range p.r.Findings {
+		f := &p.r.Findings[i]
+		if f.Ignored != "" {
+			continue
+		}
+		if shown == maxFindings {
+			more++
+			continue
+		}
+		shown++
+		p.line()
+		st := yellow
+		if f.Severity == report.High {
+			st = boldRed
+		}
+		long := func(s string) string { return breakable(termtext.Head(s, 400), p.width/2) }
+		text := []span{{st, termtext.Head(f.Code, 12)}, {plain, " "}, {bold, long(f.Title)}}
+		if at := place(f.Site, p.width-14); at != nil {
+			text = append(append(text, span{plain, ": "}), at...)
+		}
+		if f.Fix != "" {
+			text = append(text, span{plain, ". " + long(f.Fix)})
+		}
+		if pr := f.Predicted; pr != nil {
+			text = append(text, span{plain, ". Predicted: p50 " + estimate(pr.P50NS) + ", p99 "}, span{green, estimate(pr.P99NS)})
+		}
+		text = append(text, span{dim, " (" + termtext.Head(f.Severity, 10) + ", confidence " + percentOr0(f.Confidence) + ")"})
+		p.paragraph(head, indent, text...)
+		head = span{}
+	}
+	if more > 0 {
+		p.line(left(plain, "", indent), span{dim, "and " + count(more, "more finding", "more findings") + " in the JSON"})
+	}
+}
+
+func estimate(e report.Estimate) string {
+	return duration(e.Est) + " (" + duration(e.Low) + " to " + duration(e.High) + ")"
+}

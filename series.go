@@ -1,0 +1,148 @@
+package whylate
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/report"
+)
+
+// maxPoints bounds every list of a report's series.
+const maxPoints = 500
+
+// series collects how the runtime behaved over time, in memory that does not
+// grow with the trace.
+type series struct {
+	heap, goal, procs points
+	gc, stw           stretches
+	idle              points // ns with an idle P by step
+	mark              int64  // start of the mark phase under way
+}
+
+// idleStep is the finest step of idle shares; longer traces have longer ones.
+const idleStep = 10e6
+
+func (s *series) add(g *timeline.Gen) {
+	for _, h := range g.Heap {
+		p := &s.heap
+		if h.Goal {
+			p = &s.goal
+		}
+		p.add(h.Time, int64(min(h.Bytes, 1<<62)), largest)
+	}
+	for _, p := range g.Procs {
+		if n := len(s.procs.list); n == 0 || s.procs.list[n-1][1] != int64(p.N) {
+			s.procs.add(p.Time, int64(p.N), largest)
+		}
+	}
+	for _, e := range g.GC {
+		switch {
+		case e.Begin && s.mark == 0:
+			s.mark = e.Time
+		case !e.Begin && s.mark != 0:
+			s.gc.add(s.mark, e.Time-s.mark)
+			s.mark = 0
+		}
+	}
+	for from := g.Base; from < g.End; {
+		to := min(from-from%idleStep+idleStep, g.End)
+		s.idle.add(from, g.Idle(from, to), sum)
+		from = to
+	}
+}
+
+func (s *series) report(start, end int64) *report.Series {
+	if s.mark != 0 {
+		s.gc.add(s.mark, end-s.mark)
+		s.mark = 0
+	}
+	// A step may lie in two generations.
+	step := max(s.idle.step, idleStep)
+	idle := thin(s.idle.list, step, sum)
+	for len(idle) > maxPoints {
+		step *= 2
+		idle = thin(idle, step, sum)
+	}
+	r := &report.Series{
+		HeapBytes: s.heap.report(start), GoalBytes: s.goal.report(start), GOMAXPROCS: s.procs.report(start), GC: s.gc.report(start), STW: s.stw.report(start),
+		PsIdle: [][2]int64{}, StepNS: step,
+	}
+	for _, p := range idle {
+		from := max(p[0]-p[0]%step, start)
+		if width := min(p[0]-p[0]%step+step, end) - from; width > 0 {
+			r.PsIdle = append(r.PsIdle, [2]int64{from - start, min(1e6, int64(1e6*float64(p[1])/float64(width)))})
+		}
+	}
+	return r
+}
+
+// points is a value over time: [time, value].
+type points struct {
+	list [][2]int64
+	step int64 // of the last thinning
+}
+
+func largest(a, b int64) int64 { return max(a, b) }
+func sum(a, b int64) int64     { return a + b }
+
+func (p *points) add(t, v int64, join func(a, b int64) int64) {
+	p.list = append(p.list, [2]int64{t, v})
+	// Thinning seldom keeps the cost of a point constant.
+	for len(p.list) > 8*maxPoints {
+		p.step = max(2*p.step, 2*idleStep)
+		p.list = thin(p.list, p.step, join)
+	}
+}
+
+func (p *points) report(start int64) [][2]int64 {
+	list, step := p.list, max(p.step, idleStep)
+	for len(list) > maxPoints {
+		list = thin(list, step, largest)
+		step *= 2
+	}
+	out := make([][2]int64, 0, len(list))
+	for _, x := range list {
+		out = append(out, [2]int64{max(0, x[0]-start), x[1]})
+	}
+	return out
+}
+
+// thin joins the points of each step into one.
+func thin(list [][2]int64, step int64, join func(a, b int64) int64) [][2]int64 {
+	out := make([][2]int64, 0, len(list)/2+1)
+	for _, x := range list {
+		if n := len(out); n > 0 && out[n-1][0]/step == x[0]/step {
+			out[n-1][1] = join(out[n-1][1], x[1])
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// stretches are parts of time: [start, length]. The longest are kept.
+type stretches struct{ list [][2]int64 }
+
+func (s *stretches) add(start, length int64) {
+	s.list = append(s.list, [2]int64{start, length})
+	if len(s.list) > 4*maxPoints {
+		s.longest()
+	}
+}
+
+func (s *stretches) longest() {
+	slices.SortFunc(s.list, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(b[1], a[1]), cmp.Compare(a[0], b[0])) })
+	s.list = s.list[:min(len(s.list), maxPoints)]
+}
+
+func (s *stretches) report(start int64) [][2]int64 {
+	s.longest()
+	out := make([][2]int64, 0, len(s.list))
+	for _, x := range s.list {
+		from := max(x[0], start)
+		out = append(out, [2]int64{from - start, max(0, x[0]+x[1]-from)})
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}

@@ -1,0 +1,77 @@
+package auto
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/service/tune"
+)
+
+func env(m map[string]string) func(string) string {
+	return func(k string) string { return m[k] }
+}
+
+func TestOptions(t *testing.T) {
+	std := tune.Options{Procs: tune.Apply, Policy: tune.Ceil, Memory: tune.Observe, GC: tune.Observe}
+	for _, c := range []struct {
+		env      map[string]string
+		change   func(*tune.Options)
+		quiet    bool
+		problems int
+	}{
+		{nil, func(*tune.Options) {}, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "floor"}, func(o *tune.Options) { o.Policy = tune.Floor }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "latency"}, func(o *tune.Options) { o.Policy = tune.Latency }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, func(o *tune.Options) { o.Procs = tune.Observe }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "off"}, func(o *tune.Options) { o.Procs = tune.Off }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "4"}, func(*tune.Options) {}, false, 1},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "apply"}, func(o *tune.Options) { o.Memory = tune.Apply }, false, 0},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "0.8"}, func(o *tune.Options) { o.Memory, o.MemoryRatio = tune.Apply, 0.8 }, false, 0},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "80"}, func(*tune.Options) {}, false, 1},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "NaN"}, func(*tune.Options) {}, false, 1},
+		{map[string]string{"WHYLATE_GOGC": "apply"}, func(o *tune.Options) { o.GC = tune.Apply }, false, 0},
+		{map[string]string{"WHYLATE_LOG": "off"}, func(*tune.Options) {}, true, 0},
+		{map[string]string{"WHYLATE_LOG": "loud", "WHYLATE_GOGC": "400"}, func(*tune.Options) {}, false, 2},
+	} {
+		want := std
+		c.change(&want)
+		got, quiet, problems := options(env(c.env))
+		if got.Procs != want.Procs || got.Policy != want.Policy || got.Memory != want.Memory || got.MemoryRatio != want.MemoryRatio || got.GC != want.GC {
+			t.Errorf("%v: %+v, want %+v", c.env, got, want)
+		}
+		if quiet != c.quiet || len(problems) != c.problems {
+			t.Errorf("%v: quiet %v, problems %q", c.env, quiet, problems)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		env   map[string]string
+		lines int
+		says  string
+	}{
+		"as it is":      {map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, 1, "GOMAXPROCS"},
+		"not a setting": {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_GOGC": "loud"}, 1, "loud"},
+		"silent":        {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_LOG": "off"}, 0, ""},
+	} {
+		var buf bytes.Buffer
+		tuner := start(env(c.env), func() *slog.Logger { return slog.New(slog.NewTextHandler(&buf, nil)) })
+		tuner.Stop()
+		lines := strings.Count(buf.String(), "msg=\"whylate: ")
+		if name == "silent" {
+			lines = strings.Count(buf.String(), "\n")
+		}
+		if lines != c.lines || !strings.Contains(buf.String(), c.says) {
+			t.Errorf("%s: %d lines, want %d:\n%s", name, lines, c.lines, buf.String())
+		}
+	}
+}
+
+func TestTuner(t *testing.T) {
+	if Tuner() == nil || Tuner().State().GOMAXPROCS < 1 {
+		t.Error("importing the package started nothing")
+	}
+}

@@ -1,0 +1,141 @@
+package auto
+
+import (
+	"archive/zip"
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestImportChangesNothingElse builds a service whose go.mod says go 1.24,
+// with this module from a module proxy, as a user would: go get, go build.
+// Afterwards its go.mod may have one more line: the requirement.
+func TestImportChangesNothingElse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go command: ", err)
+	}
+	const version = "v0.1.0"
+	proxy := t.TempDir()
+	writeProxy(t, proxy, "github.com/whylate/whylate/service", version)
+
+	dir := t.TempDir()
+	const before = "module example.com/service\n\ngo 1.24\n"
+	write(t, filepath.Join(dir, "go.mod"), before)
+	write(t, filepath.Join(dir, "main.go"), `package main
+
+import (
+	"fmt"
+	"runtime"
+
+	_ "github.com/whylate/whylate/service/auto"
+)
+
+func main() { fmt.Println(runtime.GOMAXPROCS(0)) }
+`)
+	run := func(args ...string) (stdout, stderr string) {
+		t.Helper()
+		cmd := exec.Command(goTool, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOPROXY=file://"+filepath.ToSlash(proxy), "GOSUMDB=off", "GONOSUMDB=*", "GOPRIVATE=",
+			"GOWORK=off", "GOFLAGS=-modcacherw", "GOTOOLCHAIN=local", "GOMODCACHE="+filepath.Join(proxy, "cache"), "WHYLATE_GOMAXPROCS=observe")
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
+		}
+		return out.String(), errs.String()
+	}
+	run("get", "github.com/whylate/whylate/service@"+version)
+	run("mod", "tidy")
+	out, logged := run("run", ".")
+	if !regexp.MustCompile(`^[1-9][0-9]*\n$`).MatchString(out) {
+		t.Errorf("the service printed %q", out)
+	}
+	if strings.Count(logged, "whylate: ") != 1 {
+		t.Errorf("the service logged, instead of one line:\n%s", logged)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := before + "\nrequire github.com/whylate/whylate/service " + version + "\n"
+	if string(after) != want {
+		t.Errorf("go.mod became\n%s\nwant\n%s", after, want)
+	}
+}
+
+// writeProxy lays this module out as a module proxy serves it
+// (go.dev/ref/mod#goproxy-protocol).
+func writeProxy(t *testing.T, dir, module, version string) {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(dir, filepath.FromSlash(module), "@v")
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(at, "list"), version+"\n")
+	write(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`"}`)
+	write(t, filepath.Join(at, version+".mod"), string(mod))
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if rel != "." {
+				if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+					return fs.SkipDir // a module of its own
+				}
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		w, err := z.Create(module + "@" + version + "/" + filepath.ToSlash(rel))
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(at, version+".zip"), buf.String())
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

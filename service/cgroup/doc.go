@@ -1,0 +1,41 @@
+// Package cgroup finds what bounds a process on Linux: CPU quota, CPU set and
+// memory, in cgroup v1, v2 and mixtures of both, at every level that can be
+// seen, and says by which file. It also reads how much the process's group
+// used and how long the kernel held it back.
+//
+// [Read] answers "what may this process use, and who says so":
+//
+//	l, err := cgroup.Read(cgroup.Options{})
+//	if err != nil {
+//		return err // errors.Is(err, cgroup.ErrNotMeasurable) outside Linux
+//	}
+//	fmt.Println(l.CPU.Quota, l.CPU.Parallelism, l.Memory.Max)
+//	for _, b := range l.CPU.Bounds {
+//		fmt.Println(b.File, b.Text, b.Won, b.Why)
+//	}
+//
+// A [Sampler] keeps the files open and reads counters and limits again and
+// again without allocating; [Compare] turns two samples into a verdict.
+//
+// # What can be known
+//
+// A limit of a group binds every group below it, so the answer is the
+// tightest one from the process's own group to the root. A container usually
+// sees only its own part of that chain: CPU.Hidden and Memory.Hidden say that
+// groups exist above the outermost visible one. Their limits cannot be read.
+// Two files tell of them all the same: cpu.stat.local (Linux 6.6 and later)
+// counts time for which any ancestor held the group back, and cgroup v1's
+// hierarchical_memory_limit is the minimum over all ancestors.
+//
+// # Units
+//
+// Everything is converted to one unit: time to [time.Duration] (v1 counts in
+// nanoseconds, v2 in microseconds), memory to bytes, CPU limits to CPUs
+// (quota divided by period). Throttled time is summed over CPUs by the
+// kernel, so it may exceed the time on the clock; never divide one by the
+// other.
+//
+// Sources of the formats: proc_pid_cgroup(5), proc_pid_mountinfo(5),
+// cgroups(7), the kernel's admin-guide/cgroup-v1, cgroup-v2.rst and
+// scheduler/sched-bwc.rst.
+package cgroup

@@ -1,0 +1,291 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+var update = flag.Bool("update", false, "rewrite the want sections of testdata/*.txtar")
+
+// A fixture is a machine as text: the files of a txtar archive, with the
+// story and the expectations in its comment. Expectations are written by
+// hand, one "expect: key=value ..." a line; the section "want" is the whole
+// answer, written by -update and read by people.
+type fixture struct {
+	comment string
+	expect  map[string]string
+	files   fstest.MapFS
+	want    string
+}
+
+// readFixture reads the txtar format: "-- name --" lines begin files.
+func readFixture(t *testing.T, name string) *fixture {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{expect: map[string]string{}, files: fstest.MapFS{}}
+	var cur *bytes.Buffer
+	comment := &bytes.Buffer{}
+	cur = comment
+	bufs := map[string]*bytes.Buffer{}
+	for line := range strings.Lines(string(b)) {
+		if s, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(s, " --\n") {
+			cur = &bytes.Buffer{}
+			bufs[strings.TrimSuffix(s, " --\n")] = cur
+			continue
+		}
+		cur.WriteString(line)
+	}
+	f.comment = comment.String()
+	for name, buf := range bufs {
+		if name == "want" {
+			f.want = buf.String()
+			continue
+		}
+		f.files[name] = &fstest.MapFile{Data: buf.Bytes(), Mode: 0o444}
+	}
+	for line := range strings.Lines(f.comment) {
+		rest, ok := strings.CutPrefix(line, "expect: ")
+		if !ok {
+			continue
+		}
+		rest = strings.TrimSpace(rest)
+		// The value of these holds blanks and takes the line.
+		for _, k := range []string{"error", "note", "bound"} {
+			if v, ok := strings.CutPrefix(rest, k+"="); ok {
+				f.expect[k] = v
+				rest = ""
+			}
+		}
+		for _, kv := range strings.Fields(rest) {
+			k, v, ok := strings.Cut(kv, "=")
+			if !ok {
+				t.Fatalf("%s: bad expectation %q", name, kv)
+			}
+			f.expect[k] = v
+		}
+	}
+	return f
+}
+
+func (f *fixture) options(t *testing.T) Options {
+	o := Options{FS: f.files}
+	if s := f.expect["pid"]; s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.PID = n
+	}
+	return o
+}
+
+func fixtures(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(names) < 25 {
+		t.Fatalf("%d fixtures, %v", len(names), err)
+	}
+	return names
+}
+
+func TestFixtures(t *testing.T) {
+	for _, name := range fixtures(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			f := readFixture(t, name)
+			l, err := Read(f.options(t))
+			checkExpected(t, f, l, err)
+			got := render(l, err)
+			if *update {
+				writeWant(t, name, got)
+				return
+			}
+			if got != f.want {
+				t.Errorf("the answer differs from the want section (run with -update to see it in a diff):\n%s", got)
+			}
+		})
+	}
+}
+
+// checkExpected compares with what the fixture's comment says by hand.
+func checkExpected(t *testing.T, f *fixture, l *Limits, err error) {
+	t.Helper()
+	if want, ok := f.expect["error"]; ok {
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrNotMeasurable) {
+			t.Errorf("error %v, want one that wraps ErrNotMeasurable and says %q", err, want)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, m := &l.CPU, &l.Memory
+	depth := -1
+	if c.QuotaLevel >= 0 {
+		depth = c.Levels[c.QuotaLevel].Depth
+	}
+	memDepth := -1
+	if m.MaxLevel >= 0 {
+		memDepth = m.Levels[m.MaxLevel].Depth
+	}
+	got := map[string]string{
+		"pid": strconv.Itoa(l.PID), "cpu": c.Version.String(), "quota": fmt.Sprint(c.Quota), "depth": fmt.Sprint(depth),
+		"hidden": fmt.Sprint(c.Hidden), "runtime": fmt.Sprint(c.RuntimeQuota), "gomaxprocs": fmt.Sprint(c.RuntimeDefault()),
+		"parallelism": fmt.Sprint(c.Parallelism), "effective": fmt.Sprint(c.Effective), "cpuset": fmt.Sprint(c.Cpuset),
+		"affinity": fmt.Sprint(c.Affinity), "online": fmt.Sprint(c.Online),
+		"memory": m.Version.String(), "max": fmt.Sprint(m.Max), "memdepth": fmt.Sprint(memDepth), "memhidden": fmt.Sprint(m.Hidden),
+		"high": fmt.Sprint(m.High), "hierarchical": fmt.Sprint(m.Hierarchical), "swap": fmt.Sprint(m.Swap),
+	}
+	for k, want := range f.expect {
+		switch k {
+		case "note":
+			if !strings.Contains(strings.Join(l.Notes, "\n"), want) {
+				t.Errorf("no note says %q: %q", want, l.Notes)
+			}
+		case "bound":
+			found := false
+			for _, b := range c.Bounds {
+				found = found || strings.Contains(b.Why, want)
+			}
+			if !found {
+				t.Errorf("no bound says %q: %+v", want, c.Bounds)
+			}
+		default:
+			g, ok := got[k]
+			if !ok {
+				t.Errorf("no expectation is called %q", k)
+			} else if g != want {
+				t.Errorf("%s is %s, want %s", k, g, want)
+			}
+		}
+	}
+	if m.HasSwap != (f.expect["swap"] != "") {
+		t.Errorf("HasSwap is %v", m.HasSwap)
+	}
+}
+
+// render writes the whole answer for people.
+func render(l *Limits, err error) string {
+	var b strings.Builder
+	if err != nil {
+		return fmt.Sprintf("error: %v\n", err)
+	}
+	c, m := &l.CPU, &l.Memory
+	h := func(h Hierarchy) {
+		fmt.Fprintf(&b, "%s: %v group %s, mount %s shows %s, hidden %v\n", h.Controller, h.Version, h.Group, h.MountPoint, h.MountRoot, h.Hidden)
+	}
+	mark := func(won bool) string {
+		if won {
+			return "*"
+		}
+		return " "
+	}
+	h(c.Hierarchy)
+	for _, l := range c.Levels {
+		fmt.Fprintf(&b, "  level %d %s: quota %v period %v burst %v weight %d missing %v %s\n", l.Depth, l.Group, l.Quota, l.Period, l.Burst, l.Weight, l.Missing, l.Err)
+	}
+	h(c.CpusetHierarchy)
+	for _, o := range c.Bounds {
+		fmt.Fprintf(&b, " %s%s %s %q = %s CPUs: %s\n", mark(o.Won), o.Kind, o.File, o.Text, cpusText(o.CPUs), o.Why)
+	}
+	h(m.Hierarchy)
+	for _, l := range m.Levels {
+		fmt.Fprintf(&b, "  level %d %s: max %d limited %v high %d soft %d swap %d,%v memsw %d missing %v %s\n", l.Depth, l.Group, l.Max, l.Limited, l.High, l.Soft, l.Swap, l.HasSwap, l.MemSwap, l.Missing, l.Err)
+	}
+	for _, o := range m.Bounds {
+		fmt.Fprintf(&b, " %s%s %s %q = %d: %s\n", mark(o.Won), o.Kind, o.File, o.Text, o.Bytes, o.Why)
+	}
+	for _, n := range l.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
+
+func writeWant(t *testing.T, name, want string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "-- want --\n"
+	if i := bytes.Index(b, []byte(mark)); i >= 0 {
+		b = b[:i]
+	}
+	if err := os.WriteFile(name, append(b, mark+want...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deniedFS refuses to open some files.
+type deniedFS struct {
+	fs.FS
+	deny func(name string) bool
+}
+
+func (d deniedFS) Open(name string) (fs.File, error) {
+	if d.deny(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return d.FS.Open(name)
+}
+
+// Whatever single file cannot be opened, the answer is an error or leaves
+// that file's part out; nothing panics, and no limit appears that is not
+// there.
+func TestEachFileDenied(t *testing.T) {
+	for _, name := range fixtures(t) {
+		f := readFixture(t, name)
+		whole, err := Read(f.options(t))
+		if err != nil {
+			continue
+		}
+		for denied := range f.files {
+			o := f.options(t)
+			o.FS = deniedFS{f.files, func(n string) bool { return n == denied }}
+			l, err := Read(o)
+			if err != nil {
+				if !errors.Is(err, ErrNotMeasurable) {
+					t.Errorf("%s without %s: %v", name, denied, err)
+				}
+				continue
+			}
+			if whole.CPU.Quota == 0 && l.CPU.Quota != 0 || l.CPU.Quota != 0 && l.CPU.Quota < whole.CPU.Quota {
+				t.Errorf("%s without %s: quota %v, was %v", name, denied, l.CPU.Quota, whole.CPU.Quota)
+			}
+			if base := filepath.Base(denied); base == "cpu.max" || base == "cpu.cfs_quota_us" {
+				told := false
+				for _, b := range l.CPU.Bounds {
+					told = told || strings.Contains(b.Why, "permission denied")
+				}
+				if relevant := onPath(whole, "/"+denied); relevant && !told {
+					t.Errorf("%s without %s: no bound tells of it: %+v", name, denied, l.CPU.Bounds)
+				}
+			}
+			if s, err := NewSampler(o); err == nil {
+				var st Stat
+				s.Sample(&st)
+				s.Close()
+			}
+		}
+	}
+}
+
+func onPath(l *Limits, file string) bool {
+	for _, b := range l.CPU.Bounds {
+		if b.File == file {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,393 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Version is the cgroup version of a hierarchy.
+type Version int
+
+const (
+	// VersionNone: the controller is on no hierarchy that can be seen.
+	VersionNone Version = iota
+	V1
+	V2
+)
+
+func (v Version) String() string {
+	switch v {
+	case V1:
+		return "v1"
+	case V2:
+		return "v2"
+	}
+	return "none"
+}
+
+// MarshalText makes the version readable in JSON.
+func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (v *Version) UnmarshalText(b []byte) error {
+	for _, w := range []Version{VersionNone, V1, V2} {
+		if string(b) == w.String() {
+			*v = w
+			return nil
+		}
+	}
+	return fmt.Errorf("cgroup version %q: want v1, v2 or none", clip(string(b)))
+}
+
+// Options says whose limits to read, and from where.
+type Options struct {
+	// PID is the process; 0 is this one. Another process's groups are looked
+	// for in this process's own mounts first (which usually show more
+	// ancestors), then through /proc/PID/root, which needs the right to
+	// ptrace it.
+	PID int
+	// Inside looks through the other process's own mounts only, so that the
+	// answer is what that process can find out by itself.
+	Inside bool
+	// FS stands for the machine's root directory in tests. Nil is the real
+	// one.
+	FS fs.FS
+
+	root string // tests: prefix of every name of the real file system
+}
+
+// Hierarchy says where one controller's files for the process are.
+type Hierarchy struct {
+	Controller string  `json:"controller"`
+	Version    Version `json:"version"`
+	// Group is the process's group as /proc/PID/cgroup names it.
+	Group string `json:"group,omitempty"`
+	// MountPoint and MountRoot are the mount that was chosen: the directory,
+	// and the group that it shows.
+	MountPoint string `json:"mount_point,omitempty"`
+	MountRoot  string `json:"mount_root,omitempty"`
+	// Hidden says that groups exist above the outermost visible one.
+	Hidden bool `json:"hidden"`
+
+	levels []Level
+}
+
+// A Level is one group on the way from the process's own to the root.
+type Level struct {
+	// Depth is 0 for the process's own group, 1 for its parent, and so on.
+	Depth int `json:"depth"`
+	// Group is its path in the hierarchy, as /proc/PID/cgroup would name it.
+	Group string `json:"group"`
+	// Dir is the directory that shows it.
+	Dir string `json:"dir"`
+}
+
+// maxLevels bounds how far up a path is walked. Real hierarchies have fewer
+// than ten levels; a path of 4096 bytes could have 2048.
+const maxLevels = 256
+
+// finder holds what /proc said about one process.
+type finder struct {
+	src     source
+	proc    string // /proc/self or /proc/PID
+	members []membership
+	notes   []string
+	views   []view
+}
+
+// A view is a set of mounts with the directory under which their mount
+// points are found.
+type view struct {
+	prefix string
+	mounts []mount
+}
+
+func newFinder(opts Options) (*finder, error) {
+	f := &finder{proc: "/proc/self"}
+	if opts.PID < 0 {
+		return nil, fmt.Errorf("cgroup limits of process %d: a process id is positive", opts.PID)
+	}
+	if opts.PID > 0 {
+		f.proc = "/proc/" + strconv.Itoa(opts.PID)
+	}
+	src, err := opts.source()
+	if err != nil {
+		return nil, err
+	}
+	f.src = src
+	b, err := readFile(f.src, f.proc+"/cgroup", maxSmall)
+	if err != nil {
+		if opts.PID > 0 && errors.Is(err, fs.ErrNotExist) && f.src.isDir("/proc/self") {
+			return nil, fmt.Errorf("cgroup limits of process %d: no such process, or no cgroups in this kernel: %w", opts.PID, err)
+		}
+		return nil, fmt.Errorf("cgroup limits: %w: %w", ErrNotMeasurable, err)
+	}
+	var bad int
+	f.members, bad = parseMembership(b)
+	if bad > 0 {
+		f.note("%s/cgroup: %d lines are not in the kernel's format and were skipped", f.proc, bad)
+	}
+	for _, m := range f.members {
+		if m.deleted {
+			f.note("group %s was removed while the process is in it", clip(m.path))
+			break
+		}
+	}
+	if len(f.members) == 0 {
+		return nil, fmt.Errorf("cgroup limits: %w: %s/cgroup names no group", ErrNotMeasurable, f.proc)
+	}
+	if opts.PID == 0 || !opts.Inside {
+		f.addView("", "/proc/self/mountinfo")
+	}
+	if opts.PID > 0 {
+		f.addView(f.proc+"/root", f.proc+"/mountinfo")
+	}
+	if len(f.views) == 0 {
+		return nil, fmt.Errorf("cgroup limits: %w: %s", ErrNotMeasurable, strings.Join(f.notes, "; "))
+	}
+	return f, nil
+}
+
+func (o Options) source() (source, error) {
+	if o.FS != nil {
+		return fsSource{o.FS}, nil
+	}
+	return hostSource(o.root)
+}
+
+func (f *finder) note(format string, args ...any) {
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
+}
+
+func (f *finder) addView(prefix, name string) {
+	b, err := readFile(f.src, name, maxMountinfo)
+	if err != nil {
+		f.note("mounts: %v", err)
+		return
+	}
+	ms, bad := parseMounts(b)
+	if bad > 0 {
+		f.note("%s: %d lines are not in the kernel's format and were skipped", name, bad)
+	}
+	f.views = append(f.views, view{prefix: prefix, mounts: ms})
+}
+
+// member returns the line of /proc/PID/cgroup for a controller: a v1
+// hierarchy that names it, else the v2 hierarchy. The kernel never has a
+// controller on both.
+func (f *finder) member(controller string) (membership, Version) {
+	v2 := -1
+	for i, m := range f.members {
+		if m.id == 0 && len(m.controllers) == 0 {
+			v2 = i
+			continue
+		}
+		for _, c := range m.controllers {
+			if c == controller {
+				return m, V1
+			}
+		}
+	}
+	if v2 >= 0 {
+		return f.members[v2], V2
+	}
+	return membership{}, VersionNone
+}
+
+// locate finds the directories of a controller's groups, from the process's
+// own up to the outermost visible. On failure the hierarchy has no levels
+// and a note says why.
+func (f *finder) locate(controller string) Hierarchy {
+	m, v := f.member(controller)
+	h := Hierarchy{Controller: controller, Version: v, Group: m.path}
+	if v == VersionNone {
+		f.note("%s: %s/cgroup has no hierarchy with this controller", controller, f.proc)
+		return h
+	}
+
+	// Of all mounts that show the group, take the one that shows the most
+	// ancestors; of equals the last one, which lies on top.
+	type candidate struct {
+		mount  mount
+		point  string
+		rel    string // path below the mount root, without a leading slash
+		exists bool   // the process's own directory is there
+	}
+	var best *candidate
+	var found int
+	for _, vw := range f.views {
+		for _, mt := range vw.mounts {
+			if mt.version != v || v == V1 && !contains(mt.controllers, controller) {
+				continue
+			}
+			found++
+			rel, ok := below(m.path, mt.root)
+			if !ok {
+				continue
+			}
+			c := candidate{mount: mt, point: vw.prefix + mt.point, rel: rel}
+			c.exists = f.isGroup(path.Join(c.point, rel), v)
+			if !c.exists && !f.isGroup(c.point, v) {
+				continue // unmounted since, hidden by another mount, or not ours to see
+			}
+			switch {
+			case best == nil,
+				c.exists && !best.exists,
+				c.exists == best.exists && len(mt.root) <= len(best.mount.root):
+				best = &c
+			}
+		}
+		if best != nil && best.exists {
+			break // the reader's own view shows at least as much
+		}
+	}
+	if best == nil {
+		h.Hidden = true
+		switch {
+		case found == 0:
+			f.note("%s: the controller is on cgroup %v, and no such hierarchy is mounted here", controller, v)
+		default:
+			f.note("%s: none of the %d mounts of cgroup %v shows group %s", controller, found, v, clip(m.path))
+		}
+		return h
+	}
+	h.MountPoint, h.MountRoot = best.point, best.mount.root
+	h.walk(f, best.rel)
+	h.Hidden = f.hidden(&h)
+	return h
+}
+
+// runtimeDir is the directory in which the Go runtime looks for the process's
+// own quota: that of the first line in mountinfo whose mount can hold the
+// group, whether or not a later mount covers it (internal/runtime/cgroup in
+// the Go tree). It is "" if the runtime finds none.
+func (f *finder) runtimeDir() string {
+	m, v := f.member("cpu")
+	if v == VersionNone {
+		return ""
+	}
+	vw := f.views[len(f.views)-1] // the process's own view
+	for _, mt := range vw.mounts {
+		if mt.version != v || v == V1 && !contains(mt.controllers, "cpu") {
+			continue
+		}
+		if rel, ok := below(m.path, mt.root); ok {
+			return path.Join(vw.prefix+mt.point, rel)
+		}
+	}
+	return ""
+}
+
+// walk lists the levels from the group rel below the mount up to the mount's
+// root, leaving out those whose directory does not exist.
+func (h *Hierarchy) walk(f *finder, rel string) {
+	var missing int
+	for depth := 0; ; depth++ {
+		if depth == maxLevels {
+			f.note("%s: only the %d innermost groups of %s were read", h.Controller, maxLevels, clip(h.Group))
+			break
+		}
+		// Not path.Join: a root above the namespace keeps its "/..".
+		group := strings.TrimSuffix(h.MountRoot, "/")
+		if rel != "" || group == "" {
+			group += "/" + rel
+		}
+		l := Level{Depth: depth, Group: group, Dir: path.Join(h.MountPoint, rel)}
+		if f.src.isDir(l.Dir) {
+			h.levels = append(h.levels, l)
+		} else {
+			missing++
+		}
+		if rel == "" {
+			break
+		}
+		if i := strings.LastIndexByte(rel, '/'); i >= 0 {
+			rel = rel[:i]
+		} else {
+			rel = ""
+		}
+	}
+	if missing > 0 {
+		f.note("%s: the %d innermost groups of %s are not visible under %s; only their ancestors were read", h.Controller, missing, clip(h.Group), clip(h.MountPoint))
+	}
+}
+
+// isGroup reports whether dir is a group's directory, not an empty mount
+// point that something else covers.
+func (f *finder) isGroup(dir string, v Version) bool {
+	names := []string{"cgroup.procs", "cgroup.controllers"}
+	if v == V1 {
+		names[1] = "tasks"
+	}
+	for _, n := range names {
+		h, err := f.src.open(path.Join(dir, n))
+		if err == nil {
+			h.close()
+			return true
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return true
+		}
+	}
+	return false
+}
+
+// hidden reports whether groups exist above the outermost visible one. The
+// kernel gives the real root files that no other group has, and denies it
+// others: v1 release_agent only at the root; v2
+// cgroup.events and, since Linux 4.14, cgroup.type everywhere but there.
+func (f *finder) hidden(h *Hierarchy) bool {
+	if h.MountRoot != "/" {
+		return true
+	}
+	if len(h.levels) == 0 {
+		return true
+	}
+	top := h.levels[len(h.levels)-1].Dir
+	if h.Version == V2 {
+		return f.exists(path.Join(top, "cgroup.type")) || f.exists(path.Join(top, "cgroup.events"))
+	}
+	return !f.exists(path.Join(top, "release_agent"))
+}
+
+func (f *finder) exists(name string) bool {
+	h, err := f.src.open(name)
+	if err == nil {
+		h.close()
+		return true
+	}
+	return errors.Is(err, fs.ErrPermission)
+}
+
+// below returns group's path relative to root, both as the kernel shows them
+// to this process. A root or group above the cgroup namespace begins with
+// "/..": then they match only name by name.
+func below(group, root string) (rel string, ok bool) {
+	group, root = strings.TrimRight(group, "/"), strings.TrimRight(root, "/")
+	if group == root {
+		return "", true
+	}
+	rel, ok = strings.CutPrefix(group, root+"/")
+	if !ok {
+		return "", false
+	}
+	for _, name := range strings.Split(rel, "/") {
+		if name == ".." || name == "." || name == "" {
+			return "", false
+		}
+	}
+	return rel, true
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,523 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+)
+
+// Fields says which parts of a Stat were measured.
+type Fields uint
+
+const (
+	// HasUsage: Usage, and on v2 User and System.
+	HasUsage Fields = 1 << iota
+	// HasBandwidth: Periods, ThrottledPeriods, Throttled, Bursts, Burst of the
+	// process's own group; all zero if that group cannot have a quota.
+	HasBandwidth
+	// HasLocal: Local.
+	HasLocal
+	// HasAncestors: the Ancestor fields, and they cover every group up to the
+	// root. Without it they hold what the visible ones show.
+	HasAncestors
+)
+
+// Stat holds one reading of the CPU counters of a process's group. All counters
+// grow from the group's creation.
+type Stat struct {
+	Has Fields
+
+	// Usage is the CPU time of the group and all groups below it. User and
+	// System are its parts (v2 only).
+	Usage, User, System time.Duration
+
+	// Periods counts the enforcement periods in which the group was runnable,
+	// ThrottledPeriods those in which it used its own quota up.
+	Periods, ThrottledPeriods int64
+	// Throttled is the time the group was held back by its own quota, summed
+	// over CPUs.
+	Throttled time.Duration
+	// Bursts counts periods that used carried-over quota, Burst is how much.
+	Bursts int64
+	Burst  time.Duration
+
+	// Local is the time the group had something to run and was held back, by
+	// its own quota or by an ancestor's, summed over CPUs (cpu.stat.local,
+	// Linux 6.6 and later).
+	Local time.Duration
+
+	// AncestorThrottledPeriods and AncestorThrottled are the sums over the
+	// visible ancestors of what their own quotas held back: this group's part
+	// in it is not told.
+	AncestorThrottledPeriods int64
+	AncestorThrottled        time.Duration
+}
+
+// MemoryStat is one reading of the memory counters of the group that a
+// process's memory is charged to: its own, or on v2 the nearest ancestor that
+// has the memory controller. In bytes.
+type MemoryStat struct {
+	// Current is what the group is charged for, page cache included.
+	Current int64
+	// InactiveFile is the page cache in it that the kernel gives up first:
+	// Current less InactiveFile is the usual "working set". 0 if unknown.
+	InactiveFile int64
+	// Swap is swapped out.
+	Swap int64
+	// OOMKills counts processes of the group that the kernel killed for want
+	// of memory (v1 since Linux 4.13).
+	OOMKills int64
+}
+
+// Bounds is the cheap part of Limits, for following a limit that changes.
+type Bounds struct {
+	// Quota is the tightest visible quota in CPUs and QuotaDepth the level it
+	// is from; 0 and -1 without one.
+	Quota      float64
+	QuotaDepth int
+	// Period is that quota's period.
+	Period time.Duration
+	// OwnQuota is the quota of the process's own group, in CPUs, which is all
+	// that the Go runtime looks at; 0 without one.
+	OwnQuota float64
+	// Memory is the tightest hard limit in bytes and MemoryDepth its level; 0
+	// and -1 without one. Where v1's hierarchical limit of a hidden ancestor
+	// is the tightest, MemoryDepth is -1 and Memory is that limit.
+	Memory      int64
+	MemoryDepth int
+}
+
+// A Sampler reads the counters and limits of one process's group again and
+// again. It keeps their files open and allocates nothing after NewSampler.
+// Its methods must not be called concurrently.
+//
+// A process that is moved to another group leaves the sampler with the old
+// one: see Moved.
+type Sampler struct {
+	src source
+	buf []byte
+
+	membership      handle
+	membershipBytes []byte
+
+	version    Version
+	hidden     bool
+	cpu        []samplerCPU
+	local      handle
+	usage      handle // v1 cpuacct.usage
+	memory     []samplerMemory
+	memVersion Version
+	memCur     handle
+	memStat    handle
+	memSwap    handle
+	memEvents  handle
+}
+
+type samplerCPU struct {
+	depth         int
+	controlled    bool // the cpu controller is enabled in this group
+	stat          handle
+	quota, period handle // v2: quota is cpu.max
+}
+
+type samplerMemory struct {
+	depth int
+	max   handle
+}
+
+// maxSampled bounds the levels whose files stay open, so that no odd
+// hierarchy uses up a service's file descriptors. Kubernetes has five.
+const maxSampled = 16
+
+// NewSampler finds the process's group and opens its files. The error wraps
+// ErrNotMeasurable if there is nothing to sample. Close must be called.
+func NewSampler(opts Options) (*Sampler, error) {
+	f, err := newFinder(opts)
+	if err != nil {
+		return nil, err
+	}
+	// memory.stat is the longest, some 2 KiB today.
+	s := &Sampler{src: f.src, buf: make([]byte, 16<<10)}
+	cpu := f.locate("cpu")
+	s.version, s.hidden = cpu.Version, cpu.Hidden || len(cpu.levels) == 0
+	if len(cpu.levels) > maxSampled {
+		cpu.levels, s.hidden = cpu.levels[:maxSampled], true
+	}
+	for _, lv := range cpu.levels {
+		c := samplerCPU{depth: lv.Depth, stat: s.try(lv.Dir, "cpu.stat")}
+		quota := "cpu.max"
+		if cpu.Version == V1 {
+			quota = "cpu.cfs_quota_us"
+			c.period = s.try(lv.Dir, "cpu.cfs_period_us")
+		}
+		var err error
+		c.quota, err = s.src.open(path.Join(lv.Dir, quota))
+		c.controlled = err == nil || !errors.Is(err, fs.ErrNotExist) || bytes.Contains(s.read(c.stat), []byte("nr_periods"))
+		// Where v2's cpu controller is not enabled, tasks are scheduled as
+		// those of the nearest ancestor that has it.
+		if c.controlled && s.local == nil {
+			s.local = s.try(lv.Dir, "cpu.stat.local")
+		}
+		s.cpu = append(s.cpu, c)
+	}
+	if cpu.Version == V1 {
+		// Usage is a controller of its own in v1; it tells of the same
+		// processes only if its group is the same.
+		if acct := f.locateQuietly("cpuacct"); len(acct.levels) > 0 && acct.Group == cpu.Group && acct.levels[0].Depth == 0 {
+			s.usage = s.try(acct.levels[0].Dir, "cpuacct.usage")
+		}
+	}
+	mem := f.locate("memory")
+	s.memVersion = mem.Version
+	mem.levels = mem.levels[:min(len(mem.levels), maxSampled)]
+	for i, lv := range mem.levels {
+		limit, current, events := "memory.max", "memory.current", "memory.events"
+		if mem.Version == V1 {
+			limit, current, events = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"
+		}
+		s.memory = append(s.memory, samplerMemory{depth: lv.Depth, max: s.try(lv.Dir, limit)})
+		// Where v2's memory controller is not enabled, the nearest ancestor
+		// that has it is charged.
+		if s.memCur != nil || mem.Version == V1 && i > 0 {
+			continue
+		}
+		if s.memCur = s.try(lv.Dir, current); s.memCur == nil && mem.Version == V2 {
+			continue
+		}
+		s.memStat, s.memEvents = s.try(lv.Dir, "memory.stat"), s.try(lv.Dir, events)
+		if mem.Version == V2 {
+			s.memSwap = s.try(lv.Dir, "memory.swap.current")
+		}
+	}
+	s.membership, _ = s.src.open(f.proc + "/cgroup")
+	if s.membership != nil {
+		s.membershipBytes = append(s.membershipBytes, s.read(s.membership)...)
+	}
+	var st Stat
+	var b Bounds
+	var m MemoryStat
+	if s.Sample(&st) != nil && s.Bounds(&b) != nil && s.SampleMemory(&m) != nil {
+		s.Close()
+		return nil, fmt.Errorf("sampling the cgroup: %w: no counter and no limit can be read (%v)", ErrNotMeasurable, f.notes)
+	}
+	return s, nil
+}
+
+func (s *Sampler) try(dir, name string) handle {
+	h, err := s.src.open(path.Join(dir, name))
+	if err != nil {
+		return nil
+	}
+	return h
+}
+
+// read returns the content of a file, valid until the next read; nil if it
+// cannot be read now.
+func (s *Sampler) read(h handle) []byte {
+	if h == nil {
+		return nil
+	}
+	n, err := h.sample(s.buf)
+	if err != nil || n == len(s.buf) {
+		return nil
+	}
+	return s.buf[:n]
+}
+
+var errNothing = errors.New("no counter can be read")
+
+// Sample reads the CPU counters into st. It fails only if not one of them could
+// be read, as after the group's removal. It does not allocate.
+func (s *Sampler) Sample(st *Stat) error {
+	// cpu.stat and cpu.stat.local are compared with each other, so they must
+	// not have a throttled stretch's end between them: read again until the
+	// first has stood still. Three times suffice but for a machine on which
+	// nothing is sure.
+	for try := 0; try < 3; try++ {
+		*st = Stat{}
+		s.sampleLevels(st)
+		b := s.read(s.local)
+		if b == nil {
+			break
+		}
+		st.local(b)
+		var again Stat
+		s.sampleLevels(&again)
+		if again.Throttled == st.Throttled && again.AncestorThrottled == st.AncestorThrottled {
+			break
+		}
+	}
+	if b := s.read(s.usage); b != nil {
+		if n, err := parseNumber(b); err == nil && n >= 0 {
+			st.Usage = time.Duration(n)
+			st.Has |= HasUsage
+		}
+	}
+	if st.Has&^HasAncestors == 0 {
+		return errNothing
+	}
+	return nil
+}
+
+// sampleLevels reads cpu.stat of the own group and of its ancestors.
+func (s *Sampler) sampleLevels(st *Stat) {
+	complete := !s.hidden
+	for i := range s.cpu {
+		c := &s.cpu[i]
+		b := s.read(c.stat)
+		if i == 0 && s.version == V2 {
+			st.usageV2(b)
+		}
+		switch {
+		case c.depth == 0 && !c.controlled:
+			st.Has |= HasBandwidth // no controller, no quota
+		case c.depth == 0:
+			st.bandwidth(b)
+		case c.controlled && !st.ancestor(b):
+			complete = false
+		}
+	}
+	if complete {
+		st.Has |= HasAncestors
+	}
+}
+
+func (st *Stat) usageV2(b []byte) {
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		switch string(k) {
+		case "usage_usec":
+			st.Usage = micros(v)
+			st.Has |= HasUsage
+		case "user_usec":
+			st.User = micros(v)
+		case "system_usec":
+			st.System = micros(v)
+		}
+	}
+}
+
+// bandwidth reads the quota counters of cpu.stat: v1 counts in nanoseconds
+// (throttled_time, burst_time), v2 in microseconds (throttled_usec,
+// burst_usec).
+func (st *Stat) bandwidth(b []byte) {
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		switch string(k) {
+		case "nr_periods":
+			st.Periods = v
+			st.Has |= HasBandwidth
+		case "nr_throttled":
+			st.ThrottledPeriods = v
+		case "throttled_time":
+			st.Throttled = time.Duration(v)
+		case "throttled_usec":
+			st.Throttled = micros(v)
+		case "nr_bursts":
+			st.Bursts = v
+		case "burst_time":
+			st.Burst = time.Duration(v)
+		case "burst_usec":
+			st.Burst = micros(v)
+		}
+	}
+}
+
+func (st *Stat) ancestor(b []byte) bool {
+	ok := false
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		switch string(k) {
+		case "nr_throttled":
+			st.AncestorThrottledPeriods += v
+			ok = true
+		case "throttled_time":
+			st.AncestorThrottled += time.Duration(v)
+		case "throttled_usec":
+			st.AncestorThrottled += micros(v)
+		}
+	}
+	return ok
+}
+
+func (st *Stat) local(b []byte) {
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		switch string(k) {
+		case "throttled_usec":
+			st.Local = micros(v)
+			st.Has |= HasLocal
+		case "throttled_time":
+			st.Local = time.Duration(v)
+			st.Has |= HasLocal
+		}
+	}
+}
+
+// SampleMemory reads the memory counters into m. It fails if what the group
+// is charged for cannot be read. It does not allocate, but makes the kernel
+// add its counters up: some ten times the cost of Sample.
+func (s *Sampler) SampleMemory(m *MemoryStat) error {
+	*m = MemoryStat{}
+	n, err := parseNumber(s.read(s.memCur))
+	if err != nil || n < 0 {
+		return errNothing
+	}
+	m.Current = n
+	if n, err := parseNumber(s.read(s.memSwap)); err == nil && n >= 0 {
+		m.Swap = n
+	}
+	b := s.read(s.memStat)
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		switch string(k) {
+		case "inactive_file":
+			if s.memVersion == V2 {
+				m.InactiveFile = v
+			}
+		case "total_inactive_file":
+			m.InactiveFile = v
+		case "total_swap":
+			m.Swap = v
+		}
+	}
+	b = s.read(s.memEvents)
+	for len(b) > 0 {
+		k, v, rest := nextKey(b)
+		b = rest
+		if string(k) == "oom_kill" {
+			m.OOMKills = v
+		}
+	}
+	return nil
+}
+
+// nextKey returns the next "key value" line of a flat keyed file, skipping
+// lines in another form, and what follows it.
+func nextKey(b []byte) (key []byte, value int64, rest []byte) {
+	for len(b) > 0 {
+		var line []byte
+		line, b = cutLine(b)
+		i := bytes.IndexByte(line, ' ')
+		if i <= 0 {
+			continue
+		}
+		if n, ok := parseCount(line[i+1:]); ok && n >= 0 {
+			return line[:i], n, b
+		}
+	}
+	return nil, 0, nil
+}
+
+// Bounds reads the limits anew into b. It fails only if no limit file could
+// be read. It does not allocate.
+func (s *Sampler) Bounds(b *Bounds) error {
+	*b = Bounds{QuotaDepth: -1, MemoryDepth: -1}
+	any := false
+	for i := range s.cpu {
+		c := &s.cpu[i]
+		q, p, ok := s.quota(c)
+		if !ok {
+			continue
+		}
+		any = true
+		cpus := ratio(q, p)
+		if c.depth == 0 {
+			b.OwnQuota = cpus
+		}
+		if cpus > 0 && (b.QuotaDepth < 0 || cpus < b.Quota) {
+			b.Quota, b.Period, b.QuotaDepth = cpus, p, c.depth
+		}
+	}
+	hier := int64(0) // v1: the minimum over all that bind, seen or not
+	if s.memVersion == V1 {
+		text := s.read(s.memStat)
+		for len(text) > 0 {
+			k, v, rest := nextKey(text)
+			text = rest
+			if string(k) == "hierarchical_memory_limit" && v > 0 {
+				hier = v
+			}
+		}
+	}
+	for i := range s.memory {
+		text := s.read(s.memory[i].max)
+		if text == nil {
+			continue
+		}
+		n, limited, err := parseMemory(text)
+		if err != nil {
+			continue
+		}
+		any = true
+		loose := s.memory[i].depth > 0 && n < hier // use_hierarchy is off
+		if limited && !loose && (b.MemoryDepth < 0 || n < b.Memory) {
+			b.Memory, b.MemoryDepth = n, s.memory[i].depth
+		}
+	}
+	if hier > 0 && hier < noLimit && (b.MemoryDepth < 0 || hier < b.Memory) {
+		b.Memory, b.MemoryDepth = hier, -1
+	}
+	if !any {
+		return errNothing
+	}
+	return nil
+}
+
+func (s *Sampler) quota(c *samplerCPU) (q, p time.Duration, ok bool) {
+	text := s.read(c.quota)
+	if text == nil {
+		return 0, 0, false
+	}
+	var err error
+	if s.version == V2 {
+		q, p, err = parseCPUMax(text)
+		return q, p, err == nil
+	}
+	if q, err = parseQuota(text); err != nil {
+		return 0, 0, false
+	}
+	if text = s.read(c.period); text == nil {
+		return 0, 0, q == 0
+	}
+	if p, err = parsePeriod(text); err != nil {
+		return 0, 0, q == 0
+	}
+	return q, p, true
+}
+
+// Moved reports whether the process is in other groups now than when the
+// sampler was made: then a new sampler is needed. It does not allocate.
+func (s *Sampler) Moved() bool {
+	b := s.read(s.membership)
+	return b != nil && !bytes.Equal(b, s.membershipBytes)
+}
+
+// Close closes the files. The sampler reads nothing after it.
+func (s *Sampler) Close() error {
+	var err error
+	closing := func(hs ...*handle) {
+		for _, h := range hs {
+			if *h != nil {
+				err = errors.Join(err, (*h).close())
+				*h = nil
+			}
+		}
+	}
+	for i := range s.cpu {
+		closing(&s.cpu[i].stat, &s.cpu[i].quota, &s.cpu[i].period)
+	}
+	for i := range s.memory {
+		closing(&s.memory[i].max)
+	}
+	closing(&s.local, &s.usage, &s.memCur, &s.memStat, &s.memSwap, &s.memEvents, &s.membership)
+	return err
+}

@@ -1,0 +1,210 @@
+package cgroup
+
+import (
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+// The sampler is called from probes that run many times a second inside other
+// people's services.
+func TestSamplerAllocatesNothing(t *testing.T) {
+	s, err := NewSampler(Options{})
+	if err != nil {
+		t.Skipf("no cgroup to sample here: %v", err)
+	}
+	defer s.Close()
+	var st, old Stat
+	var b Bounds
+	var m MemoryStat
+	n := testing.AllocsPerRun(100, func() {
+		s.Sample(&st)
+		s.Bounds(&b)
+		s.SampleMemory(&m)
+		s.Moved()
+		Compare(&old, &st)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a round, want 0", n)
+	}
+}
+
+func TestSamplerAfterClose(t *testing.T) {
+	s, err := NewSampler(Options{})
+	if err != nil {
+		t.Skipf("no cgroup to sample here: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	var b Bounds
+	var m MemoryStat
+	if err := s.Bounds(&b); err == nil {
+		t.Error("Bounds after Close: no error")
+	}
+	if err := s.SampleMemory(&m); err == nil {
+		t.Error("SampleMemory after Close: no error")
+	}
+	if s.Moved() {
+		t.Error("Moved after Close")
+	}
+}
+
+func BenchmarkSample(b *testing.B) {
+	s, err := NewSampler(Options{})
+	if err != nil {
+		b.Skip(err)
+	}
+	defer s.Close()
+	var st Stat
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Sample(&st)
+	}
+}
+
+func BenchmarkBounds(b *testing.B) {
+	s, err := NewSampler(Options{})
+	if err != nil {
+		b.Skip(err)
+	}
+	defer s.Close()
+	var bo Bounds
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Bounds(&bo)
+	}
+}
+
+func TestSamplerReadsUnits(t *testing.T) {
+	v2 := readFixture(t, "testdata/systemd-slices.txtar")
+	const own, parent = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/", "sys/fs/cgroup/shop.slice/shop-api.slice/"
+	put := func(f *fixture, name, text string) { f.files[name] = &fstest.MapFile{Data: []byte(text)} }
+	put(v2, own+"cpu.stat", "usage_usec 7000000\nuser_usec 5000000\nsystem_usec 2000000\ncore_sched.force_idle_usec 0\nnr_periods 40\nnr_throttled 8\nthrottled_usec 1500000\nnr_bursts 2\nburst_usec 30000\n")
+	put(v2, own+"cpu.stat.local", "throttled_usec 1900000\n")
+	put(v2, parent+"cpu.stat", "usage_usec 1\nnr_periods 9\nnr_throttled 3\nthrottled_usec 400000\n")
+	put(v2, "sys/fs/cgroup/shop.slice/cpu.stat", "usage_usec 1\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
+	put(v2, own+"memory.current", "104857600\n")
+	put(v2, own+"memory.swap.current", "4096\n")
+	put(v2, own+"memory.stat", "anon 1\nfile 2\nkernel 3\ninactive_anon 4\ninactive_file 20971520\n")
+	put(v2, own+"memory.events", "low 0\nhigh 7\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n")
+
+	v1 := readFixture(t, "testdata/hybrid.txtar")
+	const g = "system.slice/api.service/"
+	put(v1, "sys/fs/cgroup/cpu,cpuacct/"+g+"cpu.stat", "nr_periods 40\nnr_throttled 8\nthrottled_time 1500000000\nnr_bursts 2\nburst_time 30000000\n")
+	put(v1, "sys/fs/cgroup/cpu,cpuacct/"+g+"cpu.stat.local", "throttled_time 1900000000\n")
+	put(v1, "sys/fs/cgroup/cpu,cpuacct/"+g+"cpuacct.usage", "7000000000\n")
+	put(v1, "sys/fs/cgroup/cpu,cpuacct/system.slice/cpu.stat", "nr_periods 9\nnr_throttled 3\nthrottled_time 400000000\n")
+	put(v1, "sys/fs/cgroup/memory/"+g+"memory.usage_in_bytes", "104857600\n")
+	put(v1, "sys/fs/cgroup/memory/"+g+"memory.stat", "inactive_file 1\nhierarchical_memory_limit 1073741824\ntotal_inactive_file 20971520\ntotal_swap 4096\n")
+	put(v1, "sys/fs/cgroup/memory/"+g+"memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+
+	want := Stat{
+		Has: HasUsage | HasBandwidth | HasLocal | HasAncestors, Usage: 7 * time.Second,
+		Periods: 40, ThrottledPeriods: 8, Throttled: 1500 * time.Millisecond, Bursts: 2, Burst: 30 * time.Millisecond,
+		Local: 1900 * time.Millisecond, AncestorThrottledPeriods: 3, AncestorThrottled: 400 * time.Millisecond,
+	}
+	for _, f := range []*fixture{v2, v1} {
+		s, err := NewSampler(f.options(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st Stat
+		if err := s.Sample(&st); err != nil {
+			t.Fatal(err)
+		}
+		w := want
+		if f == v2 {
+			w.User, w.System = 5*time.Second, 2*time.Second
+		}
+		if st != w {
+			t.Errorf("sampled %+v\nwant    %+v", st, w)
+		}
+		var m MemoryStat
+		if err := s.SampleMemory(&m); err != nil {
+			t.Fatal(err)
+		}
+		if want := (MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, Swap: 4096, OOMKills: 1}); m != want {
+			t.Errorf("memory %+v, want %+v", m, want)
+		}
+		s.Close()
+	}
+}
+
+// A group without the memory controller is charged through its parent.
+func TestSamplerMemoryOfParent(t *testing.T) {
+	f := readFixture(t, "testdata/hybrid-memory-on-v2.txtar")
+	const parent = "sys/fs/cgroup/unified/system.slice/"
+	delete(f.files, parent+"api.service/memory.max")
+	f.files[parent+"memory.current"] = &fstest.MapFile{Data: []byte("7340032\n")}
+	f.files[parent+"memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 1048576\n")}
+	s, err := NewSampler(f.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var m MemoryStat
+	if err := s.SampleMemory(&m); err != nil || m.Current != 7<<20 || m.InactiveFile != 1<<20 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	var b Bounds
+	if err := s.Bounds(&b); err != nil || b.Memory != 512<<20 || b.MemoryDepth != 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// Bounds agrees with Read on every fixture, and follows what changes.
+func TestBoundsAgreeWithRead(t *testing.T) {
+	for _, name := range fixtures(t) {
+		f := readFixture(t, name)
+		l, err := Read(f.options(t))
+		s, serr := NewSampler(f.options(t))
+		if err != nil || serr != nil {
+			if err != nil && serr == nil {
+				t.Errorf("%s: Read fails (%v) and NewSampler does not", name, err)
+			}
+			continue
+		}
+		var b Bounds
+		if err := s.Bounds(&b); err != nil {
+			// A machine without one limit file: then Read found none either.
+			if l.CPU.Quota != 0 || l.Memory.Max != 0 {
+				t.Errorf("%s: %v, but Read found %v CPUs and %d bytes", name, err, l.CPU.Quota, l.Memory.Max)
+			}
+			continue
+		}
+		depth, memDepth, own := -1, -1, 0.0
+		if l.CPU.QuotaLevel >= 0 {
+			depth = l.CPU.Levels[l.CPU.QuotaLevel].Depth
+		}
+		if len(l.CPU.Levels) > 0 && l.CPU.Levels[0].Depth == 0 {
+			own = l.CPU.Levels[0].CPUs
+		}
+		if l.Memory.MaxLevel >= 0 {
+			memDepth = l.Memory.Levels[l.Memory.MaxLevel].Depth
+		}
+		if b.Quota != l.CPU.Quota || b.QuotaDepth != depth || b.OwnQuota != own || b.Memory != l.Memory.Max || b.MemoryDepth != memDepth {
+			t.Errorf("%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, own, l.Memory.Max, memDepth)
+		}
+		s.Close()
+	}
+
+	f := readFixture(t, "testdata/systemd-slices.txtar")
+	s, err := NewSampler(f.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f.files["sys/fs/cgroup/shop.slice/cpu.max"] = &fstest.MapFile{Data: []byte("20000 50000\n")}
+	f.files["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/elsewhere\n")}
+	var b Bounds
+	if err := s.Bounds(&b); err != nil || b.Quota != 0.4 || b.QuotaDepth != 2 || b.Period != 50*time.Millisecond || b.OwnQuota != 3 {
+		t.Errorf("after the change: %+v, %v", b, err)
+	}
+	if !s.Moved() {
+		t.Error("moved elsewhere, and Moved is false")
+	}
+}

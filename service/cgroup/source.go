@@ -1,0 +1,145 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// ErrNotMeasurable says that this machine offers nothing to read: not Linux,
+// no /proc, or no cgroup file that this process may open. Callers should go
+// on without limits.
+var ErrNotMeasurable = errors.New("not measurable here")
+
+var errTooLarge = errors.New("file is larger than any the kernel writes")
+
+// Sizes beyond which a file is not what it claims to be. The kernel's
+// mountinfo has a line a mount (the default limit is 10^5 mounts), the others
+// are a few kilobytes.
+const (
+	maxMountinfo = 16 << 20
+	maxSmall     = 1 << 20
+)
+
+// A source is a tree of files: the real one, or an fs.FS in tests. Names are
+// absolute and slash-separated.
+type source interface {
+	open(name string) (handle, error)
+	isDir(name string) bool
+}
+
+// A handle reads one file from its beginning, as often as wanted.
+type handle interface {
+	// readAt fills buf from offset off; n < len(buf) means the end.
+	readAt(buf []byte, off int64) (int, error)
+	// sample reads a cgroup file with a single read from its beginning: the
+	// kernel writes such a file as one record, so that a short read is all of
+	// it.
+	sample(buf []byte) (int, error)
+	close() error
+}
+
+// readFile reads a whole file of at most limit bytes.
+func readFile(src source, name string, limit int) ([]byte, error) {
+	h, err := src.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	buf := make([]byte, 4096)
+	n := 0
+	for {
+		m, err := h.readAt(buf[n:], int64(n))
+		if err != nil {
+			return nil, err
+		}
+		n += m
+		if n < len(buf) {
+			return buf[:n], nil
+		}
+		if n >= limit {
+			return nil, &fs.PathError{Op: "read", Path: name, Err: errTooLarge}
+		}
+		grown := make([]byte, min(2*len(buf), limit))
+		copy(grown, buf)
+		buf = grown
+	}
+}
+
+// fsSource serves an fs.FS whose root stands for "/".
+type fsSource struct{ fsys fs.FS }
+
+func (s fsSource) name(name string) (string, error) {
+	p := strings.TrimPrefix(path.Clean(name), "/")
+	if p == "" {
+		p = "."
+	}
+	if !fs.ValidPath(p) {
+		return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	return p, nil
+}
+
+func (s fsSource) open(name string) (handle, error) {
+	p, err := s.name(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.fsys.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("not a regular file (%v)", st.Mode().Type())}
+	}
+	return &fsHandle{fsys: s.fsys, name: p}, nil
+}
+
+func (s fsSource) isDir(name string) bool {
+	p, err := s.name(name)
+	if err != nil {
+		return false
+	}
+	st, err := fs.Stat(s.fsys, p)
+	return err == nil && st.IsDir()
+}
+
+// fsHandle opens the file anew for each read: an fs.File cannot seek, and a
+// test changes its file system between two samples.
+type fsHandle struct {
+	fsys fs.FS
+	name string
+}
+
+func (h *fsHandle) readAt(buf []byte, off int64) (int, error) {
+	f, err := h.fsys.Open(h.name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if off > 0 {
+		if _, err := io.CopyN(io.Discard, f, off); err != nil {
+			if err == io.EOF {
+				return 0, nil
+			}
+			return 0, err
+		}
+	}
+	n, err := io.ReadFull(f, buf)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return n, err
+}
+
+func (h *fsHandle) sample(buf []byte) (int, error) { return h.readAt(buf, 0) }
+
+func (h *fsHandle) close() error { return nil }

@@ -1,0 +1,162 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+var errFormat = errors.New("not in the kernel's format")
+
+// parseInt reads a decimal number without allocating. It rejects what does
+// not fit.
+func parseInt(b []byte) (int64, bool) {
+	neg := false
+	if len(b) > 0 && b[0] == '-' {
+		neg = true
+		b = b[1:]
+	}
+	if len(b) == 0 {
+		return 0, false
+	}
+	var n int64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		d := int64(c - '0')
+		if n > (math.MaxInt64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	if neg {
+		n = -n
+	}
+	return n, true
+}
+
+// parseCount is parseInt for the kernel's unsigned 64-bit counters: what does
+// not fit a signed number is held at its maximum (v1 writes 2^64-1 for "no
+// limit" in some kernels).
+func parseCount(b []byte) (int64, bool) {
+	if n, ok := parseInt(b); ok {
+		return n, true
+	}
+	if _, err := strconv.ParseUint(string(b), 10, 64); err == nil {
+		return math.MaxInt64, true
+	}
+	return 0, false
+}
+
+// micros converts, holding at the maximum what would overflow.
+func micros(us int64) time.Duration {
+	if us > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// parseCPUMax reads v2's cpu.max: "QUOTA PERIOD" or "max PERIOD" in
+// microseconds (cgroup-v2.rst). quota is 0 when there is no limit.
+func parseCPUMax(b []byte) (quota, period time.Duration, err error) {
+	line, _ := cutLine(b)
+	q, p, ok := bytes.Cut(line, []byte(" "))
+	if !ok {
+		return 0, 0, errFormat
+	}
+	us, ok := parseInt(p)
+	if !ok || us <= 0 {
+		return 0, 0, errFormat
+	}
+	period = micros(us)
+	if string(q) == "max" {
+		return 0, period, nil
+	}
+	us, ok = parseInt(q)
+	if !ok || us <= 0 {
+		return 0, 0, errFormat
+	}
+	return micros(us), period, nil
+}
+
+// parseQuota reads v1's cpu.cfs_quota_us: microseconds, -1 for no limit
+// (sched-bwc.rst). It returns 0 when there is none.
+func parseQuota(b []byte) (time.Duration, error) {
+	us, err := parseNumber(b)
+	switch {
+	case err != nil:
+		return 0, err
+	case us < 0:
+		return 0, nil
+	case us == 0:
+		return 0, errFormat
+	}
+	return micros(us), nil
+}
+
+// parsePeriod reads v1's cpu.cfs_period_us.
+func parsePeriod(b []byte) (time.Duration, error) {
+	us, err := parseNumber(b)
+	if err != nil {
+		return 0, err
+	}
+	if us <= 0 {
+		return 0, errFormat
+	}
+	return micros(us), nil
+}
+
+// parseNumber reads a file that holds one number.
+func parseNumber(b []byte) (int64, error) {
+	line, _ := cutLine(b)
+	n, ok := parseInt(line)
+	if !ok {
+		return 0, errFormat
+	}
+	return n, nil
+}
+
+// noLimit is where a v1 memory limit stops meaning anything: the kernel shows
+// "none" as the largest page-aligned signed number, which depends on the page
+// size. No machine has 4 EiB.
+const noLimit = 1 << 62
+
+// parseMemory reads a memory limit of v1 (bytes) or v2 (bytes or "max").
+// limited is false where there is none.
+func parseMemory(b []byte) (bytes int64, limited bool, err error) {
+	line, _ := cutLine(b)
+	if string(line) == "max" {
+		return 0, false, nil
+	}
+	n, ok := parseCount(line)
+	if !ok {
+		return 0, false, errFormat
+	}
+	if n < 0 || n >= noLimit {
+		return 0, false, nil // v1 accepts -1, and some container layers show it
+	}
+	return n, true, nil
+}
+
+// cpusText is how a share of CPUs is written in reasons.
+func cpusText(cpus float64) string {
+	return strconv.FormatFloat(cpus, 'g', 4, 64)
+}
+
+// bytesText is how memory is written in reasons.
+func bytesText(n int64) string {
+	const unit = 1 << 10
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n), -1
+	for v >= unit && i < 5 {
+		v /= unit
+		i++
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}[i]
+}

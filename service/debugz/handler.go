@@ -1,0 +1,304 @@
+// Package debugz is an HTTP handler that shows what the process may use, by
+// which file, and what was set or seen because of it, and that changes the
+// level of the program's log while it runs.
+//
+//	var level slog.LevelVar
+//	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
+//	mux.Handle("/debug/limits", debugz.Handler(debugz.Options{Level: &level}))
+//
+//	curl localhost:6060/debug/limits                    # the page
+//	curl localhost:6060/debug/limits?format=json
+//	curl -d level=debug localhost:6060/debug/limits     # DEBUG from now on
+//
+// It is on no mux by itself. The page tells paths of the host and the log's
+// level can be costly: serve it where only operators come, as the pages of
+// net/http/pprof.
+package debugz
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/tune"
+)
+
+// Options say what the handler knows. The zero value shows the limits.
+type Options struct {
+	// Level is the program's log level, changed by POST level=LEVEL; nil
+	// refuses to.
+	Level *slog.LevelVar
+	// Tuner, if not nil, adds what was decided.
+	Tuner *tune.Tuner
+	// Probe, if not nil, adds freezes and lost time.
+	Probe *probe.Probe
+	// Cgroup says where limits are read; the zero value is this process.
+	Cgroup cgroup.Options
+}
+
+// Page is what the handler shows, and its JSON form.
+type Page struct {
+	PID        int            `json:"pid"`
+	Go         string         `json:"go"`
+	GOMAXPROCS int            `json:"gomaxprocs"`
+	NumCPU     int            `json:"num_cpu"`
+	LogLevel   string         `json:"log_level,omitempty"`
+	Error      string         `json:"error,omitempty"`
+	Limits     *cgroup.Limits `json:"limits,omitempty"`
+	Traps      []Trap         `json:"traps"`
+	Tune       *tune.State    `json:"tune,omitempty"`
+	Probe      *Lost          `json:"probe,omitempty"`
+}
+
+// Lost is a probe's snapshot in a few numbers.
+type Lost struct {
+	Since           time.Time         `json:"since"`
+	Freezes         uint64            `json:"freezes"`
+	FreezesBy       map[string]uint64 `json:"freezes_by_verdict"`
+	FreezeTime      time.Duration     `json:"freeze_ns"`
+	FreezeP50       time.Duration     `json:"freeze_p50_ns"`
+	FreezeMax       time.Duration     `json:"freeze_max_ns"`
+	FreezeCPU       time.Duration     `json:"freeze_cpu_ns"`
+	Throttled       cgroup.Throttling `json:"throttled"`
+	RunQueue        time.Duration     `json:"run_queue_ns"`
+	Unsplit         time.Duration     `json:"unsplit_ns"`
+	Steal           time.Duration     `json:"steal_ns"`
+	LatenessP99     time.Duration     `json:"lateness_p99_ns"`
+	NotMeasurable   []string          `json:"not_measurable,omitempty"`
+	IntervalBetween time.Duration     `json:"interval_ns"`
+}
+
+// Handler returns the handler. GET and HEAD show the page, as text or with
+// format=json as JSON; POST with level=LEVEL (debug, info, warn, error, also
+// with an offset as in debug-4) sets the log level. POST from a page of
+// another site is refused.
+func Handler(opts Options) http.Handler {
+	return &handler{opts}
+}
+
+type handler struct{ opts Options }
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		h.show(w, r)
+	case http.MethodPost:
+		h.change(w, r)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "use GET to see the limits, POST level=debug to change the log level", http.StatusMethodNotAllowed)
+	}
+}
+
+func (h *handler) change(w http.ResponseWriter, r *http.Request) {
+	if otherSite(r) {
+		http.Error(w, "changing the log level from another site's page is not allowed", http.StatusForbidden)
+		return
+	}
+	if h.opts.Level == nil {
+		http.Error(w, "this program gave the handler no log level to change (debugz.Options.Level)", http.StatusNotImplemented)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "reading the form: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(r.Form.Get("level"))); err != nil {
+		http.Error(w, fmt.Sprintf("level %q: use debug, info, warn or error", r.Form.Get("level")), http.StatusBadRequest)
+		return
+	}
+	before := h.opts.Level.Level()
+	h.opts.Level.Set(level)
+	fmt.Fprintf(w, "log level %s, was %s\n", level, before)
+}
+
+// otherSite reports whether a browser sent the request for a page of another
+// origin. Programs send neither header.
+func otherSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
+}
+
+func (h *handler) show(w http.ResponseWriter, r *http.Request) {
+	page := h.page()
+	if r.URL.Query().Get("format") == "json" {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(page)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	page.text(w)
+}
+
+func (h *handler) page() Page {
+	p := Page{PID: os.Getpid(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU()}
+	if h.opts.Level != nil {
+		p.LogLevel = h.opts.Level.Level().String()
+	}
+	if l, err := cgroup.Read(h.opts.Cgroup); err != nil {
+		p.Error = err.Error()
+	} else {
+		p.Limits = l
+	}
+	p.Traps = traps(lookAtSelf(), p.Limits)
+	if h.opts.Tuner != nil {
+		s := h.opts.Tuner.State()
+		s.Limits = nil // as above, a moment older
+		p.Tune = &s
+	}
+	if h.opts.Probe != nil {
+		p.Probe = lost(h.opts.Probe)
+	}
+	return p
+}
+
+func lost(p *probe.Probe) *Lost {
+	var s probe.Snapshot
+	p.Snapshot(&s)
+	l := &Lost{
+		Since: s.Started, Freezes: s.Freezes.Count, FreezesBy: map[string]uint64{},
+		FreezeTime: s.FreezeTime, FreezeP50: s.Freezes.Quantile(0.5), FreezeMax: s.Freezes.Max, FreezeCPU: s.FreezeCPU,
+		Throttled: s.Throttled, RunQueue: s.RunQueue, Unsplit: s.Unsplit, Steal: s.Steal,
+		LatenessP99: s.Lateness.Quantile(0.99), IntervalBetween: s.Interval,
+	}
+	for i, v := range probe.Verdicts() {
+		l.FreezesBy[string(v)] = s.FreezesBy[i]
+	}
+	for _, f := range []struct {
+		has  probe.Fields
+		name string
+	}{{probe.HasFreezes, "freezes"}, {probe.HasThrottling, "throttled time"}, {probe.HasRunQueue, "run queue"}, {probe.HasSteal, "steal"}} {
+		if s.Has&f.has == 0 {
+			l.NotMeasurable = append(l.NotMeasurable, f.name)
+		}
+	}
+	return l
+}
+
+// text writes the page for people. Errors of the connection end it; there is
+// nobody to tell.
+func (p *Page) text(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintf(w, "process\t%d, %s\n", p.PID, p.Go)
+	fmt.Fprintf(w, "GOMAXPROCS\t%d", p.GOMAXPROCS)
+	if p.Tune != nil {
+		fmt.Fprintf(w, ", set by: %s", p.Tune.ProcsBy)
+	}
+	fmt.Fprintf(w, "\nNumCPU\t%d, as it was at the start\n", p.NumCPU)
+	if p.LogLevel != "" {
+		fmt.Fprintf(w, "log level\t%s; POST level=debug changes it\n", p.LogLevel)
+	}
+	if p.Error != "" {
+		fmt.Fprintf(w, "limits\t%s\n", p.Error)
+	}
+	if l := p.Limits; l != nil {
+		fmt.Fprintf(w, "\nCPU\t%s, cgroup %s\n", number(l.CPU.Effective, "CPUs"), l.CPU.Version)
+		for _, b := range l.CPU.Bounds {
+			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", mark(b.Won), b.Kind, number(b.CPUs, "CPUs"), b.File, b.Why)
+		}
+		fmt.Fprintf(w, "\nmemory\t%s, cgroup %s\n", size(l.Memory.Effective), l.Memory.Version)
+		for _, b := range l.Memory.Bounds {
+			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", mark(b.Won), b.Kind, size(b.Bytes), b.File, b.Why)
+		}
+		for _, n := range l.Notes {
+			fmt.Fprintf(w, "note\t%s\n", n)
+		}
+	}
+	if len(p.Traps) > 0 {
+		fmt.Fprintf(w, "\ntraps\n")
+	}
+	for _, t := range p.Traps {
+		fmt.Fprintf(w, "%s\t%s\n\tto do: %s\n", t.Code, t.Text, t.Fix)
+	}
+	if t := p.Tune; t != nil {
+		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, share(t.EffectiveGOGC, 1), share(t.GCShare, 100))
+		fmt.Fprintf(w, "headroom\t%s\n", size(t.Headroom))
+		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.How, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
+		for _, e := range t.Events {
+			fmt.Fprintf(w, "%s\t%s\n", e.Time.UTC().Format(time.RFC3339), e)
+			source := e.Source
+			if source == "" {
+				source = "what is not there"
+			}
+			fmt.Fprintf(w, "\tby %s; to undo: %s\n", source, e.Undo)
+		}
+	}
+	if l := p.Probe; l != nil {
+		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in all, p50 %v, max %v\n", l.Freezes, l.Since.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
+		var by []string
+		for _, v := range probe.Verdicts() {
+			by = append(by, fmt.Sprintf("%s %d", v, l.FreezesBy[string(v)]))
+		}
+		fmt.Fprintf(w, "by verdict\t%s\n", strings.Join(by, ", "))
+		fmt.Fprintf(w, "quota\t%v own, %v ancestor (CPU time)\n", l.Throttled.Own, l.Throttled.Ancestor)
+		fmt.Fprintf(w, "run queue\t%v, and %v that may be the quota's\n", l.RunQueue, l.Unsplit)
+		fmt.Fprintf(w, "steal\t%v, whole machine\n", l.Steal)
+		if len(l.NotMeasurable) > 0 {
+			fmt.Fprintf(w, "not measurable\t%s\n", strings.Join(l.NotMeasurable, ", "))
+		}
+	}
+}
+
+func mark(won bool) string {
+	if won {
+		return "*"
+	}
+	return " "
+}
+
+func number(n float64, unit string) string {
+	if n <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g %s", n, unit)
+}
+
+func share(n, times float64) string {
+	switch {
+	case n < 0:
+		return "unknown"
+	case times > 1:
+		return fmt.Sprintf("%.1f %%", n*times)
+	}
+	return fmt.Sprintf("%.0f", n)
+}
+
+func size(n int64) string {
+	switch {
+	case n < 0:
+		return "unknown"
+	case n == 0:
+		return "-"
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
+}

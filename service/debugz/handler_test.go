@@ -1,0 +1,107 @@
+package debugz
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/tune"
+)
+
+func machine() cgroup.Options {
+	return cgroup.Options{FS: fstest.MapFS{
+		"proc/self/cgroup":              {Data: []byte("0::/pod/app\n")},
+		"proc/self/mountinfo":           {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")},
+		"proc/self/status":              {Data: []byte("Cpus_allowed_list:\t0-7\n")},
+		"sys/fs/cgroup/cgroup.procs":    {},
+		"sys/fs/cgroup/pod/cpu.max":     {Data: []byte("50000 100000\n")},
+		"sys/fs/cgroup/pod/app/cpu.max": {Data: []byte("max 100000\n")},
+	}}
+}
+
+func get(h http.Handler, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+	return w
+}
+
+func TestPage(t *testing.T) {
+	silent := slog.New(slog.DiscardHandler)
+	tuner := tune.Start(tune.Options{Cgroup: machine(), Logger: silent})
+	defer tuner.Stop()
+	p := probe.Start(probe.Options{})
+	defer p.Stop()
+	h := Handler(Options{Cgroup: machine(), Tuner: tuner, Probe: p, Level: new(slog.LevelVar)})
+
+	w := get(h, "/debug/limits")
+	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	for _, want := range []string{"/sys/fs/cgroup/pod/cpu.max", "0.5 CPUs", "* quota", "GOMAXPROCS=1", "freezes", "log level", "to undo", "ancestor-tighter"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the page does not say %q:\n%s", want, w.Body)
+		}
+	}
+
+	var page Page
+	w = get(h, "/debug/limits?format=json")
+	if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
+		t.Fatal(err)
+	}
+	if page.Limits == nil || page.Limits.CPU.Quota != 0.5 || page.Tune == nil || page.Tune.Quota != 0.5 || page.Probe == nil || page.LogLevel != "INFO" {
+		t.Errorf("%s", w.Body)
+	}
+}
+
+func TestNothingToShow(t *testing.T) {
+	w := get(Handler(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{}}}), "/")
+	if w.Code != 200 || !strings.Contains(w.Body.String(), "GOMAXPROCS") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+}
+
+func TestLevel(t *testing.T) {
+	for _, c := range []struct {
+		name, method, body string
+		header             map[string]string
+		noLevel            bool
+		code               int
+		level              slog.Level
+	}{
+		{"debug", "POST", "level=debug", nil, false, 200, slog.LevelDebug},
+		{"offset", "POST", "level=INFO-2", nil, false, 200, slog.LevelInfo - 2},
+		{"unknown", "POST", "level=loud", nil, false, 400, slog.LevelWarn},
+		{"none", "POST", "", nil, false, 400, slog.LevelWarn},
+		{"broken form", "POST", "level=%zz", nil, false, 400, slog.LevelWarn},
+		{"too long", "POST", "level=debug&x=" + strings.Repeat("x", 10000), nil, false, 400, slog.LevelWarn},
+		{"no level to change", "POST", "level=debug", nil, true, 501, slog.LevelWarn},
+		{"same origin", "POST", "level=debug", map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://example.com"}, false, 200, slog.LevelDebug},
+		{"another site", "POST", "level=debug", map[string]string{"Sec-Fetch-Site": "cross-site"}, false, 403, slog.LevelWarn},
+		{"another site, old browser", "POST", "level=debug", map[string]string{"Origin": "http://evil.example"}, false, 403, slog.LevelWarn},
+		{"other method", "PUT", "level=debug", nil, false, 405, slog.LevelWarn},
+		{"GET changes nothing", "GET", "", nil, false, 200, slog.LevelWarn},
+	} {
+		var level slog.LevelVar
+		level.Set(slog.LevelWarn)
+		o := Options{Level: &level, Cgroup: machine()}
+		if c.noLevel {
+			o.Level = nil
+		}
+		r := httptest.NewRequest(c.method, "http://example.com/debug/limits", strings.NewReader(c.body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for k, v := range c.header {
+			r.Header.Set(k, v)
+		}
+		w := httptest.NewRecorder()
+		Handler(o).ServeHTTP(w, r)
+		if w.Code != c.code || level.Level() != c.level {
+			t.Errorf("%s: %d and level %v, want %d and %v: %s", c.name, w.Code, level.Level(), c.code, c.level, w.Body)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package service is the root of what a service imports from whylate: see
+// its sub-packages cgroup, tune, auto, probe, pool and debugz.
+package service

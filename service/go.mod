@@ -1,0 +1,3 @@
+module github.com/whylate/whylate/service
+
+go 1.24

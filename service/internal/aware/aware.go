@@ -1,0 +1,45 @@
+// Package aware tells whether this program's runtime follows CPU quotas by
+// itself.
+package aware
+
+import (
+	"os"
+	"runtime/debug"
+	"strings"
+)
+
+// Runtime reports whether the runtime sets GOMAXPROCS by the quota and keeps
+// it up to date: from Go 1.25 on, unless GODEBUG says otherwise, which it does
+// by default if the main module's go line is older (go.dev/doc/godebug).
+func Runtime() bool {
+	if !since125 {
+		return false
+	}
+	built := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "DefaultGODEBUG" {
+				built = s.Value
+			}
+		}
+	}
+	env := os.Getenv("GODEBUG")
+	return on("containermaxprocs", built, env) && on("updatemaxprocs", built, env)
+}
+
+// Since125 reports whether the program was built with Go 1.25 or later.
+func Since125() bool { return since125 }
+
+// on reports whether a setting that is 1 by default is still so: later entries
+// win, the environment over what was built in.
+func on(key string, lists ...string) bool {
+	is := true
+	for _, list := range lists {
+		for _, entry := range strings.Split(list, ",") {
+			if k, v, ok := strings.Cut(strings.TrimSpace(entry), "="); ok && k == key {
+				is = v != "0"
+			}
+		}
+	}
+	return is
+}

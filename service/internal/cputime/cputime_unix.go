@@ -1,0 +1,17 @@
+//go:build unix && !linux
+
+package cputime
+
+import (
+	"syscall"
+	"time"
+)
+
+// Process returns the CPU time of all threads of this process.
+func Process() (time.Duration, bool) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, false
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
+}

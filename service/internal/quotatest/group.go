@@ -1,0 +1,209 @@
+//go:build linux
+
+// Package quotatest makes real CPU cgroups for tests and runs children in
+// them.
+package quotatest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Group is a cgroup that a test made; it is removed when the test ends.
+type Group struct {
+	Dir string
+	v2  bool
+}
+
+// New makes a group below the root of the cpu controller's hierarchy with the
+// given limit in CPUs; 0 is no limit. It skips the test, saying why, where
+// that is not possible.
+func New(t testing.TB, cpus float64) *Group {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("making a cgroup needs root")
+	}
+	mount, v2, err := findMount()
+	if err != nil {
+		t.Skipf("no cpu controller to make a group in: %v", err)
+	}
+	if v2 {
+		if err := enable(mount); err != nil {
+			t.Skipf("cannot enable the cpu controller: %v", err)
+		}
+	}
+	return make1(t, mount, v2, cpus)
+}
+
+// Child makes a group below g.
+func (g *Group) Child(t testing.TB, cpus float64) *Group {
+	t.Helper()
+	if g.v2 {
+		if err := enable(g.Dir); err != nil {
+			t.Skipf("cannot enable the cpu controller: %v", err)
+		}
+	}
+	return make1(t, g.Dir, g.v2, cpus)
+}
+
+func make1(t testing.TB, parent string, v2 bool, cpus float64) *Group {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "whylate-test-")
+	if err != nil {
+		t.Skipf("cannot make a cgroup: %v", err)
+	}
+	g := &Group{Dir: dir, v2: v2}
+	t.Cleanup(func() {
+		// A group can be removed a moment after its last process is gone.
+		for i := range 50 {
+			if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
+				return
+			}
+			time.Sleep(time.Duration(i) * time.Millisecond)
+		}
+		t.Errorf("removing the group: %v", err)
+	})
+	if err := g.Limit(cpus); err != nil {
+		t.Skipf("cannot set a quota: %v", err)
+	}
+	// The largest weight: within its quota the group goes before neighbours, so
+	// that a busy machine disturbs the measurement less. A kernel without
+	// weights measures all the same.
+	file, weight := "cpu.shares", "262144"
+	if v2 {
+		file, weight = "cpu.weight", "10000"
+	}
+	_ = os.WriteFile(filepath.Join(dir, file), []byte(weight), 0)
+	return g
+}
+
+// Limit sets the quota, in CPUs, over the usual period of 100 ms; 0 is none.
+func (g *Group) Limit(cpus float64) error {
+	const period = 100000
+	quota := int(cpus * period)
+	if g.v2 {
+		text := fmt.Sprintf("%d %d", quota, period)
+		if cpus == 0 {
+			text = fmt.Sprintf("max %d", period)
+		}
+		return os.WriteFile(filepath.Join(g.Dir, "cpu.max"), []byte(text), 0)
+	}
+	if cpus == 0 {
+		quota = -1
+	}
+	if err := os.WriteFile(filepath.Join(g.Dir, "cpu.cfs_period_us"), []byte(strconv.Itoa(period)), 0); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(g.Dir, "cpu.cfs_quota_us"), []byte(strconv.Itoa(quota)), 0)
+}
+
+// Command is a command that runs in the group from its first instruction.
+func (g *Group) Command(name string, args ...string) *exec.Cmd {
+	script := []string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.Dir, name}
+	return exec.Command("/bin/sh", append(script, args...)...)
+}
+
+// Stat reads the kernel's counters: periods, throttled periods, and throttled
+// time summed over CPUs.
+func (g *Group) Stat(t testing.TB) (periods, throttled int64, lost time.Duration) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(g.Dir, "cpu.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line))
+		if len(f) != 2 {
+			continue
+		}
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f[0] {
+		case "nr_periods":
+			periods = n
+		case "nr_throttled":
+			throttled = n
+		case "throttled_time":
+			lost = time.Duration(n)
+		case "throttled_usec":
+			lost = time.Duration(n) * time.Microsecond
+		}
+	}
+	return periods, throttled, lost
+}
+
+// HasLocal reports whether this kernel tells of throttling by ancestors.
+func (g *Group) HasLocal() bool {
+	_, err := os.Stat(filepath.Join(g.Dir, "cpu.stat.local"))
+	return err == nil
+}
+
+func enable(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+cpu"), 0)
+}
+
+// findMount prefers v1: where its cpu controller is mounted, v2 has none.
+func findMount() (dir string, v2 bool, err error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", false, err
+	}
+	for line := range bytes.Lines(b) {
+		before, after, ok := strings.Cut(string(line), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		switch g[0] {
+		case "cgroup":
+			for _, option := range strings.Split(g[2], ",") {
+				if option == "cpu" {
+					return f[4], false, nil
+				}
+			}
+		case "cgroup2":
+			c, err := os.ReadFile(filepath.Join(f[4], "cgroup.controllers"))
+			if err == nil && strings.Contains(" "+strings.TrimSpace(string(c))+" ", " cpu ") {
+				dir, v2 = f[4], true
+			}
+		}
+	}
+	if dir == "" {
+		return "", false, errors.New("no hierarchy with it is mounted")
+	}
+	return dir, v2, nil
+}
+
+// Machine is how much CPU time the whole machine used, for telling whether
+// neighbours disturbed a measurement.
+func Machine(t testing.TB) (busy time.Duration) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Skip(err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	f := strings.Fields(line)
+	for i, v := range f[1:] {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// user nice system idle iowait irq softirq steal guest guest_nice;
+		// guest time is in user already.
+		if i != 3 && i != 4 && i < 8 {
+			busy += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return busy
+}

@@ -1,0 +1,34 @@
+// Package pool limits how much work runs at once, by a size that may change
+// while work is running.
+//
+// A pool sized once from runtime.NumCPU or runtime.GOMAXPROCS keeps that size
+// for the life of the process, even when the container's limit is a fraction
+// of the machine or is changed in place. [Follow] makes a [Limiter] whose size
+// is a function of the limit as it is now:
+//
+//	workers, err := pool.Follow(pool.Options{})
+//	if err != nil {
+//		return err
+//	}
+//	defer workers.Close()
+//	for _, job := range jobs {
+//		if err := workers.Acquire(ctx, 1); err != nil {
+//			return err
+//		}
+//		go func() {
+//			defer workers.Release(1)
+//			job.Run()
+//		}()
+//	}
+//
+// [New] makes one whose size the caller sets with [Limiter.Resize].
+//
+// # What is guaranteed
+//
+// Units are granted in the order in which they were asked for: a heavy request
+// at the head is not overtaken by light ones, so it cannot starve. When the
+// pool shrinks, units already granted stay granted and no new ones are until
+// enough have come back; when it grows, waiters are served at once. A request
+// heavier than the whole pool, as any can become when a pool shrinks, gets the
+// pool to itself instead of waiting for ever.
+package pool

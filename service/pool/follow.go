@@ -1,0 +1,174 @@
+package pool
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A Limit is what the process may use at one moment.
+type Limit struct {
+	// CPUs is how many CPUs' worth of Go code can run: the smaller of Quota
+	// and GOMAXPROCS, not rounded.
+	CPUs float64
+	// Quota is the tightest CPU quota that can be seen, in CPUs; 0 means none,
+	// or not measurable here.
+	Quota float64
+	// GOMAXPROCS is its value now.
+	GOMAXPROCS int
+	// Memory is the tightest memory limit in bytes; 0 means none, or not
+	// measurable here.
+	Memory int64
+}
+
+// Options say how a limiter follows the limit. The zero value is useful.
+type Options struct {
+	// Size gives the number of units for a limit; results below 1 are taken as
+	// 1. nil is PerCPU(1). It is called by one goroutine at a time, once in
+	// Follow and then whenever the limit changed.
+	Size func(Limit) int64
+	// Interval is the time between two looks at the limit; 0 is one second,
+	// the runtime's own pace.
+	Interval time.Duration
+	// OnResize is called after each change of size, by the goroutine that
+	// follows. nil is none.
+	OnResize func(from, to int64, because Limit)
+	// Read gives the limit; nil reads that of this process. An error keeps
+	// the last known limit.
+	Read func() (Limit, error)
+}
+
+// PerCPU sizes a pool by the CPUs there are: n units for each, rounded up, at
+// least 1. Work that computes wants 1; work that waits wants more.
+func PerCPU(n float64) func(Limit) int64 {
+	return func(l Limit) int64 {
+		units := math.Ceil(n * l.CPUs)
+		if !(units >= 1) { // also NaN
+			return 1
+		}
+		return int64(min(units, math.MaxInt32))
+	}
+}
+
+// Follow returns a limiter whose size follows the process's live limit. Where
+// there is no limit to be read (outside Linux, no cgroup) it follows
+// GOMAXPROCS. It fails only if Options.Read fails at the first call. Close
+// ends the goroutine that follows.
+func Follow(opts Options) (*Limiter, error) {
+	f := &follower{opts: opts, stop: make(chan struct{}), done: make(chan struct{})}
+	if f.opts.Size == nil {
+		f.opts.Size = PerCPU(1)
+	}
+	if f.opts.Interval <= 0 {
+		f.opts.Interval = time.Second
+	}
+	if f.opts.Read == nil {
+		own := &ownLimit{}
+		f.opts.Read, f.release = own.read, own.close
+	}
+	var err error
+	if f.last, err = f.opts.Read(); err != nil {
+		f.close()
+		return nil, err
+	}
+	l := New(f.opts.Size(f.last))
+	l.follower = f
+	go f.run(l)
+	return l, nil
+}
+
+// Close stops following the limit: the size stays as it is and the limiter
+// goes on working. It may be called more than once, and does nothing on a
+// limiter made by New.
+func (l *Limiter) Close() error {
+	if l.follower != nil {
+		l.follower.once.Do(func() { close(l.follower.stop) })
+		<-l.follower.done
+	}
+	return nil
+}
+
+type follower struct {
+	opts    Options
+	last    Limit
+	release func()
+	once    sync.Once
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+func (f *follower) run(l *Limiter) {
+	defer close(f.done)
+	defer f.close()
+	tick := time.NewTicker(f.opts.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-tick.C:
+			f.look(l)
+		}
+	}
+}
+
+func (f *follower) look(l *Limiter) {
+	now, err := f.opts.Read()
+	if err != nil || now == f.last {
+		return
+	}
+	f.last = now
+	from, to := l.Size(), max(1, f.opts.Size(now))
+	if from == to {
+		return
+	}
+	l.Resize(to)
+	if f.opts.OnResize != nil {
+		f.opts.OnResize(from, to, now)
+	}
+}
+
+func (f *follower) close() {
+	if f.release != nil {
+		f.release()
+	}
+}
+
+// ownLimit reads the limit of this process.
+type ownLimit struct {
+	sampler *cgroup.Sampler
+	tried   bool
+}
+
+func (o *ownLimit) read() (Limit, error) {
+	l := Limit{GOMAXPROCS: runtime.GOMAXPROCS(0)}
+	if o.sampler != nil && o.sampler.Moved() {
+		o.close()
+		o.tried = false
+	}
+	if !o.tried {
+		o.tried = true
+		if s, err := cgroup.NewSampler(cgroup.Options{}); err == nil {
+			o.sampler = s
+		}
+	}
+	var b cgroup.Bounds
+	if o.sampler != nil && o.sampler.Bounds(&b) == nil {
+		l.Quota, l.Memory = b.Quota, b.Memory
+	}
+	l.CPUs = float64(l.GOMAXPROCS)
+	if l.Quota > 0 {
+		l.CPUs = min(l.CPUs, l.Quota)
+	}
+	return l, nil
+}
+
+func (o *ownLimit) close() {
+	if o.sampler != nil {
+		o.sampler.Close()
+		o.sampler = nil
+	}
+}

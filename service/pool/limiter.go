@@ -1,0 +1,190 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrWeight is the error of a request for fewer than one unit.
+var ErrWeight = errors.New("weight must be at least 1")
+
+// A Limiter hands out units, at most Size at a time. All its methods may be
+// called concurrently. The zero value has size 1.
+type Limiter struct {
+	mu      sync.Mutex
+	size    int64
+	used    int64
+	excess  int64
+	waiting queue
+
+	follower *follower
+}
+
+// New returns a limiter of size units; a size below 1 is taken as 1, since
+// nothing could ever run in an empty pool.
+func New(size int64) *Limiter {
+	return &Limiter{size: max(1, size)}
+}
+
+// Acquire waits until n units are free and takes them. It returns the
+// context's error, and takes nothing, if the context ends first; a context
+// that has ended already takes nothing. Units are returned with Release.
+//
+// A request for more than the whole pool is granted once nothing else is out.
+func (l *Limiter) Acquire(ctx context.Context, n int64) error {
+	if n < 1 {
+		return fmt.Errorf("acquiring %d units: %w", n, ErrWeight)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if l.waiting.first == nil && l.fits(n) {
+		l.used += n
+		l.mu.Unlock()
+		return nil
+	}
+	w := &waiter{n: n, granted: make(chan struct{})}
+	l.waiting.push(w)
+	l.mu.Unlock()
+
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-w.granted:
+		// Granted while the context ended: the caller asked to stop, so the
+		// units go on to the next.
+		l.used -= n
+	default:
+		l.waiting.remove(w)
+	}
+	// Also without units to give back: this waiter may have been the head that
+	// held lighter ones up.
+	l.grant()
+	return ctx.Err()
+}
+
+// TryAcquire takes n units if that needs no waiting, and reports whether it
+// did. It does not overtake waiters.
+func (l *Limiter) TryAcquire(n int64) bool {
+	if n < 1 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting.first != nil || !l.fits(n) {
+		return false
+	}
+	l.used += n
+	return true
+}
+
+// Release returns n units. Units that were never taken are not added to the
+// pool, but counted in Stats.Excess, for such a call is a mistake of the
+// caller.
+func (l *Limiter) Release(n int64) {
+	if n < 1 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if over := n - l.used; over > 0 {
+		l.excess += over
+		n = l.used
+	}
+	l.used -= n
+	l.grant()
+}
+
+// Resize sets the size; below 1 it is taken as 1. It never waits.
+func (l *Limiter) Resize(size int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.size = max(1, size)
+	l.grant()
+}
+
+// Stats is a limiter at one moment.
+type Stats struct {
+	// Size is the number of units there are, and Used the number taken: above
+	// Size for a while after the pool shrank, or while one request heavier
+	// than the pool has it to itself.
+	Size, Used int64
+	// Waiting is the number of requests waiting, and WaitingUnits their sum.
+	Waiting, WaitingUnits int64
+	// Excess is the number of units released that nobody had taken.
+	Excess int64
+}
+
+// Stats returns the limiter's state.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{Size: max(1, l.size), Used: l.used, Excess: l.excess}
+	for w := l.waiting.first; w != nil; w = w.next {
+		s.Waiting++
+		s.WaitingUnits += w.n
+	}
+	return s
+}
+
+// Size returns the number of units.
+func (l *Limiter) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(1, l.size)
+}
+
+// fits compares without adding, so that no weight overflows.
+func (l *Limiter) fits(n int64) bool {
+	return l.used == 0 || n <= max(1, l.size)-l.used
+}
+
+// grant serves waiters in order until one does not fit.
+func (l *Limiter) grant() {
+	for w := l.waiting.first; w != nil && l.fits(w.n); w = l.waiting.first {
+		l.used += w.n
+		l.waiting.remove(w)
+		close(w.granted)
+	}
+}
+
+type waiter struct {
+	n          int64
+	granted    chan struct{}
+	prev, next *waiter
+}
+
+// A queue is a list that a waiter can leave from anywhere in constant time.
+type queue struct{ first, last *waiter }
+
+func (q *queue) push(w *waiter) {
+	w.prev = q.last
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.next = w
+	}
+	q.last = w
+}
+
+func (q *queue) remove(w *waiter) {
+	if w.prev == nil {
+		q.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+}

@@ -1,0 +1,299 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// waitFor spins until the limiter's state is as wanted; the test's own
+// deadline is the only limit, so a slow machine cannot fail it.
+func waitFor(t *testing.T, l *Limiter, what string, ok func(Stats) bool) {
+	t.Helper()
+	for !ok(l.Stats()) {
+		if d, has := t.Deadline(); has && time.Until(d) < 5*time.Second {
+			t.Fatalf("never came: %s; state %+v", what, l.Stats())
+		}
+		runtime.Gosched()
+	}
+}
+
+// queued starts an Acquire and returns when it waits.
+func queued(t *testing.T, l *Limiter, ctx context.Context, n int64) <-chan error {
+	t.Helper()
+	before := l.Stats().Waiting
+	done := make(chan error, 1)
+	go func() { done <- l.Acquire(ctx, n) }()
+	waitFor(t, l, "one more waiter", func(s Stats) bool { return s.Waiting == before+1 })
+	return done
+}
+
+func TestAcquireTakesAndReleaseReturns(t *testing.T) {
+	l := New(3)
+	if err := l.Acquire(context.Background(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if l.TryAcquire(2) {
+		t.Error("2 of 1 free unit were granted")
+	}
+	if !l.TryAcquire(1) {
+		t.Error("the last free unit was refused")
+	}
+	l.Release(3)
+	if got := l.Stats(); got != (Stats{Size: 3}) {
+		t.Errorf("after all came back: %+v", got)
+	}
+}
+
+func TestWrongWeights(t *testing.T) {
+	l := New(1)
+	for _, n := range []int64{0, -1, math.MinInt64} {
+		if err := l.Acquire(context.Background(), n); !errors.Is(err, ErrWeight) {
+			t.Errorf("Acquire(%d): %v", n, err)
+		}
+		if l.TryAcquire(n) {
+			t.Errorf("TryAcquire(%d) succeeded", n)
+		}
+		l.Release(n)
+	}
+	l.Release(5)
+	if got := l.Stats(); got.Used != 0 || got.Excess != 5 {
+		t.Errorf("after a release of what nobody took: %+v", got)
+	}
+	if !l.TryAcquire(1) || l.TryAcquire(1) {
+		t.Error("an excess release changed the size")
+	}
+}
+
+func TestHeaviestPossible(t *testing.T) {
+	l := New(4)
+	if err := l.Acquire(context.Background(), math.MaxInt64); err != nil {
+		t.Fatal(err)
+	}
+	if l.TryAcquire(1) {
+		t.Error("a unit was free beside a request for everything")
+	}
+	l.Release(math.MaxInt64)
+	if got := l.Stats(); got.Used != 0 {
+		t.Errorf("used %d after everything came back", got.Used)
+	}
+}
+
+func TestOrderIsKept(t *testing.T) {
+	l := New(4)
+	ctx := context.Background()
+	if err := l.Acquire(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	heavy := queued(t, l, ctx, 4)
+	light := queued(t, l, ctx, 1)
+	if l.TryAcquire(1) {
+		t.Fatal("a light request overtook a heavy one that waits")
+	}
+	l.Release(3)
+	if err := <-heavy; err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Stats(); got.Used != 4 || got.Waiting != 1 {
+		t.Fatalf("with the heavy one running: %+v", got)
+	}
+	l.Release(4)
+	if err := <-light; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCancelledHeadLetsTheNextGo(t *testing.T) {
+	l := New(4)
+	if err := l.Acquire(context.Background(), 3); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	heavy := queued(t, l, ctx, 4)
+	light := queued(t, l, context.Background(), 1)
+	cancel()
+	if err := <-heavy; !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled: %v", err)
+	}
+	if err := <-light; err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Stats(); got.Used != 4 || got.Waiting != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestEndedContextTakesNothing(t *testing.T) {
+	l := New(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := l.Acquire(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := l.Stats().Used; got != 0 {
+		t.Errorf("used %d", got)
+	}
+}
+
+func TestShrinkLosesNobody(t *testing.T) {
+	l := New(4)
+	ctx := context.Background()
+	for range 4 {
+		if err := l.Acquire(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := []<-chan error{queued(t, l, ctx, 1), queued(t, l, ctx, 3)}
+	l.Resize(2)
+	for left := int64(3); left >= 2; left-- {
+		l.Release(1)
+		if got := l.Stats(); got.Used != left || got.Waiting != 2 {
+			t.Fatalf("while more is out than the pool has: %+v", got)
+		}
+	}
+	l.Release(1)
+	if err := <-waits[0]; err != nil {
+		t.Fatal(err)
+	}
+	// The second asks for 3 of 2: it must get the pool to itself.
+	l.Release(1)
+	if got := l.Stats(); got.Used != 1 || got.Waiting != 1 {
+		t.Fatalf("an oversized request beside another: %+v", got)
+	}
+	l.Release(1)
+	if err := <-waits[1]; err != nil {
+		t.Fatal(err)
+	}
+	l.Release(3)
+}
+
+func TestGrowServesAtOnce(t *testing.T) {
+	l := New(1)
+	ctx := context.Background()
+	if err := l.Acquire(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	a, b := queued(t, l, ctx, 1), queued(t, l, ctx, 1)
+	l.Resize(3)
+	for _, c := range []<-chan error{a, b} {
+		if err := <-c; err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Resize(-7)
+	if got := l.Size(); got != 1 {
+		t.Errorf("a size below 1 became %d", got)
+	}
+}
+
+// TestAllAreServedWhileTheSizeChanges runs random weights, cancellations and
+// sizes. While the size is constant nothing may exceed it; in the end every
+// request was served or cancelled and nothing is left over.
+func TestAllAreServedWhileTheSizeChanges(t *testing.T) {
+	const workers, turns, largest = 8, 400, 6
+	l := New(3)
+	var out, served, cancelled atomic.Int64
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			r := rand.New(rand.NewPCG(1, uint64(i)))
+			for range turns {
+				n := 1 + r.Int64N(largest)
+				ctx, cancel := context.WithCancel(context.Background())
+				if r.IntN(4) == 0 {
+					go cancel()
+				}
+				switch err := l.Acquire(ctx, n); {
+				case err == nil:
+					// One oversized request alone, or a sum within the
+					// largest size ever set.
+					if sum := out.Add(n); sum > largest && sum != n {
+						t.Errorf("%d units out together", sum)
+					}
+					runtime.Gosched()
+					out.Add(-n)
+					l.Release(n)
+					served.Add(1)
+				case errors.Is(err, context.Canceled):
+					cancelled.Add(1)
+				default:
+					t.Error(err)
+				}
+				cancel()
+			}
+		}()
+	}
+	stop := make(chan struct{})
+	resized := make(chan struct{})
+	go func() {
+		defer close(resized)
+		r := rand.New(rand.NewPCG(2, 2))
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				l.Resize(1 + r.Int64N(largest))
+				runtime.Gosched()
+			}
+		}
+	}()
+	wg.Wait()
+	close(stop)
+	<-resized
+	if got := served.Load() + cancelled.Load(); got != workers*turns {
+		t.Errorf("%d of %d requests ended", got, workers*turns)
+	}
+	if s := l.Stats(); s.Used != 0 || s.Waiting != 0 || s.Excess != 0 {
+		t.Errorf("left over: %+v", s)
+	}
+	if served.Load() == 0 || cancelled.Load() == 0 {
+		t.Errorf("served %d, cancelled %d: the test did not exercise both", served.Load(), cancelled.Load())
+	}
+}
+
+func TestZeroValue(t *testing.T) {
+	var l Limiter
+	if !l.TryAcquire(1) || l.TryAcquire(1) || l.Size() != 1 {
+		t.Error("the zero value is not a pool of one")
+	}
+	l.Release(1)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkUncontended(b *testing.B) {
+	l := New(1)
+	ctx := context.Background()
+	b.ReportAllocs()
+	for range b.N {
+		if err := l.Acquire(ctx, 1); err != nil {
+			b.Fatal(err)
+		}
+		l.Release(1)
+	}
+}
+
+func BenchmarkContended(b *testing.B) {
+	l := New(2)
+	ctx := context.Background()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := l.Acquire(ctx, 1); err != nil {
+				b.Error(err)
+				return
+			}
+			l.Release(1)
+		}
+	})
+}

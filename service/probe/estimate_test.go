@@ -1,0 +1,98 @@
+package probe
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+func TestLost(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		t                         tick
+		least, likely, most, wait time.Duration
+	}{{
+		name: "on time, idle",
+		t:    tick{due: 10 * ms, now: 10 * ms, procs: 2, fast: 10 * ms},
+	}, {
+		name: "frozen before the timer was due, process idle otherwise",
+		t:    tick{due: 10 * ms, now: 40 * ms, procs: 2, fast: 10 * ms},
+		// Without CPU time the freeze may be as long as the whole tick.
+		least: 30 * ms, likely: 40 * ms, most: 40 * ms,
+	}, {
+		name: "two CPUs busy all the time: the lateness is a wait for a P",
+		t:    tick{due: 10 * ms, now: 22 * ms, cpu: 44 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		wait: 12 * ms,
+	}, {
+		name: "saturated, frozen from 5 ms on for 75 ms, then 3 ms of waiting for a P",
+		t:    tick{due: 10 * ms, now: 83 * ms, cpu: 16 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		// 73 ms late; the 8 ms of CPU per P may all lie after the due time.
+		least: 65 * ms, likely: 75 * ms, most: 75 * ms,
+	}, {
+		name: "half a CPU in use on average, frozen from 4 ms on",
+		t:    tick{due: 10 * ms, now: 54 * ms, cpu: 2 * ms, procs: 2, rate: 0.5, fast: 10 * ms},
+		// 4 ms of running at half a CPU explain the 2 ms of CPU time.
+		least: 43 * ms, likely: 50 * ms, most: 53 * ms,
+	}, {
+		name:  "a long tick says little about when the freeze began",
+		t:     tick{due: 250 * ms, now: 300 * ms, cpu: 0, procs: 2, rate: 1, fast: 10 * ms},
+		least: 50 * ms, likely: 60 * ms, most: 60 * ms,
+	}, {
+		name: "more CPU time than the Ps could use (C code): nothing is certain",
+		t:    tick{due: 10 * ms, now: 30 * ms, cpu: 90 * ms, procs: 2, rate: 2, fast: 10 * ms},
+		wait: 20 * ms,
+	}, {
+		name: "early timer",
+		t:    tick{due: 10 * ms, now: 9 * ms, procs: 1, fast: 10 * ms},
+	}} {
+		s := c.t.lost()
+		if s.least != c.least || s.likely != c.likely || s.most != c.most || s.wait != c.wait {
+			t.Errorf("%s:\n got least %v likely %v most %v wait %v\nwant least %v likely %v most %v wait %v",
+				c.name, s.least, s.likely, s.most, s.wait, c.least, c.likely, c.most, c.wait)
+		}
+	}
+}
+
+// TestLostHoldsTheTruth makes ticks of which everything is known: load before
+// and after a freeze, the freeze, and a wait for a P that all Ps spend
+// computing. The truth must lie between least and most, and on average likely
+// must be near it.
+func TestLostHoldsTheTruth(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 1))
+	var truth, likely time.Duration
+	for range 20000 {
+		procs := float64(1 + r.IntN(8))
+		rate := procs * r.Float64()
+		interval := 10 * ms
+		start := time.Duration(r.Int64N(int64(interval)))
+		frozen := 10*ms + time.Duration(r.Int64N(int64(80*ms)))
+		var wait time.Duration
+		if r.IntN(2) == 0 {
+			rate = procs
+			wait = time.Duration(r.Int64N(int64(10 * ms)))
+		}
+		cpu := rate*float64(start) + procs*float64(wait)
+		x := tick{due: interval, now: start + frozen + wait, cpu: time.Duration(cpu), procs: procs, rate: rate, fast: interval}
+		if x.now < x.due {
+			continue // the freeze was over before the timer was due: not seen
+		}
+		s := x.lost()
+		const rounding = 2 * time.Nanosecond
+		if frozen < s.least-rounding || frozen > s.most+rounding {
+			t.Fatalf("%+v: frozen %v outside of %+v", x, frozen, s)
+		}
+		if s.likely < s.least || s.likely > s.most {
+			t.Fatalf("%+v: %+v", x, s)
+		}
+		if s.most-s.least > interval+rounding {
+			t.Fatalf("%+v: least and most are further apart than the interval: %+v", x, s)
+		}
+		truth += frozen
+		likely += s.likely
+	}
+	if off := float64(likely-truth) / float64(truth); off < -0.02 || off > 0.02 {
+		t.Errorf("likely is off by %.1f %% on average", 100*off)
+	}
+}

@@ -1,0 +1,82 @@
+package probe
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Buckets is the number of buckets of a Histogram.
+const Buckets = 4*octaves + 1
+
+// The first bucket ends at 1 µs, which no timer reaches; then four buckets to
+// each doubling, so that a quantile is off by at most a quarter; the last
+// takes everything from 2^25 µs, about 34 s.
+const octaves = 25
+
+// A Histogram counts durations in buckets that widen with the duration. The
+// zero value is empty.
+type Histogram struct {
+	// Counts holds, at i, how many durations were below UpperBound(i) and not
+	// below UpperBound(i-1).
+	Counts [Buckets]uint64
+	// Count, Sum and Max are exact.
+	Count uint64
+	Sum   time.Duration
+	Max   time.Duration
+}
+
+// Record adds one duration; a negative one counts as 0. It does not allocate.
+func (h *Histogram) Record(d time.Duration) {
+	d = max(0, d)
+	h.Counts[bucket(d)]++
+	h.Count++
+	h.Sum += d
+	h.Max = max(h.Max, d)
+}
+
+// bucket is 0 below 1 µs, then 1 + 4*octave + quarter.
+func bucket(d time.Duration) int {
+	us := uint64(d / time.Microsecond)
+	if us == 0 {
+		return 0
+	}
+	octave := bits.Len64(us) - 1
+	if octave >= octaves {
+		return Buckets - 1
+	}
+	// The two bits below the leading one; of the nanoseconds, since the first
+	// octaves have no two such bits in microseconds.
+	quarter := int(uint64(d) * 4 / (uint64(time.Microsecond) << octave) & 3)
+	return 1 + 4*octave + quarter
+}
+
+// UpperBound is the end of bucket i, exclusive; the last has none and gives
+// the largest duration.
+func UpperBound(i int) time.Duration {
+	switch {
+	case i <= 0:
+		return time.Microsecond
+	case i >= Buckets-1:
+		return 1<<63 - 1
+	}
+	octave, quarter := (i-1)/4, (i-1)%4
+	return (time.Microsecond << octave) * time.Duration(5+quarter) / 4
+}
+
+// Quantile returns a value that at least the share q of the durations do not
+// exceed, rounded up to a bucket's end and never above Max; 0 if there are
+// none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.Count == 0 {
+		return 0
+	}
+	want := q * float64(h.Count)
+	var sum uint64
+	for i, n := range h.Counts {
+		sum += n
+		if n > 0 && float64(sum) >= want {
+			return min(UpperBound(i), h.Max)
+		}
+	}
+	return h.Max
+}

@@ -1,0 +1,241 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/cputime"
+)
+
+func TestATickAllocatesNothing(t *testing.T) {
+	p := newProbe(Options{})
+	defer p.close()
+	turn := func() {
+		interval := p.begin()
+		// Every path of a tick: counters, threads and bounds too.
+		p.state.nextLook, p.state.nextDelay = 0, 0
+		p.tick(interval)
+	}
+	if n := testing.AllocsPerRun(200, turn); n != 0 {
+		t.Errorf("%v allocations a tick", n)
+	}
+	var s Snapshot
+	if n := testing.AllocsPerRun(200, func() { p.Snapshot(&s) }); n != 0 {
+		t.Errorf("%v allocations a snapshot", n)
+	}
+	// A tick that reports a freeze.
+	if n := testing.AllocsPerRun(200, func() {
+		p.begin()
+		p.state.start -= time.Second
+		if _, frozen := p.tick(10 * time.Millisecond); !frozen {
+			t.Fatal("a second without CPU time is no freeze")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a freeze", n)
+	}
+}
+
+// A machine on which nothing can be read.
+func TestNothingToRead(t *testing.T) {
+	p := Start(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{}}, Interval: time.Millisecond, IdleInterval: time.Millisecond})
+	var s Snapshot
+	for s.Ticks < 5 {
+		p.Snapshot(&s)
+	}
+	p.Stop()
+	p.Stop()
+	p.Snapshot(&s)
+	if s.Has&(HasThrottling|HasRunQueue|HasSteal) != 0 {
+		t.Errorf("measured from nothing: %b", s.Has)
+	}
+	if s.Throttled.Verdict != cgroup.VerdictUnknown {
+		t.Errorf("verdict %q", s.Throttled.Verdict)
+	}
+	if s.Lateness.Count != s.Ticks {
+		t.Errorf("%d ticks, %d latenesses", s.Ticks, s.Lateness.Count)
+	}
+}
+
+// cpuFiles is a v2 group with the given cpu.stat and, if not empty,
+// cpu.stat.local.
+func cpuFiles(stat, local string) fstest.MapFS {
+	m := fstest.MapFS{
+		"proc/self/cgroup":               {Data: []byte("0::/a\n")},
+		"proc/self/mountinfo":            {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")},
+		"sys/fs/cgroup/a/cpu.max":        {Data: []byte("50000 100000\n")},
+		"sys/fs/cgroup/a/cpu.stat":       {Data: []byte(stat)},
+		"sys/fs/cgroup/a/cgroup.procs":   {},
+		"sys/fs/cgroup/cgroup.procs":     {},
+		"sys/fs/cgroup/a/cpu.stat.local": {Data: []byte(local)},
+	}
+	if local == "" {
+		delete(m, "sys/fs/cgroup/a/cpu.stat.local")
+	}
+	return m
+}
+
+func TestVerdictOfAFreeze(t *testing.T) {
+	const still = "usage_usec 10\nnr_periods 5\nnr_throttled 1\nthrottled_usec 1000\n"
+	for _, c := range []struct {
+		name        string
+		stat, local string // after the freeze
+		before      string // cpu.stat.local before; empty: no such file
+		want        cgroup.Verdict
+		interval    time.Duration
+	}{
+		{"own", "usage_usec 20\nnr_periods 6\nnr_throttled 2\nthrottled_usec 76000\n", "throttled_usec 76000\n", "throttled_usec 1000\n", cgroup.VerdictOwn, 10 * ms},
+		{"ancestor", still, "throttled_usec 76000\n", "throttled_usec 1000\n", cgroup.VerdictAncestor, 10 * ms},
+		{"neighbours", still, "throttled_usec 1000\n", "throttled_usec 1000\n", cgroup.VerdictNone, 250 * ms},
+	} {
+		fsys := cpuFiles(still, c.before)
+		p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
+		p.begin()
+		for name, data := range cpuFiles(c.stat, c.local) {
+			fsys[name] = data
+		}
+		p.state.start -= 100 * time.Millisecond
+		f, frozen := p.tick(10 * time.Millisecond)
+		if !frozen || f.Verdict != c.want {
+			t.Errorf("%s: frozen %v, verdict %q (%s), want %q", c.name, frozen, f.Verdict, f.How, c.want)
+		}
+		if f.Least < 85*time.Millisecond || f.Likely < f.Least || f.Most < f.Likely || !f.End.After(f.Start) {
+			t.Errorf("%s: %+v", c.name, f)
+		}
+		var s Snapshot
+		p.Snapshot(&s)
+		p.state.start += beginning + time.Second // it has run for a while
+		p.Snapshot(&s)
+		if want := c.interval; s.Interval != want {
+			t.Errorf("%s: ticks every %v after a freeze, want %v", c.name, s.Interval, want)
+		}
+		var n uint64
+		for _, k := range s.FreezesBy {
+			n += k
+		}
+		if n != 1 || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
+			t.Errorf("%s: snapshot %v %d %v %v", c.name, s.FreezesBy, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
+		}
+		p.close()
+	}
+}
+
+// In a container on a kernel without cpu.stat.local nobody can say whether an
+// ancestor's quota did it: the verdict must not be none.
+func TestHiddenAncestors(t *testing.T) {
+	p := newProbe(Options{Cgroup: cgroup.Options{FS: fstest.MapFS{
+		"proc/self/cgroup":       {Data: []byte("0::/pod/app\n")},
+		"proc/self/mountinfo":    {Data: []byte("30 23 0:26 /pod/app /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")},
+		"sys/fs/cgroup/cpu.max":  {Data: []byte("max 100000\n")},
+		"sys/fs/cgroup/cpu.stat": {Data: []byte("usage_usec 10\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")},
+	}}})
+	defer p.close()
+	p.begin()
+	p.state.start -= 100 * time.Millisecond
+	f, frozen := p.tick(10 * time.Millisecond)
+	if !frozen || f.Verdict != cgroup.VerdictUnknown {
+		t.Errorf("frozen %v, verdict %q (%s), want unknown", frozen, f.Verdict, f.How)
+	}
+	var s Snapshot
+	p.Snapshot(&s)
+	if s.Throttled.Verdict != cgroup.VerdictUnknown {
+		t.Errorf("verdict of the whole %q (%s), want unknown", s.Throttled.Verdict, s.Throttled.How)
+	}
+}
+
+// The counters of a snapshot never fall, whatever the kernel's do: exporters
+// take a fall for a restart.
+func TestCountersNeverFall(t *testing.T) {
+	const stat = "usage_usec 10\nnr_periods 5\nnr_throttled 2\nthrottled_usec %d\n"
+	fsys := cpuFiles(fmt.Sprintf(stat, 0), "throttled_usec 0\n")
+	p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
+	defer p.close()
+	var last cgroup.Throttling
+	for _, at := range []struct{ own, local int }{{0, 100000}, {0, 200000}, {50000, 210000}, {50000, 90000}, {0, 0}, {10, 10}, {70000, 300000}} {
+		fsys["sys/fs/cgroup/a/cpu.stat"] = &fstest.MapFile{Data: fmt.Appendf(nil, stat, at.own)}
+		fsys["sys/fs/cgroup/a/cpu.stat.local"] = &fstest.MapFile{Data: fmt.Appendf(nil, "throttled_usec %d\n", at.local)}
+		p.state.nextLook = 0
+		p.begin()
+		p.tick(10 * time.Millisecond)
+		var s Snapshot
+		p.Snapshot(&s)
+		if s.Throttled.Own < last.Own || s.Throttled.Ancestor < last.Ancestor || s.Throttled.Periods < last.Periods || s.Throttled.ThrottledPeriods < last.ThrottledPeriods {
+			t.Errorf("at %+v: %+v after %+v", at, s.Throttled, last)
+		}
+		last = s.Throttled
+	}
+	if last.Own == 0 || last.Ancestor == 0 {
+		t.Errorf("nothing was counted: %+v", last)
+	}
+}
+
+func TestRunDelayIsSplitByQuota(t *testing.T) {
+	var s state
+	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictNone}
+	s.split(30 * ms)
+	s.split(-5 * ms)
+	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 20 * ms}
+	s.split(50 * ms)
+	s.split(10 * ms)
+	s.unsplit = cgroup.Throttling{Verdict: cgroup.VerdictUnknown}
+	s.split(7 * ms)
+	if s.snap.RunQueue != 30*ms || s.snap.Unsplit != 37*ms {
+		t.Errorf("run queue %v, unsplit %v", s.snap.RunQueue, s.snap.Unsplit)
+	}
+}
+
+// A tick's own work must stay below a thousandth of a CPU at the default rate.
+// CPU time, and the best of several rounds, so that neighbours do not count.
+func TestTickBudget(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes everything slower")
+	}
+	p := newProbe(Options{})
+	defer p.close()
+	p.state.fastUntil = 1 << 62
+	const ticks = 2000
+	best := time.Hour
+	for range 10 {
+		from, ok := cputime.Process()
+		if !ok {
+			t.Skip("no CPU clock here")
+		}
+		for range ticks {
+			p.tick(p.begin())
+		}
+		to, _ := cputime.Process()
+		best = min(best, (to-from)/ticks)
+	}
+	rate := time.Second / p.opts.Interval
+	if share := (best * rate).Seconds(); share > 0.001 {
+		t.Errorf("%v a tick, %d ticks a second: %.2f %% of one CPU", best, rate, 100*share)
+	}
+	t.Logf("%v a tick", best)
+}
+
+func BenchmarkTick(b *testing.B) {
+	p := newProbe(Options{})
+	defer p.close()
+	p.state.fastUntil = 1 << 62
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		p.tick(p.begin())
+	}
+	perSecond := float64(time.Second / p.opts.Interval)
+	b.ReportMetric(100*perSecond*b.Elapsed().Seconds()/float64(b.N), "%cpu")
+}
+
+// BenchmarkLook is what happens once a second, or at each slow tick.
+func BenchmarkLook(b *testing.B) {
+	p := newProbe(Options{})
+	defer p.close()
+	b.ReportAllocs()
+	for range b.N {
+		p.state.nextLook, p.state.nextDelay = 0, 0
+		p.tick(p.begin())
+	}
+	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%cpu")
+}

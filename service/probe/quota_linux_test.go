@@ -1,0 +1,248 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/quotatest"
+)
+
+// child is what a child process measured of itself.
+type child struct {
+	Snapshot Snapshot
+	Freezes  []seen
+	CPU      time.Duration
+	Wall     time.Duration
+	PerTick  float64
+}
+
+type seen struct {
+	Freeze Freeze
+	// Told is how long after the freeze's end the callback came.
+	Told time.Duration
+}
+
+const childVariable = "WHYLATE_PROBE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(childVariable); mode != "" {
+		runChild(mode)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func runChild(mode string) {
+	if mode == "spin" {
+		if err := quotatest.Pinned(2); err != nil {
+			panic(err)
+		}
+	}
+	var c child
+	// Nothing may be throttled after the probe has stopped: a binary with the
+	// race detector takes a second to end.
+	var done atomic.Bool
+	freezes := make([]seen, 0, 1000)
+	run := 3 * time.Second
+	p := Start(Options{OnFreeze: func(f Freeze) {
+		freezes = append(freezes, seen{f, time.Since(f.End)})
+	}})
+	if mode == "spin" {
+		for range runtime.GOMAXPROCS(0) {
+			go func() {
+				for !done.Load() {
+				}
+			}()
+		}
+	} else {
+		time.Sleep(beginning + 500*time.Millisecond)
+		run = 5 * time.Second
+	}
+	begun, cpu := time.Now(), ownCPU()
+	time.Sleep(run)
+	p.Stop()
+	done.Store(true)
+	p.Snapshot(&c.Snapshot)
+	c.Freezes, c.Wall, c.CPU = freezes, time.Since(begun), ownCPU()-cpu
+	if err := json.NewEncoder(os.Stdout).Encode(c); err != nil {
+		panic(err)
+	}
+}
+
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float64) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := g.Command(exe)
+	cmd.Env = append(os.Environ(), childVariable+"="+mode, fmt.Sprint("GOMAXPROCS=", min(2, runtime.NumCPU())))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	busy, begun := quotatest.Machine(t), time.Now()
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("child: %v\n%s", err, errs.Bytes())
+	}
+	busy = quotatest.Machine(t) - busy
+	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
+		t.Fatalf("child said %q: %v", out.Bytes(), err)
+	}
+	others = float64(busy-c.CPU) / float64(time.Since(begun)) / float64(runtime.NumCPU())
+	return c, others
+}
+
+// disturbed reports whether neighbours kept the child from running so often
+// that its own lateness cannot be expected to agree with the quota's counters:
+// such freezes have another verdict.
+func disturbed(c child) bool {
+	return c.Snapshot.FreezesBy[2]*10 > c.Snapshot.Freezes.Count
+}
+
+// crowded is the share of the machine that neighbours may use before the
+// child's threads wait for them often enough to blur its own freezes.
+const crowded = 0.4
+
+// quiet is the share of the machine that neighbours may use before waking the
+// child costs more than it would alone.
+const quiet = 0.15
+
+// TestFreezesAgreeWithTheKernel compares freezes seen by timer and CPU clock
+// alone with cpu.stat's throttled time. Kernel time begins for each CPU when
+// its own share of the quota has run out, so the two agree only roughly.
+func TestFreezesAgreeWithTheKernel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: the test's own parent would disturb the child")
+	}
+	for _, quota := range []float64{0.5, 1} {
+		t.Run(fmt.Sprint("quota ", quota), func(t *testing.T) {
+			var told []string
+			for try := range 3 {
+				g := quotatest.New(t, quota)
+				c, others := spawn(t, g, "spin")
+				_, throttled, kernel := g.Stat(t)
+				off := float64(c.Snapshot.FreezeCPU-kernel) / float64(kernel)
+				line := fmt.Sprintf("try %d: %d freezes of %v in all, %v as CPU time; kernel %v in %d periods: off by %+.1f %%; others used %.0f %% of the machine; verdicts %v; own counter %v",
+					try, c.Snapshot.Freezes.Count, c.Snapshot.FreezeTime, c.Snapshot.FreezeCPU, kernel, throttled, 100*off, 100*others, c.Snapshot.FreezesBy, c.Snapshot.Throttled.Own)
+				t.Log(line)
+				if math.Abs(off) <= 0.2 && checkFreezes(t, c, throttled) {
+					return
+				}
+				// On a crowded machine only agreement says something.
+				if !disturbed(c) && others < crowded {
+					told = append(told, line)
+				}
+			}
+			if len(told) == 0 {
+				t.Skip("neighbours kept the machine busy in all three tries")
+			}
+			if len(told) < 2 { // two must disagree
+				t.Skip("only one try without neighbours, and it did not agree")
+			}
+			t.Error("freezes by timer do not agree with the kernel's counters within 20 %")
+		})
+	}
+}
+
+// checkFreezes: most throttled periods have a freeze, told within a period of
+// its end, and named the quota's.
+func checkFreezes(t *testing.T, c child, throttled int64) bool {
+	ok := true
+	if n := c.Snapshot.Freezes.Count; n < uint64(throttled)*7/10 || n > uint64(throttled)*13/10 {
+		t.Logf("%d freezes in %d throttled periods", n, throttled)
+		ok = false
+	}
+	for _, f := range c.Freezes {
+		if f.Told > 100*time.Millisecond {
+			t.Logf("a freeze was told %v after its end", f.Told)
+			ok = false
+		}
+	}
+	own := c.Snapshot.FreezesBy[0]
+	if own*10 < c.Snapshot.Freezes.Count*9 {
+		t.Logf("%d of %d freezes were called the own quota's: %v", own, c.Snapshot.Freezes.Count, c.Snapshot.FreezesBy)
+		ok = false
+	}
+	return ok
+}
+
+// TestAncestorQuota: the own group has no quota, its parent has.
+func TestAncestorQuota(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	parent := quotatest.New(t, 0.5)
+	leaf := parent.Child(t, 0)
+	c, others := spawn(t, leaf, "spin")
+	_, throttled, kernel := parent.Stat(t)
+	if throttled < 15 {
+		t.Skipf("neighbours left the parent so little that its quota ran out in %d of 30 periods", throttled)
+	}
+	s := &c.Snapshot
+	t.Logf("%d freezes, verdicts %v; own %v ancestor %v (%s); the parent lost %v in %d periods; others used %.0f %%",
+		s.Freezes.Count, s.FreezesBy, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*others)
+	if s.Freezes.Count == 0 {
+		t.Fatal("no freeze was seen")
+	}
+	// All groups up to the root are visible here, so even a kernel without
+	// cpu.stat.local can tell.
+	if s.Throttled.Verdict != cgroup.VerdictAncestor {
+		t.Errorf("verdict %q, want ancestor", s.Throttled.Verdict)
+	}
+	if s.FreezesBy[0] != 0 {
+		t.Errorf("%d freezes were blamed on the own group, which has no quota", s.FreezesBy[0])
+	}
+	if 2*s.FreezesBy[1] < uint64(throttled) {
+		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", s.FreezesBy[1], throttled)
+	}
+}
+
+// TestIdleCost measures the whole process, with every thread the probe wakes.
+func TestIdleCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	g := quotatest.New(t, 0)
+	best := math.Inf(1)
+	for range 3 {
+		c, others := spawn(t, g, "idle")
+		share := c.CPU.Seconds() / c.Wall.Seconds()
+		t.Logf("%.3f %% of one CPU over %v with %d ticks; others used %.0f %%", 100*share, c.Wall.Round(time.Millisecond), c.Snapshot.Ticks, 100*others)
+		if others > quiet {
+			continue
+		}
+		if c.Snapshot.Interval != 250*time.Millisecond {
+			t.Errorf("an idle process is looked at every %v", c.Snapshot.Interval)
+		}
+		if best = min(best, share); best < 0.001 {
+			return
+		}
+	}
+	if math.IsInf(best, 1) {
+		t.Skip("neighbours kept the machine busy in all three tries")
+	}
+	// Waking a CPU from its sleep costs several times more in some virtual
+	// machines than on hardware; beyond this something spins.
+	if best > 0.005 {
+		t.Errorf("an idle process used %.2f %% of one CPU", 100*best)
+	}
+}

@@ -1,0 +1,85 @@
+package tune
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+)
+
+// A Knob is one of the runtime's settings.
+type Knob string
+
+const (
+	GOMAXPROCS Knob = "GOMAXPROCS"
+	GOMEMLIMIT Knob = "GOMEMLIMIT"
+	GOGC       Knob = "GOGC"
+)
+
+// An Action is what was decided about a knob.
+type Action string
+
+const (
+	// Set: the value was changed.
+	Set Action = "set"
+	// WouldSet: it would have been, but the knob is only observed.
+	WouldSet Action = "would set"
+	// Keep: the value is left as it is.
+	Keep Action = "keep"
+	// Restore: the value, or the runtime's own control, was given back.
+	Restore Action = "restore"
+	// Alarm: the collector takes the service's CPU for nothing.
+	Alarm Action = "alarm"
+)
+
+// An Event is one decision.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Knob   Knob      `json:"knob"`
+	Action Action    `json:"action"`
+	// From and To are the value before and the one decided on: a number of Ps,
+	// bytes, or percent. For GOMEMLIMIT math.MaxInt64 is none, for GOGC -1 is
+	// off.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Source says where the limit came from: a file with its level, an
+	// environment variable.
+	Source string `json:"source"`
+	// Reason says why.
+	Reason string `json:"reason"`
+	// Undo says what would take the decision back, or keep it from being made.
+	Undo string `json:"undo"`
+}
+
+// Value is To in the knob's own notation.
+func (e Event) Value() string { return valueText(e.Knob, e.To) }
+
+func valueText(k Knob, v int64) string {
+	switch {
+	case k == GOMEMLIMIT:
+		return bytesText(v)
+	case k == GOGC && v < 0:
+		return "off"
+	}
+	return strconv.FormatInt(v, 10)
+}
+
+// String is the event as one line.
+func (e Event) String() string {
+	s := string(e.Action) + " " + string(e.Knob) + "=" + e.Value()
+	if e.From != e.To {
+		s += " (was " + valueText(e.Knob, e.From) + ")"
+	}
+	return s + ": " + e.Reason
+}
+
+// Log writes the event as one record: a warning for an alarm, else information.
+func (e Event) Log(l *slog.Logger) {
+	level := slog.LevelInfo
+	if e.Action == Alarm {
+		level = slog.LevelWarn
+	}
+	l.LogAttrs(context.Background(), level, "whylate: "+string(e.Action)+" "+string(e.Knob),
+		slog.String("value", e.Value()), slog.String("from", valueText(e.Knob, e.From)),
+		slog.String("source", e.Source), slog.String("reason", e.Reason), slog.String("undo", e.Undo))
+}

@@ -1,0 +1,234 @@
+package tune
+
+import (
+	"math"
+	"runtime/metrics"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/cputime"
+)
+
+// inputs is everything that decisions are made from, read at one moment.
+type inputs struct {
+	at time.Time
+	// bounds are the limits; bounded is false where none can be read.
+	bounds  cgroup.Bounds
+	bounded bool
+	// limits is the slow, explained reading, made when bounds change, and
+	// unreadable says why there is none.
+	limits     *cgroup.Limits
+	unreadable error
+	cpus       int // affinity, at least 1
+
+	stat   cgroup.Stat
+	statOK bool
+
+	charged   int64 // the group's memory less page cache that can be dropped
+	chargedOK bool
+
+	cpu   time.Duration
+	cpuOK bool
+
+	rt goStats
+}
+
+// goStats is what the runtime tells of itself without stopping the world.
+type goStats struct {
+	gcSeconds, idleSeconds, totalSeconds float64
+	cycles                               uint64
+	live, stacks, globals, goal          int64
+	gogc                                 int
+	memoryLimit                          int64
+	mapped                               int64   // by the runtime, less what it gave back
+	waited                               float64 // seconds that goroutines waited for a P, all together
+}
+
+// The metrics that goStats needs; all exist since Go 1.21.
+const (
+	mGC = iota
+	mIdle
+	mTotal
+	mCycles
+	mLive
+	mStacks
+	mGlobals
+	mGoal
+	mGOGC
+	mLimit
+	mMapped
+	mReleased
+	mLatencies
+	mCount
+)
+
+func newSamples() []metrics.Sample {
+	names := [mCount]string{
+		mGC:        "/cpu/classes/gc/total:cpu-seconds",
+		mIdle:      "/cpu/classes/idle:cpu-seconds",
+		mTotal:     "/cpu/classes/total:cpu-seconds",
+		mCycles:    "/gc/cycles/total:gc-cycles",
+		mLive:      "/gc/heap/live:bytes",
+		mStacks:    "/gc/scan/stack:bytes",
+		mGlobals:   "/gc/scan/globals:bytes",
+		mGoal:      "/gc/heap/goal:bytes",
+		mGOGC:      "/gc/gogc:percent",
+		mLimit:     "/gc/gomemlimit:bytes",
+		mMapped:    "/memory/classes/total:bytes",
+		mReleased:  "/memory/classes/heap/released:bytes",
+		mLatencies: "/sched/latencies:seconds",
+	}
+	s := make([]metrics.Sample, mCount)
+	for i := range s {
+		s[i].Name = names[i]
+	}
+	return s
+}
+
+func readGo(samples []metrics.Sample) goStats {
+	metrics.Read(samples)
+	number := func(i int) int64 {
+		if samples[i].Value.Kind() != metrics.KindUint64 {
+			return 0
+		}
+		return int64(min(samples[i].Value.Uint64(), math.MaxInt64))
+	}
+	seconds := func(i int) float64 {
+		if samples[i].Value.Kind() != metrics.KindFloat64 {
+			return 0
+		}
+		return samples[i].Value.Float64()
+	}
+	s := goStats{
+		gcSeconds: seconds(mGC), idleSeconds: seconds(mIdle), totalSeconds: seconds(mTotal),
+		cycles: uint64(number(mCycles)),
+		live:   number(mLive), stacks: number(mStacks), globals: number(mGlobals), goal: number(mGoal),
+		memoryLimit: number(mLimit),
+		mapped:      number(mMapped) - number(mReleased),
+		gogc:        -1,
+	}
+	// GOGC=off is a negative number that the metric shows as a huge one.
+	if n := number(mGOGC); n <= math.MaxInt32 {
+		s.gogc = int(n)
+	}
+	if samples[mLatencies].Value.Kind() == metrics.KindFloat64Histogram {
+		s.waited = sumOf(samples[mLatencies].Value.Float64Histogram())
+	}
+	return s
+}
+
+// sumOf estimates the sum of a histogram's values from the middles of its
+// buckets, which are narrow.
+func sumOf(h *metrics.Float64Histogram) float64 {
+	sum := 0.0
+	for i, n := range h.Counts {
+		if n == 0 {
+			continue
+		}
+		low, high := h.Buckets[i], h.Buckets[i+1]
+		if math.IsInf(low, -1) {
+			low = 0
+		}
+		if math.IsInf(high, 1) {
+			high = low
+		}
+		sum += float64(n) * (low + high) / 2
+	}
+	return sum
+}
+
+// reader reads inputs again and again.
+type reader struct {
+	options cgroup.Options
+	sampler *cgroup.Sampler
+	samples []metrics.Sample
+	last    cgroup.Bounds
+	limits  *cgroup.Limits
+	nextAll time.Time
+
+	unreadable error
+}
+
+// readAllEvery is the pace of the explained reading when nothing changes: it
+// also sees a changed affinity mask, and a move to another cgroup.
+const readAllEvery = 30 * time.Second
+
+func newReader(o cgroup.Options) *reader {
+	r := &reader{options: o, samples: newSamples()}
+	r.open()
+	return r
+}
+
+func (r *reader) open() {
+	if s, err := cgroup.NewSampler(r.options); err == nil {
+		r.sampler = s
+	}
+}
+
+func (r *reader) close() {
+	if r.sampler != nil {
+		r.sampler.Close()
+		r.sampler = nil
+	}
+}
+
+func (r *reader) read(in *inputs, numCPU int) {
+	*in = inputs{at: time.Now()}
+	all := r.limits == nil || !in.at.Before(r.nextAll)
+	if all && (r.sampler == nil || r.sampler.Moved()) {
+		r.close()
+		r.open()
+	}
+	if r.sampler != nil {
+		in.bounded = r.sampler.Bounds(&in.bounds) == nil
+		in.statOK = r.sampler.Sample(&in.stat) == nil
+		var m cgroup.MemoryStat
+		if r.sampler.SampleMemory(&m) == nil {
+			in.charged, in.chargedOK = max(0, m.Current-m.InactiveFile), true
+		}
+	}
+	if all || in.bounds != r.last {
+		r.last = in.bounds
+		r.nextAll = in.at.Add(readAllEvery)
+		if l, err := cgroup.Read(r.options); err == nil {
+			r.limits, r.unreadable = l, nil
+		} else {
+			r.unreadable = err
+			r.limits = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1}}
+		}
+	}
+	in.limits, in.unreadable = r.limits, r.unreadable
+	in.cpus = r.limits.CPU.Parallelism
+	if in.cpus == 0 {
+		in.cpus = numCPU
+	}
+	in.cpu, in.cpuOK = cputime.Process()
+	in.rt = readGo(r.samples)
+}
+
+// otherMemory is what the group is charged for beyond what Go mapped.
+func (in *inputs) otherMemory() int64 {
+	if !in.chargedOK {
+		return 0
+	}
+	return max(0, in.charged-in.rt.mapped)
+}
+
+// cpuSource names the file that the CPU bound comes from.
+func (in *inputs) cpuSource() string {
+	for _, b := range in.limits.CPU.Bounds {
+		if b.Won {
+			return sourceText(b.File, b.Text, b.Depth)
+		}
+	}
+	return "runtime.NumCPU"
+}
+
+func (in *inputs) memorySource() string {
+	for _, b := range in.limits.Memory.Bounds {
+		if b.Won && b.Kind != cgroup.BoundTotal {
+			return sourceText(b.File, b.Text, b.Depth)
+		}
+	}
+	return ""
+}

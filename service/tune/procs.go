@@ -1,0 +1,215 @@
+package tune
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// A Policy says how GOMAXPROCS follows the CPU quota.
+type Policy int
+
+const (
+	// Ceil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. It never
+	// leaves quota unused and accepts some throttling at full load.
+	Ceil Policy = iota
+	// Floor rounds down, but not below 1: no throttling by Go code at full
+	// load, but up to half of the quota is unused at 1.9 CPUs.
+	Floor
+	// Round takes the nearest number; halves go up.
+	Round
+	// Latency begins at Ceil and moves by single steps between Floor and twice
+	// Ceil: down when the group is throttled, up when goroutines wait for a P
+	// while quota is left.
+	Latency
+)
+
+func (p Policy) String() string {
+	switch p {
+	case Ceil:
+		return "ceil"
+	case Floor:
+		return "floor"
+	case Round:
+		return "round"
+	case Latency:
+		return "latency"
+	}
+	return "policy " + strconv.Itoa(int(p))
+}
+
+// ParsePolicy is the reverse of Policy.String.
+func ParsePolicy(s string) (Policy, error) {
+	for _, p := range []Policy{Ceil, Floor, Round, Latency} {
+		if s == p.String() {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("GOMAXPROCS policy %q: use ceil, floor, round or latency", s)
+}
+
+// procsInput is what bounds GOMAXPROCS.
+type procsInput struct {
+	policy Policy
+	// quota is the tightest visible CPU quota; 0 is none.
+	quota float64
+	// cpus is how many CPUs the affinity mask allows; at least 1.
+	cpus int
+}
+
+// procsFor returns the GOMAXPROCS of a static policy, for Latency its start,
+// and why.
+//
+// A quota is what the whole group may use; more CPUs than the affinity mask
+// has cannot run anything, so that is the upper bound of every policy.
+func procsFor(in procsInput) (n int, reason string) {
+	cpus := max(1, in.cpus)
+	if !(in.quota > 0) {
+		return cpus, fmt.Sprintf("no CPU quota can be seen; %d CPUs in the affinity mask", cpus)
+	}
+	// A quota is written in microseconds: 3 CPUs may come as 2.9999 or
+	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
+	const grain = 0.01
+	var want float64
+	switch in.policy {
+	case Floor:
+		want = math.Floor(in.quota + grain)
+	case Round:
+		want = math.Floor(in.quota + 0.5 + grain)
+	default:
+		want = math.Ceil(in.quota - grain)
+	}
+	want = max(1, want)
+	if want > float64(cpus) {
+		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %d CPUs in the affinity mask", cpusText(in.quota), cpus)
+	}
+	how := map[Policy]string{Floor: "rounded down, at least 1", Round: "rounded to the nearest, at least 1"}[in.policy]
+	if how == "" {
+		how = "rounded up"
+	}
+	return int(want), fmt.Sprintf("a CPU quota of %s, %s", cpusText(in.quota), how)
+}
+
+// runtimeDefault is what the runtime of Go 1.25 and later picks (see
+// cgroup.CPU.RuntimeDefault), by the own group's quota.
+func runtimeDefault(ownQuota float64, cpus int) int {
+	cpus = max(1, cpus)
+	if ownQuota > 0 {
+		if want := max(2, math.Ceil(ownQuota)); want < float64(cpus) {
+			return int(want)
+		}
+	}
+	return cpus
+}
+
+func cpusText(cpus float64) string {
+	return strconv.FormatFloat(cpus, 'g', 4, 64) + " CPUs"
+}
+
+// latencyWindow is what was measured in one look, for the Latency policy.
+type latencyWindow struct {
+	// quota in CPUs; 0 is none.
+	quota float64
+	cpus  int
+	// current is GOMAXPROCS now.
+	current int
+	// periods and throttled count the quota's periods in this window.
+	periods, throttled int64
+	// runnable is the number of goroutines that waited for a P, on average
+	// over the window.
+	runnable float64
+	// used is the CPU time of the process over the window's length, in CPUs.
+	used float64
+	// measured is false if one of these is not known.
+	measured bool
+}
+
+// Thresholds of the Latency policy. One window is one look, by default a
+// second.
+const (
+	// A group that is throttled in one of ten periods has its p90 owned by it.
+	throttledShare = 0.10
+	// One goroutine waiting for each P at any time doubles the time to get
+	// through: worth a P if there is quota left.
+	backlogPerP = 1.0
+	// Above this share of the quota another P would only bring throttling.
+	quotaLeft = 0.85
+	// So many windows in a row must agree before a step.
+	windowsToAct = 5
+	// So many windows after a step nothing is changed: each change stops the
+	// world, and its effect must show first.
+	windowsToRest = 20
+	// A step that had to be taken back is tried again after twice as long, up
+	// to so many times the usual.
+	mostPatience = 16
+)
+
+// latencyState is the Latency policy's memory between windows.
+type latencyState struct {
+	down, up int
+	rest     int
+	// patience multiplies the windows before a step up.
+	patience int
+	// raised says that the last step was up.
+	raised bool
+}
+
+// step looks at one window and returns the GOMAXPROCS wanted from now on, and
+// why if it is another one.
+func (s *latencyState) step(w latencyWindow) (n int, reason string) {
+	low, _ := procsFor(procsInput{policy: Floor, quota: w.quota, cpus: w.cpus})
+	high, _ := procsFor(procsInput{policy: Ceil, quota: w.quota, cpus: w.cpus})
+	high = max(1, min(2*high, w.cpus))
+	if w.quota <= 0 {
+		low = high
+	}
+	s.patience = max(1, s.patience)
+	switch {
+	case w.current > high:
+		s.down, s.up = 0, 0
+		return high, fmt.Sprintf("GOMAXPROCS %d is above the bound of %d for %s", w.current, high, limitText(w))
+	case w.current < low:
+		s.down, s.up = 0, 0
+		return low, fmt.Sprintf("GOMAXPROCS %d is below the bound of %d for %s", w.current, low, limitText(w))
+	}
+	if s.rest > 0 {
+		s.rest--
+		return w.current, ""
+	}
+	if !w.measured || w.quota <= 0 {
+		return w.current, ""
+	}
+	share := 0.0
+	if w.periods > 0 {
+		share = float64(w.throttled) / float64(w.periods)
+	}
+	throttled := share >= throttledShare
+	backlog := w.runnable >= backlogPerP*float64(w.current) && w.used < quotaLeft*w.quota
+	switch {
+	case throttled:
+		s.down, s.up = s.down+1, 0
+	case backlog:
+		s.down, s.up = 0, s.up+1
+	default:
+		s.down, s.up = max(0, s.down-1), max(0, s.up-1)
+	}
+	switch {
+	case s.down >= windowsToAct && w.current > low:
+		if s.raised {
+			s.patience = min(2*s.patience, mostPatience)
+		}
+		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, false
+		return w.current - 1, fmt.Sprintf("throttled in %.0f %% of the periods for %d looks in a row; fewer Ps use the quota up more slowly", 100*share, windowsToAct)
+	case s.up >= windowsToAct*s.patience && w.current < high:
+		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, true
+		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, cpusText(w.used), cpusText(w.quota))
+	}
+	return w.current, ""
+}
+
+func limitText(w latencyWindow) string {
+	if w.quota > 0 {
+		return "a CPU quota of " + cpusText(w.quota)
+	}
+	return fmt.Sprintf("%d CPUs", w.cpus)
+}

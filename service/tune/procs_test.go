@@ -1,0 +1,184 @@
+package tune
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestProcsFor(t *testing.T) {
+	for _, c := range []struct {
+		quota              float64
+		cpus               int
+		ceil, floor, round int
+	}{
+		{0, 8, 8, 8, 8},
+		{0, 0, 1, 1, 1},
+		{0.1, 8, 1, 1, 1},
+		{0.25, 8, 1, 1, 1},
+		{0.5, 8, 1, 1, 1},
+		{1, 8, 1, 1, 1},
+		{1.1, 8, 2, 1, 1},
+		{1.5, 8, 2, 1, 2},
+		{2, 8, 2, 2, 2},
+		{2.4, 8, 3, 2, 2},
+		{2.9, 8, 3, 2, 3},
+		{2.9999, 8, 3, 3, 3},
+		{3.0001, 8, 3, 3, 3},
+		{8.5, 96, 9, 8, 9},
+		{8.5, 4, 4, 4, 4},
+		{4, 4, 4, 4, 4},
+		{1000, 2, 2, 2, 2},
+		{-1, 2, 2, 2, 2},
+		{math.NaN(), 2, 2, 2, 2},
+		{math.Inf(1), 2, 2, 2, 2},
+	} {
+		for policy, want := range map[Policy]int{Ceil: c.ceil, Floor: c.floor, Round: c.round, Latency: c.ceil} {
+			got, reason := procsFor(procsInput{policy: policy, quota: c.quota, cpus: c.cpus})
+			if got != want {
+				t.Errorf("%v of quota %v on %d CPUs: %d, want %d (%s)", policy, c.quota, c.cpus, got, want, reason)
+			}
+			if reason == "" {
+				t.Errorf("%v of quota %v on %d CPUs: no reason", policy, c.quota, c.cpus)
+			}
+		}
+	}
+}
+
+func TestRuntimeDefault(t *testing.T) {
+	for _, c := range []struct {
+		quota float64
+		cpus  int
+		want  int
+	}{{0, 8, 8}, {0.5, 8, 2}, {0.5, 1, 1}, {2, 8, 2}, {2.1, 8, 3}, {8.5, 4, 4}} {
+		if got := runtimeDefault(c.quota, c.cpus); got != c.want {
+			t.Errorf("quota %v, %d CPUs: %d, want %d", c.quota, c.cpus, got, c.want)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, p := range []Policy{Ceil, Floor, Round, Latency} {
+		if got, err := ParsePolicy(p.String()); err != nil || got != p {
+			t.Errorf("%v: %v, %v", p, got, err)
+		}
+	}
+	for _, m := range []Mode{Observe, Apply, Off} {
+		if got, err := ParseMode(m.String()); err != nil || got != m {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	if _, err := ParsePolicy("fast"); err == nil || !strings.Contains(err.Error(), "fast") {
+		t.Errorf("unknown policy: %v", err)
+	}
+	if _, err := ParseMode(""); err == nil {
+		t.Error("an empty mode was accepted")
+	}
+}
+
+// windows feeds the same window n times, following its decisions, and returns
+// the values GOMAXPROCS took and after how many windows each.
+func windows(s *latencyState, w latencyWindow, n int) (values, at []int) {
+	for i := range n {
+		if got, _ := s.step(w); got != w.current {
+			w.current = got
+			values, at = append(values, got), append(at, i+1)
+		}
+	}
+	return values, at
+}
+
+func TestLatencyPolicy(t *testing.T) {
+	throttled := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 5, used: 2.4, measured: true}
+	backlog := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 12, used: 1.2, measured: true}
+	calm := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 0.5, used: 0.5, measured: true}
+	for _, c := range []struct {
+		name   string
+		w      latencyWindow
+		values []int
+		at     []int
+	}{
+		// Steps of one, after 5 windows, with 20 of rest between.
+		{"throttled: down to the floor of the quota", throttled, []int{3, 2}, []int{5, 30}},
+		{"backlog: up to twice its ceiling", backlog, []int{4, 5, 6}, []int{5, 30, 55}},
+		{"calm: nothing", calm, nil, nil},
+		{"throttled and backlog: throttling counts", with(backlog, func(w *latencyWindow) { w.throttled = 9 }), []int{2}, []int{5}},
+		{"backlog but the quota is used", with(backlog, func(w *latencyWindow) { w.used = 2.4 }), nil, nil},
+		{"rare throttling", with(throttled, func(w *latencyWindow) { w.throttled, w.periods = 9, 100 }), nil, nil},
+		{"not measurable: nothing", with(throttled, func(w *latencyWindow) { w.measured = false }), nil, nil},
+		{"no quota: nothing", with(backlog, func(w *latencyWindow) { w.quota, w.current = 0, 16 }), nil, nil},
+		{"above the bound: at once", with(calm, func(w *latencyWindow) { w.current = 96 }), []int{6}, []int{1}},
+		{"below the bound: at once", with(calm, func(w *latencyWindow) { w.current = 1 }), []int{2}, []int{1}},
+		{"the machine is the bound", with(backlog, func(w *latencyWindow) { w.cpus = 4 }), []int{4}, []int{5}},
+	} {
+		var s latencyState
+		values, at := windows(&s, c.w, 100)
+		if !equal(values, c.values) || !equal(at, c.at) {
+			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, at, c.values, c.at)
+		}
+	}
+}
+
+func with(w latencyWindow, f func(*latencyWindow)) latencyWindow {
+	f(&w)
+	return w
+}
+
+func equal(a, b []int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// A service that has backlog at 3 Ps and is throttled at 4 must not be stopped
+// again and again to learn the same.
+func TestLatencyPolicyDoesNotFlap(t *testing.T) {
+	var s latencyState
+	current, changes, lastHour := 3, 0, 0
+	const hour = 3600
+	for i := range 2 * hour {
+		w := latencyWindow{quota: 2.5, cpus: 16, current: current, periods: 10, measured: true}
+		if current >= 4 {
+			w.throttled, w.used = 6, 2.5
+		} else {
+			w.runnable, w.used = 9, 1.5
+		}
+		if got, _ := s.step(w); got != current {
+			if d := got - current; d != 1 && d != -1 {
+				t.Fatalf("a step from %d to %d", current, got)
+			}
+			current = got
+			changes++
+			if i >= hour {
+				lastHour++
+			}
+		}
+	}
+	// Unlearning doubles the patience up to 16 times 5 windows; a cycle is then
+	// 80 + 20 + 5 + 20 windows at least.
+	if lastHour > 2*hour/100 {
+		t.Errorf("%d changes in the second hour", lastHour)
+	}
+	if changes == 0 {
+		t.Error("the policy did nothing")
+	}
+	// Windows that contradict each other move nothing.
+	s = latencyState{}
+	for i := range 1000 {
+		w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, used: 1, measured: true}
+		if i%2 == 0 {
+			w.throttled = 10
+		} else {
+			w.runnable = 9
+		}
+		if got, why := s.step(w); got != 3 {
+			t.Fatalf("window %d of contradicting ones: %d (%s)", i, got, why)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package tune
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/quotatest"
+)
+
+// A real process under a real quota of its parent group, which the runtime
+// does not see, and which changes while it runs.
+func TestFollowsARealQuota(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: GOMAXPROCS cannot differ")
+	}
+	parent := quotatest.New(t, 0.7)
+	leaf := parent.Child(t, 0)
+	next, _, end := children(t, leaf, "follow")
+	if r := next(); r.Procs != 1 || r.Event.Action != Set || r.Event.To != 1 {
+		t.Errorf("parent quota of 0.7 CPUs: %+v", r)
+	}
+	if err := parent.Limit(1.3); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(); r.Procs != 2 || r.Event.To != 2 {
+		t.Errorf("parent quota of 1.3 CPUs: %+v", r)
+	}
+	if err := parent.Limit(0.2); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(); r.Procs != 1 || r.Event.Action != Set {
+		t.Errorf("parent quota of 0.2 CPUs: %+v", r)
+	}
+	wait := end()
+	if r := next(); r.Event.Action != Restore {
+		t.Errorf("Stop: %+v", r)
+	}
+	if r := next(); !r.Done || r.Procs != runtime.NumCPU() {
+		t.Errorf("after Stop: GOMAXPROCS %d, want %d", r.Procs, runtime.NumCPU())
+	}
+	wait()
+}
+
+// The Latency policy under a real quota of 1.2 CPUs with two busy goroutines:
+// nearly all periods are throttled, so it must go from 2 Ps to 1.
+func TestLatencyUnderARealQuota(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: GOMAXPROCS cannot be 2")
+	}
+	g := quotatest.New(t, 1.2)
+	next, reports, end := children(t, g, "latency")
+	if r := next(); r.Procs != 2 {
+		t.Fatalf("at the start: %+v", r)
+	}
+	periods, throttled, _ := g.Stat(t)
+	select {
+	case r := <-reports:
+		if r.Procs != 1 || r.Event.Action != Set {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(20 * time.Second):
+		p, th, _ := g.Stat(t)
+		if share := float64(th-throttled) / float64(max(1, p-periods)); share < 0.5 {
+			t.Skipf("neighbours left so little that only %.0f %% of the periods were throttled", 100*share)
+		}
+		t.Error("throttled for 20 s, and no step down")
+	}
+	wait := end()
+	for {
+		if r := next(); r.Done {
+			break
+		}
+	}
+	wait()
+}
+
+// children starts a child in a group and returns its reports, one at a time or
+// as a channel, and a function that ends it.
+func children(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := g.Command(exe)
+	cmd.Env = append(os.Environ(), childVariable+"="+mode)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waited := false
+	t.Cleanup(func() {
+		if !waited {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	// Room for more than a child says, so that the reader always ends.
+	said := make(chan report, 1000)
+	go func() {
+		defer close(said)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			var r report
+			if json.Unmarshal(lines.Bytes(), &r) == nil {
+				said <- r
+			}
+		}
+	}()
+	next = func() report {
+		r, ok := <-said
+		if !ok {
+			t.Error("the child ended early")
+			return report{Done: true}
+		}
+		t.Log(r.Event)
+		return r
+	}
+	end = func() func() {
+		if err := stdin.Close(); err != nil {
+			t.Error(err)
+		}
+		return func() {
+			waited = true
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("child: %v", err)
+			}
+		}
+	}
+	return next, said, end
+}

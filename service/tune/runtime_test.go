@@ -1,0 +1,177 @@
+package tune
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A service whose live heap nearly fills its memory limit, on the real
+// runtime: applying GOMEMLIMIT alone would make the collector crawl, so the
+// guard must take the limit away and say so.
+func TestTheGuardOnTheRealRuntime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes the collector crawl for some seconds")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childVariable+"=thrash", "GOGC=", "GOMEMLIMIT=")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("child: %v\n%s", err, errs.Bytes())
+	}
+	var r thrashed
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("%q: %v", out.Bytes(), err)
+	}
+	t.Logf("limit %s; %.0f collections for each GiB allocated under it, %.0f after the guard with GOGC=%d; alarm after %v: %s",
+		bytesText(r.Limit), r.Before, r.After, r.GOGC, r.Took.Round(time.Millisecond), r.Alarm)
+	if r.Alarm == "" {
+		t.Fatal("no alarm")
+	}
+	if r.Lifted != noMemoryLimit || r.GOGC < thrashFloor {
+		t.Errorf("after the alarm: GOMEMLIMIT %s, GOGC %d", bytesText(r.Lifted), r.GOGC)
+	}
+	if r.After > r.Before/4 {
+		t.Errorf("%.0f collections a GiB before, %.0f after: the guard changed little", r.Before, r.After)
+	}
+	if r.Restored != noMemoryLimit || r.RestoredGOGC != 100 {
+		t.Errorf("after Stop: GOMEMLIMIT %s, GOGC %d", bytesText(r.Restored), r.RestoredGOGC)
+	}
+}
+
+type thrashed struct {
+	Limit, Lifted, Restored int64
+	GOGC, RestoredGOGC      int
+	// Before and After are collections for each GiB allocated.
+	Before, After float64
+	Alarm         string
+	Took          time.Duration
+}
+
+// thrash holds 96 MiB under a limit of 108 MiB, nine tenths of 120, and
+// allocates until the guard has acted, at most a minute.
+func thrash() thrashed {
+	fsys := fstest.MapFS{
+		"proc/self/cgroup":             {Data: []byte("0::/a\n")},
+		"proc/self/mountinfo":          {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n")},
+		"sys/fs/cgroup/a/memory.max":   {Data: fmt.Append(nil, 120*mib)},
+		"sys/fs/cgroup/cgroup.procs":   {},
+		"sys/fs/cgroup/a/cgroup.procs": {},
+	}
+	live := make([]*[64 << 10]byte, 96*16)
+	for i := range live {
+		live[i] = new([64 << 10]byte)
+	}
+	runtime.GC()
+	alarms := make(chan Event, 1)
+	t := Start(Options{
+		Procs: Off, Memory: Apply, GC: Apply, Interval: 20 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys},
+		OnEvent: func(e Event) {
+			if e.Action == Alarm {
+				alarms <- e
+			}
+		},
+	})
+	r := thrashed{Limit: debug.SetMemoryLimit(-1)}
+	var garbage []byte
+	churn := func(done func(chunks int) bool) (collectionsPerGiB float64) {
+		var m debug.GCStats
+		debug.ReadGCStats(&m)
+		from := m.NumGC
+		n := 0
+		for ; !done(n); n++ {
+			garbage = make([]byte, 64<<10)
+		}
+		debug.ReadGCStats(&m)
+		return float64(m.NumGC-from) / (float64(max(1, n)) * (64 << 10) / (1 << 30))
+	}
+	begun := time.Now()
+	r.Before = churn(func(int) bool {
+		select {
+		case e := <-alarms:
+			r.Alarm = e.Reason
+			return true
+		default:
+			return time.Since(begun) > time.Minute
+		}
+	})
+	// What was decided is done before it is told.
+	r.Took = time.Since(begun)
+	r.After = churn(func(n int) bool { return n >= 16<<10 })
+	r.Lifted, r.GOGC = debug.SetMemoryLimit(-1), t.State().GOGC
+	t.Stop()
+	r.Restored = debug.SetMemoryLimit(-1)
+	r.RestoredGOGC = debug.SetGCPercent(100)
+	runtime.KeepAlive(live)
+	runtime.KeepAlive(garbage)
+	return r
+}
+
+const childVariable = "WHYLATE_TUNE_TEST_CHILD"
+
+// TestMain runs this binary as a child where a test asked for one.
+func TestMain(m *testing.M) {
+	switch os.Getenv(childVariable) {
+	case "":
+		os.Exit(m.Run())
+	case "thrash":
+		if err := json.NewEncoder(os.Stdout).Encode(thrash()); err != nil {
+			panic(err)
+		}
+	case "follow":
+		follow()
+	case "latency":
+		latency()
+	}
+}
+
+// report is what the children that follow a quota print, a line each.
+type report struct {
+	Event Event
+	Procs int
+	Done  bool
+}
+
+// follow prints each event until its standard input ends; then it stops the
+// tuner, prints what that did, and ends.
+func follow() { reports(Options{Interval: 20 * time.Millisecond}) }
+
+// latency is follow with the Latency policy, and busy on two Ps.
+func latency() {
+	for range 2 {
+		go func() {
+			for n := 0; ; n++ {
+				runtime.KeepAlive(n)
+			}
+		}()
+	}
+	reports(Options{Interval: 200 * time.Millisecond, Policy: Latency})
+}
+
+func reports(o Options) {
+	out := json.NewEncoder(os.Stdout)
+	o.Procs, o.Memory, o.GC = Apply, Off, Off
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.OnEvent = func(e Event) { _ = out.Encode(report{Event: e, Procs: runtime.GOMAXPROCS(0)}) }
+	t := Start(o)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	t.Stop()
+	_ = out.Encode(report{Procs: runtime.GOMAXPROCS(0), Done: true})
+}

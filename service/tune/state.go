@@ -1,0 +1,134 @@
+package tune
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A State is what a tuner knew at its last look.
+type State struct {
+	Time time.Time `json:"time"`
+
+	// Quota is the tightest CPU quota in CPUs, 0 for none; CPUSource names
+	// where the tightest CPU bound comes from. Affinity is how many CPUs the
+	// process may run on, HostCPUs how many the machine has (0: not known).
+	Quota     float64 `json:"quota_cpus"`
+	CPUSource string  `json:"cpu_source"`
+	Affinity  int     `json:"affinity"`
+	HostCPUs  int     `json:"host_cpus"`
+	// GOMAXPROCS is its value now and ProcsBy who set it: "environment",
+	// "program", "whylate" or "runtime".
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	ProcsBy    string `json:"gomaxprocs_by"`
+	ProcsMode  string `json:"gomaxprocs_mode"`
+	Policy     string `json:"policy"`
+
+	// MemoryLimit is the tightest memory limit in bytes, 0 for none, and
+	// MemorySource its file; HostMemory is the machine's.
+	MemoryLimit  int64  `json:"memory_limit"`
+	MemorySource string `json:"memory_source"`
+	HostMemory   int64  `json:"host_memory"`
+	// MemoryUsed is what the group is charged for without droppable page
+	// cache, and Headroom the limit less that; -1 where unknown.
+	MemoryUsed int64 `json:"memory_used"`
+	Headroom   int64 `json:"memory_headroom"`
+	// GOMEMLIMIT is its value now, math.MaxInt64 for none, and MemoryBy who
+	// set it.
+	GOMEMLIMIT int64  `json:"gomemlimit"`
+	MemoryBy   string `json:"gomemlimit_by"`
+	MemoryMode string `json:"gomemlimit_mode"`
+
+	// GOGC is its value now, -1 for off, and GOGCBy who set it. EffectiveGOGC
+	// is what the heap goal amounts to under the memory limit; -1 before the
+	// first collection.
+	GOGC          int     `json:"gogc"`
+	GOGCBy        string  `json:"gogc_by"`
+	GOGCMode      string  `json:"gogc_mode"`
+	EffectiveGOGC float64 `json:"effective_gogc"`
+	// GCShare is the collector's share of the CPU time the process used, 0 to
+	// 1, and GCQuotaShare its share of the quota, in the last stretch between
+	// collections; -1 where unknown.
+	GCShare      float64 `json:"gc_cpu_share"`
+	GCQuotaShare float64 `json:"gc_quota_share"`
+
+	// Throttled is since Start.
+	Throttled cgroup.Throttling `json:"throttled"`
+	// Limits is the explained reading behind the above; read only.
+	Limits *cgroup.Limits `json:"limits"`
+	// Events are the last decisions, oldest first.
+	Events []Event `json:"events"`
+}
+
+// State returns what was known at the last look, and the settings as they are
+// now. After Stop it still answers.
+func (t *Tuner) State() State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := &t.now
+	s := State{
+		Time:       in.at,
+		Quota:      in.bounds.Quota,
+		Affinity:   in.cpus,
+		HostCPUs:   in.limits.CPU.Online,
+		CPUSource:  in.cpuSource(),
+		GOMAXPROCS: t.knobs.procs(),
+		ProcsMode:  t.opts.Procs.String(),
+		Policy:     t.opts.Policy.String(),
+
+		MemoryLimit:  in.bounds.Memory,
+		MemorySource: in.memorySource(),
+		HostMemory:   in.limits.Memory.Total,
+		MemoryUsed:   -1,
+		Headroom:     -1,
+		GOMEMLIMIT:   in.rt.memoryLimit,
+		MemoryMode:   t.opts.Memory.String(),
+
+		GOGC:          in.rt.gogc,
+		GOGCMode:      t.opts.GC.String(),
+		EffectiveGOGC: -1,
+		GCShare:       t.gcShare,
+		GCQuotaShare:  t.quotaShare,
+
+		Throttled: cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"},
+		Limits:    in.limits,
+		Events:    slices.Clone(t.events),
+	}
+	if t.firstOK && in.statOK {
+		s.Throttled = cgroup.Compare(&t.first, &in.stat)
+	}
+	if in.chargedOK {
+		s.MemoryUsed = in.charged
+		if in.bounds.Memory > 0 {
+			s.Headroom = max(0, in.bounds.Memory-in.charged)
+		}
+	}
+	if in.rt.live > 0 && in.rt.gogc >= 0 {
+		w := gcWindow{live: in.rt.live, stacks: in.rt.stacks, globals: in.rt.globals, goal: in.rt.goal}
+		if e := effectiveGOGC(w); !math.IsInf(e, 0) {
+			s.EffectiveGOGC = max(0, e)
+		}
+	}
+	s.ProcsBy = t.procs.by(t.env.procs, s.GOMAXPROCS != t.runtimeChoice() && s.GOMAXPROCS != runtime.NumCPU())
+	s.MemoryBy = t.memory.by(t.env.memory, s.GOMEMLIMIT != noMemoryLimit)
+	s.GOGCBy = t.gogc.by(t.env.gogc, s.GOGC != 100)
+	return s
+}
+
+// by says who set a knob; unusual is that its value is not the runtime's.
+func (k *knobState) by(env string, unusual bool) string {
+	switch {
+	case env != "":
+		return "environment"
+	case k.foreign:
+		return "program"
+	case k.changed:
+		return "whylate"
+	case unusual:
+		return "program"
+	}
+	return "runtime"
+}

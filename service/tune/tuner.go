@@ -1,0 +1,523 @@
+package tune
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A Mode says what is done about one knob.
+type Mode int
+
+const (
+	// Observe decides and tells, and changes nothing.
+	Observe Mode = iota
+	// Apply also sets the value.
+	Apply
+	// Off does not look at the knob.
+	Off
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Observe:
+		return "observe"
+	case Apply:
+		return "apply"
+	case Off:
+		return "off"
+	}
+	return fmt.Sprintf("mode %d", int(m))
+}
+
+// ParseMode is the reverse of Mode.String.
+func ParseMode(s string) (Mode, error) {
+	for _, m := range []Mode{Observe, Apply, Off} {
+		if s == m.String() {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("mode %q: use observe, apply or off", s)
+}
+
+// Options say what to do. The zero value observes all three knobs.
+type Options struct {
+	// Procs, Memory and GC say what to do about GOMAXPROCS, GOMEMLIMIT and
+	// GOGC.
+	Procs, Memory, GC Mode
+	// Policy is how GOMAXPROCS follows the quota; Ceil by default.
+	Policy Policy
+	// MemoryRatio is the share of the memory limit that Go and the rest may
+	// use together, above 0 and up to 1; anything else is 0.9.
+	MemoryRatio float64
+	// Interval is the time between two looks; 0 is a second, less than 10 ms
+	// is taken as 10 ms.
+	Interval time.Duration
+	// Logger gets every event; nil is slog.Default at the time of Start.
+	// slog.DiscardHandler makes it silent.
+	Logger *slog.Logger
+	// OnEvent gets every event, in order; nil is none. It is called by Start,
+	// by Stop, and by the goroutine that looks, for which Stop waits: so it
+	// must not call Stop.
+	OnEvent func(Event)
+	// Cgroup says where limits are read; the zero value is this process.
+	Cgroup cgroup.Options
+}
+
+// A Tuner looks and decides from Start to Stop. Its methods may be called
+// concurrently.
+type Tuner struct {
+	opts  Options
+	knobs knobs
+	env   environment
+	stop  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+
+	mu    sync.Mutex
+	read  *reader
+	now   inputs
+	prev  inputs
+	looks int
+
+	procs knobState
+	// runtimes says that GOMAXPROCS was the runtime's own choice at the start.
+	runtimes bool
+	memory   knobState
+	gogc     knobState
+
+	latency    latencyState
+	gc         gcState
+	gcFrom     gcTimes
+	gcFromAt   time.Time
+	gcShare    float64 // of real CPU; below 0 unknown
+	quotaShare float64
+	first      cgroup.Stat
+	firstOK    bool
+	events     []Event
+	pending    []Event // to be handed out when mu is free
+}
+
+// knobState is what was done about one knob.
+type knobState struct {
+	// initial is the value found at the start.
+	initial int64
+	// set is the value this tuner set last; valid if changed.
+	set     int64
+	changed bool
+	// foreign says that other code set a value after the start: it wins.
+	foreign bool
+	// differs counts the looks in a row at which another value was wanted.
+	differs int
+	// told is the last event.
+	told  Event
+	spoke bool
+}
+
+// Start looks once, acts if it is to, and goes on doing so until Stop. It
+// never fails: where nothing can be read it says so in one event a knob and
+// changes nothing.
+//
+// Only one Tuner at a time should apply a knob: of two each would take the
+// other for code that sets its own value.
+func Start(opts Options) *Tuner {
+	t := newTuner(opts, runtimeKnobs(), readEnvironment())
+	t.look()
+	go t.run()
+	return t
+}
+
+func newTuner(opts Options, k knobs, env environment) *Tuner {
+	if !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1) {
+		opts.MemoryRatio = 0.9
+	}
+	if opts.Interval == 0 {
+		opts.Interval = time.Second
+	}
+	opts.Interval = max(opts.Interval, 10*time.Millisecond)
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	return &Tuner{
+		opts: opts, knobs: k, env: env, gcShare: -1, quotaShare: -1,
+		read: newReader(opts.Cgroup), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func (t *Tuner) run() {
+	defer close(t.done)
+	tick := time.NewTicker(t.opts.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.stop:
+			return
+		case <-tick.C:
+			t.look()
+		}
+	}
+}
+
+// Stop ends the looking and gives back what was set: GOMAXPROCS to the
+// runtime's own control where it has one (Go 1.25) and had it at the start,
+// else the value found at the start. What other code set since is left alone.
+// It may be called more than once.
+func (t *Tuner) Stop() {
+	t.once.Do(func() { close(t.stop) })
+	<-t.done
+	t.mu.Lock()
+	if t.read != nil {
+		t.restore()
+		t.read.close()
+		t.read = nil
+	}
+	t.unlockAndTell()
+}
+
+// unlockAndTell hands out what was decided. A logger or a callback may take its
+// time, and may ask for State.
+func (t *Tuner) unlockAndTell() {
+	pending := t.pending
+	t.pending = nil
+	t.mu.Unlock()
+	for _, e := range pending {
+		e.Log(t.opts.Logger)
+		if t.opts.OnEvent != nil {
+			t.opts.OnEvent(e)
+		}
+	}
+}
+
+func (t *Tuner) restore() {
+	s := readGo(t.read.samples)
+	if p := &t.procs; p.changed && int64(t.knobs.procs()) == p.set {
+		how := "the value found at the start"
+		if t.runtimes && t.knobs.defaultProc() {
+			how = "the runtime's own control"
+		} else {
+			t.knobs.setProcs(int(p.initial))
+		}
+		p.changed = false
+		t.tell(p, Event{Knob: GOMAXPROCS, Action: Restore, From: p.set, To: int64(t.knobs.procs()), Reason: "stopped: " + how})
+	}
+	if m := &t.memory; m.changed && s.memoryLimit == m.set {
+		t.knobs.setMemory(m.initial)
+		m.changed = false
+		t.tell(m, Event{Knob: GOMEMLIMIT, Action: Restore, From: m.set, To: m.initial, Reason: "stopped: the value found at the start"})
+	}
+	if g := &t.gogc; g.changed && int64(s.gogc) == g.set {
+		t.knobs.setGOGC(int(g.initial))
+		g.changed = false
+		t.tell(g, Event{Knob: GOGC, Action: Restore, From: g.set, To: g.initial, Reason: "stopped: the value found at the start"})
+	}
+}
+
+// runtimeChoice is what the runtime would pick now by itself.
+func (t *Tuner) runtimeChoice() int {
+	if !t.knobs.aware {
+		return t.now.cpus
+	}
+	return runtimeDefault(t.now.bounds.OwnQuota, t.now.cpus)
+}
+
+// look reads everything, decides, and acts.
+func (t *Tuner) look() {
+	t.mu.Lock()
+	defer t.unlockAndTell()
+	t.prev = t.now
+	t.read.read(&t.now, runtime.NumCPU())
+	if t.looks == 0 {
+		t.procs.initial = int64(t.knobs.procs())
+		t.runtimes = t.procs.initial == int64(t.runtimeChoice())
+		t.memory.initial = t.now.rt.memoryLimit
+		t.gogc.initial = int64(t.now.rt.gogc)
+		t.first, t.firstOK = t.now.stat, t.now.statOK
+	}
+	t.looks++
+	t.measureGC()
+	if t.opts.Procs != Off {
+		t.lookAtProcs()
+	}
+	if t.opts.Memory != Off {
+		t.lookAtMemory()
+	}
+	if t.opts.GC != Off || t.opts.Memory == Apply {
+		t.lookAtGC() // a limit is never applied without its guard
+	}
+}
+
+// patience is for how many looks another value must be wanted before it is
+// set. The first look acts at once: the program is only starting. Later the
+// runtime, which follows its own limit once a second, goes first.
+const patience = 3
+
+func (t *Tuner) lookAtProcs() {
+	p := &t.procs
+	current := int64(t.knobs.procs())
+	e := Event{Knob: GOMAXPROCS, From: current, To: current, Source: t.now.cpuSource()}
+	n, reason := procsFor(procsInput{policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus})
+	want := int64(n)
+	if t.now.unreadable != nil {
+		reason += fmt.Sprintf(" (limits: %v)", t.now.unreadable)
+	}
+
+	if t.env.procs != "" {
+		e.Action, e.Source = Keep, "environment variable GOMAXPROCS"
+		e.Reason = fmt.Sprintf("set by hand to %s; policy %s would be %d: %s", t.env.procs, t.opts.Policy, want, reason)
+		e.Undo = "remove GOMAXPROCS from the environment"
+		t.tell(p, e)
+		return
+	}
+	own := int64(t.runtimeChoice())
+	if !p.foreign && t.setByOthers(current, own) {
+		p.foreign = true
+	}
+	if p.foreign {
+		e.Action, e.Source = Keep, "the program"
+		e.Reason = fmt.Sprintf("other code called runtime.GOMAXPROCS(%d); policy %s would be %d: %s", current, t.opts.Policy, want, reason)
+		e.Undo = "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)"
+		t.tell(p, e)
+		return
+	}
+	if t.opts.Policy == Latency {
+		if t.looks > 1 {
+			var why string
+			n, why = t.latency.step(t.latencyWindow(int(current)))
+			want = int64(n)
+			if want == current {
+				return
+			}
+			reason = why
+			p.differs = patience // the policy has its own
+		}
+	}
+	if want == current {
+		p.differs = 0
+		e.Action, e.Reason = Keep, reason
+		e.Undo = "GOMAXPROCS in the environment sets another value"
+		if !p.changed && want == own && t.knobs.aware {
+			e.Reason += "; the runtime picks the same, and keeps following it"
+		}
+		t.tell(p, e)
+		return
+	}
+	if p.differs++; p.differs < patience && t.looks > 1 {
+		return
+	}
+	p.differs = 0
+	e.To, e.Reason = want, reason
+	e.Undo = "GOMAXPROCS in the environment sets another value"
+	if t.opts.Procs == Observe {
+		e.Action = WouldSet
+		t.tell(p, e)
+		return
+	}
+	e.Action = Set
+	if want == own && p.changed && t.knobs.aware && t.knobs.defaultProc() {
+		e.Action, p.changed = Restore, false
+		e.Reason += "; the runtime picks the same, so it has its control back"
+	} else {
+		t.knobs.setProcs(n)
+		p.set, p.changed = want, true
+	}
+	t.tell(p, e)
+}
+
+// setByOthers reports whether a GOMAXPROCS is neither this tuner's nor one the
+// runtime may have picked.
+func (t *Tuner) setByOthers(current, own int64) bool {
+	p := &t.procs
+	if p.changed {
+		return current != p.set
+	}
+	// The runtime's choice is the CPUs of the machine, fewer by affinity or
+	// quota; for a moment it may still be that of an earlier limit.
+	if current == own || current == int64(t.now.cpus) || current == int64(runtime.NumCPU()) {
+		return false
+	}
+	if t.looks > 1 && (current == p.initial || p.differs < patience) {
+		p.differs++
+		return false
+	}
+	return true
+}
+
+func (t *Tuner) latencyWindow(current int) latencyWindow {
+	w := latencyWindow{quota: t.now.bounds.Quota, cpus: t.now.cpus, current: current}
+	wall := t.now.at.Sub(t.prev.at)
+	if wall <= 0 || !t.now.statOK || !t.prev.statOK || !t.now.cpuOK {
+		return w
+	}
+	th := cgroup.Compare(&t.prev.stat, &t.now.stat)
+	w.measured = th.Verdict != cgroup.VerdictUnknown
+	w.periods, w.throttled = th.Periods, th.ThrottledPeriods
+	if th.Verdict == cgroup.VerdictAncestor && t.now.bounds.Period > 0 {
+		// An ancestor's periods are not told, only the CPU time lost: as if
+		// all Ps had been held for that long.
+		w.periods = int64(wall / t.now.bounds.Period)
+		w.throttled = int64(float64(w.periods) * min(1, th.Ancestor.Seconds()/(wall.Seconds()*float64(max(1, current)))))
+	}
+	// By Little's law the mean number waiting is the time all of them waited
+	// divided by the window.
+	w.runnable = max(0, t.now.rt.waited-t.prev.rt.waited) / wall.Seconds()
+	w.used = (t.now.cpu - t.prev.cpu).Seconds() / wall.Seconds()
+	return w
+}
+
+func (t *Tuner) lookAtMemory() {
+	m := &t.memory
+	current := t.now.rt.memoryLimit
+	e := Event{Knob: GOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
+	in := memoryInput{limit: t.now.bounds.Memory, ratio: t.opts.MemoryRatio, other: t.now.otherMemory()}
+	if m.changed {
+		in.current = m.set
+	} else if m.spoke {
+		in.current = m.told.To
+	}
+	want, reason := memoryFor(in)
+	e.Undo = "GOMEMLIMIT in the environment sets another value"
+	if t.env.memory != "" {
+		e.Action, e.Source, e.Undo = Keep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
+		e.Reason = "set by hand to " + t.env.memory
+		t.tell(m, e)
+		return
+	}
+	if m.changed && current != m.set || !m.changed && current != m.initial || m.initial != noMemoryLimit {
+		m.foreign = true
+	}
+	if m.foreign {
+		e.Action, e.Source, e.Undo = Keep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
+		e.Reason = fmt.Sprintf("other code set the limit to %s", bytesText(current))
+		t.tell(m, e)
+		return
+	}
+	if t.gc.lifted {
+		return // the guard took it away
+	}
+	e.To, e.Reason = want, reason
+	switch {
+	case want == current:
+		e.Action = Keep
+	case t.opts.Memory == Observe:
+		e.Action = WouldSet
+	default:
+		e.Action = Set
+		t.knobs.setMemory(want)
+		m.set, m.changed = want, true
+	}
+	t.tell(m, e)
+}
+
+// measureGC brings the collector's share up to date. The runtime refreshes its
+// CPU classes at the end of a collection, so windows end there.
+func (t *Tuner) measureGC() {
+	s := &t.now.rt
+	to := gcTimes{gc: s.gcSeconds, busy: s.totalSeconds - s.idleSeconds, real: t.now.cpu.Seconds()}
+	if t.gcFromAt.IsZero() || !t.now.cpuOK {
+		t.gcFrom, t.gcFromAt = to, t.now.at
+		return
+	}
+	if to.busy == t.gcFrom.busy {
+		return // no collection since
+	}
+	t.gcShare = gcShare(t.gcFrom, to)
+	t.quotaShare = -1
+	if q, wall := t.now.bounds.Quota, t.now.at.Sub(t.gcFromAt).Seconds(); q > 0 && t.gcShare >= 0 && wall > 0 {
+		t.quotaShare = t.gcShare * (to.real - t.gcFrom.real) / (q * wall)
+	}
+	t.gcFrom, t.gcFromAt = to, t.now.at
+}
+
+func (t *Tuner) gcWindow() gcWindow {
+	s := &t.now.rt
+	w := gcWindow{
+		live: s.live, stacks: s.stacks, globals: s.globals, goal: s.goal, gogc: s.gogc,
+		memory: t.now.bounds.Memory, other: t.now.otherMemory(),
+		limit: s.memoryLimit, ours: t.memory.changed && t.opts.Memory == Apply, share: t.gcShare,
+	}
+	if t.looks > 1 {
+		w.cycles = s.cycles - t.prev.rt.cycles
+	}
+	if s.memoryLimit != noMemoryLimit && (w.memory == 0 || s.memoryLimit < w.memory) {
+		w.memory, w.other = s.memoryLimit, 0
+	}
+	return w
+}
+
+func (t *Tuner) lookAtGC() {
+	g := &t.gogc
+	current := int64(t.now.rt.gogc)
+	e := Event{Knob: GOGC, From: current, To: current, Source: "runtime/metrics and the memory limit"}
+	e.Undo = "GOGC in the environment sets another value"
+	if g.changed && current != g.set || !g.changed && current != g.initial {
+		g.foreign = true
+	}
+	d := t.gc.step(t.gcWindow())
+	if d.alarm {
+		a := e
+		a.Action, a.Reason = Alarm, d.reason
+		a.Undo = "a larger memory limit, or a smaller live heap"
+		t.tell(&knobState{}, a)
+	}
+	if d.lift {
+		t.knobs.setMemory(t.memory.initial)
+		t.tell(&t.memory, Event{Knob: GOMEMLIMIT, Action: Set, From: t.memory.set, To: t.memory.initial, Source: "the guard against thrashing",
+			Reason: d.reason, Undo: "comes back when the live heap leaves room again"})
+		t.memory.set = t.memory.initial
+	}
+	if d.restore {
+		t.knobs.setMemory(t.gc.liftedLimit)
+		t.memory.set, t.memory.changed = t.gc.liftedLimit, true
+		t.tell(&t.memory, Event{Knob: GOMEMLIMIT, Action: Set, From: noMemoryLimit, To: t.gc.liftedLimit, Source: "the guard against thrashing",
+			Reason: d.reason, Undo: "GOMEMLIMIT in the environment sets another value"})
+	}
+	e.To, e.Reason = int64(d.gogc), d.reason
+	switch {
+	case t.opts.GC == Off:
+	case t.env.gogc != "":
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, Keep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
+		t.tell(g, e)
+	case g.foreign:
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, Keep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(GOGC, current)), "remove the call of debug.SetGCPercent"
+		t.tell(g, e)
+	case e.To == current:
+	case t.opts.GC == Observe:
+		e.Action = WouldSet
+		// Nothing follows, so the wish moves about: told again when it moved by
+		// a fifth.
+		if g.spoke && g.told.Action == WouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
+			return
+		}
+		t.tell(g, e)
+	default:
+		e.Action = Set
+		t.knobs.setGOGC(d.gogc)
+		g.set, g.changed = e.To, true
+		t.tell(g, e)
+	}
+}
+
+// keptEvents is how many events State returns.
+const keptEvents = 32
+
+// tell notes an event unless it says the same as the knob's last.
+func (t *Tuner) tell(k *knobState, e Event) {
+	if k.spoke && k.told.To == e.To && k.told.Source == e.Source {
+		did := k.told.Action == Set || k.told.Action == Restore
+		if k.told.Action == e.Action || e.Action == Keep && did {
+			return
+		}
+	}
+	e.Time = time.Now()
+	k.told, k.spoke = e, true
+	if len(t.events) == keptEvents {
+		t.events = append(t.events[:0], t.events[1:]...)
+	}
+	t.events = append(t.events, e)
+	t.pending = append(t.pending, e)
+}

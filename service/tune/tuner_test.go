@@ -1,0 +1,355 @@
+package tune
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// machine is a v2 group /pod/app with quotas at both levels, on 8 CPUs.
+func machine(pod, app string) fstest.MapFS {
+	return fstest.MapFS{
+		"proc/self/cgroup":               {Data: []byte("0::/pod/app\n")},
+		"proc/self/mountinfo":            {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")},
+		"proc/self/status":               {Data: []byte("Name:\tapp\nCpus_allowed_list:\t0-7\n")},
+		"sys/devices/system/cpu/online":  {Data: []byte("0-7\n")},
+		"sys/fs/cgroup/cgroup.procs":     {},
+		"sys/fs/cgroup/pod/cpu.max":      {Data: []byte(pod)},
+		"sys/fs/cgroup/pod/app/cpu.max":  {Data: []byte(app)},
+		"sys/fs/cgroup/pod/app/cpu.stat": {Data: []byte("usage_usec 1\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")},
+	}
+}
+
+// fake is a runtime that only remembers.
+type fake struct {
+	procs    int
+	def      int // what the runtime picks by itself
+	aware    bool
+	hasDef   bool
+	procSets []int
+	defSets  int
+	memory   []int64
+	gogc     []int
+}
+
+func (f *fake) knobs() knobs {
+	return knobs{
+		setProcs: func(n int) { f.procs = n; f.procSets = append(f.procSets, n) },
+		procs:    func() int { return f.procs },
+		defaultProc: func() bool {
+			if f.hasDef {
+				f.procs = f.def
+				f.defSets++
+			}
+			return f.hasDef
+		},
+		setMemory: func(n int64) { f.memory = append(f.memory, n) },
+		setGOGC:   func(n int) { f.gogc = append(f.gogc, n) },
+		aware:     f.aware,
+	}
+}
+
+type recorder struct{ events []Event }
+
+func (r *recorder) last(k Knob) Event {
+	for i := len(r.events) - 1; i >= 0; i-- {
+		if r.events[i].Knob == k {
+			return r.events[i]
+		}
+	}
+	return Event{}
+}
+
+func start(f *fake, fsys fstest.MapFS, env environment, o Options) (*Tuner, *recorder) {
+	r := &recorder{}
+	o.OnEvent = func(e Event) { r.events = append(r.events, e) }
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.Cgroup = cgroup.Options{FS: fsys}
+	t := newTuner(o, f.knobs(), env)
+	close(t.done) // no goroutine: the test looks
+	t.look()
+	return t, r
+}
+
+func TestFirstLook(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		pod, app string
+		procs    int // found
+		aware    bool
+		env      environment
+		mode     Mode
+		policy   Policy
+		want     int // GOMAXPROCS after
+		action   Action
+		says     string
+	}{
+		{"go 1.24: the whole machine becomes the quota", "max 100000", "150000 100000", 8, false, environment{}, Apply, Ceil, 2, Set, "rounded up"},
+		{"go 1.25 has it right: left alone", "max 100000", "250000 100000", 3, true, environment{}, Apply, Ceil, 3, Keep, "keeps following"},
+		{"go 1.25 and a small quota: 1 and not 2", "max 100000", "50000 100000", 2, true, environment{}, Apply, Ceil, 1, Set, "0.5 CPUs"},
+		{"go 1.25 does not see the parent", "200000 100000", "max 100000", 8, true, environment{}, Apply, Ceil, 2, Set, "2 CPUs"},
+		{"no quota", "max 100000", "max 100000", 8, true, environment{}, Apply, Ceil, 8, Keep, "no CPU quota"},
+		{"floor", "max 100000", "290000 100000", 3, true, environment{}, Apply, Floor, 2, Set, "down"},
+		{"observe", "max 100000", "150000 100000", 8, false, environment{}, Observe, Ceil, 8, WouldSet, "rounded up"},
+		{"environment", "max 100000", "150000 100000", 8, false, environment{procs: "8"}, Apply, Ceil, 8, Keep, "by hand"},
+		{"automaxprocs was there", "max 100000", "390000 100000", 3, true, environment{}, Apply, Ceil, 3, Keep, "other code"},
+		{"off", "max 100000", "150000 100000", 8, false, environment{}, Off, Ceil, 8, "", ""},
+	} {
+		f := &fake{procs: c.procs, aware: c.aware, hasDef: c.aware}
+		tuner, r := start(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: Off, GC: Off})
+		e := r.last(GOMAXPROCS)
+		if f.procs != c.want || e.Action != c.action || !strings.Contains(e.Reason, c.says) {
+			t.Errorf("%s: GOMAXPROCS %d, want %d; event %+v, want %q with %q", c.name, f.procs, c.want, e, c.action, c.says)
+		}
+		if c.action == Keep && len(f.procSets) > 0 {
+			t.Errorf("%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procSets)
+		}
+		if c.action != "" && (e.Source == "" || e.Undo == "") {
+			t.Errorf("%s: event without source or undo: %+v", c.name, e)
+		}
+		n := len(r.events)
+		for range 10 {
+			tuner.look()
+		}
+		if len(r.events) != n {
+			t.Errorf("%s: a steady process told %+v", c.name, r.events[n:])
+		}
+		tuner.Stop()
+	}
+}
+
+func TestSourceNamesTheAncestor(t *testing.T) {
+	f := &fake{procs: 8}
+	tuner, r := start(f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: Apply})
+	defer tuner.Stop()
+	if e := r.last(GOMAXPROCS); !strings.Contains(e.Source, "/sys/fs/cgroup/pod/cpu.max") || !strings.Contains(e.Source, "parent") {
+		t.Errorf("source %q", e.Source)
+	}
+}
+
+func setQuota(fsys fstest.MapFS, app string) {
+	fsys["sys/fs/cgroup/pod/app/cpu.max"] = &fstest.MapFile{Data: []byte(app)}
+}
+
+func TestFollowsAChange(t *testing.T) {
+	fsys := machine("max 100000", "50000 100000")
+	f := &fake{procs: 2, def: 2, aware: true, hasDef: true}
+	tuner, r := start(f, fsys, environment{}, Options{Procs: Apply, Memory: Off, GC: Off})
+	if f.procs != 1 {
+		t.Fatalf("quota 0.5: GOMAXPROCS %d", f.procs)
+	}
+	setQuota(fsys, "350000 100000")
+	f.def = 4
+	for range patience - 1 {
+		tuner.look()
+		if f.procs != 1 {
+			t.Fatal("followed before the runtime could")
+		}
+	}
+	tuner.look()
+	// The runtime picks 4 as well now: it gets its control back.
+	if f.procs != 4 || f.defSets != 1 || len(f.procSets) != 1 {
+		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procSets, f.defSets)
+	}
+	if e := r.last(GOMAXPROCS); e.Action != Restore || e.To != 4 {
+		t.Errorf("event %+v", e)
+	}
+	// From here on the runtime follows by itself and the tuner only watches.
+	setQuota(fsys, "250000 100000")
+	f.def, f.procs = 3, 3
+	for range 2 * patience {
+		tuner.look()
+	}
+	tuner.Stop()
+	if len(f.procSets) != 1 || f.defSets != 1 || f.procs != 3 {
+		t.Errorf("after the runtime's own update: calls %v, handed back %d times, GOMAXPROCS %d", f.procSets, f.defSets, f.procs)
+	}
+}
+
+func TestStopRestores(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		f       fake
+		foreign int // set by other code before Stop; 0 is none
+		want    int
+		defSets int
+	}{
+		{"go 1.25: the runtime's control", fake{procs: 8, def: 8, aware: true, hasDef: true}, 0, 8, 1},
+		{"go 1.24: the old value", fake{procs: 8}, 0, 8, 0},
+		{"other code was there since: its value", fake{procs: 8, def: 8, aware: true, hasDef: true}, 5, 5, 0},
+	} {
+		f := c.f
+		tuner, r := start(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: Apply, Memory: Off, GC: Off})
+		if f.procs != 2 {
+			t.Fatalf("%s: GOMAXPROCS %d", c.name, f.procs)
+		}
+		if c.foreign != 0 {
+			f.procs = c.foreign
+			tuner.look()
+			if e := r.last(GOMAXPROCS); e.Action != Keep || !strings.Contains(e.Reason, "other code") {
+				t.Errorf("%s: %+v", c.name, e)
+			}
+		}
+		tuner.Stop()
+		tuner.Stop()
+		if f.procs != c.want || f.defSets != c.defSets {
+			t.Errorf("%s: GOMAXPROCS %d, want %d; handed back %d times, want %d", c.name, f.procs, c.want, f.defSets, c.defSets)
+		}
+	}
+}
+
+func TestNothingToRead(t *testing.T) {
+	f := &fake{procs: 8}
+	tuner, r := start(f, fstest.MapFS{}, environment{}, Options{Procs: Apply, Memory: Apply, GC: Apply})
+	for range 5 {
+		tuner.look()
+	}
+	s := tuner.State()
+	tuner.Stop()
+	// The number of CPUs is this machine's then, which may not be 8: what
+	// matters is that no limit was made up.
+	if s.Quota != 0 || s.MemoryLimit != 0 || s.Headroom != -1 || len(f.memory) != 0 || len(f.gogc) != 0 {
+		t.Errorf("%+v, memory %v, GOGC %v", s, f.memory, f.gogc)
+	}
+	if s.Throttled.Verdict != cgroup.VerdictUnknown {
+		t.Errorf("verdict %q", s.Throttled.Verdict)
+	}
+	if e := r.last(GOMEMLIMIT); e.Action != Keep || !strings.Contains(e.Reason, "no memory limit") {
+		t.Errorf("event %+v", e)
+	}
+	if e := r.last(GOMAXPROCS); !strings.Contains(e.Reason, cgroup.ErrNotMeasurable.Error()) {
+		t.Errorf("event %+v does not say that nothing can be measured", e)
+	}
+}
+
+// withMemory adds a memory limit to the group.
+func withMemory(fsys fstest.MapFS, limit, current string) fstest.MapFS {
+	fsys["sys/fs/cgroup/pod/app/memory.max"] = &fstest.MapFile{Data: []byte(limit)}
+	fsys["sys/fs/cgroup/pod/app/memory.current"] = &fstest.MapFile{Data: []byte(current)}
+	fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 0\n")}
+	return fsys
+}
+
+func TestMemoryLimit(t *testing.T) {
+	const gib = "1073741824\n"
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		env    environment
+		action Action
+		set    bool
+	}{
+		{"observe", Observe, environment{}, WouldSet, false},
+		{"apply", Apply, environment{}, Set, true},
+		{"environment", Apply, environment{memory: "700MiB"}, Keep, false},
+	} {
+		f := &fake{procs: 8}
+		tuner, r := start(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: Off, Memory: c.mode, GC: Off})
+		e := r.last(GOMEMLIMIT)
+		if e.Action != c.action || (len(f.memory) > 0) != c.set {
+			t.Errorf("%s: %+v, set %v", c.name, e, f.memory)
+		}
+		if want := int64(921 * mib); c.action != Keep && e.To != want {
+			t.Errorf("%s: %s, want %s", c.name, e.Value(), bytesText(want))
+		}
+		tuner.Stop()
+	}
+}
+
+func TestLogsEveryEvent(t *testing.T) {
+	var buf bytes.Buffer
+	f := &fake{procs: 8}
+	o := Options{Procs: Apply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Cgroup: cgroup.Options{FS: machine("max 100000", "150000 100000")}, Memory: Off, GC: Off}
+	tuner := newTuner(o, f.knobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	tuner.Stop()
+	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "value=2") || !strings.Contains(lines[0], "cpu.max") || !strings.Contains(lines[1], "restore") {
+		t.Errorf("log:\n%s", buf.String())
+	}
+}
+
+// TestLookingStopsNothing counts stop-the-world pauses that are not for
+// garbage collection while a tuner looks fast.
+func TestLookingStopsNothing(t *testing.T) {
+	pauses := func() (n uint64) {
+		s := []metrics.Sample{{Name: "/sched/pauses/total/other:seconds"}}
+		metrics.Read(s)
+		if s[0].Value.Kind() != metrics.KindFloat64Histogram {
+			t.Skip("this runtime does not count pauses")
+		}
+		for _, c := range s[0].Value.Float64Histogram().Counts {
+			n += c
+		}
+		return n
+	}
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
+	tuner := newTuner(o, runtimeKnobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	before := pauses()
+	for range 100 {
+		tuner.look()
+		tuner.State()
+	}
+	if n := pauses() - before; n != 0 {
+		t.Errorf("100 looks stopped the world %d times", n)
+	}
+	// The counter must be able to say otherwise.
+	k := runtimeKnobs()
+	n := k.procs()
+	k.setProcs(n + 1)
+	k.setProcs(n)
+	k.defaultProc()
+	if pauses() == before {
+		t.Error("two changes of GOMAXPROCS were not counted: this test proves nothing")
+	}
+	tuner.Stop()
+}
+
+func TestStartAndStop(t *testing.T) {
+	seen := make(chan Event, 100)
+	tuner := Start(Options{Interval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler), OnEvent: func(e Event) { seen <- e }})
+	s := tuner.State()
+	if s.GOMAXPROCS < 1 || s.Affinity < 1 || s.Limits == nil || len(s.Events) == 0 {
+		t.Errorf("%+v", s)
+	}
+	tuner.Stop()
+	tuner.Stop()
+	if s := tuner.State(); s.Time.IsZero() {
+		t.Error("no state after Stop")
+	}
+}
+
+// A callback may ask for the state that its event led to.
+func TestStateInACallback(t *testing.T) {
+	f := &fake{procs: 8}
+	var tuner *Tuner
+	var got []int
+	tuner = newTuner(Options{
+		Procs: Apply, Memory: Off, GC: Off, Logger: slog.New(slog.DiscardHandler),
+		Cgroup:  cgroup.Options{FS: machine("max 100000", "150000 100000")},
+		OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
+	}, f.knobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	tuner.Stop()
+	if !equal(got, []int{2, 8}) {
+		t.Errorf("GOMAXPROCS in the callbacks: %v, want 2 and then 8", got)
+	}
+}
+
+func TestEventText(t *testing.T) {
+	e := Event{Knob: GOMEMLIMIT, Action: Set, From: noMemoryLimit, To: 900 * mib, Reason: "because"}
+	if got := fmt.Sprint(e); got != "set GOMEMLIMIT=900 MiB (was none): because" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,329 @@
+package whylate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+var truthDir = flag.String("truth", "", "judge the runs of lab/truth in this `directory` (one directory each) instead of making new ones")
+
+// An outcome is the part of lab/truth's truth.json that a diagnosis is judged
+// by; the fields are documented there.
+type outcome struct {
+	Service struct {
+		Name, Proto string
+		Load        struct{ Conns int }
+		Truth       struct {
+			Kind, Group, Cause string
+			OrCauses           []string `json:"or_causes"`
+			Site               truthSite
+			OrSites            []truthSite `json:"or_sites"`
+			Via                []string
+			Second             *truthSite
+			Share              float64
+			ShareMin           float64 `json:"share_min"`
+			LeastNS            int64   `json:"least_ns"`
+			Unmeasured         bool
+			Doubt              string
+		}
+	}
+	Traced   clientSummary
+	Share    *float64
+	Lateness struct {
+		P99NS int64 `json:"p99_ns"`
+	}
+}
+
+type clientSummary struct {
+	Count  int
+	MeanNS int64 `json:"mean_ns"`
+	P50NS  int64 `json:"p50_ns"`
+	P99NS  int64 `json:"p99_ns"`
+	MaxNS  int64 `json:"max_ns"`
+}
+
+// A truthSite is a place; line 0 stands for any of the function.
+type truthSite struct {
+	Func, File string
+	Line       int
+}
+
+func (s truthSite) is(r *report.Site) bool {
+	return r != nil && r.Func == s.Func && (s.Line == 0 || r.Line == s.Line && strings.HasSuffix(r.File, "/"+s.File))
+}
+
+// A judgement is what is wrong with a diagnosis. Wrong names are wrong on any
+// machine; shares and counts may be spoiled by whatever else runs on it.
+type judgement struct{ wrong, spoiled error }
+
+// judge holds a report against the truth.
+func judge(rep *report.Report, o *outcome) judgement {
+	var wrong, spoiled []error
+	tr := &o.Service.Truth
+	if o.Traced.Count == 0 {
+		return judgement{spoiled: errors.New("no request lies within the trace")}
+	}
+	g := slowGroup(rep, o)
+	if tr.Cause == "" {
+		return judgement{} // nothing is wrong, and the handler need not show
+	}
+	if g == nil {
+		var names []string
+		for _, g := range rep.Groups {
+			names = append(names, fmt.Sprintf("%s %s (%d)", g.Kind, g.Name, g.Count))
+		}
+		return judgement{wrong: fmt.Errorf("no group is %s %s; there are %q", tr.Kind, tr.Group, names)}
+	}
+	if g.Count == 0 {
+		return judgement{}
+	}
+	causes := append([]string{tr.Cause}, tr.OrCauses...)
+	sites := append([]truthSite{tr.Site}, tr.OrSites...)
+	right := func(c *report.Cause) bool {
+		return slices.Contains(causes, c.Cause) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(c.Site) })
+	}
+	first := &g.Bands[0].Causes[0]
+	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return right(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
+		// The service does not know all that it suffers, so it may compute, or
+		// queue for a P, for longer than what is injected takes.
+		first = &g.Bands[0].Causes[i]
+	}
+	if !right(first) {
+		wrong = append(wrong, fmt.Errorf("the first cause of %s is %s, not %s at %s:%d", g.Name, describe(first), tr.Cause, tr.Site.Func, tr.Site.Line))
+	} else if !isSubsequence(tr.Via, first.Via) {
+		wrong = append(wrong, fmt.Errorf("the way to the cause of %s is %s, not by %v", g.Name, describe(first), tr.Via))
+	}
+	share, ns := 0.0, int64(0)
+	for i := range g.Bands[0].Causes {
+		// The service's clock cannot tell computing from helping the collector
+		// and waiting for a P on the way.
+		c := &g.Bands[0].Causes[i]
+		beside := *c
+		if beside.Cause = tr.Cause; right(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && right(&beside) {
+			share += c.Share
+			ns += c.TotalNS
+		}
+	}
+	// Requests under way when the trace begins or ends are only ours or only
+	// the client's: as many as there are connections, at either end.
+	edge := 2*o.Service.Load.Conns + o.Traced.Count/10
+	unnamed := 0
+	for _, u := range rep.Groups {
+		if u.Kind == g.Kind && !u.Named {
+			unnamed += u.Count
+		}
+	}
+	client := float64(o.Traced.MeanNS) * float64(o.Traced.Count)
+	switch {
+	case o.Share != nil && unnamed > 0 && tr.Cause != "cpu" && g.Count < o.Traced.Count-edge:
+		// Requests that met nothing to wait for show no handler; the client
+		// cannot tell which they were, but they have no part in the cause.
+		if of := float64(ns) / client; math.Abs(of-*o.Share) > 0.05 {
+			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of all requests' time, by the service's own clock %.3f", of, *o.Share))
+		}
+	case o.Share != nil:
+		if math.Abs(share-*o.Share) > 0.05 {
+			spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by the service's own clock %.3f", share, g.Name, *o.Share))
+		}
+	case tr.Share > 0 && math.Abs(share-tr.Share) > 0.05:
+		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by its making %.3f", share, g.Name, tr.Share))
+	case share < tr.ShareMin-0.05:
+		spoiled = append(spoiled, fmt.Errorf("the cause has %.3f of the time of %s, by its making at least %.3f", share, g.Name, tr.ShareMin))
+	}
+	if tr.Second != nil {
+		if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return tr.Second.is(c.Site) }); i < 0 || i > 2 {
+			wrong = append(wrong, fmt.Errorf("the second fault, at %s:%d, is not among the first causes of %s", tr.Second.Func, tr.Second.Line, g.Name))
+		}
+	}
+	if n := o.Traced.Count; g.Count > n+edge || g.Count+unnamed < n-edge {
+		spoiled = append(spoiled, fmt.Errorf("%s has %d requests and %d more show no handler; the client knows of %d", g.Name, g.Count, unnamed, n))
+	}
+	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
+}
+
+var overheads = []string{"sched", "sched-wake", "gc-assist", "gc-wait", "stw"}
+
+// slowGroup returns the group that the truth means. The same handler on two
+// listeners makes two groups; then it is the slower one.
+func slowGroup(rep *report.Report, o *outcome) *report.Group {
+	tr := &o.Service.Truth
+	var best *report.Group
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		if g.Kind != tr.Kind {
+			continue
+		}
+		switch {
+		case tr.Kind == report.KindTask:
+			if g.Name != tr.Group {
+				continue
+			}
+		case tr.Group != "" && (g.Entry == nil || g.Entry.Func != tr.Group):
+			continue
+		}
+		if best == nil || g.TotalNS > best.TotalNS {
+			best = g
+		}
+	}
+	return best
+}
+
+func describe(c *report.Cause) string {
+	s := fmt.Sprintf("%s %.3f", c.Cause, c.Share)
+	if c.Site != nil {
+		s += fmt.Sprintf(" at %s:%d", c.Site.Func, c.Site.Line)
+	}
+	for _, v := range c.Via {
+		s += " via " + v.Wait
+		if v.Site != nil {
+			s += fmt.Sprintf(" %s:%d", v.Site.Func, v.Site.Line)
+		}
+	}
+	return s
+}
+
+func isSubsequence(want []string, via []report.Via) bool {
+	for _, v := range via {
+		// The truth has one word for all waits for a channel, and for all locks.
+		w := strings.TrimSuffix(v.Wait, " send")
+		if w == "once" {
+			w = "lock"
+		}
+		if len(want) > 0 && w == want[0] {
+			want = want[1:]
+		}
+	}
+	return len(want) == 0
+}
+
+// TestTruth explains services that are late for a known reason, each loaded
+// from a process of its own, and holds the answer against that reason. The
+// reason, and the share of the time that it took, come from the service's and
+// the client's own clocks.
+func TestTruth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs services and their clients in real time")
+	}
+	if *truthDir != "" {
+		runs, err := filepath.Glob(filepath.Join(*truthDir, "*", "truth.json"))
+		if err != nil || len(runs) == 0 {
+			t.Fatalf("no runs in %s", *truthDir)
+		}
+		for _, run := range runs {
+			name := filepath.Base(filepath.Dir(run))
+			t.Run(name, func(t *testing.T) {
+				j, _ := judgeRun(t, filepath.Dir(run), name)
+				if err := errors.Join(j.wrong, j.spoiled); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return
+	}
+	prog := testprog.Build(t, "lab/truth")
+	out, err := exec.Command(prog, "list", "-json").Output()
+	if err != nil {
+		t.Fatalf("listing the services: %v", err)
+	}
+	var services []struct{ Name string }
+	if err := json.Unmarshal(out, &services); err != nil {
+		t.Fatal(err)
+	}
+	if len(services) < 12 {
+		t.Fatalf("the catalog has only %d services", len(services))
+	}
+	for _, s := range services {
+		t.Run(s.Name, func(t *testing.T) {
+			if !greedy[s.Name] {
+				t.Parallel()
+			}
+			testTruth(t, prog, s.Name)
+		})
+	}
+}
+
+// greedy services take all processors: they run alone.
+var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
+	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true}
+
+// testTruth judges up to three runs; one good one is enough. What a busy
+// machine may spoil is forgiven on a busy machine only.
+func testTruth(t *testing.T, prog, name string) {
+	var late time.Duration
+	var bad judgement
+	for range 3 {
+		dir := t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		cmd := exec.CommandContext(ctx, prog, "run", name, "-o", dir, "-d", "1100ms", "-trace", "0.7")
+		cmd.WaitDelay = 5 * time.Second
+		msg, err := cmd.CombinedOutput()
+		cancel()
+		if err != nil {
+			t.Fatalf("running the service %s: %v\n%s", name, err, msg)
+		}
+		j, o := judgeRun(t, dir, name)
+		if j.wrong == nil && j.spoiled == nil {
+			return
+		}
+		bad = j
+		late = max(late, time.Duration(o.Lateness.P99NS))
+	}
+	if bad.wrong == nil && late > quiet {
+		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %v", late, bad.spoiled)
+	}
+	t.Error(errors.Join(bad.wrong, bad.spoiled))
+}
+
+// quiet is how late timers may be, at the 99th percentile, on a machine of
+// which a test may expect right shares and latencies.
+const quiet = 3 * time.Millisecond
+
+func judgeRun(t *testing.T, dir, name string) (judgement, *outcome) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "truth.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := new(outcome)
+	if err := json.Unmarshal(text, o); err != nil {
+		t.Fatalf("reading the truth of %s: %v", name, err)
+	}
+	f, err := os.Open(filepath.Join(dir, name+".trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rep := explain(t, f, whylate.Options{Name: name})
+	return judge(rep, o), o
+}
+
+func explain(t testing.TB, r io.Reader, opts whylate.Options) *report.Report {
+	t.Helper()
+	rep, err := whylate.Explain(t.Context(), r, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+func explainBytes(t testing.TB, data []byte, opts whylate.Options) *report.Report {
+	t.Helper()
+	return explain(t, bytes.NewReader(data), opts)
+}
