@@ -179,6 +179,7 @@ func (s *server) stop() error {
 func record(ctx context.Context, s *catalog.Service, fixed bool, d time.Duration, seconds float64, procs int, stderr io.Writer) (out *Outcome, res *load.Result, data []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d+2*time.Minute)
 	defer cancel()
+	stderr = &lockedWriter{w: stderr} // the service and the load write at once
 	srv, err := startServer(ctx, s, fixed, procs, stderr)
 	if err != nil {
 		return nil, nil, nil, err
@@ -237,6 +238,18 @@ func record(ctx context.Context, s *catalog.Service, fixed bool, d time.Duration
 		out.Share = &out.Met.Share
 	}
 	return out, res, data, nil
+}
+
+// lockedWriter lets several processes' outputs share one writer.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // runLoad runs the load generator as a process of its own.
