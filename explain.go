@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
@@ -53,6 +54,14 @@ type Options struct {
 	// Workers is the number of goroutines that decode and walk; 0 means
 	// GOMAXPROCS. The report does not depend on it.
 	Workers int
+	// Host is what a recording holds of the host ("host.jsonl" of a x.whylate
+	// file), Allocs a profile of the allocations of the same time (gzipped
+	// pprof); nil if there is none. What is wrong with them is a warning.
+	Host, Allocs io.Reader
+	// WhatIf are changes whose gain is predicted, each SITE=VALUE.
+	WhatIf []string
+	// NoRules leaves findings out.
+	NoRules bool
 	// Progress, if not nil, is called now and then, from the calling
 	// goroutine, with the bytes of input consumed.
 	Progress func(bytes int64)
@@ -291,6 +300,9 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	rep.Groups = all.Groups(view)
 	rep.Runtime = e.rt.report(e)
 	e.warnings(rep, rd, dec, cut)
+	if !e.opts.NoRules {
+		rep.Findings = finding.Find(&finding.Input{Report: rep}, finding.All())
+	}
 	return rep
 }
 

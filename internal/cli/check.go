@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/budget"
+	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/report"
 )
 
@@ -73,6 +74,7 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
 	f.StringVar(&c.format, "format", "text", "how violations are written: "+strings.Join(checkFormats, ", "))
 	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
 	c.addReadFlags(cmd)
+	c.addIgnore(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(failLevels, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(checkFormats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -118,6 +120,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 	if err != nil {
 		return err
 	}
+	finding.Mark(rep.Findings, c.ignored)
 	res := budget.Check(rep, rules)
 	for _, n := range res.Notes {
 		fmt.Fprintf(s.err, "whylate: note: %s\n", oneLine(n.Text))

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/report"
@@ -29,6 +30,8 @@ type explanation struct {
 	from, to       time.Duration
 	pathMap        []string
 	maxMemory      sizeFlag
+	ignore         string
+	ignored        []finding.Ignore // what the file ignore holds
 	color          colorFlag
 	json           bool
 	output         string
@@ -41,9 +44,15 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.DurationVar(&e.from, "from", 0, "leave out requests that end before this time of the trace")
 	f.DurationVar(&e.to, "to", 0, "leave out requests that end after this time of the trace")
+	e.addIgnore(cmd)
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addIgnore adds the flag of verbs that show or judge findings.
+func (e *explanation) addIgnore(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.ignore, "ignore", "", "a `file` of findings that are known: lines CODE SITE REASON (see \"whylate rules --help\")")
 }
 
 // addTraceFlags adds the flags that all verbs have that read a trace.
@@ -82,6 +91,22 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		return usage(cmd, "--to %v does not lie after --from %v", e.to, e.from)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
 		return usage(cmd, "--max-memory must be at least %s", progress.Size(minMemory))
+	}
+	return e.readIgnores(cmd)
+}
+
+// readIgnores reads the file that --ignore names.
+func (e *explanation) readIgnores(cmd *cobra.Command) error {
+	if e.ignore == "" {
+		return nil
+	}
+	f, err := openFile(e.ignore)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if e.ignored, err = finding.ReadIgnores(f, e.ignore); err != nil {
+		return usage(cmd, "%v", err)
 	}
 	return nil
 }
@@ -196,6 +221,7 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
+	finding.Mark(rep.Findings, e.ignored)
 	return e.write(s, "", rep)
 }
 
@@ -226,10 +252,14 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, error) {
 	adjust, restore := holdMemory(int64(e.maxMemory))
 	defer restore()
-	return whylate.Explain(ctx, in, whylate.Options{
+	rep, err := whylate.Explain(ctx, in, whylate.Options{
 		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap,
 		MaxMemory: int64(e.maxMemory), Progress: func(int64) { adjust() },
 	})
+	if rep != nil {
+		finding.Mark(rep.Findings, e.ignored)
+	}
+	return rep, err
 }
 
 // slowestOr is the number of slow requests to show, as the engine and the text understand it: negative for none.

@@ -54,6 +54,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newCheck(s),
 		newDemo(s),
 		newDemoService(s),
+		newRules(s),
 		newLimits(),
 		newCompletion(),
 		newDocs(),

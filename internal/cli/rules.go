@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/finding"
+)
+
+func newRules(s *streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "rules [flags] [CODE...]",
+		Short: "Say what findings mean",
+		Long: `Lists the rules that findings come from, or explains the ones that are named: what a finding means, how it is measured, an
+example before and after the fix, and when it is wrong.
+
+` + strings.TrimSpace(reflow("Severity is the same for all rules. "+finding.Severities, 120)) + `
+
+A finding that is known and does not matter is ignored with a reason: "whylate explain --ignore FILE" and "whylate check --ignore
+FILE" read lines of the form CODE SITE REASON. CODE may hold * (WL2*), SITE is a pattern of a function, a file or a file:line,
+also without the directories before it, or * for any. The report keeps ignored findings, with the reason.`,
+		Example: `  whylate rules
+  whylate rules WL2001
+  echo 'WL2001 backoff.(*Retrier).wait the pause is wanted' >known; whylate explain --ignore known x.trace`,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var codes []string
+			for _, r := range finding.All() {
+				codes = append(codes, r.Code+"\t"+r.Summary)
+			}
+			return codes, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			rules := finding.All()
+			if len(args) > 0 {
+				var err error
+				if rules, err = named(cmd, rules, args); err != nil {
+					return err
+				}
+			}
+			switch {
+			case asJSON:
+				return writeJSON(s.out, describe(rules))
+			case len(args) == 0:
+				return listRules(s.out, rules)
+			}
+			columns := width(s.out)
+			if columns == 0 {
+				columns = widestHelp
+			}
+			for i := range rules {
+				if err := explainRule(s.out, &rules[i], i == 0, min(max(columns, narrowest), widestHelp)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// named returns the rules with these codes or names.
+func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.Rule, error) {
+	var out []finding.Rule
+	for _, a := range args {
+		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(r.Code, a) || r.Name == a })
+		if i < 0 {
+			var codes []string
+			for _, r := range rules {
+				codes = append(codes, r.Code, r.Name)
+			}
+			hint := "`whylate rules` lists them"
+			if near := nearest(strings.ToUpper(a), codes); near != "" {
+				hint = "did you mean " + near + "? " + hint
+			}
+			return nil, usage(cmd, "there is no rule %q; %s", a, hint)
+		}
+		out = append(out, rules[i])
+	}
+	return out, nil
+}
+
+func listRules(w io.Writer, rules []finding.Rule) error {
+	family := ""
+	var b strings.Builder
+	for i := range rules {
+		r := &rules[i]
+		if f := r.Family(); f != family {
+			if family != "" {
+				b.WriteByte('\n')
+			}
+			family = f
+			fmt.Fprintf(&b, "%s\n", f)
+		}
+		fmt.Fprintf(&b, "  %s  %-20s %s\n", r.Code, r.Name, r.Summary)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func explainRule(w io.Writer, r *finding.Rule, first bool, columns int) error {
+	var b strings.Builder
+	if !first {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%s %s (%s): %s\n", r.Code, r.Name, r.Family(), r.Summary)
+	section := func(title, text string) {
+		if text == "" {
+			return
+		}
+		fmt.Fprintf(&b, "\n%s\n", title)
+		for i, p := range strings.Split(text, "\n\n") {
+			if i > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(indented(reflow(p, columns-2)))
+		}
+	}
+	code := func(title, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "\n%s\n%s", title, indented(strings.ReplaceAll(text, "\t", "    ")))
+		}
+	}
+	section("What it means", r.Doc.Means)
+	section("How it is measured", r.Doc.Measured)
+	code("Before", r.Doc.Before)
+	code("After", r.Doc.After)
+	section("When it is wrong", r.Doc.Wrong)
+	section("Severity", finding.Severities)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
+}
+
+// ruleJSON is a rule in --json.
+type ruleJSON struct {
+	Code     string `json:"code"`
+	Name     string `json:"name"`
+	Family   string `json:"family"`
+	Summary  string `json:"summary"`
+	Means    string `json:"means"`
+	Measured string `json:"measured"`
+	Before   string `json:"before,omitempty"`
+	After    string `json:"after,omitempty"`
+	Wrong    string `json:"wrong,omitempty"`
+}
+
+func describe(rules []finding.Rule) []ruleJSON {
+	out := make([]ruleJSON, 0, len(rules))
+	for i := range rules {
+		r := &rules[i]
+		out = append(out, ruleJSON{r.Code, r.Name, r.Family(), r.Summary, r.Doc.Means, r.Doc.Measured, r.Doc.Before, r.Doc.After, r.Doc.Wrong})
+	}
+	return out
+}

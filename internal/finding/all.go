@@ -1,0 +1,15 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+)
+
+// All returns every rule, by code.
+func All() []Rule {
+	all := []Rule{
+		sleepRule(),
+	}
+	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.Code, b.Code) })
+	return all
+}

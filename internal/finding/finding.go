@@ -1,0 +1,98 @@
+// Package finding holds the rules: each reads what a report says of causes and of the runtime, and says what to change,
+// with evidence. A rule is a value in a file of its own; All lists them. Rules never print and never read a trace: what
+// they need beyond the report is summed up before, see Input.
+//
+// The bias is to be rather silent than wrong: a rule speaks when its evidence leaves no likelier reading, and a healthy
+// service yields nothing above info.
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/report"
+)
+
+// A Rule looks for one thing to change.
+type Rule struct {
+	Code    string // stable: WL, a digit for the family, three for the rule
+	Name    string // short, with dashes
+	Summary string // one line
+	Doc     Doc
+	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
+	Run func(*Input) []Verdict
+}
+
+// Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
+type Doc struct {
+	Means    string // what a finding says about the service
+	Measured string // how, and from what
+	Before   string // an example of the fault, in Go or as a setting
+	After    string // the same, mended
+	Wrong    string // when the finding is wrong or does not matter
+}
+
+// Families are the first digits of codes.
+var families = map[byte]string{'1': "scheduling", '2': "waiting", '3': "memory", '4': "container", '5': "doubt"}
+
+// Family is the word for what the rule is about.
+func (r *Rule) Family() string { return families[r.Code[2]] }
+
+// Input is what rules look at. Rules must not change it.
+type Input struct {
+	Report *report.Report // whole but for its findings
+}
+
+// A Verdict is a finding before its severity is known.
+type Verdict struct {
+	report.Finding
+	// Won is what the fix would win; see Severity.
+	Won Won
+	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
+	Fact bool
+}
+
+// Find runs rules and returns their findings, those whose fix would win most first.
+func Find(in *Input, rules []Rule) []report.Finding {
+	var all []Verdict
+	for i := range rules {
+		r := &rules[i]
+		for _, v := range r.Run(in) {
+			v.Code = r.Code
+			if v.Severity = severity(&v); v.Severity == "" {
+				continue
+			}
+			v.ID = id(&v.Finding)
+			if v.Evidence == nil {
+				v.Evidence = []report.Evidence{}
+			}
+			all = append(all, v)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), strings.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+	})
+	out := make([]report.Finding, 0, len(all))
+	seen := map[string]bool{}
+	for i := range all {
+		f := &all[i].Finding
+		if seen[f.ID] {
+			continue // the same fault seen twice by one rule: the weightier stays
+		}
+		seen[f.ID] = true
+		out = append(out, *f)
+	}
+	return out
+}
+
+// id is the same for the same fault in every run, whatever the lines around it do.
+func id(f *report.Finding) string {
+	fn := ""
+	if f.Site != nil {
+		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)
+	}
+	return summary.StableID("finding", f.Code, f.Group, fn)
+}

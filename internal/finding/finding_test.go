@@ -1,0 +1,118 @@
+package finding
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+func TestRulesAreDocumented(t *testing.T) {
+	code := regexp.MustCompile(`^WL[1-5][0-9]{3}$`)
+	seen := map[string]bool{}
+	for _, r := range All() {
+		if !code.MatchString(r.Code) || seen[r.Code] || seen[r.Name] {
+			t.Errorf("%s %s: the code or name is malformed or taken", r.Code, r.Name)
+		}
+		seen[r.Code], seen[r.Name] = true, true
+		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
+			t.Errorf("%s: without a run function, or not documented", r.Code)
+		}
+		if r.Family() != "doubt" && (r.Doc.Before == "" || r.Doc.After == "") {
+			t.Errorf("%s: without an example before and after", r.Code)
+		}
+	}
+	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return strings.Compare(a.Code, b.Code) }) {
+		t.Error("not in order of codes")
+	}
+}
+
+func TestSeverity(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		ns    int64
+		fact  bool
+		want  string
+	}{
+		{0.30, 2e6, false, report.High},
+		{0.29, 50e6, false, report.Medium},
+		{0.90, 1.9e6, false, report.Medium},
+		{0.90, 400e3, false, report.Low},
+		{0.90, 99e3, false, ""},
+		{0.04, 50e6, false, ""},
+		{0.90, 50e6, true, report.Info},
+	} {
+		if got := severity(&Verdict{Won: Won{SlowShare: c.share, SlowNS: c.ns}, Fact: c.fact}); got != c.want {
+			t.Errorf("share %g, %d ns, fact %t: %q, want %q", c.share, c.ns, c.fact, got, c.want)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	at := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
+	verdict := func(group string, line int, share float64, total int64) Verdict {
+		return Verdict{Finding: report.Finding{Group: group, Site: at(line)}, Won: Won{SlowShare: share, SlowNS: 10e6, TotalNS: total}}
+	}
+	rules := []Rule{
+		{Code: "WL2001", Run: func(*Input) []Verdict {
+			return []Verdict{verdict("a", 1, 0.2, 9), verdict("a", 2, 0.5, 5), verdict("a", 2, 0.4, 4)}
+		}},
+		{Code: "WL5001", Run: func(*Input) []Verdict { return []Verdict{{Fact: true}} }},
+		{Code: "WL1001", Run: func(*Input) []Verdict { return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7)} }},
+	}
+	got := Find(&Input{Report: &report.Report{}}, rules)
+	var order []string
+	for _, f := range got {
+		order = append(order, f.Code+f.Group+f.Severity)
+		if f.ID == "" || f.Evidence == nil {
+			t.Errorf("%s has no id, or null as evidence", f.Code)
+		}
+	}
+	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL5001info"}
+	if !slices.Equal(order, want) {
+		t.Errorf("got %v, want %v", order, want)
+	}
+}
+
+func TestIgnore(t *testing.T) {
+	const file = `
+# known
+WL2001 store.(*DB).retry  the back-off is wanted
+WL2* poll.go:12 by design
+WL1* gen.Map[...] generic
+WL3001 * we know
+`
+	all, err := ReadIgnores(strings.NewReader(file), "known")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code, fn, file string
+		line           int
+		want           string
+	}{
+		{"WL2001", "example.org/x/store.(*DB).retry", "/src/store/db.go", 7, "the back-off is wanted"},
+		{"WL2002", "example.org/x/store.(*DB).retry", "/src/store/db.go", 7, ""},
+		{"WL2001", "example.org/x/restore.(*DB).retry", "/src/store/db.go", 7, ""},
+		{"WL2003", "main.f", "/src/poll.go", 12, "by design"},
+		{"WL2003", "main.f", "/src/poll.go", 13, ""},
+		{"WL1003", "example.org/gen.Map[...]", "/src/gen.go", 13, "generic"},
+		{"WL3001", "", "", 0, "we know"},
+		{"WL2001", "", "", 0, ""},
+	} {
+		f := []report.Finding{{Code: c.code}}
+		if c.fn != "" {
+			f[0].Site = &report.Site{Func: c.fn, File: c.file, Line: c.line}
+		}
+		if Mark(f, all); f[0].Ignored != c.want {
+			t.Errorf("%s at %s %s:%d: %q, want %q", c.code, c.fn, c.file, c.line, f[0].Ignored, c.want)
+		}
+	}
+	for _, bad := range []string{"WL2001", "WL2001 main.f", "X1 main.f why", `WL2001 a\ why`} {
+		if _, err := ReadIgnores(strings.NewReader(bad), "known"); err == nil || !strings.HasPrefix(err.Error(), "known:1: ") {
+			t.Errorf("%q: error %v", bad, err)
+		}
+	}
+}

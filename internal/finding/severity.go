@@ -1,0 +1,88 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
+type Won struct {
+	SlowShare float64 // of the time of the group's slow requests (see Slow), 0..1
+	SlowNS    int64   // for one slow request, on average
+	TotalNS   int64   // for all requests of the trace: what findings are ordered by
+}
+
+// Thresholds of severity, the same for all rules: a fix must win this share of the slow requests' time, and so much of
+// one slow request, on average. Below the lowest a rule's verdict is not shown at all.
+var thresholds = []struct {
+	severity string
+	share    float64
+	ns       int64
+}{
+	{report.High, 0.30, 2e6},
+	{report.Medium, 0.10, 500e3},
+	{report.Low, 0.05, 100e3},
+}
+
+// Severities explains the thresholds in words.
+const Severities = `high: the fix would win at least 30 % of the slow requests' time and 2 ms of each; medium: 10 % and 500 us; low: 5 % and 100 us. ` +
+	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Less than that is not reported. ` +
+	`info is for facts that weaken or explain other findings and for what is no fault.`
+
+func severity(v *Verdict) string {
+	if v.Fact {
+		return report.Info
+	}
+	for _, t := range thresholds {
+		if v.Won.SlowShare >= t.share && v.Won.SlowNS >= t.ns {
+			return t.severity
+		}
+	}
+	return ""
+}
+
+func rank(severity string) int {
+	return slices.Index([]string{report.High, report.Medium, report.Low, report.Info}, severity)
+}
+
+// fewestSlow is how many requests a band needs to stand for the slow ones: a few may be an accident.
+const fewestSlow = 10
+
+// Slow returns the band of a group's slow requests, nil for a group without any.
+func Slow(g *report.Group) *report.Band {
+	var found *report.Band
+	for i := range g.Bands {
+		b := &g.Bands[i]
+		if found == nil || (b.Band == report.Band9099 || b.Band == report.Band99) && b.Count >= fewestSlow {
+			found = b
+		}
+	}
+	return found
+}
+
+// Weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
+// altogether would win.
+func Weigh(g *report.Group, match func(*report.Cause) bool) (share float64, won Won) {
+	if len(g.Bands) == 0 {
+		return 0, Won{}
+	}
+	for i := range g.Bands[0].Causes {
+		if c := &g.Bands[0].Causes[i]; match(c) {
+			share += c.Share
+			won.TotalNS += c.TotalNS
+		}
+	}
+	slow := Slow(g)
+	ns := int64(0)
+	for i := range slow.Causes {
+		if c := &slow.Causes[i]; match(c) {
+			won.SlowShare += c.Share
+			ns += c.TotalNS
+		}
+	}
+	if slow.Count > 0 {
+		won.SlowNS = ns / int64(slow.Count)
+	}
+	return min(share, 1), won
+}
