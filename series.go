@@ -18,6 +18,10 @@ type series struct {
 	gc, stw           stretches
 	idle              points // ns with an idle P by step
 	mark              int64  // start of the mark phase under way
+	// Goroutine-time by state and step. A generation's can be told when the
+	// next one begins: that is where it ends.
+	running, runnable, syscall points
+	last                       *timeline.Gen
 }
 
 // idleStep is the finest step of idle shares; longer traces have longer ones.
@@ -50,6 +54,26 @@ func (s *series) add(g *timeline.Gen) {
 		s.idle.add(from, g.Idle(from, to), sum)
 		from = to
 	}
+	if s.last != nil {
+		until := g.Base
+		if g.Num != s.last.Num+1 {
+			until = s.last.End // what was between them is not known
+		}
+		s.addLoads(s.last, until)
+	}
+	s.last = g
+}
+
+// addLoads adds up what goroutines did in a generation that ends at until.
+func (s *series) addLoads(g *timeline.Gen, until int64) {
+	loads, step := g.Loads(until, idleStep)
+	from := g.Base
+	for _, l := range loads {
+		s.running.add(from, l.Running, sum)
+		s.runnable.add(from, l.Runnable, sum)
+		s.syscall.add(from, l.Syscall, sum)
+		from += step - from%step
+	}
 }
 
 func (s *series) report(start, end int64) *report.Series {
@@ -57,24 +81,48 @@ func (s *series) report(start, end int64) *report.Series {
 		s.gc.add(s.mark, end-s.mark)
 		s.mark = 0
 	}
-	// A step may lie in two generations.
-	step := max(s.idle.step, idleStep)
-	idle := thin(s.idle.list, step, sum)
-	for len(idle) > maxPoints {
-		step *= 2
-		idle = thin(idle, step, sum)
+	if s.last != nil {
+		s.addLoads(s.last, end)
+		s.last = nil
 	}
 	r := &report.Series{
 		HeapBytes: s.heap.report(start), GoalBytes: s.goal.report(start), GOMAXPROCS: s.procs.report(start), GC: s.gc.report(start), STW: s.stw.report(start),
-		PsIdle: [][2]int64{}, StepNS: step,
 	}
-	for _, p := range idle {
-		from := max(p[0]-p[0]%step, start)
-		if width := min(p[0]-p[0]%step+step, end) - from; width > 0 {
-			r.PsIdle = append(r.PsIdle, [2]int64{from - start, min(1e6, int64(1e6*float64(p[1])/float64(width)))})
+	r.StepNS = commonStep(&s.idle, &s.running, &s.runnable, &s.syscall)
+	r.PsIdle = s.idle.means(start, end, r.StepNS, 1e6)
+	for i := range r.PsIdle {
+		r.PsIdle[i][1] = min(1e6, r.PsIdle[i][1])
+	}
+	r.Running, r.Runnable, r.Syscall = s.running.means(start, end, r.StepNS, 1e3), s.runnable.means(start, end, r.StepNS, 1e3), s.syscall.means(start, end, r.StepNS, 1e3)
+	return r
+}
+
+// commonStep is the finest step in which none of the lists is too long.
+func commonStep(lists ...*points) int64 {
+	step := int64(idleStep)
+	for _, p := range lists {
+		step = max(step, p.step)
+	}
+	for _, p := range lists {
+		// A step may lie in two generations.
+		for len(thin(p.list, step, sum)) > maxPoints {
+			step *= 2
 		}
 	}
-	return r
+	return step
+}
+
+// means turns sums of ns by step into what they are of each step's length,
+// times scale.
+func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
+	out := [][2]int64{}
+	for _, x := range thin(p.list, step, sum) {
+		from := max(x[0]-x[0]%step, start)
+		if width := min(x[0]-x[0]%step+step, end) - from; width > 0 {
+			out = append(out, [2]int64{from - start, int64(scale * float64(x[1]) / float64(width))})
+		}
+	}
+	return out
 }
 
 // points is a value over time: [time, value].

@@ -113,7 +113,7 @@ func TestWhatViewsNeed(t *testing.T) {
 	if !reflect.DeepEqual(s, again.Runtime.Series) {
 		t.Error("other series with other workers")
 	}
-	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle} {
+	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle, "running": s.Running, "runnable": s.Runnable, "syscall": s.Syscall} {
 		if !slices.IsSortedFunc(list, func(a, b [2]int64) int { return int(a[0] - b[0]) }) {
 			t.Errorf("%s: not in order of time", name)
 		}
@@ -129,6 +129,19 @@ func TestWhatViewsNeed(t *testing.T) {
 	}
 	if marked != rep.Runtime.GC.MarkNS {
 		t.Errorf("the mark phases last %d ns together, the sum is %d", marked, rep.Runtime.GC.MarkNS)
+	}
+	if len(s.Running) != len(s.PsIdle) || len(s.Runnable) != len(s.Running) || len(s.Syscall) != len(s.Running) {
+		t.Errorf("%d steps of goroutines running, %d ready to run, %d in system calls, %d of idle Ps", len(s.Running), len(s.Runnable), len(s.Syscall), len(s.PsIdle))
+	}
+	ran := false
+	for _, p := range s.Running {
+		ran = ran || p[1] > 0
+		if most := int64(1000 * rep.Input.GOMAXPROCS); p[1] > most+most/20 {
+			t.Errorf("at %d ns %.3f goroutines ran at a time on %d Ps", p[0], float64(p[1])/1e3, rep.Input.GOMAXPROCS)
+		}
+	}
+	if !ran {
+		t.Error("nothing ran")
 	}
 	var idle float64
 	for i, p := range s.PsIdle {

@@ -289,7 +289,12 @@ type Series struct {
 	// PsIdle holds [time, parts per million]: of a stretch that begins then and is StepNS long, the share in which at
 	// least one P stood idle.
 	PsIdle [][2]int64 `json:"ps_idle"`
-	StepNS int64      `json:"step_ns"`
+	// Running, Runnable and Syscall hold [time, thousandths]: of a stretch that begins then and is StepNS long, the mean
+	// number of goroutines that were running, ready to run, or in a system call.
+	Running  [][2]int64 `json:"running,omitempty"`
+	Runnable [][2]int64 `json:"runnable,omitempty"`
+	Syscall  [][2]int64 `json:"syscall,omitempty"`
+	StepNS   int64      `json:"step_ns"`
 }
 
 // GC is how garbage collection behaved.
