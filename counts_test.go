@@ -14,6 +14,9 @@ import (
 // count. The programs finish what they have begun before the trace ends, so
 // every request that they count lies whole in it.
 func TestCounts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("counting is the same under the race detector, which TestProperties runs for")
+	}
 	for _, c := range []struct {
 		name  string
 		kind  string
