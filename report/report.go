@@ -197,6 +197,15 @@ type Segment struct {
 	Site       *Site  `json:"site"`
 	Via        []Via  `json:"via"`
 	Kind       string `json:"kind,omitempty"`
+	// Joined is set where short neighbours were made one, because there were too many. Cause is then CauseOther unless
+	// all are of one cause, and Goroutine the one with most of the time.
+	Joined *Joined `json:"joined,omitempty"`
+}
+
+// Joined says of what a joined segment was made.
+type Joined struct {
+	Count  int              `json:"count"`
+	Causes map[string]int64 `json:"causes"` // ns by cause; they add up to the segment's duration
 }
 
 // A Wake is an edge of a slow request's path: From made To runnable.

@@ -509,30 +509,23 @@ func (t *Tables) ranReport(ids []int32, v View) []report.Share {
 	return out
 }
 
-// maxSegments bounds the segments of a slow request in a report; what is cut
-// is joined into one of unknown cause, so that the sum stays.
-const maxSegments = 2000
-
 func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 	r := report.Request{
 		ID:      StableID("request", group, fmt.Sprint(s.Start-v.Start), fmt.Sprint(s.G)),
 		StartNS: s.Start - v.Start, LatencyNS: s.End - s.Start, Goroutine: s.G,
 		Segments: []report.Segment{},
 	}
-	for i := range s.Segments {
-		g := &s.Segments[i]
-		if i >= maxSegments {
-			r.Segments = append(r.Segments, report.Segment{StartNS: g.Start - v.Start, DurationNS: s.End - g.Start, Goroutine: s.G, Cause: cause.Unknown.String(), Via: []report.Via{}, Kind: "left out"})
-			break
+	for from, to := range stretches(s.Segments, maxSegments) {
+		if to-from > 1 {
+			r.Segments = append(r.Segments, t.joined(s, from, to, v))
+		} else {
+			r.Segments = append(r.Segments, t.segment(s, from, v))
 		}
-		seg := report.Segment{StartNS: g.Start - v.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: g.Cause.String(), Site: t.Site(g.Site, v), Via: t.viaReport(s.Vias[i], v), Kind: t.syms.String(g.Kind)}
-		if g.Cause == cause.Network {
-			seg.Kind = "outbound"
-			if g.Inbound {
-				seg.Kind = "inbound"
-			}
-		}
-		r.Segments = append(r.Segments, seg)
+	}
+	// Of a request over many generations only so many segments were kept.
+	if n := len(s.Segments); n > 0 && s.Segments[n-1].End < s.End {
+		last := s.Segments[n-1].End
+		r.Segments = append(r.Segments, report.Segment{StartNS: last - v.Start, DurationNS: s.End - last, Goroutine: s.G, Cause: cause.Unknown.String(), Via: []report.Via{}, Kind: "left out"})
 	}
 	for _, w := range s.Detail.Wakes {
 		r.Wakes = append(r.Wakes, report.Wake{TimeNS: w.Time - v.Start, From: w.From, To: w.To, Site: t.Site(w.Site, v)})
@@ -565,6 +558,18 @@ func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 		r.Lanes = append(r.Lanes, lane)
 	}
 	return r
+}
+
+func (t *Tables) segment(s *Slow, i int, v View) report.Segment {
+	g := &s.Segments[i]
+	seg := report.Segment{StartNS: g.Start - v.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: g.Cause.String(), Site: t.Site(g.Site, v), Via: t.viaReport(s.Vias[i], v), Kind: t.syms.String(g.Kind)}
+	if g.Cause == cause.Network {
+		seg.Kind = "outbound"
+		if g.Inbound {
+			seg.Kind = "inbound"
+		}
+	}
+	return seg
 }
 
 // Has reports whether there are requests of a wanted kind.

@@ -45,7 +45,13 @@ export function byCause(rows) {
 export function total(rows) { return rows.reduce((n, r) => n + r.total_ns, 0); }
 
 // totalCauses are the causes of the segments of one request.
-export function segmentCauses(r) { return byCause(r.segments.map(x => ({ cause: x.cause, total_ns: x.duration_ns }))); }
+export function segmentCauses(r) { return byCause(r.segments.flatMap(x => partsOf(x).map(([cause, ns]) => ({ cause, total_ns: ns })))); }
+
+// partsOf are the causes of one segment, [[cause, ns]...] in stacking order: several where short neighbours were joined.
+export function partsOf(x) {
+  if (!x.joined) return [[x.cause, x.duration_ns]];
+  return Object.entries(x.joined.causes).sort((a, b) => byOrder(a[0], b[0]));
+}
 
 export function groupOfFinding(f) { return groupByID(f.group) || report.groups.find(g => g.name === f.group) || null; }
 
