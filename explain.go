@@ -384,8 +384,6 @@ type runtimeStats struct {
 	markFrom     int64
 	heapMax      uint64
 	goalMax      uint64
-	idleNS       int64
-	spanNS       int64
 	goroutines   int
 	stw          map[string]*report.STW
 	open         map[uint64]timeline.STWRange
@@ -447,8 +445,6 @@ func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 		e.TotalNS += r.End - r.Start
 		e.MaxNS = max(e.MaxNS, r.End-r.Start)
 	}
-	s.idleNS += g.Idle(g.Base, g.End)
-	s.spanNS += g.End - g.Base
 	n := 0
 	g.Goroutines(func(uint64) { n++ })
 	s.goroutines = max(s.goroutines, n)
@@ -468,8 +464,8 @@ func (s *runtimeStats) report(e *engine) report.Runtime {
 	if s.markFrom != 0 {
 		r.GC.MarkNS += e.end - s.markFrom
 	}
-	if s.spanNS > 0 {
-		r.Sched.PsIdle = float64(s.idleNS) / float64(s.spanNS)
+	if s.series.spanNS > 0 {
+		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)
 	}
 	for _, st := range s.stw {
 		r.STW = append(r.STW, *st)

@@ -18,8 +18,9 @@ type series struct {
 	gc, stw           stretches
 	idle              points // ns with an idle P by step
 	mark              int64  // start of the mark phase under way
-	// Goroutine-time by state and step. A generation's can be told when the
-	// next one begins: that is where it ends.
+	idleNS, spanNS    int64  // of all
+	// Goroutine-time by state and step. A generation's states can be told when
+	// the next one begins: that is where it ends.
 	running, runnable, syscall points
 	last                       *timeline.Gen
 }
@@ -49,23 +50,28 @@ func (s *series) add(g *timeline.Gen) {
 			s.mark = 0
 		}
 	}
-	for from := g.Base; from < g.End; {
-		to := min(from-from%idleStep+idleStep, g.End)
-		s.idle.add(from, g.Idle(from, to), sum)
-		from = to
-	}
 	if s.last != nil {
 		until := g.Base
 		if g.Num != s.last.Num+1 {
 			until = s.last.End // what was between them is not known
 		}
-		s.addLoads(s.last, until)
+		s.addStates(s.last, until)
 	}
 	s.last = g
 }
 
-// addLoads adds up what goroutines did in a generation that ends at until.
-func (s *series) addLoads(g *timeline.Gen, until int64) {
+// addStates adds up what goroutines and Ps did in a generation that ends at
+// until. On a busy machine its own last event may be hundreds of milliseconds
+// later: the runtime then writes down goroutines that nothing happened to.
+func (s *series) addStates(g *timeline.Gen, until int64) {
+	for from := g.Base; from < until; {
+		to := min(from-from%idleStep+idleStep, until)
+		idle := g.Idle(from, to)
+		s.idle.add(from, idle, sum)
+		s.idleNS += idle
+		from = to
+	}
+	s.spanNS += max(0, until-g.Base)
 	loads, step := g.Loads(until, idleStep)
 	from := g.Base
 	for _, l := range loads {
@@ -82,7 +88,7 @@ func (s *series) report(start, end int64) *report.Series {
 		s.mark = 0
 	}
 	if s.last != nil {
-		s.addLoads(s.last, end)
+		s.addStates(s.last, end)
 		s.last = nil
 	}
 	r := &report.Series{
