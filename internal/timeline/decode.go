@@ -32,6 +32,7 @@ type worker struct {
 	nobody []nobodyWake
 	index  []waypoint
 	chains []streamStart
+	holds  []hold
 	ranges []rangeEvent
 	starts []goStart // start functions of created goroutines
 	pages  [512]struct {
@@ -48,8 +49,9 @@ type worker struct {
 	badType uint8
 }
 
-// streamStart says where the waypoints of the stream of chain no begin.
-type streamStart struct{ no, from int32 }
+// streamStart says where the waypoints and the holds of the stream of chain no
+// begin.
+type streamStart struct{ no, from, holds int32 }
 
 // tally counts a goroutine's pieces; if they are count and the highest
 // sequence number is count-1, each has a place of its own.
@@ -282,7 +284,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		nStack = uint64(len(flags))
 		events int64
 	)
-	w.chains = append(w.chains, streamStart{no, int32(len(w.index))})
+	w.chains = append(w.chains, streamStart{no, int32(len(w.index)), int32(len(w.holds))})
 	// A stream starts in the slab at hand, but never continues a former one:
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {
@@ -457,6 +459,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if curP != noProc {
 					w.procs = append(w.procs, procEvent{t, curP, pSeq, procAbandon, m})
 					curP = noProc
+					w.holds = append(w.holds, hold{ref(slabID | n), noProc})
 				}
 			case tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
 				g := w.dense(x)
@@ -473,6 +476,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 			case tracefmt.EvProcStart:
 				curP, pSeq = uint32(x), uint32(y)
 				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStart, m})
+				w.holds = append(w.holds, hold{at, curP})
 			case tracefmt.EvProcStop:
 				if curP == noProc {
 					w.orphans++
@@ -480,15 +484,18 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStop, m})
 				curP = noProc
+				w.holds = append(w.holds, hold{at, noProc})
 			case tracefmt.EvProcSteal:
 				w.procs = append(w.procs, procEvent{t, uint32(x), uint32(y), procSteal, m})
 				if z == m && uint32(x) == curP {
 					curP = noProc // stolen from itself: acts like a stop
+					w.holds = append(w.holds, hold{at, noProc})
 				}
 			case tracefmt.EvProcStatus:
 				ev := procEvent{t, uint32(x), 0, procStatus + uint8(y&7), m}
 				if y == tracefmt.ProcRunning || y == tracefmt.ProcSyscall {
 					curP, pSeq = uint32(x), 0
+					w.holds = append(w.holds, hold{at, curP})
 				}
 				w.procs = append(w.procs, ev)
 			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:

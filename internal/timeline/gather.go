@@ -19,13 +19,18 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 		g.procs = append(g.procs, w.procs...)
 		g.nobody = append(g.nobody, w.nobody...)
 		for k, start := range w.chains {
-			to := len(w.index)
+			next := streamStart{from: int32(len(w.index)), holds: int32(len(w.holds))}
 			if k+1 < len(w.chains) {
-				to = int(w.chains[k+1].from)
+				next = w.chains[k+1]
 			}
-			n := len(g.index)
-			g.index = append(g.index, w.index[start.from:to]...)
-			g.streams[start.no] = [2]int32{int32(n), int32(len(g.index))}
+			n, h := len(g.index), len(g.holds)
+			g.index = append(g.index, w.index[start.from:next.from]...)
+			g.holds = append(g.holds, w.holds[start.holds:next.holds]...)
+			g.streams[start.no] = stream{
+				m:     d.chains.chains[start.no].m,
+				index: [2]int32{int32(n), int32(len(g.index))},
+				holds: [2]int32{int32(h), int32(len(g.holds))},
+			}
 		}
 		nUser += len(w.user)
 		nExtra += len(w.extra)

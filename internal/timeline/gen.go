@@ -65,7 +65,8 @@ type Gen struct {
 	polls    []int64
 	stopTop  []int64    // by STW: the latest end so far
 	index    []waypoint // of all streams: see streams
-	streams  [][2]int32 // index[from:to] of each thread's stream
+	holds    []hold     // of all streams: see streams
+	streams  []stream   // the threads', in an order that the trace alone decides
 	sampOnce sync.Once
 	sampByG  map[uint64][]int32
 	assist   map[uint32]bool
@@ -415,7 +416,7 @@ func (d *Decoder) newGen() *Gen {
 			stacks: localMap{dense: old.stacks.dense[:0]}, strings: localMap{dense: old.strings.dense[:0]},
 			Samples: old.Samples[:0], Heap: old.Heap[:0], User: old.User[:0], STW: old.STW[:0], stopTop: old.stopTop[:0], GC: old.GC[:0],
 			Procs: old.Procs[:0], Labels: old.Labels[:0], Marks: old.Marks[:0], markBase: old.markBase[:0],
-			procs: old.procs[:0], ranges: old.ranges[:0], nobody: old.nobody[:0], index: old.index[:0], streams: old.streams[:0], polls: old.polls[:0], scratch: old.scratch[:0],
+			procs: old.procs[:0], ranges: old.ranges[:0], nobody: old.nobody[:0], index: old.index[:0], streams: old.streams[:0], holds: old.holds[:0], polls: old.polls[:0], scratch: old.scratch[:0],
 		}
 	}
 	return new(Gen)
@@ -568,7 +569,7 @@ func (w *worker) begin(g *Gen, flags []uint8) {
 	w.pieces, w.procs, w.heap = w.pieces[:0], w.procs[:0], w.heap[:0]
 	w.user, w.marks, w.extra, w.starts = w.user[:0], w.marks[:0], w.extra[:0], w.starts[:0]
 	w.nobody, w.ranges = w.nobody[:0], w.ranges[:0]
-	w.index, w.chains = w.index[:0], w.chains[:0]
+	w.index, w.chains, w.holds = w.index[:0], w.chains[:0], w.holds[:0]
 	clear(w.count)
 	clear(w.pages[:])
 	w.events, w.last, w.orphans, w.late, w.unknown = 0, 0, 0, 0, 0

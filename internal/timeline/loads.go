@@ -29,8 +29,8 @@ func (g *Gen) Loads(until, step int64) ([]Load, int64) {
 	end := until - g.Base + lead
 	a := adder{step: step, lead: lead, end: end, bins: make([]bin, (end+step-1)/step)}
 	for _, s := range g.streams {
-		if s[0] < s[1] {
-			a.stream(g, g.index[s[0]].rec)
+		if s.index[0] < s.index[1] {
+			a.stream(g, g.index[s.index[0]].rec)
 		}
 	}
 	return a.loads(), step

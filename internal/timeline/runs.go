@@ -1,21 +1,76 @@
 package timeline
 
 import (
+	"maps"
+	"math"
+	"slices"
 	"sort"
 
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
-// A Run is a stretch of time in which a goroutine held a P and ran.
+// A Run is a stretch of time in which a goroutine held a P and ran, on one
+// thread. A system call ends it.
 type Run struct {
 	From, To int64
 	G        uint64
 	// Stack is that of the event that ended the run, or the last one in it.
 	Stack tracefmt.StackID
+	// P is where it ran, NoP if the trace does not say.
+	P uint32
+	// M is the thread's id.
+	M uint64
+	// Began and Ended say that the run's first and last instant were seen: it
+	// is not cut at what was asked for, nor at the generation's border.
+	Began, Ended bool
+}
+
+// NoP is the P of a run that the trace shows on none.
+const NoP = noProc
+
+// A stream is a thread's part of a generation.
+type stream struct {
+	m     uint64
+	index [2]int32 // Gen.index[from:to]
+	holds [2]int32 // Gen.holds[from:to]
+}
+
+// A hold says which P a thread holds from a record of its stream on.
+type hold struct {
+	at ref
+	p  uint32
+}
+
+// A holdCursor finds holds for records that come in order.
+type holdCursor struct {
+	list []hold
+	next int // the first of list that may lie behind the record asked for last
+}
+
+// at returns the P held at a record. It looks a little ahead before it
+// searches: threads hold one P for many runs, or change it at each.
+func (c *holdCursor) at(rec ref) uint32 {
+	for range 4 {
+		if c.next == len(c.list) || c.list[c.next].at > rec {
+			return c.before()
+		}
+		c.next++
+	}
+	rest := c.list[c.next:]
+	c.next += sort.Search(len(rest), func(i int) bool { return rest[i].at > rec })
+	return c.before()
+}
+
+func (c *holdCursor) before() uint32 {
+	if c.next == 0 {
+		return noProc
+	}
+	return c.list[c.next-1].p
 }
 
 // A waypoint lets a reader enter a thread's stream in the middle: nothing of
-// the stream from rec on is before t, and cur was running there.
+// the stream from rec on is before t, and cur was running there, or in a
+// system call.
 type waypoint struct {
 	t   int64 // since the generation's base
 	rec ref
@@ -26,26 +81,40 @@ type waypoint struct {
 const waypointEvery = 128
 
 // EachRun calls f for every run that overlaps [from, to), thread by thread;
-// runs are cut at from. A run that began before the generation begins with it.
+// runs are cut at from and to. A run that began before the generation begins
+// with the first that is heard of it; [Runs] and [Window.EachRun] join such
+// parts.
 func (g *Gen) EachRun(from, to int64, f func(Run)) {
-	for _, s := range g.streams {
-		g.streamRuns(g.index[s[0]:s[1]], from-g.Base, to-g.Base, f)
+	var run Run
+	emit := func() {
+		if run.To > run.From && run.To > from {
+			f(run)
+		}
+	}
+	for k := range g.streams {
+		g.streamRuns(&g.streams[k], from-g.Base, to-g.Base, &run, emit)
 	}
 }
 
-func (g *Gen) streamRuns(ways []waypoint, from, to int64, f func(Run)) {
+// streamRuns calls f, with run filled in, for a stream's runs from the last
+// waypoint before from on, with those of no length.
+func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
+	ways := g.index[s.index[0]:s.index[1]]
 	k := sort.Search(len(ways), func(i int) bool { return ways[i].t > from })
 	if k == len(ways) && k == 0 || k == 0 && ways[0].t >= to {
 		return
 	}
 	k = max(k-1, 0)
-	cur, start := ways[k].cur, from
-	var stack tracefmt.StackID
-	emit := func(end int64) {
-		if cur != 0 && end > start && end > from {
-			f(Run{g.Base + max(start, from), g.Base + end, g.ids.ids[cur], stack})
+	*run = Run{M: s.m}
+	held := holdCursor{list: g.holds[s.holds[0]:s.holds[1]]}
+	cur, start, startAt := ways[k].cur, from, ways[k].rec
+	emit := func(end int64, ended bool) {
+		if cur != 0 {
+			run.From, run.To, run.G, run.Ended = g.Base+max(start, from), g.Base+max(end, start, from), g.ids.ids[cur], ended
+			run.P, run.Began = held.at(startAt), run.Began && start >= from
+			f()
 		}
-		stack = 0
+		cur, run.Stack, run.Began = 0, 0, false
 	}
 	for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
 		if r.kind() == kindLink {
@@ -53,43 +122,127 @@ func (g *Gen) streamRuns(ways []waypoint, from, to int64, f func(Run)) {
 			r = g.record(at)
 		}
 		if r.kind() == kindEnd {
-			emit(min(to, g.End-g.Base))
+			emit(min(to, g.End-g.Base), false)
 			return
 		}
 		t := r.time()
+		kind := tracefmt.EventType(r.kind())
 		if t >= to {
+			switch kind {
+			case tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
+				return // a waypoint inside a system call: nothing ran
+			}
 			// What ends the run tells where it was.
 			if s := r.stack(); s != 0 {
-				stack = g.stack(s)
+				run.Stack = g.stack(s)
 			}
-			emit(to)
+			emit(to, false)
 			return
 		}
-		switch tracefmt.EventType(r.kind()) {
-		case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched):
-			cur, start = r.peer(), t
-			if r.kind() == kindSwitched {
-				cur = g.switchedTo(at)
-			}
+		switch kind {
+		case tracefmt.EvGoStart:
+			cur, start, startAt, run.Began = r.peer(), t, at, true
+		case tracefmt.EventType(kindSwitched):
+			cur, start, startAt, run.Began = g.switchedTo(at), t, at, true
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
 			if r.aux()&auxBinds != 0 && r.aux()&auxStatus == uint32(tracefmt.GoRunning) {
-				cur, start = r.peer(), t
+				cur, start, startAt, run.Began = r.peer(), t, at, false
 			}
 		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSyscallBegin:
-			stack = g.stack(r.stack())
-			emit(t)
-			cur = 0
-		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy, tracefmt.EvGoSyscallEndBlocked:
-			emit(t)
-			cur = 0
+			run.Stack = g.stack(r.stack())
+			emit(t, true)
+		case tracefmt.EvGoDestroy, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
+			emit(t, true)
+		case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
+			cur = 0 // was in a system call, whatever the waypoint says
 		case tracefmt.EvGoSyscallEnd:
-			cur, start = r.peer(), t
+			cur, start, startAt, run.Began = r.peer(), t, at, true
 		default:
 			if s := r.stack(); s != 0 {
-				stack = g.stack(s)
+				run.Stack = g.stack(s)
 			}
 		}
 	}
+}
+
+// Runs joins the runs of neighbouring generations, which are given to Add in
+// order. What it keeps is one run a thread.
+type Runs struct {
+	open map[uint64]Run // by thread: not over at the end of the last generation
+}
+
+// Add calls f for every run that ended in g, and for those of earlier
+// generations of which g has no more, thread by thread; a thread's runs come
+// in order. Runs of no length are among them.
+func (r *Runs) Add(g *Gen, f func(Run)) {
+	r.add(g, g.Base, math.MaxInt64, f)
+}
+
+func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
+	if r.open == nil {
+		r.open = make(map[uint64]Run)
+	}
+	var run Run
+	for k := range g.streams {
+		s := &g.streams[k]
+		before, waits := r.open[s.m]
+		delete(r.open, s.m)
+		g.streamRuns(s, from-g.Base, to-g.Base, &run, func() {
+			if waits {
+				waits = false
+				if !run.Began && run.G == before.G && (run.P == before.P || run.P == NoP) {
+					run.From, run.Began, run.P = before.From, before.Began, before.P
+					run.To = max(run.To, run.From)
+				} else {
+					before.To = min(before.To, max(run.From, before.From))
+					f(before)
+				}
+			}
+			if run.Ended {
+				f(run)
+			} else {
+				r.open[s.m] = run
+			}
+		})
+		if waits {
+			if to <= g.End { // the thread has more to say, but later
+				before.To = max(before.To, to)
+			}
+			f(before)
+		}
+	}
+}
+
+// Close calls f for the runs that were not over, in order of threads, as they
+// were at the last instant known.
+func (r *Runs) Close(f func(Run)) {
+	for _, m := range slices.Sorted(maps.Keys(r.open)) {
+		f(r.open[m])
+	}
+	clear(r.open)
+}
+
+// EachRun calls f for every run that overlaps [from, to) in the window, thread
+// by thread; runs are cut at from and to, but not where generations meet.
+func (w *Window) EachRun(from, to int64, f func(Run)) {
+	var join Runs
+	keep := func(r Run) {
+		if r.From < to && r.To > from && r.To > r.From {
+			f(r)
+		}
+	}
+	for i, g := range w.Gens {
+		// Also the last generation before from and the first after to: what is
+		// not over when one ends goes on until a thread says something in the
+		// next.
+		if i+1 == len(w.Gens) || w.Gens[i+1].End >= from {
+			join.add(g, from, to, keep)
+		}
+		if g.Base >= to {
+			break
+		}
+	}
+	join.Close(keep)
 }
 
 // switchedTo returns the goroutine whose run begins with a switch: the peer of
