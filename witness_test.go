@@ -155,7 +155,7 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestWitnessOfSaturation does so for a server whose one P is never free: data
+// TestWitnessOfSaturation does so for servers whose one P is never free: data
 // that has come is seen only when somebody polls, so the client's latency lies
 // between ours and ours plus the gap.
 func TestWitnessOfSaturation(t *testing.T) {
@@ -163,21 +163,25 @@ func TestWitnessOfSaturation(t *testing.T) {
 		t.Skip("runs services and their clients in real time")
 	}
 	prog := testprog.Build(t, "lab/truth")
-	onQuietMachine(t, func() (time.Duration, error) {
-		rep, o, _, slow, late := observe(t, prog, "cpu-hogs", "-procs", "1")
-		g := slowGroup(rep, o)
-		if g == nil || g.LatencyNS.P50 == nil || g.PollGapNS.Max == nil || len(slow) < 10 {
-			return late, fmt.Errorf("too few requests: the client has %d", len(slow))
-		}
-		theirs, ours, gap := quantile(slow, 0.5), float64(*g.LatencyNS.P50), float64(*g.PollGapNS.Max)
-		if gap == 0 {
-			return late, errors.New("no poll gap was found")
-		}
-		t.Logf("ours %v, gap up to %v, the client's %v", time.Duration(ours), time.Duration(gap), time.Duration(theirs))
-		const grain = 0.05 // the buckets of our histogram, and the way to the client
-		if theirs < (1-grain)*ours || theirs > (1+grain)*(ours+gap) {
-			return late, fmt.Errorf("the client's p50 is %v, ours %v with a gap of at most %v", time.Duration(theirs), time.Duration(ours), time.Duration(gap))
-		}
-		return late, nil
-	})
+	for _, name := range []string{"cpu-hogs", "waitgroup", "h2-sleep", "grpc-unary"} {
+		t.Run(name, func(t *testing.T) {
+			onQuietMachine(t, func() (time.Duration, error) {
+				rep, o, _, slow, late := observe(t, prog, name, "-procs", "1", "-hogs", "2")
+				g := slowGroup(rep, o)
+				if g == nil || g.LatencyNS.P50 == nil || g.PollGapNS.Max == nil || len(slow) < 10 {
+					return late, fmt.Errorf("too few requests: the client has %d", len(slow))
+				}
+				theirs, ours, gap := quantile(slow, 0.5), float64(*g.LatencyNS.P50), float64(*g.PollGapNS.Max)
+				if gap == 0 {
+					return late, errors.New("no poll gap was found")
+				}
+				t.Logf("ours %v, gap up to %v, the client's %v", time.Duration(ours), time.Duration(gap), time.Duration(theirs))
+				const grain = 0.05 // the buckets of our histogram, and the way to the client
+				if theirs < (1-grain)*ours || theirs > (1+grain)*(ours+gap) {
+					return late, fmt.Errorf("the client's p50 is %v, ours %v with a gap of at most %v", time.Duration(theirs), time.Duration(ours), time.Duration(gap))
+				}
+				return late, nil
+			})
+		})
+	}
 }

@@ -91,6 +91,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	d := fs.Duration("d", 3*time.Second, "length of the load")
 	seconds := fs.Float64("trace", 0, "length of the trace in seconds (0: the load's, less one second; negative: no trace)")
 	procs := fs.Int("procs", 0, "GOMAXPROCS of the service (0: its own)")
+	hogs := fs.Int("hogs", 0, "goroutines beside the service, in its process, that compute without any rest")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return fmt.Errorf("creating the directory for results: %w", err)
 	}
-	out, res, data, err := record(ctx, s, *fixed, *d, *seconds, *procs, stderr)
+	out, res, data, err := record(ctx, s, setting{*fixed, *procs, *hogs}, *d, *seconds, stderr)
 	if err != nil {
 		return err
 	}
@@ -132,12 +133,12 @@ type server struct {
 	addrs map[string]string
 }
 
-func startServer(ctx context.Context, s *catalog.Service, fixed bool, procs int, stderr io.Writer) (*server, error) {
+func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io.Writer) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", fixed), fmt.Sprintf("-procs=%d", procs)}
+	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", set.fixed), fmt.Sprintf("-procs=%d", set.procs), fmt.Sprintf("-hogs=%d", set.hogs)}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -175,12 +176,19 @@ func (s *server) stop() error {
 	return nil
 }
 
+// setting is how a service is started.
+type setting struct {
+	fixed bool
+	procs int // GOMAXPROCS; 0: its own
+	hogs  int // goroutines that compute without any rest
+}
+
 // record runs the service and its load and fetches a trace of the middle.
-func record(ctx context.Context, s *catalog.Service, fixed bool, d time.Duration, seconds float64, procs int, stderr io.Writer) (out *Outcome, res *load.Result, data []byte, err error) {
+func record(ctx context.Context, s *catalog.Service, set setting, d time.Duration, seconds float64, stderr io.Writer) (out *Outcome, res *load.Result, data []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d+2*time.Minute)
 	defer cancel()
 	stderr = &lockedWriter{w: stderr} // the service and the load write at once
-	srv, err := startServer(ctx, s, fixed, procs, stderr)
+	srv, err := startServer(ctx, s, set, stderr)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -197,7 +205,7 @@ func record(ctx context.Context, s *catalog.Service, fixed bool, d time.Duration
 		loads <- loaded{res, err}
 	}()
 
-	out = &Outcome{Service: s, Fixed: fixed}
+	out = &Outcome{Service: s, Fixed: set.fixed}
 	watch := sync.OnceValue(watchLateness())
 	defer watch()
 	if seconds == 0 {

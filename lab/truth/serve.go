@@ -28,6 +28,7 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	addr := fs.String("addr", "127.0.0.1:0", "listen on `host:port`")
 	fixed := fs.Bool("fix", false, "take the fault out")
 	procs := fs.Int("procs", 0, "set GOMAXPROCS (0: as the service needs it)")
+	hogs := fs.Int("hogs", 0, "start goroutines that compute without any rest")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
 		return err
@@ -35,6 +36,9 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	s, err := catalog.Find(name)
 	if err != nil {
 		return err
+	}
+	for range *hogs {
+		go catalog.Hog()
 	}
 	if *procs == 0 {
 		*procs = s.Procs

@@ -128,7 +128,7 @@ func testService(t *testing.T, s *catalog.Service) {
 func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, seconds float64) (*Outcome, *load.Result, []byte) {
 	t.Helper()
 	var stderr bytes.Buffer
-	out, res, data, err := record(t.Context(), s, fixed, d, seconds, 0, &stderr)
+	out, res, data, err := record(t.Context(), s, setting{fixed: fixed}, d, seconds, &stderr)
 	if err != nil {
 		t.Fatalf("fixed %t: %v\n%s", fixed, err, stderr.Bytes())
 	}

@@ -197,14 +197,15 @@ type hogs struct{}
 func startHogs(e *Env) (*Parts, error) {
 	if !e.Fixed {
 		for range 2 * runtime.GOMAXPROCS(0) {
-			go hog()
+			go Hog()
 		}
 	}
 	s := new(hogs)
 	return &Parts{HTTP: withFast(s.ask)}, nil
 }
 
-func hog() {
+// Hog computes without any rest.
+func Hog() {
 	for {
 		spin(time.Hour)
 	}
