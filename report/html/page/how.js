@@ -19,6 +19,8 @@ export const how = {
   flame: ['Flame graph', 'Time on critical paths, per request of the band: from the top, the waits that led from the request to the goroutine that spent the time (with the place of each wait), at the bottom the cause with its site. Widths are exact; the order is by size.'],
   compare: ['Comparison', 'Colours show how much more (warm, +) or less (cold, −) time per request a box has than the same box of the other band, or of the same band of the other report. Groups of two reports belong together by their ids. The other report is read from disk by this page alone.'],
   blocks: ['Over time', 'Requests by the stretch of the trace in which they ended. Percentiles of a stretch come from its histogram and are exact to 3 %.'],
+  goroutines: ['Goroutines over time', 'The mean number of goroutines in each state during a step of time: running on a P, in a system call, or ready to run with no P free for them. Where the stack rises above the line of GOMAXPROCS, goroutines wait for a CPU. In long traces steps are longer.'],
+  freezes: ['Freezes', 'Stretches in which all threads were held back because the period’s CPU quota was used up, from a bare trace by likelihood: they end in step with the period.'],
   gc: ['Garbage collection', 'Cycles that began in the trace; the time with a mark phase under way; the largest heap and goal that the trace reports.'],
   stw: ['Stops of the world', 'Stretches in which all goroutines were stopped, by reason, from begin to end event.'],
   idle: ['Idle P', 'The share of time in which at least one P had nothing to run. Waiting to run during such time is the thread’s wake-up latency, not lack of CPU.'],

@@ -10,7 +10,7 @@ import { groupsTable, groupHead, bandCauses } from './groups.js';
 import { distribution } from './distribution.js';
 import { requests, step } from './requests.js';
 import { flame } from './flame.js';
-import { overTime, runtimeFacts } from './overtime.js';
+import { overTime } from './overtime.js';
 import { method, jsonButtons } from './method.js';
 
 const themes = ['auto', 'light', 'dark'];
@@ -85,7 +85,7 @@ function start() {
     verdict(), findings(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     requests(), view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
-    overTime() || h('section', { id: 'time' }, h('h2', null, 'Runtime'), runtimeFacts()), method()), help]);
+    overTime(), method()), help]);
   onChange(mark);
   mark();
   addEventListener('hashchange', () => {

@@ -1,7 +1,7 @@
 // The group, and the runtime, over the time of the trace.
 
 import { h, s, replace, picture, later, table, tip, untip, ticks, logTicks } from './dom.js';
-import { duration, number, count, bytes, clean, percent, brief } from './format.js';
+import { duration, number, count, bytes, clean, percent, brief, compact, none } from './format.js';
 import { about, causeClass, byOrder } from './causes.js';
 import { report, quantileOf } from './model.js';
 import { asked } from './how.js';
@@ -11,122 +11,228 @@ function rowsOf(g) {
   return g.blocks.map(b => ({ ...b, p50: quantileOf(b.histogram, 0.5), p99: b.count >= 100 ? quantileOf(b.histogram, 0.99) : null, max: b.histogram.length ? b.histogram[b.histogram.length - 1][0] : null }));
 }
 
-function drawOverTime(box, g, width) {
-  const list = rowsOf(g), left = 56, right = 8, inner = width - left - right, end = Math.max(1, report.input.duration_ns);
-  const x = t => left + t / end * inner;
-  const series = report.runtime.series || null;
-  const rows = [];
-  const svg = s('svg', { role: 'img', 'aria-label': `${clean(g.name)} over the time of the trace` });
-  let y0 = 6;
-  const row = (title, height, f) => {
-    svg.append(s('text', { class: 'axis strong', x: left, y: y0 + 10 }, title));
-    const top = y0 + 18;
-    f(top, height);
-    rows.push([top, height]);
-    y0 = top + height + 12;
-  };
-  const frame = (top, height, max, text, n) => {
-    for (const t of ticks(0, max || 1, n || 3)) {
-      const y = top + height - t / (max || 1) * height;
-      svg.append(s('line', { class: 'grid', x1: left, x2: left + inner, y1: y, y2: y }), s('text', { class: 'axis', x: left - 6, y: y + 4, 'text-anchor': 'end' }, text(t)));
+// A TimeChart draws rows above each other over one axis of time, that of the trace.
+class TimeChart {
+  constructor(width, end, label) {
+    Object.assign(this, { width, end: Math.max(1, end), left: 58, right: 10, y: 4, rows: 0 });
+    this.inner = width - this.left - this.right;
+    this.svg = s('svg', { role: 'img', 'aria-label': label });
+    this.below = s('g');
+    this.svg.append(this.below);
+  }
+
+  x(t) { return this.left + Math.max(0, Math.min(t, this.end)) / this.end * this.inner; }
+
+  // row makes room under a title and its key ([class, text]...), and calls draw(top, height).
+  row(title, keys, height, draw) {
+    const text = s('text', { class: 'axis strong', x: this.left, y: this.y + 12 }, title);
+    this.svg.append(text);
+    let at = this.left + title.length * 6.6 + 14, y = this.y + 12;
+    for (const [cls, name] of keys) {
+      const w = 17 + name.length * 6.2 + 14;
+      if (at + w > this.width) [at, y] = [this.left, y + 16];
+      this.svg.append(cls === 'slowkey' ? s('path', { class: 'slowmark', d: `M${at},${y}h10l-5,-9z` }) : cls.startsWith('line') ? s('line', { class: cls, x1: at, x2: at + 12, y1: y - 4, y2: y - 4 }) : s('rect', { class: cls, x: at, y: y - 9, width: 11, height: 10, rx: 2 }),
+        s('text', { class: 'axis', x: at + 16, y }, name));
+      at += w;
     }
-  };
+    const top = y + 8;
+    draw(top, height);
+    this.y = top + height + 12;
+    this.rows++;
+  }
+
+  // scale draws the lines of an axis from 0 to max.
+  scale(top, height, max, text, n = 3) {
+    for (const t of ticks(0, max || 1, n)) {
+      const y = top + height - t / (max || 1) * height;
+      this.svg.append(s('line', { class: 'grid', x1: this.left, x2: this.left + this.inner, y1: y, y2: y }), s('text', { class: 'axis', x: this.left - 6, y: y + 4, 'text-anchor': 'end' }, text(t)));
+    }
+  }
+
+  // steps draws values that hold until the next one; a list of [time, value] is one line.
+  steps(list, top, height, max, cls) {
+    let d = '', was = null;
+    for (const [t, v] of list) {
+      const y = (top + height - Math.min(v, max) / (max || 1) * height).toFixed(1);
+      if (y !== was) d += d ? `H${this.x(t).toFixed(1)}V${y}` : `M${this.x(t).toFixed(1)},${y}`;
+      was = y;
+    }
+    if (d) this.svg.append(s('path', { class: cls, d: d + `H${(this.left + this.inner).toFixed(1)}` }));
+  }
+
+  // areas stacks lists of [time, value] that have the same times; the first lies at the bottom.
+  areas(lists, top, height, max) {
+    const y = v => (top + height - Math.min(v, max) / (max || 1) * height).toFixed(1);
+    let floor = lists[0].list.map(() => 0);
+    for (const { list, cls } of lists) {
+      const sums = list.map((p, i) => floor[i] + p[1]);
+      let up = '', down = '';
+      list.forEach(([t], i) => {
+        const x1 = this.x(t).toFixed(1), x2 = this.x(i + 1 < list.length ? list[i + 1][0] : this.end).toFixed(1);
+        up += (i ? `V${y(sums[i])}H${x2}` : `M${x1},${y(floor[0])}V${y(sums[i])}H${x2}`);
+        down = `V${y(floor[i])}H${x1}` + down;
+      });
+      if (up && sums.some((v, i) => v > floor[i])) this.svg.append(s('path', { class: cls + ' area', d: up + down + 'Z' }));
+      floor = sums;
+    }
+  }
+
+  // stretches draws [start, length] as boxes that are at least a pixel wide.
+  stretches(list, top, height, cls, least = 1.2, into = this.svg) {
+    for (const [t, d] of list) into.append(s('rect', { class: cls, x: this.x(t), width: Math.max(least, this.x(t + d) - this.x(t)), y: top, height }));
+  }
+
+  // over shows text(time) for the place under the pointer, and a line there.
+  over(top, height, text) {
+    const line = s('line', { class: 'cursor', y1: top, y2: top + height, visibility: 'hidden' }), c = s('rect', { class: 'catch', x: this.left, width: Math.max(0, this.inner), y: top, height });
+    c.addEventListener('pointermove', ev => {
+      const px = ev.clientX - this.svg.getBoundingClientRect().left;
+      for (const [k, v] of Object.entries({ x1: px, x2: px, visibility: 'visible' })) line.setAttribute(k, v);
+      tip(ev, text((px - this.left) / this.inner * this.end));
+    });
+    c.addEventListener('pointerleave', () => { line.setAttribute('visibility', 'hidden'); untip(); });
+    this.svg.append(line, c);
+  }
+
+  // finish draws the axis of time, and into says what lies behind all rows.
+  finish() {
+    const bottom = this.y - 4;
+    for (const t of ticks(0, this.end, Math.max(2, this.inner / 90))) {
+      this.below.append(s('line', { class: 'grid', x1: this.x(t), x2: this.x(t), y1: 18, y2: bottom }));
+      const last = this.x(t) > this.width - 24;
+      this.svg.append(s('text', { class: 'axis', x: last ? this.width - 2 : this.x(t), y: bottom + 14, 'text-anchor': last ? 'end' : 'middle' }, t ? duration(t) : '0'));
+    }
+    const height = bottom + 22;
+    for (const [k, v] of Object.entries({ width: this.width, height, viewBox: `0 0 ${this.width} ${height}` })) this.svg.setAttribute(k, v);
+    return bottom;
+  }
+}
+
+// at is the value that a list of [time, value] has at t; null before its first.
+function at(list, t) {
+  let lo = 0, hi = list.length;
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if (list[mid][0] <= t) lo = mid + 1;
+    else hi = mid;
+  }
+  return lo ? list[lo - 1][1] : null;
+}
+
+function within(list, t) { return list.find(([from, d]) => t >= from && t <= from + d) || null; }
+
+// thousandths of goroutines, as people read them.
+function mean(v) { return v === null ? none : Number((v / 1e3).toPrecision(3)).toString(); }
+
+function latencyRows(chart, { group: g, request, open }) {
+  const list = rowsOf(g), { svg } = chart, x = t => chart.x(t);
   const cell = (b, top, height, text) => {
     const c = s('rect', { class: 'catch', x: x(b.start_ns), y: top, width: Math.max(1, x(b.start_ns + b.duration_ns) - x(b.start_ns)), height });
     c.addEventListener('pointermove', ev => tip(ev, text()));
     c.addEventListener('pointerleave', untip);
     svg.append(c);
   };
-  const wide = b => Math.max(0.8, x(Math.min(end, b.start_ns + b.duration_ns)) - x(b.start_ns) - (inner / Math.max(1, list.length) > 5 ? 1 : 0));
+  const wide = b => Math.max(0.8, x(b.start_ns + b.duration_ns) - x(b.start_ns) - (chart.inner / Math.max(1, list.length) > 5 ? 1 : 0));
+  const stretch = b => h('strong', null, `${duration(b.start_ns)} to ${duration(b.start_ns + b.duration_ns)}`);
+  if (!list.length) return;
+  chart.row('Latency', [['p50', 'p50'], ['p99', list.some(b => b.p99) ? 'p99 (max of fewer than 100)' : 'max'], ['slowkey', 'slow requests']], 110, (top, height) => {
+    const values = list.flatMap(b => [b.p50, b.p99, b.max]).filter(v => v > 0).concat(g.slowest.map(r => r.latency_ns));
+    const lo = Math.min(...values) * 0.8, hi = Math.max(...values) * 1.25, y = v => top + height - Math.log(v / lo) / Math.log(hi / lo) * height;
+    for (const t of logTicks(lo, hi, 5)) svg.append(s('line', { class: 'grid', x1: chart.left, x2: chart.left + chart.inner, y1: y(t), y2: y(t) }), s('text', { class: 'axis', x: chart.left - 6, y: y(t) + 4, 'text-anchor': 'end' }, duration(t)));
+    for (const b of list) {
+      if (!b.p50) continue;
+      const high = b.p99 || b.max, w = wide(b);
+      svg.append(s('rect', { class: 'spread', x: x(b.start_ns), width: w, y: Math.min(y(high), y(b.p50)), height: Math.max(1, y(b.p50) - y(high)) }),
+        s('rect', { class: 'p50', x: x(b.start_ns), width: w, y: y(b.p50) - 1.5, height: 3 }), s('rect', { class: 'p99', x: x(b.start_ns), width: w, y: y(high) - 1, height: 2 }));
+      cell(b, top, height, () => [stretch(b), h('br'), count(b.count, 'request'), h('br'), `p50 ${duration(b.p50)}, ${b.p99 ? 'p99 ' + duration(b.p99) : 'max ' + duration(b.max)}`]);
+    }
+    g.slowest.forEach((r, i) => {
+      const px = x(r.start_ns + r.latency_ns), py = y(r.latency_ns);
+      const m = s('path', { class: 'slowmark' + (r === request ? ' selected' : ''), d: `M${px - 5},${py + 4}h10l-5,-9z`, tabindex: 0, role: 'button', 'data-req': r.id, 'aria-label': `Slow request ${i + 1}: ${duration(r.latency_ns)}` });
+      m.addEventListener('click', () => open(r));
+      m.addEventListener('keydown', ev => { if (ev.key === 'Enter' || ev.key === ' ') { ev.preventDefault(); open(r); } });
+      m.addEventListener('pointermove', ev => tip(ev, h('strong', null, `slow request ${i + 1}: ${duration(r.latency_ns)}`)));
+      m.addEventListener('pointerleave', untip);
+      svg.append(m);
+    });
+  });
+  chart.row('Time per request, by cause', [], 90, (top, height) => {
+    const max = Math.max(...list.map(b => b.count ? b.total_ns / b.count : 0));
+    chart.scale(top, height, max, duration);
+    for (const b of list) {
+      if (!b.count) continue;
+      let y = top + height;
+      const parts = Object.entries(b.causes).sort((p, q) => byOrder(p[0], q[0]));
+      for (const [c, ns] of parts) {
+        const part = ns / b.count / (max || 1) * height;
+        y -= part;
+        svg.append(s('rect', { class: causeClass(c), x: x(b.start_ns), width: wide(b), y, height: Math.max(0, part) }));
+      }
+      cell(b, top, height, () => [stretch(b), h('table', null, [...parts].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short), h('td', { class: 'num' }, duration(ns / b.count)))))]);
+    }
+  });
+  chart.row('Requests per second', [], 40, (top, height) => {
+    const rate = b => b.count / (b.duration_ns / 1e9), max = Math.max(...list.map(rate));
+    chart.scale(top, height, max, v => number(Math.round(v)), 2);
+    for (const b of list) {
+      svg.append(s('rect', { class: 'rate', x: x(b.start_ns), width: wide(b), y: top + height - rate(b) / (max || 1) * height, height: rate(b) / (max || 1) * height, 'data-count': b.count }));
+      cell(b, top, height, () => [stretch(b), h('br'), count(b.count, 'request')]);
+    }
+  });
+}
 
-  if (list.length) {
-    row('latency: p50, p99 (or max) and slow requests ▲', 110, (top, height) => {
-      const values = list.flatMap(b => [b.p50, b.p99, b.max]).filter(v => v > 0).concat(g.slowest.map(r => r.latency_ns));
-      const lo = Math.min(...values) * 0.8, hi = Math.max(...values) * 1.25, y = v => top + height - Math.log(v / lo) / Math.log(hi / lo) * height;
-      for (const t of logTicks(lo, hi, 5)) svg.append(s('line', { class: 'grid', x1: left, x2: left + inner, y1: y(t), y2: y(t) }), s('text', { class: 'axis', x: left - 6, y: y(t) + 4, 'text-anchor': 'end' }, duration(t)));
-      for (const b of list) {
-        if (!b.p50) continue;
-        const high = b.p99 || b.max, w = wide(b);
-        svg.append(s('rect', { class: 'spread', x: x(b.start_ns), width: w, y: Math.min(y(high), y(b.p50)), height: Math.max(1, y(b.p50) - y(high)) }),
-          s('rect', { class: 'p50', x: x(b.start_ns), width: w, y: y(b.p50) - 1.5, height: 3 }), s('rect', { class: 'p99', x: x(b.start_ns), width: w, y: y(high) - 1, height: 2 }));
-        cell(b, top, height, () => [h('strong', null, `${duration(b.start_ns)} to ${duration(b.start_ns + b.duration_ns)}`), h('br'), count(b.count, 'request'), h('br'), `p50 ${duration(b.p50)}, ${b.p99 ? 'p99 ' + duration(b.p99) : 'max ' + duration(b.max)}`]);
-      }
-      g.slowest.forEach((r, i) => {
-        const px = x(r.start_ns + r.latency_ns), py = y(r.latency_ns);
-        const m = s('path', { class: 'slowmark' + (r === view.request ? ' selected' : ''), d: `M${px - 5},${py + 4}h10l-5,-9z`, tabindex: 0, role: 'button', 'aria-label': `Slow request ${i + 1}: ${duration(r.latency_ns)}` });
-        const open = () => { go({ req: r.id }, true); document.getElementById('requests').scrollIntoView(); };
-        m.addEventListener('click', open);
-        m.addEventListener('keydown', ev => { if (ev.key === 'Enter') open(); });
-        m.addEventListener('pointermove', ev => tip(ev, h('strong', null, `slow request ${i + 1}: ${duration(r.latency_ns)}`)));
-        m.addEventListener('pointerleave', untip);
-        svg.append(m);
-      });
-    });
-    row('time per request, by cause', 90, (top, height) => {
-      const max = Math.max(...list.map(b => b.count ? b.total_ns / b.count : 0));
-      frame(top, height, max, duration);
-      for (const b of list) {
-        if (!b.count) continue;
-        let y = top + height;
-        const parts = Object.entries(b.causes).sort((p, q) => byOrder(p[0], q[0]));
-        for (const [c, ns] of parts) {
-          const part = ns / b.count / (max || 1) * height;
-          y -= part;
-          svg.append(s('rect', { class: causeClass(c), x: x(b.start_ns), width: wide(b), y, height: Math.max(0, part) }));
-        }
-        cell(b, top, height, () => [h('strong', null, `${duration(b.start_ns)} to ${duration(b.start_ns + b.duration_ns)}`), h('table', null, parts.sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short), h('td', { class: 'num' }, duration(ns / b.count)))))]);
-      }
-    });
-    row('requests per second', 46, (top, height) => {
-      const rate = b => b.count / (b.duration_ns / 1e9), max = Math.max(...list.map(rate));
-      frame(top, height, max, v => number(Math.round(v)), 2);
-      for (const b of list) svg.append(s('rect', { class: 'p50', x: x(b.start_ns), width: wide(b), y: top + height - rate(b) / (max || 1) * height, height: rate(b) / (max || 1) * height }));
+function runtimeCharts(chart, r) {
+  const running = r.running || [], runnable = r.runnable || [], syscall = r.syscall || [], freezes = r.freezes || [];
+  const from = chart.y;
+  if (running.length) {
+    const lists = [{ list: running, cls: 'c-cpu' }, { list: syscall.length === running.length ? syscall : [], cls: 'c-syscall' }, { list: runnable.length === running.length ? runnable : [], cls: 'c-sched' }].filter(x => x.list.length);
+    const max = Math.max(...running.map((_, i) => lists.reduce((n, x) => n + x.list[i][1], 0)), ...r.gomaxprocs.map(p => p[1] * 1100), 1000) / 1e3;
+    chart.row('Goroutines', [['c-cpu', 'running'], ['c-syscall', 'in a system call'], ['c-sched', 'ready, waiting for a CPU'], ['line procs', 'GOMAXPROCS']], 84, (top, height) => {
+      chart.scale(top, height, max, v => compact(Number(v.toPrecision(3))));
+      chart.areas(lists.map(x => ({ ...x, list: x.list.map(([t, v]) => [t, v / 1e3]) })), top, height, max);
+      chart.steps(r.gomaxprocs, top, height, max, 'line procs');
     });
   }
-  if (series) {
-    const points = (list2, top, height, max, cls) => {
-      let d = '', last = null;
-      for (const [t, v] of list2) {
-        const y = top + height - v / (max || 1) * height;
-        d += d ? `H${x(t).toFixed(1)}V${y.toFixed(1)}` : `M${x(t).toFixed(1)},${y.toFixed(1)}`;
-        last = y;
-      }
-      if (last !== null) svg.append(s('path', { class: cls, d: d + `H${left + inner}` }));
-    };
-    if (series.heap_bytes.length) {
-      row('heap in use, goal (dashed) and GC (bands)', 80, (top, height) => {
-        const max = Math.max(...series.heap_bytes.map(p => p[1]), ...series.goal_bytes.map(p => p[1]), 1);
-        for (const [t, d] of series.gc) svg.append(s('rect', { class: 'gcband', x: x(t), width: Math.max(0.8, x(t + d) - x(t)), y: top, height }));
-        frame(top, height, max, bytes);
-        points(series.heap_bytes, top, height, max, 'line heap');
-        points(series.goal_bytes.filter(p => p[1] > 0), top, height, max, 'line goal'); // 0: not known yet
-      });
-    }
-    if (series.ps_idle.length) {
-      row('share of time in which at least one P stood idle' + (series.gomaxprocs.length ? `; GOMAXPROCS ${series.gomaxprocs.map(p => p[1]).slice(0, 6).join(' → ')}` : ''), 46, (top, height) => {
-        frame(top, height, 1, v => `${Math.round(v * 100)}%`, 2);
-        points(series.ps_idle, top, height, 1e6, 'line busy');
-        for (const [t] of series.gomaxprocs.slice(1)) svg.append(s('line', { class: 'mark', x1: x(t), x2: x(t), y1: top, y2: top + height }));
-      });
-    }
-    if (series.stw.length) {
-      row('stops of the world', 20, (top, height) => {
-        for (const [t, d] of series.stw) svg.append(s('rect', { class: 'c-stw', x: x(t), width: Math.max(1.2, x(t + d) - x(t)), y: top, height }));
-      });
-    }
+  if (r.ps_idle.length) {
+    chart.row('Share of time in which a P stood idle', [], 36, (top, height) => {
+      chart.scale(top, height, 1, v => `${Math.round(v * 100)}%`, 2);
+      chart.steps(r.ps_idle.map(([t, v]) => [t, v / 1e6]), top, height, 1, 'line busy');
+    });
   }
-  if (!rows.length) {
+  if (r.heap_bytes.length) {
+    chart.row('Heap', [['line heap', 'in use'], ...(r.goal_bytes.some(p => p[1] > 0) ? [['line goal', 'goal']] : []), ...(r.gc.length ? [['gcband', 'collection under way']] : [])], 76, (top, height) => {
+      const max = Math.max(...r.heap_bytes.map(p => p[1]), ...r.goal_bytes.map(p => p[1]), 1);
+      chart.stretches(r.gc, top, height, 'gcband', 0.8);
+      chart.scale(top, height, max, bytes);
+      chart.steps(r.heap_bytes, top, height, max, 'line heap');
+      chart.steps(r.goal_bytes.filter(p => p[1] > 0), top, height, max, 'line goal'); // 0: not known yet
+    });
+  }
+  if (r.stw.length) chart.row('Stops of the world', [], 14, (top, height) => chart.stretches(r.stw, top, height, 'c-stw'));
+  if (freezes.length) chart.row('Freezes', [['c-throttle', 'all threads held by the CPU quota']], 14, (top, height) => chart.stretches(freezes, top, height, 'c-throttle'));
+  chart.over(from, Math.max(0, chart.y - 12 - from), t => {
+    const row = (name, value) => value === null || value === none ? null : h('tr', null, h('td', null, name), h('td', { class: 'num' }, value));
+    const heap = at(r.heap_bytes, t), goal = at(r.goal_bytes, t), idle = at(r.ps_idle, t), stw = within(r.stw, t), frozen = within(freezes, t), gc = within(r.gc, t);
+    return [h('strong', null, duration(t)), h('table', null, row('running', running.length ? mean(at(running, t)) : null), row('in a system call', syscall.length ? mean(at(syscall, t)) : null), row('ready to run', runnable.length ? mean(at(runnable, t)) : null), row('GOMAXPROCS', at(r.gomaxprocs, t)),
+      row('a P idle', idle === null ? null : percent(idle / 1e6)), row('heap in use', heap === null ? null : bytes(heap)), row('goal', goal ? bytes(goal) : null), gc ? row('collection', duration(gc[1])) : null, stw ? row('world stopped', duration(stw[1])) : null, frozen ? row('frozen', duration(frozen[1])) : null)];
+  });
+}
+
+// drawOverTime draws a group and the runtime over the time of a trace. what holds group (or null), request (or null),
+// series (or null), end (ns) and open(request).
+export function drawOverTime(box, what, width) {
+  const chart = new TimeChart(width, what.end, `${what.group ? clean(what.group.name) + ' and the runtime' : 'The runtime'} over the time of the trace`);
+  if (what.group) latencyRows(chart, what);
+  if (what.series) runtimeCharts(chart, what.series);
+  if (!chart.rows) {
     replace(box, h('p', { class: 'dim' }, 'The report says nothing about the time of the trace.'));
     return;
   }
-  for (const t of ticks(0, end, Math.max(2, inner / 90))) {
-    svg.insertBefore(s('line', { class: 'grid', x1: x(t), x2: x(t), y1: 18, y2: y0 }), svg.firstChild);
-    svg.append(s('text', { class: 'axis', x: Math.min(x(t), width - 16), y: y0 + 10, 'text-anchor': 'middle' }, t ? duration(t) : '0'));
-  }
-  if (view.request) svg.insertBefore(s('rect', { class: 'here', x: x(view.request.start_ns), width: Math.max(1, x(view.request.latency_ns) - x(0)), y: 18, height: y0 - 18 }), svg.firstChild);
-  const height = y0 + 18;
-  for (const [k, v] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) svg.setAttribute(k, v);
-  replace(box, svg);
+  const bottom = chart.finish();
+  if (what.series) chart.stretches(what.series.freezes || [], 18, bottom - 18, 'freezeband', 0.8, chart.below);
+  const r = what.request;
+  if (r) chart.stretches([[r.start_ns, r.latency_ns]], 18, bottom - 18, 'here', 1, chart.below);
+  replace(box, chart.svg);
 }
 
 // runtimeRows are the points and stretches of the runtime's series.
@@ -137,7 +243,11 @@ function runtimeRows() {
   for (const [t, v] of r.gomaxprocs) rows.push([t, 'GOMAXPROCS', number(v)]);
   for (const [t, d] of r.gc) rows.push([t, 'mark phase', duration(d)]);
   for (const [t, d] of r.stw) rows.push([t, 'world stopped', duration(d)]);
+  for (const [t, d] of r.freezes || []) rows.push([t, 'frozen', duration(d)]);
   for (const [t, v] of r.ps_idle) rows.push([t, 'a P idle', percent(v / 1e6)]);
+  for (const [t, v] of r.running || []) rows.push([t, 'goroutines running', mean(v)]);
+  for (const [t, v] of r.syscall || []) rows.push([t, 'goroutines in system calls', mean(v)]);
+  for (const [t, v] of r.runnable || []) rows.push([t, 'goroutines ready to run', mean(v)]);
   return table('Runtime over time', [{ text: 'At', num: true }, { text: 'What' }, { text: 'Value', num: true }], rows.sort((a, b) => a[0] - b[0]).map(([t, ...rest]) => [duration(t), ...rest]));
 }
 
@@ -148,16 +258,19 @@ function overTimeRows(g) {
 }
 
 export function overTime() {
-  if (!view.group) return null;
-  const box = h('div', { class: 'chart', id: 'overtime' }), tab = h('div');
-  const pic = picture(box, w => view.group && drawOverTime(box, view.group, w));
+  const box = h('div', { class: 'chart', id: 'overtime' }), tab = h('div'), series = report.runtime.series || null;
+  const open = r => {
+    go({ req: r.id }, true);
+    document.getElementById('requests').scrollIntoView();
+  };
+  const pic = picture(box, w => drawOverTime(box, { group: view.group, request: view.request, series, end: report.input.duration_ns, open }, w));
   const change = () => {
-    replace(tab, later('Table over time', () => overTimeRows(view.group)), report.runtime.series ? later('Table of the runtime over time', runtimeRows) : null);
+    replace(tab, view.group ? later('Table over time', () => overTimeRows(view.group)) : null, series ? later('Table of the runtime over time', runtimeRows) : null);
     pic.again();
   };
   onChange(c => { if (c.has('group') || c.has('request')) change(); });
   change();
-  return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('figure', null, box, tab), runtimeFacts());
+  return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded stretch is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
 }
 
 export function runtimeFacts() {
