@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/summary"
@@ -107,6 +109,7 @@ type engine struct {
 	win    timeline.Window
 	syms   tracefmt.Symbols // as they were when the last walk began
 	tables []*summary.Tables
+	census *census.Collector // nil without rules
 	rt     runtimeStats
 	start  int64
 	end    int64
@@ -115,6 +118,9 @@ type engine struct {
 
 func newEngine(opts Options) (*engine, error) {
 	e := &engine{opts: opts, workers: opts.Workers}
+	if !opts.NoRules {
+		e.census = census.NewCollector()
+	}
 	if e.workers <= 0 {
 		e.workers = runtime.GOMAXPROCS(0)
 	}
@@ -194,6 +200,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 		e.syms = dec.Symbols.Snapshot()
 		go func() {
 			e.walk(reqs)
+			if e.census != nil {
+				e.census.Add(g)
+			}
 			walked <- struct{}{}
 		}()
 		if e.opts.Progress != nil {
@@ -301,9 +310,17 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	rep.Runtime = e.rt.report(e)
 	e.warnings(rep, rd, dec, cut)
 	if !e.opts.NoRules {
-		rep.Findings = finding.Find(&finding.Input{Report: rep}, finding.All())
+		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view)}, finding.All())
 	}
 	return rep
+}
+
+// takeCensus returns what the whole process did.
+func (e *engine) takeCensus(all *summary.Tables, view summary.View) *census.Census {
+	return e.census.Census(&census.Names{
+		Symbols: &e.syms, Sites: cause.NewSites(&e.syms),
+		Site: func(f tracefmt.FrameID) *report.Site { return all.Site(f, view) },
+	})
 }
 
 // kinds leaves out what was only looked at in case that nothing better would

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/report"
 )
@@ -44,6 +45,7 @@ func (r *Rule) Family() string { return families[r.Code[2]] }
 // Input is what rules look at. Rules must not change it.
 type Input struct {
 	Report *report.Report // whole but for its findings
+	Census *census.Census // what the whole process did; never nil
 }
 
 // A Verdict is a finding before its severity is known.

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -14,37 +15,84 @@ type nobodyWake struct {
 	noP    bool
 }
 
-// buildPolls lists the wakes that came from the poller: those of network
-// waits that no goroutine ended.
+// buildPolls sorts the wakes that no goroutine made: those of network waits
+// came from the poller, the others from timers.
 func (g *Gen) buildPolls() {
-	for _, w := range g.nobody {
+	for i, w := range g.nobody {
 		at := g.base[w.g] + w.seq
 		if w.seq == 0 || w.seq >= g.base[w.g+1]-g.base[w.g] || g.slots[at].rec == 0 {
 			continue
 		}
-		if before := g.slots[at-1]; before.rec != 0 && g.endsInNetwork(before.rec) {
-			g.polls = append(g.polls, g.Base+w.t)
+		before := g.slots[at-1]
+		if before.rec == 0 {
+			continue
+		}
+		if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+			if g.isNetwork(end.peer()) {
+				g.polls = append(g.polls, g.Base+w.t)
+			} else {
+				g.timers = append(g.timers, int32(i))
+			}
+		} else if isStatus(g.record(before.rec)) {
+			g.timers = append(g.timers, int32(i)) // waited as the generation began: a timer's, if it waits for one again
 		}
 	}
 	slices.Sort(g.polls)
 }
 
-// endsInNetwork reports whether a piece is a run that ended in a wait for the
-// network.
-func (g *Gen) endsInNetwork(at ref) bool {
+// endOfRun returns the event that ends the run which a piece begins with.
+func (g *Gen) endOfRun(at ref) (record, bool) {
 	if !opensRun(g.record(at)) {
-		return false
+		return record{}, false
 	}
 	for at, r := g.next(at); !endsWalk(r); at, r = g.next(at) {
 		switch tracefmt.EventType(r.kind()) {
-		case tracefmt.EvGoBlock:
-			return g.isNetwork(r.peer())
-		case tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch,
+		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch,
 			tracefmt.EvGoSwitchDestroy, tracefmt.EvGoSyscallEndBlocked:
-			return false
+			return r, true
 		}
 	}
-	return false
+	return record{}, false
+}
+
+// A TimerWake is a goroutine that a timer woke.
+type TimerWake struct {
+	Time int64
+	G    uint64
+	// Start and End are those of its first run after that, and Stack where it
+	// waited next; a run that yielded, was preempted or is not over has none.
+	Start, End int64
+	Stack      tracefmt.StackID
+}
+
+// TimerWakes calls f for every wake by a timer, in an order that does not
+// depend on the number of workers.
+func (g *Gen) TimerWakes(f func(TimerWake)) {
+	g.pollOnce.Do(g.buildPolls)
+	wakes := make([]TimerWake, 0, len(g.timers))
+	for _, i := range g.timers {
+		w := g.nobody[i]
+		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]}
+		at := g.base[w.g] + w.seq + 1
+		if at >= g.base[w.g+1] || g.slots[at].rec == 0 || !opensRun(g.record(g.slots[at].rec)) {
+			continue // not run within this generation
+		}
+		t.Start = g.Base + g.record(g.slots[at].rec).time()
+		if end, ok := g.endOfRun(g.slots[at].rec); ok {
+			t.End = g.Base + end.time()
+			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+				if g.isNetwork(end.peer()) {
+					continue // see buildPolls: it waited for the network before, too
+				}
+				t.Stack = g.stack(end.stack())
+			}
+		}
+		wakes = append(wakes, t)
+	}
+	slices.SortFunc(wakes, func(a, b TimerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	for _, w := range wakes {
+		f(w)
+	}
 }
 
 func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(reason) == g.network }

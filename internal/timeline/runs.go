@@ -267,3 +267,36 @@ func (g *Gen) SamplesOf(id uint64) []int32 {
 	})
 	return g.sampByG[id]
 }
+
+// EachLongRun calls f for every run of at least shortest ns that began and ended within the generation, thread by
+// thread. It looks only where few events lie far apart, so runs in which very many events happened may be missed.
+func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
+	var run Run
+	for k := range g.streams {
+		s := &g.streams[k]
+		ways := g.index[s.index[0]:s.index[1]]
+		after := func(i int) int64 {
+			if i < len(ways) {
+				return ways[i].t
+			}
+			return g.End - g.Base + 1
+		}
+		done := int64(-1)
+		for i := 0; i < len(ways); i++ {
+			// A run that crosses a waypoint has at least half its length on one side of it.
+			if after(i+1)-ways[i].t < shortest/2 {
+				continue
+			}
+			from := max(i-1, 0)
+			for i++; i < len(ways) && after(i+1)-ways[i].t >= shortest/2; i++ {
+			}
+			to := after(i + 1)
+			g.streamRuns(s, ways[from].t, to, &run, func() {
+				if run.Began && run.Ended && run.To-run.From >= shortest && run.To-g.Base > done {
+					f(run)
+				}
+			})
+			done = to
+		}
+	}
+}

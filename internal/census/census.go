@@ -1,0 +1,90 @@
+// Package census adds up what the whole process did, whoever waited for it: what ran on the Ps and for how long, which
+// goroutines timers woke together, where CPU samples fell. Rules read it beside the requests' causes.
+//
+// It is collected generation by generation in memory that depends on how many different stacks there are, not on the
+// length of the trace. Of a generation with very many events a part is looked at, and the sums are scaled to the whole;
+// which part depends on the trace alone.
+package census
+
+import "github.com/whylate/whylate/report"
+
+// A Census is what was added up over a trace.
+type Census struct {
+	SpanNS int64 // length of the trace's whole generations
+	Procs  int   // GOMAXPROCS, the largest seen
+	Events int64
+	// BusyNS is the time in which Ps ran goroutines, over all Ps; at most Procs * SpanNS.
+	BusyNS int64
+	// Runs is what ran, by start function and place, the most time first.
+	Runs []Run
+	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
+	Herds   []Herd
+	Samples Samples
+	// Hubs are goroutines for which requests of others waited while they were late to run, those that held up the
+	// most time first.
+	Hubs []Hub
+}
+
+// A Run is the running time of goroutines with one start function, by where their runs ended.
+type Run struct {
+	Start string // start function; "" if unknown
+	Site  *report.Site
+	NS    int64 // in all
+	Runs  int64
+	// Of runs of at least LongNS without yielding: how many, their time, and the longest.
+	Long      int64
+	LongNS    int64
+	LongestNS int64
+}
+
+// LongNS is how long a run is that the runtime's own preemption had to end: after 10 ms sysmon asks it to stop.
+const LongNS = 9e6
+
+// A Herd is a place where many goroutines wait for timers that fire together.
+type Herd struct {
+	Start string // their start function
+	Site  *report.Site
+	Times int64 // how often a herd woke
+	Wakes int64 // goroutines woken in herds
+	Most  int   // goroutines of the largest herd
+	// Empty counts those of Wakes that ran no longer than EmptyNS before they waited at the same place again.
+	Empty int64
+	RanNS int64 // what all of Wakes ran until they waited again
+	// ClearNS is the time from a herd's first wake until its last goroutine had run, over all herds.
+	ClearNS int64
+}
+
+// EmptyNS is how long a goroutine runs, at most, that looked and found nothing to do.
+const EmptyNS = 50e3
+
+// A herd is at least so many goroutines of one place that timers wake within HerdNS.
+const (
+	HerdSize = 50
+	HerdNS   = 1e6
+)
+
+// Samples counts CPU samples, where the trace has them.
+type Samples struct {
+	All       int64
+	Scheduler int64 // looking for work, switching, waking threads
+	GC        int64 // background marking, assists and sweeping
+	Tracing   int64 // writing the trace itself
+}
+
+// A Hub is a goroutine that others' requests wait for and that is late to run.
+type Hub struct {
+	G     uint64
+	Start string
+	Sites []*report.Site // where it waited before it was late, the most time first
+	// Late counts the times it was late, HeldUp the requests that waited for one of them, each time anew: HeldUp/Late
+	// is how many requests one late run holds up. They are of a sample of late runs if there are very many.
+	Late, HeldUp int64
+	// LateNS is the sum, over Late, of the time from when it could have run until it did; GapNS the part of it in
+	// which its message may already have lain unread because nobody polled the network (an upper bound). MaxNS is the
+	// longest single one, both parts together.
+	LateNS, GapNS, MaxNS int64
+	// HeldUpNS is what requests waited for late runs, over all requests.
+	HeldUpNS int64
+	// Ran lists what ran on the Ps meanwhile.
+	Ran []report.Share
+}

@@ -1,0 +1,125 @@
+package census
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+func take(t *testing.T, data []byte, workers int) *Census {
+	t.Helper()
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := timeline.NewDecoder(rd, workers)
+	defer dec.Close()
+	c := NewCollector()
+	for {
+		g, err := dec.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Add(g)
+	}
+	syms := dec.Symbols.Snapshot()
+	return c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(f tracefmt.FrameID) *report.Site {
+		if f == 0 {
+			return nil
+		}
+		fr := syms.Frame(f)
+		return &report.Site{Func: syms.String(fr.Func), Line: int(fr.Line)}
+	}})
+}
+
+const ms = 1_000_000
+
+// crowded is a trace in which, each 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep again, while a
+// loop runs 30 ms at a time on another.
+func crowded(t *testing.T) []byte {
+	b := tracetext.New(26)
+	work, loop, timers := b.Thread(), b.Thread(), b.Spare()
+	for g := uint64(1); g <= 60; g++ {
+		b.Waiting(g)
+	}
+	b.Waiting(100)
+	timers.Unblock(0, 100)
+	for i := range int64(3) {
+		from := i * 30 * ms
+		loop.Start(from, 100)
+		loop.Stop(from+29*ms, "preempted", "main.loop:7", "main.hog:5")
+	}
+	for i := range int64(9) {
+		at := i*10*ms + 1000
+		for g := uint64(1); g <= 60; g++ {
+			timers.Unblock(at+int64(g)*5000, g)
+		}
+		for g := uint64(1); g <= 60; g++ {
+			from := at + ms + int64(g)*20_000
+			work.Start(from, g)
+			work.Block(from+10_000, "sleep", "time.Sleep:300", "main.tick:12", "main.ticker:9")
+		}
+	}
+	for i := range int64(5) {
+		b.Sample(80*ms+i*ms, work, 0, "runtime.futex:1", "runtime.findRunnable:2", "runtime.schedule:3", "runtime.mcall:4")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestCensus(t *testing.T) {
+	data := crowded(t)
+	c := take(t, data, 1)
+	if again := take(t, data, 3); !reflect.DeepEqual(c, again) {
+		t.Errorf("with three workers it is\n%+v, not\n%+v", again, c)
+	}
+	loop, tick := find(c.Runs, "main.hog"), find(c.Runs, "main.ticker")
+	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
+		t.Errorf("the loop: %+v", loop)
+	}
+	if tick == nil || tick.NS != 9*60*10_000 || tick.Runs != 9*60 || tick.Long != 0 || tick.Site.Func != "main.tick" {
+		t.Errorf("the tickers: %+v", tick)
+	}
+	if want := loop.NS + tick.NS; c.BusyNS != want {
+		t.Errorf("busy for %d ns, want %d", c.BusyNS, want)
+	}
+	if len(c.Herds) != 1 {
+		t.Fatalf("%d herds, want one: %+v", len(c.Herds), c.Herds)
+	}
+	h := c.Herds[0]
+	h.Site = nil
+	// From a herd's first wake to the last one's end: 995 us + 60 * 20 us + 10 us.
+	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Most: 60, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
+		t.Errorf("the herd is %+v, want %+v", h, want)
+	}
+}
+
+func find(runs []Run, start string) *Run {
+	for i := range runs {
+		if runs[i].Start == start {
+			return &runs[i]
+		}
+	}
+	return nil
+}
+
+func TestSamples(t *testing.T) {
+	c := take(t, crowded(t), 1)
+	if want := (Samples{All: 5, Scheduler: 5}); c.Samples != want {
+		t.Errorf("samples %+v, want %+v", c.Samples, want)
+	}
+}

@@ -1,0 +1,285 @@
+package census
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Collector collects a census. One goroutine may use it at a time; what it reads of a generation others may read too.
+type Collector struct {
+	census  Census
+	runs    []runSum // by the stack that ended the run
+	born    map[tracefmt.StackID]*runSum
+	samples []int64 // by stack
+	herds   map[tracefmt.StackID]*herdSum
+	flocks  map[tracefmt.StackID]*flock
+}
+
+type runSum struct {
+	ns, longNS, longest int64
+	runs, long          int64
+}
+
+type herdSum struct{ times, wakes, most, empty, ran, clear int64 }
+
+// A flock is goroutines of one place that timers have just woken.
+type flock struct {
+	from, to   int64 // first wake, last end
+	n          int64
+	empty, ran int64
+}
+
+// NewCollector returns an empty Collector.
+func NewCollector() *Collector {
+	return &Collector{born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock)}
+}
+
+// Add adds a generation up.
+func (c *Collector) Add(g *timeline.Gen) {
+	c.census.SpanNS += g.End - g.Base
+	c.census.Events += g.Events
+	for _, p := range g.Procs {
+		c.census.Procs = max(c.census.Procs, p.N)
+	}
+	c.addRuns(g)
+	g.EachLongRun(LongNS, func(r timeline.Run) {
+		s := c.runsOf(g, &r)
+		s.long++
+		s.longNS += r.To - r.From
+		s.longest = max(s.longest, r.To-r.From)
+	})
+	for i := range g.Samples {
+		at := g.Samples[i].Stack
+		for int(at) >= len(c.samples) {
+			c.samples = append(c.samples, 0)
+		}
+		c.samples[at]++
+	}
+	c.addHerds(g)
+}
+
+// Of a generation with more than enough events, stretches are looked at that hold about so many.
+const (
+	enough  = 400e3
+	stretch = 5e6 // ns
+)
+
+func (c *Collector) addRuns(g *timeline.Gen) {
+	n := g.Events / enough
+	if n <= 1 {
+		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
+		return
+	}
+	// One stretch of each n, at a place that moves: what comes back at a fixed rate must not be met or missed always.
+	width := n * stretch
+	seen, k := int64(0), uint64(0)
+	var parts [][2]int64
+	for from := g.Base; from < g.End; from += width {
+		k++
+		at := from + int64((g.Num*1009+k)*0x9e3779b97f4a7c15>>33)%(width-stretch)
+		if to := min(at+stretch, g.End); at < to {
+			parts = append(parts, [2]int64{at, to})
+			seen += to - at
+		}
+	}
+	if seen == 0 {
+		return
+	}
+	scale := float64(g.End-g.Base) / float64(seen)
+	for _, p := range parts {
+		g.EachRun(p[0], p[1], func(r timeline.Run) {
+			c.addRun(g, &r, scale)
+		})
+	}
+}
+
+func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
+	s := c.runsOf(g, r)
+	s.ns += int64(float64(r.To-r.From) * scale)
+	s.runs += int64(scale + 0.5)
+}
+
+// runsOf returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
+func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *runSum {
+	if r.Stack != 0 {
+		for int(r.Stack) >= len(c.runs) {
+			c.runs = append(c.runs, make([]runSum, max(64, len(c.runs)))...)
+		}
+		return &c.runs[r.Stack]
+	}
+	b, _ := g.BirthOf(r.G)
+	s := c.born[b.Start]
+	if s == nil {
+		s = new(runSum)
+		c.born[b.Start] = s
+	}
+	return s
+}
+
+func (c *Collector) addHerds(g *timeline.Gen) {
+	g.TimerWakes(func(w timeline.TimerWake) {
+		if w.Stack == 0 {
+			return
+		}
+		f := c.flocks[w.Stack]
+		if f == nil {
+			f = new(flock)
+			c.flocks[w.Stack] = f
+		}
+		if w.Time-f.from > HerdNS {
+			c.disperse(w.Stack, f)
+			*f = flock{from: w.Time}
+		}
+		f.n++
+		f.to = max(f.to, w.End)
+		f.ran += w.End - w.Start
+		if w.End-w.Start <= EmptyNS {
+			f.empty++
+		}
+	})
+	for at, f := range c.flocks {
+		c.disperse(at, f)
+	}
+	clear(c.flocks)
+}
+
+func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
+	if f.n < HerdSize {
+		return
+	}
+	h := c.herds[at]
+	if h == nil {
+		h = new(herdSum)
+		c.herds[at] = h
+	}
+	h.times++
+	h.wakes += f.n
+	h.most = max(h.most, f.n)
+	h.empty += f.empty
+	h.ran += f.ran
+	h.clear += f.to - f.from
+}
+
+// maxRows bounds each list of a census.
+const maxRows = 200
+
+// Names spells a trace's stacks out.
+type Names struct {
+	Symbols *tracefmt.Symbols
+	Sites   *cause.Sites
+	Site    func(tracefmt.FrameID) *report.Site
+}
+
+// place returns the start function and the site of a stack.
+func (n *Names) place(id tracefmt.StackID) place {
+	return place{StartOf(n.Symbols, id), n.Sites.Of(id)}
+}
+
+// StartOf returns the function that a goroutine with this stack began with, "" if the stack is empty.
+func StartOf(syms *tracefmt.Symbols, id tracefmt.StackID) string {
+	frames := syms.Stack(id)
+	for i := len(frames) - 1; i >= 0; i-- {
+		if fn := syms.String(syms.Frame(frames[i]).Func); fn != "runtime.goexit" {
+			return fn
+		}
+	}
+	return ""
+}
+
+type place struct {
+	start string
+	frame tracefmt.FrameID
+}
+
+// Census returns what was added up.
+func (c *Collector) Census(names *Names) *Census {
+	out := c.census
+	out.Runs = c.runRows(names, &out)
+	out.Herds = c.herdRows(names)
+	for id, n := range c.samples {
+		if n > 0 {
+			out.Samples.count(names.Symbols, tracefmt.StackID(id), n)
+		}
+	}
+	return &out
+}
+
+func (c *Collector) runRows(names *Names, out *Census) []Run {
+	at := make(map[place]*runSum)
+	add := func(p place, s *runSum) {
+		t := at[p]
+		if t == nil {
+			t = new(runSum)
+			at[p] = t
+		}
+		t.ns += s.ns
+		t.runs += s.runs
+		t.long += s.long
+		t.longNS += s.longNS
+		t.longest = max(t.longest, s.longest)
+		out.BusyNS += s.ns
+	}
+	for id := range c.runs {
+		if s := &c.runs[id]; s.runs > 0 || s.long > 0 {
+			add(names.place(tracefmt.StackID(id)), s)
+		}
+	}
+	for id, s := range c.born {
+		add(names.place(id), s)
+	}
+	rows := make([]Run, 0, len(at))
+	for p, s := range at {
+		rows = append(rows, Run{Start: p.start, Site: names.Site(p.frame), NS: s.ns, Runs: s.runs, Long: s.long, LongNS: s.longNS, LongestNS: s.longest})
+	}
+	slices.SortFunc(rows, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+	})
+	return rows[:min(len(rows), maxRows)]
+}
+
+func (c *Collector) herdRows(names *Names) []Herd {
+	at := make(map[place]*herdSum)
+	for id, s := range c.herds {
+		p := names.place(id)
+		t := at[p]
+		if t == nil {
+			t = new(herdSum)
+			at[p] = t
+		}
+		t.times += s.times
+		t.wakes += s.wakes
+		t.most = max(t.most, s.most)
+		t.empty += s.empty
+		t.ran += s.ran
+		t.clear += s.clear
+	}
+	rows := make([]Herd, 0, len(at))
+	for p, s := range at {
+		rows = append(rows, Herd{Start: p.start, Site: names.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
+	}
+	slices.SortFunc(rows, func(a, b Herd) int {
+		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+	})
+	return rows[:min(len(rows), maxRows)]
+}
+
+// CompareSites orders sites by function, file and line; nil comes first.
+func CompareSites(a, b *report.Site) int {
+	switch {
+	case a == nil || b == nil:
+		return boolInt(a != nil) - boolInt(b != nil)
+	}
+	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
