@@ -13,18 +13,24 @@ import (
 // Compile returns the report's schema, ready to validate values that jsonschema.UnmarshalJSON made.
 func Compile(t testing.TB) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(report.JSONSchema()))
+	return compile(t, report.JSONSchema())
+}
+
+func compile(t testing.TB, schema []byte) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
-		t.Fatalf("report.schema.json is not JSON: %v", err)
+		t.Fatalf("the schema is not JSON: %v", err)
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource("report.schema.json", doc); err != nil {
+	const name = "schema.json"
+	if err := c.AddResource(name, doc); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile("report.schema.json")
+	s, err := c.Compile(name)
 	if err != nil {
-		t.Fatalf("report.schema.json is not a valid schema: %v", err)
+		t.Fatalf("the schema is not valid: %v", err)
 	}
 	return s
 }
@@ -32,12 +38,18 @@ func Compile(t testing.TB) *jsonschema.Schema {
 // Validate fails the test unless data is one JSON report that the schema allows. The name says which, in messages.
 func Validate(t testing.TB, name string, data []byte) {
 	t.Helper()
+	ValidateBy(t, report.JSONSchema(), name, data)
+}
+
+// ValidateBy is Validate for another schema.
+func ValidateBy(t testing.TB, schema []byte, name string, data []byte) {
+	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
 		t.Errorf("%s is not JSON: %v", name, err)
 		return
 	}
-	if err := Compile(t).Validate(v); err != nil {
+	if err := compile(t, schema).Validate(v); err != nil {
 		t.Errorf("%s breaks the schema: %v", name, err)
 	}
 }
