@@ -27,28 +27,31 @@ var truthDir = flag.String("truth", "", "judge the runs of lab/truth in this `di
 // An outcome is the part of lab/truth's truth.json that a diagnosis is judged
 // by; the fields are documented there.
 type outcome struct {
-	Service struct {
-		Name, Proto string
-		Load        struct{ Conns int }
-		Truth       struct {
-			Kind, Group, Cause string
-			OrCauses           []string `json:"or_causes"`
-			Site               truthSite
-			OrSites            []truthSite `json:"or_sites"`
-			Via                []string
-			Second             *truthSite
-			Share              float64
-			ShareMin           float64 `json:"share_min"`
-			LeastNS            int64   `json:"least_ns"`
-			Unmeasured         bool
-			Doubt              string
-		}
-	}
+	Service  truthService
 	Traced   clientSummary
 	Share    *float64
 	Lateness struct {
 		P99NS int64 `json:"p99_ns"`
 	}
+}
+
+type truthService struct {
+	Name, Proto string
+	Load        struct{ Conns int }
+	Truth       struct {
+		Kind, Group, Cause string
+		OrCauses           []string `json:"or_causes"`
+		Site               truthSite
+		OrSites            []truthSite `json:"or_sites"`
+		Via                []string
+		Second             *truthSite
+		Share              float64
+		ShareMin           float64 `json:"share_min"`
+		LeastNS            int64   `json:"least_ns"`
+		Unmeasured         bool
+		Doubt              string
+	}
+	Findings *truthFindings
 }
 
 type clientSummary struct {
@@ -221,6 +224,7 @@ func TestTruth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs services and their clients in real time")
 	}
+	var table confusion
 	if *truthDir != "" {
 		runs, err := filepath.Glob(filepath.Join(*truthDir, "*", "truth.json"))
 		if err != nil || len(runs) == 0 {
@@ -229,7 +233,7 @@ func TestTruth(t *testing.T) {
 		for _, run := range runs {
 			name := filepath.Base(filepath.Dir(run))
 			t.Run(name, func(t *testing.T) {
-				j, _ := judgeRun(t, filepath.Dir(run), name)
+				j, _ := judgeRun(t, filepath.Dir(run), name, &table)
 				if err := errors.Join(j.wrong, j.spoiled); err != nil {
 					t.Error(err)
 				}
@@ -242,19 +246,24 @@ func TestTruth(t *testing.T) {
 	if err != nil {
 		t.Fatalf("listing the services: %v", err)
 	}
-	var services []struct{ Name string }
+	var services []truthService
 	if err := json.Unmarshal(out, &services); err != nil {
 		t.Fatal(err)
 	}
 	if len(services) < 12 {
 		t.Fatalf("the catalog has only %d services", len(services))
 	}
+	if *update {
+		t.Cleanup(func() { table.write(t, services) })
+	} else {
+		checkConfusionPage(t, services)
+	}
 	for _, s := range services {
 		t.Run(s.Name, func(t *testing.T) {
 			if !greedy[s.Name] {
 				t.Parallel()
 			}
-			testTruth(t, prog, s.Name)
+			testTruth(t, prog, s.Name, &table)
 		})
 	}
 }
@@ -265,7 +274,7 @@ var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stack
 
 // testTruth judges up to three runs; one good one is enough. What a busy
 // machine may spoil is forgiven on a busy machine only.
-func testTruth(t *testing.T, prog, name string) {
+func testTruth(t *testing.T, prog, name string, table *confusion) {
 	var late time.Duration
 	var bad judgement
 	for range 3 {
@@ -278,7 +287,7 @@ func testTruth(t *testing.T, prog, name string) {
 		if err != nil {
 			t.Fatalf("running the service %s: %v\n%s", name, err, msg)
 		}
-		j, o := judgeRun(t, dir, name)
+		j, o := judgeRun(t, dir, name, table)
 		if j.wrong == nil && j.spoiled == nil {
 			return
 		}
@@ -295,7 +304,7 @@ func testTruth(t *testing.T, prog, name string) {
 // which a test may expect right shares and latencies.
 const quiet = 3 * time.Millisecond
 
-func judgeRun(t *testing.T, dir, name string) (judgement, *outcome) {
+func judgeRun(t *testing.T, dir, name string, table *confusion) (judgement, *outcome) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "truth.json"))
 	if err != nil {
@@ -311,7 +320,10 @@ func judgeRun(t *testing.T, dir, name string) (judgement, *outcome) {
 	}
 	defer f.Close()
 	rep := explain(t, f, whylate.Options{Name: name})
-	return judge(rep, o), o
+	j, found := judge(rep, o), judgeFindings(rep, o)
+	j = judgement{errors.Join(j.wrong, found.wrong), errors.Join(j.spoiled, found.spoiled)}
+	table.add(o, rep, j.wrong == nil && j.spoiled == nil)
+	return j, o
 }
 
 func explain(t testing.TB, r io.Reader, opts whylate.Options) *report.Report {

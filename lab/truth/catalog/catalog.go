@@ -99,6 +99,8 @@ type Service struct {
 	// percentile, where only some requests meet the fault. 0: no promise.
 	FixAtMost float64 `json:"fix_at_most,omitempty"`
 	FixInTail bool    `json:"fix_in_tail,omitempty"`
+	// Findings is what rules must say; nil for a service that is not judged.
+	Findings *Findings `json:"findings,omitempty"`
 
 	start func(*Env) (*Parts, error)
 }
@@ -145,6 +147,9 @@ func All() ([]*Service, error) {
 		if err := s.complete(marks); err != nil {
 			return nil, err
 		}
+	}
+	if err := attachFindings(all); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b *Service) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil

@@ -1,0 +1,261 @@
+package whylate_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/report"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/confusion.md from this run")
+
+// confusionPage is the table that a run with -update writes.
+const confusionPage = "docs/confusion.md"
+
+// truthFindings is what rules must say about a service; lab/truth/catalog documents it.
+type truthFindings struct {
+	First    []string
+	Info     bool
+	Beside   []string
+	Sites    []truthSite
+	AnyShare bool `json:"any_share"`
+}
+
+// judgeFindings holds a report's findings against what the service is known to have. Findings of the scheduler depend on
+// what else runs on the machine, as shares do.
+func judgeFindings(rep *report.Report, o *outcome) judgement {
+	want := o.Service.Findings
+	if want == nil || o.Traced.Count == 0 {
+		return judgement{}
+	}
+	var wrong, spoiled []error
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if f.Severity == report.Info || !want.Info && (slices.Contains(want.First, f.Code) || slices.Contains(want.Beside, f.Code)) {
+			continue
+		}
+		err := fmt.Errorf("finding %s, which is not there", describeFinding(f))
+		if strings.HasPrefix(f.Code, "WL1") {
+			spoiled = append(spoiled, err)
+		} else {
+			wrong = append(wrong, err)
+		}
+	}
+	if len(want.First) > 0 {
+		first := firstFinding(rep, want)
+		switch {
+		case first == nil:
+			wrong = append(wrong, fmt.Errorf("no finding; want %v", want.First))
+		case !slices.Contains(want.First, first.Code):
+			wrong = append(wrong, fmt.Errorf("the first finding is %s; want %v", describeFinding(first), want.First))
+		default:
+			w, s := judgeFirst(rep, first, o)
+			wrong, spoiled = append(wrong, w), append(spoiled, s)
+		}
+	}
+	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
+}
+
+// firstFinding returns the first finding above info, or of the codes wanted where a fact is.
+func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if f.Severity != report.Info || want.Info && slices.Contains(want.First, f.Code) {
+			return f
+		}
+	}
+	return nil
+}
+
+func judgeFirst(rep *report.Report, f *report.Finding, o *outcome) (wrong, spoiled error) {
+	want, tr := o.Service.Findings, &o.Service.Truth
+	sites := want.Sites
+	if len(sites) == 0 {
+		sites = append([]truthSite{tr.Site}, tr.OrSites...)
+	}
+	if !slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(f.Site) }) {
+		wrong = fmt.Errorf("the first finding is %s, not at %v", describeFinding(f), sites)
+	}
+	g := slowGroup(rep, o)
+	if g != nil && f.Group != "" && f.Group != g.ID {
+		wrong = errors.Join(wrong, fmt.Errorf("the first finding, %s, is not about %s", describeFinding(f), g.Name))
+	}
+	if o.Share != nil && !want.AnyShare && g != nil && g.Count > 0 && o.Traced.MeanNS > 0 {
+		// Requests that met nothing to wait for may show no handler and stand in another group; of the time of all
+		// requests that the client saw the fault has its share all the same.
+		of := f.Share * float64(g.TotalNS) / (float64(o.Traced.MeanNS) * float64(o.Traced.Count))
+		if math.Abs(f.Share-*o.Share) > 0.10 && math.Abs(of-*o.Share) > 0.10 {
+			spoiled = fmt.Errorf("%s says it has %.3f of the time (%.3f of what the client saw), by the service's own clock it is %.3f", f.Code, f.Share, of, *o.Share)
+		}
+	}
+	return wrong, spoiled
+}
+
+func describeFinding(f *report.Finding) string {
+	s := fmt.Sprintf("%s %s %.3f", f.Code, f.Severity, f.Share)
+	if f.Site != nil {
+		s += fmt.Sprintf(" at %s:%d", f.Site.Func, f.Site.Line)
+	}
+	return s + fmt.Sprintf(" (%q)", f.Title)
+}
+
+// A confusion is a table of services by rules, filled by the runs of TestTruth.
+type confusion struct {
+	mu   sync.Mutex
+	rows map[string]confusionRow
+}
+
+type confusionRow struct {
+	want  *truthFindings
+	found map[string]string // worst severity by code
+	first string            // code of the first finding above info
+	kept  bool              // the run was judged right
+}
+
+func (c *confusion) add(o *outcome, rep *report.Report, right bool) {
+	row := confusionRow{want: o.Service.Findings, found: map[string]string{}, kept: right}
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if row.found[f.Code] == "" {
+			row.found[f.Code] = f.Severity
+		}
+		if row.first == "" && f.Severity != report.Info {
+			row.first = f.Code
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rows == nil {
+		c.rows = make(map[string]confusionRow)
+	}
+	if old, ok := c.rows[o.Service.Name]; !ok || !old.kept {
+		c.rows[o.Service.Name] = row
+	}
+}
+
+const confusionHead = `# Which rule speaks about which service
+
+Rows are the services of ` + "`lab/truth`" + `, each late for one known reason; columns are rules (` + "`whylate rules`" + ` explains them).
+**!** is the first finding, + stands beside it, both above info; i is a finding of severity info; ? was found though it must not be, on a machine
+that was not free; an empty cell is silence. *expected* names the codes of which one must come first; a row that expects none must
+hold nothing but i. Services without an expectation are not in the table.
+
+The test behind it is ` + "`TestTruth`" + ` (` + "`go test -run TestTruth .`" + `): it runs every service, loads it from another process, and holds the
+findings, their sites and their shares against what the service itself measured. It fails where a rule speaks that must not, where the first code or
+its site is wrong, and where the share is off by more than 10 points on a quiet machine. What must be found is stated in
+` + "`lab/truth/catalog/findings*.go`" + `. This page is one run, written by ` + "`go test -run TestTruth . -update`" + `.
+`
+
+// page writes the table down.
+func (c *confusion) page() string {
+	rules := finding.All()
+	var used []string
+	for i := range rules {
+		code := rules[i].Code
+		for _, r := range c.rows {
+			if r.want != nil && (r.found[code] != "" || slices.Contains(r.want.First, code)) {
+				used = append(used, code)
+				break
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s, %s/%s, %d CPUs, %s.\n\n", confusionHead, time.Now().UTC().Format("2006-01-02"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	b.WriteString("| service | expected |")
+	for _, code := range used {
+		fmt.Fprintf(&b, " %s |", strings.TrimPrefix(code, "WL"))
+	}
+	fmt.Fprintf(&b, "\n|---|---|%s\n", strings.Repeat("---|", len(used)))
+	var names []string
+	for name, r := range c.rows {
+		if r.want != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		r := c.rows[name]
+		expected := strings.Join(r.want.First, " ")
+		switch {
+		case expected == "":
+			expected = "none"
+		case r.want.Info:
+			expected += " (info)"
+		}
+		fmt.Fprintf(&b, "| %s | %s |", name, expected)
+		for _, code := range used {
+			fmt.Fprintf(&b, " %s |", r.cell(code))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nColumns:")
+	for i := range rules {
+		if slices.Contains(used, rules[i].Code) {
+			fmt.Fprintf(&b, "\n- WL%s %s", strings.TrimPrefix(rules[i].Code, "WL"), rules[i].Summary)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func (r *confusionRow) cell(code string) string {
+	switch severity := r.found[code]; {
+	case severity == "":
+		return " "
+	case severity == report.Info:
+		return "i"
+	case r.want.Info || !slices.Contains(r.want.First, code) && !slices.Contains(r.want.Beside, code):
+		return "?"
+	case code == r.first:
+		return "**!**"
+	}
+	return "+"
+}
+
+// write writes the table, if every service that something is expected of was run.
+func (c *confusion) write(t *testing.T, services []truthService) {
+	for _, s := range services {
+		if _, ran := c.rows[s.Name]; s.Findings != nil && !ran {
+			t.Errorf("%s is not written: %s was not run", confusionPage, s.Name)
+			return
+		}
+	}
+	if err := os.WriteFile(confusionPage, []byte(c.page()), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkConfusionPage holds the published table against the catalog: it has a row for every service that something is
+// expected of, with that expectation.
+func checkConfusionPage(t *testing.T, services []truthService) {
+	t.Helper()
+	page, err := os.ReadFile(confusionPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		if s.Findings == nil {
+			continue
+		}
+		expected := strings.Join(s.Findings.First, " ")
+		switch {
+		case expected == "":
+			expected = "none"
+		case s.Findings.Info:
+			expected += " (info)"
+		}
+		if row := fmt.Sprintf("\n| %s | %s |", s.Name, expected); !strings.Contains(string(page), row) {
+			t.Errorf("%s has no row %q: go test -run TestTruth . -update", confusionPage, row)
+		}
+	}
+}

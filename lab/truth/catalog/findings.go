@@ -1,0 +1,46 @@
+package catalog
+
+import "fmt"
+
+// Findings is what rules must say about a service. Codes are explained by "whylate rules".
+type Findings struct {
+	// First are the codes of which one must come first; none: nothing may be found above info.
+	First []string `json:"first"`
+	// Info says that the first finding is a fact, not a fault: then nothing may be found above info.
+	Info bool `json:"info,omitempty"`
+	// Beside are codes that may stand above info beside it. All others must not.
+	Beside []string `json:"beside,omitempty"`
+	// Sites are right for the first finding; none: those of the Truth.
+	Sites []Site `json:"sites,omitempty"`
+	// AnyShare says that the first finding's share is not that of the Truth's cause.
+	AnyShare bool `json:"any_share,omitempty"`
+	// Why gives the reason where more than one code is right, or the share is not judged.
+	Why string `json:"why,omitempty"`
+}
+
+// findings returns what must be found, by service. A service without an entry is not judged.
+func findings() map[string]*Findings {
+	all := map[string]*Findings{}
+	for _, family := range []map[string]*Findings{schedulingFindings()} {
+		for name, f := range family {
+			if f.First == nil {
+				f.First = []string{}
+			}
+			all[name] = f
+		}
+	}
+	return all
+}
+
+// attachFindings gives each service its Findings.
+func attachFindings(all []*Service) error {
+	known := findings()
+	for _, s := range all {
+		s.Findings = known[s.Name]
+		delete(known, s.Name)
+	}
+	for name := range known {
+		return fmt.Errorf("findings are stated for %s, which is no service", name)
+	}
+	return nil
+}
