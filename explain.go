@@ -188,21 +188,25 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 			walked <- struct{}{}
 			continue
 		}
-		if e.rt.gens == 0 {
+		if len(e.win.Gens) == 0 && e.events == 0 {
 			e.start = g.Base
 		}
 		e.end = max(e.end, g.End)
 		e.events += g.Events
 		e.win.Gens = append(e.win.Gens, g)
-		e.rt.add(g, dec.Symbols)
 		reqs := finder.Add(g)
 		oldest = finder.Oldest()
 		e.syms = dec.Symbols.Snapshot()
 		go func() {
+			var beside sync.WaitGroup
+			beside.Go(func() {
+				e.rt.add(g, &e.syms)
+				if e.census != nil {
+					e.census.Add(g)
+				}
+			})
 			e.walk(reqs)
-			if e.census != nil {
-				e.census.Add(g)
-			}
+			beside.Wait()
 			walked <- struct{}{}
 		}()
 		if e.opts.Progress != nil {
