@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -71,8 +72,18 @@ func writePage(name, again string, rep *report.Report) error {
 		return err
 	}
 	defer f.Discard()
-	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version}); err != nil {
+	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules()}); err != nil {
 		return err
 	}
 	return f.Commit()
+}
+
+// pageRules are the rules' documentation as pages show it.
+func pageRules() []html.Rule {
+	var out []html.Rule
+	for _, r := range finding.All() {
+		d := r.Doc
+		out = append(out, html.Rule{Code: r.Code, Name: r.Name, Summary: r.Summary, Means: d.Means, Measured: d.Measured, Before: d.Before, After: d.After, Wrong: d.Wrong})
+	}
+	return out
 }

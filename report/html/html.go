@@ -31,6 +31,38 @@ type Options struct {
 	Command string
 	// Version is the version of whylate that writes the page.
 	Version string
+	// Rules say what the codes of findings mean. A finding whose code is not
+	// among them stands on the page without an explanation.
+	Rules []Rule
+}
+
+// A Rule is the documentation of one code, plain paragraphs. What is empty is
+// not shown.
+type Rule struct {
+	Code     string `json:"code"`
+	Name     string `json:"name"`
+	Summary  string `json:"summary"`
+	Means    string `json:"means"`    // what a finding says about the service
+	Measured string `json:"measured"` // how, and from what
+	Before   string `json:"before"`   // an example of the fault
+	After    string `json:"after"`    // the same, mended
+	Wrong    string `json:"wrong"`    // when the finding is wrong or does not matter
+}
+
+// about is what the page says of itself.
+func (o *Options) about(r *report.Report) ([]byte, error) {
+	used := map[string]bool{}
+	for i := range r.Findings {
+		used[r.Findings[i].Code] = true
+	}
+	rules := []Rule{}
+	for _, rule := range o.Rules {
+		if used[rule.Code] {
+			rules = append(rules, rule)
+		}
+	}
+	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules})
 }
 
 //go:embed page
@@ -61,7 +93,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 		}
 		data, dataType = *bytes.NewBuffer(packed), packedType
 	}
-	about, err := json.Marshal(map[string]string{"command": strings.ToValidUTF8(opts.Command, "\ufffd"), "version": strings.ToValidUTF8(opts.Version, "\ufffd")})
+	about, err := opts.about(r)
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}

@@ -45,6 +45,12 @@ export function byOrder(a, b) {
   return (i < 0 ? 99 : i) - (j < 0 ? 99 : j) || (a < b ? -1 : a > b ? 1 : 0);
 }
 
+// partsOf are the causes of one segment, [[cause, ns]...] in stacking order: several where short neighbours were joined.
+export function partsOf(x) {
+  if (!x.joined) return [[x.cause, x.duration_ns]];
+  return Object.entries(x.joined.causes).sort((a, b) => byOrder(a[0], b[0]));
+}
+
 // waits are the words for the edges of via.
 export function waitWords(wait) {
   return { lock: 'lock', chan: 'channel', select: 'select', cond: 'condition variable', waitgroup: 'WaitGroup', create: 'started by' }[wait] || wait;

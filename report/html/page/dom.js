@@ -1,5 +1,7 @@
 // Elements from plain values. All text goes in as text nodes, never as markup.
 
+import { middle } from './format.js';
+
 const svgNS = 'http://www.w3.org/2000/svg';
 
 function build(el, props, children) {
@@ -80,6 +82,22 @@ export function tip(event, ...content) {
 }
 
 export function untip() { tipBox.style.display = 'none'; }
+
+const ruler = document.createElement('canvas').getContext('2d');
+let family = '';
+
+// cut shortens text in its middle until it is at most px pixels wide in the page's font of a size; '' if nothing fits.
+export function cut(text, px, size) {
+  family ||= getComputedStyle(document.body).fontFamily;
+  ruler.font = `${size}px ${family}`;
+  let w = ruler.measureText(text).width, n = [...text].length, out = text;
+  while (w > px && n > 0) {
+    n = Math.min(n - 1, Math.floor(n * px / w));
+    out = n < 3 ? '' : middle(text, n);
+    w = ruler.measureText(out).width;
+  }
+  return out;
+}
 
 // ticks are at most n round numbers in [from, to].
 export function ticks(from, to, n) {

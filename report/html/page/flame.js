@@ -1,7 +1,7 @@
 // Flame graph of time on critical paths: waits from the top, causes at the bottom.
 
-import { h, s, replace, picture, later, table, tip, untip } from './dom.js';
-import { duration, percent, clean, middle, place, siteText, count, brief } from './format.js';
+import { h, s, replace, picture, later, table, tip, untip, cut } from './dom.js';
+import { duration, percent, clean, place, siteText, count, brief } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
 import { report, bandByName, tail } from './model.js';
 import { asked } from './how.js';
@@ -46,6 +46,14 @@ function find(root, node) {
   return at || null;
 }
 
+// named is a box's text: its time stays whole as long as there is room for anything.
+function named(name, sign, time, px) {
+  const tail = time ? ' · ' + time : '', all = cut(sign + name + tail, px, 12);
+  if (all === sign + name + tail || !time) return all;
+  const short = cut(name, px - 14 - time.length * 6.8, 12);
+  return short ? short + tail : cut(name, px, 12);
+}
+
 function deepest(n) { return Math.max(n.depth, ...[...n.kids.values()].map(deepest)); }
 
 export function flame() {
@@ -77,7 +85,7 @@ export function flame() {
       if (against) el.firstChild.style.fillOpacity = String(0.12 + 0.5 * Math.abs(d) / largest);
       if (w > 36) {
         const sign = against && Math.abs(d) >= 1 ? (d > 0 ? '+' : '−') + duration(Math.abs(d)) + ' ' : '';
-        el.append(s('text', { class: 'boxname ' + (against ? 'on-diff' : 'on-' + node.cls), x: x + 6, y: y + rowH / 2 + 4 }, middle(sign + node.name + (against ? '' : ` · ${duration(node.ns)}`), Math.floor((w - 10) / 6.5))));
+        el.append(s('text', { class: 'boxname ' + (against ? 'on-diff' : 'on-' + node.cls), x: x + 6, y: y + rowH / 2 + 4 }, named(node.name, sign, against ? '' : duration(node.ns), w - 12)));
       }
       el.addEventListener('pointermove', ev => tip(ev, h('strong', null, node.full || 'request'), h('br'), `${duration(node.ns)} per request, ${percent(node.ns / root.ns)}`, against ? [h('br'), `${d >= 0 ? '+' : '−'}${duration(Math.abs(d))} against ${before ? clean(before.fileName) : other}`] : null));
       el.addEventListener('pointerleave', untip);
@@ -94,7 +102,7 @@ export function flame() {
     const above = [];
     for (let n = top.up; n; n = n.up) above.unshift(n);
     for (const n of above) {
-      const el = s('g', { class: 'box faded' }, s('rect', { class: n.cls, x: 0.5, y: n.depth * rowH + 1, width: width - 1, height: rowH - 2, rx: 2 }), s('text', { class: 'boxname on-' + n.cls, x: 6, y: n.depth * rowH + rowH / 2 + 4 }, middle(n.name, Math.floor(width / 6.5))));
+      const el = s('g', { class: 'box faded' }, s('rect', { class: n.cls, x: 0.5, y: n.depth * rowH + 1, width: width - 1, height: rowH - 2, rx: 2 }), s('text', { class: 'boxname on-' + n.cls, x: 6, y: n.depth * rowH + rowH / 2 + 4 }, cut(n.name, width - 12, 12)));
       el.addEventListener('click', () => focus(n));
       svg.append(el);
     }

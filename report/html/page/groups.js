@@ -48,7 +48,7 @@ function ranNode(ran) {
 // causesOfBand is a chosen band's rows, as the report has them.
 export function bandCauses() {
   const out = h('div', { id: 'bandcauses' });
-  let most = 12;
+  let all = false;
   const draw = () => {
     const g = view.group;
     if (!g) return;
@@ -59,7 +59,8 @@ export function bandCauses() {
       return;
     }
     const each = total(b.causes) / b.count;
-    const rows = b.causes.slice(0, most);
+    // Small rows are folded: what is under half a percent seldom says anything.
+    const rows = all ? b.causes : b.causes.filter((r, i) => i < 4 || i < 12 && r.share >= 0.005);
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
         h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
@@ -70,7 +71,7 @@ export function bandCauses() {
           percent(r.share), duration(r.total_ns / b.count), number(r.requests),
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), r.site_from && r.site_from !== 'none' ? h('span', { class: 'kind' }, 'by ' + clean(r.site_from)) : null,
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
-      b.causes.length > most ? h('p', null, h('button', { type: 'button', onclick: () => { most = 1000; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
+      b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
   };
   onChange(c => { if (c.has('group') || c.has('band')) draw(); });
   draw();

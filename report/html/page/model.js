@@ -1,6 +1,6 @@
 // The report, and sums of it that several parts of the page need.
 
-import { byOrder, inFamily } from './causes.js';
+import { byOrder, inFamily, partsOf } from './causes.js';
 
 // A large report is kept compressed.
 async function load() {
@@ -47,12 +47,6 @@ export function total(rows) { return rows.reduce((n, r) => n + r.total_ns, 0); }
 // totalCauses are the causes of the segments of one request.
 export function segmentCauses(r) { return byCause(r.segments.flatMap(x => partsOf(x).map(([cause, ns]) => ({ cause, total_ns: ns })))); }
 
-// partsOf are the causes of one segment, [[cause, ns]...] in stacking order: several where short neighbours were joined.
-export function partsOf(x) {
-  if (!x.joined) return [[x.cause, x.duration_ns]];
-  return Object.entries(x.joined.causes).sort((a, b) => byOrder(a[0], b[0]));
-}
-
 export function groupOfFinding(f) { return groupByID(f.group) || report.groups.find(g => g.name === f.group) || null; }
 
 function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b.file && a.line === b.line; }
@@ -63,14 +57,14 @@ export function concerns(f, seg) {
   return !f.site || sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site));
 }
 
-// exampleOf is the request held in full that shows a finding best: with the most time that it is about.
+// exampleOf is the request held in full that shows a finding best: with the most time (ns) that it is about.
 export function exampleOf(f) {
   const own = groupOfFinding(f);
   let best = null, most = -1;
   for (const g of own ? [own] : report.groups) {
     for (const r of g.slowest) {
       const ns = r.segments.reduce((n, x) => n + (concerns(f, x) ? x.duration_ns : 0), 0);
-      if (ns > most) [best, most] = [{ group: g, request: r }, ns];
+      if (ns > most) [best, most] = [{ group: g, request: r, ns }, ns];
     }
   }
   return best;

@@ -2,7 +2,7 @@
 
 import { h, replace, later, table, add } from './dom.js';
 import { duration, percent, exact, count, clean, siteText, place, brief } from './format.js';
-import { about, causeClass, waitWords } from './causes.js';
+import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go, current } from './state.js';
@@ -33,6 +33,7 @@ function detail(r, i, longest) {
     h('dl', null,
       row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
       row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', String(x.goroutine)),
+      x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
       x.site ? row('site', h('code', { class: 'wrap' }, siteText(x.site))) : null,
       x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', h('code', { class: 'wrap' }, siteText(v.site)))))) : null));
 }

@@ -2,9 +2,9 @@
 // sharply and every segment can be reached by keyboard and by tests; what lies outside the view is not drawn, and what
 // is thinner than a pixel is drawn as one.
 
-import { h, s, replace, picture, tip, untip, ticks } from './dom.js';
-import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, brief } from './format.js';
-import { about, causeClass, waitWords } from './causes.js';
+import { h, s, replace, picture, tip, untip, ticks, cut } from './dom.js';
+import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, count, brief } from './format.js';
+import { about, causeClass, waitWords, partsOf } from './causes.js';
 
 const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, most = 14;
 
@@ -184,6 +184,7 @@ export class Waterfall {
     const x = this.request.segments[i];
     return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
       x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, goroutine ${x.goroutine}`),
+      x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
       (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)])];
   }
 
@@ -226,7 +227,7 @@ export class Waterfall {
         el.addEventListener('pointermove', ev => tip(ev, h('strong', null, `${duration(sp.duration_ns)} ${clean(sp.state)}`), sp.reason ? ` (${clean(sp.reason)})` : '', h('br'), sp.site ? [place(sp.site), h('br')] : null, h('span', { class: 'dim' }, `goroutine ${l.goroutine}`)));
         el.addEventListener('pointerleave', untip);
         plot.append(el);
-        if (wait && w > 90 && sp.site && !covered(l.goroutine, this.at(a), this.at(b))) plot.append(s('text', { class: 'waitname', x: a + 6, y: y + 4 }, middle((sp.reason ? clean(sp.reason) + ' · ' : '') + place(sp.site), Math.floor((w - 12) / 6.4))));
+        if (wait && w > 90 && sp.site && !covered(l.goroutine, this.at(a), this.at(b))) plot.append(s('text', { class: 'waitname', x: a + 6, y: y + 4 }, cut((sp.reason ? clean(sp.reason) + ' · ' : '') + place(sp.site), w - 12, 11)));
       }
     });
 
@@ -237,15 +238,25 @@ export class Waterfall {
       if (x2 < left - 1 || x1 > right + 1) return;
       const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
       const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: 'img', 'aria-label': `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` });
-      el.append(s('rect', { class: 'path ' + cls, x: x1, width: w, y: head, height: pathH }));
       const lane = row.get(x.goroutine);
-      if (lane !== undefined) el.append(s('rect', { class: 'onlane ' + cls, x: x1, width: w, y: mid(lane) - 8, height: 16 }));
+      // Joined segments are divided by cause from top to bottom: they say how much of each, not when.
+      const parts = partsOf(x), boxes = (cls2, y, height) => {
+        el.append(s('rect', { class: cls2 + cls, x: x1, width: w, y, height }));
+        let at = y;
+        for (const [c, ns] of parts.length > 1 ? parts : []) {
+          const part = ns / x.duration_ns * height;
+          el.append(s('rect', { class: 'joined ' + causeClass(c), x: x1, width: w, y: at, height: part }));
+          at += part;
+        }
+      };
+      boxes('path ', head, pathH);
+      if (lane !== undefined) boxes('onlane ', mid(lane) - 8, 16);
       if (hit) el.append(s('path', { class: 'finger', d: `M${x1},${head - 3}H${x1 + w}` }));
       const a = Math.max(x1, left), vis = Math.min(x2, right) - a;
-      if (vis > 44) {
-        const room = Math.floor((vis - 10) / 6.6);
-        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 14 }, middle(short(x), room)));
-        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, middle(duration(x.duration_ns) + (x.site && room > 16 ? ' · ' + place(x.site) : ''), room)));
+      if (vis > 34 && parts.length === 1) {
+        const time = duration(x.duration_ns);
+        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 14 }, cut(short(x), vis - 8, 11.5)));
+        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, cut(time + (x.site && vis > 120 ? ' · ' + place(x.site) : ''), vis - 8, 11.5)));
       }
       el.addEventListener('pointermove', ev => tip(ev, this.facts(i)));
       el.addEventListener('pointerleave', untip);
@@ -285,10 +296,13 @@ Waterfall.next = 0;
 // leftOut tells whether a segment stands for those beyond the most that a report holds.
 function leftOut(x) { return x.cause === 'unknown' && x.kind === 'left out'; }
 
-function short(x) { return leftOut(x) ? 'the rest, left out' : about(x.cause).short; }
+function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cause === 'other' ? 'short ones' : about(x.cause).short; }
 
 // spentOn says what a segment is in words.
-export function spentOn(x) { return leftOut(x) ? 'in further segments, left out of the report' : clean(about(x.cause).words); }
+export function spentOn(x) {
+  if (leftOut(x)) return 'in further segments, left out of the report';
+  return x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words);
+}
 
 const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
 
@@ -302,6 +316,6 @@ function tickText(t, span) {
 
 // segmentRows are the rows of the table behind a waterfall.
 export function segmentRows(r) {
-  return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : ''), 'G' + x.goroutine, siteText(x.site),
+  return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : '') + (x.joined ? ` (${x.joined.count} joined: ${partsOf(x).map(([c, ns]) => `${clean(c)} ${exact(ns)}`).join(', ')})` : ''), 'G' + x.goroutine, siteText(x.site),
     (x.via || []).map(v => `${clean(v.wait)} ${siteText(v.site)}`).join(' → ')]);
 }
