@@ -64,6 +64,8 @@ type Options struct {
 	WhatIf []string
 	// NoRules leaves findings out.
 	NoRules bool
+	// Keep, if not nil, is filled so that the trace can be replayed.
+	Keep *Kept
 	// Progress, if not nil, is called now and then, from the calling
 	// goroutine, with the bytes of input consumed.
 	Progress func(bytes int64)
@@ -110,6 +112,7 @@ type engine struct {
 	syms   tracefmt.Symbols // as they were when the last walk began
 	tables []*summary.Tables
 	census *census.Collector // nil without rules
+	again  *replay           // nil but in a second run
 	rt     runtimeStats
 	start  int64
 	end    int64
@@ -167,6 +170,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	for range e.workers {
 		e.tables = append(e.tables, summary.New(&e.win, &e.syms, e.opts.Slowest))
 	}
+	if e.again != nil {
+		e.tables = e.again.tables(e)
+	}
 	// One generation's requests are walked while the next is decoded: then
 	// nobody waits for the slower of two workers.
 	walked := make(chan struct{}, 1)
@@ -185,6 +191,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 		e.drop(dec, oldest)
 		if g == nil {
 			e.win = timeline.Window{} // skipped: what was before cannot be joined
+			if e.again != nil {
+				e.again.joined = false
+			}
 			walked <- struct{}{}
 			continue
 		}
@@ -205,6 +214,10 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 					e.census.Add(g)
 				}
 			})
+			if e.again != nil {
+				e.again.generation(g, &e.syms)
+				e.again.order(reqs)
+			}
 			e.walk(reqs)
 			beside.Wait()
 			walked <- struct{}{}
@@ -286,7 +299,11 @@ const slack = 50e6
 // drop forgets generations that no open request can need.
 func (e *engine) drop(dec *timeline.Decoder, oldest int64) {
 	for len(e.win.Gens) > 1 && (e.win.Gens[1].Base <= oldest-slack || len(e.win.Gens) > maxWindow) {
-		dec.Recycle(e.win.DropFirst())
+		if g := e.win.DropFirst(); e.again != nil {
+			e.again.recycle(dec, g)
+		} else {
+			dec.Recycle(g)
+		}
 	}
 }
 
@@ -315,6 +332,9 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	e.warnings(rep, rd, dec, cut)
 	if !e.opts.NoRules {
 		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view)}, finding.All())
+	}
+	if e.opts.Keep != nil {
+		e.opts.Keep.fill(e, all, rep)
 	}
 	return rep
 }

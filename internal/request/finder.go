@@ -108,10 +108,12 @@ const fewRequests = 10
 // mistaken: then goroutines and loops found besides are to be left out.
 func (f *Finder) Sure() bool { return f.sure >= fewRequests }
 
-func (f *Finder) sort() {
-	slices.SortFunc(f.out, func(a, b Request) int {
-		return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
+func (f *Finder) sort() { slices.SortFunc(f.out, Compare) }
+
+// Compare orders requests by their end, and those of one end by what else
+// tells them apart.
+func Compare(a, b Request) int {
+	return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
 func (f *Finder) emit(o *open, r Request) { f.out = append(f.out, o.request(r)) }

@@ -85,10 +85,12 @@ func StableID(parts ...string) string {
 }
 
 func (t *Tables) groupReport(g *group, v View) report.Group {
+	kind, name, named := t.title(g)
 	r := report.Group{
-		Kind:       g.key.kind.String(),
-		Name:       t.syms.String(g.key.name),
-		Named:      g.key.name != 0,
+		ID:         StableID("group", kind, name),
+		Kind:       kind,
+		Name:       name,
+		Named:      named,
 		Count:      int(g.lat.n),
 		Streaming:  g.parted,
 		Entry:      t.Site(g.entry, v),
@@ -99,13 +101,6 @@ func (t *Tables) groupReport(g *group, v View) report.Group {
 		Bands:      []report.Band{},
 		Slowest:    []report.Request{},
 	}
-	if g.entry != 0 && g.key.kind == request.GRPC {
-		r.Name = t.syms.String(t.syms.Frame(g.entry).Func)
-	}
-	if !r.Named {
-		r.Name = "(" + r.Kind + " requests that show no handler)"
-	}
-	r.ID = StableID("group", r.Kind, r.Name)
 	r.LatencyNS = latency(&g.lat)
 	r.ReadyToRunNS, r.PollGapNS = quantiles(&g.ready), quantiles(&g.gap)
 	r.Histogram = pairs(&g.lat)
@@ -139,6 +134,18 @@ func (t *Tables) groupReport(g *group, v View) report.Group {
 		r.Open.Site = t.Site(g.openSite, v)
 	}
 	return r
+}
+
+// title returns what a group is called.
+func (t *Tables) title(g *group) (kind, name string, named bool) {
+	kind, name, named = g.key.kind.String(), t.syms.String(g.key.name), g.key.name != 0
+	if g.entry != 0 && g.key.kind == request.GRPC {
+		name = t.syms.String(t.syms.Frame(g.entry).Func)
+	}
+	if !named {
+		name = "(" + kind + " requests that show no handler)"
+	}
+	return kind, name, named
 }
 
 func latency(h *histogram) report.Latency {
@@ -511,7 +518,7 @@ func (t *Tables) ranReport(ids []int32, v View) []report.Share {
 
 func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 	r := report.Request{
-		ID:      StableID("request", group, fmt.Sprint(s.Start-v.Start), fmt.Sprint(s.G)),
+		ID:      RequestID(group, s.Start-v.Start, s.G),
 		StartNS: s.Start - v.Start, LatencyNS: s.End - s.Start, Goroutine: s.G,
 		Segments: []report.Segment{},
 	}

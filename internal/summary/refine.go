@@ -23,6 +23,7 @@ func (t *Tables) Refine() {
 		byHandler[k] = append(byHandler[k], g)
 	}
 	t.groups = make(map[groupKey]*group, len(byHandler))
+	t.became = make(map[groupKey]groupKey)
 	for k, gs := range byHandler {
 		t.refine(k, gs, 0)
 	}
@@ -61,12 +62,12 @@ func (t *Tables) refine(k groupKey, gs []*group, depth int) {
 	if depth >= len(k.path) || k.name == 0 || big < 2 || multi < 2*big || float64(deep) < consistent*float64(multi) {
 		slices.SortFunc(gs, func(a, b *group) int { return cmp.Compare(a.key.path[0], b.key.path[0]) })
 		for _, g := range gs {
-			t.mergeGroup(k, g, nil)
+			t.become(k, g)
 		}
 		return
 	}
 	for _, g := range here {
-		t.mergeGroup(k, g, nil)
+		t.become(k, g)
 	}
 	for fn, c := range children {
 		sub := k
@@ -82,4 +83,9 @@ func (t *Tables) refine(k groupKey, gs []*group, depth int) {
 		}
 		t.refine(sub, c, depth+1)
 	}
+}
+
+func (t *Tables) become(k groupKey, g *group) {
+	t.became[g.key] = k
+	t.mergeGroup(k, g, nil)
 }

@@ -198,6 +198,9 @@ type Tables struct {
 	sumAt              []int32 // by cause: index in sums + 1
 	spanBuf            []timeline.Span
 	asides             map[int64]map[uint64][]timeline.Birth // by generation and creator: see timedOut
+
+	each   func(*Whole)
+	became map[groupKey]groupKey // what Refine made of the groups
 }
 
 type sum struct {
@@ -322,6 +325,7 @@ func (t *Tables) Add(r *request.Request) {
 		t.clearSums()
 		return
 	}
+	t.tell(g, r, r.Start, segs, func() [][]Via { return t.segVias(segs) })
 	t.count(g, r, r.Start, ready, gap)
 	slow, sampled := t.keepSlow(g, r.End-r.Start), t.keepSample(g, sampleKey(r.Start, r.G))
 	if slow || sampled {
@@ -663,6 +667,7 @@ func (t *Tables) addPart(r *request.Request, segs []cause.Segment, ready, gap in
 		t.sums = append(t.sums, sum{id, ns})
 	}
 	slices.SortFunc(t.sums, func(a, b sum) int { return cmp.Compare(a.cause, b.cause) })
+	t.tell(g, r, p.start, p.segs, func() [][]Via { return p.vias })
 	t.count(g, r, p.start, p.run, p.gap)
 	if t.keepSlow(g, r.End-p.start) {
 		t.addSlow(g, &Slow{Start: p.start, End: r.End, G: r.G, Segments: p.segs, Vias: p.vias})

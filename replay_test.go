@@ -1,0 +1,106 @@
+package whylate_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// adder adds up what a second reading gives.
+type adder struct {
+	t      *testing.T
+	count  map[string]int
+	total  map[string]int64
+	causes map[[2]string]int64
+	full   map[string]report.Request
+	wanted map[string]bool
+	gens   int
+	fail   error
+}
+
+func (a *adder) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error {
+	a.gens++
+	return a.fail
+}
+
+func (a *adder) Request(q *export.Request) error {
+	a.count[q.Group.ID]++
+	a.total[q.Group.ID] += q.LatencyNS
+	var sum int64
+	for i, ns := range q.CauseNS {
+		sum += ns
+		if ns != 0 {
+			a.causes[[2]string{q.Group.ID, cause.Names()[i]}] += ns
+		}
+	}
+	if sum != q.LatencyNS {
+		a.t.Errorf("request %s took %d ns, its causes %d", q.ID, q.LatencyNS, sum)
+	}
+	if a.wanted[q.ID] {
+		a.full[q.ID] = q.Full()
+	}
+	return nil
+}
+
+func (a *adder) Close(int64) error { return nil }
+
+// TestReplayIsTheReport holds the requests of a second reading to the report
+// of the first: as many in each group, with the same latency and causes in
+// sum, and the slowest ones the same in full.
+func TestReplayIsTheReport(t *testing.T) {
+	for _, program := range []string{"http1", "http1-middleware", "http2", "grpc", "tasks", "locks", "generations", "channels"} {
+		t.Run(program, func(t *testing.T) {
+			data := testprog.Trace(t, program, "-d", "300ms")
+			var kept whylate.Kept
+			rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept, Slowest: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}, full: map[string]report.Request{}, wanted: map[string]bool{}}
+			for _, g := range rep.Groups {
+				for _, q := range g.Slowest {
+					a.wanted[q.ID] = true
+				}
+			}
+			if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range rep.Groups {
+				if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
+					t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
+				}
+				for _, c := range g.Bands[0].Causes {
+					a.causes[[2]string{g.ID, c.Cause}] -= c.TotalNS
+				}
+				for _, q := range g.Slowest {
+					q.Lanes, q.Wakes = nil, nil
+					if got := a.full[q.ID]; !reflect.DeepEqual(got, q) {
+						t.Errorf("%s: request %s is %+v, want %+v", g.Name, q.ID, got, q)
+					}
+				}
+			}
+			for k, ns := range a.causes {
+				if ns != 0 && a.causes[[2]string{k[0], "other"}] == 0 {
+					t.Errorf("cause %s of group %s: %d ns too many", k[1], k[0], ns)
+				}
+			}
+			if a.gens == 0 {
+				t.Error("no generation")
+			}
+			a.fail = errors.New("the disk is full")
+			if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); !errors.Is(err, a.fail) {
+				t.Errorf("a sink's error comes back as %v", err)
+			}
+		})
+	}
+}
