@@ -260,7 +260,7 @@ func (e *engine) walk(reqs []request.Request) {
 	}
 	wanted := func(r *request.Request) bool { return r.Part == request.Middle || r.End >= from && r.End < to }
 	for _, t := range e.tables {
-		t.NextGeneration(len(reqs))
+		t.NextGeneration(reqs)
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -287,6 +287,7 @@ func (e *engine) walk(reqs []request.Request) {
 			e.tables[0].Add(r)
 		}
 	}
+	summary.Settle(e.tables)
 }
 
 // maxWindow bounds how many generations are kept for requests that are open.
@@ -331,7 +332,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	rep.Runtime = e.rt.report(e)
 	e.warnings(rep, rd, dec, cut)
 	if !e.opts.NoRules {
-		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view)}, finding.All())
+		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view)}, finding.All())
 	}
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, all, rep)

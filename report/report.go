@@ -156,6 +156,9 @@ type Cause struct {
 	Requests     int     `json:"requests"`
 	// Kind tells stops of the world apart (cause stw) and directions of network waits.
 	Kind string `json:"kind,omitempty"`
+	// Call is the standard library's function that a wait or a system call was in, where one tells what it is for:
+	// time.Sleep, os.(*File).Sync.
+	Call string `json:"call,omitempty"`
 }
 
 // A Route is one of several chains of waits that led to a cause.
@@ -169,6 +172,7 @@ type Route struct {
 type Via struct {
 	Wait string `json:"wait"` // lock, chan, select, cond, waitgroup, ...
 	Site *Site  `json:"site"`
+	Call string `json:"call,omitempty"` // see Cause.Call
 }
 
 // A Share is a site's part of something, 0..1.

@@ -23,6 +23,9 @@ type Segment struct {
 	// client is waited for.
 	Kind    tracefmt.StringID
 	Inbound bool
+	// Call is, for waits and system calls, the standard library's function that
+	// tells what they are in: see Sites.Call.
+	Call tracefmt.StringID
 }
 
 // A Classifier turns steps into segments. One goroutine may use it at a time.
@@ -53,7 +56,7 @@ func (c *Classifier) add(s Segment) {
 	}
 	if n := len(c.out); n > 0 {
 		l := &c.out[n-1]
-		if l.End == s.Start && l.Cause == s.Cause && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack {
+		if l.End == s.Start && l.Cause == s.Cause && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack && l.Call == s.Call {
 			l.End = s.End
 			return
 		}
@@ -72,11 +75,17 @@ func (c *Classifier) step(st *critpath.Step) {
 		c.runnable(s)
 		return
 	case critpath.Syscall:
-		s.Cause, s.Site = Syscall, c.Sites.Of(st.Stack)
+		s.Cause, s.Site, s.Call = Syscall, c.Sites.Of(st.Stack), c.Sites.Socket(st.Stack)
+		if s.Call == 0 {
+			s.Call = c.Sites.Call(st.Stack)
+		}
 	case critpath.Sleep:
-		s.Cause, s.Site = Sleep, c.Sites.Of(st.Stack)
+		s.Cause, s.Site, s.Call = Sleep, c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
+		if st.Timer != 0 {
+			s.Call = c.Sites.entry(st.Timer)
+		}
 	case critpath.Network:
-		s.Cause, s.Site, s.Inbound = Network, c.Sites.Of(st.Stack), st.Inbound
+		s.Cause, s.Site, s.Inbound, s.Call = Network, c.Sites.Of(st.Stack), st.Inbound, c.Sites.Call(st.Stack)
 	case critpath.PollGap:
 		s.Cause, s.Site = SchedPoll, c.Sites.Of(st.Stack)
 	case critpath.Lock:

@@ -11,8 +11,10 @@ import (
 // what it found; not safe for concurrent use.
 type Sites struct {
 	syms *tracefmt.Symbols
-	site []tracefmt.FrameID // by stack; ^0 unknown yet
-	std  []int8             // by function
+	site []tracefmt.FrameID  // by stack; ^0 unknown yet
+	call []tracefmt.StringID // by stack; ^0 unknown yet
+	sock []tracefmt.StringID // the same
+	std  []int8              // by function
 }
 
 // NewSites returns a Sites for stacks of syms.

@@ -61,6 +61,9 @@ type Step struct {
 	// ByPoll says that a Runnable step began with a network wake by sysmon:
 	// the data may have been there since the last poll.
 	ByPoll bool
+	// Timer is, for a Sleep that a timer's function of the standard library
+	// ended (a context's deadline), where that function starts; 0 otherwise.
+	Timer tracefmt.StackID
 }
 
 // A Via is a wait that the walk followed to its waker.
@@ -272,6 +275,7 @@ func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
 		st := Step{G: f.g, Kind: Sleep, How: timeline.HowCreated, Stack: w.win.StartOf(f.g, first.Start), Via: f.via}
 		if n := len(w.frames); n > 0 && f.via >= 0 && w.bits(st.Stack)&foreign == 0 {
 			v := w.Vias[f.via]
+			st.Timer = st.Stack
 			st.G, st.Stack, st.Via = w.frames[n-1].g, v.Stack, v.Parent
 		}
 		w.emit(hi, f.a, st)

@@ -8,7 +8,7 @@ import (
 // All returns every rule, by code.
 func All() []Rule {
 	all := []Rule{
-		sleepRule(),
+		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(),
 	}
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.Code, b.Code) })
 	return all

@@ -46,6 +46,9 @@ func (r *Rule) Family() string { return families[r.Code[2]] }
 type Input struct {
 	Report *report.Report // whole but for its findings
 	Census *census.Census // what the whole process did; never nil
+	// Turns says of what requests waited for on other goroutines whether they
+	// queued for it.
+	Turns []summary.Turns
 }
 
 // A Verdict is a finding before its severity is known.

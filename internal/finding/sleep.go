@@ -1,62 +1,70 @@
 package finding
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/whylate/whylate/report"
 )
 
 func sleepRule() Rule {
 	return Rule{
 		Code: "WL2001", Name: "sleep",
-		Summary: "requests wait for a sleep or a timer",
+		Summary: "requests wait for a sleep, a timer or a deadline",
 		Doc: Doc{
 			Means: "Requests cannot end before a time.Sleep, a timer or a deadline somewhere on their critical path has run out, be it on their own goroutine or on another one that " +
 				"they wait for. Nothing was computed meanwhile, so a CPU profile does not show it.",
 			Measured: "Every stretch of a request's critical path in which the goroutine that it waits for sleeps has cause sleep, with the line that went to sleep and, in via, " +
-				"the waits that lead there.",
+				"the waits that lead there. A wait for a channel, or a select, that no goroutine ended was ended by a timer; one that a function of package context ended, by a deadline. " +
+				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
+				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
 			After:  "<-c.readyC // closed by whoever makes it ready",
-			Wrong: "Where the pause is what the caller asked for: a long poll, a rate limit that is meant, a back-off after a failure whose cause is elsewhere. " +
+			Wrong: "Where the pause is what the caller asked for: a long poll, a stream of events, a back-off after a failure whose cause is elsewhere. " +
 				"Ignore it then, with the reason.",
 		},
-		Run: sleeps,
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			claimsBy(in, "WL2001", func(cl *claims, c *claim) { out = append(out, sleepVerdict(cl, c)) })
+			return out
+		},
 	}
 }
 
-func sleeps(in *Input) []Verdict {
-	var out []Verdict
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		for _, site := range sites(g, "sleep") {
-			share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == "sleep" && same(c.Site, site) })
-			out = append(out, Verdict{Won: won, Finding: report.Finding{
-				Title: "requests sleep", Cause: "sleep", Site: site, Group: g.ID, Share: share, Confidence: 0.9,
-				Evidence: []report.Evidence{{Text: "mean sleep of a slow request", Value: float64(won.SlowNS), Unit: "ns"}},
-				Fix:      "wait for the event itself (a channel, a Cond) instead of looking again later, or make the pause shorter",
-			}})
+func sleepVerdict(cl *claims, c *claim) Verdict {
+	top := &c.parts[0]
+	f := report.Finding{
+		Title: "requests wait while " + onePlace(top), Cause: "sleep", Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "requests that met it", Value: float64(top.Requests), Unit: "count"},
+		},
+	}
+	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "mean length of one such sleep", Value: float64(t.SleepNS), Unit: "ns"})
+		if t.Together > 1.5 {
+			f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that wait for one and the same sleep, on average", Value: t.Together, Unit: "count"})
 		}
 	}
-	return out
-}
-
-// sites returns the sites of a group's causes of one kind, the weightiest first.
-func sites(g *report.Group, cause string) []*report.Site {
-	var out []*report.Site
-	for b := range g.Bands {
-		for i := range g.Bands[b].Causes {
-			c := &g.Bands[b].Causes[i]
-			if c.Cause != cause || c.Site == nil {
-				continue
-			}
-			known := false
-			for _, s := range out {
-				known = known || same(s, c.Site)
-			}
-			if !known {
-				out = append(out, c.Site)
-			}
-		}
+	switch {
+	case top.Call == "time.Sleep":
+		f.Fix = "wait for the event itself (a channel, a Cond) instead of looking again later, or make the pause shorter"
+	case strings.HasPrefix(top.Call, "context."), strings.HasPrefix(top.Call, "net/http."):
+		f.Fix = "find out why the answer that it waits for does not come; a shorter deadline only bounds the damage"
+	default:
+		f.Fix = "make the timer's or ticker's interval shorter, or wait for the event itself beside it"
 	}
-	return out
+	if len(top.via) > 0 {
+		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
+	}
+	return Verdict{Won: c.won, Finding: f}
 }
 
-func same(a, b *report.Site) bool { return a == b || a != nil && b != nil && *a == *b }
+// onePlace says who does what where.
+func onePlace(p *part) string {
+	who := "another goroutine "
+	if len(p.via) == 0 {
+		who = "their own goroutine "
+	}
+	return who + doing(p.Cause, p.via)
+}

@@ -229,6 +229,7 @@ type row struct {
 	cell
 	bySite map[siteFrom]int64
 	byVia  map[int32]int64
+	byCall map[tracefmt.StringID]int64
 	ids    []int32
 }
 
@@ -351,6 +352,17 @@ func (r *row) site(t *Tables) (tracefmt.FrameID, cause.From) {
 	return best.site, best.from
 }
 
+// call returns the function that most of the row's time was spent in.
+func (r *row) call(t *Tables) string {
+	best, top := "", int64(0)
+	for id, ns := range r.byCall {
+		if fn := t.syms.String(id); ns > top || ns == top && fn < best {
+			best, top = fn, ns
+		}
+	}
+	return best
+}
+
 // maxRoutes bounds the routes listed for one cause.
 const maxRoutes = 10
 
@@ -374,7 +386,7 @@ func (t *Tables) routes(byVia map[int32]int64, v View) ([]report.Via, []report.R
 func viaText(vs []report.Via) string {
 	s := ""
 	for _, v := range vs {
-		s += v.Wait + siteText(v.Site)
+		s += v.Wait + siteText(v.Site) + v.Call
 	}
 	return s
 }
@@ -406,9 +418,10 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View) []rep
 		}
 		m := merged[rk]
 		if m == nil {
-			m = &row{bySite: map[siteFrom]int64{}, byVia: map[int32]int64{}}
+			m = &row{bySite: map[siteFrom]int64{}, byVia: map[int32]int64{}, byCall: map[tracefmt.StringID]int64{}}
 			merged[rk] = m
 		}
+		m.byCall[k.call] += c.ns
 		m.ns += c.ns
 		m.requests += c.requests
 		m.bySite[siteFrom{k.site, k.from}] += c.ns
@@ -421,7 +434,7 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View) []rep
 		site, from := m.site(t)
 		rc := report.Cause{
 			Cause: rk.cause.String(), Site: t.Site(site, v), SiteFrom: from.String(),
-			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: t.ranReport(m.ids, v), Kind: t.syms.String(rk.kind),
+			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: t.ranReport(m.ids, v), Kind: t.syms.String(rk.kind), Call: m.call(t),
 		}
 		rc.Via, rc.Routes = t.routes(m.byVia, v)
 		if rk.cause == cause.Network {
@@ -465,7 +478,7 @@ func siteText(s *report.Site) string {
 func (t *Tables) viaReport(vs []Via, v View) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
-		out = append(out, report.Via{Wait: x.Wait.String(), Site: t.Site(x.Site, v)})
+		out = append(out, report.Via{Wait: x.Wait.String(), Site: t.Site(x.Site, v), Call: t.syms.String(x.Call)})
 	}
 	return out
 }

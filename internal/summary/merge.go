@@ -21,6 +21,7 @@ func (t *Tables) Merge(o *Tables) {
 		o.coarsen()
 	}
 	t.namers = append(t.namers, o.namers...)
+	t.turns.merge(&o.turns)
 	chains := make([]int32, len(o.chains))
 	for i := 1; i < len(o.chains); i++ {
 		k := o.chains[i].viaKey

@@ -28,6 +28,7 @@ type causeKey struct {
 	inbound bool
 	site    tracefmt.FrameID
 	kind    tracefmt.StringID
+	call    tracefmt.StringID
 	via     int32 // in Tables.vias, or 0
 }
 
@@ -36,6 +37,7 @@ type viaKey struct {
 	parent int32
 	wait   critpath.Wait
 	site   tracefmt.FrameID
+	call   tracefmt.StringID
 }
 
 type via struct {
@@ -139,6 +141,7 @@ type Slow struct {
 type Via struct {
 	Wait critpath.Wait
 	Site tracefmt.FrameID
+	Call tracefmt.StringID
 }
 
 // Detail is what happened around a slow request, for views.
@@ -186,6 +189,8 @@ type Tables struct {
 	parts   map[uint64]*partial
 	under   map[underKey]int64                       // running time that was seen, by every function it was under
 	owners  map[tracefmt.StackID][]tracefmt.StringID // functions on a stack that a site can be in
+
+	turns turns // who waited for whom at once: see Settle
 
 	// scratch of one request
 	best               request.Handler
@@ -257,10 +262,11 @@ func (t *Tables) named(h request.Handler, id tracefmt.StackID) {
 	}
 }
 
-// NextGeneration tells how many requests come next: what ran while they waited
+// NextGeneration tells which requests come next: what ran while they waited
 // for a P is looked up for a sample of them.
-func (t *Tables) NextGeneration(requests int) {
-	t.ranRate = uint64(1 + requests/ranSample)
+func (t *Tables) NextGeneration(reqs []request.Request) {
+	t.ranRate = uint64(1 + len(reqs)/ranSample)
+	t.turns.next(reqs)
 	t.namer.FindHome()
 	clear(t.asides)
 }
@@ -320,6 +326,9 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	t.sumUp(segs)
 	g := t.group(r)
+	if !r.Open {
+		t.addTurns(r, segs)
+	}
 	if r.Open {
 		t.addOpen(g, r, segs)
 		t.clearSums()
@@ -437,7 +446,7 @@ func (t *Tables) sumUp(segs []cause.Segment) {
 		if s.Via >= 0 {
 			v = t.viaIDs[s.Via]
 		}
-		id := t.causeID(causeKey{s.Cause, s.From, s.Inbound, s.Site, s.Kind, v})
+		id := t.causeID(causeKey{s.Cause, s.From, s.Inbound, s.Site, s.Kind, s.Call, v})
 		ns := s.End - s.Start
 		if k := t.sumAt[id]; k != 0 {
 			t.sums[k-1].ns += ns
@@ -495,7 +504,7 @@ func (t *Tables) internVias() {
 		if v.Parent >= 0 {
 			parent = t.viaIDs[v.Parent]
 		}
-		t.viaIDs = append(t.viaIDs, t.viaID(viaKey{parent, v.Wait, t.class.Sites.Of(v.Stack)}))
+		t.viaIDs = append(t.viaIDs, t.viaID(viaKey{parent, v.Wait, t.class.Sites.Of(v.Stack), t.class.Sites.Call(v.Stack)}))
 	}
 }
 
@@ -503,7 +512,7 @@ func (t *Tables) internVias() {
 // chains end at maxVia.
 func (t *Tables) viaID(k viaKey) int32 {
 	p := t.chains[k.parent]
-	if k.parent != 0 && p.wait == k.wait && p.site == k.site || p.depth >= maxVia {
+	if k.parent != 0 && p.wait == k.wait && p.site == k.site && p.call == k.call || p.depth >= maxVia {
 		return k.parent
 	}
 	id, ok := t.vias[k]
@@ -691,7 +700,7 @@ func (t *Tables) segVias(segs []cause.Segment) [][]Via {
 func (t *Tables) chain(id int32) []Via {
 	var out []Via
 	for ; id != 0; id = t.chains[id].parent {
-		out = append(out, Via{t.chains[id].wait, t.chains[id].site})
+		out = append(out, Via{t.chains[id].wait, t.chains[id].site, t.chains[id].call})
 	}
 	slices.Reverse(out)
 	return out

@@ -1,0 +1,104 @@
+package cause
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/stdlib"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+const uncalled = ^tracefmt.StringID(0)
+
+// Call returns the standard library's function that tells what a wait or a
+// system call is for: one of the telling ones wherever it stands on the stack,
+// else the one that the site called. It is 0 where the stack shows none.
+func (s *Sites) Call(id tracefmt.StackID) tracefmt.StringID {
+	if id == 0 {
+		return 0
+	}
+	for int(id) >= len(s.call) {
+		s.call = append(s.call, uncalled)
+	}
+	if s.call[id] == uncalled {
+		s.call[id] = s.findCall(id)
+	}
+	return s.call[id]
+}
+
+func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
+	frames := s.syms.Stack(id)
+	for _, f := range frames {
+		if fn := s.syms.Frame(f).Func; telling(s.syms.String(fn)) {
+			return fn
+		}
+	}
+	site := slices.Index(frames, s.Of(id))
+	if site <= 0 {
+		return 0
+	}
+	fn := s.syms.Frame(frames[site-1]).Func
+	if !stdlib.Is(s.syms.String(fn)) {
+		return 0
+	}
+	return fn
+}
+
+// Socket returns the function in which a stack reads or writes a socket, 0 if
+// it does not. Such a system call never blocks: the poller waits for it.
+func (s *Sites) Socket(id tracefmt.StackID) tracefmt.StringID {
+	if id == 0 {
+		return 0
+	}
+	for int(id) >= len(s.sock) {
+		s.sock = append(s.sock, uncalled)
+	}
+	if s.sock[id] == uncalled {
+		s.sock[id] = 0
+		for _, f := range s.syms.Stack(id) {
+			if fn := s.syms.Frame(f).Func; strings.HasPrefix(s.syms.String(fn), "net.(*netFD).") {
+				s.sock[id] = fn
+				break
+			}
+		}
+	}
+	return s.sock[id]
+}
+
+// entry returns the function that a goroutine starts with.
+func (s *Sites) entry(id tracefmt.StackID) tracefmt.StringID {
+	if frames := s.syms.Stack(id); len(frames) > 0 {
+		return s.syms.Frame(frames[len(frames)-1]).Func
+	}
+	return 0
+}
+
+// telling reports whether a function alone says what is waited for, whatever
+// it was called through: the innermost such one counts. Names as in the
+// standard library of Go 1.22 to 1.26.
+func telling(fn string) bool {
+	if tellingNames[fn] {
+		return true
+	}
+	return strings.HasPrefix(fn, "net.cgoLookup") || strings.HasPrefix(fn, "net._C") || strings.HasPrefix(fn, "net.(*Resolver).")
+}
+
+var tellingNames = map[string]bool{
+	"time.Sleep":                          true,
+	"os.(*File).Sync":                     true,
+	"syscall.Fsync":                       true,
+	"syscall.Fdatasync":                   true,
+	"os.(*File).Write":                    true,
+	"os.(*File).WriteString":              true,
+	"os.(*File).Read":                     true,
+	"os.(*Process).Wait":                  true,
+	"os/exec.(*Cmd).Wait":                 true,
+	"os/exec.(*Cmd).Start":                true,
+	"database/sql.(*DB).conn":             true, // the pool
+	"net/http.(*Transport).getConn":       true, // a connection to a peer, a new one or a free one
+	"net/http.(*persistConn).roundTrip":   true,
+	"crypto/tls.(*Conn).HandshakeContext": true,
+	"net.(*Dialer).DialContext":           true,
+	"net/http.(*body).Read":               true,
+	"net/http.checkConnErrorWriter.Write": true,
+}

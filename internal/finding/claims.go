@@ -1,0 +1,422 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/stdlib"
+	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/report"
+)
+
+// One fault shows in several ways: a call under a lock is a slow call for the
+// one who holds it, and a wait for the lock for all others. So that it is
+// reported once, every way to every cause of a group belongs to one rule:
+//
+//   - what the collector, the scheduler or the kernel took is not a wait: WL1,
+//     WL3 and WL4 have it, however it was reached;
+//   - behind a lock or a sync.Once it is a lock convoy (WL2002), whatever the
+//     holder did;
+//   - behind a channel, select or Cond for whose other side requests queue it
+//     is a pool that is too small (WL2003);
+//   - what a request spends at the same site without having queued belongs to
+//     that convoy or pool as well, unless the queue is the smaller part by far
+//     (see queued): then all of it belongs to the rule of the site;
+//   - the lock of an os.File or a logger is no lock of the service's: what is
+//     behind it belongs to the rule of its cause;
+//   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
+//     network (WL2005, WL2006), syscall (WL2007).
+
+// queued is the part of the time at a site that must have been spent waiting
+// for others' turns at it for the queue to be the fault, and not the site.
+const queued = 0.25
+
+// A viaKey is a wait as reports name it.
+type viaKey struct {
+	wait, call string
+	site       report.Site
+}
+
+func keyOfVia(v *report.Via) viaKey {
+	k := viaKey{wait: v.Wait, call: v.Call}
+	if v.Site != nil {
+		k.site = *v.Site
+	}
+	return k
+}
+
+// A leaf is a cause at a site.
+type leaf struct {
+	cause string
+	site  report.Site
+}
+
+func leafOf(c *report.Cause) leaf {
+	l := leaf{cause: c.Cause}
+	if c.Site != nil {
+		l.site = *c.Site
+	}
+	if c.Cause == "network" && c.Kind == "inbound" {
+		l.cause = "inbound"
+	}
+	return l
+}
+
+// An owner is the rule, and its one finding, that a way to a cause belongs to.
+type owner struct {
+	code string
+	via  viaKey // of a convoy or a pool
+	leaf leaf   // of all others
+}
+
+// claims says which owner the ways to the causes of a group have.
+type claims struct {
+	in    *Input
+	g     *report.Group
+	queue map[viaKey]bool   // waits for channels, selects, Conds that are queues
+	lead  map[viaKey]leaf   // what is mostly done behind a contended wait
+	own   map[leaf]viaKey   // sites whose own time belongs to a contended wait
+	slack map[viaKey]bool   // contended waits that are not worth it
+	alias map[viaKey]viaKey // contended waits for one and the same site are one fault
+}
+
+// routesOf returns the ways that lead to a cause.
+func routesOf(c *report.Cause) []report.Route {
+	if len(c.Routes) > 0 {
+		return c.Routes
+	}
+	return []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}
+}
+
+func claimsOf(in *Input, g *report.Group) *claims {
+	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}}
+	if len(g.Bands) == 0 {
+		return cl
+	}
+	cl.findQueues()
+	cl.findLeads()
+	return cl
+}
+
+// findQueues decides by what most of the time behind a wait was.
+func (cl *claims) findQueues() {
+	yes, all := map[viaKey]int64{}, map[viaKey]int64{}
+	cl.each(func(c *report.Cause, r *report.Route) {
+		for i := range r.Via {
+			if v := &r.Via[i]; isHandOver(v.Wait) {
+				k := keyOfVia(v)
+				all[k] += r.TotalNS
+				if t := cl.in.turns(c, r.Via); t != nil && isQueue(t, c, v) {
+					yes[k] += r.TotalNS
+				}
+				break
+			}
+		}
+	})
+	for k, ns := range yes {
+		cl.queue[k] = 2*ns > all[k]
+	}
+}
+
+// each calls f for every way to every cause that rules about waits may claim.
+func (cl *claims) each(f func(c *report.Cause, r *report.Route)) {
+	all := cl.g.Bands[0].Causes
+	for i := range all {
+		if !waits(all[i].Cause) {
+			continue
+		}
+		routes := routesOf(&all[i])
+		for k := range routes {
+			f(&all[i], &routes[k])
+		}
+	}
+}
+
+// waits are the causes that rules about waiting may claim.
+func waits(cause string) bool {
+	return slices.Contains([]string{"cpu", "sleep", "network", "syscall", "lock", "chan"}, cause)
+}
+
+func isHandOver(wait string) bool {
+	return wait == "chan" || wait == "chan send" || wait == "select" || wait == "cond"
+}
+
+// Functions of the standard library in which a request waits for a free place.
+const (
+	sqlPool  = "database/sql.(*DB).conn"
+	httpPool = "net/http.(*Transport).getConn"
+)
+
+// fewestServed is how many requests must have been seen at a place before
+// anything is said of queues there.
+const fewestServed = 5
+
+// isQueue reports whether requests that wait at v queue for turns at c: the
+// goroutines there are other requests' own, or serve one request at a time
+// while others wait. One that serves all who wait at once is none, and nor is
+// one that reads the answers of a connection that many share.
+func isQueue(t *summary.Turns, c *report.Cause, v *report.Via) bool {
+	if t.Served < fewestServed || t.Together > 1.5 {
+		return false
+	}
+	if t.Taken > 0.5 {
+		return true
+	}
+	if c.Cause == "network" && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
+		return false
+	}
+	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
+}
+
+// turns returns what is known of those who waited for others at a cause.
+func (in *Input) turns(c *report.Cause, via []report.Via) *summary.Turns {
+	site := c.Site
+	if c.Cause == "cpu" {
+		if len(via) == 0 {
+			return nil
+		}
+		site = via[len(via)-1].Site
+	}
+	for i := range in.Turns {
+		if t := &in.Turns[i]; t.Cause == c.Cause && same(t.Site, site) {
+			return t
+		}
+	}
+	return nil
+}
+
+// findLeads finds what is done behind each contended wait, and what of the
+// time at that site without waiting belongs to it.
+func (cl *claims) findLeads() {
+	behind, own := map[viaKey]map[leaf]int64{}, map[leaf]int64{}
+	cl.each(func(c *report.Cause, r *report.Route) {
+		l := leafOf(c)
+		k, ok := cl.contended(r.Via)
+		if !ok {
+			own[l] += r.TotalNS
+			return
+		}
+		if behind[k] == nil {
+			behind[k] = map[leaf]int64{}
+		}
+		behind[k][l] += r.TotalNS
+	})
+	keys := make([]viaKey, 0, len(behind))
+	for k := range behind {
+		keys = append(keys, k)
+	}
+	total := func(k viaKey) (ns int64) {
+		for _, v := range behind[k] {
+			ns += v
+		}
+		return ns
+	}
+	slices.SortFunc(keys, func(a, b viaKey) int { return cmp.Or(cmp.Compare(total(b), total(a)), compareVia(a, b)) })
+	waited := map[leaf]int64{} // at a site, by all who queued for it
+	for _, k := range keys {
+		lead := topLeaf(behind[k])
+		cl.lead[k] = lead
+		waited[lead] += behind[k][lead]
+	}
+	for _, k := range keys {
+		lead := cl.lead[k]
+		if ns := waited[lead]; float64(ns) < queued*float64(ns+own[lead]) {
+			cl.slack[k] = true
+			continue
+		}
+		if first, ok := cl.own[lead]; ok {
+			cl.alias[k] = first
+		} else {
+			cl.own[lead] = k
+		}
+	}
+}
+
+func compareVia(a, b viaKey) int {
+	return cmp.Or(strings.Compare(a.wait, b.wait), compareSites(a.site, b.site), strings.Compare(a.call, b.call))
+}
+
+func compareSites(a, b report.Site) int {
+	return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), strings.Compare(a.Func, b.Func))
+}
+
+func topLeaf(of map[leaf]int64) leaf {
+	var best leaf
+	top := int64(-1)
+	for l, ns := range of {
+		if ns > top || ns == top && cmp.Or(strings.Compare(l.cause, best.cause), compareSites(l.site, best.site)) < 0 {
+			best, top = l, ns
+		}
+	}
+	return best
+}
+
+// contended returns the first wait of a way that is contended.
+func (cl *claims) contended(via []report.Via) (viaKey, bool) {
+	for i := range via {
+		k := keyOfVia(&via[i])
+		if isLock(&k) || cl.queue[k] {
+			return k, true
+		}
+	}
+	return viaKey{}, false
+}
+
+// isLock reports whether a wait is for a lock that the service chose to take.
+// An os.File's own, and that of a logger, only keep what is written in order:
+// the fault is where they write to.
+func isLock(k *viaKey) bool {
+	return k.wait == "once" || k.wait == "lock" && !isFile(k.call) && !isLogger(k.call)
+}
+
+func isLogger(call string) bool {
+	return strings.HasPrefix(call, "log.") || strings.HasPrefix(call, "log/slog.")
+}
+
+// of returns the owner of a way to a cause; its code is "" if no rule about
+// waits claims it.
+func (cl *claims) of(c *report.Cause, via []report.Via) owner {
+	if !waits(c.Cause) {
+		return owner{}
+	}
+	if k, ok := cl.contended(via); ok && !cl.slack[k] {
+		if first, ok := cl.alias[k]; ok {
+			k = first
+		}
+		return ownerOf(k)
+	}
+	l := leafOf(c)
+	if k, ok := cl.own[l]; ok {
+		return ownerOf(k)
+	}
+	switch code := ""; c.Cause {
+	case "sleep":
+		code = "WL2001"
+		if cl.isLimiter(c) {
+			code = "WL2003"
+		} else if cl.flush(c) != nil {
+			code = "WL2004"
+		}
+		return owner{code: code, leaf: l}
+	case "network":
+		code = "WL2005"
+		if isFile(c.Call) {
+			code = "WL2007"
+		} else if c.Kind == "inbound" {
+			code = "WL2006"
+		}
+		return owner{code: code, leaf: l}
+	case "syscall":
+		if strings.HasPrefix(c.Call, "net.(*netFD).") {
+			return owner{} // it never blocks: its thread was held up
+		}
+		return owner{code: "WL2007", leaf: l}
+	}
+	return owner{}
+}
+
+func ownerOf(k viaKey) owner {
+	if isLock(&k) {
+		return owner{code: "WL2002", via: k}
+	}
+	return owner{code: "WL2003", via: k}
+}
+
+// isFile reports whether a call reads or writes an os.File: where the poller
+// waits for one it is a pipe, a terminal or a device.
+func isFile(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
+
+// A claim is what one owner has of a group.
+type claim struct {
+	owner
+	share float64 // of the group's time
+	won   Won
+	parts []part // by time, the most first
+}
+
+// A part is a way to a cause.
+type part struct {
+	*report.Cause
+	via []report.Via
+	ns  int64
+}
+
+// claimsBy returns what the findings of a rule have of each group's causes,
+// the weightiest first.
+func claimsBy(in *Input, code string, f func(cl *claims, c *claim)) {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		cl := claimsOf(in, g)
+		found := map[owner]*claim{}
+		var list []*claim
+		if len(g.Bands) == 0 {
+			continue
+		}
+		cl.each(func(c *report.Cause, r *report.Route) {
+			o := cl.of(c, r.Via)
+			if o.code != code {
+				return
+			}
+			if found[o] == nil {
+				found[o] = &claim{owner: o}
+				list = append(list, found[o])
+			}
+			found[o].parts = append(found[o].parts, part{c, r.Via, r.TotalNS})
+		})
+		for _, c := range list {
+			slices.SortStableFunc(c.parts, func(a, b part) int { return cmp.Compare(b.ns, a.ns) })
+			c.share, c.won = weighWays(g, func(cause *report.Cause, via []report.Via) bool { return cl.of(cause, via) == c.owner })
+			f(cl, c)
+		}
+	}
+}
+
+// weighWays is Weigh for some of the ways that lead to a cause.
+func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
+	if len(g.Bands) == 0 {
+		return 0, Won{}
+	}
+	add := func(b *report.Band) (share float64, total int64) {
+		for i := range b.Causes {
+			c := &b.Causes[i]
+			var mine, all int64
+			routes := routesOf(c)
+			for k := range routes {
+				all += routes[k].TotalNS
+				if match(c, routes[k].Via) {
+					mine += routes[k].TotalNS
+				}
+			}
+			if mine > 0 && all > 0 {
+				part := float64(mine) / float64(all)
+				share += c.Share * part
+				total += int64(float64(c.TotalNS) * part)
+			}
+		}
+		return min(share, 1), total
+	}
+	share, won.TotalNS = add(&g.Bands[0])
+	slow := Slow(g)
+	ns := int64(0)
+	if won.SlowShare, ns = add(slow); slow.Count > 0 {
+		won.SlowNS = ns / int64(slow.Count)
+	}
+	return share, won
+}
+
+// users returns the site nearest to a cause that is not the standard library's:
+// its own, or that of the wait that led there.
+func users(c *report.Cause, via []report.Via) *report.Site {
+	if c.Site != nil && !isStd(c.Site) {
+		return c.Site
+	}
+	for i := len(via) - 1; i >= 0; i-- {
+		if s := via[i].Site; s != nil && !isStd(s) {
+			return s
+		}
+	}
+	return c.Site
+}
+
+func isStd(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }

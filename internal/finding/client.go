@@ -1,0 +1,46 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/report"
+)
+
+func clientRule() Rule {
+	return Rule{
+		Code: "WL2006", Name: "slow-client",
+		Summary: "requests wait for their client to send or to read",
+		Doc: Doc{
+			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to it, takes it slowly. " +
+				"The service itself is not late.",
+			Measured: "The request's goroutine waits in the network poller for the connection that the request came by (cause network, kind inbound): in Read of the body, or in Write of the response. " +
+				"Confidence is 0.95.",
+			Before: "io.Copy(w, report) // a handler that holds a lock or a connection meanwhile",
+			After:  "read what is needed first, release what others need, then write; set ReadTimeout and WriteTimeout",
+			Wrong:  "For up- and downloads that are large on purpose, and for streams.",
+		},
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			claimsBy(in, "WL2006", func(cl *claims, c *claim) { out = append(out, clientVerdict(cl, c)) })
+			return out
+		},
+	}
+}
+
+func clientVerdict(cl *claims, c *claim) Verdict {
+	top := &c.parts[0]
+	f := report.Finding{
+		Title: "the server waits for its client to send at " + place(users(top.Cause, top.via)), Cause: "network",
+		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.95,
+		Evidence: []report.Evidence{
+			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "requests that waited", Value: float64(top.Requests), Unit: "count"},
+		},
+		Fix: "read the body before anything that others need is taken, bound it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that collects bodies",
+	}
+	if top.Call == "net/http.checkConnErrorWriter.Write" {
+		f.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(f.Site))
+		f.Fix = "release what others need before the answer is written, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that collects answers"
+	}
+	return Verdict{Won: c.won, Finding: f}
+}

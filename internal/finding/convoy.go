@@ -1,0 +1,145 @@
+package finding
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
+
+func convoyRule() Rule {
+	return Rule{
+		Code: "WL2002", Name: "lock-convoy",
+		Summary: "requests queue for a lock, or for a sync.Once, while its holder works or waits",
+		Doc: Doc{
+			Means: "Requests wait for a Mutex, an RWMutex or a sync.Once whose holder does something slow while it holds it: computes, calls the kernel or a peer, sleeps. " +
+				"All who come meanwhile stand in line, so the slow thing is paid for many times.",
+			Measured: "A trace names neither locks nor holders, but the goroutine that ended each wait. The critical path goes on there, for the time of the wait only, so the causes " +
+				"reached through a wait of kind lock or once are what the holders did. The site of the finding is where the holders spent most; the evidence lists where the lock was waited for. " +
+				"Only waits are counted: a lock that was free leaves no trace. What a request spends at that site while it holds the lock itself is part of the share. " +
+				"Confidence is 0.95 where what holders did was seen to the end, less by what was not (lock leaves).",
+			Before: "j.mu.Lock()\ndefer j.mu.Unlock()\nj.f.Write(rec)\nj.f.Sync()",
+			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all that came meanwhile",
+			Wrong: "Where only one at a time may do it, by its nature: then it must become shorter. Where the holder computes and all processors are busy, the lock only orders a queue " +
+				"that would stand for the processors otherwise. A slow thing that is rarely met under the lock (less than a quarter of the time at its site is waiting) is reported as such, without this rule.",
+		},
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			claimsBy(in, "WL2002", func(cl *claims, c *claim) { out = append(out, convoyVerdict(cl, c)) })
+			return out
+		},
+	}
+}
+
+func convoyVerdict(cl *claims, c *claim) Verdict {
+	var queuedNS, all, unseen int64
+	locks := map[string]bool{}
+	var where []string
+	for i := range c.parts {
+		p := &c.parts[i]
+		all += p.ns
+		k, ok := cl.contended(p.via)
+		if !ok {
+			continue
+		}
+		queuedNS += p.ns
+		if p.Cause.Cause == "lock" {
+			unseen += p.ns
+		}
+		if w := lockKind(&k) + " at " + place(&k.site); !locks[w] && len(where) < 3 {
+			locks[w] = true
+			where = append(where, w)
+		}
+	}
+	top := c.parts[topPart(cl, c)]
+	f := report.Finding{
+		Title: fmt.Sprintf("requests queue for %s while its holder %s", lockKind(&c.via), doing(top.Cause, top.via)),
+		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share,
+		Confidence: 0.95 * (1 - float64(unseen)/float64(max(all, 1))),
+		Evidence: []report.Evidence{
+			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "of it, waiting for the lock: " + strings.Join(where, ", "), Value: part1(queuedNS, all), Unit: "share"},
+		},
+	}
+	f.Evidence = append(f.Evidence, holders(cl, c, queuedNS)...)
+	if t := cl.in.turns(top.Cause, top.via); t != nil {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that waited for one holder at once, on average", Value: t.Waiting, Unit: "count"})
+	}
+	switch {
+	case c.via.wait == "once":
+		f.Fix = "initialise before the first request comes, or let requests that need not wait go on without it"
+	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex"):
+		f.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
+	case top.Cause.Cause == "cpu":
+		f.Fix = "compute outside of the lock, or divide what it guards so that requests take different locks"
+	case top.Cause.Cause == "syscall" && syscallOf(top.Cause).name == "sync":
+		f.Fix = "do not sync with the lock held: let one goroutine sync once for all that came meanwhile (group commit)"
+	default:
+		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
+	}
+	return Verdict{Won: c.won, Finding: f}
+}
+
+// topPart returns the index of the heaviest part that was reached through the
+// wait.
+func topPart(cl *claims, c *claim) int {
+	for i := range c.parts {
+		if _, ok := cl.contended(c.parts[i].via); ok {
+			return i
+		}
+	}
+	return 0
+}
+
+// holders lists what was done behind the wait, the most first.
+func holders(cl *claims, c *claim, all int64) []report.Evidence {
+	type sum struct {
+		p  *part
+		ns int64
+	}
+	var sums []sum
+	at := map[leaf]int{}
+	for i := range c.parts {
+		p := &c.parts[i]
+		if _, ok := cl.contended(p.via); !ok {
+			continue
+		}
+		l := leafOf(p.Cause)
+		k, ok := at[l]
+		if !ok {
+			k = len(sums)
+			at[l] = k
+			sums = append(sums, sum{p: p})
+		}
+		sums[k].ns += p.ns
+	}
+	var out []report.Evidence
+	for _, s := range sums[:min(len(sums), 3)] {
+		if part1(s.ns, all) >= 0.03 {
+			out = append(out, report.Evidence{Text: "of the waiting, the other side " + doing(s.p.Cause, s.p.via), Value: part1(s.ns, all), Unit: "share"})
+		}
+	}
+	return out
+}
+
+func part1(a, b int64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return min(1, float64(a)/float64(b))
+}
+
+// lockKind names the sort of lock.
+func lockKind(k *viaKey) string {
+	switch {
+	case k.wait == "once":
+		return "a sync.Once"
+	case strings.Contains(k.call, "RWMutex).RLock"):
+		return "an RWMutex (to read)"
+	case strings.Contains(k.call, "RWMutex"):
+		return "an RWMutex (to write)"
+	case strings.Contains(k.call, "Mutex"):
+		return "a Mutex"
+	}
+	return "a lock"
+}

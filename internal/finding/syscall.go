@@ -1,0 +1,78 @@
+package finding
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
+
+func syscallRule() Rule {
+	return Rule{
+		Code: "WL2007", Name: "blocking-syscall",
+		Summary: "requests wait in the kernel or in C: a sync to disk, a child process, a name looked up in C, a write to a slow reader",
+		Doc: Doc{
+			Means: "The request's path is inside a system call or a call to C that does not go through the network poller: a sync to disk, file input and output, waiting for a child process, " +
+				"getaddrinfo of the C library; or it writes to a pipe whose reader is slow (logs, mostly). The goroutine holds a thread meanwhile.",
+			Measured: "Cause syscall, and network where the function that waits is one of os.File (a pipe or terminal that the poller watches). What it is for is read from the functions on the stack: os.(*File).Sync, " +
+				"os/exec.(*Cmd).Wait, net.cgoLookup..., os.(*File).Write; else the site is all that is known. Confidence is 0.9 where the stack tells, 0.6 elsewhere: a thread that the kernel held back in a call looks the same.",
+			Before: "f.Write(rec)\nf.Sync() // each request",
+			After:  "log.append(rec) // one goroutine writes and syncs once for all that came meanwhile",
+			Wrong:  "When the disk's answer is the promise that the service makes: then only fewer or shared syncs help. Under CPU limits a call may be long because the thread was not let back: see WL4.",
+		},
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			claimsBy(in, "WL2007", func(cl *claims, c *claim) { out = append(out, syscallVerdict(cl, c)) })
+			return out
+		},
+	}
+}
+
+// A syscallKind is what a system call is for.
+type syscallKind struct {
+	name  string
+	doing string
+	fix   string
+}
+
+func syscallOf(c *report.Cause) syscallKind {
+	call, site := c.Call, ""
+	if c.Site != nil {
+		site = c.Site.Func
+	}
+	switch {
+	case call == "os.(*File).Sync", call == "syscall.Fsync", call == "syscall.Fdatasync":
+		return syscallKind{"sync", "syncs to disk", "sync once for several requests (group commit), or answer before the sync where that is allowed"}
+	case strings.HasPrefix(call, "os/exec."), call == "os.(*Process).Wait":
+		return syscallKind{"child", "waits for a child process", "do it in this process, or keep children running and give them work, or answer before the child ends"}
+	case isDNS(call), isDNS(site):
+		return syscallKind{"dns", "looks a name up in the C library", "use the Go resolver (GODEBUG=netdns=go, or the build tag netgo), keep connections open, or remember addresses"}
+	case isFile(call) && strings.Contains(call, "Write"), isLogger(call):
+		return syscallKind{"write", "writes to a file or pipe", "write from a goroutine of its own through a bounded buffer, that drops or counts what does not fit; log less on the request's path"}
+	case isFile(call):
+		return syscallKind{"file", "reads a file", "keep what is read often in memory, or read it before it is needed"}
+	case strings.Contains(site, "._Cfunc_"):
+		return syscallKind{"cgo", "runs C code", "make the C call shorter or do it beside the request"}
+	}
+	return syscallKind{"", "is in a system call", "do it beside the request, less often, or in larger pieces"}
+}
+
+func syscallVerdict(cl *claims, c *claim) Verdict {
+	top := &c.parts[0]
+	k := syscallOf(top.Cause)
+	f := report.Finding{
+		Title: "requests wait while " + onePlace(top), Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: append([]report.Evidence{
+			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "requests that met it", Value: float64(top.Requests), Unit: "count"},
+		}, callEvidence(top)...),
+		Fix: k.fix,
+	}
+	if k.name == "" {
+		f.Confidence = 0.6
+	}
+	if top.Cause.Cause == "network" {
+		f.Fix = fmt.Sprintf("the reader of the pipe written to at %s is slow: write from a goroutine of its own through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
+	}
+	return Verdict{Won: c.won, Finding: f}
+}

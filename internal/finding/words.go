@@ -1,0 +1,96 @@
+package finding
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// place names a site briefly: store.(*DB).get (db.go:12).
+func place(s *report.Site) string {
+	if s == nil {
+		return "an unknown place"
+	}
+	return fmt.Sprintf("%s (%s:%d)", path.Base(s.Func), path.Base(s.File), s.Line)
+}
+
+// duration spells ns out with three digits.
+func duration(ns int64) string {
+	d := time.Duration(ns)
+	for unit := time.Duration(1); ; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+}
+
+// onWhose says on whose goroutine a cause is, and by which waits the request
+// depends on it.
+func onWhose(via []report.Via) string {
+	if len(via) == 0 {
+		return "on the request's own goroutine"
+	}
+	var waits []string
+	for i := range via {
+		waits = append(waits, via[i].Wait+" at "+place(via[i].Site))
+	}
+	s := "on another goroutine that the request waits for by " + waits[0]
+	for _, w := range waits[1:] {
+		s += ", which waits for it by " + w
+	}
+	return s
+}
+
+// inCall names the library function that a wait was in, and nothing for those
+// that every wait of a sort is in.
+func inCall(call string) string {
+	switch call {
+	case "", "runtime.selectgo", "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
+		return ""
+	}
+	return call
+}
+
+// doing says what goes on at a cause.
+func doing(c *report.Cause, via []report.Via) string {
+	at := place(users(c, via))
+	call := inCall(c.Call)
+	if call != "" {
+		call = " in " + call
+	}
+	switch c.Cause {
+	case "cpu":
+		return "computes in " + at
+	case "sleep":
+		return timer(c) + " at " + at
+	case "network":
+		switch {
+		case isFile(c.Call):
+			return "waits for a pipe" + call + " at " + at
+		case c.Kind == "inbound":
+			return "waits for the client at " + at
+		}
+		return "waits for the network" + call + " at " + at
+	case "syscall":
+		return syscallOf(c).doing + call + " at " + at
+	}
+	return "waits" + call + " at " + at
+}
+
+// timer says which sort of timer a sleep is.
+func timer(c *report.Cause) string {
+	switch {
+	case c.Call == "time.Sleep":
+		return "sleeps"
+	case strings.HasPrefix(c.Call, "context."):
+		return "waits for a context's deadline"
+	case strings.HasPrefix(c.Call, "net/http."):
+		return "waits for a time-out of net/http"
+	}
+	return "waits for a timer or ticker"
+}
+
+func same(a, b *report.Site) bool { return a == b || a != nil && b != nil && *a == *b }

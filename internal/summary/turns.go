@@ -1,0 +1,396 @@
+package summary
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A request's path shows that it waited for another goroutine, not whether
+// others waited for that one at the same time, each for a turn of its own. That
+// is what turns tell: in a slice of every generation, which requests were on
+// which goroutine's time, and when. A slice holds so few requests that it costs
+// next to nothing.
+
+// turnsMost bounds about how many requests of a generation are looked at, and
+// how many stretches of one of them.
+const (
+	turnsMost   = 2000
+	turnsPieces = 32
+)
+
+// turnKey is where a goroutine is that requests of a kind wait for. Where it
+// computes is seen now and then only, so for running time site is where it is
+// waited for.
+type turnKey struct {
+	kind  request.Kind
+	cause cause.Cause
+	site  tracefmt.FrameID
+}
+
+// A turn is a stretch of one request's path on somebody else's goroutine.
+type turn struct {
+	key        turnKey
+	g          uint64 // that goroutine
+	start, end int64
+	last       bool // the request's last one on g at key: its own turn
+}
+
+// turnSum adds up the turns of one key.
+type turnSum struct {
+	waited  int64 // sum of turns
+	busy    int64 // the same, each instant of a goroutine once
+	taken   int64 // of waited: on goroutines that were serving other requests
+	served  int64 // requests, each with the last of its turns
+	ends    int64 // instants at which those ended: less than served if several end at once
+	servers map[uint64]struct{}
+
+	marks []mark
+
+	spans   int64 // sleeps looked up in full
+	early   int64 // of them, under way when the request came to them
+	spanNS  int64 // their lengths
+	spanSq  int64 // in us
+	shortNS int64 // the parts that requests waited through
+}
+
+// A mark is an instant at which turns on a goroutine ended.
+type mark struct {
+	g uint64
+	t int64
+}
+
+// marksMost bounds the marks kept of one key: enough to see a period.
+const marksMost = 512
+
+// turns is what Tables holds of them.
+type turns struct {
+	until int64 // requests that end before belong to the slice
+	list  []turn
+	gs    map[uint64]struct{} // goroutines of the slice's requests
+	sums  map[turnKey]*turnSum
+	span  int64 // length of all slices
+}
+
+// next begins a generation.
+func (ts *turns) next(reqs []request.Request) {
+	ts.list = ts.list[:0]
+	clear(ts.gs)
+	if ts.gs == nil {
+		ts.gs = make(map[uint64]struct{})
+	}
+	from, to := int64(math.MaxInt64), int64(0)
+	for i := range reqs {
+		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
+			from, to = min(from, r.End), max(to, r.End)
+		}
+	}
+	ts.until = math.MaxInt64
+	if len(reqs) > turnsMost {
+		ts.until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
+		to = ts.until
+	}
+	if to > from {
+		ts.span += to - from
+	}
+}
+
+// addTurns takes note of where the request's path was on other goroutines.
+func (t *Tables) addTurns(r *request.Request, segs []cause.Segment) {
+	ts := &t.turns
+	if r.End >= ts.until || t.best.Observer {
+		return
+	}
+	if serves(r.Kind) {
+		ts.gs[r.G] = struct{}{}
+	}
+	key := func(s *cause.Segment) turnKey {
+		if s.Cause == cause.CPU {
+			return turnKey{r.Kind, s.Cause, t.chains[t.viaIDs[s.Via]].site}
+		}
+		return turnKey{r.Kind, s.Cause, s.Site}
+	}
+	first := len(ts.list)
+	for i := range segs {
+		s := &segs[i]
+		if s.Via < 0 || s.G == r.G || !hasTurns(s.Cause) {
+			continue
+		}
+		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].end == s.Start {
+			ts.list[n-1].end = s.End
+			continue
+		}
+		if len(ts.list)-first >= turnsPieces {
+			break
+		}
+		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End})
+	}
+	mine := ts.list[first:]
+	for i := range mine {
+		a := &mine[i]
+		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
+	}
+	if t.ranLeft > 0 {
+		for i := range mine {
+			if mine[i].key.cause == cause.Sleep {
+				t.addSleep(&mine[i])
+			}
+		}
+	}
+}
+
+// serves reports whether a goroutine with requests of a kind belongs to one of
+// them at a time, rather than to all that wait for it.
+func serves(k request.Kind) bool {
+	return k != request.Goroutine && k != request.Loop && k != request.Main && k != request.Func
+}
+
+// hasTurns reports whether a cause can be a turn of somebody's.
+func hasTurns(c cause.Cause) bool {
+	switch c {
+	case cause.CPU, cause.Sleep, cause.Network, cause.Syscall, cause.Lock, cause.Chan:
+		return true
+	}
+	return false
+}
+
+// addSleep looks up for how long the goroutine slept in all, of which the
+// request waited for a part.
+func (t *Tables) addSleep(a *turn) {
+	t.spanBuf = t.win.Spans(a.g, a.start, a.end, t.spanBuf[:0])
+	for i := range t.spanBuf {
+		s := &t.spanBuf[i]
+		if s.State != timeline.Waiting || s.How == timeline.HowStatus || s.Start > a.start || s.End < a.end {
+			continue
+		}
+		sum := t.turns.at(a.key)
+		d := s.End - s.Start
+		sum.spans++
+		if s.Start < a.start {
+			sum.early++
+		}
+		sum.spanNS += d
+		us := min(d, 60e9) / 1000
+		sum.spanSq += us * us
+		sum.shortNS += a.end - a.start
+	}
+}
+
+func (ts *turns) at(k turnKey) *turnSum {
+	s := ts.sums[k]
+	if s == nil {
+		if ts.sums == nil {
+			ts.sums = make(map[turnKey]*turnSum)
+		}
+		s = &turnSum{servers: make(map[uint64]struct{})}
+		ts.sums[k] = s
+	}
+	return s
+}
+
+// serversMost bounds the goroutines that are told apart.
+const serversMost = 1024
+
+// Settle brings together what all workers saw of a generation's turns. The
+// result does not depend on who saw what.
+func Settle(all []*Tables) {
+	ts := &all[0].turns
+	for _, t := range all[1:] {
+		ts.list = append(ts.list, t.turns.list...)
+		for g := range t.turns.gs {
+			ts.gs[g] = struct{}{}
+		}
+		t.turns.list = t.turns.list[:0]
+	}
+	slices.SortFunc(ts.list, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.key.kind, b.key.kind), cmp.Compare(a.key.cause, b.key.cause), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.g, b.g),
+			cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+	})
+	for i := 0; i < len(ts.list); {
+		j := i
+		for j < len(ts.list) && ts.list[j].key == ts.list[i].key && ts.list[j].g == ts.list[i].g {
+			j++
+		}
+		ts.at(ts.list[i].key).add(ts.list[i:j], ts.gs)
+		i = j
+	}
+	ts.list = ts.list[:0]
+}
+
+// together is how close ends are that count as one: a goroutine that serves
+// several at once tells them one after the other.
+const together = 50e3
+
+// add adds the turns on one goroutine, in order of their beginning.
+func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
+	_, taken := requests[list[0].g]
+	if len(s.servers) < serversMost {
+		s.servers[list[0].g] = struct{}{}
+	}
+	var ends []int64
+	until := int64(0)
+	for i := range list {
+		a := &list[i]
+		d := a.end - a.start
+		s.waited += d
+		if taken {
+			s.taken += d
+		}
+		s.busy += max(0, a.end-max(a.start, until))
+		until = max(until, a.end)
+		if a.last {
+			s.served++
+			ends = append(ends, a.end)
+		}
+	}
+	slices.Sort(ends)
+	for i, e := range ends {
+		if i == 0 || e-ends[i-1] > together {
+			s.ends++
+			if len(s.marks) < marksMost {
+				s.marks = append(s.marks, mark{list[0].g, e})
+			}
+		}
+	}
+}
+
+func (ts *turns) merge(o *turns) {
+	for k, s := range o.sums {
+		m := ts.at(k)
+		m.waited += s.waited
+		m.busy += s.busy
+		m.taken += s.taken
+		m.served += s.served
+		m.ends += s.ends
+		m.marks = append(m.marks, s.marks...)
+		m.spans += s.spans
+		m.early += s.early
+		m.spanNS += s.spanNS
+		m.spanSq += s.spanSq
+		m.shortNS += s.shortNS
+		for g := range s.servers {
+			if len(m.servers) < serversMost {
+				m.servers[g] = struct{}{}
+			}
+		}
+	}
+}
+
+// Turns sums up what requests waited for on other goroutines, at one site and
+// for one cause, in the slices of time that were looked at.
+type Turns struct {
+	Cause string
+	Site  *report.Site // for cpu, of the wait that leads there
+	// Waiting is how many requests waited for one goroutine at once, on average
+	// over the time in which any did; 1 if each had a goroutine to itself.
+	Waiting float64
+	// Together is how many of them one and the same instant ended, on average.
+	Together float64
+	// Taken is the part of the time on goroutines that were serving other
+	// requests.
+	Taken float64
+	// Servers counts the goroutines waited for, up to 1024.
+	Servers int
+	// ServiceNS is for how long a goroutine was busy with one of them, or with
+	// those that ended at one instant.
+	ServiceNS int64
+	// Busy is how many of the goroutines were busy for requests, on average over
+	// the time.
+	Busy float64
+	// Served counts the requests; Rate is how many a second.
+	Served int
+	Rate   float64
+	// Sleeps: how many were looked up in full, the part of them under way before
+	// the request came, their mean length and its standard deviation, and the
+	// mean part that a request waited through.
+	Sleeps   int
+	Early    float64
+	SleepNS  int64
+	SpreadNS int64
+	PartNS   int64
+	// PeriodNS is the fixed time that lies between the instants at which turns
+	// on one goroutine end, or of which it is a multiple; 0 if there is none.
+	PeriodNS int64
+}
+
+// Turns returns the sums of all turns, those with the most waiting first.
+func (t *Tables) Turns(v View) []Turns {
+	ts := &t.turns
+	keys := make([]turnKey, 0, len(ts.sums))
+	for k := range ts.sums {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b turnKey) int {
+		return cmp.Or(cmp.Compare(ts.sums[b].waited, ts.sums[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), t.compareFrames(a.site, b.site))
+	})
+	var out []Turns
+	for _, k := range keys {
+		s := ts.sums[k]
+		if s.waited == 0 || s.ends == 0 || v.Kinds != nil && !v.Kinds(k.kind) {
+			continue
+		}
+		r := Turns{
+			Cause: k.cause.String(), Site: t.Site(k.site, v), Servers: len(s.servers), Served: int(s.served),
+			Waiting: float64(s.waited) / float64(max(s.busy, 1)), Together: float64(s.served) / float64(s.ends),
+			Taken: float64(s.taken) / float64(s.waited), ServiceNS: s.busy / s.ends, Sleeps: int(s.spans),
+		}
+		r.PeriodNS = period(s.marks)
+		if ts.span > 0 {
+			r.Busy, r.Rate = float64(s.busy)/float64(ts.span), float64(s.served)/float64(ts.span)*1e9
+		}
+		if s.spans > 0 {
+			mean := float64(s.spanNS) / float64(s.spans)
+			r.Early = float64(s.early) / float64(s.spans)
+			r.SleepNS, r.PartNS = int64(mean), s.shortNS/s.spans
+			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(s.spanSq)/float64(s.spans)-mean*mean/1e6)))
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// period returns the time of which nearly all distances between successive
+// marks of a goroutine are multiples, 0 if there is none.
+func period(marks []mark) int64 {
+	slices.SortFunc(marks, func(a, b mark) int { return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.t, b.t)) })
+	var gaps []int64
+	for i := 1; i < len(marks); i++ {
+		if d := marks[i].t - marks[i-1].t; marks[i].g == marks[i-1].g && d > together {
+			gaps = append(gaps, d)
+		}
+	}
+	if len(gaps) < 5 {
+		return 0
+	}
+	slices.Sort(gaps)
+	// A late wake makes one distance longer and the next one shorter, so the
+	// smallest is no guide.
+	p := float64(gaps[len(gaps)/5])
+	fit := func(p float64) (n int, sum float64) {
+		for _, d := range gaps {
+			k := math.Round(float64(d) / p)
+			if k >= 1 && k <= 20 && math.Abs(float64(d)/p-k) <= 0.1 {
+				n++
+				sum += float64(d) / k
+			}
+		}
+		return n, sum
+	}
+	for range 2 {
+		n, sum := fit(p)
+		if n == 0 {
+			return 0
+		}
+		p = sum / float64(n)
+	}
+	if n, _ := fit(p); float64(n) < 0.8*float64(len(gaps)) {
+		return 0
+	}
+	return int64(p)
+}
