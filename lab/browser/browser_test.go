@@ -297,15 +297,7 @@ func TestPages(t *testing.T) {
 				t.Run(fmt.Sprintf("%s-%d-%s", name, width, theme), func(t *testing.T) {
 					p := open(t, browser, r, width, dark, "")
 					defer p.close()
-					if w := ask[int](p, `document.documentElement.scrollWidth`); w > width {
-						t.Errorf("the page is %d pixels wide", w)
-					}
-					if got := ask[int](p, `document.scripts.length`); got != 3 {
-						t.Errorf("the page has %d scripts, want its own 3", got)
-					}
-					for _, low := range ask[[]string](p, lowContrast) {
-						t.Errorf("hard to read: %s", low)
-					}
+					p.checkLooks(width)
 					p.shot(fmt.Sprintf("%s-%d-%s", name, width, theme))
 				})
 			}
@@ -388,32 +380,7 @@ func TestWaterfallMatchesTheJSON(t *testing.T) {
 			for i := range r.Groups {
 				for _, req := range r.Groups[i].Slowest {
 					p := open(t, browser, r, width, false, "#req="+url.QueryEscape(req.ID))
-					w := ask[float64](p, `document.querySelector('#requests .waterfall').clientWidth`)
-					left := 196.0
-					if w < 640 {
-						left = 0
-					}
-					scale := (w - left - 2) / float64(req.LatencyNS)
-					got := ask[[]drawn](p, segments)
-					if len(got) != len(req.Segments) {
-						t.Fatalf("%s, %d pixels: %d segments are drawn, the request has %d", name, width, len(got), len(req.Segments))
-					}
-					laneOf := map[float64]uint64{}
-					for k, d := range got {
-						s := req.Segments[k]
-						x, width := left+float64(s.StartNS-req.StartNS)*scale, float64(s.DurationNS)*scale
-						if d.Seg != k || d.X < x-0.5 || d.X > x+0.5 || d.W < width-0.5 || d.W > width+0.5 {
-							t.Errorf("%s: segment %d is drawn at %.2f, %.2f wide, want %.2f, %.2f", name, k, d.X, d.W, x, width)
-						}
-						if !strings.Contains(" "+d.Class+" ", " c-"+s.Cause+" ") {
-							t.Errorf("%s: segment %d of cause %s has class %q", name, k, s.Cause, d.Class)
-						}
-						if g, ok := laneOf[d.LaneY]; d.LaneY >= 0 && ok && g != s.Goroutine {
-							t.Errorf("%s: segments of goroutines %d and %d are on one lane", name, g, s.Goroutine)
-						}
-						laneOf[d.LaneY] = s.Goroutine
-						checked++
-					}
+					checked += p.checkWaterfall(&req)
 					p.close()
 				}
 			}

@@ -41,7 +41,7 @@ function drawDistribution(box, g, width) {
     replace(box, h('p', { class: 'dim' }, 'No request of this group ended in the trace.'));
     return;
   }
-  const left = 48, right = width < 560 ? 34 : 44, inner = width - left - right;
+  const left = 48, right = 44, inner = width - left - right;
   let lo = Math.max(1, list[0].from), hi = list[list.length - 1].to;
   // An axis shorter than one doubling would make one bucket look like a wall.
   const mid = Math.sqrt(lo * hi), least = Math.SQRT2;
@@ -74,7 +74,7 @@ function drawDistribution(box, g, width) {
     for (const [c, ns] of b.causes) {
       const part = ns / sum * (y(0) - y(b.n));
       at -= part;
-      bar.append(s('rect', { class: causeClass(c), x: x1, width: w, y: at, height: part }));
+      bar.append(s('rect', { class: causeClass(c), x: x1, width: w, y: at, height: part, 'data-ns': ns }));
     }
     // One request among a hundred thousand must be seen as well.
     if (y(0) - y(b.n) < 2.5) bar.append(s('path', { class: 'few', d: `M${x1 + w / 2 - 3},${y(0) - 7}h6l-3,5z` }));
@@ -83,7 +83,7 @@ function drawDistribution(box, g, width) {
       for (const [c, ns] of b.causes) {
         const part = ns / sum * mixH;
         m -= part;
-        bar.append(s('rect', { class: causeClass(c), x: x1, width: w, y: m, height: part }));
+        bar.append(s('rect', { class: causeClass(c), x: x1, width: w, y: m, height: part, 'data-mix': ns }));
       }
     }
     bar.append(s('rect', { class: 'catch', x: x1, y: topY, width: Math.max(3, w), height: height - topY - 8 }));

@@ -166,7 +166,7 @@ function latencyRows(chart, { group: g, request, open }) {
       for (const [c, ns] of parts) {
         const part = ns / b.count / (max || 1) * height;
         y -= part;
-        svg.append(s('rect', { class: causeClass(c), x: x(b.start_ns), width: wide(b), y, height: Math.max(0, part) }));
+        svg.append(s('rect', { class: causeClass(c), x: x(b.start_ns), width: wide(b), y, height: Math.max(0, part), 'data-ns': ns }));
       }
       cell(b, top, height, () => [stretch(b), h('table', null, [...parts].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short), h('td', { class: 'num' }, duration(ns / b.count)))))]);
     }

@@ -42,11 +42,11 @@ function detail(r, i, longest) {
 function longest(r, wf) {
   const some = r.segments.map((x, i) => [x, i]).sort((p, q) => q[0].duration_ns - p[0].duration_ns).slice(0, 8).filter(([x]) => x.duration_ns >= r.latency_ns * 0.01).sort((p, q) => p[1] - q[1]);
   const rest = r.segments.length - some.length, restNS = r.latency_ns - some.reduce((n, [x]) => n + x.duration_ns, 0);
-  return h('ol', { class: 'chain' }, some.map(([x, i]) => h('li', null,
+  return h('ol', { class: 'chain' }, some.map(([x, i]) => h('li', { 'data-ns': x.duration_ns },
     h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
       h('span', { class: 'num' }, percent(x.duration_ns / r.latency_ns)), h('span', { class: 'num' }, duration(x.duration_ns)),
       h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1].wait))}`) : null)))),
-  rest > 0 ? h('li', { class: 'dim rest' }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
+  rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
 
 export function requests() {

@@ -49,7 +49,7 @@ export function openLine(g) {
 export function bar(pairs, label) {
   const all = pairs.reduce((n, p) => n + p[1], 0) || 1;
   return h('div', { class: 'bar', role: 'img', 'aria-label': label + ': ' + pairs.map(([c, ns]) => `${about(c).short} ${percent(ns / all)}`).join(', ') },
-    pairs.map(([c, ns]) => h('span', { class: 'part ' + causeClass(c), style: { flexGrow: String(ns / all) }, title: `${about(c).short} ${percent(ns / all)}` },
+    pairs.map(([c, ns]) => h('span', { class: 'part ' + causeClass(c), 'data-ns': ns, style: { flexGrow: String(ns / all) }, title: `${about(c).short} ${percent(ns / all)}` },
       ns / all >= 0.09 ? h('span', { class: 'partname' }, about(c).short) : null)));
 }
 
@@ -64,7 +64,7 @@ function groupVerdict(g, first) {
   return h('div', { class: 'verdict' },
     h('p', { class: 'lead' }, lead, ' ', groupLink(g), h('span', { class: 'dim' }, ` (${range(g, b)})`), ' spent'),
     bar(byCause(b.causes), 'Causes of the slowest band'),
-    h('ol', { class: 'spent' }, list.map(r => h('li', null,
+    h('ol', { class: 'spent' }, list.map(r => h('li', { 'data-ns': r.total_ns },
       h('span', { class: 'num big' }, percent(r.share)), h('span', { class: 'num each' }, duration(r.total_ns / b.count)),
       h('span', null, h('i', { class: 'chip ' + causeClass(r.cause) }), h('strong', null, r.cause === 'stw' && r.kind ? `with the world stopped (${brief(r.kind, 40)})` : about(r.cause).words),
         r.site ? [about(r.cause).at, siteNode(r.site)] : null,
