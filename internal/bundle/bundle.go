@@ -24,7 +24,7 @@ const (
 	NameTrace  = "trace"        // the execution trace, as the runtime wrote it
 	NameCPU    = "cpu.pb.gz"    // CPU profile of the same time, gzipped pprof
 	NameAllocs = "allocs.pb.gz" // allocations of the same time (a difference of two profiles), gzipped pprof
-	NameHost   = "host.jsonl"   // samples of the host or container, one JSON object a line; not written yet
+	NameHost   = "host.jsonl"   // samples of the host or container, one JSON object a line (package host)
 	NameMeta   = "meta.json"    // Meta
 )
 
@@ -56,6 +56,42 @@ type Meta struct {
 	TraceVersion string    `json:"trace_version,omitempty"`
 	Go           string    `json:"go,omitempty"`
 	Warnings     []Warning `json:"warnings,omitempty"`
+	// Host says on what the service ran, where host samples were taken.
+	Host *Host `json:"host,omitempty"`
+}
+
+// Host is what was found out about the machine and the process when host samples began. What could not be read is
+// absent.
+type Host struct {
+	PID  int    `json:"pid"`
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	// Kernel is its release, such as "6.12.0".
+	Kernel string `json:"kernel,omitempty"`
+	// CPUs counts those that are online on the machine, Parallelism those that the process may run on.
+	CPUs        int `json:"cpus,omitempty"`
+	Parallelism int `json:"parallelism,omitempty"`
+	// QuotaCPUs is the tightest CPU quota of the process's groups, PeriodNS its period, QuotaFrom the file that says
+	// so, QuotaDepth its level, 0 being the process's own group. QuotaHidden says that there are groups above those
+	// that could be seen.
+	QuotaCPUs   float64 `json:"quota_cpus,omitempty"`
+	PeriodNS    int64   `json:"period_ns,omitempty"`
+	QuotaFrom   string  `json:"quota_from,omitempty"`
+	QuotaDepth  int     `json:"quota_depth,omitempty"`
+	QuotaHidden bool    `json:"quota_hidden,omitempty"`
+	// MemoryBytes is the tightest memory limit, MemoryFrom the file that says so.
+	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+	MemoryFrom  string `json:"memory_from,omitempty"`
+	// CgroupVersion is "v1" or "v2", of the hierarchy with the cpu controller; Group the process's group in it.
+	CgroupVersion string `json:"cgroup_version,omitempty"`
+	Group         string `json:"group,omitempty"`
+	// GOMAXPROCS, GOGC and GOMEMLIMIT are the process's environment; Go the version that its program was built with.
+	GOMAXPROCS string `json:"gomaxprocs,omitempty"`
+	GOGC       string `json:"gogc,omitempty"`
+	GOMEMLIMIT string `json:"gomemlimit,omitempty"`
+	Go         string `json:"go,omitempty"`
+	// OtherNetwork says that the process lives in another network namespace than the recorder.
+	OtherNetwork bool `json:"other_network,omitempty"`
 }
 
 // Warning is something that went wrong or was done differently than asked, without making the recording useless.

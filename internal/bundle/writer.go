@@ -22,18 +22,18 @@ type Writer struct {
 func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
 	b := &Writer{zip: zip.NewWriter(w), names: map[string]bool{}, now: start}
 	var err error
-	b.trace, err = b.create(NameTrace)
+	b.trace, err = b.create(NameTrace, zip.Store)
 	return b, err
 }
 
-// create begins an entry. All are stored: traces so that they can be used in place, profiles because they are
-// compressed already.
-func (b *Writer) create(name string) (io.Writer, error) {
+// create begins an entry. Traces are stored so that they can be used in place, profiles because they are compressed
+// already.
+func (b *Writer) create(name string, method uint16) (io.Writer, error) {
 	if b.names[name] {
 		return nil, fmt.Errorf("writing a recording: entry %s was written already", name)
 	}
 	b.names[name] = true
-	w, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: b.now})
+	w, err := b.zip.CreateHeader(&zip.FileHeader{Name: name, Method: method, Modified: b.now})
 	if err != nil {
 		return nil, fmt.Errorf("writing a recording: %w", err)
 	}
@@ -54,7 +54,11 @@ func (b *Writer) Add(name string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	w, err := b.create(name)
+	method := zip.Store
+	if name == NameHost {
+		method = zip.Deflate // text that says the same again and again
+	}
+	w, err := b.create(name, method)
 	if err != nil {
 		return err
 	}

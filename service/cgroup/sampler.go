@@ -117,6 +117,7 @@ type Sampler struct {
 }
 
 type samplerCPU struct {
+	level         Level
 	depth         int
 	controlled    bool // the cpu controller is enabled in this group
 	stat          handle
@@ -147,7 +148,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 		cpu.levels, s.hidden = cpu.levels[:maxSampled], true
 	}
 	for _, lv := range cpu.levels {
-		c := samplerCPU{depth: lv.Depth, stat: s.try(lv.Dir, "cpu.stat")}
+		c := samplerCPU{level: lv, depth: lv.Depth, stat: s.try(lv.Dir, "cpu.stat")}
 		quota := "cpu.max"
 		if cpu.Version == V1 {
 			quota = "cpu.cfs_quota_us"
@@ -359,6 +360,30 @@ func (st *Stat) local(b []byte) {
 			st.Has |= HasLocal
 		}
 	}
+}
+
+// LevelStat is what the quota of one group held back, as counted since the
+// group was made.
+type LevelStat struct {
+	Level
+	Periods, ThrottledPeriods int64
+	// Throttled is summed over CPUs.
+	Throttled time.Duration
+}
+
+// SampleLevels appends to dst the quota counters of the process's own group and
+// of its visible ancestors, innermost first, leaving out those that cannot be
+// read, and returns it. It does not allocate if dst has room.
+func (s *Sampler) SampleLevels(dst []LevelStat) []LevelStat {
+	for i := range s.cpu {
+		c := &s.cpu[i]
+		var st Stat
+		st.bandwidth(s.read(c.stat))
+		if c.controlled && st.Has&HasBandwidth != 0 {
+			dst = append(dst, LevelStat{c.level, st.Periods, st.ThrottledPeriods, st.Throttled})
+		}
+	}
+	return dst
 }
 
 // SampleMemory reads the memory counters into m. It fails if what the group

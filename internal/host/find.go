@@ -1,0 +1,172 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// TCP states as /proc/net/tcp writes them (include/net/tcp_states.h).
+const (
+	tcpEstablished = 0x01
+	tcpListen      = 0x0A
+)
+
+// A tcpEntry is a line of /proc/net/tcp or tcp6.
+type tcpEntry struct {
+	local, remote netip.AddrPort
+	state         uint8
+	inode         uint64
+}
+
+// parseTCP reads /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst):
+// addresses are hexadecimal, in 32-bit words of the machine's own byte order.
+// Lines in another form are skipped.
+func parseTCP(text []byte) []tcpEntry {
+	var list []tcpEntry
+	for line := range bytes.Lines(text) {
+		f := bytes.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		local, ok1 := parseAddrPort(f[1])
+		remote, ok2 := parseAddrPort(f[2])
+		state, err := strconv.ParseUint(string(f[3]), 16, 8)
+		inode, err2 := strconv.ParseUint(string(f[9]), 10, 64)
+		if !ok1 || !ok2 || err != nil || err2 != nil {
+			continue // the heading
+		}
+		list = append(list, tcpEntry{local, remote, uint8(state), inode})
+	}
+	return list
+}
+
+func parseAddrPort(b []byte) (netip.AddrPort, bool) {
+	addr, port, ok := bytes.Cut(b, []byte(":"))
+	p, err := strconv.ParseUint(string(port), 16, 16)
+	if !ok || err != nil || len(addr) != 8 && len(addr) != 32 {
+		return netip.AddrPort{}, false
+	}
+	raw := make([]byte, len(addr)/2)
+	if _, err := hex.Decode(raw, addr); err != nil {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(raw); i += 4 {
+		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
+	}
+	a, _ := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(a.Unmap(), uint16(p)), true
+}
+
+// readTCP reads the TCP sockets of the network namespace of the process dir
+// stands for.
+func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
+	v4, err := fs.ReadFile(fsys, path.Join(dir, "net/tcp"))
+	if err != nil {
+		return nil, fmt.Errorf("listing TCP sockets: %w", err)
+	}
+	list := parseTCP(v4)
+	if v6, err := fs.ReadFile(fsys, path.Join(dir, "net/tcp6")); err == nil { // no IPv6: no file
+		list = append(list, parseTCP(v6)...)
+	}
+	return list, nil
+}
+
+// listening picks the inodes of the sockets that accept connections to one of
+// the addresses and the port. Those bound to just that address go before
+// wildcards, as in the kernel.
+func listening(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
+	var exact, wild []uint64
+	for _, e := range list {
+		if e.state != tcpListen || e.local.Port() != port {
+			continue
+		}
+		switch {
+		case slices.Contains(addrs, e.local.Addr()):
+			exact = append(exact, e.inode)
+		case e.local.Addr().IsUnspecified():
+			wild = append(wild, e.inode)
+		}
+	}
+	if len(exact) > 0 {
+		return exact
+	}
+	return wild
+}
+
+// accepted picks the inode of the established socket at the server's side of a
+// connection; 0 if it is not there, or nobody has accepted it yet.
+func accepted(list []tcpEntry, client, server netip.AddrPort) uint64 {
+	client = netip.AddrPortFrom(client.Addr().Unmap().WithZone(""), client.Port())
+	server = netip.AddrPortFrom(server.Addr().Unmap().WithZone(""), server.Port())
+	for _, e := range list {
+		if e.state == tcpEstablished && e.local == server && e.remote == client {
+			return e.inode
+		}
+	}
+	return 0
+}
+
+// Owners are the processes that hold some sockets.
+type Owners struct {
+	PIDs []int
+	// Unreadable counts processes whose files could not be looked at.
+	Unreadable int
+}
+
+// owners looks through the open files of all processes for sockets.
+func owners(procfs linkFS, inodes []uint64) Owners {
+	var o Owners
+	if len(inodes) == 0 {
+		return o
+	}
+	wanted := make(map[string]bool, len(inodes))
+	for _, n := range inodes {
+		wanted["socket:["+strconv.FormatUint(n, 10)+"]"] = true
+	}
+	entries, err := fs.ReadDir(procfs, ".")
+	if err != nil {
+		return o
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid <= 0 {
+			continue
+		}
+		switch found, err := holds(procfs, pid, wanted); {
+		case found:
+			o.PIDs = append(o.PIDs, pid)
+		case err != nil:
+			o.Unreadable++
+		}
+	}
+	slices.Sort(o.PIDs)
+	return o
+}
+
+// A linkFS is a file system with symbolic links.
+type linkFS interface {
+	fs.FS
+	ReadLink(name string) (string, error)
+}
+
+func holds(procfs linkFS, pid int, wanted map[string]bool) (bool, error) {
+	dir := path.Join(strconv.Itoa(pid), "fd")
+	fds, err := fs.ReadDir(procfs, dir)
+	if err != nil {
+		return false, err
+	}
+	for _, fd := range fds {
+		if to, err := procfs.ReadLink(path.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, "socket:") && wanted[to] {
+			return true, nil
+		}
+	}
+	return false, nil
+}

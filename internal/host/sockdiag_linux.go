@@ -1,0 +1,222 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A diag asks the kernel for the TCP sockets of one network namespace
+// (sock_diag(7)): all it knows of them in one answer, without the text of
+// /proc/net/tcp and with tcp_info.
+type diag struct {
+	fd  int
+	seq uint32
+	buf []byte
+}
+
+// openDiag opens a netlink socket in the namespace of this process, or of
+// another one, given by its /proc/PID/ns/net.
+func openDiag(other string) (*diag, error) {
+	if other == "" {
+		return newDiag()
+	}
+	type result struct {
+		d   *diag
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		// A thread that has entered another namespace must not run other
+		// goroutines: it is not unlocked, so it ends with this one.
+		runtime.LockOSThread()
+		f, err := os.Open(other)
+		if err == nil {
+			if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+				err = fmt.Errorf("entering the process's network namespace: %w", err)
+			}
+			f.Close()
+		}
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		d, err := newDiag()
+		done <- result{d, err}
+	}()
+	r := <-done
+	return r.d, r.err
+}
+
+func newDiag() (*diag, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("opening a sock_diag socket: %w", err)
+	}
+	// Sampling must never hang: the kernel answers at once or not at all.
+	tv := unix.NsecToTimeval(int64(time.Second))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("opening a sock_diag socket: %w", err)
+	}
+	return &diag{fd: fd, buf: make([]byte, 64<<10)}, nil
+}
+
+func (d *diag) close() { unix.Close(d.fd) }
+
+// A diagSocket is one socket of an answer.
+type diagSocket struct {
+	local, remote netip.AddrPort
+	state         uint8
+	inode         uint64
+	info          tcpInfo
+}
+
+// Layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
+// Ports and addresses are in network order, the rest in the machine's.
+const (
+	diagReqLen  = 56
+	diagMsgLen  = 72
+	diagInfo    = 2     // INET_DIAG_INFO
+	diagStates  = 0xFFF // all of them
+	stateListen = 1 << tcpListen
+)
+
+// each calls f for every TCP socket of the namespace.
+func (d *diag) each(f func(*diagSocket)) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		err := d.dump(family, f)
+		if family == unix.AF_INET6 && errors.Is(err, unix.ENOENT) {
+			err = nil // a kernel without IPv6
+		}
+		if err != nil {
+			return fmt.Errorf("asking the kernel for TCP sockets: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *diag) dump(family uint8, f func(*diagSocket)) error {
+	d.seq++
+	var req [unix.SizeofNlMsghdr + diagReqLen]byte
+	ne := binary.NativeEndian
+	ne.PutUint32(req[0:], uint32(len(req)))
+	ne.PutUint16(req[4:], unix.SOCK_DIAG_BY_FAMILY)
+	ne.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	ne.PutUint32(req[8:], d.seq)
+	body := req[unix.SizeofNlMsghdr:]
+	body[0], body[1] = family, unix.IPPROTO_TCP
+	body[2] = 1 << (diagInfo - 1)
+	ne.PutUint32(body[4:], diagStates&^stateListen)
+	if err := unix.Sendto(d.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("sendto", err)
+	}
+	for {
+		n, _, err := unix.Recvfrom(d.fd, d.buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("recvfrom", err)
+		}
+		done, err := parseDiag(d.buf[:n], d.seq, f)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// parseDiag reads one datagram of an answer. It is over at NLMSG_DONE or an
+// error.
+func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error) {
+	ne := binary.NativeEndian
+	for len(b) >= unix.SizeofNlMsghdr {
+		length, kind := int(ne.Uint32(b)), ne.Uint16(b[4:])
+		if length < unix.SizeofNlMsghdr || length > len(b) {
+			return true, errors.New("the answer is cut")
+		}
+		body := b[unix.SizeofNlMsghdr:length]
+		if ne.Uint32(b[8:]) == seq { // not the rest of an answer that was given up
+			switch kind {
+			case unix.NLMSG_DONE:
+				return true, nil
+			case unix.NLMSG_ERROR:
+				if len(body) >= 4 {
+					if e := int32(ne.Uint32(body)); e != 0 {
+						return true, unix.Errno(-e)
+					}
+				}
+				return true, nil
+			case unix.SOCK_DIAG_BY_FAMILY:
+				if s, ok := parseDiagSocket(body); ok {
+					f(&s)
+				}
+			}
+		}
+		b = b[min(align4(length), len(b)):]
+	}
+	return false, nil
+}
+
+func align4(n int) int { return (n + 3) &^ 3 }
+
+func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
+	if len(b) < diagMsgLen {
+		return s, false
+	}
+	ne, be := binary.NativeEndian, binary.BigEndian
+	family := b[0]
+	s.state = b[1]
+	addr := func(at int) netip.Addr {
+		if family == unix.AF_INET {
+			return netip.AddrFrom4([4]byte(b[at : at+4]))
+		}
+		return netip.AddrFrom16([16]byte(b[at : at+16])).Unmap()
+	}
+	s.local = netip.AddrPortFrom(addr(8), be.Uint16(b[4:]))
+	s.remote = netip.AddrPortFrom(addr(24), be.Uint16(b[6:]))
+	s.inode = uint64(ne.Uint32(b[68:]))
+	for attrs := b[diagMsgLen:]; len(attrs) >= unix.SizeofRtAttr; {
+		length, kind := int(ne.Uint16(attrs)), ne.Uint16(attrs[2:])
+		if length < unix.SizeofRtAttr || length > len(attrs) {
+			break
+		}
+		if kind == diagInfo {
+			s.info = parseTCPInfo(attrs[unix.SizeofRtAttr:length])
+		}
+		attrs = attrs[min(align4(length), len(attrs)):]
+	}
+	return s, true
+}
+
+// tcpInfo is what is used of struct tcp_info (include/uapi/linux/tcp.h). An
+// older kernel's is shorter: what it lacks stays 0.
+type tcpInfo struct {
+	retransmitted, outOfOrder, unacked uint32
+	rtt, minRTT                        time.Duration
+}
+
+func parseTCPInfo(b []byte) tcpInfo {
+	var t unix.TCPInfo
+	at := func(offset uintptr) uint32 {
+		if int(offset)+4 > len(b) {
+			return 0
+		}
+		return binary.NativeEndian.Uint32(b[offset:])
+	}
+	rtt, minRTT := at(unsafe.Offsetof(t.Rtt)), at(unsafe.Offsetof(t.Min_rtt))
+	if minRTT == 1<<32-1 {
+		minRTT = 0 // none measured yet
+	}
+	return tcpInfo{
+		retransmitted: at(unsafe.Offsetof(t.Total_retrans)), outOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)), unacked: at(unsafe.Offsetof(t.Unacked)),
+		rtt: time.Duration(rtt) * time.Microsecond, minRTT: time.Duration(minRTT) * time.Microsecond,
+	}
+}

@@ -1,0 +1,173 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sockets follows the TCP connections of a process.
+type sockets struct {
+	fds    string // the process's /proc/PID/fd
+	diag   *diag
+	mine   map[uint64]bool // inodes of the process
+	ours   map[uint64]bool // of this process, the observer
+	others map[uint64]bool
+	before map[uint64]Socket
+	listed bool
+	looked int64
+	next   int64
+	list   []diagSocket
+}
+
+func openSockets(pid int, otherNetwork bool) (*sockets, error) {
+	s := &sockets{fds: "/proc/" + strconv.Itoa(pid) + "/fd", before: map[uint64]Socket{}}
+	if _, err := socketsOf(s.fds); err != nil {
+		return nil, fmt.Errorf("which sockets are the process's is not readable: %w", err)
+	}
+	ns := ""
+	if otherNetwork {
+		ns = "/proc/" + strconv.Itoa(pid) + "/ns/net"
+	}
+	var err error
+	s.diag, err = openDiag(ns)
+	return s, err
+}
+
+func (s *sockets) close() { s.diag.close() }
+
+// socketsOf returns the inodes of the sockets in a directory of open files.
+func socketsOf(dir string) (map[uint64]bool, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	m := map[uint64]bool{}
+	for _, name := range names {
+		to, err := os.Readlink(dir + "/" + name)
+		if err != nil {
+			continue // closed since
+		}
+		if n, ok := strings.CutPrefix(to, "socket:["); ok {
+			if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
+				m[inode] = true
+			}
+		}
+	}
+	return m, nil
+}
+
+// maxSocketShare: sockets are looked at no more often than that it takes a
+// fiftieth of a CPU.
+const maxSocketShare = 50
+
+// sample asks for the sockets and returns those that are new to the reader or
+// have changed; nil if it is too early to look again. The last line, and the
+// first, list all.
+func (s *sockets) sample(now int64, final bool) (*Line, error) {
+	if now < s.next && !final {
+		return nil, nil
+	}
+	begin, _ := clocks()
+	if err := s.collect(); err != nil {
+		return nil, err
+	}
+	l := s.line(final)
+	end, _ := clocks()
+	if l != nil {
+		l.SinceNS = s.looked
+	}
+	s.looked, s.next = begin, now+maxSocketShare*(end-begin)
+	return l, nil
+}
+
+func (s *sockets) collect() error {
+	s.list = s.list[:0]
+	unknown := false
+	err := s.diag.each(func(d *diagSocket) {
+		if d.inode == 0 {
+			return // nobody's any more, or not accepted yet
+		}
+		s.list = append(s.list, *d)
+		unknown = unknown || !s.mine[d.inode] && !s.ours[d.inode] && !s.others[d.inode]
+	})
+	if err != nil || !unknown {
+		return err
+	}
+	if s.mine, err = socketsOf(s.fds); err != nil {
+		return nil // the process has ended: the next sample says so
+	}
+	if s.ours, err = socketsOf("/proc/self/fd"); err != nil {
+		return err
+	}
+	s.others = map[uint64]bool{}
+	for i := range s.list {
+		if n := s.list[i].inode; !s.mine[n] && !s.ours[n] {
+			s.others[n] = true
+		}
+	}
+	return nil
+}
+
+func (s *sockets) line(final bool) *Line {
+	at := make(map[ends]*diagSocket, len(s.list))
+	for i := range s.list {
+		at[ends{s.list[i].local, s.list[i].remote}] = &s.list[i]
+	}
+	all := !s.listed || final
+	s.listed = true
+	l := &Line{Kind: KindSockets, All: all}
+	now := make(map[uint64]Socket, len(s.before))
+	take := func(d *diagSocket, peer bool) {
+		v := Socket{
+			Local: d.local.String(), Remote: d.remote.String(), State: stateName(d.state), Peer: peer,
+			Retransmitted: int64(d.info.retransmitted), OutOfOrder: int64(d.info.outOfOrder),
+			RTTNS: int64(d.info.rtt), MinRTTNS: int64(d.info.minRTT), UnackedSegs: int64(d.info.unacked),
+		}
+		old := s.before[d.inode]
+		now[d.inode] = v
+		if all || v.Retransmitted != old.Retransmitted || v.OutOfOrder != old.OutOfOrder {
+			l.Sockets = append(l.Sockets, v)
+		}
+	}
+	for i := range s.list {
+		d := &s.list[i]
+		other := at[ends{d.remote, d.local}]
+		if !s.mine[d.inode] || other != nil && s.ours[other.inode] {
+			continue // the recording's own connections are not the service's work
+		}
+		l.Count++
+		take(d, false)
+		if other != nil && !s.mine[other.inode] {
+			take(other, true)
+		}
+	}
+	s.before = now
+	if len(l.Sockets) > maxListed {
+		slices.SortStableFunc(l.Sockets, func(a, b Socket) int {
+			return cmp.Or(cmp.Compare(b.Retransmitted, a.Retransmitted), cmp.Compare(b.OutOfOrder, a.OutOfOrder))
+		})
+		l.Sockets, l.All = l.Sockets[:maxListed], false
+	}
+	if len(l.Sockets) == 0 && !all {
+		return nil
+	}
+	return l
+}
+
+// stateName is a TCP state as ss(8) and netstat(8) call it.
+func stateName(state uint8) string {
+	names := [...]string{1: "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"}
+	if int(state) < len(names) {
+		return names[state]
+	}
+	return ""
+}
