@@ -20,6 +20,8 @@ type Report struct {
 	Groups   []Group   `json:"groups"`
 	Findings []Finding `json:"findings"`
 	Runtime  Runtime   `json:"runtime"`
+	// Host is what the kernel knew, if the recording holds samples of it.
+	Host *Host `json:"host,omitempty"`
 }
 
 // Input is what was read.

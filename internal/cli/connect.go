@@ -33,6 +33,8 @@ HTTP_PROXY, HTTPS_PROXY and NO_PROXY unless --proxy names one.`
 type connection struct {
 	duration              time.Duration
 	noCPU                 bool
+	noHost                bool
+	pid                   int
 	headers               []string
 	headerFile            string
 	user, password, token string // password and token are files
@@ -44,6 +46,8 @@ type connection struct {
 func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.DurationVarP(&c.duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
 	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile beside the trace (the trace then has no CPU samples)")
+	f.BoolVar(&c.noHost, "no-host", false, "take no samples of the host, if the service is on this one")
+	f.IntVar(&c.pid, "pid", 0, "take host samples of this process instead of the one that listens where the URL leads")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this header, 'Name: value'; may be repeated")
 	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one a line")
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
@@ -66,6 +70,9 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 	if c.timeout <= 0 {
 		return nil, usage(cmd, "--timeout must be positive, not %v", c.timeout)
 	}
+	if c.pid < 0 || c.pid > 0 && c.noHost {
+		return nil, usage(cmd, "--pid names a process, and --no-host wants none sampled: give one of them")
+	}
 	fromStdin := 0
 	for _, name := range []string{c.headerFile, c.password, c.token} {
 		if name == "-" {
@@ -76,7 +83,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		return nil, usage(cmd, "only one of --header-file, --password-file and --token-file can be - (standard input)")
 	}
 	opt := record.Options{
-		Duration: c.duration, NoCPU: c.noCPU, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
+		Duration: c.duration, NoCPU: c.noCPU, NoHost: c.noHost, PID: c.pid, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
 		ConnectTimeout: c.timeout, Grace: c.timeout, UserAgent: "whylate/" + readBuild().Version,
 	}
 	if err := c.readHeaders(opt.Header, cmd.InOrStdin()); err != nil {

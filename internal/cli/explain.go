@@ -241,7 +241,7 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	in.Close()
 	bar.clear()
 	if rep != nil {
-		for _, w := range stream.Result().Warnings {
+		for _, w := range append(stream.Result().Warnings, in.hostWarnings...) {
 			rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
 		}
 	}

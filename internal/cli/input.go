@@ -26,7 +26,10 @@ type input struct {
 	size     int64  // of what Reader will give; 0 if not known
 	isReport bool   // a report in JSON, not a trace
 	meta     *bundle.Meta
-	closers  []func() error
+	host     io.Reader // host samples, nil if there are none
+	// hostWarnings are known when the input is closed.
+	hostWarnings []bundle.Warning
+	closers      []func() error
 }
 
 // Close releases what the input holds.
@@ -190,10 +193,20 @@ func (in *input) unpack(file *os.File) error {
 		return err
 	}
 	in.closers = append(in.closers, trace.Close)
+	if samples, err := b.HostSamples(); err == nil {
+		in.host = bytes.NewReader(samples)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		in.host = failed{err}
+	}
 	meta := b.Meta()
 	in.Reader, in.size, in.meta = trace, size, &meta
 	return nil
 }
+
+// failed is a reader of what cannot be read.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
 
 // hostPort is what a URL without a scheme looks like: svc:6060, :6060, [::1]:6060/debug/pprof.
 var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
@@ -215,9 +228,20 @@ func isURL(arg string) bool {
 
 // openURL begins a recording and returns its trace as an input, decoded while it arrives.
 func openURL(ctx context.Context, target string, opt record.Options) (*input, *record.Stream, error) {
+	watch := record.WatchHost(ctx, target, opt)
 	s, err := record.Open(ctx, target, opt)
 	if err != nil {
+		watch.Finish()
 		return nil, nil, err
 	}
-	return &input{Reader: s, name: s.Result().URL, closers: []func() error{s.Close}}, s, nil
+	watch.Opened(s)
+	in := &input{Reader: s, name: s.Result().URL}
+	in.closers = []func() error{s.Close, func() error {
+		_, in.hostWarnings = watch.Finish()
+		return nil
+	}}
+	if watch != nil {
+		in.host = watch.Reader()
+	}
+	return in, s, nil
 }

@@ -122,6 +122,9 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		opt.Progress = bar.of(i)
 		jobs[i] = record.Job{Target: target, Name: names[i], Options: opt}
 	}
+	if len(targets) > 1 && jobs[0].Options.PID > 0 {
+		return usage(cmd, "--pid names one process, but there are %d services", len(targets))
+	}
 	answers := make([]chan answer, len(targets))
 	if r.explain != nil {
 		adjust, restore := holdMemory(0)
@@ -133,7 +136,9 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 			adjust()
 		}
 		for i := range jobs {
-			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Progress: locked})
+			samples := new(bytes.Buffer) // written before the trace's end is told, read after it
+			jobs[i].Options.HostTo = samples
+			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: locked})
 		}
 	}
 	version := readBuild().Version
@@ -341,6 +346,9 @@ func summary(r *record.Result, name string) string {
 	}
 	if r.AllocsProfile {
 		with = append(with, "allocation profile")
+	}
+	if r.HostSamples > 0 {
+		with = append(with, "host samples")
 	}
 	if len(with) > 0 {
 		b.WriteString(", with " + strings.Join(with, " and "))

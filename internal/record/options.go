@@ -17,6 +17,12 @@ type Options struct {
 	// NoCPU leaves out the CPU profile, and with it the CPU samples in the trace; NoAllocs the allocation profile.
 	NoCPU, NoAllocs bool
 
+	// NoHost leaves out samples of the host; PID is the process to sample, 0 the one that listens where the URL leads,
+	// if that is this host. HostTo, if not nil, gets host.jsonl when the recording has ended.
+	NoHost bool
+	PID    int
+	HostTo io.Writer
+
 	// Header is sent with every request to the endpoint's own host; Host in it replaces the request's host name.
 	Header http.Header
 	// Login is sent as basic authentication, instead of one in the URL. Token is sent as "Authorization: Bearer".

@@ -42,11 +42,17 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	if !full {
 		opt.NoAllocs = true // there is no place for it
 	}
+	var watch *Watch
+	if full || opt.HostTo != nil {
+		watch = WatchHost(ctx, target, opt)
+		defer watch.Finish()
+	}
 	s, err := Open(ctx, target, opt)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
+	watch.Opened(s)
 	var b *bundle.Writer
 	switch {
 	case full:
@@ -64,6 +70,15 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	if err != nil {
 		return nil, writeError(name, err)
 	}
+	rec, warnings := watch.Finish()
+	for _, w := range warnings {
+		s.warn(w.Code, w.Text)
+	}
+	if rec != nil && opt.HostTo != nil {
+		if _, err := opt.HostTo.Write(rec.Data); err != nil {
+			return nil, writeError("host samples", err)
+		}
+	}
 	var cpu, allocs []byte
 	if full {
 		cpu, allocs = s.Profiles()
@@ -71,11 +86,15 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 	s.Close()
 	r := s.Result()
 	r.CPUProfile, r.AllocsProfile = cpu != nil, allocs != nil
+	var samples []byte
+	if rec != nil && full {
+		samples, r.HostFacts, r.HostSamples = rec.Data, rec.Facts, rec.Samples
+	}
 	if r.Bytes < headerLen {
 		return nil, end
 	}
 	if full {
-		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Close(r.meta(tool))); err != nil {
+		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Close(r.meta(tool))); err != nil {
 			return nil, writeError(name, err)
 		}
 	}
@@ -145,10 +164,14 @@ func copyTrace(w io.Writer, s *Stream) (end, err error) {
 
 // meta is the result as it stands in a bundle.
 func (r Result) meta(tool string) bundle.Meta {
-	return bundle.Meta{
+	m := bundle.Meta{
 		Tool: tool, URL: r.URL, Start: r.Start, AskedNS: int64(r.Asked), WindowNS: int64(r.Window), GotNS: int64(r.Got),
-		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings,
+		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts,
 	}
+	if r.HostFacts != nil {
+		m.Go = r.HostFacts.Go
+	}
+	return m
 }
 
 // Job is one of several recordings.

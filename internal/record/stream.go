@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -71,6 +72,9 @@ type Result struct {
 	Warnings     []bundle.Warning
 
 	CPUProfile, AllocsProfile bool // set by Save: they are in the file
+	// HostFacts is set by Save: what the service ran on, if host samples are in the file; HostSamples is how many.
+	HostFacts   *bundle.Host
+	HostSamples int
 }
 
 // Stream is a trace that is being recorded. Read it to its end, from one goroutine; a slow reader slows the sending
@@ -95,8 +99,9 @@ type Stream struct {
 	begin time.Time    // a moment before start, with the monotonic clock
 	last  time.Duration
 
-	mu  sync.Mutex
-	res Result
+	mu   sync.Mutex
+	res  Result
+	conn net.Conn // of the trace
 
 	stopProgress func()
 	closeOnce    sync.Once
@@ -180,6 +185,11 @@ func (s *Stream) open() *Error {
 
 	s.watchdog = time.AfterFunc(2*s.c.opt.ConnectTimeout+s.res.Window+s.c.opt.Grace, func() { s.cancel(errNoProgress) })
 	ctx := httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.conn = c.Conn
+		},
 		WroteRequest: func(httptrace.WroteRequestInfo) { s.start.Store(int64(time.Since(s.begin))) },
 	})
 	asked := time.Now()

@@ -1,0 +1,95 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// procFS is the kernel's own.
+func procFS() linkFS { return os.DirFS("/proc").(linkFS) }
+
+// Local resolves the host of a URL and returns its addresses if it is this
+// machine: loopback, or an address of one of its interfaces; else none.
+func Local(ctx context.Context, name string) []netip.Addr {
+	addrs := []netip.Addr{}
+	if a, err := netip.ParseAddr(name); err == nil {
+		addrs = append(addrs, a)
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", name); err != nil {
+			return nil
+		}
+	}
+	own := map[netip.Addr]bool{}
+	if list, err := net.InterfaceAddrs(); err == nil {
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				own[p.Addr().WithZone("").Unmap()] = true
+			}
+		}
+	}
+	var local []netip.Addr
+	for _, a := range addrs {
+		a = a.WithZone("").Unmap()
+		if a.IsLoopback() || a.IsUnspecified() || own[a] {
+			local = append(local, a)
+		}
+	}
+	return local
+}
+
+// Listeners returns the processes of this host that accept connections to one
+// of its addresses and a port. An unspecified address (0.0.0.0) stands for
+// loopback, as in connect(2).
+func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
+	list, err := readTCP(procFS(), "self")
+	if err != nil {
+		return Owners{}, err
+	}
+	for _, a := range addrs {
+		if a.IsUnspecified() {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+			break
+		}
+	}
+	return owners(procFS(), listening(list, addrs, port)), nil
+}
+
+// Acceptor returns the process that has accepted a connection of this one, by
+// the connection's two ends; none if nobody has yet.
+func Acceptor(client, server netip.AddrPort) (Owners, error) {
+	list, err := readTCP(procFS(), "self")
+	if err != nil {
+		return Owners{}, err
+	}
+	if inode := accepted(list, client, server); inode != 0 {
+		return owners(procFS(), []uint64{inode}), nil
+	}
+	return Owners{}, nil
+}
+
+// CommandLine returns a process's arguments, as /debug/pprof/cmdline gives
+// them: with a zero byte between two.
+func CommandLine(pid int) (string, bool) {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil || len(b) == 0 {
+		return "", false
+	}
+	return string(bytes.TrimSuffix(b, []byte{0})), true
+}
+
+// Name returns the short name of a process's program, "" if it is not known.
+func Name(pid int) string {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

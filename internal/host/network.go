@@ -1,0 +1,215 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Bounds on lists in a report.
+const (
+	maxHostSockets = 20
+	maxWaits       = 20
+	maxWhen        = 20
+)
+
+// Where a cause is not worth a question: below this share of a group's slow
+// requests.
+const worthAsking = 0.05
+
+// maxGapShare is how much of the wait for the network may be a poll gap before
+// nothing can be said about the network.
+const maxGapShare = 0.1
+
+// network answers "network or us": whether what the process sent was lost while
+// its slow requests waited for the network.
+func (v *view) network(h *report.Host, rep *report.Report) {
+	n := &h.Network
+	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
+	n.AllRetransmitted = v.sum(func(t *tick) int64 { return t.retransmitted }, false)
+	n.Connections = v.s.count
+	var events []event
+	for _, e := range v.s.events {
+		if e.mono+v.offset < v.from || e.since+v.offset > v.to {
+			continue
+		}
+		events = append(events, e)
+		n.OutOfOrder += e.outOfOrder
+		if e.peer {
+			n.PeerRetransmitted += e.retransmitted
+			continue
+		}
+		n.Retransmitted += e.retransmitted
+	}
+	v.sockets(n, events)
+	v.waits(n, events, rep)
+	network, gaps := asked(rep)
+	n.Verdict, n.Text = v.verdict(n, network, gaps)
+	add := func(text string, value float64, unit string) {
+		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
+	}
+	if v.s.looks > 0 {
+		add("segments that the process's connections sent again", float64(n.Retransmitted), "segments")
+		add("segments that arrived out of order", float64(n.OutOfOrder), "segments")
+	}
+	if n.AllRetransmitted != nil {
+		add("segments sent again in the whole network namespace", float64(*n.AllRetransmitted), "segments")
+	}
+	add("share of the slow requests' time that is network", network, "share")
+	add("poll gaps beside it", gaps, "share")
+}
+
+// asked returns the largest share that waiting for the network has in the slow
+// requests of any group, and the share of poll gaps in the same group.
+func asked(rep *report.Report) (network, gaps float64) {
+	for i := range rep.Groups {
+		b := slowBand(&rep.Groups[i])
+		if b == nil {
+			continue
+		}
+		net, gap := 0.0, 0.0
+		for _, c := range b.Causes {
+			switch c.Cause {
+			case "network":
+				net += c.Share
+			case "sched-poll":
+				gap += c.Share
+			}
+		}
+		if net > network {
+			network, gaps = net, gap
+		}
+	}
+	return network, gaps
+}
+
+// slowBand is the highest band with some requests.
+func slowBand(g *report.Group) *report.Band {
+	var found *report.Band
+	for i := range g.Bands {
+		if b := &g.Bands[i]; found == nil || b.Band != report.Band5090 && b.Count >= 10 {
+			found = b
+		}
+	}
+	return found
+}
+
+func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict, text string) {
+	again := n.Retransmitted + n.PeerRetransmitted
+	switch {
+	case v.s.looks == 0:
+		return report.NetworkUnknown, "the process's connections were not looked at"
+	case again > 0 && len(n.Requests) > 0:
+		w := &n.Requests[0]
+		return report.NetworkLost, fmt.Sprintf("the network lost segments: %s sent again on the process's connections, among them while a slow request waited %v for the network",
+			count(again, "segment"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
+	case again > 0 && network >= worthAsking:
+		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))
+	case again > 0:
+		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
+	case n.AllRetransmitted == nil:
+		return report.NetworkUnknown, "no connection that is still there sent anything again; those that are gone were not looked at"
+	case *n.AllRetransmitted > 0:
+		return report.NetworkUnknown, fmt.Sprintf("%s sent again in this network namespace, but on no connection of the process that was seen: another process's, or connections that lived too briefly", count(*n.AllRetransmitted, "segment"))
+	case n.OutOfOrder > 0:
+		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: what the other side sent may have been lost on the way", arrived(n.OutOfOrder))
+	case gaps > maxGapShare*(network+gaps):
+		return report.NetworkUnknown, "nothing was sent again, but nobody looked at the network for part of the wait (poll gaps): the answer may have been there earlier"
+	case network < worthAsking:
+		return report.NetworkCleared, "nothing was sent again or arrived out of order, and slow requests hardly waited for the network"
+	}
+	return report.NetworkCleared, "nothing was sent again or arrived out of order, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
+}
+
+func count(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what + " was"
+	}
+	return fmt.Sprintf("%d %ss were", n, what)
+}
+
+func arrived(n int64) string {
+	if n == 1 {
+		return "1 segment arrived"
+	}
+	return fmt.Sprintf("%d segments arrived", n)
+}
+
+// sockets lists connections: those that lost most, then the slowest.
+func (v *view) sockets(n *report.HostNetwork, events []event) {
+	type sums struct {
+		again, order int64
+		when         []int64
+	}
+	by := map[ends]*sums{}
+	for _, e := range events {
+		x := by[e.conn]
+		if x == nil {
+			x = &sums{}
+			by[e.conn] = x
+		}
+		x.again += e.retransmitted
+		x.order += e.outOfOrder
+		if e.retransmitted > 0 && len(x.when) < maxWhen {
+			x.when = append(x.when, max(0, e.mono+v.offset-v.start))
+		}
+	}
+	for _, key := range v.s.sortedEnds() {
+		c, x := v.s.conns[key], by[key]
+		if x == nil {
+			x = &sums{}
+		}
+		if c.peer && x.again == 0 {
+			continue
+		}
+		n.Sockets = append(n.Sockets, report.HostSocket{
+			Local: key.local.String(), Remote: key.remote.String(), State: c.state, Peer: c.peer, Retransmitted: x.again, OutOfOrder: x.order,
+			RTTNS: c.rtt, MinRTTNS: c.minRTT, WhenNS: x.when,
+		})
+	}
+	slices.SortStableFunc(n.Sockets, func(a, b report.HostSocket) int {
+		return cmp.Or(cmp.Compare(b.Retransmitted, a.Retransmitted), cmp.Compare(b.OutOfOrder, a.OutOfOrder), cmp.Compare(b.RTTNS, a.RTTNS))
+	})
+	n.Sockets = n.Sockets[:min(len(n.Sockets), maxHostSockets)]
+}
+
+// waits finds slow requests that waited for the network while something was
+// sent again. What was lost had been sent before it was sent again, so the
+// stretch between the two looks must touch the wait.
+func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) {
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		for k := range g.Slowest {
+			r := &g.Slowest[k]
+			for _, seg := range r.Segments {
+				if seg.Cause != "network" || seg.DurationNS < minWait {
+					continue
+				}
+				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
+				for _, e := range events {
+					from, to := max(e.since, e.mono-2*max(v.s.IntervalNS, 1))+v.offset-v.start, e.mono+v.offset-v.start
+					if e.retransmitted == 0 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
+						continue
+					}
+					w.Retransmitted += e.retransmitted
+					if name := e.conn.local.String() + " -> " + e.conn.remote.String(); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
+						w.Sockets = append(w.Sockets, name)
+					}
+				}
+				if w.Retransmitted > 0 {
+					n.Requests = append(n.Requests, w)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(n.Requests, func(a, b report.HostWait) int { return cmp.Compare(b.DurationNS, a.DurationNS) })
+	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
+}
+
+// minWait is the shortest wait that a lost segment could have made: Linux sends
+// again after 200 ms, or, for the last segment of a burst, after two round
+// trips and some 2 ms at the least (tail loss probe, RFC 8985).
+const minWait = int64(2 * time.Millisecond)

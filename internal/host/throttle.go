@@ -1,0 +1,48 @@
+package host
+
+import (
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// How a report's throttling verdict was reached where samples tell.
+const howSamples = "host samples"
+
+// enough is the share of the trace that samples must cover to say that nothing
+// was throttled.
+const enough = 0.9
+
+// Throttle puts what the host samples say of throttling into the report: they
+// count what a bare trace can only infer. What the trace alone said stays
+// beside, in Host.Freezes, and its wall time in place. A report without
+// samples, or whose samples cannot tell, stays as it is.
+func Throttle(rep *report.Report) {
+	h := rep.Host
+	if h == nil {
+		return
+	}
+	lost := h.Quota.OwnNS + h.Quota.AncestorNS
+	switch cgroup.Verdict(h.Quota.Verdict) {
+	case cgroup.VerdictOwn, cgroup.VerdictAncestor:
+		if h.Lost.QuotaNS != nil {
+			lost = *h.Lost.QuotaNS
+		}
+	case cgroup.VerdictNone:
+		if h.Coverage < enough {
+			return
+		}
+		lost = 0
+	default:
+		return
+	}
+	t := &rep.Runtime.Throttle
+	if t.Verdict != "" && t.How != "" && t.How != howSamples {
+		bare := *t
+		h.Freezes = &bare
+	}
+	t.Verdict, t.How, t.LostCPUNS = h.Quota.Verdict, howSamples, lost
+	t.Confidence = min(1, h.Coverage)
+	if h.Facts.PeriodNS > 0 && h.Quota.Verdict != string(cgroup.VerdictNone) {
+		t.PeriodNS = h.Facts.PeriodNS
+	}
+}

@@ -1,0 +1,139 @@
+package report
+
+// Host is what the kernel knew about the process meanwhile: there if the recording holds host samples. Times are of the
+// trace, counters are differences over [FromNS, ToNS).
+type Host struct {
+	PID int `json:"pid"`
+	// FromNS and ToNS are the part of the trace that samples cover, Coverage its share of the trace.
+	FromNS     int64   `json:"from_ns"`
+	ToNS       int64   `json:"to_ns"`
+	Coverage   float64 `json:"coverage"`
+	Samples    int     `json:"samples"`
+	IntervalNS int64   `json:"interval_ns"`
+	// Clock says how samples were brought onto the trace's clock: monotonic, wall, or asked (only about right: counted
+	// from when the trace was asked for).
+	Clock  string     `json:"clock"`
+	Facts  HostFacts  `json:"facts"`
+	Lost   Lost       `json:"lost"`
+	Quota  HostQuota  `json:"quota"`
+	Memory HostMemory `json:"memory"`
+	// Network says whether the network lost what was sent.
+	Network  HostNetwork `json:"network"`
+	Series   HostSeries  `json:"series"`
+	Freezes  *Throttle   `json:"freezes,omitempty"` // what the trace alone said of throttling, where samples have replaced it
+	CostNS   int64       `json:"cost_ns,omitempty"` // CPU time that sampling took, on the recording side
+	Warnings []Warning   `json:"warnings"`
+}
+
+// HostFacts are the machine and the limits of the process.
+type HostFacts struct {
+	Kernel      string  `json:"kernel,omitempty"`
+	CPUs        int     `json:"cpus,omitempty"`
+	Parallelism int     `json:"parallelism,omitempty"` // CPUs that the process may run on
+	QuotaCPUs   float64 `json:"quota_cpus,omitempty"`  // the tightest visible quota; absent without one
+	PeriodNS    int64   `json:"period_ns,omitempty"`
+	QuotaFrom   string  `json:"quota_from,omitempty"`  // the file that says so
+	QuotaDepth  int     `json:"quota_depth,omitempty"` // 0: the process's own group, 1: its parent, ...
+	QuotaHidden bool    `json:"quota_hidden,omitempty"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"` // the tightest memory limit
+	MemoryFrom  string  `json:"memory_from,omitempty"`
+	GOMAXPROCS  string  `json:"gomaxprocs,omitempty"` // the process's environment
+	Go          string  `json:"go,omitempty"`         // the version its program was built with
+}
+
+// Lost is the time for which threads wanted to run and did not, in thread time: two threads that stand still for 50 ms
+// are 100 ms. What could not be measured is null.
+type Lost struct {
+	// BusyNS is how long goroutines ran by the trace, CPUNS how long the process's threads really ran.
+	BusyNS *int64 `json:"busy_ns"`
+	CPUNS  *int64 `json:"cpu_ns"`
+	// QuotaNS is the time for which a CPU quota held the process back, its own or an ancestor's, summed over CPUs.
+	QuotaNS *int64 `json:"quota_ns"`
+	// RunQueueNS is the time threads waited for a CPU while no quota held them back.
+	RunQueueNS *int64 `json:"run_queue_ns"`
+	// UnsplitNS is what threads waited in throttled stretches beyond QuotaNS: several threads behind one quota, or
+	// neighbours as well.
+	UnsplitNS *int64 `json:"unsplit_ns"`
+	// UnexplainedNS is BusyNS less CPUNS and the three above, never below zero: the hypervisor, page faults that read
+	// from a disk. System calls use CPU time without being busy, so it is a lower bound.
+	UnexplainedNS *int64 `json:"unexplained_ns"`
+	RunDelayNS    *int64 `json:"run_delay_ns"` // all waiting for a CPU, whatever for
+	StealNS       *int64 `json:"steal_ns"`     // what the hypervisor took from the whole machine
+}
+
+// HostQuota is what CPU quotas did, by the kernel's counters.
+type HostQuota struct {
+	Verdict string `json:"verdict"` // own, ancestor, none, unknown
+	How     string `json:"how"`
+	OwnNS   int64  `json:"own_ns"`
+	// AncestorNS is the part of groups above: of this group where the kernel tells (cpu.stat.local), else all that
+	// visible ancestors lost.
+	AncestorNS       int64  `json:"ancestor_ns"`
+	Periods          int64  `json:"periods"`
+	ThrottledPeriods int64  `json:"throttled_periods"`
+	Group            string `json:"group,omitempty"` // whose quota it was, if seen
+}
+
+// HostMemory is what memory was in use. Absent values were not read.
+type HostMemory struct {
+	RSSMaxBytes   int64 `json:"rss_max_bytes,omitempty"`
+	GroupMaxBytes int64 `json:"group_max_bytes,omitempty"` // charged to the process's group, page cache included
+}
+
+// Verdicts about the network.
+const (
+	NetworkLost    = "lost"    // segments were sent again while slow requests waited for the network
+	NetworkCleared = "cleared" // nothing was lost: who let requests wait is the other side, or this process
+	NetworkUnknown = "unknown"
+)
+
+// HostNetwork says whether the network lost what was sent.
+type HostNetwork struct {
+	Verdict string `json:"verdict"` // lost, cleared, unknown
+	Text    string `json:"text"`
+	// Retransmitted counts segments that the process's sockets sent again, PeerRetransmitted those of the other ends on
+	// the same host, OutOfOrder those that arrived out of order; AllRetransmitted those of the whole network namespace.
+	Retransmitted     int64  `json:"retransmitted"`
+	PeerRetransmitted int64  `json:"peer_retransmitted"`
+	OutOfOrder        int64  `json:"out_of_order"`
+	AllRetransmitted  *int64 `json:"all_retransmitted"`
+	Connections       int    `json:"connections"`
+	// Sockets are those that lost most; then some others, by round-trip time.
+	Sockets []HostSocket `json:"sockets"`
+	// Requests are stretches of slow requests in which they waited for the network while segments were sent again.
+	Requests []HostWait `json:"requests"`
+	Evidence []Evidence `json:"evidence"`
+}
+
+// HostSocket is a TCP connection of the process, or, if Peer is set, the other end of one on the same host.
+type HostSocket struct {
+	Local         string  `json:"local"`
+	Remote        string  `json:"remote"`
+	State         string  `json:"state,omitempty"`
+	Peer          bool    `json:"peer,omitempty"`
+	Retransmitted int64   `json:"retransmitted"`
+	OutOfOrder    int64   `json:"out_of_order,omitempty"`
+	RTTNS         int64   `json:"rtt_ns,omitempty"`
+	MinRTTNS      int64   `json:"min_rtt_ns,omitempty"`
+	WhenNS        []int64 `json:"when_ns,omitempty"` // when segments were sent again, as first seen
+}
+
+// HostWait is a stretch in which a slow request waited for the network while segments were sent again.
+type HostWait struct {
+	Group         string   `json:"group"`
+	Request       string   `json:"request"`
+	StartNS       int64    `json:"start_ns"`
+	DurationNS    int64    `json:"duration_ns"`
+	Site          *Site    `json:"site"`
+	Retransmitted int64    `json:"retransmitted"`
+	Sockets       []string `json:"sockets"` // "local -> remote"
+}
+
+// HostSeries are values over time: [time in ns, value since the point before]. RSSBytes holds [time, bytes].
+type HostSeries struct {
+	ThrottledNS   [][2]int64 `json:"throttled_ns"`
+	RunDelayNS    [][2]int64 `json:"run_delay_ns"`
+	CPUNS         [][2]int64 `json:"cpu_ns"`
+	RSSBytes      [][2]int64 `json:"rss_bytes"`
+	Retransmitted [][2]int64 `json:"retransmitted"`
+}
