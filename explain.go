@@ -331,6 +331,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	rep.Groups = all.Groups(view)
 	rep.Runtime = e.rt.report(e)
 	e.warnings(rep, rd, dec, cut)
+	e.addHost(rep)
 	if !e.opts.NoRules {
 		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view)}, finding.All())
 	}

@@ -254,7 +254,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	defer restore()
 	rep, err := whylate.Explain(ctx, in, whylate.Options{
 		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap,
-		MaxMemory: int64(e.maxMemory), Progress: func(int64) { adjust() },
+		MaxMemory: int64(e.maxMemory), Host: in.host, Progress: func(int64) { adjust() },
 	})
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)

@@ -11,6 +11,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +66,11 @@ func TestRecordBundle(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.whylate")
 	status, stdout, stderr := runRecord(context.Background(), url, "-d", "900ms", "-o", name)
 	host := strings.TrimPrefix(url, "http://")
-	if status != ExitOK || !strings.HasPrefix(stdout, host+": ") || !strings.HasSuffix(stdout, "with CPU profile and allocation profile: "+name+"\n") {
+	with := "with CPU profile and allocation profile"
+	if runtime.GOOS == "linux" {
+		with += " and host samples"
+	}
+	if status != ExitOK || !strings.HasPrefix(stdout, host+": ") || !strings.HasSuffix(stdout, with+": "+name+"\n") {
 		t.Errorf("status %d, output %q", status, stdout)
 	}
 	if want := "whylate: warning: " + host + ": recording 1s instead of 900ms: the endpoint takes whole seconds\n"; stderr != want {

@@ -49,23 +49,47 @@ func parseStat(b []byte) (s procStat, ok bool) {
 	if i < 0 {
 		return s, false
 	}
-	// Fields from the third on; the largest (rsslim) need not fit an int64.
-	f := bytes.Fields(b[i+1:])
-	if len(f) < 22 || len(f[0]) != 1 {
-		return s, false
-	}
-	s.state = f[0][0]
-	for _, v := range []struct {
-		to    *int64
-		field int // as numbered in the manual
-	}{{&s.minor, 10}, {&s.major, 12}, {&s.user, 14}, {&s.system, 15}, {&s.threads, 20}, {&s.start, 22}, {&s.rss, 24}} {
-		n, err := strconv.ParseInt(string(f[v.field-3]), 10, 64)
-		if err != nil || n < 0 || n > 1<<50 {
+	field := 2 // as numbered in the manual: the state is the third
+	for f := range bytes.FieldsSeq(b[i+1:]) {
+		field++
+		to := s.field(field)
+		if field == 3 && len(f) == 1 {
+			s.state = f[0]
+		}
+		if to == nil {
+			continue
+		}
+		n, rest, ok := number(f)
+		if !ok || len(rest) > 0 || n > 1<<50 {
 			return s, false
 		}
-		*v.to = n
+		*to = n
+		if field == 24 {
+			return s, s.state != 0
+		}
 	}
-	return s, true
+	return s, false
+}
+
+// field is where a field of the file goes, nil if it is not used.
+func (s *procStat) field(n int) *int64 {
+	switch n {
+	case 10:
+		return &s.minor
+	case 12:
+		return &s.major
+	case 14:
+		return &s.user
+	case 15:
+		return &s.system
+	case 20:
+		return &s.threads
+	case 22:
+		return &s.start
+	case 24:
+		return &s.rss
+	}
+	return nil
 }
 
 // tickNS is a tick of /proc/PID/stat in nanoseconds.
@@ -74,21 +98,21 @@ const tickNS = 10_000_000
 // parseRetransmitted reads the segments that a network namespace has sent again
 // from its net/snmp: two lines with the same heading, names and values.
 func parseRetransmitted(b []byte) (int64, bool) {
-	var names [][]byte
+	at := -1
 	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) == 0 || string(f[0]) != "Tcp:" {
+		if !bytes.HasPrefix(line, []byte("Tcp: ")) {
 			continue
 		}
-		if names == nil {
-			names = f
-			continue
-		}
-		for i, name := range names {
-			if string(name) == "RetransSegs" && i < len(f) {
-				n, err := strconv.ParseInt(string(f[i]), 10, 64)
-				return n, err == nil && n >= 0
+		i := 0
+		for f := range bytes.FieldsSeq(line) {
+			switch {
+			case at < 0 && string(f) == "RetransSegs":
+				at = i
+			case at == i:
+				n, rest, ok := number(f)
+				return n, ok && len(rest) == 0
 			}
+			i++
 		}
 	}
 	return 0, false

@@ -42,6 +42,7 @@ type Sampler struct {
 	warnings []bundle.Warning
 	start    Line
 
+	wake     [2]int // a pipe: closed at its far end to stop
 	stop     chan struct{}
 	stopped  chan struct{}
 	stopOnce sync.Once
@@ -67,9 +68,15 @@ func Start(opts Options) (*Sampler, error) {
 		}
 		return nil, fmt.Errorf("reading about process %d: %w", s.pid, err)
 	}
+	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC); err != nil {
+		unix.Close(s.stat)
+		return nil, fmt.Errorf("preparing to sample: %w", err)
+	}
 	st, ok := s.readStat()
 	if !ok {
 		unix.Close(s.stat)
+		unix.Close(s.wake[0])
+		unix.Close(s.wake[1])
 		return nil, fmt.Errorf("reading about process %d: its stat file has another form, or it has ended", s.pid)
 	}
 	s.begun = st.start
@@ -131,9 +138,8 @@ func clocks() (mono, wall int64) {
 func (s *Sampler) run(first chan struct{}) {
 	defer close(s.stopped)
 	runtime.LockOSThread()
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
 	var second int64
+	next, _ := clocks()
 	for n := 0; ; n++ {
 		mono, wall := clocks()
 		gap := mono - s.last.mono
@@ -156,12 +162,13 @@ func (s *Sampler) run(first chan struct{}) {
 			<-s.stop
 			break
 		}
-		select {
-		case <-ticker.C:
-			continue
-		case <-s.stop:
+		next += int64(s.interval)
+		if now, _ := clocks(); next < now {
+			next = now
 		}
-		break
+		if !s.sleep(next) {
+			break
+		}
 	}
 	mono, wall := clocks()
 	if !s.ended {
@@ -174,6 +181,28 @@ func (s *Sampler) run(first chan struct{}) {
 		s.cost = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	// The thread ends with the goroutine: what it used is not counted twice.
+}
+
+// sleep waits until a time of the monotonic clock; it reports false if sampling
+// is to end. It waits in the kernel: through the runtime's timers, a goroutine
+// with a thread of its own would need two threads to be woken each time.
+func (s *Sampler) sleep(until int64) bool {
+	for {
+		now, _ := clocks()
+		left := until - now
+		if left <= 0 {
+			select {
+			case <-s.stop:
+				return false
+			default:
+				return true
+			}
+		}
+		ts := unix.NsecToTimespec(left)
+		if n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(s.wake[0]), Events: unix.POLLIN}}, &ts, nil); n > 0 || err != nil && err != unix.EINTR {
+			return false
+		}
+	}
 }
 
 func (s *Sampler) read(fd int) []byte {
@@ -332,7 +361,9 @@ func (s *Sampler) end(mono, wall int64) {
 func (s *Sampler) Stop() *Recording {
 	s.stopOnce.Do(func() {
 		close(s.stop)
+		unix.Close(s.wake[1])
 		<-s.stopped
+		unix.Close(s.wake[0])
 		if s.group != nil {
 			s.group.Close()
 		}

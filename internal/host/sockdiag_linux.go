@@ -114,7 +114,7 @@ func (d *diag) dump(family uint8, f func(*diagSocket)) error {
 	body := req[unix.SizeofNlMsghdr:]
 	body[0], body[1] = family, unix.IPPROTO_TCP
 	body[2] = 1 << (diagInfo - 1)
-	ne.PutUint32(body[4:], diagStates&^stateListen)
+	ne.PutUint32(body[4:], diagStates)
 	if err := unix.Sendto(d.fd, req[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
 	}

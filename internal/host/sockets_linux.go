@@ -85,7 +85,7 @@ func (s *sockets) sample(now int64, final bool) (*Line, error) {
 	if l != nil {
 		l.SinceNS = s.looked
 	}
-	s.looked, s.next = begin, now+maxSocketShare*(end-begin)
+	s.looked, s.next = now, now+maxSocketShare*(end-begin)
 	return l, nil
 }
 

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/host"
+	hostsamples "github.com/whylate/whylate/internal/host"
 )
 
 // A Watch takes host samples of the recorded process while its trace is
 // recorded, if that process is on this host. It never fails a recording: what
 // could not be sampled is a warning.
 type Watch struct {
-	sampler  *host.Sampler
+	sampler  *hostsamples.Sampler
 	chosen   bool  // by the user: not to be doubted
 	several  []int // that listen on the port: the trace's connection will tell which
 	warnings []bundle.Warning
@@ -29,7 +29,7 @@ type Watch struct {
 	mismatch string
 
 	once sync.Once
-	rec  *host.Recording
+	rec  *hostsamples.Recording
 }
 
 // WatchHost begins to sample the process that target leads to, if it is on this
@@ -54,11 +54,11 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 	if err != nil {
 		return nil
 	}
-	addrs := host.Local(ctx, name)
+	addrs := hostsamples.Local(ctx, name)
 	if len(addrs) == 0 {
 		return nil // another machine
 	}
-	found, err := host.Listeners(addrs, uint16(port))
+	found, err := hostsamples.Listeners(addrs, uint16(port))
 	switch {
 	case err != nil:
 		w.warn(err.Error())
@@ -75,11 +75,11 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 }
 
 func (w *Watch) warn(text string) {
-	w.warnings = append(w.warnings, bundle.Warning{Code: host.WarnHost, Text: "no host samples: " + text})
+	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: "no host samples: " + text})
 }
 
 func (w *Watch) start(pid int) {
-	s, err := host.Start(host.Options{PID: pid})
+	s, err := hostsamples.Start(hostsamples.Options{PID: pid})
 	if err != nil {
 		w.warn(err.Error())
 		return
@@ -120,7 +120,7 @@ const acceptPatience = 300 * time.Millisecond
 func (w *Watch) choose(s *Stream) {
 	local, remote, ok := s.ends()
 	for deadline := time.Now().Add(acceptPatience); ok && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		found, err := host.Acceptor(local, remote)
+		found, err := hostsamples.Acceptor(local, remote)
 		if err != nil {
 			break
 		}
@@ -138,7 +138,7 @@ func (w *Watch) choose(s *Stream) {
 
 // Finish ends sampling and returns what it gave; nil if there is nothing, then
 // only warnings may be.
-func (w *Watch) Finish() (*host.Recording, []bundle.Warning) {
+func (w *Watch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 	if w == nil {
 		return nil, nil
 	}
@@ -201,11 +201,11 @@ func (s *Stream) check(pid int) string {
 	if err != nil || len(b) == 0 || len(b) > limit || len(b) < 2 {
 		return ""
 	}
-	own, ok := host.CommandLine(pid)
+	own, ok := hostsamples.CommandLine(pid)
 	if !ok || own == string(b) {
 		return ""
 	}
-	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, clean(host.Name(pid), 40))
+	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, clean(hostsamples.Name(pid), 40))
 }
 
 // ends returns both ends of the trace's connection.

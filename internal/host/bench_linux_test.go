@@ -1,0 +1,75 @@
+package host
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// BenchmarkSample is what is read every 20 ms of this process.
+func BenchmarkSample(b *testing.B) {
+	s := stopped(b)
+	for b.Loop() {
+		mono, wall := clocks()
+		s.sample(mono, wall)
+		s.log = log{}
+	}
+}
+
+// BenchmarkSecond is what is read once a second besides.
+func BenchmarkSecond(b *testing.B) {
+	s := stopped(b)
+	for b.Loop() {
+		mono, wall := clocks()
+		s.everySecond(mono, wall)
+		s.log = log{}
+	}
+}
+
+// BenchmarkParts tells what the parts of a sample cost.
+func BenchmarkParts(b *testing.B) {
+	s := stopped(b)
+	b.Run("stat", func(b *testing.B) {
+		for b.Loop() {
+			s.readStat()
+		}
+	})
+	b.Run("cgroup", func(b *testing.B) {
+		var c cgroup.Stat
+		for b.Loop() {
+			s.group.Sample(&c)
+		}
+	})
+	b.Run("threads", func(b *testing.B) {
+		st, _ := s.readStat()
+		for b.Loop() {
+			s.threads.read(int(st.threads))
+		}
+	})
+	b.Run("snmp", func(b *testing.B) {
+		for b.Loop() {
+			parseRetransmitted(s.read(s.snmp))
+		}
+	})
+	b.Run("sockets", func(b *testing.B) {
+		for b.Loop() {
+			s.socks.sample(0, true)
+		}
+	})
+}
+
+// stopped is a sampler of this process that takes no samples by itself.
+func stopped(b *testing.B) *Sampler {
+	s, err := Start(Options{PID: os.Getpid()})
+	if err != nil {
+		b.Skip(err)
+	}
+	unix.Close(s.wake[1])
+	<-s.stopped
+	s.wake[1] = -1
+	b.Cleanup(func() { s.Stop() })
+	return s
+}
