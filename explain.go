@@ -25,6 +25,7 @@ import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
@@ -69,6 +70,9 @@ type Options struct {
 	// Progress, if not nil, is called now and then, from the calling
 	// goroutine, with the bytes of input consumed.
 	Progress func(bytes int64)
+	// Index, if not nil, is filled for later questions about this trace, those
+	// of "whylate view". Its type is the module's own.
+	Index *inspect.Index
 }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
@@ -173,6 +177,11 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	if e.again != nil {
 		e.tables = e.again.tables(e)
 	}
+	index := e.opts.Index
+	if index != nil {
+		index.Watch(e.tables)
+	}
+	skipped := false
 	// One generation's requests are walked while the next is decoded: then
 	// nobody waits for the slower of two workers.
 	walked := make(chan struct{}, 1)
@@ -194,6 +203,7 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 			if e.again != nil {
 				e.again.joined = false
 			}
+			skipped = true
 			walked <- struct{}{}
 			continue
 		}
@@ -203,6 +213,10 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 		e.end = max(e.end, g.End)
 		e.events += g.Events
 		e.win.Gens = append(e.win.Gens, g)
+		if index != nil {
+			index.Decoded(g, skipped)
+		}
+		skipped = false
 		reqs := finder.Add(g)
 		oldest = finder.Oldest()
 		e.syms = dec.Symbols.Snapshot()
@@ -218,8 +232,14 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 				e.again.generation(g, &e.syms)
 				e.again.order(reqs)
 			}
+			if index != nil {
+				beside.Go(func() { index.Lived(g) })
+			}
 			e.walk(reqs)
 			beside.Wait()
+			if index != nil {
+				index.Walked()
+			}
 			walked <- struct{}{}
 		}()
 		if e.opts.Progress != nil {
@@ -300,9 +320,11 @@ const slack = 50e6
 // drop forgets generations that no open request can need.
 func (e *engine) drop(dec *timeline.Decoder, oldest int64) {
 	for len(e.win.Gens) > 1 && (e.win.Gens[1].Base <= oldest-slack || len(e.win.Gens) > maxWindow) {
-		if g := e.win.DropFirst(); e.again != nil {
+		g := e.win.DropFirst()
+		switch {
+		case e.again != nil:
 			e.again.recycle(dec, g)
-		} else {
+		case e.opts.Index == nil || !e.opts.Index.Dropped(g, e.win.Carry()):
 			dec.Recycle(g)
 		}
 	}
@@ -337,6 +359,9 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	}
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, all, rep)
+	}
+	if e.opts.Index != nil {
+		e.opts.Index.Finish(&e.win, all, view, dec.Symbols, rd.Minor())
 	}
 	return rep
 }

@@ -2,6 +2,7 @@ package request
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -43,6 +44,7 @@ type waitStat struct {
 
 type turn struct {
 	start int64 // 0: idle, or not known
+	last  int64 // when the last idle wait seen began
 }
 
 // idleRank orders the reasons for which a worker waits for work; a worker
@@ -120,9 +122,14 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 				continue
 			}
 			if t == nil {
-				t = &turn{}
+				t = &turn{last: math.MinInt64}
 				l.turns[id] = t
 			}
+			// What lies between two generations' borders is seen with both.
+			if s.Start < t.last || s.Start == t.last && t.start != 0 {
+				continue
+			}
+			t.last = s.Start
 			if t.start != 0 && s.Start > t.start {
 				f.out = append(f.out, Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)})
 			}

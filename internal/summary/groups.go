@@ -59,19 +59,22 @@ func (t *Tables) Groups(v View) []report.Group {
 }
 
 // Site spells a frame out.
-func (t *Tables) Site(f tracefmt.FrameID, v View) *report.Site {
+func (t *Tables) Site(f tracefmt.FrameID, v View) *report.Site { return v.Site(t.syms, f) }
+
+// Site spells a frame out; nil for none.
+func (v View) Site(syms *tracefmt.Symbols, f tracefmt.FrameID) *report.Site {
 	if f == 0 {
 		return nil
 	}
-	fr := t.syms.Frame(f)
-	file := t.syms.String(fr.File)
+	fr := syms.Frame(f)
+	file := syms.String(fr.File)
 	for _, m := range v.PathMap {
 		if rest, ok := strings.CutPrefix(file, m[0]); ok {
 			file = m[1] + rest
 			break
 		}
 	}
-	return &report.Site{Func: t.syms.String(fr.Func), File: file, Line: int(fr.Line)}
+	return &report.Site{Func: syms.String(fr.Func), File: file, Line: int(fr.Line)}
 }
 
 // StableID returns an id that depends on nothing but its parts.

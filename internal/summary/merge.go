@@ -98,6 +98,7 @@ func (t *Tables) mergeGroup(k groupKey, og *group, ids []int32) {
 	g.multi += og.multi
 	g.parted = g.parted || og.parted
 	g.open += og.open
+	g.refs = append(g.refs, og.refs...)
 	if og.oldest != 0 && g.isOlder(og.oldest, og.oldestG) {
 		g.oldest, g.oldestG, g.openSite = og.oldest, og.oldestG, og.openSite
 	}

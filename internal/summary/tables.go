@@ -71,6 +71,7 @@ type group struct {
 	oldestG  uint64
 	openSite tracefmt.FrameID
 	multi    int // requests of which several stacks were seen: their path means something
+	refs     []GroupRef
 }
 
 type block struct {
@@ -206,6 +207,8 @@ type Tables struct {
 
 	each   func(*Whole)
 	became map[groupKey]groupKey // what Refine made of the groups
+	visit  func(*Visited)
+	refs   GroupRef // the last one given
 }
 
 type sum struct {
@@ -220,6 +223,17 @@ type partial struct {
 	segs     []cause.Segment
 	vias     [][]Via
 	gap, run int64
+	cuts     []int64
+}
+
+// list returns the sums in order.
+func (p *partial) list() []sum {
+	out := make([]sum, 0, len(p.sums))
+	for id, ns := range p.sums {
+		out = append(out, sum{id, ns})
+	}
+	slices.SortFunc(out, func(a, b sum) int { return cmp.Compare(a.cause, b.cause) })
+	return out
 }
 
 // New returns empty tables for requests of a window.
@@ -331,11 +345,12 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	if r.Open {
 		t.addOpen(g, r, segs)
+		t.visited(g, r, from, t.sums, nil)
 		t.clearSums()
 		return
 	}
 	t.tell(g, r, r.Start, segs, func() [][]Via { return t.segVias(segs) })
-	t.count(g, r, r.Start, ready, gap)
+	t.count(g, r, r.Start, ready, gap, nil)
 	slow, sampled := t.keepSlow(g, r.End-r.Start), t.keepSample(g, sampleKey(r.Start, r.G))
 	if slow || sampled {
 		s := &Slow{Start: r.Start, End: r.End, G: r.G, Segments: slices.Clone(segs), Vias: t.segVias(segs), Detail: t.detail(r, steps)}
@@ -608,7 +623,7 @@ func (t *Tables) better(a, b tracefmt.FrameID, key tracefmt.StringID) bool {
 }
 
 // count adds the request's latency and sums to its group.
-func (t *Tables) count(g *group, r *request.Request, start, ready, gap int64) {
+func (t *Tables) count(g *group, r *request.Request, start, ready, gap int64, parts []int64) {
 	lat := r.End - start
 	g.lat.add(lat)
 	if t.several {
@@ -632,6 +647,7 @@ func (t *Tables) count(g *group, r *request.Request, start, ready, gap int64) {
 		c.requests++
 		b.causes[t.keys[s.cause].cause] += s.ns
 	}
+	t.visited(g, r, start, t.sums, parts)
 	t.clearSums()
 }
 
@@ -656,6 +672,7 @@ func (t *Tables) addPart(r *request.Request, segs []cause.Segment, ready, gap in
 		p.vias = append(p.vias, t.segVias(segs)...)
 	}
 	if r.Part == request.Middle {
+		p.cuts = append(p.cuts, r.End)
 		return
 	}
 	delete(t.parts, r.Key)
@@ -670,14 +687,12 @@ func (t *Tables) addPart(r *request.Request, segs []cause.Segment, ready, gap in
 		whole := *r
 		whole.Start = p.start
 		t.addOpen(g, &whole, p.segs)
+		t.visited(g, r, p.start, p.list(), p.cuts)
 		return
 	}
-	for id, ns := range p.sums {
-		t.sums = append(t.sums, sum{id, ns})
-	}
-	slices.SortFunc(t.sums, func(a, b sum) int { return cmp.Compare(a.cause, b.cause) })
+	t.sums = append(t.sums, p.list()...)
 	t.tell(g, r, p.start, p.segs, func() [][]Via { return p.vias })
-	t.count(g, r, p.start, p.run, p.gap)
+	t.count(g, r, p.start, p.run, p.gap, p.cuts)
 	if t.keepSlow(g, r.End-p.start) {
 		t.addSlow(g, &Slow{Start: p.start, End: r.End, G: r.G, Segments: p.segs, Vias: p.vias})
 	}

@@ -22,6 +22,7 @@ type Gen struct {
 	End    int64 // the last time seen
 	Events int64
 	Bytes  int64
+	Offset int64 // where it begins in the unpacked trace
 	// First says that this is the first generation of the trace: a status then
 	// means "so since before the trace began".
 	First bool
@@ -313,22 +314,10 @@ type readResult struct {
 
 // NewDecoder returns a decoder of what rd reads. Close must be called.
 func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
-	if workers < 1 {
-		workers = 1
-	}
-	if workers > auxUserHigh {
-		workers = auxUserHigh
-	}
-	d := &Decoder{
-		Symbols: tracefmt.NewSymbols(),
-		rd:      rd,
-		first:   true,
-		ahead:   make(chan readResult, 1),
-		quit:    make(chan struct{}),
-	}
-	for i := range workers {
-		d.workers = append(d.workers, &worker{id: uint32(i), slabs: &d.pool})
-	}
+	d := newDecoder(workers)
+	d.Symbols = tracefmt.NewSymbols()
+	d.rd, d.first = rd, true
+	d.ahead, d.quit = make(chan readResult, 1), make(chan struct{})
 	go func() {
 		for {
 			g, err := rd.Next()
@@ -342,6 +331,14 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 			}
 		}
 	}()
+	return d
+}
+
+func newDecoder(workers int) *Decoder {
+	d := &Decoder{}
+	for i := range min(max(workers, 1), auxUserHigh) {
+		d.workers = append(d.workers, &worker{id: uint32(i), slabs: &d.pool})
+	}
 	return d
 }
 
@@ -429,7 +426,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	}
 	g := d.newGen()
 	g.ids.reset(src.Bytes)
-	g.Num, g.Bytes, g.First = src.Num, src.Bytes, d.first
+	g.Num, g.Bytes, g.Offset, g.First = src.Num, src.Bytes, src.Offset, d.first
 	d.first = false
 	sc := newScale(src.Freq)
 	g.Base = sc.ns(src.MinTime)

@@ -88,6 +88,8 @@ type Window struct {
 	// carry is what goroutines were doing when the first of Gens began, as far
 	// as generations that are gone could tell.
 	carry map[uint64]Span
+	// carried, if not nil, takes carry's place.
+	carried func(id uint64) (Span, bool)
 }
 
 // DropFirst takes the oldest generation out of the window and returns it. Of
@@ -113,7 +115,7 @@ func (w *Window) DropFirst() *Gen {
 		}
 		state := statusState(r.aux() & auxStatus)
 		id := next.ids.ids[d]
-		one := Window{Gens: w.Gens[:1], carry: w.carry}
+		one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
 		buf = one.Spans(id, first.End, first.End+1, buf[:0])
 		if n := len(buf); n > 0 && buf[n-1].State == state {
 			s := buf[n-1]
@@ -124,7 +126,7 @@ func (w *Window) DropFirst() *Gen {
 			carry[id] = s
 		}
 	}
-	w.carry = carry
+	w.carry, w.carried = carry, nil
 	w.Gens = append(w.Gens[:0], w.Gens[1:]...)
 	return first
 }
@@ -187,7 +189,7 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 	}
 	e := expander{from: from, to: to, buf: buf}
 	if i == 0 {
-		e.carry = w.carry
+		e.before = w.before
 	}
 	for ; i < len(w.Gens); i++ {
 		g := w.Gens[i]
@@ -289,9 +291,9 @@ type expander struct {
 	// The span whose end is still to come stands at the end of buf already, at
 	// cur, so that it need not be moved; nothing of it may be changed once it
 	// is not open any more.
-	cur   *Span
-	open  bool
-	carry map[uint64]Span // see Window
+	cur    *Span
+	open   bool
+	before func(id uint64) (Span, bool) // see Window; nil for nothing
 	// state that lasts over spans
 	assist, stw bool
 	assistStack tracefmt.StackID // where the assist began
@@ -337,9 +339,11 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 				break
 			}
 			e.begin(Span{Start: BeforeTrace, State: statusState(r.aux() & auxStatus), How: HowStatus})
-			if c, ok := e.carry[g.ids.ids[r.peer()]]; ok && c.State == e.cur.State {
-				*e.cur = c
-				e.cur.Assist, e.cur.InSTW = e.assist, e.stw
+			if e.before != nil {
+				if c, ok := e.before(g.ids.ids[r.peer()]); ok && c.State == e.cur.State {
+					*e.cur = c
+					e.cur.Assist, e.cur.InSTW = e.assist, e.stw
+				}
 			}
 			if kind == tracefmt.EvGoStatusStack && e.cur.Stack == 0 {
 				e.cur.Stack = g.stack(r.stack())
