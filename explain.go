@@ -26,6 +26,7 @@ import (
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/inspect"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
@@ -112,6 +113,9 @@ type engine struct {
 	paths   [][2]string
 	workers int
 
+	changes []predict.Change // of opts.WhatIf
+	model   *predict.Model
+
 	win    timeline.Window
 	syms   tracefmt.Symbols // as they were when the last walk began
 	tables []*summary.Tables
@@ -144,6 +148,9 @@ func newEngine(opts Options) (*engine, error) {
 		if e.group, err = regexp.Compile(opts.Group); err != nil {
 			return nil, fmt.Errorf("the pattern for groups: %w", err)
 		}
+	}
+	if e.changes, err = parseChanges(opts.WhatIf); err != nil {
+		return nil, err
 	}
 	for _, m := range opts.PathMap {
 		from, to, ok := strings.Cut(m, "=")
@@ -259,6 +266,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	e.syms = dec.Symbols.Snapshot()
 	e.walk(finder.Finish(e.end))
 	rep := e.report(rd, dec, finder, cut)
+	if err := e.whatIf(rep); err != nil {
+		return rep, fmt.Errorf("%s: %w", e.name(), err)
+	}
 	if ctx.Err() != nil {
 		return rep, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
 	}
@@ -349,13 +359,14 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(e.rt.snapshotTime - e.start)).UTC()
 		rep.Input.Start = &wall
 	}
-	view := summary.View{Start: e.start, End: e.end, Group: e.group, PathMap: e.paths, Kinds: e.kinds(finder, all)}
+	e.model = all.Model(e.end - e.start)
+	view := summary.View{Start: e.start, End: e.end, Group: e.group, PathMap: e.paths, Kinds: e.kinds(finder, all), Model: e.model}
 	rep.Groups = all.Groups(view)
 	rep.Runtime = e.rt.report(e)
 	e.warnings(rep, rd, dec, cut)
 	e.addHost(rep)
 	if !e.opts.NoRules {
-		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view)}, finding.All())
+		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view), Predict: e.model.WhatIf}, finding.All())
 	}
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, all, rep)

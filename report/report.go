@@ -22,6 +22,16 @@ type Report struct {
 	Runtime  Runtime   `json:"runtime"`
 	// Host is what the kernel knew, if the recording holds samples of it.
 	Host *Host `json:"host,omitempty"`
+	// WhatIf is what the changes asked for would win, in each group that they meet.
+	WhatIf []WhatIf `json:"what_if,omitempty"`
+}
+
+// A WhatIf is a prediction that was asked for.
+type WhatIf struct {
+	Group     string    `json:"group"` // id
+	Name      string    `json:"name"`
+	Requests  int       `json:"requests"`
+	Predicted Predicted `json:"predicted"`
 }
 
 // Input is what was read.
@@ -275,6 +285,9 @@ type Predicted struct {
 	Change string   `json:"change"`
 	P50NS  Estimate `json:"p50_ns"`
 	P99NS  Estimate `json:"p99_ns"`
+	// The percentiles as they were, null where too few requests were seen; the 99th is then that of the requests there were.
+	WasP50NS *int64 `json:"was_p50_ns,omitempty"`
+	WasP99NS *int64 `json:"was_p99_ns,omitempty"`
 }
 
 // An Estimate is a prediction with its range.

@@ -24,6 +24,7 @@ import (
 // explanation holds the flags of verbs that explain a trace.
 type explanation struct {
 	request, group string
+	whatIf         []string
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
 	band           string
@@ -45,6 +46,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&e.from, "from", 0, "leave out requests that end before this time of the trace")
 	f.DurationVar(&e.to, "to", 0, "leave out requests that end after this time of the trace")
 	e.addIgnore(cmd)
+	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE made so (may be repeated): see below")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
@@ -79,6 +81,9 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		if old, _, ok := strings.Cut(m, "="); !ok || old == "" {
 			return usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
+	}
+	if err := whylate.CheckWhatIf(e.whatIf); err != nil {
+		return usage(cmd, "%v", err)
 	}
 	switch {
 	case e.band != "" && !slices.Contains(bands, e.band):
@@ -131,6 +136,12 @@ For a URL, a recording is made and read while it arrives; "whylate record" keeps
 The exit status is 0 when there is an answer, also about the whole seconds of a trace that is cut; 2 for wrong use; 3 when
 nothing could be read, reached or written; 130 when interrupted, after a report on what was read until then.
 
+--what-if 'SITE=VALUE' predicts what a change would win. SITE is a function's name or the end of one,
+or file.go:line, as the report shows them; CAUSE@SITE means only that cause there. VALUE is how long
+each single sleep, tick, call or computation at the site takes then: a time, a percentage of what it
+is today, or gone. Several changes are made together. docs/predict.md says how it is done, what it
+assumes, and how right it was.
+
 For a URL:
 
 ` + connectHelp,
@@ -139,6 +150,7 @@ For a URL:
   whylate explain --group checkout x.trace            # one group of requests, in full
   whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
   whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
+  whylate explain --what-if 'fetchOffsets=5ms' x.trace # what a shorter sleep there would win
   whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
   curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
   whylate explain --html x.html x.trace               # also a page to look at, with pictures
@@ -209,7 +221,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "from", "to", "path-map", "max-memory"} {
+	for _, flag := range []string{"request", "group", "from", "to", "path-map", "max-memory", "what-if"} {
 		if flag == "to" && e.as != nil {
 			continue // a format there
 		}
@@ -254,7 +266,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	defer restore()
 	rep, err := whylate.Explain(ctx, in, whylate.Options{
 		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap,
-		MaxMemory: int64(e.maxMemory), Host: in.host, Progress: func(int64) { adjust() },
+		MaxMemory: int64(e.maxMemory), Host: in.host, WhatIf: e.whatIf, Progress: func(int64) { adjust() },
 	})
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)
@@ -281,6 +293,9 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 			return interruptedEarly()
 		}
 		return err
+	}
+	if errors.Is(err, whylate.ErrWhatIf) {
+		return usage(cmd, "%v", err)
 	}
 	if werr := e.write(s, e.again(cmd, arg), rep); werr != nil {
 		return werr

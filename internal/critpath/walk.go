@@ -338,9 +338,51 @@ func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
 // follow deals with a wait: it goes on in the waker and reports true, or
 // emits the wait itself.
 func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool {
-	st := Step{G: f.g, How: s.How, Stack: s.Stack, Reason: s.Reason, Via: f.via}
-	ended := s.Woken && s.End <= *hi
-	wait := WaitOther
+	v := w.judge(f, s, *hi)
+	if v.gap != 0 {
+		gap := v.step
+		gap.Kind = PollGap
+		w.emit(hi, max(v.gap, start), gap)
+	}
+	if v.futile {
+		start = w.futile(f, s, start)
+	}
+	if !v.followed {
+		w.emit(hi, start, v.step)
+		return false
+	}
+	via := f.via
+	if v.wait != WaitCoroutine {
+		via = int32(len(w.Vias))
+		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via})
+	}
+	before := len(w.spans)
+	w.push(s.Waker, start, *hi, via, false)
+	if len(w.spans) == before {
+		// The waker is not known at all: the wait stays the leaf it is.
+		w.pop()
+		w.emit(hi, start, v.step)
+		return false
+	}
+	w.Hops++
+	return true
+}
+
+// A verdict says what a wait was.
+type verdict struct {
+	step     Step  // what it is if it is not followed
+	wait     Wait  // what it is if it is
+	followed bool  // the waker is believed
+	futile   bool  // the waits before it may have been for the same
+	gap      int64 // nobody polled the network since; 0: not known, or somebody did
+}
+
+// judge decides whether a wait is followed. f.idx stands before the wait's
+// span; hi is the end of what is looked at.
+func (w *Walker) judge(f *frame, s *timeline.Span, hi int64) verdict {
+	v := verdict{step: Step{G: f.g, How: s.How, Stack: s.Stack, Reason: s.Reason, Via: f.via}}
+	st := &v.step
+	ended := s.Woken && s.End <= hi
 	b := w.bits(s.Stack)
 	class := w.reason(s.Reason)
 	if s.How == timeline.HowStatus && s.Reason == 0 {
@@ -358,48 +400,44 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 	case reasonNetwork:
 		st.Kind, st.Inbound = Network, b&inbound != 0
 		if ended && s.Waker != 0 && w.bits(s.WakerStack)&(inPoll|restarts) == inPoll {
-			wait = WaitPoll
+			v.wait = WaitPoll
 		} else if ended && s.Waker == 0 && s.WakeNoP {
-			if last, ok := w.lastPoll(s.End); ok && last < *hi {
-				gap := st
-				gap.Kind = PollGap
-				w.emit(hi, max(last, start), gap)
+			if last, ok := w.lastPoll(s.End); ok && last < hi {
+				v.gap = last
 			}
 		}
 	case reasonSelect, reasonRecv:
-		st.Kind, wait = Chan, WaitChan
+		st.Kind, v.wait = Chan, WaitChan
 		if class == reasonSelect {
-			wait = WaitSelect
+			v.wait = WaitSelect
 		}
 		if ended && s.Waker == 0 {
 			st.Kind = Sleep // a timer's channel
 		}
 	case reasonSend:
-		st.Kind, wait = Chan, WaitSend
+		st.Kind, v.wait = Chan, WaitSend
 	case reasonCond:
-		st.Kind, wait = Lock, WaitCond
-		if ended && s.Waker != 0 && s.Waker != f.g {
-			start = w.futile(f, s, start)
-		}
+		st.Kind, v.wait = Lock, WaitCond
+		v.futile = ended && s.Waker != 0 && s.Waker != f.g
 	case reasonSync:
-		st.Kind, wait = Lock, WaitLock
+		st.Kind, v.wait = Lock, WaitLock
 		switch {
 		case b&stopsSem != 0:
-			st.Kind, wait = StopWorld, WaitOther
+			st.Kind, v.wait = StopWorld, WaitOther
 		case b&gcSem != 0:
-			st.Kind, wait = GCWait, WaitOther
+			st.Kind, v.wait = GCWait, WaitOther
 		case b&waitGroup != 0:
-			wait = WaitGroup
+			v.wait = WaitGroup
 		case b&once != 0:
-			wait = WaitOnce
+			v.wait = WaitOnce
 		}
 	case reasonSwitch:
-		st.Kind, wait = Chan, WaitCoroutine
+		st.Kind, v.wait = Chan, WaitCoroutine
 	default:
 		st.Kind = Unknown
 		switch {
 		case ended && s.Waker != 0:
-			wait = WaitLock
+			v.wait = WaitLock
 		case ended && s.How == timeline.HowStatus:
 			// It waited when the trace began, so neither why nor where is known.
 			// One that reads from the poller first of all waited for that.
@@ -409,27 +447,10 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 		}
 	}
 	if s.Assist || b&inAssist != 0 {
-		st.Kind, wait = Assist, WaitOther
+		st.Kind, v.wait = Assist, WaitOther
 	}
-	if wait == WaitOther || !ended || s.Waker == 0 || s.Waker == f.g {
-		w.emit(hi, start, st)
-		return false
-	}
-	via := f.via
-	if wait != WaitCoroutine {
-		via = int32(len(w.Vias))
-		w.Vias = append(w.Vias, Via{Wait: wait, Stack: s.Stack, Parent: f.via})
-	}
-	before := len(w.spans)
-	w.push(s.Waker, start, *hi, via, false)
-	if len(w.spans) == before {
-		// The waker is not known at all: the wait stays the leaf it is.
-		w.pop()
-		w.emit(hi, start, st)
-		return false
-	}
-	w.Hops++
-	return true
+	v.followed = v.wait != WaitOther && ended && s.Waker != 0 && s.Waker != f.g
+	return v
 }
 
 // resumed returns the stack of the first event after the wait that was just

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/report"
 )
@@ -49,6 +50,17 @@ type Input struct {
 	// Turns says of what requests waited for on other goroutines whether they
 	// queued for it.
 	Turns []summary.Turns
+	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
+	// The field itself may be nil.
+	Predict func(group string, changes []predict.Change) *report.Predicted
+}
+
+// predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
+func (in *Input) predicted(f *report.Finding) {
+	if f.Predicted != nil || in.Predict == nil || f.Group == "" || f.Cause == "" || f.Site == nil {
+		return
+	}
+	f.Predicted = in.Predict(f.Group, []predict.Change{predict.Half(f.Cause, predict.SiteText(f.Site, f.Cause))})
 }
 
 // A Verdict is a finding before its severity is known.
@@ -71,6 +83,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 				continue
 			}
 			v.ID = id(&v.Finding)
+			in.predicted(&v.Finding)
 			if v.Evidence == nil {
 				v.Evidence = []report.Evidence{}
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -28,6 +29,8 @@ type View struct {
 	Kinds func(request.Kind) bool
 	// PathMap rewrites the beginnings of file names.
 	PathMap [][2]string
+	// Model, if not nil, is given the groups' samples.
+	Model *predict.Model
 }
 
 // maxCauses bounds the rows of a band; the rest is one row "other".
@@ -105,6 +108,9 @@ func (t *Tables) groupReport(g *group, v View) report.Group {
 		Slowest:    []report.Request{},
 	}
 	r.LatencyNS = latency(&g.lat)
+	if v.Model != nil && g.lat.n > 0 {
+		v.Model.Group(r.ID, &g.graphs, r.LatencyNS.P50, r.LatencyNS.P99)
+	}
 	r.ReadyToRunNS, r.PollGapNS = quantiles(&g.ready), quantiles(&g.gap)
 	r.Histogram = pairs(&g.lat)
 	for _, bi := range keysOf(g.blocks) {
@@ -603,4 +609,10 @@ func (t *Tables) Has(wanted func(request.Kind) bool) bool {
 		}
 	}
 	return false
+}
+
+// Model returns a model that predicts for groups of a trace of some length in
+// ns; see View.Model.
+func (t *Tables) Model(duration int64) *predict.Model {
+	return predict.NewModel(t.syms, duration, func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return t.shares(fn, 0) })
 }

@@ -94,6 +94,7 @@ func (t *Tables) mergeGroup(k groupKey, og *group, ids []int32) {
 	for _, s := range og.sample {
 		g.addSample(s)
 	}
+	g.graphs.Merge(&og.graphs)
 	g.cut += og.cut
 	g.multi += og.multi
 	g.parted = g.parted || og.parted

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -70,6 +71,7 @@ type group struct {
 	oldest   int64 // start
 	oldestG  uint64
 	openSite tracefmt.FrameID
+	graphs   predict.Sample
 	multi    int // requests of which several stacks were seen: their path means something
 	refs     []GroupRef
 }
@@ -176,6 +178,7 @@ type Tables struct {
 	namers []*request.Namer // of all tables merged into these
 	walker *critpath.Walker
 	class  *cause.Classifier
+	graphs *predict.Builder
 	win    *timeline.Window
 
 	groups  map[groupKey]*group
@@ -244,6 +247,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, slowest int) *Tables {
 		namer:  request.NewNamer(syms),
 		walker: critpath.New(win, syms),
 		class:  cause.New(win, syms),
+		graphs: predict.NewBuilder(win, syms),
 		groups: make(map[groupKey]*group),
 		causes: make(map[causeKey]int32),
 		vias:   make(map[viaKey]int32),
@@ -351,6 +355,9 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	t.tell(g, r, r.Start, segs, func() [][]Via { return t.segVias(segs) })
 	t.count(g, r, r.Start, ready, gap, nil)
+	if g.graphs.Count(r.Start, r.End, r.G) {
+		g.graphs.Add(t.graphs.Build(r.G, r.Start, r.End, segs))
+	}
 	slow, sampled := t.keepSlow(g, r.End-r.Start), t.keepSample(g, sampleKey(r.Start, r.G))
 	if slow || sampled {
 		s := &Slow{Start: r.Start, End: r.End, G: r.G, Segments: slices.Clone(segs), Vias: t.segVias(segs), Detail: t.detail(r, steps)}
@@ -693,6 +700,9 @@ func (t *Tables) addPart(r *request.Request, segs []cause.Segment, ready, gap in
 	t.sums = append(t.sums, p.list()...)
 	t.tell(g, r, p.start, p.segs, func() [][]Via { return p.vias })
 	t.count(g, r, p.start, p.run, p.gap, p.cuts)
+	if g.graphs.Count(p.start, r.End, r.G) {
+		g.graphs.Add(t.graphs.Chain(r.G, p.start, r.End, p.segs))
+	}
 	if t.keepSlow(g, r.End-p.start) {
 		t.addSlow(g, &Slow{Start: p.start, End: r.End, G: r.G, Segments: p.segs, Vias: p.vias})
 	}

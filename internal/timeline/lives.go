@@ -118,3 +118,82 @@ func (g *Gen) Pieces(id uint64) int {
 	d := g.ids.lookup(id)
 	return int(g.base[d+1] - g.base[d])
 }
+
+// Death returns when a goroutine ended, if the window saw it end at t or later.
+func (w *Window) Death(id uint64, t int64) (int64, bool) {
+	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
+		if d, ok := w.Gens[i].Death(id); ok && d >= t {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+// Born returns the creation of a goroutine that was alive at time t, if the
+// window saw it.
+func (w *Window) Born(id uint64, t int64) (Birth, bool) {
+	if len(w.Gens) == 0 {
+		return Birth{}, false
+	}
+	for i := w.genAt(t); i >= 0; i-- {
+		if b, ok := w.Gens[i].BirthOf(id); ok {
+			return b, b.Time <= t
+		}
+		if !w.Gens[i].Knows(id) {
+			break
+		}
+	}
+	return Birth{}, false
+}
+
+// Children calls f for every goroutine that goroutine id created in [from, to),
+// in order, until it returns false.
+func (w *Window) Children(id uint64, from, to int64, f func(child uint64, at int64) bool) {
+	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
+		if !w.Gens[i].children(id, from, to, f) {
+			return
+		}
+	}
+}
+
+func (g *Gen) children(id uint64, from, to int64, f func(child uint64, at int64) bool) bool {
+	d := g.ids.lookup(id)
+	if d == 0 {
+		return true
+	}
+	k, hi := g.base[d], g.base[d+1]
+	if !g.isIrregular(d) && from > g.Base {
+		// The run that holds from may have begun some pieces before: a wake and
+		// the start.
+		if after := g.slotAfter(k, hi, from-g.Base); after > k+3 {
+			k = after - 3
+		}
+	}
+	for ; k < hi; k++ {
+		s := g.slots[k]
+		if s.rec == 0 {
+			continue
+		}
+		r := g.record(s.rec)
+		if g.Base+r.time() >= to {
+			return true
+		}
+		if !opensRun(r) {
+			continue
+		}
+		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+			t := g.Base + r.time()
+			if t >= to {
+				break
+			}
+			kind := tracefmt.EventType(r.kind())
+			if (kind == tracefmt.EvGoCreate || kind == tracefmt.EvGoCreateBlocked) && t >= from && !f(g.ids.ids[r.peer()], t) {
+				return false
+			}
+			if changesState(r) && !staysBound(r) {
+				break
+			}
+		}
+	}
+	return true
+}

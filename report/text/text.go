@@ -65,6 +65,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	} else {
 		p.verdict()
 		p.findings()
+		p.whatIf()
 		p.groups()
 	}
 	p.runtime()

@@ -296,6 +296,55 @@ func (p *page) findings() {
 	}
 }
 
+// estimate writes a prediction and its range, no finer than the range allows.
 func estimate(e report.Estimate) string {
-	return duration(e.Est) + " (" + duration(e.Low) + " to " + duration(e.High) + ")"
+	if e.Low == e.High {
+		return duration(e.Est)
+	}
+	write := duration
+	if float64(e.High-e.Low) > 0.1*float64(e.Est) {
+		write = rough
+	}
+	return write(e.Est) + " (" + write(e.Low) + " to " + write(e.High) + ")"
+}
+
+// rough writes two digits of a duration.
+func rough(ns int64) string {
+	step := int64(1)
+	for ns/step >= 100 {
+		step *= 10
+	}
+	text := duration((ns + step/2) / step * step)
+	unit := strings.TrimLeft(text, "0123456789.")
+	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
+		return strings.TrimRight(strings.TrimRight(number, "0"), ".") + unit
+	}
+	return text
+}
+
+// whatIf says what the changes asked for would win.
+func (p *page) whatIf() {
+	head := span{bold, "what if"}
+	for i := range p.r.WhatIf {
+		w := &p.r.WhatIf[i]
+		pr := &w.Predicted
+		p.line()
+		was := func(ns *int64) string {
+			if ns == nil {
+				return ""
+			}
+			return duration(*ns) + " → "
+		}
+		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(FuncName(w.Name), 200), p.width/2)},
+			{plain, ": p50 " + was(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + was(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
+		if pr.WasP99NS == nil {
+			text = append(text, span{dim, " (of few requests)"})
+		}
+		p.paragraph(head, indent, text...)
+		head = span{}
+	}
+	if p.r.WhatIf != nil && len(p.r.WhatIf) == 0 {
+		p.line()
+		p.paragraph(head, indent, span{plain, "no group of requests meets the change"})
+	}
 }

@@ -1,0 +1,149 @@
+package predict
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/report"
+)
+
+// A Change makes a cause at a site smaller.
+type Change struct {
+	// Cause limits it to one of the report's causes, or a family of them: gc
+	// (gc-assist, gc-wait, stw) or sched (sched, sched-wake, sched-poll). ""
+	// means any.
+	Cause string
+	// Site is where: a function's name or the end of one, file.go:line, or
+	// function:line. "" means anywhere. Running time counts for every function on its stack.
+	Site string
+	// To is how long each single instance takes then: a sleep, a timer's period,
+	// a computation. Those that are shorter already stay. With Relative it is
+	// Scale times as long as it was; a Scale of 0 takes it away.
+	To       time.Duration
+	Scale    float64
+	Relative bool
+}
+
+// SiteText writes a site of a report for Change.Site: running time belongs to
+// its function, anything else to the line.
+func SiteText(s *report.Site, cause string) string {
+	if cause == "cpu" || s.Line == 0 {
+		return s.Func
+	}
+	return s.Func + ":" + strconv.Itoa(s.Line)
+}
+
+// Half makes every instance take half the time.
+func Half(cause, site string) Change {
+	return Change{Cause: cause, Site: site, Relative: true, Scale: 0.5}
+}
+
+// Gone takes a cause at a site away.
+func Gone(cause, site string) Change { return Change{Cause: cause, Site: site, Relative: true} }
+
+// To makes every instance take d at most.
+func To(cause, site string, d time.Duration) Change { return Change{Cause: cause, Site: site, To: d} }
+
+// families are the words for several causes together.
+var families = map[string][]cause.Cause{
+	"gc":    {cause.GCAssist, cause.GCWait, cause.STW},
+	"sched": {cause.Sched, cause.SchedWake, cause.SchedPoll},
+}
+
+func isCause(name string) bool {
+	return name != "" && (families[name] != nil || slices.Contains(cause.Names(), name))
+}
+
+// has reports whether the change is about a cause.
+func (c *Change) has(x cause.Cause) bool {
+	if c.Cause == "" {
+		return true
+	}
+	if f := families[c.Cause]; f != nil {
+		return slices.Contains(f, x)
+	}
+	return x.String() == c.Cause
+}
+
+// A timer that nothing else wakes the process for is late by up to a
+// millisecond, because epoll counts in them: by half of that, and what it takes
+// to wake up, on average.
+var lateness = times{est: 0.6e6, low: 0, high: 1.1e6}
+
+// scale is by what an instance of a cause is multiplied, of which whole is the
+// length. late says that it may be late as a timer.
+func (c *Change) scale(whole int64, late bool) times {
+	if c.Relative {
+		s := min(max(c.Scale, 0), 1)
+		return times{s, s, s}
+	}
+	f := unchanged
+	if c.To <= 0 {
+		return times{}
+	}
+	for v := range f {
+		to := float64(c.To)
+		if late {
+			to += lateness[v]
+		}
+		if to < float64(whole) {
+			f[v] = to / float64(whole)
+		}
+	}
+	return f
+}
+
+// String says the change as a flag of the command line would.
+func (c Change) String() string {
+	s := c.Site
+	if c.Cause != "" {
+		s = c.Cause + "@" + s
+	}
+	switch {
+	case !c.Relative && c.To > 0:
+		return s + "=" + c.To.String()
+	case !c.Relative || c.Scale <= 0:
+		return s + "=gone"
+	}
+	return s + "=" + strconv.FormatFloat(c.Scale*100, 'g', 3, 64) + "%"
+}
+
+// Parse reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
+// duration, a percentage of what it is today, 0, or gone.
+func Parse(s string) (Change, error) {
+	i := strings.LastIndexByte(s, '=')
+	if i < 0 {
+		return Change{}, fmt.Errorf("what-if %q: write SITE=5ms, SITE=50%%, or SITE=gone", s)
+	}
+	var c Change
+	c.Site = strings.TrimSpace(s[:i])
+	if before, after, ok := strings.Cut(c.Site, "@"); ok && isCause(before) {
+		c.Cause, c.Site = before, after
+	}
+	if c.Site == "" && c.Cause == "" {
+		return Change{}, fmt.Errorf("what-if %q: name a site before the equals sign", s)
+	}
+	value := strings.TrimSpace(s[i+1:])
+	if percent, ok := strings.CutSuffix(value, "%"); ok {
+		p, err := strconv.ParseFloat(percent, 64)
+		if err != nil || !(p >= 0 && p <= 100) {
+			return Change{}, fmt.Errorf("what-if %q: %q is no percentage from 0%% to 100%%", s, value)
+		}
+		c.Relative, c.Scale = true, p/100
+		return c, nil
+	}
+	if value == "gone" || value == "0" {
+		c.Relative = true
+		return c, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return Change{}, fmt.Errorf("what-if %q: %q is no time such as 5ms, no percentage such as 50%%, and not gone", s, value)
+	}
+	c.To = d
+	return c, nil
+}

@@ -1,0 +1,255 @@
+package predict
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// A Graph is one request of the sample: what its end depended on, with the
+// cause and site of every part.
+type Graph struct {
+	Latency int64
+	Start   int64
+	G       uint64
+
+	nodes []node
+	edges []critpath.Edge
+	parts []part
+	mix   []share
+}
+
+type node struct {
+	time                int64 // since the request's start
+	before              int32
+	firstPart, lastPart int32
+	firstEdge, lastEdge int32
+}
+
+// A part is time with one cause.
+type part struct {
+	place
+	ns int64
+	// whole is the length of the wait, timer's period, system call or
+	// computation of which it is a part; at least ns.
+	whole  int64
+	others bool // work for somebody else that the request waited for
+	ticker bool // the wait for a timer that serves everybody alike
+	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
+	firstMix, lastMix int32
+	key               int32 // in the model's places
+}
+
+// A place is what a change can be about.
+type place struct {
+	cause cause.Cause
+	site  tracefmt.FrameID
+	stack tracefmt.StackID // of running time, if one was seen
+}
+
+// A share is a part of the time in which others ran.
+type share struct {
+	place
+	of  float64
+	key int32
+}
+
+// Bounds of what is kept and looked at.
+const (
+	maxParts  = 1500  // of a graph; one with more is kept as sums
+	mixLeast  = 20e3  // shortest wait for a P whose neighbours are looked up, ns
+	mixWindow = 300e3 // how much of it is looked at
+	maxMixes  = 6     // a graph
+)
+
+// A Builder makes graphs. One goroutine may use it at a time.
+type Builder struct {
+	walker *critpath.Walker
+	class  *cause.Classifier
+	win    *timeline.Window
+	syms   *tracefmt.Symbols
+
+	runs  map[uint64]*computation
+	mixes int
+	one   []critpath.Step
+}
+
+// A computation is running time of one function on one goroutine, whatever
+// took its P in between.
+type computation struct {
+	fn    tracefmt.StringID
+	total int64
+	parts []int32
+}
+
+// NewBuilder returns a Builder over a window, with a walker and a classifier of its own.
+func NewBuilder(win *timeline.Window, syms *tracefmt.Symbols) *Builder {
+	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]*computation), one: make([]critpath.Step, 1)}
+}
+
+// Build returns the graph of what goroutine g did from from to to. segs is the
+// request's critical path, for the case that the graph is too large: then it
+// is a chain of sums, in which nothing goes on beside anything else.
+func (b *Builder) Build(g uint64, from, to int64, segs []cause.Segment) *Graph {
+	out := &Graph{Latency: to - from, Start: from, G: g}
+	b.mixes = maxMixes
+	if src := b.walker.Graph(g, from, to); src != nil && len(src.Steps) <= maxParts {
+		b.fill(out, src)
+	} else {
+		b.chain(out, segs)
+	}
+	return out
+}
+
+// Chain returns the graph of a request of which only the path is known.
+func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
+	out := &Graph{Latency: to - from, Start: from, G: g}
+	b.chain(out, segs)
+	return out
+}
+
+func (b *Builder) fill(out *Graph, src *critpath.Graph) {
+	clear(b.runs)
+	out.nodes = make([]node, 0, len(src.Nodes))
+	used := 0
+	for i := range src.Nodes {
+		used += int(src.Nodes[i].LastEdge - src.Nodes[i].FirstEdge)
+	}
+	out.edges = make([]critpath.Edge, 0, used)
+	for i := range src.Nodes {
+		s := &src.Nodes[i]
+		n := node{time: s.Time - out.Start, before: s.Before, firstPart: int32(len(out.parts)), firstEdge: int32(len(out.edges))}
+		for k := s.FirstStep; k < s.LastStep; k++ {
+			b.step(out, &src.Steps[k])
+		}
+		n.lastPart = int32(len(out.parts))
+		out.edges = append(out.edges, src.Edges[s.FirstEdge:s.LastEdge]...)
+		n.lastEdge = int32(len(out.edges))
+		out.nodes = append(out.nodes, n)
+	}
+	for _, c := range b.runs {
+		c.close(out)
+	}
+	out.parts = slices.Clip(out.parts)
+}
+
+func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
+	b.one[0] = s.Step
+	b.one[0].Via = -1
+	for _, seg := range b.class.Segments(b.one) {
+		b.part(out, &seg, s)
+	}
+}
+
+func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
+	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, ticker: src.Ticker}
+	p.whole = max(src.Whole, p.ns)
+	run := b.runs[seg.G]
+	switch seg.Cause {
+	case cause.CPU:
+		p.stack = seg.Stack
+		fn := b.syms.Frame(seg.Site).Func
+		if run == nil || run.fn != fn || run.parts == nil {
+			run = b.begin(out, seg.G, fn)
+		}
+		run.total += p.ns
+		run.parts = append(run.parts, int32(len(out.parts)))
+	case cause.Sched, cause.SchedWake, cause.SchedPoll, cause.STW, cause.GCAssist, cause.GCWait:
+		if seg.Cause == cause.Sched || seg.Cause == cause.SchedPoll {
+			b.meanwhile(out, &p, seg)
+		}
+	default:
+		if run != nil {
+			run.close(out)
+		}
+	}
+	out.parts = append(out.parts, p)
+}
+
+func (b *Builder) begin(out *Graph, g uint64, fn tracefmt.StringID) *computation {
+	c := b.runs[g]
+	if c == nil {
+		c = new(computation)
+		b.runs[g] = c
+	} else {
+		c.close(out)
+	}
+	c.fn = fn
+	return c
+}
+
+// close tells the parts of a computation how long it was.
+func (c *computation) close(out *Graph) {
+	for _, i := range c.parts {
+		out.parts[i].whole = c.total
+	}
+	c.parts, c.total = nil, 0
+}
+
+// chain makes a graph of sums by cause and site.
+func (b *Builder) chain(out *Graph, segs []cause.Segment) {
+	at := make(map[place]int)
+	last := node{time: out.Latency}
+	for i := range segs {
+		s := &segs[i]
+		k := place{cause: s.Cause, site: s.Site}
+		if s.Cause == cause.CPU {
+			k.stack = s.Stack
+		}
+		j, ok := at[k]
+		if !ok {
+			j = len(out.parts)
+			at[k] = j
+			out.parts = append(out.parts, part{place: k})
+		}
+		out.parts[j].ns += s.End - s.Start
+		out.parts[j].whole = max(out.parts[j].whole, s.End-s.Start)
+	}
+	last.lastPart = int32(len(out.parts))
+	last.before = 0
+	out.nodes = []node{{before: -1}, last}
+}
+
+// meanwhile looks up what ran while a goroutine waited for a P.
+func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
+	if seg.End-seg.Start < mixLeast || b.mixes == 0 || len(b.win.Gens) == 0 {
+		return
+	}
+	b.mixes--
+	from, to := seg.Start, seg.End
+	if d := to - from; d > mixWindow {
+		from += int64(uint64(seg.Start)*0x9e3779b97f4a7c15>>1) % (d - mixWindow)
+		to = from + mixWindow
+	}
+	p.firstMix = int32(len(out.mix))
+	total := 0.0
+	gen := b.win.Gens[b.win.At(from)]
+	gen.EachRun(from, to, func(r timeline.Run) {
+		if r.G == seg.G {
+			return
+		}
+		stack := r.Stack
+		if stack == 0 {
+			if birth, ok := gen.BirthOf(r.G); ok {
+				stack = birth.Start
+			}
+		}
+		ns := float64(min(r.To, to) - max(r.From, from))
+		total += ns
+		k := place{cause.CPU, b.class.Sites.Of(stack), stack}
+		for i := int(p.firstMix); i < len(out.mix); i++ {
+			if out.mix[i].place == k {
+				out.mix[i].of += ns
+				return
+			}
+		}
+		out.mix = append(out.mix, share{place: k, of: ns})
+	})
+	for i := int(p.firstMix); i < len(out.mix); i++ {
+		out.mix[i].of /= total
+	}
+	p.lastMix = int32(len(out.mix))
+}

@@ -1,0 +1,226 @@
+// Package predict says what a change would win: it takes the graphs of a
+// bounded sample of requests (see critpath.Graph), makes a cause at a site
+// smaller wherever it stands in them, be it in work for other requests, and
+// times them again.
+//
+// What it assumes, and therefore says as a range from low to high:
+//
+//   - What a request started itself goes on beside it, so where one part gets
+//     shorter the next-latest one decides. That a goroutine which the request
+//     had started, and which had ended, was waited for is certain for a
+//     WaitGroup; for other waits it is assumed for high only.
+//   - Work for others that a request waited for (a lock's holder, the jobs
+//     before it on a worker) is a queue. High: it shrinks as its parts do, as
+//     if clients sent the next request as soon as they have an answer. Low: the
+//     requests come at random whatever happens, so that a shorter service makes
+//     a queue shorter by more (see queue). Between them decides how regular the
+//     queue was in the trace.
+//   - Waiting for a P shrinks as what ran meanwhile does, by its share of that
+//     time; for high it stays what it was.
+//   - A timer that serves many (a ticker) keeps the requests' places within its
+//     period.
+//
+// What a trace cannot tell is not in the range: another algorithm, a peer that
+// answers otherwise under another load, caches, the garbage that is not made.
+package predict
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Model predicts for the groups of one report. Not safe for concurrent use.
+type Model struct {
+	syms   *tracefmt.Symbols
+	sites  *cause.Sites
+	under  func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)
+	groups map[string]*group
+	keys   map[place]int32
+	places []place
+	ready  bool
+	// duration is the length of the trace.
+	duration int64
+	// lengths is how long a computation in a function usually takes.
+	lengths map[tracefmt.StringID]int64
+}
+
+type group struct {
+	sample   *Sample
+	p50, p99 *int64
+	graphs   []weighted
+}
+
+type weighted struct {
+	*Graph
+	weight float64
+}
+
+// NewModel returns a model without groups, of a trace of some length in ns.
+// under tells, for a function, which
+// sites were seen running below it, and for how long.
+func NewModel(syms *tracefmt.Symbols, duration int64, under func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
+	return &Model{syms: syms, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32), lengths: make(map[tracefmt.StringID]int64)}
+}
+
+// Group adds a group by its id in the report, with its percentiles as they
+// were, null where they are not known.
+func (m *Model) Group(id string, s *Sample, p50, p99 *int64) {
+	m.groups[id] = &group{sample: s, p50: p50, p99: p99}
+}
+
+// prepare readies all groups, in an order that does not depend on which is
+// asked for first.
+func (m *Model) prepare() {
+	if m.ready {
+		return
+	}
+	m.ready = true
+	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+		m.number(m.groups[id])
+	}
+}
+
+// number numbers the places of a group's graphs.
+func (m *Model) number(g *group) {
+	g.sample.weighted(func(gr *Graph, w float64) {
+		g.graphs = append(g.graphs, weighted{gr, w})
+		for i := range gr.parts {
+			gr.parts[i].key = m.key(gr.parts[i].place)
+		}
+		for i := range gr.mix {
+			gr.mix[i].key = m.key(gr.mix[i].place)
+		}
+	})
+	m.complete(g)
+}
+
+func (m *Model) key(p place) int32 {
+	id, ok := m.keys[p]
+	if !ok {
+		id = int32(len(m.places))
+		m.keys[p] = id
+		m.places = append(m.places, p)
+	}
+	return id
+}
+
+// complete gives computations for others, of which a request sees only what
+// lies within its wait, the usual length of those that were seen whole.
+func (m *Model) complete(g *group) {
+	own := map[tracefmt.StringID][]int64{}
+	for _, gr := range g.graphs {
+		for i := range gr.parts {
+			if p := &gr.parts[i]; p.cause == cause.CPU && !p.others {
+				fn := m.syms.Frame(p.site).Func
+				own[fn] = append(own[fn], p.whole)
+			}
+		}
+	}
+	usual := map[tracefmt.StringID]int64{}
+	for fn, l := range own {
+		slices.Sort(l)
+		usual[fn] = l[len(l)/2]
+		m.lengths[fn] = max(m.lengths[fn], usual[fn])
+	}
+	for _, gr := range g.graphs {
+		for i := range gr.parts {
+			if p := &gr.parts[i]; p.cause == cause.CPU && p.others {
+				p.whole = max(p.whole, usual[m.syms.Frame(p.site).Func])
+			}
+		}
+	}
+}
+
+// WhatIf predicts a group's latency with the changes made, all of them
+// together. It returns nil if it knows nothing of the group, or if the changes
+// do not meet it.
+func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
+	g := m.groups[id]
+	if g == nil {
+		return nil
+	}
+	m.prepare()
+	if len(g.graphs) == 0 {
+		return nil
+	}
+	t := m.compile(changes)
+	if !t.meets(g) {
+		return nil
+	}
+	t.queues(g)
+	base := make([]point, 0, len(g.graphs))
+	var then [variants][]point
+	for i := range g.graphs {
+		gr := &g.graphs[i]
+		at := t.retime(gr.Graph)
+		base = append(base, point{float64(gr.Latency), gr.weight})
+		for v := range then {
+			then[v] = append(then[v], point{at[v], gr.weight})
+		}
+	}
+	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(base, &then, 0.5, g.p50), P99NS: estimate(base, &then, 0.99, g.p99)}
+	out.WasP50NS, out.WasP99NS = g.p50, g.p99
+	return out
+}
+
+func textOf(changes []Change) string {
+	s := ""
+	for i, c := range changes {
+		if i > 0 {
+			s += ", "
+		}
+		s += c.String()
+	}
+	return s
+}
+
+type point struct{ x, weight float64 }
+
+// quantile is by the nearest rank.
+func quantile(ps []point, q float64) float64 {
+	slices.SortFunc(ps, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+	total := 0.0
+	for _, p := range ps {
+		total += p.weight
+	}
+	seen := 0.0
+	for _, p := range ps {
+		if seen += p.weight; seen >= q*total*(1-1e-9) {
+			return p.x
+		}
+	}
+	return ps[len(ps)-1].x
+}
+
+// estimate takes from the sample by how much a percentile moves, and applies
+// that to the percentile as it was, which is known of all requests.
+func estimate(base []point, then *[variants][]point, q float64, was *int64) report.Estimate {
+	from := quantile(base, q)
+	to := from
+	if was != nil {
+		to = float64(*was)
+	}
+	at := func(v int) int64 {
+		x := quantile(then[v], q)
+		if x == from {
+			return int64(to)
+		}
+		return threeDigits(x / from * to)
+	}
+	return report.Estimate{Est: at(est), Low: at(low), High: at(high)}
+}
+
+// threeDigits rounds: more than that nobody can know.
+func threeDigits(x float64) int64 {
+	step := 1.0
+	for x/step >= 1000 {
+		step *= 10
+	}
+	return int64(math.Round(x/step) * step)
+}

@@ -1,0 +1,112 @@
+package predict
+
+import "math"
+
+// A queue says what is known of the work for others, before its own, that a
+// change shrinks.
+//
+// Two models bound what a service that takes s times as long makes of the time
+// in the queue. Arrivals at random (M/M/1): the wait is S*rho/(1-rho), and with
+// S shrinks rho, how busy the server is. As if clients never rested: the wait
+// shrinks as the service. What clients do that wait for their answer, rest, and
+// ask again lies between them (mean value analysis, Reiser and Lavenberg, JACM
+// 1980). Such a queue is nearly always as long, one of arrivals at random
+// varies as much as it is long; by that the estimate is weighed.
+type queue struct {
+	rho     float64
+	regular float64 // 1: always as long; 0: as random as it gets
+	closed  []float64
+}
+
+// closedPoints is into how many steps of s the closed model is tabulated.
+const closedPoints = 32
+
+// maxClients bounds the clients of the closed model.
+const maxClients = 200
+
+// queues looks how the requests of a group queue at what the changes are about.
+func (t *trial) queues(g *group) {
+	t.queue = make([]queue, len(t.changes))
+	for c := range t.changes {
+		t.queue[c] = t.queueAt(g, c)
+	}
+}
+
+func (t *trial) queueAt(g *group, c int) queue {
+	var own, others, square, n, latency float64
+	waits := make([]point, 0, len(g.graphs))
+	for i := range g.graphs {
+		gr := &g.graphs[i]
+		mine := 0.0
+		for k := range gr.parts {
+			p := &gr.parts[k]
+			w := t.weights[c][p.key] * float64(p.ns)
+			if p.others {
+				mine += w
+			} else {
+				own += gr.weight * w
+			}
+		}
+		waits = append(waits, point{mine, gr.weight})
+		others += gr.weight * mine
+		square += gr.weight * mine * mine
+		latency += gr.weight * float64(gr.Latency)
+		n += gr.weight
+	}
+	q := queue{rho: others / (others + own), regular: 1}
+	if others == 0 || own == 0 {
+		return q
+	}
+	wait, service := others/n, own/n
+	q.regular = max(0, 1-(square/n-wait*wait)/(wait*wait))
+	clients := 1 + math.Ceil(quantile(waits, 0.9)/service)
+	if clients > maxClients || t.m.duration <= 0 {
+		return q
+	}
+	// By Little's law: how long a client was elsewhere.
+	rest := max(0, clients*float64(t.m.duration)/n-latency/n) + max(0, latency/n-wait-service)
+	now := closedWait(int(clients), service, rest)
+	if now <= 0 {
+		return q
+	}
+	for i := range closedPoints + 1 {
+		q.closed = append(q.closed, closedWait(int(clients), service*float64(i)/closedPoints, rest)/now)
+	}
+	return q
+}
+
+// closedWait is how long each of some clients waits for the others at one
+// server, if they rest elsewhere between two services.
+func closedWait(clients int, service, rest float64) float64 {
+	queued, wait := 0.0, 0.0
+	for n := 1; n <= clients; n++ {
+		wait = service * queued
+		if d := wait + service + rest; d > 0 {
+			queued = float64(n) * (wait + service) / d
+		}
+	}
+	return wait
+}
+
+// factor is by what the time in the queue is multiplied if each service takes s
+// times as long.
+func (q *queue) factor(s float64, v int) float64 {
+	open := s
+	if d := 1 - s*q.rho; d > 0 {
+		open = s * s * (1 - q.rho) / d
+	}
+	open = min(open, s)
+	switch v {
+	case high:
+		return s
+	case low:
+		return open
+	}
+	closed := s
+	if q.closed != nil {
+		at := min(int(s*closedPoints), closedPoints-1)
+		closed = q.closed[at] + (q.closed[at+1]-q.closed[at])*(s*closedPoints-float64(at))
+		closed = min(max(closed, open), s)
+	}
+	return open + q.regular*(closed-open)
+}

@@ -1,0 +1,100 @@
+package predict
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// Bounds of a sample: requests are divided by latency into strata a quarter of
+// an octave wide, and of each a few are kept, so that the slowest percent is
+// known as well as the middle. A graph of an HTTP request takes one or two
+// kilobytes, and all of a service's latencies seldom lie in more than forty
+// strata.
+const (
+	perStratum = 8
+	strataBits = 2
+	maxStrata  = 64 << strataBits
+)
+
+// A Sample is a bounded sample of a group's requests. Which ones it holds
+// depends on nothing but which requests there were. The zero value is empty.
+type Sample struct {
+	strata [maxStrata]*stratum
+}
+
+type stratum struct {
+	count int64
+	kept  []*Graph // those with the smallest keys, in that order
+}
+
+func stratumOf(latency int64) int {
+	if latency < 1<<strataBits {
+		return int(max(latency, 0))
+	}
+	n := bits.Len64(uint64(latency)) - 1 - strataBits
+	return n<<strataBits + int(latency>>n)
+}
+
+// key orders requests at random, but always alike (the finalizer of SplitMix64).
+func key(start int64, g uint64) uint64 {
+	z := uint64(start)*0xd1342543de82ef95 + g*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (g *Graph) key() uint64 { return key(g.Start, g.G) }
+
+// Count counts a request and reports whether its graph is wanted.
+func (s *Sample) Count(start, end int64, g uint64) bool {
+	i := stratumOf(end - start)
+	st := s.strata[i]
+	if st == nil {
+		st = new(stratum)
+		s.strata[i] = st
+	}
+	st.count++
+	n := len(st.kept)
+	return n < perStratum || key(start, g) < st.kept[n-1].key()
+}
+
+// Add adds the graph of a request that was counted.
+func (s *Sample) Add(g *Graph) { s.strata[stratumOf(g.Latency)].add(g) }
+
+func (st *stratum) add(g *Graph) {
+	st.kept = append(st.kept, g)
+	slices.SortFunc(st.kept, func(a, b *Graph) int {
+		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
+	})
+	st.kept = st.kept[:min(len(st.kept), perStratum)]
+}
+
+// Merge adds another sample; o must not be used afterwards.
+func (s *Sample) Merge(o *Sample) {
+	for i, st := range o.strata {
+		if st == nil {
+			continue
+		}
+		if s.strata[i] == nil {
+			s.strata[i] = st
+			continue
+		}
+		s.strata[i].count += st.count
+		for _, g := range st.kept {
+			s.strata[i].add(g)
+		}
+	}
+}
+
+// weighted calls f for every graph with the number of requests it stands for.
+func (s *Sample) weighted(f func(g *Graph, weight float64)) {
+	for _, st := range s.strata {
+		if st == nil || len(st.kept) == 0 {
+			continue
+		}
+		for _, g := range st.kept {
+			f(g, float64(st.count)/float64(len(st.kept)))
+		}
+	}
+}
