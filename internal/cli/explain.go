@@ -38,6 +38,7 @@ type explanation struct {
 	output         string
 	page           string
 	as             *exportAs // instead of text, JSON or a page
+	keep           *whylate.Kept
 }
 
 func (e *explanation) addFlags(cmd *cobra.Command) {
@@ -265,7 +266,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	adjust, restore := holdMemory(int64(e.maxMemory))
 	defer restore()
 	rep, err := whylate.Explain(ctx, in, whylate.Options{
-		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap,
+		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap, Keep: e.keep,
 		MaxMemory: int64(e.maxMemory), Host: in.host, WhatIf: e.whatIf, Progress: func(int64) { adjust() },
 	})
 	if rep != nil {

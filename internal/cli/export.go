@@ -1,29 +1,19 @@
 package cli
 
 import (
-	"context"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
 	"github.com/whylate/whylate/internal/export"
-	"github.com/whylate/whylate/report"
 )
-
-// exportAs says in which format a report is written, and for OTLP, how it is sent.
-type exportAs struct {
-	ctx     context.Context
-	format  export.Format
-	headers []string
-}
 
 func newExport(s *streams) *cobra.Command {
 	var (
 		e       explanation
 		to      string
 		headers []string
+		options export.Options
 	)
 	var names []string
 	var list strings.Builder
@@ -37,14 +27,19 @@ func newExport(s *streams) *cobra.Command {
 		Long: `Explains a trace, or reads a report that "whylate explain --json" wrote, and writes it in another format:
 ` + list.String() + `
 
-Slow requests are those that a report holds in full; --slowest says how many of each group.
+pprof, csv and perfetto hold all requests; otlp and jsonl the slow ones that a report holds in full (--slowest says how many
+of each group), or all with --all. A Perfetto trace of more than a million events shows the goroutines and segments of the
+slow requests only, unless --all is given. For all of that the trace is read twice; one that comes through a pipe is kept
+in a temporary file meanwhile. A report made before knows its slow requests only.
 
 With --to otlp, the output may be the URL of an OTLP/HTTP endpoint such as http://localhost:4318/v1/traces: the spans are
 sent there instead.`,
 		Example: `  whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -http : late.pb.gz
   whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -top -sample_index p99-max late.pb.gz
-  whylate export --to perfetto --slowest 10 -o x.perfetto x.trace      # open it at ui.perfetto.dev
+  whylate export --to pprof -o new.pb.gz new.trace && go tool pprof -top -diff_base late.pb.gz new.pb.gz
+  whylate export --to perfetto -o x.perfetto x.trace                   # open it at ui.perfetto.dev
   whylate export --to otlp -o http://localhost:4318/v1/traces x.trace
+  whylate export --to csv --rows requests -o requests.csv x.trace      # a row for each request
   whylate export --to csv x.json > x.csv`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -63,10 +58,16 @@ sent there instead.`,
 			if err != nil {
 				return usage(cmd, "--to: %v", err)
 			}
-			toURL := strings.HasPrefix(e.output, "http://") || strings.HasPrefix(e.output, "https://")
+			toURL := isEndpoint(e.output)
 			switch {
 			case toURL && to != "otlp":
 				return usage(cmd, "only --to otlp can be sent to a URL")
+			case options.All && to != "perfetto" && to != "otlp" && to != "jsonl":
+				return usage(cmd, "--all is for perfetto, otlp and jsonl: pprof holds all requests anyway, csv with --rows requests")
+			case options.Rows != export.RowCauses && options.Rows != export.RowRequests:
+				return usage(cmd, "--rows %q: there are %s and %s", options.Rows, export.RowCauses, export.RowRequests)
+			case cmd.Flags().Changed("rows") && to != "csv":
+				return usage(cmd, "--rows is for --to csv")
 			case len(headers) > 0 && !toURL:
 				return usage(cmd, "--header is for an output that is a URL")
 			case (e.output == "" || e.output == "-") && !f.Text && width(s.out) > 0:
@@ -77,8 +78,8 @@ sent there instead.`,
 					return usage(cmd, "--header %q: write NAME: VALUE", h)
 				}
 			}
-			e.as = &exportAs{ctx: cmd.Context(), format: f, headers: headers}
-			return e.runFile(cmd, s, args[0])
+			e.as = &exportAs{ctx: cmd.Context(), format: f, headers: headers, options: options}
+			return e.as.run(cmd, s, &e, args[0])
 		}),
 	}
 	e.addTraceFlags(cmd)
@@ -86,25 +87,9 @@ sent there instead.`,
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file; with --to otlp, also the URL of an OTLP/HTTP endpoint")
 	f.StringArrayVarP(&headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
+	f.BoolVar(&options.All, "all", false, "write every request of the trace, and with perfetto every goroutine, not only the slow ones")
+	f.StringVar(&options.Rows, "rows", export.RowCauses, "what the rows of csv are: causes (of every band of every group) or requests (all of them)")
+	_ = cmd.RegisterFlagCompletionFunc("rows", cobra.FixedCompletions([]string{export.RowCauses, export.RowRequests}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
-	if strings.HasPrefix(output, "http://") || strings.HasPrefix(output, "https://") {
-		return export.SendOTLP(x.ctx, output, x.headers, rep)
-	}
-	var w io.Writer = s.out
-	if output == "" || output == "-" {
-		return x.format.Write(w, rep)
-	}
-	f, err := atomicfile.Create(output)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	if err := x.format.Write(f, rep); err != nil {
-		return err
-	}
-	return f.Commit()
 }

@@ -19,18 +19,55 @@ type Format struct {
 	Text  bool
 	Short string
 	Write func(w io.Writer, r *report.Report) error
+	// Sink returns what writes the format from a trace that is read again, or
+	// nil if the report holds all that these options ask for.
+	Sink func(w io.Writer, r *report.Report, o Options) Sink
 }
+
+// Options say how much of a trace is written.
+type Options struct {
+	// All asks for every request, and for Perfetto every goroutine.
+	All bool
+	// Rows is what the rows of a table are: RowCauses or RowRequests.
+	Rows string
+}
+
+// Rows of a table.
+const (
+	RowCauses   = "causes"
+	RowRequests = "requests"
+)
 
 // Formats returns all formats, in the order in which they are to be listed.
 func Formats() []Format {
 	return []Format{
-		{"pprof", false, "time on critical paths by stack, for go tool pprof", Pprof},
-		{"perfetto", false, "the slow requests' goroutines, segments and wakes, for ui.perfetto.dev", Perfetto},
-		{"otlp", true, "the slow requests as spans, OTLP/JSON", OTLP},
-		{"csv", true, "the causes of every band of every group, a row each", CSV},
-		{"jsonl", true, "groups, causes, requests and segments, an object a line", JSONL},
+		{"pprof", false, "time on critical paths by stack, for go tool pprof", Pprof, nil},
+		{"perfetto", false, "what ran on every P, goroutines' states and wakes, requests, GC and heap over time, for ui.perfetto.dev", Perfetto, perfettoSink},
+		{"otlp", true, "requests and their segments as OpenTelemetry spans", OTLP, otlpSink},
+		{"csv", true, "the causes of every band of every group, a row each; or the requests", CSV, csvSink},
+		{"jsonl", true, "groups, causes, findings, requests, segments, lanes and wakes, an object a line", JSONL, jsonlSink},
 	}
 }
+
+func perfettoSink(w io.Writer, r *report.Report, o Options) Sink {
+	return NewPerfettoTrace(w, r, o.All)
+}
+
+func csvSink(w io.Writer, r *report.Report, o Options) Sink {
+	if o.Rows != RowRequests {
+		return nil
+	}
+	return newRequestTable(w)
+}
+
+func jsonlSink(w io.Writer, r *report.Report, o Options) Sink {
+	if !o.All {
+		return nil
+	}
+	return newLines(w, r)
+}
+
+func otlpSink(w io.Writer, r *report.Report, o Options) Sink { return nil }
 
 // Find returns the format of that name.
 func Find(name string) (Format, error) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -274,164 +273,37 @@ func TestJSONLTotals(t *testing.T) {
 	}
 }
 
-// fields decodes one level of a protocol buffer into its values by field number: uint64 for varints and 64-bit
-// values, []byte for the rest.
-func fields(t *testing.T, b []byte) map[int][]any {
-	t.Helper()
-	out := map[int][]any{}
-	for len(b) > 0 {
-		key, n := binary.Uvarint(b)
-		if n <= 0 {
-			t.Fatal("a key is cut off")
-		}
-		b = b[n:]
-		field := int(key >> 3)
-		switch key & 7 {
-		case 0:
-			v, n := binary.Uvarint(b)
-			if n <= 0 {
-				t.Fatal("a varint is cut off")
-			}
-			out[field] = append(out[field], v)
-			b = b[n:]
-		case 1:
-			if len(b) < 8 {
-				t.Fatal("a 64-bit value is cut off")
-			}
-			out[field] = append(out[field], binary.LittleEndian.Uint64(b))
-			b = b[8:]
-		case 2:
-			l, n := binary.Uvarint(b)
-			if n <= 0 || uint64(len(b)-n) < l {
-				t.Fatal("bytes are cut off")
-			}
-			out[field] = append(out[field], b[n:n+int(l)])
-			b = b[n+int(l):]
-		default:
-			t.Fatalf("field %d has wire type %d", field, key&7)
-		}
-	}
-	return out
-}
-
 // slice is a slice of a Perfetto track.
 type slice struct {
 	name      string
 	from, len int64
+	depth     int
 	notes     map[string]string
 }
 
-// TestPerfetto decodes traces by the numbers of Perfetto's published schema, and compares every track.
+// TestPerfetto decodes traces by Perfetto's published schema, and compares every track.
 func TestPerfetto(t *testing.T) {
 	for name, r := range reports(t) {
-		first := func(m map[int][]any, field int) any {
-			if len(m[field]) != 1 {
-				t.Fatalf("%s: %d values of field %d", name, len(m[field]), field)
-			}
-			return m[field][0]
-		}
-		text := func(v any) string { return string(v.([]byte)) }
-		names, parents := map[uint64]string{}, map[uint64]uint64{}
-		slices := map[uint64][]slice{}
-		open := map[uint64][]slice{}
-		flows := map[uint64][2]string{}
-		counters := map[string][][2]int64{}
-		for _, raw := range fields(t, write(t, export.Perfetto, r))[1] { // Trace.packet
-			p := fields(t, raw.([]byte))
-			if first(p, 10).(uint64) == 0 { // trusted_packet_sequence_id
-				t.Fatal("a packet without a sequence")
-			}
-			if p[60] != nil { // track_descriptor
-				d := fields(t, first(p, 60).([]byte))
-				uuid := first(d, 1).(uint64)
-				if _, ok := names[uuid]; ok {
-					t.Errorf("%s: track %d twice", name, uuid)
-				}
-				names[uuid] = text(first(d, 2))
-				if d[5] != nil {
-					parents[uuid] = first(d, 5).(uint64)
-				}
-			}
-			if p[11] == nil { // track_event
-				continue
-			}
-			e := fields(t, first(p, 11).([]byte))
-			track, at := first(e, 11).(uint64), int64(first(p, 8).(uint64))
-			if _, ok := names[track]; !ok {
-				t.Errorf("%s: an event on track %d before the track", name, track)
-			}
-			switch first(e, 9).(uint64) {
-			case 1: // TYPE_SLICE_BEGIN
-				s := slice{name: text(first(e, 23)), from: at, notes: map[string]string{}}
-				for _, a := range e[4] { // debug_annotations
-					note := fields(t, a.([]byte))
-					s.notes[text(first(note, 10))] = text(first(note, 6))
-				}
-				open[track] = append(open[track], s)
-			case 2: // TYPE_SLICE_END
-				n := len(open[track]) - 1
-				if n < 0 {
-					t.Fatalf("%s: an end without a begin on %s", name, names[track])
-				}
-				s := open[track][n]
-				open[track] = open[track][:n]
-				s.len = at - s.from
-				slices[track] = append(slices[track], s)
-			case 3: // TYPE_INSTANT
-				for _, id := range e[47] {
-					flows[id.(uint64)] = [2]string{names[track]}
-				}
-				for _, id := range e[48] {
-					f := flows[id.(uint64)]
-					f[1] = names[track]
-					flows[id.(uint64)] = f
-				}
-			case 4: // TYPE_COUNTER
-				counters[names[track]] = append(counters[names[track]], [2]int64{at, int64(first(e, 30).(uint64))})
-			}
-		}
-		for track, left := range open {
-			if len(left) > 0 {
-				t.Errorf("%s: %d slices of %s never end", name, len(left), names[track])
-			}
-		}
+		s := showPerfetto(t, write(t, export.Perfetto, r))
 		wakes := 0
-		byName := func(parent uint64, name string) (uint64, bool) {
-			for id, n := range names {
-				if n == name && parents[id] == parent {
-					return id, true
-				}
-			}
-			return 0, false
-		}
 		for _, g := range r.Groups {
 			for n, q := range g.Slowest {
-				root, ok := byName(0, fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, q.ID))
-				if !ok || len(slices[root]) != 1 || slices[root][0].from != q.StartNS || slices[root][0].len != q.LatencyNS {
-					t.Errorf("%s: request %s: %+v", name, q.ID, slices[root])
+				root := s.byName(0, fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, q.ID))
+				if root == nil || len(root.slices) != 1 || root.slices[0].from != q.StartNS || root.slices[0].len != q.LatencyNS {
+					t.Errorf("%s: request %s: %+v", name, q.ID, root)
 					continue
 				}
-				path, _ := byName(root, "critical path")
-				if len(slices[path]) != len(q.Segments) {
-					t.Errorf("%s: %d segments of %d", name, len(slices[path]), len(q.Segments))
-					continue
-				}
-				for i, s := range q.Segments {
-					got := slices[path][i]
-					if got.name != s.Cause || got.from != s.StartNS || got.len != s.DurationNS || got.notes["goroutine"] != fmt.Sprint(s.Goroutine) || s.Site != nil && !strings.HasPrefix(got.notes["site"], s.Site.Func) {
-						t.Errorf("%s: segment %d is %+v, want %+v", name, i, got, s)
-					}
-				}
+				checkSegments(t, &q, s.byName(root.uuid, "critical path").slices)
 				on := map[uint64]bool{}
 				for _, l := range q.Lanes {
 					on[l.Goroutine] = true
-					lane, ok := byName(root, fmt.Sprintf("G%d %s", l.Goroutine, l.Name))
-					if !ok || len(slices[lane]) != len(l.Spans) {
-						t.Errorf("%s: lane of goroutine %d has %d spans, want %d", name, l.Goroutine, len(slices[lane]), len(l.Spans))
+					lane := s.byName(root.uuid, fmt.Sprintf("G%d %s", l.Goroutine, l.Name))
+					if lane == nil || len(lane.slices) != len(l.Spans) {
+						t.Errorf("%s: lane of goroutine %d is %+v, want %d spans", name, l.Goroutine, lane, len(l.Spans))
 						continue
 					}
 					for i, s := range l.Spans {
-						if got := slices[lane][i]; got.from != s.StartNS || got.len != s.DurationNS || !strings.HasPrefix(got.name, s.State) {
+						if got := lane.slices[i]; got.from != s.StartNS || got.len != s.DurationNS || !strings.HasPrefix(got.name, s.State) {
 							t.Errorf("%s: span %d of goroutine %d is %+v, want %+v", name, i, l.Goroutine, got, s)
 						}
 					}
@@ -443,19 +315,48 @@ func TestPerfetto(t *testing.T) {
 				}
 			}
 		}
-		if len(flows) != wakes {
-			t.Errorf("%s: %d flows, %d wakes", name, len(flows), wakes)
+		checkFlows(t, s)
+		if len(s.flows) != wakes {
+			t.Errorf("%s: %d flows, %d wakes", name, len(s.flows), wakes)
 		}
-		for id, f := range flows {
-			if !strings.HasPrefix(f[0], "G") || !strings.HasPrefix(f[1], "G") {
-				t.Errorf("%s: flow %d leads from %q to %q", name, id, f[0], f[1])
+		if x := r.Runtime.Series; x != nil && len(x.HeapBytes) > 0 {
+			var heap *shownTrack
+			for _, tr := range s.tracks {
+				if tr.name == "heap in use" {
+					heap = tr
+				}
 			}
-		}
-		if s := r.Runtime.Series; s != nil && fmt.Sprint(counters["heap in use"]) != fmt.Sprint(s.HeapBytes) {
-			t.Errorf("%s: the heap is %v, want %v", name, counters["heap in use"], s.HeapBytes)
+			if heap == nil || fmt.Sprint(heap.counters) != fmt.Sprint(x.HeapBytes) {
+				t.Errorf("%s: the heap is %v, want %v", name, heap, x.HeapBytes)
+			}
 		}
 		if name == "recorded" && wakes == 0 {
 			t.Error("the recorded trace has no wakes: nothing was tested")
+		}
+	}
+}
+
+// checkSegments holds slices to a request's segments.
+func checkSegments(t *testing.T, q *report.Request, slices []slice) {
+	t.Helper()
+	if len(slices) != len(q.Segments) {
+		t.Errorf("request %s: %d segments of %d", q.ID, len(slices), len(q.Segments))
+		return
+	}
+	for i, s := range q.Segments {
+		got := slices[i]
+		if got.name != s.Cause || got.from != s.StartNS || got.len != s.DurationNS || got.notes["goroutine"] != fmt.Sprint(s.Goroutine) && s.Goroutine != 0 || s.Site != nil && !strings.HasPrefix(got.notes["site"], s.Site.Func) {
+			t.Errorf("request %s: segment %d is %+v, want %+v", q.ID, i, got, s)
+		}
+	}
+}
+
+// checkFlows holds flows to what they are: from one goroutine to another.
+func checkFlows(t *testing.T, s *shown) {
+	t.Helper()
+	for id, f := range s.flows {
+		if f[0] == nil || f[1] == nil || !strings.HasPrefix(f[0].name, "G") || !strings.HasPrefix(f[1].name, "G") {
+			t.Errorf("flow %d leads from %v to %v", id, f[0], f[1])
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package export
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -8,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -56,51 +61,171 @@ func plain(s string) string {
 	return s
 }
 
+// requestTable writes a row for each request.
+type requestTable struct {
+	buf *bufio.Writer
+	out *csv.Writer
+	row []string
+}
+
+// newRequestTable returns a Sink that writes requests as CSV: id, group,
+// goroutine, start and latency, and the time that went to each cause, in ns. A
+// row's causes add up to its latency. Texts are made harmless as in CSV.
+func newRequestTable(w io.Writer) *requestTable {
+	t := &requestTable{buf: bufio.NewWriterSize(w, 1<<16)}
+	t.out = csv.NewWriter(t.buf)
+	head := []string{"id", "group_id", "group", "kind", "goroutine", "start_ns", "latency_ns"}
+	for _, c := range cause.Names() {
+		head = append(head, c+"_ns")
+	}
+	t.out.Write(head) // an error stays in the writer
+	return t
+}
+
+// Generation implements Sink.
+func (t *requestTable) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
+
+// Request implements Sink.
+func (t *requestTable) Request(q *Request) error {
+	t.row = append(t.row[:0], q.ID, q.Group.ID, plain(q.Group.Name), q.Group.Kind, strconv.FormatUint(q.Goroutine, 10),
+		strconv.FormatInt(q.StartNS, 10), strconv.FormatInt(q.LatencyNS, 10))
+	for i := range cause.Names() {
+		t.row = append(t.row, strconv.FormatInt(q.CauseNS[i], 10))
+	}
+	if err := t.out.Write(t.row); err != nil {
+		return fmt.Errorf("writing CSV: %w", err)
+	}
+	return nil
+}
+
+// Close implements Sink.
+func (t *requestTable) Close(int64) error {
+	t.out.Flush()
+	if err := cmp.Or(t.out.Error(), t.buf.Flush()); err != nil {
+		return fmt.Errorf("writing CSV: %w", err)
+	}
+	return nil
+}
+
 // JSONL writes objects, one a line, told apart by "type": input, group (with
-// its latencies), cause (with group and band), request and segment (with the
-// request's id). Field names are those of the report.
+// its latencies), cause (with group and band), finding, request, and segment,
+// wake, lane and span (with the request's id, spans with the goroutine). Field
+// names are those of the report. Requests are those that the report holds in
+// full.
 func JSONL(w io.Writer, r *report.Report) error {
-	out := json.NewEncoder(w)
-	line := func(typ string, v any, more map[string]any) error {
-		fields, err := json.Marshal(v)
-		if err != nil {
-			return err
+	l := newLines(w, r)
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for k := range g.Slowest {
+			l.request(g, &g.Slowest[k])
 		}
-		obj := map[string]any{}
-		dec := json.NewDecoder(strings.NewReader(string(fields)))
-		dec.UseNumber()
-		if err := dec.Decode(&obj); err != nil {
-			return err
-		}
-		obj["type"] = typ
-		for k, v := range more {
-			obj[k] = v
-		}
-		return out.Encode(obj)
 	}
-	err := line("input", r.Input, nil)
-	for i := 0; i < len(r.Groups) && err == nil; i++ {
+	return l.Close(0)
+}
+
+// lines writes lines of JSON. The first error stays.
+type lines struct {
+	buf *bufio.Writer
+	out *json.Encoder
+	err error
+	// detail is what the report holds of a request beyond its segments.
+	detail map[string]*report.Request
+}
+
+// newLines returns a Sink that writes what JSONL does, but every request. It
+// writes what is no request at once.
+func newLines(w io.Writer, r *report.Report) *lines {
+	l := &lines{buf: bufio.NewWriterSize(w, 1<<16), detail: make(map[string]*report.Request)}
+	l.out = json.NewEncoder(l.buf)
+	l.line("input", r.Input, nil)
+	for i := range r.Groups {
 		g := r.Groups[i]
-		bands, slowest := g.Bands, g.Slowest
-		g.Bands, g.Slowest, g.Blocks, g.Typical = nil, nil, nil, nil
-		err = line("group", g, nil)
-		for _, b := range bands {
-			for k := 0; k < len(b.Causes) && err == nil; k++ {
-				err = line("cause", b.Causes[k], map[string]any{"group_id": g.ID, "group": g.Name, "band": b.Band})
-			}
+		for k := range g.Slowest {
+			l.detail[g.Slowest[k].ID] = &g.Slowest[k]
 		}
-		for _, q := range slowest {
-			segments := q.Segments
-			q.Segments, q.Lanes, q.Wakes = nil, nil, nil
-			if err == nil {
-				err = line("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
-			}
-			for k := 0; k < len(segments) && err == nil; k++ {
-				err = line("segment", segments[k], map[string]any{"request_id": q.ID})
+		bands := g.Bands
+		g.Bands, g.Slowest, g.Blocks, g.Typical = nil, nil, nil, nil
+		l.line("group", g, nil)
+		for _, b := range bands {
+			for k := range b.Causes {
+				l.line("cause", b.Causes[k], map[string]any{"group_id": g.ID, "group": g.Name, "band": b.Band})
 			}
 		}
 	}
+	for _, f := range r.Findings {
+		l.line("finding", f, nil)
+	}
+	return l
+}
+
+// line writes v with its type and further fields.
+func (l *lines) line(typ string, v any, more map[string]any) {
+	if l.err != nil {
+		return
+	}
+	fields, err := json.Marshal(v)
 	if err != nil {
+		l.err = err
+		return
+	}
+	obj := map[string]json.RawMessage{}
+	if l.err = json.Unmarshal(fields, &obj); l.err != nil {
+		return
+	}
+	put := func(k string, v any) {
+		raw, err := json.Marshal(v)
+		obj[k], l.err = raw, cmp.Or(l.err, err)
+	}
+	put("type", typ)
+	for k, v := range more {
+		put(k, v)
+	}
+	if l.err == nil {
+		l.err = l.out.Encode(obj)
+	}
+}
+
+func (l *lines) request(g *report.Group, q *report.Request) {
+	of := map[string]any{"request_id": q.ID}
+	r := *q
+	r.Segments, r.Lanes, r.Wakes = nil, nil, nil
+	l.line("request", r, map[string]any{"group_id": g.ID, "group": g.Name})
+	for k := range q.Segments {
+		l.line("segment", q.Segments[k], of)
+	}
+	for k := range q.Wakes {
+		l.line("wake", q.Wakes[k], of)
+	}
+	for k := range q.Lanes {
+		lane := q.Lanes[k]
+		spans := lane.Spans
+		lane.Spans = nil
+		l.line("lane", lane, of)
+		for i := range spans {
+			l.line("span", spans[i], map[string]any{"request_id": q.ID, "goroutine": lane.Goroutine})
+		}
+	}
+}
+
+// Generation implements Sink.
+func (l *lines) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
+
+// Request implements Sink.
+func (l *lines) Request(q *Request) error {
+	full := q.Full()
+	if d := l.detail[q.ID]; d != nil {
+		full.Lanes, full.Wakes = d.Lanes, d.Wakes
+	}
+	l.request(q.Group, &full)
+	if l.err != nil {
+		return fmt.Errorf("writing lines of JSON: %w", l.err)
+	}
+	return nil
+}
+
+// Close implements Sink.
+func (l *lines) Close(int64) error {
+	if err := cmp.Or(l.err, l.buf.Flush()); err != nil {
 		return fmt.Errorf("writing lines of JSON: %w", err)
 	}
 	return nil

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/report"
+)
+
+// exportAs says in which format a report is written, and for OTLP, how it is sent.
+type exportAs struct {
+	ctx     context.Context
+	format  export.Format
+	options export.Options
+	headers []string
+	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
+	kept  *whylate.Kept
+	again func() (*input, error)
+}
+
+// run explains a trace or reads a report, and writes it.
+func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg string) error {
+	in, err := s.openInput(cmd.Context(), arg)
+	if cmd.Context().Err() != nil {
+		return interruptedEarly()
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if in.isReport {
+		if x.options.All || x.options.Rows == export.RowRequests {
+			return usage(cmd, "--all and --rows requests need the trace: %s is a report that was made before", in.name)
+		}
+		return e.runReport(cmd, s, in)
+	}
+	if x.again, err = s.readTwice(cmd.Context(), in, arg); err != nil {
+		return err
+	}
+	x.kept = new(whylate.Kept)
+	e.keep = x.kept
+	bar := s.bar()
+	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
+	rep, err := e.explain(cmd.Context(), in)
+	bar.Clear()
+	if rep != nil {
+		in.addWarnings(rep)
+	}
+	return e.finish(cmd, s, arg, rep, err)
+}
+
+// readTwice returns what opens the input again from its beginning. What is no file of its own is kept in a temporary one
+// while it is read.
+func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() (*input, error), error) {
+	if arg != "-" && in.size > 0 {
+		return func() (*input, error) { return s.openInput(ctx, arg) }, nil
+	}
+	tmp, err := os.CreateTemp("", "whylate-*.trace")
+	if err != nil {
+		return nil, fmt.Errorf("keeping %s to read it twice: %w", in.name, err)
+	}
+	in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+	in.Reader = io.TeeReader(in.Reader, tmp)
+	return func() (*input, error) {
+		if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+			return nil, fmt.Errorf("reading %s again: %w", in.name, err)
+		}
+		return &input{Reader: tmp, name: in.name}, nil
+	}, nil
+}
+
+// write writes a report, or the trace that it is about, to where it is to go.
+func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
+	if isEndpoint(output) {
+		return export.SendOTLP(x.ctx, output, x.headers, rep)
+	}
+	if output == "" || output == "-" {
+		return x.writeTo(s, s.out, rep)
+	}
+	f, err := atomicfile.Create(output)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := x.writeTo(s, f, rep); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+func isEndpoint(output string) bool {
+	return strings.HasPrefix(output, "http://") || strings.HasPrefix(output, "https://")
+}
+
+func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
+	// What was interrupted is written as far as the report goes.
+	if x.kept == nil || x.ctx.Err() != nil || x.format.Sink == nil {
+		return x.format.Write(w, rep)
+	}
+	sink := x.format.Sink(w, rep, x.options)
+	if sink == nil {
+		return x.format.Write(w, rep)
+	}
+	if c, ok := sink.(interface{ Chosen() string }); ok && c.Chosen() != "" {
+		fmt.Fprintf(s.err, "whylate: %s\n", c.Chosen())
+	}
+	in, err := x.again()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	bar := s.bar()
+	in.Reader = progress.NewReader(in.Reader, bar, "writing "+x.format.Name, in.size)
+	err = x.kept.Replay(x.ctx, in, sink)
+	bar.Clear()
+	if x.ctx.Err() != nil && errors.Is(err, x.ctx.Err()) {
+		return interruptedEarly()
+	}
+	return err
+}

@@ -1,0 +1,323 @@
+package export
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+	"strings"
+)
+
+// Field numbers of Perfetto's protos/perfetto/trace: trace.proto,
+// trace_packet.proto, clock_snapshot.proto, track_event/track_event.proto,
+// track_event/track_descriptor.proto, track_event/counter_descriptor.proto,
+// track_event/debug_annotation.proto, interned_data/interned_data.proto. A test
+// compares them with what the project publishes.
+const (
+	tracePacket = 1
+
+	packetClockSnapshot = 6
+	packetTimestamp     = 8
+	packetSequence      = 10
+	packetTrackEvent    = 11
+	packetInterned      = 12
+	packetFlags         = 13
+	packetTrack         = 60
+
+	snapshotClock  = 1
+	clockID        = 1
+	clockTimestamp = 2
+
+	trackUUID        = 1
+	trackName        = 2
+	trackParent      = 5
+	trackCounter     = 8
+	trackOrdering    = 11
+	trackRank        = 12
+	trackDescription = 14
+
+	counterUnit = 3
+
+	eventCategoryID  = 3
+	eventAnnotation  = 4
+	eventType        = 9
+	eventNameID      = 10
+	eventTrack       = 11
+	eventCategory    = 22
+	eventName        = 23
+	eventValue       = 30
+	eventDouble      = 44
+	eventFlow        = 47
+	eventTerminating = 48
+
+	annotationNameID   = 1
+	annotationUint     = 3
+	annotationString   = 6
+	annotationName     = 10
+	annotationStringID = 17
+
+	internedCategories = 1
+	internedNames      = 2
+	internedKeys       = 3
+	internedTexts      = 29
+	entryID            = 1
+	entryText          = 2
+)
+
+// Values of Perfetto's enumerations.
+const (
+	sliceBegin = 1
+	sliceEnd   = 2
+	instant    = 3
+	counter    = 4
+
+	stateCleared  = 1 // SEQ_INCREMENTAL_STATE_CLEARED
+	stateNeeded   = 2 // SEQ_NEEDS_INCREMENTAL_STATE
+	chronological = 2 // ChildTracksOrdering CHRONOLOGICAL
+	explicitOrder = 3 // ChildTracksOrdering EXPLICIT
+	unitCount     = 2
+	unitBytes     = 3
+	clockRealtime = 1
+	clockBoottime = 6
+	sequence      = 1
+)
+
+// packets writes packets of a Perfetto trace, one by one. Texts are written
+// once and called by number from then on.
+type packets struct {
+	out  *bufio.Writer
+	flow uint64
+
+	categories, names, keys, texts interner
+	news                           message // interned by the packet at hand
+	inner, middle, outer           message // reused
+}
+
+func newPackets(w io.Writer) *packets {
+	return &packets{
+		out:        bufio.NewWriterSize(w, 1<<18),
+		categories: interner{field: internedCategories}, names: interner{field: internedNames},
+		keys: interner{field: internedKeys}, texts: interner{field: internedTexts},
+	}
+}
+
+// maxInterned bounds the texts of one kind that are remembered; more are
+// written out each time.
+const maxInterned = 1 << 16
+
+type interner struct {
+	field int
+	ids   map[string]uint64
+}
+
+// of returns the number of a text, 0 if it is to be written out.
+func (i *interner) of(text string, news *message) uint64 {
+	if id, ok := i.ids[text]; ok {
+		return id
+	}
+	if len(i.ids) >= maxInterned {
+		return 0
+	}
+	if i.ids == nil {
+		i.ids = make(map[string]uint64)
+	}
+	id := uint64(len(i.ids) + 1)
+	i.ids[text] = id
+	var entry message
+	entry.uint(entryID, id)
+	entry.string(entryText, valid(text))
+	news.bytes(i.field, entry)
+	return id
+}
+
+// header begins a trace whose times count from wall clock time start; 0 if
+// that is not known.
+func (p *packets) header(start int64) {
+	var first message
+	if start > 0 {
+		var snapshot message
+		for _, c := range [][2]uint64{{clockBoottime, 0}, {clockRealtime, uint64(start)}} {
+			var m message
+			m.uint(clockID, c[0])
+			m.uint(clockTimestamp, c[1])
+			snapshot.bytes(snapshotClock, m)
+		}
+		first.bytes(packetClockSnapshot, snapshot)
+	}
+	first.uint(packetFlags, stateCleared)
+	p.packet(first)
+}
+
+// packet completes a packet and writes it. A write error stays in the writer.
+func (p *packets) packet(m message) {
+	m.uint(packetSequence, sequence)
+	p.outer = p.outer[:0]
+	p.outer.bytes(tracePacket, m)
+	p.out.Write(p.outer)
+}
+
+// A track is where events stand.
+type track struct {
+	uuid, parent uint64
+	name         string
+	description  string
+	rank         int
+	counter      uint64 // its unit, if it is a counter
+	order        uint64 // of its children
+}
+
+func (p *packets) track(t track) {
+	var m message
+	m.uint(trackUUID, t.uuid)
+	m.string(trackName, valid(t.name))
+	if t.parent != 0 {
+		m.uint(trackParent, t.parent)
+		m.uint(trackRank, uint64(t.rank))
+	}
+	if t.counter != 0 {
+		var c message
+		c.uint(counterUnit, t.counter)
+		m.bytes(trackCounter, c)
+	}
+	if t.order != 0 {
+		m.uint(trackOrdering, t.order)
+	}
+	if t.description != "" {
+		m.string(trackDescription, t.description)
+	}
+	var packet message
+	packet.bytes(packetTrack, m)
+	p.packet(packet)
+}
+
+// A note is one of the details of an event.
+type note struct {
+	key, text string
+	number    uint64 // where there is no text
+}
+
+// An event is what a track shows at one time.
+type event struct {
+	at             int64
+	typ, track     uint64
+	category, name string
+	notes          []note
+	flow, ends     uint64 // a flow that leaves here, or arrives
+}
+
+func (p *packets) event(e *event) {
+	m := p.inner[:0]
+	m.uint(eventType, e.typ)
+	m.uint(eventTrack, e.track)
+	if e.typ != sliceEnd {
+		p.text(&m, &p.categories, e.category, eventCategoryID, eventCategory)
+		p.text(&m, &p.names, e.name, eventNameID, eventName)
+	}
+	for i := range e.notes {
+		p.note(&m, &e.notes[i])
+	}
+	if e.flow != 0 {
+		m.fixed(eventFlow, e.flow)
+	}
+	if e.ends != 0 {
+		m.fixed(eventTerminating, e.ends)
+	}
+	p.inner = m
+	p.trackEvent(e.at)
+}
+
+// trackEvent writes the event in inner.
+func (p *packets) trackEvent(at int64) {
+	packet := p.middle[:0]
+	packet.uint(packetTimestamp, uint64(max(0, at)))
+	packet.bytes(packetTrackEvent, p.inner)
+	packet.uint(packetFlags, stateNeeded)
+	if len(p.news) > 0 {
+		packet.bytes(packetInterned, p.news)
+		p.news = p.news[:0]
+	}
+	p.middle = packet
+	p.packet(packet)
+}
+
+func (p *packets) text(m *message, in *interner, text string, number, field int) {
+	if id := in.of(text, &p.news); id != 0 {
+		m.uint(number, id)
+	} else {
+		m.string(field, valid(text))
+	}
+}
+
+func (p *packets) note(m *message, n *note) {
+	if n.text == "" && n.number == 0 {
+		return
+	}
+	var a message
+	p.text(&a, &p.keys, n.key, annotationNameID, annotationName)
+	if n.text == "" {
+		a.uint(annotationUint, n.number)
+	} else {
+		p.text(&a, &p.texts, n.text, annotationStringID, annotationString)
+	}
+	m.bytes(eventAnnotation, a)
+}
+
+// slice writes a stretch of time.
+func (p *packets) slice(from, length int64, track uint64, category, name string, notes ...note) {
+	p.event(&event{at: from, typ: sliceBegin, track: track, category: category, name: name, notes: notes})
+	p.end(from+length, track)
+}
+
+func (p *packets) end(at int64, track uint64) {
+	p.event(&event{at: at, typ: sliceEnd, track: track})
+}
+
+// count writes a counter's value.
+func (p *packets) count(at int64, track uint64, value uint64) {
+	p.inner = p.inner[:0]
+	p.inner.uint(eventType, counter)
+	p.inner.uint(eventTrack, track)
+	p.inner.uint(eventValue, value)
+	p.trackEvent(at)
+}
+
+// countDouble writes a counter's value that need not be whole.
+func (p *packets) countDouble(at int64, track uint64, value float64) {
+	p.inner = p.inner[:0]
+	p.inner.uint(eventType, counter)
+	p.inner.uint(eventTrack, track)
+	p.inner.fixed(eventDouble, math.Float64bits(value))
+	p.trackEvent(at)
+}
+
+// A message is a protocol buffer under construction (wire format: varint 0,
+// 64-bit 1, length-delimited 2).
+type message []byte
+
+func (m *message) key(field int, wire uint64) { *m = binary.AppendUvarint(*m, uint64(field)<<3|wire) }
+
+func (m *message) uint(field int, v uint64) {
+	m.key(field, 0)
+	*m = binary.AppendUvarint(*m, v)
+}
+
+func (m *message) fixed(field int, v uint64) {
+	m.key(field, 1)
+	*m = binary.LittleEndian.AppendUint64(*m, v)
+}
+
+func (m *message) bytes(field int, b []byte) {
+	m.key(field, 2)
+	*m = binary.AppendUvarint(*m, uint64(len(b)))
+	*m = append(*m, b...)
+}
+
+func (m *message) string(field int, s string) {
+	m.key(field, 2)
+	*m = binary.AppendUvarint(*m, uint64(len(s)))
+	*m = append(*m, s...)
+}
+
+// valid is a text as protocol buffers want it: what comes from a trace may be
+// any bytes.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

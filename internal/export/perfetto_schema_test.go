@@ -1,0 +1,338 @@
+package export_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// schema is Perfetto's published one: fields by message and number, values by
+// enumeration.
+type schema struct {
+	fields map[string]map[uint64]field
+	enums  map[string]map[uint64]string
+}
+
+type field struct {
+	name, typ string
+	repeated  bool
+}
+
+func readSchema(t *testing.T) *schema {
+	t.Helper()
+	f, err := os.Open("testdata/perfetto.schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := &schema{fields: map[string]map[uint64]field{}, enums: map[string]map[uint64]string{}}
+	var of string
+	var enum bool
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		switch {
+		case len(words) == 0 || words[0] == "#":
+		case words[0] == "message" || words[0] == "enum":
+			of, enum = words[1], words[0] == "enum"
+			s.fields[of], s.enums[of] = map[uint64]field{}, map[uint64]string{}
+		default:
+			n, err := strconv.ParseUint(words[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if enum {
+				s.enums[of][n] = words[1]
+				continue
+			}
+			x := field{name: words[1], typ: strings.TrimPrefix(strings.Join(words[2:], " "), "enum ")}
+			if rest, ok := strings.CutSuffix(x.typ, " repeated"); ok {
+				x.typ, x.repeated = rest, true
+			} else if x.typ == "repeated" { // of a type that is not listed
+				x.typ, x.repeated = "", true
+			}
+			s.fields[of][n] = x
+		}
+	}
+	if lines.Err() != nil || len(s.fields["TracePacket"]) == 0 {
+		t.Fatalf("no schema: %v", lines.Err())
+	}
+	return s
+}
+
+// decoded is a message by field name: uint64, float64, string or decoded, in a
+// slice.
+type decoded map[string][]any
+
+func (d decoded) has(name string) bool { return len(d[name]) > 0 }
+func (d decoded) uint(name string) uint64 {
+	if v, ok := d.one(name).(uint64); ok {
+		return v
+	}
+	return 0
+}
+
+func (d decoded) text(name string) string {
+	v, _ := d.one(name).(string)
+	return v
+}
+
+func (d decoded) msg(name string) decoded {
+	v, _ := d.one(name).(decoded)
+	return v
+}
+
+func (d decoded) one(name string) any {
+	if len(d[name]) == 0 {
+		return nil
+	}
+	return d[name][0]
+}
+
+// decode decodes a message and refuses everything that is not as the schema
+// has it: unknown fields, other wire types, repetition, values that an
+// enumeration has not, text that is not UTF-8.
+func (s *schema) decode(message string, b []byte) (decoded, error) {
+	out := decoded{}
+	known := s.fields[message]
+	if known == nil {
+		return nil, fmt.Errorf("the schema has no message %s", message)
+	}
+	for len(b) > 0 {
+		key, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, fmt.Errorf("%s: a key is cut off", message)
+		}
+		b = b[n:]
+		f, ok := known[key>>3]
+		if !ok {
+			return nil, fmt.Errorf("%s has no field %d", message, key>>3)
+		}
+		if !f.repeated && out.has(f.name) {
+			return nil, fmt.Errorf("%s.%s stands twice", message, f.name)
+		}
+		v, rest, err := s.value(f, key&7, b)
+		if err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", message, f.name, err)
+		}
+		out[f.name] = append(out[f.name], v)
+		b = rest
+	}
+	return out, nil
+}
+
+func (s *schema) value(f field, wire uint64, b []byte) (any, []byte, error) {
+	want := uint64(2)
+	switch f.typ {
+	case "uint64", "int64", "uint32", "int32", "bool":
+		want = 0
+	case "fixed64", "double":
+		want = 1
+	}
+	enum := s.enums[f.typ]
+	if len(enum) > 0 {
+		want = 0
+	}
+	if wire != want {
+		return nil, nil, fmt.Errorf("wire type %d, want %d", wire, want)
+	}
+	switch wire {
+	case 0:
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, nil, fmt.Errorf("a number is cut off")
+		}
+		if len(enum) > 0 && f.name != "sequence_flags" && enum[v] == "" {
+			return nil, nil, fmt.Errorf("%s has no value %d", f.typ, v)
+		}
+		return v, b[n:], nil
+	case 1:
+		if len(b) < 8 {
+			return nil, nil, fmt.Errorf("a 64-bit value is cut off")
+		}
+		v := binary.LittleEndian.Uint64(b)
+		if f.typ == "double" {
+			return math.Float64frombits(v), b[8:], nil
+		}
+		return v, b[8:], nil
+	}
+	l, n := binary.Uvarint(b)
+	if n <= 0 || uint64(len(b)-n) < l {
+		return nil, nil, fmt.Errorf("bytes are cut off")
+	}
+	part, rest := b[n:n+int(l)], b[n+int(l):]
+	switch f.typ {
+	case "string":
+		if !utf8.Valid(part) {
+			return nil, nil, fmt.Errorf("%q is not UTF-8", part)
+		}
+		return string(part), rest, nil
+	case "bytes":
+		return string(part), rest, nil
+	}
+	m, err := s.decode(f.typ, part)
+	return m, rest, err
+}
+
+// A shown is a Perfetto trace as its processor would show it.
+type shown struct {
+	tracks   map[uint64]*shownTrack
+	flows    map[uint64]*[2]*shownTrack
+	realtime uint64
+	bytes    int
+}
+
+type shownTrack struct {
+	uuid     uint64
+	name     string
+	parent   uint64
+	slices   []slice
+	counters [][2]int64
+	doubles  []float64
+	open     []int // indices of slices
+	last     int64
+}
+
+// byName returns the only track of that name below parent.
+func (s *shown) byName(parent uint64, name string) *shownTrack {
+	var found *shownTrack
+	for _, t := range s.tracks {
+		if t.name == name && t.parent == parent {
+			if found != nil {
+				return nil
+			}
+			found = t
+		}
+	}
+	return found
+}
+
+// showPerfetto decodes a trace and puts its tracks together. On every track,
+// slices must come in order of time and be nested.
+func showPerfetto(t *testing.T, data []byte) *shown {
+	t.Helper()
+	s := readSchema(t)
+	trace, err := s.decode("Trace", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, bytes: len(data)}
+	texts := map[string]map[uint64]string{}
+	for i, raw := range trace["packet"] {
+		p := raw.(decoded)
+		if p.uint("trusted_packet_sequence_id") == 0 {
+			t.Fatal("a packet without a sequence")
+		}
+		if flags := p.uint("sequence_flags"); (flags&1 != 0) != (i == 0) {
+			t.Fatalf("packet %d has flags %d: the first one, and no other, clears what was before", i, flags)
+		}
+		for name, list := range p.msg("interned_data") {
+			if texts[name] == nil {
+				texts[name] = map[uint64]string{}
+			}
+			for _, e := range list {
+				d := e.(decoded)
+				texts[name][d.uint("iid")] = d.text("name") + d.text("str")
+			}
+		}
+		if d := p.msg("track_descriptor"); d != nil {
+			if out.tracks[d.uint("uuid")] != nil {
+				t.Errorf("track %d twice: %s", d.uint("uuid"), d.text("name"))
+			}
+			out.tracks[d.uint("uuid")] = &shownTrack{uuid: d.uint("uuid"), name: d.text("name"), parent: d.uint("parent_uuid")}
+			if parent := d.uint("parent_uuid"); parent != 0 && out.tracks[parent] == nil {
+				t.Errorf("track %s comes before its parent", d.text("name"))
+			}
+		}
+		for _, c := range p.msg("clock_snapshot")["clocks"] {
+			if c.(decoded).uint("clock_id") == 6 && c.(decoded).uint("timestamp") != 0 {
+				t.Error("the trace's clock does not begin at 0")
+			}
+			if c.(decoded).uint("clock_id") == 1 {
+				out.realtime = c.(decoded).uint("timestamp")
+			}
+		}
+		if e := p.msg("track_event"); e != nil {
+			if p.uint("sequence_flags")&2 == 0 {
+				t.Fatal("an event without the flag that it needs interned data")
+			}
+			out.add(t, e, int64(p.uint("timestamp")), texts)
+		}
+	}
+	for _, tr := range out.tracks {
+		if len(tr.open) > 0 {
+			t.Errorf("%d slices of %s never end", len(tr.open), tr.name)
+		}
+	}
+	return out
+}
+
+func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint64]string) {
+	t.Helper()
+	tr := s.tracks[e.uint("track_uuid")]
+	if tr == nil {
+		t.Fatalf("an event on track %d before the track", e.uint("track_uuid"))
+	}
+	interned := func(kind string, id uint64) string {
+		text, ok := texts[kind][id]
+		if !ok {
+			t.Fatalf("number %d of %s was not given before", id, kind)
+		}
+		return text
+	}
+	switch e.uint("type") {
+	case 1: // TYPE_SLICE_BEGIN
+		if at < tr.last {
+			t.Errorf("%s: a slice begins at %d, after one at %d", tr.name, at, tr.last)
+		}
+		tr.last = at
+		x := slice{name: interned("event_names", e.uint("name_iid")), from: at, depth: len(tr.open), notes: map[string]string{}}
+		for _, a := range e["debug_annotations"] {
+			n := a.(decoded)
+			v := fmt.Sprint(n.uint("uint_value"))
+			if n.has("string_value_iid") {
+				v = interned("debug_annotation_string_values", n.uint("string_value_iid"))
+			}
+			x.notes[interned("debug_annotation_names", n.uint("name_iid"))] = v
+		}
+		tr.open = append(tr.open, len(tr.slices))
+		tr.slices = append(tr.slices, x)
+	case 2: // TYPE_SLICE_END
+		n := len(tr.open) - 1
+		if n < 0 {
+			t.Fatalf("an end without a begin on %s", tr.name)
+		}
+		if at < tr.last {
+			t.Errorf("%s: a slice ends at %d, after an event at %d", tr.name, at, tr.last)
+		}
+		tr.last = at
+		x := &tr.slices[tr.open[n]]
+		x.len = at - x.from
+		tr.open = tr.open[:n]
+	case 3: // TYPE_INSTANT
+		for i, key := range []string{"flow_ids", "terminating_flow_ids"} {
+			for _, id := range e[key] {
+				f := s.flows[id.(uint64)]
+				if f == nil {
+					f = new([2]*shownTrack)
+					s.flows[id.(uint64)] = f
+				}
+				f[i] = tr
+			}
+		}
+	case 4: // TYPE_COUNTER
+		if v, ok := e.one("double_counter_value").(float64); ok {
+			tr.doubles = append(tr.doubles, v)
+		} else {
+			tr.counters = append(tr.counters, [2]int64{at, int64(e.uint("counter_value"))})
+		}
+	default:
+		t.Errorf("an event of type %d", e.uint("type"))
+	}
+}

@@ -1,0 +1,470 @@
+package export
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// SmallTrace is the number of events up to which a Perfetto trace shows all
+// goroutines and all requests' segments without being asked.
+const SmallTrace = 1_000_000
+
+// PerfettoTrace writes a whole trace for Perfetto, generation by generation,
+// in memory that does not grow with it:
+//
+//   - a track for each P, with what ran on it;
+//   - a track for each goroutine, with its states and where it was, and flows
+//     from what woke it;
+//   - requests by group, their segments below each;
+//   - GC mark phases, stops of the world, heap, goal, GOMAXPROCS, and how many
+//     goroutines ran, were ready to run and were in system calls.
+//
+// Of a large trace only the goroutines of the report's slow requests have
+// tracks and only those requests have segments, unless all are asked for.
+type PerfettoTrace struct {
+	p   *packets
+	rep *report.Report
+
+	syms  *tracefmt.Symbols
+	sites *cause.Sites
+	texts map[tracefmt.FrameID]string
+	start int64 // of the trace, on its clock
+	any   bool  // a generation came
+
+	tracked map[uint64]bool // goroutines with tracks; nil for all
+	full    map[string]bool // requests with segments; nil for all
+
+	gens  []*timeline.Gen   // the last ones, neighbours
+	names map[uint64]string // start functions of the last generation's goroutines
+	older map[uint64]string // and of those of the one before
+	open  map[uint64]bool   // by goroutine with a track: a slice is under way
+	shown map[uint64]bool   // goroutines whose tracks were written
+	spans []timeline.Span
+
+	runs  timeline.Runs
+	batch []timeline.Run
+	procs map[uint32]int64 // where each P's track ends
+	lanes map[string]*lanes
+	lane  uint64
+
+	stops    map[uint64]timeline.STWRange
+	stopped  lanes
+	gcFrom   int64
+	gcOpen   bool
+	lastLoad [3]float64
+}
+
+// NewPerfettoTrace returns a Sink that writes to w. All says that a large trace
+// is to be written in full too.
+func NewPerfettoTrace(w io.Writer, r *report.Report, all bool) *PerfettoTrace {
+	t := &PerfettoTrace{
+		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]bool),
+		procs: make(map[uint32]int64), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), lane: firstLane, lastLoad: [3]float64{-1, -1, -1},
+	}
+	if !all && r.Input.Events > SmallTrace {
+		t.choose()
+	}
+	return t
+}
+
+// choose limits what is shown to the slow requests of the report.
+func (t *PerfettoTrace) choose() {
+	t.tracked, t.full = make(map[uint64]bool), make(map[string]bool)
+	for i := range t.rep.Groups {
+		for k := range t.rep.Groups[i].Slowest {
+			q := &t.rep.Groups[i].Slowest[k]
+			t.full[q.ID], t.tracked[q.Goroutine] = true, true
+			for _, s := range q.Segments {
+				t.tracked[s.Goroutine] = true
+			}
+			for _, l := range q.Lanes {
+				t.tracked[l.Goroutine] = true
+			}
+		}
+	}
+}
+
+// Chosen says in one line what is left out, empty if nothing.
+func (t *PerfettoTrace) Chosen() string {
+	if t.tracked == nil {
+		return ""
+	}
+	return fmt.Sprintf("the trace has %d events: only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", t.rep.Input.Events, len(t.tracked), len(t.full))
+}
+
+func (t *PerfettoTrace) begin(base int64) {
+	t.start, t.any = base, true
+	p := t.p
+	p.header(wallStart(t.rep))
+	p.track(track{uuid: runtimeTrack, name: "runtime", order: explicitOrder})
+	p.track(track{uuid: requestsTrack, name: "requests", order: explicitOrder, description: t.Chosen()})
+	p.track(track{uuid: procsTrack, name: "Ps", order: explicitOrder})
+	p.track(track{uuid: goroutinesTrack, name: "goroutines", order: chronological, description: t.Chosen()})
+	for i, c := range []track{
+		{uuid: gomaxprocsTrack, name: "GOMAXPROCS", counter: unitCount},
+		{uuid: runningTrack, name: "goroutines running", counter: unitCount},
+		{uuid: runnableTrack, name: "goroutines ready to run", counter: unitCount},
+		{uuid: syscallTrack, name: "goroutines in system calls", counter: unitCount},
+		{uuid: heapTrack, name: "heap in use", counter: unitBytes},
+		{uuid: goalTrack, name: "heap goal", counter: unitBytes},
+		{uuid: gcTrack, name: "GC mark phases"},
+	} {
+		c.parent, c.rank = runtimeTrack, i
+		p.track(c)
+	}
+}
+
+// Generation implements Sink.
+func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, joined bool) error {
+	if !t.any {
+		t.begin(g.Base)
+	}
+	if t.syms != syms {
+		t.syms, t.sites = syms, cause.NewSites(syms)
+	}
+	if !joined {
+		t.gap()
+	}
+	if len(t.gens) == KeepGenerations {
+		t.gens = slices.Delete(t.gens, 0, 1)
+	}
+	t.gens = append(t.gens, g)
+	t.nameAll(g)
+	if n := len(t.gens); n > 1 {
+		t.states(t.gens[n-2], g.Base)
+		maps.DeleteFunc(t.shown, func(id uint64, _ bool) bool { _, ok := t.names[id]; return !ok })
+	}
+	t.batch = t.batch[:0]
+	t.runs.Add(g, func(r timeline.Run) { t.batch = append(t.batch, r) })
+	t.writeRuns()
+	t.runtime(g)
+	return t.p.out.Flush()
+}
+
+// gap ends what is under way before a part of the trace that is not known.
+func (t *PerfettoTrace) gap() {
+	n := len(t.gens)
+	if n == 0 {
+		return
+	}
+	end := t.gens[n-1].End
+	t.states(t.gens[n-1], end)
+	t.loads(t.gens[n-1], end)
+	for _, g := range slices.Sorted(maps.Keys(t.open)) {
+		t.p.end(end-t.start, firstGoroutine+g)
+	}
+	clear(t.open)
+	t.batch = t.batch[:0]
+	t.runs.Close(func(r timeline.Run) { t.batch = append(t.batch, r) })
+	t.writeRuns()
+	t.gens = t.gens[:0]
+}
+
+// Close implements Sink.
+func (t *PerfettoTrace) Close(end int64) error {
+	t.gap()
+	if t.gcOpen {
+		t.p.end(end, gcTrack)
+	}
+	for _, g := range slices.Sorted(maps.Keys(t.stops)) {
+		t.stop(t.stops[g].Start, t.start+end, t.stops[g].Kind)
+	}
+	if err := t.p.out.Flush(); err != nil {
+		return fmt.Errorf("writing a Perfetto trace: %w", err)
+	}
+	return nil
+}
+
+// nameAll finds the start functions of a generation's goroutines.
+func (t *PerfettoTrace) nameAll(g *timeline.Gen) {
+	t.older = t.names
+	t.names = make(map[uint64]string, len(t.older))
+	g.Goroutines(func(id uint64) {
+		t.names[id] = ""
+		if name := t.older[id]; name != "" {
+			t.names[id] = name
+			return
+		}
+		if b, ok := g.BirthOf(id); ok {
+			if frames := t.syms.Stack(b.Start); len(frames) > 0 {
+				t.names[id] = t.syms.String(t.syms.Frame(frames[0]).Func)
+				return
+			}
+		}
+		// Alive before the trace: the outermost function it is seen in.
+		win := timeline.Window{Gens: []*timeline.Gen{g}}
+		t.spans = win.Spans(id, g.Base, g.End, t.spans[:0])
+		for i := range t.spans {
+			if frames := t.syms.Stack(t.spans[i].Stack); len(frames) > 0 && t.spans[i].How != timeline.HowCreated {
+				t.names[id] = t.syms.String(t.syms.Frame(frames[len(frames)-1]).Func)
+				return
+			}
+		}
+	})
+}
+
+func (t *PerfettoTrace) name(g uint64) string {
+	if name := t.names[g]; name != "" {
+		return name
+	}
+	if name := t.older[g]; name != "" {
+		return name
+	}
+	return "(start not seen)"
+}
+
+// writeRuns writes the runs of batch on the Ps' tracks. A P's runs come from
+// several threads; where their clocks disagree, the later one begins later.
+func (t *PerfettoTrace) writeRuns() {
+	slices.SortFunc(t.batch, func(a, b timeline.Run) int {
+		return cmp.Or(cmp.Compare(a.P, b.P), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.M, b.M))
+	})
+	for i := range t.batch {
+		r := &t.batch[i]
+		if r.P == timeline.NoP {
+			continue
+		}
+		id := firstProc + uint64(r.P)
+		last, known := t.procs[r.P]
+		if !known {
+			t.p.track(track{uuid: id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
+		}
+		from := max(r.From-t.start, last, 0)
+		to := max(r.To-t.start, from)
+		if next := i + 1; next < len(t.batch) && t.batch[next].P == r.P {
+			to = max(min(to, t.batch[next].From-t.start), from)
+		}
+		t.procs[r.P] = to
+		t.p.slice(from, to-from, id, "run", t.name(r.G), note{key: "goroutine", number: r.G}, note{key: "thread", number: r.M})
+	}
+}
+
+// states writes the states of the goroutines of g, the last generation but
+// one, from its base until the next one's.
+func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
+	win := timeline.Window{Gens: t.gens}
+	g.Goroutines(func(id uint64) {
+		if t.tracked != nil && !t.tracked[id] {
+			return
+		}
+		t.spans = win.Spans(id, g.Base, until, t.spans[:0])
+		for i := range t.spans {
+			t.state(id, g.Base, until, i)
+		}
+	})
+}
+
+// state writes the part of a goroutine's span that lies in [from, until).
+func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
+	s := &t.spans[i]
+	track := firstGoroutine + id
+	if s.State == timeline.Gone {
+		return
+	}
+	goesOn := i+1 < len(t.spans) && t.spans[i+1].How == timeline.HowPoint
+	if begun := s.Start < from || s.How == timeline.HowPoint; !begun || !t.open[id] {
+		t.showGoroutine(id)
+		at := max(s.Start, from) - t.start
+		if s.Start >= from {
+			t.wakeOf(id, s)
+		}
+		e := event{at: at, typ: sliceBegin, track: track, category: "state", name: stateText(s.State.String(), t.syms.String(s.Reason))}
+		if s.State != timeline.Running {
+			e.notes = []note{{key: "site", text: t.site(s.Stack)}}
+			if s.State == timeline.Runnable {
+				e.name = s.State.String()
+				e.notes = append(e.notes, note{key: "reason", text: t.syms.String(s.Reason)})
+			}
+		}
+		t.p.event(&e)
+		t.open[id] = true
+	}
+	if s.End <= until && !goesOn {
+		t.p.end(s.End-t.start, track)
+		delete(t.open, id)
+	}
+}
+
+func (t *PerfettoTrace) showGoroutine(id uint64) {
+	if !t.shown[id] {
+		t.shown[id] = true
+		t.p.track(track{uuid: firstGoroutine + id, parent: goroutinesTrack, name: fmt.Sprintf("G%d %s", id, t.name(id))})
+	}
+}
+
+// wakeOf writes the flow from what made a goroutine runnable.
+func (t *PerfettoTrace) wakeOf(id uint64, s *timeline.Span) {
+	by := s.Waker
+	if s.How == timeline.HowCreated {
+		by = s.Peer
+	}
+	if s.State != timeline.Runnable || by == 0 || t.tracked != nil && !t.tracked[by] {
+		return
+	}
+	t.showGoroutine(by)
+	t.p.wake(s.Start-t.start, firstGoroutine+by, firstGoroutine+id, by, id)
+}
+
+func (t *PerfettoTrace) site(id tracefmt.StackID) string {
+	f := t.sites.Of(id)
+	if f == 0 {
+		return ""
+	}
+	text, ok := t.texts[f]
+	if !ok {
+		fr := t.syms.Frame(f)
+		text = siteText(&report.Site{Func: t.syms.String(fr.Func), File: t.syms.String(fr.File), Line: int(fr.Line)})
+		t.texts[f] = text
+	}
+	return text
+}
+
+// loadStep is the time over which numbers of goroutines are averaged.
+const loadStep = 1e6
+
+func (t *PerfettoTrace) runtime(g *timeline.Gen) {
+	for _, h := range g.Heap {
+		id := uint64(heapTrack)
+		if h.Goal {
+			id = goalTrack
+		}
+		t.p.count(h.Time-t.start, id, h.Bytes)
+	}
+	for _, c := range g.Procs {
+		t.p.count(c.Time-t.start, gomaxprocsTrack, uint64(c.N))
+	}
+	for _, c := range g.GC {
+		switch {
+		case c.Begin && !t.gcOpen:
+			t.p.event(&event{at: c.Time - t.start, typ: sliceBegin, track: gcTrack, category: "runtime", name: "GC mark"})
+			t.gcOpen = true
+		case !c.Begin && t.gcOpen:
+			t.p.end(c.Time-t.start, gcTrack)
+			t.gcOpen = false
+		}
+	}
+	for _, s := range g.STW {
+		switch {
+		case s.End == 0:
+			t.stops[s.G] = s
+		case s.Start != 0:
+			t.stop(s.Start, s.End, s.Kind)
+		default:
+			if o, ok := t.stops[s.G]; ok {
+				delete(t.stops, s.G)
+				t.stop(o.Start, s.End, o.Kind)
+			}
+		}
+	}
+	if n := len(t.gens); n > 1 {
+		t.loads(t.gens[n-2], g.Base)
+	}
+}
+
+// loads writes how many goroutines were in each state.
+func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
+	list, step := g.Loads(until, loadStep)
+	from := g.Base
+	for _, l := range list {
+		to := min(from-from%step+step, until)
+		for i, ns := range [3]int64{l.Running, l.Runnable, l.Syscall} {
+			if v := math.Round(float64(ns)/float64(max(to-from, 1))*1000) / 1000; v != t.lastLoad[i] {
+				t.lastLoad[i] = v
+				t.p.countDouble(from-t.start, runningTrack+uint64(i), v)
+			}
+		}
+		from = to
+	}
+}
+
+// stop writes a stop of the world. Several may be wished for at once.
+func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
+	n := len(t.stopped.free)
+	k := t.stopped.take(from, to)
+	id := uint64(stwTrack) + uint64(k)<<32
+	if k == n {
+		name := "stops of the world"
+		if k > 0 {
+			name += fmt.Sprintf(" (%d)", k+1)
+		}
+		t.p.track(track{uuid: id, parent: runtimeTrack, name: name, rank: 100 + k})
+	}
+	t.p.slice(from-t.start, to-from, id, "runtime", "world stopped", note{key: "kind", text: t.syms.String(kind)})
+}
+
+// Request implements Sink.
+func (t *PerfettoTrace) Request(q *Request) error {
+	l := t.lanes[q.Group.ID]
+	if l == nil {
+		l = &lanes{id: firstGroup + uint64(len(t.lanes))}
+		t.lanes[q.Group.ID] = l
+		t.p.track(track{uuid: l.id, parent: requestsTrack, name: q.Group.Name, rank: len(t.lanes), order: explicitOrder})
+	}
+	n := len(l.free)
+	k := l.take(q.StartNS, q.StartNS+q.LatencyNS)
+	if k == n {
+		l.tracks = append(l.tracks, t.lane)
+		t.p.track(track{uuid: t.lane, parent: l.id, name: fmt.Sprintf("%s (%d)", q.Group.Name, k+1), rank: k})
+		t.lane++
+	}
+	id := l.tracks[k]
+	t.p.event(&event{at: q.StartNS, typ: sliceBegin, track: id, category: "request", name: q.Group.Name, notes: []note{
+		{key: "id", text: q.ID}, {key: "goroutine", number: q.Goroutine}, {key: "group", text: q.Group.ID}, {key: "kind", text: q.Group.Kind},
+	}})
+	if t.full == nil || t.full[q.ID] {
+		full := q.Full()
+		t.p.segments(&full, id)
+	}
+	t.p.end(q.StartNS+q.LatencyNS, id)
+	return nil
+}
+
+// lanes share out what overlaps in time over as few rows as there are at once.
+type lanes struct {
+	id     uint64
+	tracks []uint64
+	free   laneHeap
+}
+
+type laneEnd struct {
+	end int64
+	no  int
+}
+
+type laneHeap []laneEnd
+
+func (h laneHeap) Len() int { return len(h) }
+func (h laneHeap) Less(i, j int) bool {
+	return h[i].end < h[j].end || h[i].end == h[j].end && h[i].no < h[j].no
+}
+func (h laneHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *laneHeap) Push(x any)   { *h = append(*h, x.(laneEnd)) }
+func (h *laneHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// take returns a row that is free from from on, and takes it until to; the
+// number of rows so far is a new one.
+func (l *lanes) take(from, to int64) int {
+	if len(l.free) > 0 && l.free[0].end <= from {
+		no := l.free[0].no
+		l.free[0].end = max(to, l.free[0].end)
+		heap.Fix(&l.free, 0)
+		return no
+	}
+	no := len(l.free)
+	heap.Push(&l.free, laneEnd{to, no})
+	return no
+}

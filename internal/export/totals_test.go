@@ -1,0 +1,172 @@
+package export_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// totals are what every format must say of all requests of a trace.
+type totals struct {
+	count  map[string]int              // by group id
+	ns     map[string]int64            // by group id
+	causes map[string]map[string]int64 // by group id and cause
+	ids    map[string]bool             // of requests
+}
+
+func newTotals() *totals {
+	return &totals{count: map[string]int{}, ns: map[string]int64{}, causes: map[string]map[string]int64{}, ids: map[string]bool{}}
+}
+
+func (x *totals) cause(group, cause string, ns int64) {
+	if x.causes[group] == nil {
+		x.causes[group] = map[string]int64{}
+	}
+	x.causes[group][cause] += ns
+}
+
+func (x *totals) request(t *testing.T, group, id string, ns int64) {
+	t.Helper()
+	if x.ids[id] {
+		t.Errorf("request %s twice", id)
+	}
+	x.ids[id] = true
+	x.count[group]++
+	x.ns[group] += ns
+}
+
+// check holds totals to the report's JSON.
+func (x *totals) check(t *testing.T, rep *report.Report) {
+	t.Helper()
+	for _, g := range rep.Groups {
+		if x.count[g.ID] != g.Count || x.ns[g.ID] != g.TotalNS {
+			t.Errorf("%s: %d requests of %d ns, in the report %d of %d", g.Name, x.count[g.ID], x.ns[g.ID], g.Count, g.TotalNS)
+		}
+		want := map[string]int64{}
+		for _, c := range g.Bands[0].Causes {
+			want[c.Cause] += c.TotalNS
+		}
+		if want[report.CauseOther] != 0 {
+			continue // of rows that were too many
+		}
+		for _, c := range cause.Names() {
+			if got := x.causes[g.ID][c]; got != want[c] {
+				t.Errorf("%s: %d ns of %s, in the report %d", g.Name, got, c, want[c])
+			}
+		}
+		for _, q := range g.Slowest {
+			if !x.ids[q.ID] {
+				t.Errorf("%s: the slow request %s is missing", g.Name, q.ID)
+			}
+		}
+	}
+	if len(x.count) > len(rep.Groups) {
+		t.Errorf("requests of %d groups, the report has %d", len(x.count), len(rep.Groups))
+	}
+}
+
+func sinkOf(t *testing.T, name string, o export.Options) func(io.Writer, *report.Report) export.Sink {
+	t.Helper()
+	f, err := export.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(w io.Writer, r *report.Report) export.Sink { return f.Sink(w, r, o) }
+}
+
+// TestAllRequestsAddUp holds every format that has all requests of a trace to
+// the report's JSON.
+func TestAllRequestsAddUp(t *testing.T) {
+	for _, program := range []string{"http1", "grpc", "tasks", "locks"} {
+		data := testprog.Trace(t, program, "-d", "300ms")
+		t.Run(program+"/csv", func(t *testing.T) {
+			out, rep := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
+			readTable(t, out).check(t, rep)
+		})
+		t.Run(program+"/jsonl", func(t *testing.T) {
+			out, rep := replayed(t, data, sinkOf(t, "jsonl", export.Options{All: true}))
+			readLines(t, out).check(t, rep)
+		})
+	}
+}
+
+func readTable(t *testing.T, data []byte) *totals {
+	t.Helper()
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newTotals()
+	at := map[string]int{}
+	for i, c := range rows[0] {
+		at[c] = i
+	}
+	for _, row := range rows[1:] {
+		num := func(name string) int64 {
+			n, err := strconv.ParseInt(row[at[name]], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		group, sum := row[at["group_id"]], int64(0)
+		x.request(t, group, row[at["id"]], num("latency_ns"))
+		for _, c := range cause.Names() {
+			x.cause(group, c, num(c+"_ns"))
+			sum += num(c + "_ns")
+		}
+		if sum != num("latency_ns") {
+			t.Errorf("request %s took %d ns, its causes %d", row[at["id"]], num("latency_ns"), sum)
+		}
+	}
+	return x
+}
+
+func readLines(t *testing.T, data []byte) *totals {
+	t.Helper()
+	x := newTotals()
+	groups := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var obj struct {
+			Type, ID, Cause string
+			GroupID         string `json:"group_id"`
+			RequestID       string `json:"request_id"`
+			LatencyNS       int64  `json:"latency_ns"`
+			DurationNS      int64  `json:"duration_ns"`
+			Joined          *report.Joined
+		}
+		if !strings.Contains(lines.Text(), `"type":"request"`) && !strings.Contains(lines.Text(), `"type":"segment"`) {
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &obj); err != nil {
+			t.Fatalf("%v in %.100s", err, lines.Bytes())
+		}
+		switch {
+		case obj.Type == "request":
+			groups[obj.ID] = obj.GroupID
+			x.request(t, obj.GroupID, obj.ID, obj.LatencyNS)
+		case obj.Joined != nil:
+			for c, ns := range obj.Joined.Causes {
+				x.cause(groups[obj.RequestID], c, ns)
+			}
+		default:
+			x.cause(groups[obj.RequestID], obj.Cause, obj.DurationNS)
+		}
+	}
+	if lines.Err() != nil {
+		t.Fatal(lines.Err())
+	}
+	return x
+}
