@@ -25,6 +25,7 @@ import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/request"
@@ -122,6 +123,7 @@ type engine struct {
 	census *census.Collector // nil without rules
 	again  *replay           // nil but in a second run
 	rt     runtimeStats
+	freeze freeze.Detector
 	start  int64
 	end    int64
 	events int64
@@ -179,7 +181,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	finder := request.NewFinder(dec.Symbols, &e.win, fopts)
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	for range e.workers {
-		e.tables = append(e.tables, summary.New(&e.win, &e.syms, e.opts.Slowest))
+		t := summary.New(&e.win, &e.syms, e.opts.Slowest)
+		t.Freezes = &e.freeze
+		e.tables = append(e.tables, t)
 	}
 	if e.again != nil {
 		e.tables = e.again.tables(e)
@@ -211,6 +215,7 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 				e.again.joined = false
 			}
 			skipped = true
+			e.freeze.Skip()
 			walked <- struct{}{}
 			continue
 		}
@@ -224,6 +229,7 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 			index.Decoded(g, skipped)
 		}
 		skipped = false
+		e.freeze.Add(g)
 		reqs := finder.Add(g)
 		oldest = finder.Oldest()
 		e.syms = dec.Symbols.Snapshot()
@@ -345,6 +351,8 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	for _, t := range e.tables[1:] {
 		all.Merge(t)
 	}
+	froze := e.freeze.Verdict()
+	all.Settle(froze.IsFreeze)
 	all.Refine()
 	rep := &report.Report{
 		Schema: report.Schema,
@@ -363,6 +371,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	view := summary.View{Start: e.start, End: e.end, Group: e.group, PathMap: e.paths, Kinds: e.kinds(finder, all), Model: e.model}
 	rep.Groups = all.Groups(view)
 	rep.Runtime = e.rt.report(e)
+	throttle(&rep.Runtime, &froze, e.start)
 	e.warnings(rep, rd, dec, cut)
 	e.addHost(rep)
 	if !e.opts.NoRules {
@@ -536,7 +545,7 @@ func (s *runtimeStats) report(e *engine) report.Runtime {
 	r := report.Runtime{
 		GC:       report.GC{Cycles: s.cycles, MarkNS: s.markNS, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
 		Sched:    report.Sched{Goroutines: s.goroutines},
-		Throttle: report.Throttle{Verdict: "unknown", How: "not looked for"},
+		Throttle: report.Throttle{Verdict: freeze.Unknown},
 		STW:      []report.STW{},
 		Series:   s.series.report(e.start, e.end),
 	}

@@ -76,6 +76,7 @@ type replay struct {
 // order.
 func (p *replay) tables(e *engine) []*summary.Tables {
 	t := summary.New(&e.win, &e.syms, -1)
+	t.Freezes, t.Froze = p.kept.tables.Freezes, p.kept.tables.Froze
 	t.SetEach(func(w *summary.Whole) {
 		if p.err != nil {
 			return

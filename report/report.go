@@ -322,7 +322,9 @@ type Series struct {
 	Running  [][2]int64 `json:"running,omitempty"`
 	Runnable [][2]int64 `json:"runnable,omitempty"`
 	Syscall  [][2]int64 `json:"syscall,omitempty"`
-	StepNS   int64      `json:"step_ns"`
+	// Freezes holds [start, length] of stretches in which the kernel held the process back.
+	Freezes [][2]int64 `json:"freezes,omitempty"`
+	StepNS  int64      `json:"step_ns"`
 }
 
 // GC is how garbage collection behaved.
@@ -352,7 +354,13 @@ type Throttle struct {
 	Verdict    string  `json:"verdict"` // own, ancestor, none, unknown
 	How        string  `json:"how"`
 	PeriodNS   int64   `json:"period_ns"`
-	LostWallNS int64   `json:"lost_wall_ns"`
-	LostCPUNS  int64   `json:"lost_cpu_ns"`
+	LostWallNS int64   `json:"lost_wall_ns"` // covered by freezes
+	LostCPUNS  int64   `json:"lost_cpu_ns"`  // freezes times the CPUs they held: what compares with throttled time
 	Confidence float64 `json:"confidence"`
+	// Freezes are counted in a trace that shows them; R (Rayleigh's, 0..1) is how closely the ends of the N silences looked
+	// at follow the period, and CPUs how many CPUs a freeze held at most.
+	Freezes int     `json:"freezes,omitempty"`
+	R       float64 `json:"r,omitempty"`
+	N       int     `json:"n,omitempty"`
+	CPUs    int     `json:"cpus,omitempty"`
 }

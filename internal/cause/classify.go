@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -26,6 +27,14 @@ type Segment struct {
 	// Call is, for waits and system calls, the standard library's function that
 	// tells what they are in: see Sites.Call.
 	Call tracefmt.StringID
+	// Freeze says which candidate freeze the segment lies in: none for all that a
+	// Classifier returns.
+	Freeze freeze.Class
+}
+
+// Throttled returns the segment as time that a freeze took.
+func (s Segment) Throttled() Segment {
+	return Segment{Start: s.Start, End: s.End, G: s.G, Cause: Throttle, Site: s.Site, Via: s.Via}
 }
 
 // A Classifier turns steps into segments. One goroutine may use it at a time.

@@ -13,6 +13,7 @@ package inspect
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -61,6 +62,9 @@ type Index struct {
 	carry  carries
 	first  int // the first generation of explain's window, in gens
 	procs  uint32
+
+	freezes *freeze.Detector
+	froze   func(freeze.Class) bool
 
 	buffers [][]visited // by table
 }
@@ -174,6 +178,7 @@ func (x *Index) Finish(win *timeline.Window, tables *summary.Tables, view summar
 	for len(win.Gens) > 0 {
 		x.Dropped(win.DropFirst(), win.Carry())
 	}
+	x.freezes, x.froze = tables.Freezes, tables.Froze
 	x.view, x.master, x.syms, x.minor = view, syms, syms.Snapshot(), minor
 	x.reqs.finish(tables, view)
 	x.buffers = nil

@@ -420,7 +420,7 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View) []rep
 	for id, c := range sums {
 		k := t.keys[id]
 		rk := rowKey{cause: k.cause, inbound: k.inbound, kind: k.kind, site: k.site}
-		if k.cause == cause.CPU {
+		if k.cause == cause.CPU || k.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
 			rk.site, rk.fn = 0, t.syms.Frame(k.site).Func

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
@@ -27,6 +28,7 @@ type causeKey struct {
 	cause   cause.Cause
 	from    cause.From
 	inbound bool
+	freeze  freeze.Class // a candidate that it lies in: see Settle
 	site    tracefmt.FrameID
 	kind    tracefmt.StringID
 	call    tracefmt.StringID
@@ -79,6 +81,7 @@ type group struct {
 type block struct {
 	lat    histogram
 	causes [16]int64
+	held   map[held]int64 // what lies in candidate freezes
 }
 
 // BlockNS is the length of the stretches that blocks sum up, at first; in a
@@ -129,6 +132,16 @@ func (b *block) merge(o *block) {
 	for i, ns := range o.causes {
 		b.causes[i] += ns
 	}
+	for h, ns := range o.held {
+		b.hold(h, ns)
+	}
+}
+
+func (b *block) hold(h held, ns int64) {
+	if b.held == nil {
+		b.held = make(map[held]int64)
+	}
+	b.held[h] += ns
 }
 
 // A Slow is one of a group's slowest requests, kept in full.
@@ -172,6 +185,10 @@ type Wake struct {
 type Tables struct {
 	Slowest  int
 	Observer int
+	// Freezes knows the stretches that may be freezes; nil: there are none.
+	Freezes *freeze.Detector
+	// Froze, once it is known, says which of them are; Settle sets it.
+	Froze func(freeze.Class) bool
 
 	syms   *tracefmt.Symbols
 	namer  *request.Namer
@@ -206,6 +223,7 @@ type Tables struct {
 	blockShift         uint
 	sumAt              []int32 // by cause: index in sums + 1
 	spanBuf            []timeline.Span
+	cut                []cause.Segment                       // see split
 	asides             map[int64]map[uint64][]timeline.Birth // by generation and creator: see timedOut
 
 	each   func(*Whole)
@@ -332,7 +350,7 @@ func (t *Tables) Add(r *request.Request) {
 		}
 	}
 	t.asideNames(r, steps)
-	segs := t.class.Segments(steps)
+	segs := t.split(t.class.Segments(steps))
 	t.internVias()
 	if r.Part != request.Whole {
 		t.addPart(r, segs, ready, gap)
@@ -468,7 +486,7 @@ func (t *Tables) sumUp(segs []cause.Segment) {
 		if s.Via >= 0 {
 			v = t.viaIDs[s.Via]
 		}
-		id := t.causeID(causeKey{s.Cause, s.From, s.Inbound, s.Site, s.Kind, s.Call, v})
+		id := t.causeID(causeKey{s.Cause, s.From, s.Inbound, s.Freeze, s.Site, s.Kind, s.Call, v})
 		ns := s.End - s.Start
 		if k := t.sumAt[id]; k != 0 {
 			t.sums[k-1].ns += ns
@@ -652,7 +670,11 @@ func (t *Tables) count(g *group, r *request.Request, start, ready, gap int64, pa
 		c := g.cells.at(bucket, s.cause)
 		c.ns += s.ns
 		c.requests++
-		b.causes[t.keys[s.cause].cause] += s.ns
+		if k := &t.keys[s.cause]; k.freeze == 0 {
+			b.causes[k.cause] += s.ns
+		} else {
+			b.hold(held{k.freeze, k.cause}, s.ns)
+		}
 	}
 	t.visited(g, r, start, t.sums, parts)
 	t.clearSums()

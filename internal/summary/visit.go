@@ -3,6 +3,7 @@ package summary
 import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -50,7 +51,11 @@ func (t *Tables) visited(g *group, r *request.Request, start int64, sums []sum, 
 	}
 	v := Visited{Kind: r.Kind, Group: t.ref(g), Start: start, End: r.End, G: r.G, Open: r.Open, Cut: r.Cut, Parts: parts}
 	for _, s := range sums {
-		v.Causes[t.keys[s.cause].cause] += s.ns
+		c := t.keys[s.cause].cause
+		if t.keys[s.cause].freeze == freeze.Locked {
+			c = cause.Throttle // nearly sure already, and not asked again
+		}
+		v.Causes[c] += s.ns
 	}
 	t.visit(&v)
 }
@@ -72,7 +77,7 @@ func (t *Tables) EachRef(v View, f func(id string, refs []GroupRef)) {
 func (t *Tables) Walk(r *request.Request, s *Slow) {
 	t.best, t.stack, t.several = request.Handler{}, 0, false
 	steps := t.walker.Walk(r.G, r.Start, r.End)
-	segs := t.class.Segments(steps)
+	segs := t.split(t.class.Segments(steps))
 	t.internVias()
 	if r.Part == request.Whole {
 		s.Detail = t.detail(r, steps)

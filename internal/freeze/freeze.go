@@ -1,0 +1,212 @@
+// Package freeze finds, in a bare trace, the stretches in which the kernel held
+// the process's threads back because the CPU quota of its cgroup was used up.
+//
+// In a freeze all threads fall silent while goroutines are shown running. That
+// alone proves nothing: a program that computes is silent for 10 to 20 ms at a
+// time, and one beside busy neighbours for longer. The evidence is the clock:
+// the kernel refills a quota once a period (100 ms by default) by a timer that
+// keeps its phase for the life of the group, so freezes end at one phase of the
+// period, while what neighbours cause ends at any. docs/throttling.md has the
+// method, its limits, and what it was measured on.
+package freeze
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/timeline"
+)
+
+// Class says which decision a candidate falls under: see Detector.Candidates.
+// 0 is none.
+type Class uint8
+
+// Locked is the class of silences that were found at the phase of a period that
+// was sure by then. Before, each has a class of its own, from single on.
+const (
+	Locked Class = 1
+	single Class = 2
+)
+
+// A Candidate is a stretch that may turn out to be a freeze.
+type Candidate struct {
+	Start, End int64
+	Class      Class
+}
+
+// BurstNS is how long after a freeze what fell due in it is made up for: a
+// wake then was late.
+const BurstNS = 3e6
+
+// Bounds on silences.
+const (
+	// least is the shortest silence looked at. The scheduler of the kernel lets
+	// threads run in turns of about that length.
+	least = 3e6
+	// ownTurns is longer than running code is silent by itself: the runtime's
+	// monitor looks every 10 ms and stops what has run for 10 ms.
+	ownTurns = 22e6
+	// singled is the shortest silence that is a candidate before a period is
+	// known.
+	singled = 12e6
+	// maxKept bounds the silences kept.
+	maxKept = 4096
+)
+
+// A Detector is fed with the generations of a trace, in order. It may be read
+// by many goroutines between two calls of Add.
+type Detector struct {
+	// CPUs is how many CPUs the process could use at once, if that is known from
+	// outside; 0: not known.
+	CPUs int
+
+	kept    []silence // in order of time
+	dropped lost      // of those not kept any more
+	since   int64
+	from    int64
+	idle    int64 // in silences while nothing ran
+	procs   int
+	singles int
+	gens    int
+	nextTry int
+	lost    bool // there are dropped ones
+	now     lock // the period as far as it is known
+}
+
+type silence struct {
+	timeline.Silence
+	class Class
+	from  int64 // where the candidate begins
+	shift int64 // how much later than Start a freeze probably began, as known in the end
+}
+
+func (s *silence) length() int64 { return s.End - s.Start }
+
+// lost is what freezes took.
+type lost struct {
+	freezes   int
+	wall, cpu int64
+}
+
+// Add looks at the next generation.
+func (d *Detector) Add(g *timeline.Gen) {
+	if d.from == 0 {
+		d.from = g.Base
+	}
+	for _, p := range g.Procs {
+		d.procs = max(d.procs, p.N)
+	}
+	first := len(d.kept)
+	for _, s := range g.Silences(d.since, least) {
+		if s.Running == 0 {
+			d.idle += s.End - s.Start
+			continue
+		}
+		d.kept = append(d.kept, silence{Silence: s})
+	}
+	d.since = g.End
+	d.gens++
+	if first == len(d.kept) {
+		return
+	}
+	if !d.now.sure() && d.gens >= d.nextTry {
+		// Seldom: looking for a period takes time.
+		d.now = d.find(d.nextTry == 0 || d.gens >= 8)
+		d.nextTry = d.gens + max(1, d.gens/2)
+	}
+	age := d.age(&d.now)
+	for i := first; i < len(d.kept); i++ {
+		s := &d.kept[i]
+		d.classify(s)
+		s.from = s.Start + min(age, s.length()/2)
+	}
+	d.shorten()
+}
+
+// Skip says that a generation is missing: what was before cannot be joined.
+func (d *Detector) Skip() { d.since = 0 }
+
+// age is how long ago the last event was at an instant in which the process was
+// not held back, on average (the mean age of a renewal process, Cox, "Renewal
+// Theory", 1962): as much later than its silence a freeze begins.
+func (d *Detector) age(by *lock) int64 {
+	if len(d.kept) == 0 {
+		return 0
+	}
+	from := d.from
+	if d.lost {
+		from = d.kept[0].Start
+	}
+	square, running := 0.0, float64(d.since-from)
+	for i := range d.kept {
+		s := &d.kept[i]
+		switch l := float64(s.length()); {
+		case by.sure() && by.holds(s) || s.length() >= ownTurns:
+			running -= l
+		default:
+			square += l * l
+		}
+	}
+	if running <= 0 {
+		return 0
+	}
+	return min(int64(square/(2*running)), mostAge)
+}
+
+// mostAge bounds age: the runtime's monitor looks at running code every 10 ms.
+const mostAge = 10e6
+
+// classify gives a silence its class.
+func (d *Detector) classify(s *silence) {
+	switch {
+	case d.now.sure():
+		if d.now.holds(s) {
+			s.class = Locked
+		}
+	case s.Resumed > 0 && s.length() >= singled && d.singles < 250:
+		s.class = single + Class(d.singles)
+		d.singles++
+	}
+}
+
+// shorten forgets the oldest silences of a long trace.
+func (d *Detector) shorten() {
+	if len(d.kept) < maxKept {
+		return
+	}
+	old := d.kept[:len(d.kept)-maxKept/2]
+	if d.now.sure() {
+		d.dropped.add(old, &d.now, d.cpus())
+	}
+	d.kept = append(d.kept[:0], d.kept[len(old):]...)
+	d.lost = true
+}
+
+// Any reports whether there may be candidates for [from, to).
+func (d *Detector) Any(from, to int64) bool {
+	n := len(d.kept)
+	return n > 0 && d.kept[n-1].End >= from-BurstNS && d.kept[0].Start < to
+}
+
+// Candidates calls f for each candidate that overlaps [from, to) or ends within
+// BurstNS before it, in order of time.
+func (d *Detector) Candidates(from, to int64, f func(Candidate)) {
+	i, _ := slices.BinarySearchFunc(d.kept, from-BurstNS, func(s silence, t int64) int { return cmp.Compare(s.End, t) })
+	for ; i < len(d.kept) && d.kept[i].Start < to; i++ {
+		if s := &d.kept[i]; s.class != 0 {
+			f(Candidate{s.from, s.End, s.class})
+		}
+	}
+}
+
+func (l *lost) add(all []silence, by *lock, cpus int) {
+	for i := range all {
+		s := &all[i]
+		if by.holds(s) {
+			l.freezes++
+			l.wall += s.length() - s.shift
+			// The kernel counts to the refill, not until a thread has run.
+			l.cpu += max(s.length()-s.shift-by.after(s), 0) * int64(min(s.Running, cpus))
+		}
+	}
+}

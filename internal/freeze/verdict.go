@@ -1,0 +1,142 @@
+package freeze
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verdicts of a bare trace (the contract's words). That it was an ancestor's
+// limit, only the kernel's counters can tell.
+const (
+	Own     = "own"
+	None    = "none"
+	Unknown = "unknown"
+)
+
+// A Verdict is what a whole trace says.
+type Verdict struct {
+	Verdict    string
+	How        string
+	PeriodNS   int64
+	Freezes    int
+	LostWallNS int64 // the union of the freezes
+	LostCPUNS  int64 // each freeze times the CPUs it held
+	CPUs       int   // at most so many of them at once
+	Confidence float64
+	R          float64 // Rayleigh's, of N ends of silences at the period
+	N          int
+	by         lock
+	single     [256]bool
+	stretches  [][2]int64
+}
+
+// IsFreeze reports whether candidates of a class were freezes.
+func (v *Verdict) IsFreeze(c Class) bool { return v.single[c] }
+
+// Stretches are the freezes: start and length.
+func (v *Verdict) Stretches() [][2]int64 { return v.stretches }
+
+// Bounds for saying that there was no throttling.
+const (
+	enoughNS = 2e9   // a trace must hold so many periods
+	turns    = 21e6  // what code is silent by itself
+	turning  = 8e6   // silences shorter than that are the kernel's turns between threads
+	littleOf = 0.002 // share of the trace
+	mostlyOf = 0.8
+)
+
+// Verdict decides. The Detector may be fed on.
+func (d *Detector) Verdict() Verdict {
+	var v Verdict
+	length := d.since - d.from
+	final := d.find(true)
+	if d.now.sure() && !final.sure() && len(d.kept) < leastEnds {
+		final = d.now
+	}
+	v.R, v.N = final.r, final.n
+	if final.sure() {
+		d.own(&v, final)
+		return v
+	}
+	v.Verdict = Unknown
+	var odd int64
+	long := 0
+	for i := range d.kept {
+		s := &d.kept[i]
+		switch {
+		case s.length() > ownTurns:
+			long++
+			odd += s.length()
+		case s.length() > turning && (s.Stopped == 0 || s.length() > turns):
+			odd += s.length()
+		}
+	}
+	switch {
+	case final.score >= someScore && final.doubt != "" && final.doubt != manyOthers:
+		v.PeriodNS = final.period
+		v.How = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.k, final.n, millis(final.period), final.doubt)
+	case length < enoughNS:
+		v.How = fmt.Sprintf("%s of trace are too few periods to tell", millis(length))
+	case float64(d.idle) > mostlyOf*float64(length):
+		v.How = "the process was idle: too little ran for a limit to show"
+	case long == 0 && float64(odd) <= littleOf*float64(length):
+		v.Verdict, v.Confidence = None, 0.8
+		v.How = "the threads never fell silent together for longer than running code does by itself"
+	case long == 0:
+		v.How = fmt.Sprintf("short silences while goroutines ran, %s in all, in step with no clock", millis(odd))
+	default:
+		v.How = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: busy neighbours, or a quota and neighbours", long)
+	}
+	return v
+}
+
+func (d *Detector) own(v *Verdict, l lock) {
+	v.Verdict, v.by, v.PeriodNS = Own, l, l.period
+	v.CPUs = d.cpus()
+	age := d.age(&l)
+	for i := range d.kept {
+		d.kept[i].shift = min(age, d.kept[i].length()/2)
+	}
+	sum := d.dropped
+	sum.add(d.kept, &l, v.CPUs)
+	v.Freezes, v.LostWallNS, v.LostCPUNS = sum.freezes, sum.wall, sum.cpu
+	v.Confidence = min(0.99, float64(l.k)/float64(l.n)*0.5+0.49)
+	v.single[Locked] = true
+	for i := range d.kept {
+		s := &d.kept[i]
+		if !l.holds(s) {
+			continue
+		}
+		v.stretches = append(v.stretches, [2]int64{s.Start + s.shift, s.length() - s.shift})
+		v.single[s.class] = true
+	}
+	v.single[0] = false
+	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): threads held back until a quota was refilled; its own limit or one above it, which a trace alone cannot tell",
+		l.k, l.n, millis(l.period), l.r)
+}
+
+// cpus is how many CPUs the process had at most at once: what is known, or
+// GOMAXPROCS, unless all through the trace far fewer threads resumed together.
+func (d *Detector) cpus() int {
+	procs := max(d.procs, 1)
+	if d.CPUs > 0 {
+		return min(d.CPUs, procs)
+	}
+	var prompt []int
+	for i := range d.kept {
+		if s := &d.kept[i]; s.Running > 1 && s.length() > singled {
+			prompt = append(prompt, s.Prompt)
+		}
+	}
+	if len(prompt) < 15 {
+		return procs
+	}
+	slices.Sort(prompt)
+	// The highest that came about in one of eight.
+	if seen := max(prompt[len(prompt)-1-len(prompt)/8], 2); 2*seen <= procs {
+		return seen
+	}
+	return procs
+}
+
+func millis(ns int64) string { return fmt.Sprintf("%.4g ms", float64(ns)/1e6) }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+type config struct {
+	kind       string
+	quota      float64
+	period     time.Duration
+	procs      int
+	neighbours int
+	conns      int
+	d          time.Duration
+	out        string
+	heavy      bool
+}
+
+// A result is what run prints.
+type result struct {
+	Kind       string  `json:"kind"`
+	Quota      float64 `json:"quota"`
+	PeriodNS   int64   `json:"period_ns"`
+	Neighbours int     `json:"neighbours"`
+	count
+	// DelayNS is how long this program's own threads waited for a CPU
+	// meanwhile, and Calm whether that is little: how quiet the machine was.
+	DelayNS int64 `json:"delay_ns"`
+}
+
+// record runs a service, in a group of its own if it has a quota, and records
+// a trace of it.
+func record(c config) (r result, err error) {
+	r.Kind, r.Quota, r.PeriodNS, r.Neighbours = c.kind, c.quota, c.period.Nanoseconds(), c.neighbours
+	exe, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.d+60*time.Second)
+	defer cancel()
+	for range c.neighbours {
+		n := exec.CommandContext(ctx, exe, "burn")
+		n.Env = append(os.Environ(), "GOMAXPROCS=1")
+		in, err := n.StdinPipe()
+		if err != nil {
+			return r, err
+		}
+		if err := n.Start(); err != nil {
+			return r, fmt.Errorf("starting a neighbour: %w", err)
+		}
+		defer func() {
+			in.Close()
+			_ = n.Wait()
+		}()
+	}
+	args := []string{exe, "serve", "-kind", c.kind, "-d", c.d.String(), "-o", c.out}
+	if c.quota > 0 || c.heavy {
+		g, err := newGroup(c.quota, c.period, c.neighbours == 0 || c.heavy)
+		if err != nil {
+			return r, err
+		}
+		defer g.remove()
+		args = append([]string{"/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir}, append(args, "-group", g.dir)...)
+	}
+	procs := c.procs
+	if procs == 0 {
+		procs = runtime.NumCPU()
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", procs))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return r, err
+	}
+	if err := cmd.Start(); err != nil {
+		return r, fmt.Errorf("starting the service: %w", err)
+	}
+	said := bufio.NewReader(out)
+	addr, err := said.ReadString('\n')
+	if err != nil {
+		return r, fmt.Errorf("the service did not start: %w", cmd.Wait())
+	}
+	stop := load(ctx, "http://"+strings.TrimSpace(addr)+"/", c)
+	delay := runDelay()
+	line, readErr := said.ReadBytes('\n')
+	r.DelayNS = runDelay() - delay
+	stop()
+	if err := cmd.Wait(); err != nil {
+		return r, fmt.Errorf("the service: %w", err)
+	}
+	if readErr != nil {
+		return r, readErr
+	}
+	return r, json.Unmarshal(line, &r.count)
+}
+
+// load sends requests, if the service has a handler, until it is stopped.
+func load(ctx context.Context, url string, c config) (stop func()) {
+	switch c.kind {
+	case "http", "light", "gc":
+	default:
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: c.conns}}
+	for range c.conns {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+				if err != nil {
+					return
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					return // the service has ended
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond))))
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+		client.CloseIdleConnections()
+	}
+}
+
+// runDelay is how long this process's main thread has waited for a CPU.
+func runDelay() int64 {
+	b, err := os.ReadFile("/proc/self/schedstat")
+	if err != nil {
+		return 0
+	}
+	var run, delay int64
+	if _, err := fmt.Sscan(string(b), &run, &delay); err != nil {
+		return 0
+	}
+	return delay
+}

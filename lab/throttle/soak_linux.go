@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// verdict is what of a report is judged.
+type verdict struct {
+	Findings []struct {
+		Code string `json:"code"`
+	} `json:"findings"`
+	Runtime struct {
+		Throttle struct {
+			Verdict    string  `json:"verdict"`
+			How        string  `json:"how"`
+			PeriodNS   int64   `json:"period_ns"`
+			LostWallNS int64   `json:"lost_wall_ns"`
+			LostCPUNS  int64   `json:"lost_cpu_ns"`
+			R          float64 `json:"r"`
+			N          int     `json:"n"`
+		} `json:"throttle"`
+	} `json:"runtime"`
+}
+
+// arms without a quota, taken in turn; and, for comparison, under one.
+func arms(quota bool) []config {
+	if quota {
+		return []config{
+			{kind: "spin", quota: 0.5, procs: 2}, {kind: "spin", quota: 0.5, procs: 8},
+			{kind: "http", quota: 0.5, procs: 2}, {kind: "http", quota: 0.5, procs: 8}, {kind: "http", quota: 1.5, procs: 4},
+			{kind: "http", quota: 1, procs: 4, period: 50 * time.Millisecond}, {kind: "gc", quota: 0.5, procs: 4},
+			{kind: "http", quota: 0.5, procs: 4, neighbours: 4}, {kind: "spin", quota: 0.7, procs: 2, neighbours: 4},
+		}
+	}
+	return []config{
+		{kind: "http"}, {kind: "http", neighbours: 4}, {kind: "gc"}, {kind: "gc", neighbours: 2}, {kind: "light"},
+		{kind: "batch"}, {kind: "bursts", procs: 4}, {kind: "one"}, {kind: "ticks"}, {kind: "spin", neighbours: 4},
+	}
+}
+
+// soakVerb records and explains services without a quota and fails if one is
+// said to be throttled.
+func soakVerb(args []string) error {
+	fs := flag.NewFlagSet("throttle soak", flag.ExitOnError)
+	runs := fs.Int("runs", 50, "`services` to record")
+	d := fs.Duration("d", 4*time.Second, "length of each trace")
+	quota := fs.Bool("quota", false, "under quotas instead: compare with what the kernel counts; fails where a limit alone is not told, or none is claimed")
+	_ = fs.Parse(args)
+	dir, err := os.MkdirTemp("", "whylate-throttle-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	whylate := filepath.Join(dir, "whylate")
+	if out, err := exec.Command("go", "build", "-o", whylate, "github.com/whylate/whylate/cmd/whylate").CombinedOutput(); err != nil {
+		return fmt.Errorf("building whylate: %w\n%s", err, out)
+	}
+	fmt.Println("| service | GOMAXPROCS | quota | neighbours | verdict | period | R (n) | CPU lost | kernel | ratio |\n|---|---|---|---|---|---|---|---|---|---|")
+	bad := 0
+	all := arms(*quota)
+	for i := range *runs {
+		c := all[i%len(all)]
+		c.d, c.out = *d, filepath.Join(dir, "x.trace")
+		if c.period == 0 {
+			c.period = 100 * time.Millisecond
+		}
+		r, err := record(c)
+		if err != nil {
+			return fmt.Errorf("recording %s: %w", c.kind, err)
+		}
+		v, err := explain(whylate, c.out)
+		if err != nil {
+			return err
+		}
+		th := v.Runtime.Throttle
+		ratio := "-"
+		if r.ThrottledNS > 0 && th.LostCPUNS > 0 {
+			ratio = fmt.Sprintf("%.2f", float64(th.LostCPUNS)/float64(r.ThrottledNS))
+		}
+		fmt.Printf("| %s | %d | %g | %d | %s | %s | %.2f (%d) | %.2f s | %.2f s | %s |\n", c.kind, r.Procs, c.quota, c.neighbours,
+			th.Verdict, time.Duration(th.PeriodNS), th.R, th.N, float64(th.LostCPUNS)/1e9, float64(r.ThrottledNS)/1e9, ratio)
+		if wrong(c, &r, &v) {
+			fmt.Printf("wrong: %s\n", th.How)
+			bad++
+		}
+	}
+	fmt.Printf("\n%d of %d wrong\n", bad, *runs)
+	if bad > 0 {
+		return fmt.Errorf("%d of %d wrong", bad, *runs)
+	}
+	return nil
+}
+
+// wrong reports whether the verdict is one that must not be: a limit where
+// there is none, none where the kernel held the service back, or, without
+// neighbours and with a good part of the periods throttled, no limit told.
+func wrong(c config, r *result, v *verdict) bool {
+	th := v.Runtime.Throttle
+	if c.quota == 0 {
+		for _, f := range v.Findings {
+			if strings.HasPrefix(f.Code, "WL4") {
+				return true
+			}
+		}
+		return th.Verdict == "own"
+	}
+	often := 2*r.Throttled > r.Periods
+	switch {
+	case th.Verdict == "none":
+		return r.Throttled > 0
+	case c.neighbours == 0 && often:
+		return th.Verdict != "own" || th.PeriodNS != c.period.Nanoseconds()
+	}
+	return false
+}
+
+func explain(whylate, trace string) (v verdict, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, whylate, "explain", "--json", trace).Output()
+	if err != nil {
+		return v, fmt.Errorf("explaining: %w", err)
+	}
+	return v, json.Unmarshal(out, &v)
+}
