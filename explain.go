@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/internal/allocs"
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/finding"
@@ -375,7 +376,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	e.warnings(rep, rd, dec, cut)
 	e.addHost(rep)
 	if !e.opts.NoRules {
-		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view), Predict: e.model.WhatIf}, finding.All())
+		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view), Allocs: e.allocs(rep), Predict: e.model.WhatIf}, finding.All())
 	}
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, all, rep)
@@ -384,6 +385,27 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 		e.opts.Index.Finish(&e.win, all, view, dec.Symbols, rd.Minor())
 	}
 	return rep
+}
+
+// allocs reads the allocation profile; what is wrong with it is a warning.
+func (e *engine) allocs(rep *report.Report) *allocs.Profile {
+	if e.opts.Allocs == nil {
+		return nil
+	}
+	p, err := allocs.Read(e.opts.Allocs, func(s report.Site) report.Site {
+		for _, m := range e.paths {
+			if rest, ok := strings.CutPrefix(s.File, m[0]); ok {
+				s.File = m[1] + rest
+				break
+			}
+		}
+		return s
+	})
+	if err != nil {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "allocs-profile", Text: err.Error()})
+		return nil
+	}
+	return p
 }
 
 // takeCensus returns what the whole process did.

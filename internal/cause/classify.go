@@ -104,7 +104,7 @@ func (c *Classifier) step(st *critpath.Step) {
 	case critpath.Assist:
 		s.Cause, s.Site = GCAssist, c.Sites.Of(st.Stack)
 	case critpath.GCWait:
-		s.Cause, s.Site = GCWait, c.Sites.Of(st.Stack)
+		s.Cause, s.Site, s.Call = GCWait, c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 	case critpath.StopWorld:
 		s.Cause, s.Site = STW, c.Sites.Of(st.Stack)
 		if r, ok := c.stopAt(st.Start); ok {

@@ -20,6 +20,9 @@ type Census struct {
 	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
 	Herds   []Herd
 	Samples Samples
+	GC      GC
+	// Stops are the stops of the world, the most time first.
+	Stops []Stop
 	// Hubs are goroutines for which requests of others waited while they were late to run, those that held up the
 	// most time first.
 	Hubs []Hub

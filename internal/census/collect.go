@@ -18,6 +18,8 @@ type Collector struct {
 	samples []int64 // by stack
 	herds   map[tracefmt.StackID]*herdSum
 	flocks  map[tracefmt.StackID]*flock
+	gc      gcSum
+	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
 }
 
 type runSum struct {
@@ -36,7 +38,7 @@ type flock struct {
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock)}
+	return &Collector{born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
 // Add adds a generation up.
@@ -61,6 +63,7 @@ func (c *Collector) Add(g *timeline.Gen) {
 		c.samples[at]++
 	}
 	c.addHerds(g)
+	c.addGC(g)
 }
 
 // Of a generation with more than enough events, stretches are looked at that hold about so many.
@@ -201,6 +204,7 @@ func (c *Collector) Census(names *Names) *Census {
 	out := c.census
 	out.Runs = c.runRows(names, &out)
 	out.Herds = c.herdRows(names)
+	out.GC, out.Stops = c.gcCensus(names)
 	for id, n := range c.samples {
 		if n > 0 {
 			out.Samples.count(names.Symbols, tracefmt.StackID(id), n)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/allocs"
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/summary"
@@ -50,6 +51,8 @@ type Input struct {
 	// Turns says of what requests waited for on other goroutines whether they
 	// queued for it.
 	Turns []summary.Turns
+	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
+	Allocs *allocs.Profile
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
