@@ -401,6 +401,9 @@ func (e *engine) allocs(rep *report.Report) *allocs.Profile {
 		}
 		return s
 	})
+	if errors.Is(err, allocs.ErrEmpty) {
+		return nil
+	}
 	if err != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "allocs-profile", Text: err.Error()})
 		return nil

@@ -31,6 +31,9 @@ type Site struct {
 	Objects int64
 }
 
+// ErrEmpty is returned for a reader that holds nothing: no profile was recorded.
+var ErrEmpty = errors.New("there is no allocation profile")
+
 // maxProfile bounds what is read.
 const maxProfile = 64 << 20
 
@@ -38,7 +41,7 @@ const maxProfile = 64 << 20
 const maxSites = 50
 
 // Read reads a profile of allocations in pprof's format, gzipped or not. Negative samples, which a difference of two
-// profiles may hold, count as nothing. site, if not nil, changes what sites are shown as.
+// profiles may hold, count as nothing. The error is ErrEmpty where nothing was read. site, if not nil, changes what sites are shown as.
 func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
 	if err != nil {
@@ -46,6 +49,9 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 	}
 	if len(data) > maxProfile {
 		return nil, fmt.Errorf("reading the allocation profile: it is larger than %d MiB", maxProfile>>20)
+	}
+	if len(data) == 0 {
+		return nil, ErrEmpty
 	}
 	p, err := profile.ParseData(data)
 	if err != nil {

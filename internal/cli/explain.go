@@ -240,8 +240,6 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 
 // runURL records and explains at the same time.
 func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
-	// The answer should not wait for profiles that nothing here reads.
-	opt.NoAllocs = true
 	bar := newRecordBar(s.bar(), []string{target})
 	opt.Progress = bar.of(0)
 	in, stream, err := openURL(cmd.Context(), target, opt)
@@ -267,7 +265,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	defer restore()
 	rep, err := whylate.Explain(ctx, in, whylate.Options{
 		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap, Keep: e.keep,
-		MaxMemory: int64(e.maxMemory), Host: in.host, WhatIf: e.whatIf, Progress: func(int64) { adjust() },
+		MaxMemory: int64(e.maxMemory), Host: in.host, Allocs: in.allocs, WhatIf: e.whatIf, Progress: func(int64) { adjust() },
 	})
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)

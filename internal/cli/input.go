@@ -27,6 +27,7 @@ type input struct {
 	isReport bool   // a report in JSON, not a trace
 	meta     *bundle.Meta
 	host     io.Reader // host samples, nil if there are none
+	allocs   io.Reader // an allocation profile of the same time, nil if there is none
 	// hostWarnings are known when the input is closed.
 	hostWarnings []bundle.Warning
 	closers      []func() error
@@ -198,9 +199,27 @@ func (in *input) unpack(file *os.File) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		in.host = failed{err}
 	}
+	if profile, err := b.AllocsProfile(); err == nil {
+		in.allocs = bytes.NewReader(profile)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		in.allocs = failed{err}
+	}
 	meta := b.Meta()
 	in.Reader, in.size, in.meta = trace, size, &meta
 	return nil
+}
+
+// later is a reader of what is there only when it is read first. Nothing is an empty reader.
+type later struct {
+	get func() []byte
+	r   *bytes.Reader
+}
+
+func (l *later) Read(p []byte) (int, error) {
+	if l.r == nil {
+		l.r = bytes.NewReader(l.get())
+	}
+	return l.r.Read(p)
 }
 
 // failed is a reader of what cannot be read.
@@ -236,6 +255,9 @@ func openURL(ctx context.Context, target string, opt record.Options) (*input, *r
 	}
 	watch.Opened(s)
 	in := &input{Reader: s, name: s.Result().URL}
+	if !opt.NoAllocs {
+		in.allocs = &later{get: s.Allocs}
+	}
 	in.closers = []func() error{s.Close, func() error {
 		_, in.hostWarnings = watch.Finish()
 		return nil

@@ -42,5 +42,5 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		f.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(f.Site))
 		f.Fix = "release what others need before the answer is written, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that collects answers"
 	}
-	return Verdict{Won: c.won, Finding: f}
+	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
 }

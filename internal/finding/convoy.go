@@ -77,7 +77,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
 	}
-	return Verdict{Won: c.won, Finding: f}
+	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
 }
 
 // topPart returns the index of the heaviest part that was reached through the

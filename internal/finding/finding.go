@@ -59,11 +59,17 @@ type Input struct {
 }
 
 // predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
-func (in *Input) predicted(f *report.Finding) {
-	if f.Predicted != nil || in.Predict == nil || f.Group == "" || f.Cause == "" || f.Site == nil {
+func (in *Input) predicted(v *Verdict) {
+	f := &v.Finding
+	if f.Predicted != nil || in.Predict == nil || f.Group == "" {
 		return
 	}
-	f.Predicted = in.Predict(f.Group, []predict.Change{predict.Half(f.Cause, predict.SiteText(f.Site, f.Cause))})
+	if v.Changes == nil && f.Cause != "" && f.Site != nil {
+		v.Changes = []predict.Change{predict.Half(f.Cause, predict.SiteText(f.Site, f.Cause))}
+	}
+	if len(v.Changes) > 0 {
+		f.Predicted = in.Predict(f.Group, v.Changes)
+	}
 }
 
 // A Verdict is a finding before its severity is known.
@@ -73,6 +79,9 @@ type Verdict struct {
 	Won Won
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
 	Fact bool
+	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is
+	// none that a request can be timed anew with.
+	Changes []predict.Change
 }
 
 // Find runs rules and returns their findings, those whose fix would win most first.
@@ -86,7 +95,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 				continue
 			}
 			v.ID = id(&v.Finding)
-			in.predicted(&v.Finding)
+			in.predicted(&v)
 			if v.Evidence == nil {
 				v.Evidence = []report.Evidence{}
 			}

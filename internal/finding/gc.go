@@ -1,12 +1,14 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -164,7 +166,7 @@ func frequentRule() Rule {
 					return nil
 				}
 				gc := &in.Census.GC
-				site, causes := in.allocator(g)
+				site, causes := in.allocator()
 				f := report.Finding{
 					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", digits(t.perSecond), bytesText(gc.GoalBytes-gc.LiveBytes)),
 					Cause: "gc", Site: site, Group: g.ID, Share: share, Confidence: 0.75,
@@ -186,11 +188,19 @@ func frequentRule() Rule {
 				if site != nil {
 					f.Fix += "; and allocate less at " + place(site)
 				}
-				return []Verdict{{Won: won, Finding: f}}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: "gc", Relative: true, Scale: t.then / t.perSecond}}}}
 			})
 		},
 	}
 }
+
+// gcElsewhere reports whether what the collector takes is left to the rules of too frequent or forced collections.
+func (in *Input) gcElsewhere() bool {
+	_, frequent := tune(in.Census)
+	return frequent || mostlyForced(&in.Census.GC)
+}
+
+func mostlyForced(gc *census.GC) bool { return 2*gc.Forced > gc.Cycles }
 
 // eachGroup gathers verdicts on all groups.
 func (in *Input) eachGroup(f func(g *report.Group) []Verdict) []Verdict {
@@ -229,9 +239,9 @@ func one(b bool) float64 {
 // mostAllocators bounds how many allocating sites evidence lists.
 const mostAllocators = 5
 
-// allocator returns the site that allocates most, by the profile; without one the site where most assists of the group
+// allocator returns the site that allocates most, by the profile; without one the site where most assists
 // were. The evidence lists the first of them.
-func (in *Input) allocator(g *report.Group) (*report.Site, []report.Evidence) {
+func (in *Input) allocator() (*report.Site, []report.Evidence) {
 	var out []report.Evidence
 	if p := in.Allocs; p != nil && len(p.Sites) > 0 {
 		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
@@ -252,18 +262,29 @@ func (in *Input) allocator(g *report.Group) (*report.Site, []report.Evidence) {
 	}
 	var sums []sum
 	var total int64
-	for i := range g.Bands[0].Causes {
-		c := &g.Bands[0].Causes[i]
-		if c.Cause != "gc-assist" || c.Site == nil {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if len(g.Bands) == 0 {
 			continue
 		}
-		total += c.TotalNS
-		sums = append(sums, sum{c.Site, c.TotalNS})
+		for k := range g.Bands[0].Causes {
+			c := &g.Bands[0].Causes[k]
+			if c.Cause != "gc-assist" || c.Site == nil {
+				continue
+			}
+			total += c.TotalNS
+			at := slices.IndexFunc(sums, func(s sum) bool { return *s.site == *c.Site })
+			if at < 0 {
+				at = len(sums)
+				sums = append(sums, sum{site: c.Site})
+			}
+			sums[at].ns += c.TotalNS
+		}
 	}
 	if len(sums) == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(sums, func(a, b sum) int { return int(max(-1, min(1, b.ns-a.ns))) })
+	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
 	for _, s := range sums[:min(len(sums), mostAllocators)] {
 		if share := part1(s.ns, total); share >= 0.02 {
 			out = append(out, report.Evidence{Text: "of the assists, paid at " + place(s.site), Value: share, Unit: "share"})
@@ -298,7 +319,7 @@ func assistRule() Rule {
 			Wrong:  "Without a profile the site is where assists were paid: a site that allocates little may pay for another's garbage.",
 		},
 		Run: func(in *Input) []Verdict {
-			if _, frequent := tune(in.Census); frequent {
+			if in.gcElsewhere() {
 				return nil
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
@@ -309,7 +330,7 @@ func assistRule() Rule {
 					return nil
 				}
 				gc := &in.Census.GC
-				site, causes := in.allocator(g)
+				site, causes := in.allocator()
 				f := report.Finding{
 					Title: "requests help the garbage collector instead of going on", Cause: "gc-assist", Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append(append([]report.Evidence{
@@ -325,7 +346,7 @@ func assistRule() Rule {
 				if in.Allocs != nil {
 					f.Confidence = 0.9
 				}
-				return []Verdict{{Won: won, Finding: f}}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{predict.Half("gc-assist", "")}}}
 			})
 		},
 	}
@@ -345,7 +366,7 @@ func workersRule() Rule {
 			Wrong:  "Where Ps are busy with requests anyway: without the workers others would run there (see WL1).",
 		},
 		Run: func(in *Input) []Verdict {
-			if _, frequent := tune(in.Census); frequent {
+			if in.gcElsewhere() {
 				return nil
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
@@ -354,11 +375,11 @@ func workersRule() Rule {
 					return nil
 				}
 				gc, ps := &in.Census.GC, float64(max(in.Census.Procs, 1))*float64(max(in.Census.SpanNS, 1))
-				site, causes := in.allocator(g)
+				site, causes := in.allocator()
 				if in.Allocs == nil {
 					site = nil // who pays assists is not who takes the Ps
 				}
-				return []Verdict{{Won: won, Finding: report.Finding{
+				return []Verdict{{Won: won, Changes: []predict.Change{}, Finding: report.Finding{
 					Title: "requests wait for a P while the garbage collector's workers run", Cause: "sched", Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 					Evidence: append([]report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
@@ -388,7 +409,7 @@ func forcedRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			gc := &in.Census.GC
-			mostly := 2*gc.Forced > gc.Cycles
+			mostly := mostlyForced(gc)
 			return in.eachGroup(func(g *report.Group) []Verdict {
 				var site *report.Site
 				for i := range g.Bands {
@@ -407,7 +428,7 @@ func forcedRule() Rule {
 					}
 					return one(mostly) * gcPart(c)
 				})
-				return []Verdict{{Won: won, Finding: report.Finding{
+				return []Verdict{{Won: won, Changes: []predict.Change{predict.Gone("gc", "")}, Finding: report.Finding{
 					Title: "requests wait for a garbage collection that is forced at " + place(site), Cause: "gc-wait", Site: site, Group: g.ID, Share: share, Confidence: 0.95,
 					Evidence: []report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},

@@ -40,7 +40,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		what, fix = "a TLS handshake", "keep connections and use them again, or resume sessions (ClientSessionCache)"
 	}
 	gap := weighGap(cl.g)
-	return Verdict{Won: c.won, Finding: report.Finding{
+	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: "network",
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{

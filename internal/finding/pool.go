@@ -119,7 +119,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		_, ok := cl.contended(via)
 		return ok && cl.of(cause, via) == c.owner
 	})
-	return Verdict{Won: won, Finding: f}
+	return Verdict{Won: won, Finding: f, Changes: halfOf(top.Cause)}
 }
 
 // A poolKind is what sort of place is waited for, and what makes it larger.
@@ -151,7 +151,7 @@ func (cl *claims) isLimiter(c *report.Cause) bool {
 func limiterVerdict(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
-	return Verdict{Won: c.won, Finding: report.Finding{
+	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
 		Title: "requests wait for a rate limiter", Cause: "sleep", Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},

@@ -57,7 +57,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	if len(top.via) > 0 {
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
-	return Verdict{Won: c.won, Finding: f}
+	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
 }
 
 // onePlace says who does what where.

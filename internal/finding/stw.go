@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -98,5 +99,5 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	default:
 		f.Fix = "do it seldom, or while no requests are served"
 	}
-	return Verdict{Won: won, Finding: f}
+	return Verdict{Won: won, Finding: f, Changes: []predict.Change{predict.Half("stw", "")}}
 }

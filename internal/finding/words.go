@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -94,3 +95,12 @@ func timer(c *report.Cause) string {
 }
 
 func same(a, b *report.Site) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// halfOf is the change that a prediction assumes for a cause whose finding may
+// be at another site: the user's line rather than the library's.
+func halfOf(c *report.Cause) []predict.Change {
+	if c.Site == nil {
+		return []predict.Change{}
+	}
+	return []predict.Change{predict.Half(c.Cause, predict.SiteText(c.Site, c.Cause))}
+}

@@ -395,6 +395,10 @@ func (s *Stream) Profiles() (cpu, allocs []byte) {
 	return s.wait(s.cpu, WarnCPU), s.wait(s.allocs, WarnAllocs)
 }
 
+// Allocs waits for the allocation profile alone and returns it; nil if it was not wanted or could not be had. It ends
+// when the trace does.
+func (s *Stream) Allocs() []byte { return s.wait(s.allocs, WarnAllocs) }
+
 func (s *Stream) wait(p *side, code string) []byte {
 	if p == nil {
 		return nil
