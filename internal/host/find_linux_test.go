@@ -1,0 +1,178 @@
+package host
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/fstest"
+)
+
+func TestListenersByPort(t *testing.T) {
+	for _, c := range []struct{ name, listen, ask string }{
+		{"IPv4", "127.0.0.1:0", "127.0.0.1"},
+		{"IPv6", "[::1]:0", "::1"},
+		{"wildcard of both, by IPv4", "[::]:0", "127.0.0.1"},
+		{"wildcard of both, by IPv6", "[::]:0", "::1"},
+		{"wildcard of IPv4", "0.0.0.0:0", "127.0.0.1"},
+		{"unspecified", "127.0.0.1:0", "0.0.0.0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.listen[0] == '[' {
+				l, err := net.Listen("tcp6", "[::1]:0")
+				if err != nil {
+					t.Skipf("no IPv6 here: %v", err)
+				}
+				l.Close()
+			}
+			cmd, line := start(t, nil, "listen "+c.listen)
+			at := netip.MustParseAddrPort(line)
+			addrs := Local(t.Context(), c.ask)
+			if len(addrs) != 1 {
+				t.Fatalf("%q is %v, want an address of this host", c.ask, addrs)
+			}
+			found, err := Listeners(addrs, at.Port())
+			if err != nil || !slices.Equal(found.PIDs, []int{cmd.Process.Pid}) {
+				t.Errorf("processes %v, %v; want %d", found, err, cmd.Process.Pid)
+			}
+		})
+	}
+}
+
+// Of several processes that share a port, the one that accepts a connection is
+// found by the connection. It says itself who it is.
+func TestAcceptorOfASharedPort(t *testing.T) {
+	first, line := start(t, nil, "listen 127.0.0.1:0")
+	second, _ := start(t, nil, "listen "+line)
+	at := netip.MustParseAddrPort(line)
+	found, err := Listeners([]netip.Addr{at.Addr()}, at.Port())
+	want := []int{first.Process.Pid, second.Process.Pid}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(found.PIDs, want) {
+		t.Fatalf("processes %v, %v; want %v", found, err, want)
+	}
+	seen := map[int]bool{}
+	for range 40 {
+		c, err := net.Dial("tcp", line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var says int
+		if _, err := fmt.Fscanln(c, &says); err != nil {
+			t.Fatal(err)
+		}
+		local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+		got, err := Acceptor(local, remote)
+		if err != nil || !slices.Equal(got.PIDs, []int{says}) {
+			t.Fatalf("connection of %v, %v; it says %d", got, err, says)
+		}
+		c.Close()
+		seen[says] = true
+		if len(seen) == 2 {
+			return
+		}
+	}
+	t.Skip("the kernel gave all 40 connections to one process")
+}
+
+func TestForeignAddresses(t *testing.T) {
+	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
+		if got := Local(t.Context(), a); len(got) != 0 {
+			t.Errorf("%s is %v of this host", a, got)
+		}
+	}
+}
+
+// links is a file system whose files' texts are where they lead.
+type links struct{ fstest.MapFS }
+
+func (l links) ReadLink(name string) (string, error) {
+	b, err := l.ReadFile(name)
+	return string(b), err
+}
+
+const tcpText = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 4243 1 0000000000000000 20 4 30 10 -1
+   2: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4244 1 0000000000000000 100 0 0 10 0
+ bad line
+   3: 0100007F:XYZ 00000000:0000 0A 0 0 0 0 0 4245
+`
+
+const tcp6Text = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000000000000:1F92 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4250 1 0000000000000000 100 0 0 10 0
+   1: 0000000000000000FFFF00000100007F:1F92 0000000000000000FFFF00000100007F:C351 01 00000000:00000000 00:00000000 00000000     0        0 4251 1 0000000000000000 20 4 0 10 -1
+   2: B80D01200000000000000000010000000:1F92 00000000000000000000000000000000:0000 0A 0 0 0 0 0 1 1
+`
+
+func TestSocketTables(t *testing.T) {
+	if !littleEndian() {
+		t.Skip("the texts are of a little-endian machine")
+	}
+	loop := netip.MustParseAddr("127.0.0.1")
+	fsys := links{fstest.MapFS{
+		"self/net/tcp":  {Data: []byte(tcpText)},
+		"self/net/tcp6": {Data: []byte(tcp6Text)},
+		"17/fd/3":       {Data: []byte("socket:[4242]")},
+		"17/fd/4":       {Data: []byte("socket:[4243]")},
+		"18/fd/0":       {Data: []byte("/dev/null")},
+		"19/fd/7":       {Data: []byte("socket:[4251]")},
+		"20/status":     {Data: []byte("no rights to look at fd")},
+		"uptime":        {Data: []byte("1")},
+	}}
+	list, err := readTCP(fsys, "self")
+	if err != nil || len(list) != 5 {
+		t.Fatalf("%d sockets, %v: %v", len(list), err, list)
+	}
+	for _, c := range []struct {
+		port uint16
+		want []uint64
+	}{{8080, []uint64{4242}}, {8081, []uint64{4244}}, {8082, []uint64{4250}}, {8083, nil}} {
+		if got := listening(list, []netip.Addr{loop}, c.port); !slices.Equal(got, c.want) {
+			t.Errorf("port %d: inodes %v, want %v", c.port, got, c.want)
+		}
+	}
+	if got := accepted(list, netip.MustParseAddrPort("127.0.0.1:50001"), netip.MustParseAddrPort("127.0.0.1:8082")); got != 4251 {
+		t.Errorf("a connection of IPv4 on a socket of both: inode %d", got)
+	}
+	o := owners(fsys, []uint64{4242, 4251})
+	if !slices.Equal(o.PIDs, []int{17, 19}) || o.Unreadable != 1 {
+		t.Errorf("owners %+v", o)
+	}
+}
+
+func littleEndian() bool {
+	a, _ := parseAddrPort([]byte("0100007F:0050"))
+	return a == netip.MustParseAddrPort("127.0.0.1:80")
+}
+
+func TestStatTexts(t *testing.T) {
+	const tail = ` S 1 2 2 0 -1 4194304 1117 0 5 0 12 34 0 0 20 0 10 0 93274 3133440 409 18446744073709551615 1 2 3`
+	for _, name := range []string{"svc", "a b", "x) S 1 2", "(((", "\n"} {
+		st, ok := parseStat([]byte("2448 (" + name + ")" + tail))
+		if !ok || st != (procStat{state: 'S', minor: 1117, major: 5, user: 12, system: 34, threads: 10, start: 93274, rss: 409}) {
+			t.Errorf("%q: %+v, %v", name, st, ok)
+		}
+	}
+	for _, text := range []string{"", "2448 (x)", "2448 (x) S 1", "2448 x" + tail[:20], "2448 (x)" + tail[:60]} {
+		if st, ok := parseStat([]byte(text)); ok {
+			t.Errorf("%q gives %+v", text, st)
+		}
+	}
+	if n, ok := parseRetransmitted([]byte("Ip: a b\nIp: 1 2\nTcp: RtoMin InSegs OutSegs RetransSegs InErrs\nTcp: 1 2 3 116 5\n")); !ok || n != 116 {
+		t.Errorf("retransmitted %d, %v", n, ok)
+	}
+	for _, text := range []string{"", "Tcp: RetransSegs\n", "Tcp: A RetransSegs\nTcp: 1\n", "Tcp: RetransSegs\nTcp: -1\n"} {
+		if n, ok := parseRetransmitted([]byte(text)); ok {
+			t.Errorf("%q gives %d", text, n)
+		}
+	}
+	if n, ok := parseSteal([]byte("cpu  1 2 3 4 5 6 7 89 0 0\ncpu0 1\n")); !ok || n != 890e6 {
+		t.Errorf("steal %d, %v", n, ok)
+	}
+	if v, ok := parseSchedstat([]byte("208798438 13486940 " + strconv.Itoa(380) + "\n")); !ok || v != [2]int64{208798438, 13486940} {
+		t.Errorf("schedstat %v, %v", v, ok)
+	}
+}
