@@ -49,8 +49,10 @@ type Line struct {
 	Threads           int    `json:"threads,omitempty"`
 	RSSBytes          *int64 `json:"rss_bytes,omitempty"`
 	Retransmitted     *int64 `json:"retransmitted,omitempty"`
-	MinorFaults       *int64 `json:"minor_faults,omitempty"`
-	MajorFaults       *int64 `json:"major_faults,omitempty"`
+	// Unseen counts those of Retransmitted after which the process's sockets could not be looked at at once.
+	Unseen      int64  `json:"retransmitted_unseen,omitempty"`
+	MinorFaults *int64 `json:"minor_faults,omitempty"`
+	MajorFaults *int64 `json:"major_faults,omitempty"`
 
 	// Second.
 	Levels            []Level `json:"levels,omitempty"`

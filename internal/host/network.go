@@ -112,16 +112,24 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict, t
 		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
 	case n.AllRetransmitted == nil:
 		return report.NetworkUnknown, "no connection that is still there sent anything again; those that are gone were not looked at"
-	case *n.AllRetransmitted > 0:
+	case *n.AllRetransmitted > 0 && v.unseen() > 0:
 		return report.NetworkUnknown, fmt.Sprintf("%s sent again in this network namespace, but on no connection of the process that was seen: another process's, or connections that lived too briefly", count(*n.AllRetransmitted, "segment"))
 	case n.OutOfOrder > 0:
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: what the other side sent may have been lost on the way", arrived(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was sent again, but nobody looked at the network for part of the wait (poll gaps): the answer may have been there earlier"
 	case network < worthAsking:
-		return report.NetworkCleared, "nothing was sent again or arrived out of order, and slow requests hardly waited for the network"
+		return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and slow requests hardly waited for the network"
 	}
-	return report.NetworkCleared, "nothing was sent again or arrived out of order, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
+	return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
+}
+
+// unseen counts segments that were sent again in the namespace when the
+// process's connections could not be looked at at once: one of them may have
+// ended before the next look.
+func (v *view) unseen() int64 {
+	from, to := v.around()
+	return to.unseen - from.unseen
 }
 
 func count(n int64, what string) string {

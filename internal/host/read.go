@@ -153,7 +153,7 @@ func trimEnd(b []byte) []byte {
 
 // sane refuses numbers that no kernel gives, which sums could overflow with.
 func sane(l *Line) bool {
-	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS} {
+	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.Unseen} {
 		if v < 0 || v > 1<<62 {
 			return false
 		}
@@ -254,7 +254,7 @@ func (l *Line) tick() tick {
 		periods: value(l.Periods), throttledPeriods: value(l.ThrottledPeriods), throttled: value(l.ThrottledNS), local: value(l.LocalNS),
 		ancestorPeriods: value(l.AncestorPeriods), ancestor: value(l.AncestorNS), complete: l.AncestorsComplete,
 		usage: value(l.UsageNS), user: value(l.UserNS), system: value(l.SystemNS), run: value(l.RunNS), delay: value(l.RunDelayNS), threads: l.Threads,
-		rss: value(l.RSSBytes), minor: value(l.MinorFaults), major: value(l.MajorFaults), retransmitted: value(l.Retransmitted),
+		rss: value(l.RSSBytes), minor: value(l.MinorFaults), major: value(l.MajorFaults), retransmitted: value(l.Retransmitted), unseen: l.Unseen,
 	}
 }
 

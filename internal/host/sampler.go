@@ -65,6 +65,7 @@ type tick struct {
 	threads                   int
 	rss, minor, major         int64
 	retransmitted             int64
+	unseen                    int64
 }
 
 func newTick() tick {
@@ -84,7 +85,7 @@ func (t *tick) line() Line {
 		Periods: opt(t.periods), ThrottledPeriods: opt(t.throttledPeriods), ThrottledNS: opt(t.throttled), LocalNS: opt(t.local),
 		AncestorPeriods: opt(t.ancestorPeriods), AncestorNS: opt(t.ancestor), AncestorsComplete: t.complete,
 		UsageNS: opt(t.usage), UserNS: opt(t.user), SystemNS: opt(t.system), RunNS: opt(t.run), RunDelayNS: opt(t.delay), Threads: t.threads,
-		RSSBytes: opt(t.rss), MinorFaults: opt(t.minor), MajorFaults: opt(t.major), Retransmitted: opt(t.retransmitted),
+		RSSBytes: opt(t.rss), MinorFaults: opt(t.minor), MajorFaults: opt(t.major), Retransmitted: opt(t.retransmitted), Unseen: t.unseen,
 	}
 }
 

@@ -239,9 +239,9 @@ func (s *Sampler) sample(mono, wall int64) {
 	s.sampleThreads(&t)
 	if s.snmp >= 0 {
 		if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
-			t.retransmitted = n
-			if s.last.retransmitted != absent && n != s.last.retransmitted {
-				s.sockets(mono, wall, false)
+			t.retransmitted, t.unseen = n, s.last.unseen
+			if s.last.retransmitted != absent && n != s.last.retransmitted && !s.sockets(mono, wall, false) {
+				t.unseen += n - s.last.retransmitted
 			}
 		}
 	}
@@ -330,23 +330,24 @@ func (s *Sampler) everySecond(mono, wall int64) {
 	s.sockets(mono, wall, false)
 }
 
-func (s *Sampler) sockets(mono, wall int64, final bool) {
+// sockets looks at the process's sockets, unless that costs too much now.
+func (s *Sampler) sockets(mono, wall int64, final bool) (looked bool) {
 	if s.socks == nil || s.log.sockets >= maxSockets && !final {
-		return
+		return false
 	}
-	l, err := s.socks.sample(mono, final)
+	l, looked, err := s.socks.sample(mono, final)
 	if err != nil {
 		s.warn(WarnSockets, "the TCP sockets were not sampled to the end: "+why(err))
 		s.socks.close()
 		s.socks = nil
-		return
+		return false
 	}
-	if l == nil {
-		return
+	if l != nil {
+		l.MonoNS, l.WallNS = mono, wall
+		s.log.sockets += len(l.Sockets)
+		s.log.lines = append(s.log.lines, *l)
 	}
-	l.MonoNS, l.WallNS = mono, wall
-	s.log.sockets += len(l.Sockets)
-	s.log.lines = append(s.log.lines, *l)
+	return looked
 }
 
 func (s *Sampler) end(mono, wall int64) {

@@ -70,31 +70,31 @@ func socketsOf(dir string) (map[uint64]bool, error) {
 const maxSocketShare = 50
 
 // sample asks for the sockets and returns those that are new to the reader or
-// have changed; nil if it is too early to look again. The last line, and the
+// have changed, nil without any. It does not look if that is too early. The last line, and the
 // first, list all.
-func (s *sockets) sample(now int64, final bool) (*Line, error) {
+func (s *sockets) sample(now int64, final bool) (l *Line, looked bool, err error) {
 	if now < s.next && !final {
-		return nil, nil
+		return nil, false, nil
 	}
 	begin, _ := clocks()
 	if err := s.collect(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	l := s.line(final)
+	l = s.line(final)
 	end, _ := clocks()
 	if l != nil {
 		l.SinceNS = s.looked
 	}
 	s.looked, s.next = now, now+maxSocketShare*(end-begin)
-	return l, nil
+	return l, true, nil
 }
 
 func (s *sockets) collect() error {
 	s.list = s.list[:0]
 	unknown := false
 	err := s.diag.each(func(d *diagSocket) {
-		if d.inode == 0 {
-			return // nobody's any more, or not accepted yet
+		if d.inode == 0 || d.state == tcpListen {
+			return // nobody's any more, or not accepted yet; or no connection
 		}
 		s.list = append(s.list, *d)
 		unknown = unknown || !s.mine[d.inode] && !s.ours[d.inode] && !s.others[d.inode]

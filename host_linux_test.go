@@ -1,0 +1,408 @@
+package whylate_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// childEnv makes this test program a service, or a whole scenario in a network
+// namespace of its own.
+const childEnv = "WHYLATE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(childEnv); what != "" {
+		if err := child(what); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func child(what string) error {
+	kind, arg, _ := strings.Cut(what, " ")
+	switch kind {
+	case "calls":
+		if err := serveCalls(arg); err != nil {
+			return err
+		}
+	case "backend":
+		var percent, delayMS int
+		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {
+			return err
+		}
+		addr, err := lossyBackend(percent, time.Duration(delayMS)*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		fmt.Println(addr)
+	case "scenario":
+		var percent, delayMS int
+		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {
+			return err
+		}
+		return scenario(percent, time.Duration(delayMS)*time.Millisecond)
+	default:
+		return fmt.Errorf("no such child: %q", what)
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// startChild runs this program as a child and returns its first line.
+func startChild(cmd *exec.Cmd, what string) (line string, stop func(), err error) {
+	cmd.Env = append(os.Environ(), childEnv+"="+what)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	if line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		stop()
+		return "", nil, fmt.Errorf("the child did not begin: %w", err)
+	}
+	return strings.TrimSpace(line), stop, nil
+}
+
+// recorded saves a recording of a service and explains it.
+func recorded(dir, target string, d time.Duration) (*report.Report, *bundle.File, error) {
+	name := filepath.Join(dir, "x"+record.BundleExt)
+	if _, err := record.Save(context.Background(), target, record.Options{Duration: d, NoAllocs: true, Proxy: "none"}, name, "test", nil); err != nil {
+		return nil, nil, err
+	}
+	b, err := bundle.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	samples, err := b.HostSamples()
+	if err != nil {
+		return nil, nil, errors.Join(err, fmt.Errorf("warnings: %v", b.Meta().Warnings))
+	}
+	trace, _, err := b.Trace()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer trace.Close()
+	rep, err := whylate.Explain(context.Background(), trace, whylate.Options{Name: "x", Host: bytes.NewReader(samples)})
+	return rep, b, err
+}
+
+// told is what a scenario prints.
+type told struct {
+	Report *report.Report
+	Again  int // segments sent again while recording, by the service's own sockets
+	Remote string
+}
+
+// scenario records a service that asks a backend which loses some of what is
+// sent to it.
+func scenario(percent int, delay time.Duration) error {
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var t told
+	var stopBackend func()
+	// A process of its own: the connections of the recording process are left out.
+	if t.Remote, stopBackend, err = startChild(exec.Command(self), fmt.Sprintf("backend %d %d", percent, delay.Milliseconds())); err != nil {
+		return err
+	}
+	defer stopBackend()
+	addr, stop, err := startChild(exec.Command(self), "calls "+t.Remote)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		load(ctx, "http://"+addr+"/ask", 4)
+	}()
+	defer func() { cancel(); <-done }()
+	before, err := numberAt("http://" + addr + "/again")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "whylate-scenario-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	rep, b, err := recorded(dir, addr, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	b.Close()
+	after, err := numberAt("http://" + addr + "/again")
+	if err != nil {
+		return err
+	}
+	t.Report, t.Again = rep, after-before
+	return json.NewEncoder(os.Stdout).Encode(t)
+}
+
+// loopbackUp switches on the loopback interface of a new network namespace
+// (netdevice(7)).
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+		return err
+	}
+	r.SetUint16(r.Uint16() | unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+}
+
+func runScenario(t *testing.T, percent int, delay time.Duration) told {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace of its own needs root")
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=scenario %d %d", childEnv, percent, delay.Milliseconds()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
+		t.Skipf("making a network namespace: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got told
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Report.Host == nil {
+		t.Fatalf("no host samples in the report: %v", got.Report.Input.Warnings)
+	}
+	return got
+}
+
+// A backend's kernel discards a tenth of the segments with questions, so the
+// service's has to send them again: the network is named, by socket and time.
+func TestNetworkThatLoses(t *testing.T) {
+	got := runScenario(t, 10, 2*time.Millisecond)
+	n := got.Report.Host.Network
+	if got.Again == 0 {
+		t.Fatal("nothing was lost")
+	}
+	if n.Verdict != report.NetworkLost {
+		t.Errorf("verdict %q: %s", n.Verdict, n.Text)
+	}
+	// The service counts a little longer at both ends.
+	if n.Retransmitted == 0 || n.Retransmitted > int64(got.Again) || n.Retransmitted < int64(got.Again)/3 {
+		t.Errorf("%d segments sent again by the samples, %d by the service's own count", n.Retransmitted, got.Again)
+	}
+	for _, s := range n.Sockets {
+		// Lost acknowledgements make the backend's side send again, too.
+		if to := map[bool]string{false: s.Remote, true: s.Local}[s.Peer]; s.Retransmitted > 0 && (to != got.Remote || len(s.WhenNS) == 0) {
+			t.Errorf("socket %+v, want one to %s", s, got.Remote)
+		}
+	}
+	if len(n.Requests) == 0 {
+		t.Fatal("no slow request that waited meanwhile")
+	}
+	w := n.Requests[0]
+	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.Remote) || w.Site == nil {
+		t.Errorf("wait %+v", w)
+	}
+	t.Logf("%d of %d sent again: %s", n.Retransmitted, got.Again, n.Text)
+}
+
+// The same without loss, and a backend that takes its time: the network is
+// cleared.
+func TestNetworkThatIsCleared(t *testing.T) {
+	got := runScenario(t, 0, 20*time.Millisecond)
+	n := got.Report.Host.Network
+	if n.Verdict != report.NetworkCleared || got.Again != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
+		t.Errorf("verdict %q: %s; %+v", n.Verdict, n.Text, n)
+	}
+	if !strings.Contains(n.Text, "the other side's answer") {
+		t.Errorf("text %q does not say who made requests wait", n.Text)
+	}
+	if n.Connections == 0 || len(n.Sockets) == 0 || n.Sockets[0].RTTNS == 0 {
+		t.Errorf("connections %d, %+v", n.Connections, n.Sockets)
+	}
+}
+
+// quotaGroup makes a cgroup with a quota of half a CPU (v1 or v2).
+func quotaGroup(t *testing.T) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("making a cgroup needs root")
+	}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range bytes.Lines(b) {
+		before, after, _ := strings.Cut(string(line), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if len(f) < 5 || len(g) < 3 || g[0] != "cgroup2" && !(g[0] == "cgroup" && strings.Contains(","+g[2]+",", ",cpu,")) {
+			continue
+		}
+		file, text := "cpu.cfs_quota_us", "50000"
+		if g[0] == "cgroup2" {
+			file, text = "cpu.max", "50000 100000"
+			if os.WriteFile(filepath.Join(f[4], "cgroup.subtree_control"), []byte("+cpu"), 0) != nil {
+				continue
+			}
+		}
+		dir, err := os.MkdirTemp(f[4], "whylate-test-")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			for i := range 50 {
+				if os.Remove(dir) == nil {
+					return
+				}
+				time.Sleep(time.Duration(i) * time.Millisecond)
+			}
+			t.Errorf("the group %s is left", dir)
+		})
+		if os.WriteFile(filepath.Join(dir, file), []byte(text), 0) == nil {
+			return dir
+		}
+	}
+	t.Skip("no cpu controller to make a group in")
+	return ""
+}
+
+func throttledTime(t *testing.T, dir string) int64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line))
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case f[0] == "throttled_time":
+			return n
+		case f[0] == "throttled_usec":
+			return n * 1000
+		}
+	}
+	t.Fatalf("no throttled time in %q", b)
+	return 0
+}
+
+// A service of lab/truth under a real quota: the recording's samples say whose
+// quota it was, and how much the trace's time lost by it.
+func TestRecordingUnderAQuota(t *testing.T) {
+	dir := quotaGroup(t)
+	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, dir, testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	addr := ""
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ready"; {
+		if a, ok := strings.CutPrefix(lines.Text(), "pprof on "); ok {
+			addr = a
+		}
+	}
+	from, began := throttledTime(t, dir), time.Now()
+	rep, b, err := recorded(t.TempDir(), addr, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	to, took := throttledTime(t, dir), time.Since(began)
+	h, th := rep.Host, rep.Runtime.Throttle
+	if h == nil {
+		t.Fatalf("no host samples: %v", rep.Input.Warnings)
+	}
+	if h.PID != cmd.Process.Pid || h.Facts.QuotaCPUs != 0.5 || b.Meta().Host == nil || b.Meta().Host.QuotaCPUs != 0.5 {
+		t.Errorf("process %d, facts %+v, metadata %+v", h.PID, h.Facts, b.Meta().Host)
+	}
+	if th.Verdict != "own" || th.How != "host samples" || th.PeriodNS != 100e6 {
+		t.Errorf("throttling %+v (%s)", th, h.Quota.How)
+	}
+	// The process is held back all the time, so that the trace's share is that of its time.
+	want := float64(to-from) * float64(h.ToNS-h.FromNS) / float64(took)
+	if got := float64(th.LostCPUNS); got < 0.75*want || got > 1.25*want {
+		t.Errorf("lost %.3f s of CPU time in the trace's time, the kernel's counter makes %.3f s", got/1e9, want/1e9)
+	}
+	if h.Clock != "monotonic" || h.Coverage < 0.95 {
+		t.Errorf("clock %q, coverage %.2f", h.Clock, h.Coverage)
+	}
+	l := h.Lost
+	if l.BusyNS == nil || l.CPUNS == nil || l.QuotaNS == nil || l.RunQueueNS == nil || l.UnexplainedNS == nil {
+		t.Fatalf("lost time %+v", l)
+	}
+	// Half a CPU, and goroutines that the runtime thinks are running on four Ps.
+	if cpus := float64(*l.CPUNS) / float64(h.ToNS-h.FromNS); cpus < 0.3 || cpus > 0.7 {
+		t.Errorf("used %.2f CPUs", cpus)
+	}
+	if *l.BusyNS < 2*(h.ToNS-h.FromNS) {
+		t.Errorf("busy %.3f s by the trace", float64(*l.BusyNS)/1e9)
+	}
+	if *l.UnexplainedNS > *l.BusyNS/4 {
+		t.Errorf("%.3f s of %.3f s are not explained", float64(*l.UnexplainedNS)/1e9, float64(*l.BusyNS)/1e9)
+	}
+	t.Logf("busy %.3f s, cpu %.3f s, quota %.3f s (kernel %.3f), run queue %.3f s, unsplit %.3f s, unexplained %.3f s; cost %.1f ms",
+		float64(*l.BusyNS)/1e9, float64(*l.CPUNS)/1e9, float64(*l.QuotaNS)/1e9, want/1e9, float64(*l.RunQueueNS)/1e9, float64(*l.UnsplitNS)/1e9, float64(*l.UnexplainedNS)/1e9, float64(h.CostNS)/1e6)
+}
