@@ -139,7 +139,7 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 }
 
 // patience is how long a page may take for one thing, on a busy machine.
-const patience = 3 * time.Minute
+const patience = time.Minute
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
@@ -158,10 +158,13 @@ func get[T any](p *tab, a chromedp.Action[T]) T {
 	return v
 }
 
-// settle waits until two frames were drawn: pictures draw themselves in the first.
+// settle waits until all pictures are drawn, and the frame that shows them.
 func (p *tab) settle() {
 	p.t.Helper()
-	get(p, chromedp.Evaluate[bool](`new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true)))))`, chromedp.EvalAwaitPromise))
+	get(p, chromedp.Evaluate[bool](`new Promise(done => {
+		const frames = n => requestAnimationFrame(() => n ? frames(n - 1) : document.documentElement.dataset.drawn === 'false' ? setTimeout(() => frames(2), 5) : done(true));
+		frames(2);
+	})`, chromedp.EvalAwaitPromise))
 }
 
 // ask evaluates an expression in the page.

@@ -52,9 +52,33 @@ export function later(title, make, props) {
   return el;
 }
 
-// picture calls draw(width) now and whenever the width changes.
+// Pictures that wait for their first drawing. They are drawn one a task behind the page's first frame, so that the page
+// can be read and answers keys meanwhile; the root element's data-drawn says when all are.
+const waiting = [];
+let busy = false;
+
+function pump() {
+  if (busy) return;
+  busy = true;
+  document.documentElement.dataset.drawn = 'false';
+  const one = () => {
+    const f = waiting.shift();
+    if (f) f();
+    if (waiting.length) setTimeout(one);
+    else {
+      busy = false;
+      document.documentElement.dataset.drawn = 'true';
+    }
+  };
+  requestAnimationFrame(() => setTimeout(one));
+}
+
+// drawNow draws what waits: what comes next needs the heights of all.
+export function drawNow() { while (waiting.length) waiting.shift()(); }
+
+// picture calls draw(width) soon, and whenever the width changes.
 export function picture(el, draw) {
-  let last = 0;
+  let last = 0, begun = false;
   const run = () => {
     const w = Math.floor(el.clientWidth);
     if (w > 0 && w !== last) {
@@ -62,9 +86,13 @@ export function picture(el, draw) {
       draw(w);
     }
   };
-  new ResizeObserver(run).observe(el);
-  requestAnimationFrame(run);
-  return { again() { last = 0; run(); } };
+  waiting.push(() => {
+    begun = true;
+    run();
+    new ResizeObserver(run).observe(el);
+  });
+  pump();
+  return { again() { last = 0; if (begun) run(); } };
 }
 
 // tip is the one box that follows the pointer.

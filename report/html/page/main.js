@@ -1,6 +1,6 @@
 // The page: its parts in order, its keys, its theme.
 
-import { h, s, add, untip } from './dom.js';
+import { h, s, add, untip, drawNow } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
 import { report } from './model.js';
 import { read, linked, onChange, view } from './state.js';
@@ -96,9 +96,12 @@ function start() {
   addEventListener('popstate', read);
   addEventListener('keydown', onKey);
   addEventListener('scroll', untip, { passive: true });
+  addEventListener('beforeprint', drawNow);
   // A link to a request or a finding lands on it once the pictures above have their heights.
+  if (linked()) drawNow();
   if (linked()) requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(linked())?.scrollIntoView()));
   document.documentElement.dataset.ready = 'true';
+  performance.mark('ready');
 }
 
 start();

@@ -124,7 +124,7 @@ function within(list, t) { return list.find(([from, d]) => t >= from && t <= fro
 // thousandths of goroutines, as people read them.
 function mean(v) { return v === null ? none : Number((v / 1e3).toPrecision(3)).toString(); }
 
-function latencyRows(chart, { group: g, request, open }) {
+function latencyRows(chart, { group: g, open }) {
   const list = rowsOf(g), { svg } = chart, x = t => chart.x(t);
   const cell = (b, top, height, text) => {
     const c = s('rect', { class: 'catch', x: x(b.start_ns), y: top, width: Math.max(1, x(b.start_ns + b.duration_ns) - x(b.start_ns)), height });
@@ -148,7 +148,7 @@ function latencyRows(chart, { group: g, request, open }) {
     }
     g.slowest.forEach((r, i) => {
       const px = x(r.start_ns + r.latency_ns), py = y(r.latency_ns);
-      const m = s('path', { class: 'slowmark' + (r === request ? ' selected' : ''), d: `M${px - 5},${py + 4}h10l-5,-9z`, tabindex: 0, role: 'button', 'data-req': r.id, 'aria-label': `Slow request ${i + 1}: ${duration(r.latency_ns)}` });
+      const m = s('path', { class: 'slowmark', d: `M${px - 5},${py + 4}h10l-5,-9z`, tabindex: 0, role: 'button', 'data-req': r.id, 'aria-label': `Slow request ${i + 1}: ${duration(r.latency_ns)}` });
       m.addEventListener('click', () => open(r));
       m.addEventListener('keydown', ev => { if (ev.key === 'Enter' || ev.key === ' ') { ev.preventDefault(); open(r); } });
       m.addEventListener('pointermove', ev => tip(ev, h('strong', null, `slow request ${i + 1}: ${duration(r.latency_ns)}`)));
@@ -185,9 +185,9 @@ function runtimeCharts(chart, r) {
   const running = r.running || [], runnable = r.runnable || [], syscall = r.syscall || [], freezes = r.freezes || [];
   const from = chart.y;
   if (running.length) {
-    const lists = [{ list: running, cls: 'c-cpu' }, { list: syscall.length === running.length ? syscall : [], cls: 'c-syscall' }, { list: runnable.length === running.length ? runnable : [], cls: 'c-sched' }].filter(x => x.list.length);
+    const lists = [{ list: running, cls: 'c-cpu' }, { list: runnable.length === running.length ? runnable : [], cls: 'c-sched' }, { list: syscall.length === running.length ? syscall : [], cls: 'c-syscall quiet' }].filter(x => x.list.length);
     const max = Math.max(...running.map((_, i) => lists.reduce((n, x) => n + x.list[i][1], 0)), ...r.gomaxprocs.map(p => p[1] * 1100), 1000) / 1e3;
-    chart.row('Goroutines', [['c-cpu', 'running'], ['c-syscall', 'in a system call'], ['c-sched', 'ready, waiting for a CPU'], ['line procs', 'GOMAXPROCS']], 84, (top, height) => {
+    chart.row('Goroutines', [['c-cpu', 'running'], ['c-sched', 'ready, waiting for a CPU'], ['c-syscall quiet', 'in a system call'], ['line procs', 'GOMAXPROCS']], 84, (top, height) => {
       chart.scale(top, height, max, v => compact(Number(v.toPrecision(3))));
       chart.areas(lists.map(x => ({ ...x, list: x.list.map(([t, v]) => [t, v / 1e3]) })), top, height, max);
       chart.steps(r.gomaxprocs, top, height, max, 'line procs');
@@ -219,20 +219,27 @@ function runtimeCharts(chart, r) {
 }
 
 // drawOverTime draws a group and the runtime over the time of a trace. what holds group (or null), request (or null),
-// series (or null), end (ns) and open(request).
+// series (or null), end (ns) and open(request). It returns what marks another request.
 export function drawOverTime(box, what, width) {
   const chart = new TimeChart(width, what.end, `${what.group ? clean(what.group.name) + ' and the runtime' : 'The runtime'} over the time of the trace`);
   if (what.group) latencyRows(chart, what);
   if (what.series) runtimeCharts(chart, what.series);
   if (!chart.rows) {
     replace(box, h('p', { class: 'dim' }, 'The report says nothing about the time of the trace.'));
-    return;
+    return () => {};
   }
   const bottom = chart.finish();
   if (what.series) chart.stretches(what.series.freezes || [], 18, bottom - 18, 'freezeband', 0.8, chart.below);
-  const r = what.request;
-  if (r) chart.stretches([[r.start_ns, r.latency_ns]], 18, bottom - 18, 'here', 1, chart.below);
+  const here = s('g');
+  chart.below.append(here);
   replace(box, chart.svg);
+  const choose = r => {
+    replace(here);
+    if (r) chart.stretches([[r.start_ns, r.latency_ns]], 18, bottom - 18, 'here', 1, here);
+    for (const m of chart.svg.querySelectorAll('[data-req]')) m.classList.toggle('selected', !!r && m.dataset.req === r.id);
+  };
+  choose(what.request);
+  return choose;
 }
 
 // runtimeRows are the points and stretches of the runtime's series.
@@ -263,12 +270,16 @@ export function overTime() {
     go({ req: r.id }, true);
     document.getElementById('requests').scrollIntoView();
   };
-  const pic = picture(box, w => drawOverTime(box, { group: view.group, request: view.request, series, end: report.input.duration_ns, open }, w));
+  let choose = () => {};
+  const pic = picture(box, w => { choose = drawOverTime(box, { group: view.group, request: view.request, series, end: report.input.duration_ns, open }, w); });
   const change = () => {
     replace(tab, view.group ? later('Table over time', () => overTimeRows(view.group)) : null, series ? later('Table of the runtime over time', runtimeRows) : null);
     pic.again();
   };
-  onChange(c => { if (c.has('group') || c.has('request')) change(); });
+  onChange(c => {
+    if (c.has('group')) change();
+    else if (c.has('request')) choose(view.request);
+  });
   change();
   return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded stretch is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
 }

@@ -1,0 +1,85 @@
+package browser
+
+import (
+	"encoding/json"
+	"flag"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/chromedp"
+)
+
+var measure = flag.String("measure", "", "measure how fast this page, a `file`, can be used")
+
+// speed is what a browser says of one showing of a page, in ms from the start
+// of navigation.
+type speed struct {
+	Parsed float64 `json:"parsed"` // the HTML
+	Ready  float64 `json:"ready"`  // all parts stand, keys and links work
+	Drawn  float64 `json:"drawn"`  // the frame after the pictures
+	Key    float64 `json:"key"`    // from a key to the frame that shows what it did
+	Long   int     `json:"long"`   // tasks of more than 50 ms
+	Worst  float64 `json:"worst"`  // the longest of them
+}
+
+const speeds = `new Promise(done => {
+	const out = { long: 0, worst: 0 };
+	new PerformanceObserver(list => list.getEntries().forEach(e => { out.long++; out.worst = Math.max(out.worst, e.duration); })).observe({ type: 'longtask', buffered: true });
+	const frame = f => requestAnimationFrame(() => requestAnimationFrame(f));
+	frame(() => {
+		out.drawn = performance.now(); out.whole = document.documentElement.dataset.drawn;
+		out.parsed = performance.getEntriesByType('navigation')[0].domInteractive;
+		out.ready = performance.getEntriesByName('ready')[0].startTime;
+		const before = performance.now();
+		dispatchEvent(new KeyboardEvent('keydown', { key: 'n', bubbles: true }));
+		frame(() => { out.key = performance.now() - before; done(JSON.stringify(out)); });
+	});
+})`
+
+// TestMeasure shows a page five times and prints how long it took; it is how
+// the figures of docs/html.md are made:
+//
+//	go -C lab/browser test -run Measure -v -args -measure /path/to/page.html
+func TestMeasure(t *testing.T) {
+	if *measure == "" {
+		t.Skip("no page named by -measure")
+	}
+	file, err := filepath.Abs(*measure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := chromium(t)
+	var all []speed
+	for range 5 {
+		ctx, cancel := chromedp.NewContext(browser)
+		p := &tab{t: t, ctx: ctx}
+		// This makes the tab, which would otherwise end with its first command.
+		if err := chromedp.Listen(ctx, func(any) {}); err != nil {
+			t.Fatal(err)
+		}
+		p.do(command(log.Enable, cdp.Empty{}),
+			command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 900, DeviceScaleFactor: 1}),
+			chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()), chromedp.WaitReady(chromedp.CSS(`html[data-ready=true]`)))
+		var s speed
+		if err := json.Unmarshal([]byte(get(p, chromedp.Evaluate[string](speeds, chromedp.EvalAwaitPromise))), &s); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+		cancel()
+	}
+	slices.SortFunc(all, func(a, b speed) int { return int(a.Ready - b.Ready) })
+	t.Logf("%d bytes; ms from navigation: parsed, ready, drawn; a key's answer; tasks over 50 ms, the longest", info.Size())
+	for _, s := range all {
+		t.Logf("%5.0f %5.0f %5.0f   %4.0f   %d, %.0f", s.Parsed, s.Ready, s.Drawn, s.Key, s.Long, s.Worst)
+	}
+}
