@@ -27,6 +27,7 @@ type truthFindings struct {
 	First    []string
 	Info     bool
 	Beside   []string
+	Facts    []string
 	Sites    []truthSite
 	AnyShare bool `json:"any_share"`
 }
@@ -49,6 +50,11 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 			spoiled = append(spoiled, err)
 		} else {
 			wrong = append(wrong, err)
+		}
+	}
+	for _, code := range want.Facts {
+		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == code }) {
+			spoiled = append(spoiled, fmt.Errorf("no finding %s", code))
 		}
 	}
 	if len(want.First) > 0 {
@@ -163,7 +169,7 @@ func (c *confusion) page() string {
 	for i := range rules {
 		code := rules[i].Code
 		for _, r := range c.rows {
-			if r.want != nil && (r.found[code] != "" || slices.Contains(r.want.First, code)) {
+			if r.want != nil && (r.found[code] != "" || slices.Contains(r.want.First, code) || slices.Contains(r.want.Facts, code)) {
 				used = append(used, code)
 				break
 			}

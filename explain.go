@@ -325,6 +325,7 @@ func (e *engine) walk(reqs []request.Request) {
 		}
 	}
 	summary.Settle(e.tables)
+	summary.EndGeneration(e.tables)
 }
 
 // maxWindow bounds how many generations are kept for requests that are open.
@@ -413,10 +414,12 @@ func (e *engine) allocs(rep *report.Report) *allocs.Profile {
 
 // takeCensus returns what the whole process did.
 func (e *engine) takeCensus(all *summary.Tables, view summary.View) *census.Census {
-	return e.census.Census(&census.Names{
+	c := e.census.Census(&census.Names{
 		Symbols: &e.syms, Sites: cause.NewSites(&e.syms),
 		Site: func(f tracefmt.FrameID) *report.Site { return all.Site(f, view) },
 	})
+	c.Hubs = all.Hubs(view)
+	return c
 }
 
 // kinds leaves out what was only looked at in case that nothing better would

@@ -8,8 +8,10 @@ import (
 // All returns every rule, by code.
 func All() []Rule {
 	all := []Rule{
+		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), longRunRule(), computeRule(),
 		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
+		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
 	}
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.Code, b.Code) })
 	return all

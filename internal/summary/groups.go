@@ -499,6 +499,11 @@ func (t *Tables) ranReport(ids []int32, v View) []report.Share {
 			m[f] += ns
 		}
 	}
+	return t.ranShares(m, v)
+}
+
+// ranShares returns which functions have the largest parts of a sum by site.
+func (t *Tables) ranShares(m map[tracefmt.FrameID]int64, v View) []report.Share {
 	if len(m) == 0 {
 		return nil
 	}

@@ -208,6 +208,8 @@ type Tables struct {
 	ranRate uint64
 	ranLeft int
 	parts   map[uint64]*partial
+	late    lates
+	hubs    map[uint64]*hub                          // of all workers, in the first one's tables
 	under   map[underKey]int64                       // running time that was seen, by every function it was under
 	owners  map[tracefmt.StackID][]tracefmt.StringID // functions on a stack that a site can be in
 
@@ -350,6 +352,7 @@ func (t *Tables) Add(r *request.Request) {
 		}
 	}
 	t.asideNames(r, steps)
+	t.addLates(r, steps)
 	segs := t.split(t.class.Segments(steps))
 	t.internVias()
 	if r.Part != request.Whole {
@@ -564,36 +567,13 @@ func (t *Tables) viaID(k viaKey) int32 {
 	return id
 }
 
-// ranWindow is how much of one wait for a P is looked at.
-const ranWindow = 300e3
-
 func (t *Tables) ranMeanwhile(id int32, s *cause.Segment) {
 	m := t.ran[id]
 	if m == nil {
 		m = make(map[tracefmt.FrameID]int64)
 		t.ran[id] = m
 	}
-	// A part of a long wait stands for all of it; which part depends on when
-	// it was, so that it is the same in every run.
-	from, to, weight := s.Start, s.End, int64(1)
-	if d := to - from; d > ranWindow {
-		weight = d / ranWindow
-		from += int64(uint64(s.Start)*0x9e3779b97f4a7c15>>1) % (d - ranWindow)
-		to = from + ranWindow
-	}
-	g := t.win.Gens[t.win.At(from)]
-	g.EachRun(from, to, func(r timeline.Run) {
-		if r.G != s.G {
-			stack := r.Stack
-			if stack == 0 {
-				// A run to the goroutine's end shows no stack, however long it was; its start function is known.
-				if b, ok := g.BirthOf(r.G); ok {
-					stack = b.Start
-				}
-			}
-			m[t.class.Sites.Of(stack)] += (min(r.To, to) - max(r.From, from)) * weight
-		}
-	})
+	t.eachRanMeanwhile(s.Start, s.End, s.G, func(site tracefmt.FrameID, ns int64) { m[site] += ns })
 }
 
 func (t *Tables) group(r *request.Request) *group {

@@ -77,7 +77,7 @@ func TestCatalog(t *testing.T) {
 
 // greedy services take all processors; they run alone.
 var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "ticker-herd": true,
-	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
+	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
 
 func TestServices(t *testing.T) {
 	all, err := catalog.All()

@@ -10,6 +10,8 @@ type Findings struct {
 	Info bool `json:"info,omitempty"`
 	// Beside are codes that may stand above info beside it. All others must not.
 	Beside []string `json:"beside,omitempty"`
+	// Facts are codes that must be found as info.
+	Facts []string `json:"facts,omitempty"`
 	// Sites are right for the first finding; none: those of the Truth.
 	Sites []Site `json:"sites,omitempty"`
 	// AnyShare says that the first finding's share is not that of the Truth's cause.

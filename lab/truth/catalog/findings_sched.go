@@ -2,7 +2,29 @@ package catalog
 
 // schedulingFindings: WL1 and WL5, and the services with nothing wrong.
 func schedulingFindings() map[string]*Findings {
+	fn := func(names ...string) []Site {
+		var out []Site
+		for _, n := range names {
+			out = append(out, Site{Func: here + "." + n})
+		}
+		return out
+	}
 	return map[string]*Findings{
-		"healthy": {},
+		"healthy":           {},
+		"healthy-computing": {},
+		"healthy-idle":      {},
+		"healthy-grpc":      {},
+		"healthy-h2":        {},
+		"healthy-crowd":     {},
+		"cpu-handler":       {First: []string{"WL1008"}, Info: true},
+		"cpu-std":           {First: []string{"WL1008"}, Info: true, AnyShare: true, Why: "what the collector takes of it is its own cause"},
+		"cpu-hogs":          {First: []string{"WL1002"}, Sites: fn("spin", "hog"), AnyShare: true, Why: "the service cannot see what it waits before the handler begins"},
+		"gosched-loops":     {First: []string{"WL1002"}, Sites: fn("spin", "yielder"), AnyShare: true, Why: "as cpu-hogs"},
+		"ticker-herd":       {First: []string{"WL1004"}, Sites: fn("spin", "tickTogether"), AnyShare: true, Why: "as cpu-hogs"},
+		"hub-late": {First: []string{"WL1001"}, Beside: []string{"WL1002"}, Sites: fn("(*timestamps).dispatch", "(*timestamps).receive", "(*timestamps).roundTrip"), AnyShare: true,
+			Why: "the handlers' own goroutines wait for a P as well, which is WL1002's part; only what waits behind the two goroutines is the hub's"},
+		"one-proc":    {First: []string{"WL1002"}, Sites: fn("(*report).halves", "spin"), AnyShare: true, Why: "as cpu-hogs; the Ps are taken by the requests themselves"},
+		"long-runs":   {First: []string{"WL1007"}, Beside: []string{"WL1002"}, Sites: fn("spin", "reindex"), AnyShare: true, Why: "as cpu-hogs; where the machine holds a thread back the loops look saturating"},
+		"load-inside": {First: []string{"WL2001"}, Facts: []string{"WL5005"}},
 	}
 }

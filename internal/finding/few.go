@@ -1,0 +1,52 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/report"
+)
+
+// fewRequests is how many requests a group needs for its 99th percentile to mean something.
+const fewRequests = 100
+
+func fewRule() Rule {
+	return Rule{
+		Code: "WL5001", Name: "few-requests",
+		Summary: "too few requests to speak of slow ones",
+		Doc: Doc{
+			Means:    "Percentiles and the causes of the slow band rest on a handful of requests: the next trace may say something else.",
+			Measured: fmt.Sprintf("The group with the most time has fewer than %d requests that ended within the trace.", fewRequests),
+			Wrong:    "Where all requests suffer from the same thing, a few are enough to see it. Record for longer (whylate record -d 30s) or under more load to be sure.",
+		},
+		Run: func(in *Input) []Verdict {
+			if len(in.Report.Groups) == 0 {
+				return nil
+			}
+			g := &in.Report.Groups[0]
+			if g.Count >= fewRequests {
+				return nil
+			}
+			return doubt(report.Finding{
+				Title: fmt.Sprintf("only %d requests of %s were seen", g.Count, short(g.Name)), Group: g.ID, Confidence: 1,
+				Evidence: []report.Evidence{{Text: "requests", Value: float64(g.Count), Unit: "count"}},
+				Fix:      "record for longer, or while the service is busier",
+			})
+		},
+	}
+}
+
+// doubt is the verdict of a rule about what weakens the report.
+func doubt(f report.Finding) []Verdict { return []Verdict{{Fact: true, Finding: f}} }
+
+// warned returns the texts of the report's warnings with one of these codes.
+func warned(in *Input, codes ...string) []string {
+	var out []string
+	for _, w := range in.Report.Input.Warnings {
+		for _, c := range codes {
+			if w.Code == c {
+				out = append(out, w.Text)
+			}
+		}
+	}
+	return out
+}

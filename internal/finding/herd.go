@@ -1,0 +1,53 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/report"
+)
+
+func herdRule() Rule {
+	return Rule{
+		Code: "WL1004", Name: "herd",
+		Summary: "many goroutines wake at the same time and take the Ps",
+		Doc: Doc{
+			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
+				"something to do, finds nothing, and sleeps again.",
+			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd. The requests' part is the time they waited for a P "+
+				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd.", census.HerdSize, int(census.HerdNS/1e6)),
+			Before: "for _, c := range conns { // thousands\n\tgo func() {\n\t\tfor range time.Tick(time.Second) {\n\t\t\tc.flushIfNeeded()\n\t\t}\n\t}()\n}",
+			After:  "go func() { // one goroutine, and only those that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() }\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
+			Wrong:  "If what the herd does is needed at that very moment; then spread it by a random delay.",
+		},
+		Run: herds,
+	}
+}
+
+func herds(in *Input) []Verdict {
+	var out []Verdict
+	eachQueue(in, "WL1004", func(q *queue) {
+		var h *census.Herd
+		for i := range q.takers {
+			if h = herdOf(in.Census, &q.takers[i]); h != nil {
+				break
+			}
+		}
+		evidence := []report.Evidence{
+			{Text: "goroutines in the largest herd", Value: float64(h.Most), Unit: "count"},
+			{Text: "until the last of a herd had run, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},
+			q.waited(),
+			{Text: "each of them ran, on average", Value: float64(h.RanNS) / float64(h.Wakes), Unit: "ns"},
+			{Text: "of them ran for less than 50 us and waited again", Value: float64(h.Empty) / float64(h.Wakes), Unit: "share"},
+			{Text: "herds", Value: float64(h.Times), Unit: "count"},
+			{Text: "of what ran while requests waited: the herd", Value: q.most, Unit: "share"},
+		}
+		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+			Title: fmt.Sprintf("%d goroutines of %s wake together and take the Ps", h.Most, short(h.Start)),
+			Cause: "sched", Site: h.Site, Group: q.g.ID, Share: q.share, Confidence: 0.85, Evidence: evidence,
+			Fix: "one goroutine with one ticker for all of them, or a random delay before each one's first tick",
+			Predicted: q.predicted(in),
+		}})
+	})
+	return out
+}

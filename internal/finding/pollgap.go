@@ -1,0 +1,43 @@
+package finding
+
+import "github.com/whylate/whylate/report"
+
+func pollGapRule() Rule {
+	return Rule{
+		Code: "WL5006", Name: "poll-gaps",
+		Summary: "a part of the time is an upper bound: nobody polled the network",
+		Doc: Doc{
+			Means: "With all Ps busy the network is looked at about every 10 ms only. A message that is read after such a gap may have come at its beginning or at its end; the trace cannot tell. " +
+				"So the time given to sched-poll is an upper bound, and ready_to_run a lower one; and the network is neither cleared nor blamed for it.",
+			Measured: "At least 10 % of the time of a group is sched-poll. It also counts before the request: see poll_gap_ns in the report.",
+			Wrong:    "It is no fault. Free Ps make it go away.",
+		},
+		Run: func(in *Input) []Verdict {
+			var worst *report.Group
+			most := 0.0
+			for i := range in.Report.Groups {
+				g := &in.Report.Groups[i]
+				share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "sched-poll" })
+				if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
+					// What came in during a gap waited before its request began, for the trace.
+					share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
+				}
+				if share > most {
+					worst, most = g, share
+				}
+			}
+			if most < 0.10 {
+				return nil
+			}
+			f := report.Finding{
+				Title: "messages may have lain unread: with all Ps busy nobody polls the network", Cause: "sched-poll", Group: worst.ID, Share: most, Confidence: 1,
+				Evidence: []report.Evidence{{Text: "of the time, at most, before a message was looked for", Value: most, Unit: "share"}},
+				Fix:      "measure latency at the client as well; free the Ps (see WL1001, WL1002)",
+			}
+			if gap := worst.PollGapNS.P99; gap != nil {
+				f.Evidence = append(f.Evidence, report.Evidence{Text: "gap before a request, 99th percentile", Value: float64(*gap), Unit: "ns"})
+			}
+			return doubt(f)
+		},
+	}
+}

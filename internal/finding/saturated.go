@@ -1,0 +1,57 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/report"
+)
+
+func saturatedRule() Rule {
+	return Rule{
+		Code: "WL1002", Name: "ps-taken",
+		Summary: "requests wait for a P while others compute on all of them",
+		Doc: Doc{
+			Means: "The request's goroutine could run, but all Ps (GOMAXPROCS of them) were running other goroutines, so it waited in a run queue. Either something computes more than it " +
+				"should beside the requests, or the requests together need more CPU than there is.",
+			Measured: "Stretches of the critical path in which a goroutine was runnable while no P stood idle (cause sched), and network waits whose data may have been there before anybody " +
+				"polled (sched-poll). What ran on the Ps meanwhile is read from a sample of such stretches; the site is the function that ran most. Waits behind a hub (WL1001) or " +
+				"taken by a herd (WL1004), long runs on free Ps (WL1007) or the collector (WL3) are left to those rules. " +
+				"Where the Ps were free for more than 15 % of the trace, slow requests must have waited for 1 ms on average, and all requests for 5 % of their time: goroutines that work together meet on a P now and then.",
+			Before: "for { recompute(everything) } // on as many goroutines as there are Ps",
+			After:  "for range time.Tick(time.Minute) { recompute(changed) }\n// or, if it is the requests themselves: more CPUs, less work for each, or fewer at a time",
+			Wrong: "Where the machine's CPUs are shared or limited, Ps look busy while the kernel holds their threads: see WL4 and WL5011 first. Under a load test beyond capacity this is " +
+				"what is to be expected.",
+		},
+		Run: taken,
+	}
+}
+
+func taken(in *Input) []Verdict {
+	var out []Verdict
+	eachQueue(in, "WL1002", func(q *queue) {
+		t := &q.takers[0]
+		if busy(in) < saturated && (q.won.SlowNS < 1e6 || q.share < 0.05) {
+			return
+		}
+		confidence := 0.7
+		if t.share > 0.5 {
+			confidence = 0.85
+		}
+		evidence := append([]report.Evidence{q.waited()}, ranEvidence(q.takers)...)
+		if in.Census.SpanNS > 0 {
+			evidence = append(evidence, report.Evidence{Text: "of the Ps' time in use, over the whole trace", Value: busy(in), Unit: "share"})
+		}
+		if t.long > 0.5 {
+			evidence = append(evidence, report.Evidence{Text: "of its time in runs of 9 ms and more without yielding", Value: t.long, Unit: "share"})
+		}
+		fix := "give the service more CPUs, make the requests cheaper, or let fewer in at a time: they take the Ps from each other"
+		if !t.serves(in) {
+			fix = "run less of " + short(t.site.Func) + " at a time, or make it cheaper; yield in it; or give the service more CPUs"
+		}
+		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+			Title: fmt.Sprintf("requests wait for a P: %s runs on them", t.name()),
+			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix, Predicted: q.predicted(in),
+			}})
+	})
+	return out
+}

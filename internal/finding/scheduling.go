@@ -1,0 +1,243 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/report"
+)
+
+// Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
+// (WL1001). The rest is by what ran on the Ps meanwhile, where that is more than half of it: workers of the collector
+// (WL3), a herd of goroutines that timers woke together (WL1004), long runs on Ps that are otherwise free (WL1007);
+// else the Ps are taken by whatever ran (WL1002). Waits during which a P stood idle are WL1003's, or WL1005's.
+
+// isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
+func isSched(c *report.Cause) bool { return c.Cause == "sched" || c.Cause == "sched-poll" }
+
+// A taker is a function that ran while requests waited for a P.
+type taker struct {
+	site  *report.Site
+	share float64 // of what ran
+	start string  // start function of the goroutines that run there, "" if unknown
+	long  float64 // share of their time that is in long runs
+}
+
+// A queue is a group's waiting for Ps.
+type queue struct {
+	g      *report.Group
+	hubs   []*hubClaim
+	share  float64 // of the group's time that is not the hubs'
+	won    Won
+	takers []taker // the largest first
+	most   float64 // share of the largest kind of taker
+	code   string  // the rule that the rest belongs to
+}
+
+// queueOf sorts out a group's waiting for Ps.
+func queueOf(in *Input, g *report.Group) *queue {
+	q := &queue{g: g, hubs: hubsOf(in, g)}
+	q.share, q.won = Weigh(g, func(c *report.Cause) bool { return isSched(c) && claimedBy(q.hubs, c) == nil })
+	q.takers = takers(in.Census, g)
+	if len(q.takers) == 0 {
+		return q
+	}
+	kinds := map[string]float64{}
+	for i := range q.takers {
+		kinds[kindOf(in, &q.takers[i])] += q.takers[i].share
+	}
+	q.code = "WL1002"
+	for _, code := range []string{"WL3", "WL1004", "WL1007"} {
+		if kinds[code] > 0.5 {
+			q.code = code
+		}
+	}
+	q.most = kinds[q.code]
+	return q
+}
+
+// takers adds up what ran while requests of a group waited.
+func takers(c *census.Census, g *report.Group) []taker {
+	if len(g.Bands) == 0 {
+		return nil
+	}
+	var out []taker
+	total := 0.0
+	for i := range g.Bands[0].Causes {
+		cause := &g.Bands[0].Causes[i]
+		if cause.Cause != "sched" {
+			continue
+		}
+		for _, r := range cause.RanMeanwhile {
+			if r.Site == nil {
+				continue
+			}
+			ns := r.Share * float64(cause.TotalNS)
+			total += ns
+			k := slices.IndexFunc(out, func(t taker) bool { return t.site.Func == r.Site.Func })
+			if k < 0 {
+				k, out = len(out), append(out, taker{site: r.Site})
+			}
+			out[k].share += ns
+		}
+	}
+	for i := range out {
+		out[i].share /= total
+		out[i].start, out[i].long = runsAt(c, out[i].site.Func)
+	}
+	slices.SortStableFunc(out, func(a, b taker) int {
+		return cmp.Or(cmp.Compare(b.share, a.share), strings.Compare(a.site.Func, b.site.Func))
+	})
+	return out
+}
+
+// runsAt returns the start function of most of the time that ended in a function, and the share of it in long runs.
+func runsAt(c *census.Census, fn string) (start string, long float64) {
+	by := map[string]int64{}
+	var all, longs int64
+	for i := range c.Runs {
+		if r := &c.Runs[i]; r.Site != nil && r.Site.Func == fn {
+			by[r.Start] += r.NS
+			all += r.NS
+			longs += min(r.LongNS, r.NS)
+			if by[r.Start] > by[start] {
+				start = r.Start
+			}
+		}
+	}
+	if all == 0 {
+		return "", 0
+	}
+	return start, float64(longs) / float64(all)
+}
+
+// kindOf returns the code, or family, of the rule that a taker speaks for.
+func kindOf(in *Input, t *taker) string {
+	switch {
+	case strings.HasPrefix(t.site.Func, "runtime.gc") || strings.HasPrefix(t.site.Func, "runtime.bgsweep") || strings.HasPrefix(t.start, "runtime.gcBgMarkWorker"):
+		return "WL3"
+	case herdOf(in.Census, t) != nil:
+		return "WL1004"
+	case t.long > 0.5 && busy(in) < saturated:
+		return "WL1007"
+	}
+	return "WL1002"
+}
+
+// saturated is from when on Ps count as busy all the time.
+const saturated = 0.85
+
+// busy returns the share of the Ps' time in which they ran goroutines.
+func busy(in *Input) float64 {
+	if c := in.Census; c.Procs > 0 && c.SpanNS > 0 {
+		return min(float64(c.BusyNS)/(float64(c.Procs)*float64(c.SpanNS)), 1)
+	}
+	return 0
+}
+
+// herdOf returns the herd that a taker belongs to, nil if none: most of what ran there must have been woken in herds.
+func herdOf(c *census.Census, t *taker) *census.Herd {
+	for i := range c.Herds {
+		h := &c.Herds[i]
+		if h.Start != t.start && (h.Site == nil || h.Site.Func != t.site.Func) {
+			continue
+		}
+		ran := int64(0)
+		for k := range c.Runs {
+			if c.Runs[k].Start == h.Start {
+				ran += c.Runs[k].NS
+			}
+		}
+		if 2*h.RanNS > ran {
+			return h
+		}
+	}
+	return nil
+}
+
+// short returns a function's name without the directories of its package.
+func short(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
+
+// name names what ran, with the goroutine's start function where that is another one.
+func (t *taker) name() string {
+	if t.start == "" || t.start == t.site.Func {
+		return short(t.site.Func)
+	}
+	return short(t.site.Func) + " (of " + short(t.start) + ")"
+}
+
+// ranEvidence lists the largest takers.
+func ranEvidence(takers []taker) []report.Evidence {
+	var out []report.Evidence
+	for i := range takers {
+		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
+			out = append(out, report.Evidence{Text: "of what ran meanwhile: " + t.name(), Value: t.share, Unit: "share"})
+		}
+	}
+	return out
+}
+
+// eachQueue calls f for every group's waiting for Ps that belongs to a rule.
+func eachQueue(in *Input, code string, f func(q *queue)) {
+	for i := range in.Report.Groups {
+		if q := queueOf(in, &in.Report.Groups[i]); q.code == code && q.share > 0 {
+			f(q)
+		}
+	}
+}
+
+// waited is the evidence that each of these rules begins with.
+func (q *queue) waited() report.Evidence {
+	return report.Evidence{Text: "mean wait of a slow request for a P", Value: float64(q.won.SlowNS), Unit: "ns"}
+}
+
+// serves reports whether what ran belongs to requests themselves.
+func (t *taker) serves(in *Input) bool {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if g.Entry != nil && g.Entry.Func == t.start {
+			return true
+		}
+		if len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.Bands[0].Causes {
+			if c := &g.Bands[0].Causes[k]; c.Cause == "cpu" && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// predicted is what half of the waiting for Ps would win, nil where a part of it is a hub's.
+func (q *queue) predicted(in *Input) *report.Predicted {
+	if len(q.hubs) > 0 {
+		return nil
+	}
+	return in.halved(q.g, "sched")
+}
+
+// halved predicts what half of a cause, wherever it is, would win for a group.
+func (in *Input) halved(g *report.Group, cause string) *report.Predicted {
+	if in.Predict == nil {
+		return nil
+	}
+	return in.Predict(g.ID, []predict.Change{predict.Half(cause, "")})
+}
+
+// topSite returns the site with the most time of those causes of a group that match.
+func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
+	if len(g.Bands) == 0 {
+		return nil
+	}
+	for i := range g.Bands[0].Causes { // by share
+		if c := &g.Bands[0].Causes[i]; match(c) && c.Site != nil {
+			return c.Site
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/report"
+)
+
+// fewWindows is how many times the slowest request must fit into the trace.
+const fewWindows = 5
+
+func windowRule() Rule {
+	return Rule{
+		Code: "WL5009", Name: "short-window",
+		Summary: "the trace is short against its slowest requests",
+		Doc: Doc{
+			Means:    "Requests nearly as long as the trace are mostly cut off at its beginning or end, so the slowest ones are missing or few, and percentiles look better than they are.",
+			Measured: fmt.Sprintf("The slowest request, or the oldest open one, of the group with the most time fits into the trace fewer than %d times.", fewWindows),
+			Wrong:    "For streams and long polls, which are meant to be open.",
+		},
+		Run: func(in *Input) []Verdict {
+			if len(in.Report.Groups) == 0 {
+				return nil
+			}
+			g := &in.Report.Groups[0]
+			slowest := g.Open.OldestNS
+			if g.LatencyNS.Max != nil {
+				slowest = max(slowest, *g.LatencyNS.Max)
+			}
+			if g.Streaming || slowest*fewWindows <= in.Report.Input.DurationNS {
+				return nil
+			}
+			return doubt(report.Finding{
+				Title: "the trace is short against its slowest requests", Group: g.ID, Confidence: 1,
+				Evidence: []report.Evidence{
+					{Text: "the slowest request", Value: float64(slowest), Unit: "ns"},
+					{Text: "the trace", Value: float64(in.Report.Input.DurationNS), Unit: "ns"},
+					{Text: "requests cut off at its ends", Value: float64(g.CutAtStart + g.Open.Count), Unit: "count"},
+				},
+				Fix: "record for longer: at least ten times the slowest request",
+			})
+		},
+	}
+}

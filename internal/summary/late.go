@@ -1,0 +1,248 @@
+package summary
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// lates are the runs of one generation that began late while requests of others waited for them. What is kept is
+// bounded: with very many of them every second is forgotten, then three of four, and so on, by the run itself, so that
+// all requests that waited for a run that is kept are counted, and the choice does not depend on the workers.
+type lates struct {
+	runs map[lateKey]*lateRun
+	mask uint64
+}
+
+// A lateKey names a run that began late: goroutine and beginning.
+type lateKey struct {
+	g  uint64
+	at int64
+}
+
+type lateRun struct {
+	ready    int64 // since when it could have run, or, with a gap, its message may have been there
+	gap      int64 // see critpath.PollGap
+	stack    tracefmt.StackID
+	requests int64
+	ns       int64 // that requests waited, all together
+}
+
+// maxLates bounds the runs kept of one generation, minLate is from when on a run counts as late.
+const (
+	maxLates = 4096
+	minLate  = 100e3
+)
+
+func (l *lates) keeps(k lateKey) bool { return hash(uint64(k.at)^k.g<<40)>>16&l.mask == 0 }
+
+func (l *lates) thin() {
+	for len(l.runs) > maxLates {
+		l.mask = l.mask<<1 | 1
+		maps.DeleteFunc(l.runs, func(k lateKey, _ *lateRun) bool { return !l.keeps(k) })
+	}
+}
+
+func (l *lates) at(k lateKey) *lateRun {
+	if !l.keeps(k) {
+		return nil
+	}
+	run := l.runs[k]
+	if run == nil {
+		if l.runs == nil {
+			l.runs = make(map[lateKey]*lateRun)
+		}
+		run = &lateRun{ready: k.at}
+		l.runs[k] = run
+		if l.thin(); !l.keeps(k) {
+			return nil
+		}
+	}
+	return run
+}
+
+// addLates takes note of other goroutines' late runs on a request's path.
+func (t *Tables) addLates(r *request.Request, steps []critpath.Step) {
+	for i := range steps {
+		s := &steps[i]
+		if s.Kind != critpath.Runnable || s.G == r.G {
+			continue
+		}
+		ready, gap := s.Start, int64(0)
+		if i > 0 {
+			if b := &steps[i-1]; b.Kind == critpath.PollGap && b.G == s.G {
+				ready, gap = b.Start, b.End-b.Start
+			}
+		}
+		if s.End-ready < minLate {
+			continue
+		}
+		if run := t.late.at(lateKey{s.G, s.End}); run != nil {
+			run.requests++
+			run.ns += s.End - ready
+			run.ready = min(run.ready, ready)
+			run.gap = max(run.gap, gap)
+			run.stack = max(run.stack, s.Stack)
+		}
+	}
+}
+
+// A hub is a goroutine with late runs, added up.
+type hub struct {
+	late, heldUp             int64
+	lateNS, gapNS, maxNS, ns int64
+	sites                    map[tracefmt.StackID]int64
+	ran                      map[tracefmt.FrameID]int64
+	start                    tracefmt.StackID
+}
+
+// Bounds: of hubs kept, of late runs a generation for which what ran meanwhile is looked up, of sites a hub has.
+const (
+	maxHubs     = 512
+	maxLateRan  = 128
+	maxHubSites = 8
+)
+
+// EndGeneration adds up what the tables of all workers noted of a generation whose requests have all been added. Calls
+// of Add must not run beside it.
+func EndGeneration(tables []*Tables) {
+	all := &tables[0].late
+	for _, t := range tables[1:] {
+		l := &t.late
+		all.mask = max(all.mask, l.mask)
+		for k, run := range l.runs {
+			if o := all.runs[k]; o != nil {
+				o.requests += run.requests
+				o.ns += run.ns
+				o.ready, o.gap, o.stack = min(o.ready, run.ready), max(o.gap, run.gap), max(o.stack, run.stack)
+			} else {
+				if all.runs == nil {
+					all.runs = make(map[lateKey]*lateRun)
+				}
+				all.runs[k] = run
+			}
+		}
+		l.runs, l.mask = nil, 0
+	}
+	maps.DeleteFunc(all.runs, func(k lateKey, _ *lateRun) bool { return !all.keeps(k) })
+	all.thin()
+	tables[0].addHubs()
+	all.runs, all.mask = nil, 0
+}
+
+func (t *Tables) addHubs() {
+	weight := int64(t.late.mask + 1)
+	keys := make([]lateKey, 0, len(t.late.runs))
+	for k := range t.late.runs {
+		keys = append(keys, k)
+	}
+	// Those that held up most are looked at most closely.
+	slices.SortFunc(keys, func(a, b lateKey) int {
+		return cmp.Or(cmp.Compare(t.late.runs[b].ns, t.late.runs[a].ns), cmp.Compare(a.at, b.at), cmp.Compare(a.g, b.g))
+	})
+	if t.hubs == nil {
+		t.hubs = make(map[uint64]*hub)
+	}
+	for i, k := range keys {
+		run := t.late.runs[k]
+		h := t.hubs[k.g]
+		if h == nil {
+			h = &hub{sites: make(map[tracefmt.StackID]int64), ran: make(map[tracefmt.FrameID]int64)}
+			t.hubs[k.g] = h
+		}
+		late := k.at - run.ready
+		h.late += weight
+		h.heldUp += weight * run.requests
+		h.lateNS += weight * late
+		h.gapNS += weight * run.gap
+		h.maxNS = max(h.maxNS, late)
+		h.ns += weight * run.ns
+		if _, known := h.sites[run.stack]; known || len(h.sites) < maxHubSites {
+			h.sites[run.stack] += weight * run.ns
+		}
+		h.start = max(h.start, run.stack)
+		if i < maxLateRan {
+			t.eachRanMeanwhile(run.ready+run.gap, k.at, k.g, func(site tracefmt.FrameID, ns int64) { h.ran[site] += ns })
+		}
+	}
+	if len(t.hubs) > maxHubs {
+		ids := t.hubsByWeight()
+		for _, id := range ids[maxHubs/2:] {
+			delete(t.hubs, id)
+		}
+	}
+}
+
+// ranWindow is how much of one wait for a P is looked at.
+const ranWindow = 300e3
+
+// eachRanMeanwhile calls f with what others ran between from and to, or in a part of it that stands for all.
+func (t *Tables) eachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt.FrameID, ns int64)) {
+	// Which part depends on when it was, so that it is the same in every run.
+	weight := int64(1)
+	if d := to - from; d > ranWindow {
+		weight = d / ranWindow
+		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - ranWindow)
+		to = from + ranWindow
+	}
+	if to <= from {
+		return
+	}
+	g := t.win.Gens[t.win.At(from)]
+	g.EachRun(from, to, func(r timeline.Run) {
+		if r.G == me {
+			return
+		}
+		stack := r.Stack
+		if stack == 0 {
+			// A run to the goroutine's end shows no stack, however long it was; its start function is known.
+			if b, ok := g.BirthOf(r.G); ok {
+				stack = b.Start
+			}
+		}
+		f(t.class.Sites.Of(stack), (min(r.To, to)-max(r.From, from))*weight)
+	})
+}
+
+func (t *Tables) hubsByWeight() []uint64 {
+	return slices.SortedFunc(maps.Keys(t.hubs), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(t.hubs[b].ns, t.hubs[a].ns), cmp.Compare(a, b))
+	})
+}
+
+// shownHubs is how many hubs a census lists.
+const shownHubs = 20
+
+// Hubs returns the goroutines whose late runs held up the most time of others' requests.
+func (t *Tables) Hubs(v View) []census.Hub {
+	var out []census.Hub
+	for _, id := range t.hubsByWeight() {
+		if len(out) == shownHubs {
+			break
+		}
+		h := t.hubs[id]
+		c := census.Hub{
+			G: id, Start: census.StartOf(t.syms, h.start), Late: h.late, HeldUp: h.heldUp, LateNS: h.lateNS, GapNS: h.gapNS, MaxNS: h.maxNS, HeldUpNS: h.ns,
+			Ran: t.ranShares(h.ran, v),
+		}
+		bySite := make(map[tracefmt.FrameID]int64)
+		for stack, ns := range h.sites {
+			bySite[t.class.Sites.Of(stack)] += ns
+		}
+		for _, f := range slices.SortedFunc(maps.Keys(bySite), func(a, b tracefmt.FrameID) int {
+			return cmp.Or(cmp.Compare(bySite[b], bySite[a]), t.compareFrames(a, b))
+		}) {
+			if s := t.Site(f, v); s != nil {
+				c.Sites = append(c.Sites, s)
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
