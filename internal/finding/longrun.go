@@ -51,7 +51,7 @@ func longRuns(in *Input) []Verdict {
 		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
 			Title: fmt.Sprintf("%s computes on all Ps for long without yielding", t.name()),
 			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: evidence,
-			Fix: "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
+			Fix:       "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
 			Predicted: q.predicted(in),
 		}})
 	})

@@ -51,7 +51,7 @@ func taken(in *Input) []Verdict {
 		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
 			Title: fmt.Sprintf("requests wait for a P: %s runs on them", t.name()),
 			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix, Predicted: q.predicted(in),
-			}})
+		}})
 	})
 	return out
 }
