@@ -56,21 +56,22 @@ func bitsOf(fn string) bits {
 // exact: names whose meaning was read in the runtime's and net/http's
 // sources (Go 1.22 to 1.26).
 var exact = map[string]bits{
-	"sync.(*Cond).Wait":                           cond,
-	"sync.(*Cond).Broadcast":                      broadcast,
-	"net/http.(*conn).serve":                      connSide,
-	"net/http.serverHandler.ServeHTTP":            handlerSide,
-	"runtime.gcStart":                             gcSem | restarts,
-	"runtime.gcMarkDone":                          gcSem,
-	"runtime.gcMarkTermination":                   restarts,
-	"net/http.(*connReader).Read":                 inbound,
-	"net/http.(*connReader).backgroundRead":       inbound,
-	"net/http.checkConnErrorWriter.Write":         inbound,
-	"net/http.(*body).Read":                       inbound,
-	"net/http.(*http2serverConn).writeFrame":      inbound,
-	"net/http.(*http2requestBody).Read":           inbound,
-	"golang.org/x/net/http2.(*requestBody).Read":  inbound,
-	"net/http/internal/http2.(*requestBody).Read": inbound,
+	"sync.(*Cond).Wait":                cond,
+	"sync.(*Cond).Broadcast":           broadcast,
+	"net/http.(*conn).serve":           connSide,
+	"net/http.serverHandler.ServeHTTP": handlerSide,
+	"runtime.gcStart":                  gcSem | restarts,
+	"runtime.gcMarkDone":               gcSem,
+	"runtime.gcMarkTermination":        restarts,
+	"google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams": inbound,
+	"net/http.(*connReader).Read":                                            inbound,
+	"net/http.(*connReader).backgroundRead":                                  inbound,
+	"net/http.checkConnErrorWriter.Write":                                    inbound,
+	"net/http.(*body).Read":                                                  inbound,
+	"net/http.(*http2serverConn).writeFrame":                                 inbound,
+	"net/http.(*http2requestBody).Read":                                      inbound,
+	"golang.org/x/net/http2.(*requestBody).Read":                             inbound,
+	"net/http/internal/http2.(*requestBody).Read":                            inbound,
 }
 
 // bits returns what a stack tells.

@@ -91,7 +91,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		r := &rules[i]
 		for _, v := range r.Run(in) {
 			v.Code = r.Code
-			if v.Severity = severity(&v); v.Severity == "" {
+			if v.Severity = severity(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
 			}
 			v.ID = id(&v.Finding)
@@ -116,6 +116,23 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// picked reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while many
+// times as many show none: of all of them the wait is next to nothing.
+func (in *Input) picked(v *Verdict) bool {
+	const many, little = 10, 0.02
+	i := slices.IndexFunc(in.Report.Groups, func(g report.Group) bool { return g.ID == v.Group })
+	if i < 0 || !in.Report.Groups[i].Named {
+		return false
+	}
+	g := &in.Report.Groups[i]
+	for k := range in.Report.Groups {
+		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count && float64(v.Won.TotalNS) < little*float64(o.TotalNS+g.TotalNS) {
+			return true
+		}
+	}
+	return false
 }
 
 // id is the same for the same fault in every run, whatever the lines around it do.

@@ -116,3 +116,23 @@ WL3001 * we know
 		}
 	}
 }
+
+func TestFewThatShowTheirHandler(t *testing.T) {
+	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
+		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{SlowShare: 0.5, SlowNS: 5e6, TotalNS: 15e6}}}
+	}}}
+	for _, c := range []struct {
+		unnamed int
+		ns      int64
+		want    int
+	}{{0, 0, 1}, {1000, 1e9, 0}, {1000, 100e6, 1}, {20, 1e9, 1}} {
+		in := &Input{Report: &report.Report{Groups: []report.Group{
+			{ID: "named", Kind: report.KindHTTP1, Named: true, Count: 3, TotalNS: 30e6},
+			{ID: "other", Kind: report.KindHTTP1, Count: c.unnamed, TotalNS: c.ns},
+			{ID: "grpc", Kind: report.KindGRPC, Count: 1 << 20, TotalNS: 1e12},
+		}}}
+		if got := Find(in, rule); len(got) != c.want {
+			t.Errorf("beside %d requests of %d ns that show no handler: %d findings, want %d", c.unnamed, c.ns, len(got), c.want)
+		}
+	}
+}

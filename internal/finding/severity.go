@@ -27,7 +27,7 @@ var thresholds = []struct {
 
 // Severities explains the thresholds in words.
 const Severities = `high: the fix would win at least 30 % of the slow requests' time and 2 ms of each; medium: 10 % and 500 us; low: 5 % and 100 us. ` +
-	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Less than that is not reported. ` +
+	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
 	`info is for facts that weaken or explain other findings and for what is no fault.`
 
 func severity(v *Verdict) string {
