@@ -12,6 +12,7 @@ func All() []Rule {
 		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
+		throttleRule(), procsRule(),
 	}
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.Code, b.Code) })
 	return all

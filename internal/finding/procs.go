@@ -1,0 +1,68 @@
+package finding
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/whylate/whylate/report"
+)
+
+func procsRule() Rule {
+	return Rule{
+		Code: "WL4002", Name: "gomaxprocs-and-limit",
+		Summary: "GOMAXPROCS does not fit the CPU limit",
+		Doc: Doc{
+			Means: "GOMAXPROCS is how many threads run Go code at once. More than the CPU limit feeds use the quota up within a part of each period, and then all stand still until " +
+				"the next; the collector and the scheduler, too, size themselves by it. Fewer leave a part of the limit unused.",
+			Measured: "From the limit that a recording's host samples hold (the tightest of the process's cgroup and those above it) and the trace's GOMAXPROCS. Without samples the rule is " +
+				"silent. Its cost is that of the freezes (WL4001); without any it is a fact and no fault.",
+			Before: "GOMAXPROCS=16 # limit: 2 CPUs",
+			After:  "import _ \"github.com/whylate/whylate/service/auto\"",
+			Wrong: "A service with little load and short bursts may gain more from many Ps in each burst than it loses by being held back now and then: compare by `whylate sweep`. " +
+				"Go 1.25 and later set GOMAXPROCS from the limit by themselves, unless the environment or the program sets it.",
+		},
+		Run: procsAgainstLimit,
+	}
+}
+
+func procsAgainstLimit(in *Input) []Verdict {
+	h, procs := in.Report.Host, in.Report.Input.GOMAXPROCS
+	if h == nil || h.Facts.QuotaCPUs <= 0 || procs == 0 {
+		return nil
+	}
+	limit := h.Facts.QuotaCPUs
+	f := report.Finding{Confidence: 0.9, Evidence: []report.Evidence{
+		{Text: "GOMAXPROCS", Value: float64(procs), Unit: "Ps"},
+		{Text: "CPU limit, by " + h.Facts.QuotaFrom, Value: limit, Unit: "CPUs"},
+	}}
+	if h.Facts.GOMAXPROCS != "" {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})
+	}
+	// The runtime takes at least 2 where the machine has them.
+	switch most := min(max(fitting(limit), 2), max(h.Facts.Parallelism, 1)); {
+	case procs > most:
+		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g", procs, limit)
+		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
+		g, share, won := mostThrottled(in.Report)
+		if g == nil || !heldBack(&in.Report.Runtime.Throttle) {
+			return []Verdict{{Fact: true, Finding: f}}
+		}
+		f.Cause, f.Group, f.Share = "throttle", g.ID, share
+		return []Verdict{{Won: won, Finding: f}}
+	case procs < int(math.Floor(limit)) && procs < h.Facts.Parallelism:
+		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g: a part of it cannot be used", procs, limit)
+		f.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later) or import github.com/whylate/whylate/service/auto"
+		return []Verdict{{Fact: true, Finding: f}}
+	}
+	return nil
+}
+
+// mostThrottled returns the group that lost most to freezes, nil if none did.
+func mostThrottled(r *report.Report) (g *report.Group, share float64, won Won) {
+	for i := range r.Groups {
+		if s, w := Weigh(&r.Groups[i], isThrottle); w.TotalNS > won.TotalNS {
+			g, share, won = &r.Groups[i], s, w
+		}
+	}
+	return g, share, won
+}

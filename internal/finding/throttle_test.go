@@ -1,0 +1,63 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// frozen is a report of a group that spends a share of its time frozen.
+func frozen(verdict string, share float64, procs int, host *report.Host) *report.Report {
+	const slow = 80_000_000
+	band := report.Band{Band: report.BandAll, Count: 100, Causes: []report.Cause{
+		{Cause: "throttle", Site: &report.Site{Func: "main.work", File: "/src/main.go", Line: 7}, TotalNS: int64(share * slow * 100), Share: share, Requests: 80},
+		{Cause: "cpu", Site: &report.Site{Func: "main.work", File: "/src/main.go", Line: 7}, TotalNS: int64((1 - share) * slow * 100), Share: 1 - share, Requests: 100},
+	}}
+	return &report.Report{
+		Input:  report.Input{GOMAXPROCS: procs, DurationNS: 10e9},
+		Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 100, Bands: []report.Band{band}}},
+		Runtime: report.Runtime{Throttle: report.Throttle{Verdict: verdict, PeriodNS: 100e6, Freezes: 90, LostWallNS: 90 * 50e6, LostCPUNS: 180 * 50e6, CPUs: 2,
+			R: 0.97, N: 100, Confidence: 0.95}},
+		Host: host,
+	}
+}
+
+func TestThrottleRules(t *testing.T) {
+	limit := func(cpus float64, parallel int) *report.Host {
+		return &report.Host{Facts: report.HostFacts{QuotaCPUs: cpus, QuotaFrom: "/sys/fs/cgroup/cpu.max", Parallelism: parallel, PeriodNS: 100e6}}
+	}
+	for _, c := range []struct {
+		name   string
+		report *report.Report
+		want   []string // code and severity
+		fix    string   // in the first one's
+	}{
+		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "1 or so"},
+		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
+		{"an ancestor's", frozen("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
+		{"little of it", frozen("own", 0.01, 8, nil), nil, ""},
+		{"told apart", frozen("unknown", 0.5, 8, nil), nil, ""},
+		{"measured none", frozen("none", 0.5, 8, nil), nil, ""},
+		{"no request hit", frozen("own", 0, 8, nil), []string{"WL4001 info"}, "raise the limit"},
+		{"too many Ps, not throttled", frozen("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS to 2,"},
+		{"too few Ps", frozen("none", 0, 2, limit(4, 8)), []string{"WL4002 info"}, "leave GOMAXPROCS"},
+		{"fewer CPUs than the limit", frozen("none", 0, 2, limit(4, 2)), nil, ""},
+		{"the runtime's own choice", frozen("none", 0, 2, limit(0.5, 8)), nil, ""},
+		{"a limit of part of a CPU more", frozen("none", 0, 3, limit(2.5, 8)), nil, ""},
+	} {
+		got := Find(&Input{Report: c.report}, []Rule{throttleRule(), procsRule()})
+		var codes []string
+		for _, f := range got {
+			codes = append(codes, f.Code+" "+f.Severity)
+		}
+		if !slices.Equal(codes, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, codes, c.want)
+			continue
+		}
+		if len(got) > 0 && !strings.Contains(got[0].Fix, c.fix) {
+			t.Errorf("%s: the fix is %q; want %q in it", c.name, got[0].Fix, c.fix)
+		}
+	}
+}
