@@ -6,13 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/record"
 )
 
 func newExport(s *streams) *cobra.Command {
 	var (
 		e       explanation
 		to      string
-		headers []string
+		as      exportAs
 		options export.Options
 	)
 	var names []string
@@ -33,12 +34,14 @@ slow requests only, unless --all is given. For all of that the trace is read twi
 in a temporary file meanwhile. A report made before knows its slow requests only.
 
 With --to otlp, the output may be the URL of an OTLP/HTTP endpoint such as http://localhost:4318/v1/traces: the spans are
-sent there instead.`,
+sent there instead, in messages of about 1 MB, again after a while if the endpoint is busy. Requests become part of the
+traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 		Example: `  whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -http : late.pb.gz
   whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -top -sample_index p99-max late.pb.gz
   whylate export --to pprof -o new.pb.gz new.trace && go tool pprof -top -diff_base late.pb.gz new.pb.gz
   whylate export --to perfetto -o x.perfetto x.trace                   # open it at ui.perfetto.dev
   whylate export --to otlp -o http://localhost:4318/v1/traces x.trace
+  whylate export --to otlp --all --encoding protobuf --cacert ca.pem -H 'X-Key: k' -o https://otel:4318/v1/traces x.trace
   whylate export --to csv --rows requests -o requests.csv x.trace      # a row for each request
   whylate export --to csv x.json > x.csv`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -68,17 +71,26 @@ sent there instead.`,
 				return usage(cmd, "--rows %q: there are %s and %s", options.Rows, export.RowCauses, export.RowRequests)
 			case cmd.Flags().Changed("rows") && to != "csv":
 				return usage(cmd, "--rows is for --to csv")
-			case len(headers) > 0 && !toURL:
+			case as.encoding != export.EncodingJSON && as.encoding != export.EncodingProtobuf:
+				return usage(cmd, "--encoding %q: there are %s and %s", as.encoding, export.EncodingJSON, export.EncodingProtobuf)
+			case cmd.Flags().Changed("encoding") && to != "otlp":
+				return usage(cmd, "--encoding is for --to otlp")
+			case len(as.headers) > 0 && !toURL:
 				return usage(cmd, "--header is for an output that is a URL")
+			case as.tls != (record.TLSFiles{}) && !strings.HasPrefix(e.output, "https://"):
+				return usage(cmd, "--cacert, --cert, --key, --server-name and --insecure are for an output that is an https:// URL")
+			case as.encoding == export.EncodingProtobuf && (e.output == "" || e.output == "-") && width(s.out) > 0:
+				return usage(cmd, "protocol buffers are no text for a terminal: name a file with -o")
 			case (e.output == "" || e.output == "-") && !f.Text && width(s.out) > 0:
 				return usage(cmd, "%s is no text for a terminal: name a file with -o", to)
 			}
-			for _, h := range headers {
+			for _, h := range as.headers {
 				if name, _, ok := strings.Cut(h, ":"); !ok || strings.TrimSpace(name) == "" {
 					return usage(cmd, "--header %q: write NAME: VALUE", h)
 				}
 			}
-			e.as = &exportAs{ctx: cmd.Context(), format: f, headers: headers, options: options}
+			as.ctx, as.format, as.options = cmd.Context(), f, options
+			e.as = &as
 			return e.as.run(cmd, s, &e, args[0])
 		}),
 	}
@@ -86,7 +98,14 @@ sent there instead.`,
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file; with --to otlp, also the URL of an OTLP/HTTP endpoint")
-	f.StringArrayVarP(&headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
+	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
+	f.StringVar(&as.encoding, "encoding", export.EncodingJSON, "how spans are encoded: json or protobuf")
+	f.StringVar(&as.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
+	f.StringVar(&as.tls.Cert, "cert", "", "present the client certificate in this PEM file")
+	f.StringVar(&as.tls.Key, "key", "", "its key")
+	f.StringVar(&as.tls.ServerName, "server-name", "", "expect this name in the endpoint's certificate")
+	f.BoolVar(&as.tls.Insecure, "insecure", false, "do not verify the endpoint's certificate")
+	_ = cmd.RegisterFlagCompletionFunc("encoding", cobra.FixedCompletions([]string{export.EncodingJSON, export.EncodingProtobuf}, cobra.ShellCompDirectiveNoFileComp))
 	f.BoolVar(&options.All, "all", false, "write every request of the trace, and with perfetto every goroutine, not only the slow ones")
 	f.StringVar(&options.Rows, "rows", export.RowCauses, "what the rows of csv are: causes (of every band of every group) or requests (all of them)")
 	_ = cmd.RegisterFlagCompletionFunc("rows", cobra.FixedCompletions([]string{export.RowCauses, export.RowRequests}, cobra.ShellCompDirectiveNoFileComp))

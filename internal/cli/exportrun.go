@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"github.com/whylate/whylate/internal/atomicfile"
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -22,7 +25,10 @@ type exportAs struct {
 	ctx     context.Context
 	format  export.Format
 	options export.Options
-	headers []string
+	// For OTLP.
+	encoding string
+	headers  []string
+	tls      record.TLSFiles
 	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
 	kept  *whylate.Kept
 	again func() (*input, error)
@@ -82,7 +88,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 // write writes a report, or the trace that it is about, to where it is to go.
 func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
-		return export.SendOTLP(x.ctx, output, x.headers, rep)
+		return x.send(s, output, rep)
 	}
 	if output == "" || output == "-" {
 		return x.writeTo(s, s.out, rep)
@@ -103,8 +109,10 @@ func isEndpoint(output string) bool {
 }
 
 func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
-	// What was interrupted is written as far as the report goes.
-	if x.kept == nil || x.ctx.Err() != nil || x.format.Sink == nil {
+	if x.format.Name == "otlp" {
+		return x.spans(s, rep, export.ToWriter(w))
+	}
+	if !x.replays() || x.format.Sink == nil {
 		return x.format.Write(w, rep)
 	}
 	sink := x.format.Sink(w, rep, x.options)
@@ -114,6 +122,13 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	if c, ok := sink.(interface{ Chosen() string }); ok && c.Chosen() != "" {
 		fmt.Fprintf(s.err, "whylate: %s\n", c.Chosen())
 	}
+	return x.replay(s, sink)
+}
+
+// replays tells whether there is a trace to be read again. What was interrupted is written as far as the report goes.
+func (x *exportAs) replays() bool { return x.kept != nil && x.ctx.Err() == nil }
+
+func (x *exportAs) replay(s *streams, sink export.Sink) error {
 	in, err := x.again()
 	if err != nil {
 		return err
@@ -127,4 +142,53 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 		return interruptedEarly()
 	}
 	return err
+}
+
+// spans writes OTLP. From a trace, requests are joined to the spans that tracers wrote into it.
+func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) error) error {
+	spans, err := export.NewSpans(rep, x.encoding, x.options.All, emit)
+	if err != nil {
+		return err
+	}
+	if !x.replays() {
+		return spans.FromReport(rep)
+	}
+	if err := x.replay(s, spans); err != nil {
+		return err
+	}
+	if spans.Joined > 0 {
+		fmt.Fprintf(s.err, "whylate: %d requests are part of traces whose ids stand in the trace\n", spans.Joined)
+	}
+	return nil
+}
+
+// send sends OTLP to an endpoint.
+func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
+	var conf *tls.Config
+	if x.tls != (record.TLSFiles{}) {
+		var err error
+		if conf, err = x.tls.Config(); err != nil {
+			return err
+		}
+	}
+	c, err := export.NewClient(endpoint, x.encoding, x.headers, conf)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = x.spans(s, rep, export.ToEndpoint(x.ctx, c))
+	if c.Retries > 0 {
+		fmt.Fprintf(s.err, "whylate: the endpoint was busy: %d messages were sent again\n", c.Retries)
+	}
+	switch {
+	case err != nil && c.Spans > 0:
+		return fmt.Errorf("%w (%d spans were sent before)", err, c.Spans)
+	case err != nil:
+		return err
+	case c.Rejected > 0:
+		return fmt.Errorf("sending spans: the endpoint rejected %d of %d: %s", c.Rejected, c.Spans, termtext.Escape(c.Message))
+	case c.Message != "": // a warning, by the specification
+		fmt.Fprintf(s.err, "whylate: the endpoint took all spans and says: %s\n", termtext.Escape(c.Message))
+	}
+	return nil
 }

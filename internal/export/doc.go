@@ -20,7 +20,8 @@ type Format struct {
 	Short string
 	Write func(w io.Writer, r *report.Report) error
 	// Sink returns what writes the format from a trace that is read again, or
-	// nil if the report holds all that these options ask for.
+	// nil if the report holds all that these options ask for. NewSpans is that
+	// of otlp, which needs to know more.
 	Sink func(w io.Writer, r *report.Report, o Options) Sink
 }
 
@@ -43,7 +44,7 @@ func Formats() []Format {
 	return []Format{
 		{"pprof", false, "time on critical paths by stack, for go tool pprof", Pprof, nil},
 		{"perfetto", false, "what ran on every P, goroutines' states and wakes, requests, GC and heap over time, for ui.perfetto.dev", Perfetto, perfettoSink},
-		{"otlp", true, "requests and their segments as OpenTelemetry spans", OTLP, otlpSink},
+		{"otlp", true, "requests and their segments as OpenTelemetry spans", OTLP, nil},
 		{"csv", true, "the causes of every band of every group, a row each; or the requests", CSV, csvSink},
 		{"jsonl", true, "groups, causes, findings, requests, segments, lanes and wakes, an object a line", JSONL, jsonlSink},
 	}
@@ -66,8 +67,6 @@ func jsonlSink(w io.Writer, r *report.Report, o Options) Sink {
 	}
 	return newLines(w, r)
 }
-
-func otlpSink(w io.Writer, r *report.Report, o Options) Sink { return nil }
 
 // Find returns the format of that name.
 func Find(name string) (Format, error) {

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -419,53 +417,5 @@ func TestOTLP(t *testing.T) {
 		if i != len(spans) {
 			t.Errorf("%s: %d spans, want %d", name, len(spans), i)
 		}
-	}
-}
-
-func TestSendOTLP(t *testing.T) {
-	r := reports(t)["pubsub.json"]
-	var got []byte
-	var header http.Header
-	answer, status := `{}`, 200
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		got, _ = io.ReadAll(req.Body)
-		header = req.Header
-		if req.URL.Path == "/moved" {
-			http.Redirect(w, req, "/v1/traces", http.StatusTemporaryRedirect)
-			return
-		}
-		w.WriteHeader(status)
-		io.WriteString(w, answer)
-	}))
-	defer srv.Close()
-	send := func(path string) error {
-		return export.SendOTLP(context.Background(), strings.Replace(srv.URL, "http://", "http://user:secret@", 1)+path, []string{"X-Key: hidden"}, r)
-	}
-	if err := send("/v1/traces"); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, write(t, export.OTLP, r)) || header.Get("X-Key") != "hidden" || header.Get("Content-Type") != "application/json" {
-		t.Errorf("%d bytes arrived, with %v", len(got), header)
-	}
-	for _, c := range []struct {
-		name, path, answer string
-		status             int
-		want               string
-	}{
-		{"refused", "/v1/traces", "no", 403, "403"},
-		{"a part rejected", "/v1/traces", `{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}`, 200, "rejected 3 of them: too old"},
-		{"a redirect", "/moved", "", 200, "307"},
-	} {
-		answer, status = c.answer, c.status
-		err := send(c.path)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
-		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%s: a credential stands in the error: %v", c.name, err)
-		}
-	}
-	srv.Close()
-	if err := send("/v1/traces"); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("nobody listens: error %v", err)
 	}
 }

@@ -1,154 +1,178 @@
 package export
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
 	"io"
-	"strconv"
-	"time"
+	"maps"
+	"slices"
 
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
-// OTLP writes the slow requests as OpenTelemetry spans: a trace for each, its
-// root the request, its children the segments of the critical path. The format
-// is OTLP/JSON (opentelemetry-proto, ExportTraceServiceRequest), which
-// collectors take over HTTP and from files. Times are wall-clock times; it
-// fails if the report does not know them. Ids depend on the report alone, so
-// that writing it twice gives the same spans.
+// OTLP writes the slow requests as OpenTelemetry spans in OTLP/JSON: see
+// NewSpans, but from the report alone, all in one line.
 func OTLP(w io.Writer, r *report.Report) error {
-	if r.Input.Start == nil {
-		return errors.New("writing spans: the trace does not say at what time of day it began (traces of Go before 1.25 do not), and spans need that")
+	m, err := newSpanMaker(r)
+	if err != nil {
+		return err
 	}
-	// UnixNano is defined for the years 1678 to 2262.
-	if y := r.Input.Start.Year(); y < 1970 || y > 2261 {
-		return fmt.Errorf("writing spans: the trace began in the year %d, which spans cannot say", y)
-	}
-	start := r.Input.Start.UnixNano()
-	spans := []otlpSpan{}
+	spans := []span{}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for k := range g.Slowest {
-			spans = appendSpans(spans, r, g, &g.Slowest[k], start)
+			spans = append(spans, m.spans(g, &g.Slowest[k], nil)...)
 		}
 	}
-	out := otlpRequest{ResourceSpans: []otlpResourceSpans{{
-		Resource:   otlpResource{Attributes: []otlpAttribute{text("service.name", r.Input.Name), text("telemetry.sdk.language", "go"), text("process.runtime.version", r.Input.Go)}},
-		ScopeSpans: []otlpScopeSpans{{Scope: otlpScope{Name: "github.com/whylate/whylate"}, Spans: spans}},
-	}}}
-	enc := json.NewEncoder(w)
-	if err := enc.Encode(out); err != nil {
+	body, err := encode(EncodingJSON, m.resource(), spans)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(body); err != nil {
 		return fmt.Errorf("writing spans: %w", err)
 	}
 	return nil
 }
 
-// Kinds of span.
+// Bounds of one message of spans. Receivers refuse messages that are too
+// large: the collector's limit is 20 MiB for HTTP and 4 MiB for gRPC.
 const (
-	spanInternal = 1
-	spanServer   = 2
+	maxBatchSpans = 2000
+	maxBatchBytes = 1 << 20
 )
 
-func appendSpans(spans []otlpSpan, r *report.Report, g *report.Group, q *report.Request, start int64) []otlpSpan {
-	seed := fmt.Sprintf("%s\x00%s\x00%s", r.Input.Name, r.Input.Start.Format(time.RFC3339Nano), q.ID)
-	trace := sha256.Sum256([]byte(seed))
-	traceID := hex.EncodeToString(trace[:16])
-	spanID := func(n int) string {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", seed, n))
-		return hex.EncodeToString(sum[:8])
+// Spans writes requests as OpenTelemetry spans: a trace for each, its root the
+// request, its children the segments of the critical path. Times are
+// wall-clock times.
+//
+// Where a tracer wrote its ids into the trace (a user log with the key
+// traceparent, or trace_id and span_id, in the request's task or on its
+// goroutine), the request becomes a child of that span in that trace. Other
+// ids depend on the report alone, so that writing it twice gives the same
+// spans.
+//
+// Spans are written in messages of at most 2000 spans and about 1 MiB: as JSON
+// a message a line, as files of the collector have it; as protocol buffers one
+// after the other, which together are one message.
+type Spans struct {
+	make  *spanMaker
+	emit  func(body []byte, spans int) error
+	all   bool
+	slow  map[string]bool
+	ids   *identities
+	syms  *tracefmt.Symbols
+	batch []span
+	bytes int
+	enc   string
+	// Joined counts the requests that carry the id of a trace that is known
+	// elsewhere.
+	Joined int
+}
+
+// NewSpans returns a Sink whose messages go to emit, all requests' or only
+// those that the report holds in full. It fails if the report does not know
+// the time of day.
+func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte, spans int) error) (*Spans, error) {
+	m, err := newSpanMaker(r)
+	if err != nil {
+		return nil, err
 	}
-	nano := func(ns int64) string { return strconv.FormatInt(start+ns, 10) }
-	kind := spanInternal
-	switch g.Kind {
-	case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
-		kind = spanServer
-	}
-	root := otlpSpan{
-		TraceID: traceID, SpanID: spanID(0), Name: g.Name, Kind: kind, StartTimeUnixNano: nano(q.StartNS), EndTimeUnixNano: nano(q.StartNS + q.LatencyNS),
-		Attributes: []otlpAttribute{text("whylate.group", g.ID), text("whylate.kind", g.Kind), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
-	}
-	if g.Entry != nil {
-		root.Attributes = append(root.Attributes, code(g.Entry)...)
-	}
-	spans = append(spans, root)
-	for i := range q.Segments {
-		s := &q.Segments[i]
-		span := otlpSpan{
-			TraceID: traceID, SpanID: spanID(i + 1), ParentSpanID: root.SpanID, Name: s.Cause, Kind: spanInternal, StartTimeUnixNano: nano(s.StartNS), EndTimeUnixNano: nano(s.StartNS + s.DurationNS),
-			Attributes: []otlpAttribute{text("whylate.cause", s.Cause), integer("whylate.goroutine", int64(s.Goroutine))},
+	s := &Spans{make: m, emit: emit, all: all, slow: make(map[string]bool), ids: newIdentities(), enc: encoding}
+	for i := range r.Groups {
+		for k := range r.Groups[i].Slowest {
+			s.slow[r.Groups[i].Slowest[k].ID] = true
 		}
-		if s.Site != nil {
-			span.Name += " " + s.Site.Func
-			span.Attributes = append(span.Attributes, code(s.Site)...)
-		}
-		if len(s.Via) > 0 {
-			span.Attributes = append(span.Attributes, text("whylate.via", viaText(s.Via)))
-		}
-		if s.Kind != "" {
-			span.Attributes = append(span.Attributes, text("whylate.cause_kind", s.Kind))
-		}
-		spans = append(spans, span)
 	}
-	return spans
+	return s, nil
 }
 
-// code are the attributes of a place in source code, by the semantic
-// conventions.
-func code(s *report.Site) []otlpAttribute {
-	return []otlpAttribute{text("code.function.name", s.Func), text("code.file.path", s.File), integer("code.line.number", int64(s.Line))}
+// FromReport writes the requests that the report holds in full.
+func (s *Spans) FromReport(r *report.Report) error {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for k := range g.Slowest {
+			if err := s.add(s.make.spans(g, &g.Slowest[k], nil)); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Close(0)
 }
 
-func text(key, value string) otlpAttribute {
-	return otlpAttribute{Key: key, Value: otlpValue{String: &value}}
+// Generation implements Sink.
+func (s *Spans) Generation(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) error {
+	s.syms = syms
+	s.ids.generation(g, syms)
+	return nil
 }
 
-func integer(key string, value int64) otlpAttribute {
-	v := strconv.FormatInt(value, 10)
-	return otlpAttribute{Key: key, Value: otlpValue{Int: &v}}
+// Request implements Sink.
+func (s *Spans) Request(q *Request) error {
+	if !s.all && !s.slow[q.ID] {
+		return nil
+	}
+	full := q.Full()
+	known := s.ids.of(q, s.syms)
+	if known != nil && known.trace != [16]byte{} {
+		s.Joined++
+	}
+	return s.add(s.make.spans(q.Group, &full, known))
 }
 
-type otlpRequest struct {
-	ResourceSpans []otlpResourceSpans `json:"resourceSpans"`
+func (s *Spans) add(spans []span) error {
+	for i := range spans {
+		size := spans[i].size()
+		if len(s.batch) > 0 && (len(s.batch) == maxBatchSpans || s.bytes+size > maxBatchBytes) {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+		s.batch = append(s.batch, spans[i])
+		s.bytes += size
+	}
+	return nil
 }
 
-type otlpResourceSpans struct {
-	Resource   otlpResource     `json:"resource"`
-	ScopeSpans []otlpScopeSpans `json:"scopeSpans"`
+// size is about how many bytes a span has as JSON, the larger encoding.
+func (s *span) size() int {
+	n := 260 + len(s.name)
+	for _, a := range s.attributes {
+		n += 50 + len(a.key) + len(a.text)
+	}
+	return n
 }
 
-type otlpResource struct {
-	Attributes []otlpAttribute `json:"attributes"`
+func (s *Spans) flush() error {
+	if len(s.batch) == 0 {
+		return nil
+	}
+	body, err := encode(s.enc, s.make.resource(), s.batch)
+	if err != nil {
+		return err
+	}
+	n := len(s.batch)
+	s.batch, s.bytes = s.batch[:0], 0
+	return s.emit(body, n)
 }
 
-type otlpScopeSpans struct {
-	Scope otlpScope  `json:"scope"`
-	Spans []otlpSpan `json:"spans"`
+// Close implements Sink.
+func (s *Spans) Close(int64) error { return s.flush() }
+
+// ToWriter is what NewSpans emits to for a file.
+func ToWriter(w io.Writer) func([]byte, int) error {
+	return func(body []byte, _ int) error {
+		if _, err := w.Write(body); err != nil {
+			return fmt.Errorf("writing spans: %w", err)
+		}
+		return nil
+	}
 }
 
-type otlpScope struct {
-	Name string `json:"name"`
+// ToEndpoint is what NewSpans emits to for an OTLP/HTTP endpoint.
+func ToEndpoint(ctx context.Context, c *Client) func([]byte, int) error {
+	return func(body []byte, spans int) error { return c.Send(ctx, body, spans) }
 }
 
-type otlpSpan struct {
-	TraceID           string          `json:"traceId"`
-	SpanID            string          `json:"spanId"`
-	ParentSpanID      string          `json:"parentSpanId,omitempty"`
-	Name              string          `json:"name"`
-	Kind              int             `json:"kind"`
-	StartTimeUnixNano string          `json:"startTimeUnixNano"`
-	EndTimeUnixNano   string          `json:"endTimeUnixNano"`
-	Attributes        []otlpAttribute `json:"attributes"`
-}
-
-type otlpAttribute struct {
-	Key   string    `json:"key"`
-	Value otlpValue `json:"value"`
-}
-
-type otlpValue struct {
-	String *string `json:"stringValue,omitempty"`
-	Int    *string `json:"intValue,omitempty"` // 64-bit integers are strings in JSON
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

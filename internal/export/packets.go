@@ -321,3 +321,45 @@ func (m *message) string(field int, s string) {
 // valid is a text as protocol buffers want it: what comes from a trace may be
 // any bytes.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// eachField calls f for the fields of a protocol buffer that somebody else
+// wrote, as far as it can be read: with their value, or with the bytes of those
+// that have a length.
+func eachField(b []byte, f func(number, value uint64, raw []byte)) {
+	for len(b) > 0 {
+		key, n := binary.Uvarint(b)
+		if n <= 0 {
+			return
+		}
+		b = b[n:]
+		var v uint64
+		switch key & 7 {
+		case 0, 2:
+			if v, n = binary.Uvarint(b); n <= 0 {
+				return
+			}
+			b = b[n:]
+			if key&7 == 2 {
+				if v > uint64(len(b)) {
+					return
+				}
+				f(key>>3, 0, b[:v:v])
+				b = b[v:]
+				continue
+			}
+		case 1:
+			if len(b) < 8 {
+				return
+			}
+			v, b = binary.LittleEndian.Uint64(b), b[8:]
+		case 5:
+			if len(b) < 4 {
+				return
+			}
+			v, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+		default:
+			return
+		}
+		f(key>>3, v, nil)
+	}
+}

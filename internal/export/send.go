@@ -3,71 +3,218 @@ package export
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/whylate/whylate/report"
 )
 
-// sendTimeout bounds what an endpoint may take.
-const sendTimeout = time.Minute
+// Bounds of sending one message.
+const (
+	sendTimeout  = time.Minute      // an endpoint's answer
+	sendAttempts = 6                // of which all but the first are retries
+	longestWait  = 30 * time.Second // before a retry, whatever Retry-After says
+	firstWait    = time.Second      // doubled with each, where it says nothing
+)
 
-// SendOTLP sends what OTLP writes to an OTLP/HTTP endpoint, in one request
-// with the headers ("NAME: VALUE"). Redirects are not followed: headers may
-// hold credentials for this host only. Errors never hold the URL's user,
-// password or query, nor the headers' values.
-func SendOTLP(ctx context.Context, endpoint string, headers []string, r *report.Report) error {
+// A Client sends spans to an OTLP/HTTP endpoint. Redirects are not followed:
+// headers may hold credentials for this host only. Errors never hold the URL's
+// user, password or query, nor the headers' values.
+type Client struct {
+	// Wait is used before retries; nil means to wait for that time or until
+	// the context ends.
+	Wait func(context.Context, time.Duration) error
+	// What was sent, and what the endpoint said it did not take.
+	Spans, Rejected int64
+	Message         string // its reason, the last one
+	Retries         int
+
+	endpoint, shown string
+	header          http.Header
+	client          http.Client
+	protobuf        bool
+}
+
+// NewClient returns a client for an endpoint, with headers "NAME: VALUE". TLS
+// may be nil.
+func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*Client, error) {
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" {
-		return errors.New("sending spans: the endpoint is no URL such as http://localhost:4318/v1/traces")
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("sending spans: the endpoint is no URL such as http://localhost:4318/v1/traces")
 	}
-	shown := u.Scheme + "://" + u.Host + u.Path
-	var body bytes.Buffer
-	if err := OTLP(&body, r); err != nil {
-		return err
+	if conf != nil && u.Scheme != "https" {
+		return nil, errors.New("sending spans: TLS options are given, but the URL is http://: write https://")
 	}
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, &body)
-	if err != nil {
-		return fmt.Errorf("sending spans to %s: not a valid URL", shown)
+	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{}, protobuf: encoding == EncodingProtobuf}
+	c.header.Set("Content-Type", "application/json")
+	if c.protobuf {
+		c.header.Set("Content-Type", "application/x-protobuf")
 	}
-	req.Header.Set("Content-Type", "application/json")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ":")
-		req.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+		c.header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if conf != nil {
+		transport.TLSClientConfig = conf
+	}
+	c.client = http.Client{
+		Transport: transport, Timeout: sendTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c, nil
+}
+
+// Close lets connections go.
+func (c *Client) Close() { c.client.CloseIdleConnections() }
+
+// Send sends one message. It is sent again, a bounded number of times, when
+// the endpoint says that it is busy (status 429, 502, 503, 504: OTLP
+// specification, "Failures"), after the time that it asks for. What the
+// endpoint rejects of it is counted, and no error.
+func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
+	for try := 1; ; try++ {
+		wait, err := c.post(ctx, body)
+		if err == nil {
+			c.Spans += int64(spans)
+			return nil
+		}
+		if wait < 0 || try == sendAttempts {
+			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
+		}
+		if wait == 0 {
+			wait = firstWait << (try - 1)
+		}
+		c.Retries++
+		sleep := c.Wait
+		if sleep == nil {
+			sleep = pause
+		}
+		if err := sleep(ctx, min(wait, longestWait)); err != nil {
+			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// post sends once. After an error, a retry makes sense after the time
+// returned; 0 means that the endpoint names none, and a negative one that it
+// makes no sense.
+func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return -1, errors.New("not a valid URL")
+	}
+	req.Header = c.header.Clone()
+	resp, err := c.client.Do(req)
 	if err != nil {
 		var ue *url.Error
 		if errors.As(err, &ue) {
 			err = ue.Err // the URL in it may hold credentials
 		}
-		return fmt.Errorf("sending spans to %s: %w", shown, err)
+		return -1, err
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("sending spans to %s: the endpoint answers %s: %.200s", shown, resp.Status, answer)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	switch {
+	case resp.StatusCode/100 == 2 && err != nil:
+		return -1, fmt.Errorf("reading the answer: %w", err)
+	case resp.StatusCode/100 == 2:
+		c.partial(resp.Header.Get("Content-Type"), answer)
+		return 0, nil
 	}
-	// OTLP/HTTP: a success may be partial, and says so in its body.
-	var partial struct {
+	err = fmt.Errorf("the endpoint answers %s: %s", resp.Status, c.reason(resp.Header.Get("Content-Type"), answer))
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
+	}
+	return -1, err
+}
+
+// retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date. It returns
+// 0 where there is nothing to be read.
+func retryAfter(value string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return max(time.Duration(n)*time.Second, time.Nanosecond)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(at.Sub(now), time.Nanosecond)
+	}
+	return 0
+}
+
+// partial takes note of a success that is partial, as its body says
+// (ExportTraceServiceResponse).
+func (c *Client) partial(contentType string, answer []byte) {
+	if strings.HasPrefix(contentType, "application/x-protobuf") {
+		if m, ok := lengthField(answer, 1); ok { // partial_success
+			if n, ok := varintField(m, 1); ok { // rejected_spans
+				c.Rejected += int64(n)
+			}
+			if text, ok := lengthField(m, 2); ok && len(text) > 0 { // error_message
+				c.Message = string(text)
+			}
+		}
+		return
+	}
+	var p struct {
 		PartialSuccess struct {
-			RejectedSpans any    `json:"rejectedSpans"`
-			ErrorMessage  string `json:"errorMessage"`
+			RejectedSpans json.RawMessage `json:"rejectedSpans"`
+			ErrorMessage  string          `json:"errorMessage"`
 		} `json:"partialSuccess"`
 	}
-	if json.Unmarshal(answer, &partial) == nil && partial.PartialSuccess.RejectedSpans != nil {
-		if n := fmt.Sprint(partial.PartialSuccess.RejectedSpans); n != "0" && n != "" {
-			return fmt.Errorf("sending spans to %s: the endpoint rejected %s of them: %.200s", shown, n, partial.PartialSuccess.ErrorMessage)
-		}
+	if json.Unmarshal(answer, &p) != nil {
+		return
 	}
-	return nil
+	if p.PartialSuccess.ErrorMessage != "" {
+		c.Message = p.PartialSuccess.ErrorMessage
+	}
+	// 64-bit integers are strings in JSON, or numbers.
+	if n, err := strconv.ParseInt(strings.Trim(string(p.PartialSuccess.RejectedSpans), `"`), 10, 64); err == nil && n > 0 {
+		c.Rejected += n
+	}
+}
+
+// reason is what an answer that is no success says: a google.rpc.Status.
+func (c *Client) reason(contentType string, answer []byte) string {
+	if strings.HasPrefix(contentType, "application/x-protobuf") {
+		text, _ := lengthField(answer, 2) // message
+		answer = text
+	}
+	return fmt.Sprintf("%.200s", answer)
+}
+
+// lengthField returns the first length-delimited field of that number.
+func lengthField(b []byte, number uint64) (value []byte, ok bool) {
+	eachField(b, func(n, _ uint64, v []byte) {
+		if n == number && v != nil && !ok {
+			value, ok = v, true
+		}
+	})
+	return value, ok
+}
+
+func varintField(b []byte, number uint64) (value uint64, ok bool) {
+	eachField(b, func(n, v uint64, raw []byte) {
+		if n == number && raw == nil {
+			value, ok = v, true
+		}
+	})
+	return value, ok
 }

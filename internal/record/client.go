@@ -67,7 +67,7 @@ func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
 	private.Del("Host") // a name, and one that messages need
 	c.hasCredentials = len(private) > 0 || len(end.query) > 0
 
-	tlsConfig, err := opt.TLS.config()
+	tlsConfig, err := opt.TLS.Config()
 	if err != nil {
 		return bad(err.Error(), err)
 	}
@@ -145,8 +145,8 @@ func parseProxy(s string) (*url.URL, error) {
 	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", clean(u.Scheme, 20))
 }
 
-// config reads the files. Errors say which file and what is wrong with it.
-func (t TLSFiles) config() (*tls.Config, error) {
+// Config reads the files. Errors say which file and what is wrong with it.
+func (t TLSFiles) Config() (*tls.Config, error) {
 	conf := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure}
 	if t.CACert != "" {
 		pem, err := os.ReadFile(t.CACert)
