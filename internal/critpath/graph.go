@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
 )
 
 // A Graph is what the end of a request depended on, so that it can be timed
@@ -81,10 +82,12 @@ type piece struct {
 	// that is taken to come after that.
 	anchorG uint64
 	anchorT int64
-	hooked  bool // followed back to what it had from the request
-	bornBy  uint64
-	items   []item
-	scanned int64 // up to here its waits are followed
+	// waitStack is where the wait stands that made it part of the graph.
+	waitStack tracefmt.StackID
+	hooked    bool // followed back to what it had from the request
+	bornBy    uint64
+	items     []item
+	scanned   int64 // up to here its waits are followed
 }
 
 // An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
@@ -352,7 +355,11 @@ func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
 	}
 	if first.Peer == 0 {
 		// Nobody: a timer's function.
-		b.leaf(p, hi, p.lo, Step{G: p.g, Kind: Sleep, How: timeline.HowCreated, Stack: b.w.win.StartOf(p.g, first.Start), Via: -1}, 0)
+		st := Step{G: p.g, Kind: Sleep, How: timeline.HowCreated, Stack: b.w.win.StartOf(p.g, first.Start), Via: -1}
+		if p.waitStack != 0 && b.w.bits(st.Stack)&foreign == 0 {
+			st.Stack = p.waitStack
+		}
+		b.leaf(p, hi, p.lo, st, 0)
 		return
 	}
 	it := item{step: Step{G: p.g, Kind: Chan, Via: -1}, waker: first.Peer, wait: WaitCoroutine}
@@ -372,7 +379,7 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by})
 		return true
 	}
-	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws})
+	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack})
 	return false
 }
 
@@ -436,7 +443,7 @@ func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 		if s.State != timeline.Waiting || s.End > to || s.End <= from {
 			continue
 		}
-		if v := w.judge(f, s, to); v.followed && v.wait != WaitLock && v.wait != WaitOnce {
+		if v := w.judge(f, s, to); v.followed && (v.wait != WaitLock && v.wait != WaitOnce || v.step.Kind == Unknown) {
 			return s.End, s.Waker
 		}
 	}

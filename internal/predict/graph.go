@@ -20,6 +20,7 @@ type Graph struct {
 	edges []critpath.Edge
 	parts []part
 	mix   []share
+	runs  int32
 }
 
 type node struct {
@@ -33,9 +34,12 @@ type node struct {
 type part struct {
 	place
 	ns int64
-	// whole is the length of the wait, timer's period, system call or
-	// computation of which it is a part; at least ns.
-	whole  int64
+	// whole is the length of the wait, timer's period or system call of which it
+	// is a part; at least ns.
+	whole int64
+	// run counts the computations of the graph from 1: running time of one
+	// goroutine, whatever took its P in between. 0 for anything else.
+	run    int32
 	others bool // work for somebody else that the request waited for
 	ticker bool // the wait for a timer that serves everybody alike
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
@@ -72,22 +76,15 @@ type Builder struct {
 	win    *timeline.Window
 	syms   *tracefmt.Symbols
 
-	runs  map[uint64]*computation
+	runs  map[uint64]int32 // by goroutine: the computation that goes on
+	ran   int32
 	mixes int
 	one   []critpath.Step
 }
 
-// A computation is running time of one function on one goroutine, whatever
-// took its P in between.
-type computation struct {
-	fn    tracefmt.StringID
-	total int64
-	parts []int32
-}
-
 // NewBuilder returns a Builder over a window, with a walker and a classifier of its own.
 func NewBuilder(win *timeline.Window, syms *tracefmt.Symbols) *Builder {
-	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]*computation), one: make([]critpath.Step, 1)}
+	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
 }
 
 // Build returns the graph of what goroutine g did from from to to. segs is the
@@ -113,6 +110,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 
 func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 	clear(b.runs)
+	b.ran = 0
 	out.nodes = make([]node, 0, len(src.Nodes))
 	used := 0
 	for i := range src.Nodes {
@@ -130,9 +128,7 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 		n.lastEdge = int32(len(out.edges))
 		out.nodes = append(out.nodes, n)
 	}
-	for _, c := range b.runs {
-		c.close(out)
-	}
+	out.runs = b.ran
 	out.parts = slices.Clip(out.parts)
 }
 
@@ -147,46 +143,21 @@ func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
 	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, ticker: src.Ticker}
 	p.whole = max(src.Whole, p.ns)
-	run := b.runs[seg.G]
 	switch seg.Cause {
 	case cause.CPU:
 		p.stack = seg.Stack
-		fn := b.syms.Frame(seg.Site).Func
-		if run == nil || run.fn != fn || run.parts == nil {
-			run = b.begin(out, seg.G, fn)
+		if b.runs[seg.G] == 0 {
+			b.ran++
+			b.runs[seg.G] = b.ran
 		}
-		run.total += p.ns
-		run.parts = append(run.parts, int32(len(out.parts)))
-	case cause.Sched, cause.SchedWake, cause.SchedPoll, cause.STW, cause.GCAssist, cause.GCWait:
-		if seg.Cause == cause.Sched || seg.Cause == cause.SchedPoll {
-			b.meanwhile(out, &p, seg)
-		}
+		p.run = b.runs[seg.G]
+	case cause.Sched, cause.SchedPoll:
+		b.meanwhile(out, &p, seg)
+	case cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait:
 	default:
-		if run != nil {
-			run.close(out)
-		}
+		b.runs[seg.G] = 0
 	}
 	out.parts = append(out.parts, p)
-}
-
-func (b *Builder) begin(out *Graph, g uint64, fn tracefmt.StringID) *computation {
-	c := b.runs[g]
-	if c == nil {
-		c = new(computation)
-		b.runs[g] = c
-	} else {
-		c.close(out)
-	}
-	c.fn = fn
-	return c
-}
-
-// close tells the parts of a computation how long it was.
-func (c *computation) close(out *Graph) {
-	for _, i := range c.parts {
-		out.parts[i].whole = c.total
-	}
-	c.parts, c.total = nil, 0
 }
 
 // chain makes a graph of sums by cause and site.

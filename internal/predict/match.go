@@ -15,9 +15,9 @@ import (
 
 // compile finds out which places changes are about.
 func (m *Model) compile(changes []Change) *trial {
-	t := &trial{m: m, changes: changes}
+	t := &trial{m: m}
 	for i := range changes {
-		t.weights = append(t.weights, m.weigh(&changes[i]))
+		t.changes = append(t.changes, trialChange{Change: changes[i], weights: m.weigh(&changes[i])})
 	}
 	return t
 }

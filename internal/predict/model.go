@@ -46,8 +46,6 @@ type Model struct {
 	ready  bool
 	// duration is the length of the trace.
 	duration int64
-	// lengths is how long a computation in a function usually takes.
-	lengths map[tracefmt.StringID]int64
 }
 
 type group struct {
@@ -65,7 +63,7 @@ type weighted struct {
 // under tells, for a function, which
 // sites were seen running below it, and for how long.
 func NewModel(syms *tracefmt.Symbols, duration int64, under func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
-	return &Model{syms: syms, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32), lengths: make(map[tracefmt.StringID]int64)}
+	return &Model{syms: syms, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32)}
 }
 
 // Group adds a group by its id in the report, with its percentiles as they
@@ -97,7 +95,6 @@ func (m *Model) number(g *group) {
 			gr.mix[i].key = m.key(gr.mix[i].place)
 		}
 	})
-	m.complete(g)
 }
 
 func (m *Model) key(p place) int32 {
@@ -108,33 +105,6 @@ func (m *Model) key(p place) int32 {
 		m.places = append(m.places, p)
 	}
 	return id
-}
-
-// complete gives computations for others, of which a request sees only what
-// lies within its wait, the usual length of those that were seen whole.
-func (m *Model) complete(g *group) {
-	own := map[tracefmt.StringID][]int64{}
-	for _, gr := range g.graphs {
-		for i := range gr.parts {
-			if p := &gr.parts[i]; p.cause == cause.CPU && !p.others {
-				fn := m.syms.Frame(p.site).Func
-				own[fn] = append(own[fn], p.whole)
-			}
-		}
-	}
-	usual := map[tracefmt.StringID]int64{}
-	for fn, l := range own {
-		slices.Sort(l)
-		usual[fn] = l[len(l)/2]
-		m.lengths[fn] = max(m.lengths[fn], usual[fn])
-	}
-	for _, gr := range g.graphs {
-		for i := range gr.parts {
-			if p := &gr.parts[i]; p.cause == cause.CPU && p.others {
-				p.whole = max(p.whole, usual[m.syms.Frame(p.site).Func])
-			}
-		}
-	}
 }
 
 // WhatIf predicts a group's latency with the changes made, all of them
@@ -153,15 +123,19 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	if !t.meets(g) {
 		return nil
 	}
-	t.queues(g)
+	t.survey(g)
 	base := make([]point, 0, len(g.graphs))
 	var then [variants][]point
 	for i := range g.graphs {
 		gr := &g.graphs[i]
-		at := t.retime(gr.Graph)
 		base = append(base, point{float64(gr.Latency), gr.weight})
+		at, free, meets := t.retime(gr.Graph)
 		for v := range then {
-			then[v] = append(then[v], point{at[v], gr.weight})
+			if v == high || meets == 1 {
+				then[v] = append(then[v], point{at[v], gr.weight})
+				continue
+			}
+			then[v] = append(then[v], point{at[v], gr.weight * meets}, point{free[v], gr.weight * (1 - meets)})
 		}
 	}
 	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(base, &then, 0.5, g.p50), P99NS: estimate(base, &then, 0.99, g.p99)}

@@ -24,39 +24,30 @@ const closedPoints = 32
 // maxClients bounds the clients of the closed model.
 const maxClients = 200
 
-// queues looks how the requests of a group queue at what the changes are about.
-func (t *trial) queues(g *group) {
-	t.queue = make([]queue, len(t.changes))
-	for c := range t.changes {
-		t.queue[c] = t.queueAt(g, c)
-	}
-}
-
-func (t *trial) queueAt(g *group, c int) queue {
-	var own, others, square, n, latency float64
+// queueAt looks how the requests of a group queue at what a change is about:
+// those that have work of their own there, after that of others.
+func (t *trial) queueAt(g *group, c *trialChange) queue {
+	var own, others, square, n, all, latency float64
 	waits := make([]point, 0, len(g.graphs))
 	for i := range g.graphs {
 		gr := &g.graphs[i]
-		mine := 0.0
-		for k := range gr.parts {
-			p := &gr.parts[k]
-			w := t.weights[c][p.key] * float64(p.ns)
-			if p.others {
-				mine += w
-			} else {
-				own += gr.weight * w
-			}
+		all += gr.weight
+		mine, self := c.sums(gr.Graph)
+		if self == 0 {
+			continue
 		}
+		own += gr.weight * self
 		waits = append(waits, point{mine, gr.weight})
 		others += gr.weight * mine
 		square += gr.weight * mine * mine
 		latency += gr.weight * float64(gr.Latency)
 		n += gr.weight
 	}
-	q := queue{rho: others / (others + own), regular: 1}
+	q := queue{regular: 1}
 	if others == 0 || own == 0 {
-		return q
+		return q // nobody that queues is known
 	}
+	q.rho = others / (others + own)
 	wait, service := others/n, own/n
 	q.regular = max(0, 1-(square/n-wait*wait)/(wait*wait))
 	clients := 1 + math.Ceil(quantile(waits, 0.9)/service)
@@ -64,7 +55,7 @@ func (t *trial) queueAt(g *group, c int) queue {
 		return q
 	}
 	// By Little's law: how long a client was elsewhere.
-	rest := max(0, clients*float64(t.m.duration)/n-latency/n) + max(0, latency/n-wait-service)
+	rest := max(0, clients*float64(t.m.duration)/all-latency/n) + max(0, latency/n-wait-service)
 	now := closedWait(int(clients), service, rest)
 	if now <= 0 {
 		return q
@@ -109,4 +100,49 @@ func (q *queue) factor(s float64, v int) float64 {
 		closed = min(max(closed, open), s)
 	}
 	return open + q.regular*(closed-open)
+}
+
+// sums adds up what a change is about in a graph: work for others, and the
+// request's own.
+func (c *trialChange) sums(g *Graph) (others, own float64) {
+	for i := range g.parts {
+		p := &g.parts[i]
+		w := c.weights[p.key] * float64(p.ns)
+		if p.others {
+			others += w
+		} else {
+			own += w
+		}
+	}
+	return others, own
+}
+
+// stillMet is which part of those requests that met the work of others, and
+// had none of their own there (a writer, a rebuild, somebody's slow request),
+// still would: if it took a share P of the time, and what lies between stays,
+// it takes s*P/(s*P+1-P) then.
+func (c *trialChange) stillMet(g *group) float64 {
+	var met, all, was, then float64
+	for i := range g.graphs {
+		gr := &g.graphs[i]
+		all += gr.weight
+		if c.look(gr.Graph); !c.own && !c.other {
+			continue
+		}
+		met += gr.weight
+		for k := range gr.parts {
+			if p := &gr.parts[k]; p.others && !c.own && c.weights[p.key] > 0 {
+				was += gr.weight * float64(p.ns)
+				then += gr.weight * float64(p.ns) * c.factor(p, false)[est]
+			}
+		}
+	}
+	if was == 0 {
+		return 1
+	}
+	p, s := met/all, then/was
+	if d := s*p + 1 - p; d > 0 {
+		return s / d
+	}
+	return 1
 }

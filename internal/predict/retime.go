@@ -1,6 +1,8 @@
 package predict
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/cause"
 )
 
@@ -12,44 +14,112 @@ const (
 	variants
 )
 
+type times [variants]float64
+
+var unchanged = times{1, 1, 1}
+
 // A trial is a set of changes, ready to be applied to graphs.
 type trial struct {
 	m       *Model
-	changes []Change
-	// weights[change][place] is the part of the place's time that it is about.
-	weights [][]float64
-	queue   []queue // by change
+	changes []trialChange
 	at      []times
-	factors []times
+	unmet   bool // leave out work for others that is not queued for
 }
 
-type times [variants]float64
+// A trialChange is one of them.
+type trialChange struct {
+	Change
+	// weights is, by place, the part of the place's time that it is about.
+	weights []float64
+	usual   int64 // how long a computation that it is about takes, where all of it is seen
+	queue   queue
+	// met is the part of those requests that met somebody else's work which
+	// still would; see shared.
+	met float64
+	// Of the graph at hand:
+	runs  []float64 // its time in each computation
+	own   bool      // it meets the request's own work
+	other bool      // it meets work for others
+}
 
 // meets reports whether requests of a group have, or wait for, anything to
 // change. That it ran meanwhile does not count.
 func (t *trial) meets(g *group) bool {
 	for i := range g.graphs {
-		gr := g.graphs[i].Graph
-		for k := range gr.parts {
-			if t.touches(gr.parts[k].key) {
-				return true
+		parts := g.graphs[i].parts
+		for k := range parts {
+			for c := range t.changes {
+				if t.changes[c].weights[parts[k].key] > 0 {
+					return true
+				}
 			}
 		}
 	}
 	return false
 }
 
-func (t *trial) touches(key int32) bool {
-	for _, w := range t.weights {
-		if w[key] > 0 {
-			return true
+// look takes note of what a change meets in a graph.
+func (c *trialChange) look(g *Graph) {
+	c.own, c.other = false, false
+	c.runs = slices.Grow(c.runs[:0], int(g.runs)+1)[:g.runs+1]
+	clear(c.runs)
+	for i := range g.parts {
+		p := &g.parts[i]
+		w := c.weights[p.key]
+		if w == 0 {
+			continue
 		}
+		c.runs[p.run] += w * float64(p.ns)
+		c.own = c.own || !p.others
+		c.other = c.other || p.others
 	}
-	return false
 }
 
-// retime returns how long a request would have taken.
-func (t *trial) retime(g *Graph) times {
+// survey looks how all requests of a group meet the changes.
+func (t *trial) survey(g *group) {
+	for i := range t.changes {
+		c := &t.changes[i]
+		var runs []int64
+		for k := range g.graphs {
+			gr := g.graphs[k].Graph
+			c.look(gr)
+			seen := make([]bool, len(c.runs))
+			for j := range gr.parts {
+				if p := &gr.parts[j]; p.run > 0 && !p.others && !seen[p.run] && c.runs[p.run] > 0 {
+					seen[p.run] = true
+					runs = append(runs, int64(c.runs[p.run]))
+				}
+			}
+		}
+		if slices.Sort(runs); len(runs) > 0 {
+			c.usual = runs[len(runs)/2]
+		}
+		c.queue = t.queueAt(g, c)
+		c.met = c.stillMet(g)
+	}
+}
+
+// retime returns how long a request would have taken, and how long without
+// the work of others that it met by chance, and how likely it would still meet
+// that.
+func (t *trial) retime(g *Graph) (at, free times, met float64) {
+	met = 1
+	for i := range t.changes {
+		c := &t.changes[i]
+		if c.look(g); c.other && !c.own {
+			met = min(met, c.met)
+		}
+	}
+	t.unmet = false
+	if at = t.end(g); met == 1 {
+		return at, at, met
+	}
+	t.unmet = true
+	return at, t.end(g), met
+}
+
+// end times a graph again.
+func (t *trial) end(g *Graph) times {
 	t.at = t.at[:0]
 	for i := range g.nodes {
 		n := &g.nodes[i]
@@ -79,34 +149,24 @@ func (t *trial) retime(g *Graph) times {
 	return t.at[len(t.at)-1]
 }
 
-var unchanged = times{1, 1, 1}
-
 // factor is by what the time of a part is multiplied.
 func (t *trial) factor(g *Graph, p *part) times {
 	f := unchanged
-	for c := range t.changes {
-		w := t.weights[c][p.key]
+	for i := range t.changes {
+		c := &t.changes[i]
+		w := c.weights[p.key]
 		if w == 0 {
 			continue
 		}
-		s := t.changes[c].scale(p.whole, p.cause == cause.Sleep && !p.ticker)
-		if s == unchanged {
-			continue
-		}
-		if p.ticker {
-			s = ticks(s[high], p)
-		}
+		s := c.factor(p, t.unmet)
 		for v := range f {
-			if p.others {
-				s[v] = t.queue[c].factor(s[v], v)
-			}
 			f[v] = min(f[v], 1-w*(1-s[v]))
 		}
 	}
 	if p.firstMix < p.lastMix {
 		left := 1.0
-		for _, s := range g.mix[p.firstMix:p.lastMix] {
-			left -= s.of * (1 - t.neighbour(&s))
+		for k := p.firstMix; k < p.lastMix; k++ {
+			left -= g.mix[k].of * (1 - t.neighbour(&g.mix[k]))
 		}
 		left = max(0, left)
 		f[est] = min(f[est], left)
@@ -115,11 +175,38 @@ func (t *trial) factor(g *Graph, p *part) times {
 	return f
 }
 
+// factor is by what a change multiplies the time of a part that it is all
+// about.
+func (c *trialChange) factor(p *part, unmet bool) times {
+	whole := p.whole
+	if p.run > 0 {
+		whole = int64(c.runs[p.run])
+		if p.others {
+			whole = max(whole, c.usual) // only what lies within the wait was seen
+		}
+	}
+	s := c.scale(whole, p.cause == cause.Sleep && !p.ticker)
+	switch {
+	case s == unchanged:
+	case p.ticker:
+		s = ticks(s[high], p)
+	case p.others && !c.own:
+		if s[low] *= s[low]; unmet {
+			s[est], s[low] = 0, 0
+		}
+	case p.others:
+		for v := range s {
+			s[v] = c.queue.factor(s[v], v)
+		}
+	}
+	return s
+}
+
 // ticks is by what the wait for a ticker is multiplied if its period is. A
 // request that comes at any time keeps its place within the period (high).
 // Clients that the last tick let go come soon after it, and so wait for nearly
-// all of a long period; in a short one they come at any time, and wait for half
-// of it (low).
+// all of a long period; in a much shorter one they come at any time, and wait
+// for half of it (low).
 func ticks(s float64, p *part) times {
 	f := times{est: s, low: s, high: s}
 	if half := 0.5 * float64(p.whole) / float64(max(p.ns, 1)); half < 1 {
@@ -132,18 +219,11 @@ func ticks(s float64, p *part) times {
 // neighbour is by what the running time of somebody else is multiplied.
 func (t *trial) neighbour(s *share) float64 {
 	f := 1.0
-	for c := range t.changes {
-		if w := t.weights[c][s.key]; w > 0 {
-			f = min(f, 1-w*(1-t.changes[c].scale(t.m.usual(s.place), false)[est]))
+	for i := range t.changes {
+		c := &t.changes[i]
+		if w := c.weights[s.key]; w > 0 {
+			f = min(f, 1-w*(1-c.scale(c.usual, false)[est]))
 		}
 	}
 	return f
-}
-
-// usual is how long a computation at a place takes, as far as is known.
-func (m *Model) usual(p place) int64 {
-	if p.cause != cause.CPU {
-		return 0
-	}
-	return m.lengths[m.syms.Frame(p.site).Func]
 }
