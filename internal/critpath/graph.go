@@ -58,6 +58,9 @@ type GraphStep struct {
 	Whole int64
 	// Others says that it was work for somebody else.
 	Others bool
+	// Result says that, of work for others, the end was what the request waited
+	// for: what was done last may have been for the request itself.
+	Result bool
 	// Ticker says that a timer ended it that serves everybody alike.
 	Ticker bool
 }
@@ -84,6 +87,7 @@ type piece struct {
 	anchorT int64
 	// waitStack is where the wait stands that made it part of the graph.
 	waitStack tracefmt.StackID
+	result    bool
 	hooked    bool // followed back to what it had from the request
 	bornBy    uint64
 	items     []item
@@ -379,9 +383,13 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by})
 		return true
 	}
-	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack})
+	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait)})
 	return false
 }
+
+// brings reports whether who ends such a wait has done what it was for, rather
+// than made room.
+func brings(w Wait) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
 
 // hook finds the instant at which goroutine g began what it did until we: when
 // a member of the request created it, or woke it, or had something from it.
@@ -415,7 +423,10 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	}
 	from := max(b.from, ws-hookTimes*(we-ws)-hookLeast, best)
 	at, by := b.wokenBy(g, from, we)
-	if by != 0 && at > best {
+	if at > best {
+		if by == 0 {
+			return 0, 0, false
+		}
 		if b.isMember(by, at) {
 			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
 			return at, 0, true
@@ -425,12 +436,15 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
 			return at, 0, true
 		}
+		// It was idle meanwhile, until somebody else came: whatever the request
+		// wanted of it then, it would have done earlier, had that come earlier.
+		return 0, 0, false
 	}
 	return best, 0, best >= 0
 }
 
 // wokenBy returns the last instant in [from, to) at which goroutine g was let
-// go on by another.
+// go on by another, or, with 0 for that, by a client.
 func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 	w := b.w
 	w.push(g, from, to, -1, false)
@@ -445,9 +459,11 @@ func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 		}
 		if v := w.judge(f, s, to); v.followed && (v.wait != WaitLock && v.wait != WaitOnce || v.step.Kind == Unknown) {
 			return s.End, s.Waker
+		} else if v.step.Inbound {
+			return s.End, 0
 		}
 	}
-	return 0, 0
+	return -1, 0
 }
 
 // add puts a piece into the graph, or makes one that is there longer.
@@ -598,7 +614,7 @@ func (b *grapher) nodes() bool {
 					if it.waker != 0 || it.step.End <= from {
 						continue
 					}
-					st := GraphStep{Step: it.step, Whole: it.whole, Others: !p.hooked, Ticker: it.ticker}
+					st := GraphStep{Step: it.step, Whole: it.whole, Others: !p.hooked, Result: p.result, Ticker: it.ticker}
 					st.Start, st.End = max(st.Start, from), min(st.End, t)
 					b.g.Steps = append(b.g.Steps, st)
 				}

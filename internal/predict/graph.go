@@ -2,6 +2,7 @@ package predict
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
@@ -41,6 +42,7 @@ type part struct {
 	// goroutine, whatever took its P in between. 0 for anything else.
 	run    int32
 	others bool // work for somebody else that the request waited for
+	result bool // of that, it may have been for the request: see critpath.GraphStep
 	ticker bool // the wait for a timer that serves everybody alike
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
 	firstMix, lastMix int32
@@ -52,6 +54,9 @@ type place struct {
 	cause cause.Cause
 	site  tracefmt.FrameID
 	stack tracefmt.StackID // of running time, if one was seen
+	// near says that the stack is that of an event beside it: what it calls may
+	// have run.
+	near bool
 }
 
 // A share is a part of the time in which others ran.
@@ -141,16 +146,24 @@ func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 }
 
 func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
-	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, ticker: src.Ticker}
+	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker}
 	p.whole = max(src.Whole, p.ns)
 	switch seg.Cause {
 	case cause.CPU:
-		p.stack = seg.Stack
+		if p.stack = seg.Stack; p.stack == 0 {
+			p.near, p.stack = true, src.Stack
+			if b.class.Sites.Of(src.Stack) != seg.Site {
+				p.stack = src.Before
+			}
+		}
 		if b.runs[seg.G] == 0 {
 			b.ran++
 			b.runs[seg.G] = b.ran
 		}
 		p.run = b.runs[seg.G]
+		if b.handsOver(src.Stack) {
+			b.runs[seg.G] = 0
+		}
 	case cause.Sched, cause.SchedPoll:
 		b.meanwhile(out, &p, seg)
 	case cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait:
@@ -158,6 +171,23 @@ func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) 
 		b.runs[seg.G] = 0
 	}
 	out.parts = append(out.parts, p)
+}
+
+// handsOver reports whether an event that ended running time woke somebody:
+// what comes after it is another piece of work. Of the calls that do, the
+// innermost one is the runtime's or package sync's.
+func (b *Builder) handsOver(stack tracefmt.StackID) bool {
+	frames := b.syms.Stack(stack)
+	if len(frames) == 0 {
+		return false
+	}
+	fn := b.syms.String(b.syms.Frame(frames[0]).Func)
+	for _, prefix := range []string{"runtime.chan", "runtime.closechan", "runtime.selectgo", "sync.", "internal/sync."} {
+		if strings.HasPrefix(fn, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // chain makes a graph of sums by cause and site.
@@ -210,7 +240,7 @@ func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
 		}
 		ns := float64(min(r.To, to) - max(r.From, from))
 		total += ns
-		k := place{cause.CPU, b.class.Sites.Of(stack), stack}
+		k := place{cause: cause.CPU, site: b.class.Sites.Of(stack), stack: stack}
 		for i := int(p.firstMix); i < len(out.mix); i++ {
 			if out.mix[i].place == k {
 				out.mix[i].of += ns

@@ -90,9 +90,12 @@ func (m *Model) part(s *siteMatch, p place) float64 {
 				return 1
 			}
 		}
-		return 0
+		if !p.near {
+			return 0
+		}
 	}
-	// Running time without a stack: as what was seen below the same function.
+	// Running time without a stack of its own: as what was seen below the same
+	// function.
 	below, total := m.under(m.syms.Frame(p.site).Func)
 	if total == 0 {
 		return 0

@@ -32,6 +32,7 @@ func (t *trial) queueAt(g *group, c *trialChange) queue {
 	for i := range g.graphs {
 		gr := &g.graphs[i]
 		all += gr.weight
+		c.look(gr.Graph)
 		mine, self := c.sums(gr.Graph)
 		if self == 0 {
 			continue
@@ -108,10 +109,10 @@ func (c *trialChange) sums(g *Graph) (others, own float64) {
 	for i := range g.parts {
 		p := &g.parts[i]
 		w := c.weights[p.key] * float64(p.ns)
-		if p.others {
-			others += w
-		} else {
+		if c.isOwn(p) {
 			own += w
+		} else {
+			others += w
 		}
 	}
 	return others, own

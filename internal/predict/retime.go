@@ -40,6 +40,7 @@ type trialChange struct {
 	runs  []float64 // its time in each computation
 	own   bool      // it meets the request's own work
 	other bool      // it meets work for others
+	last  *part     // what of that was done last, and so for the request itself; nil if that is not so
 }
 
 // meets reports whether requests of a group have, or wait for, anything to
@@ -58,21 +59,58 @@ func (t *trial) meets(g *group) bool {
 	return false
 }
 
+// little is the part of what a change meets in a graph below which it does not
+// say whose work that was.
+const little = 0.1
+
 // look takes note of what a change meets in a graph.
 func (c *trialChange) look(g *Graph) {
-	c.own, c.other = false, false
 	c.runs = slices.Grow(c.runs[:0], int(g.runs)+1)[:g.runs+1]
 	clear(c.runs)
+	var own, others, largest float64
 	for i := range g.parts {
 		p := &g.parts[i]
-		w := c.weights[p.key]
+		w := c.weights[p.key] * float64(p.ns)
 		if w == 0 {
 			continue
 		}
-		c.runs[p.run] += w * float64(p.ns)
-		c.own = c.own || !p.others
-		c.other = c.other || p.others
+		c.runs[p.run] += w
+		if largest = max(largest, w); p.others {
+			others += w
+		} else {
+			own += w
+		}
 	}
+	c.own, c.other = own > little*others, others > 0
+	if c.last = nil; c.other && !c.own {
+		c.last = c.lastResult(g, little*largest)
+		c.own = c.last != nil
+	}
+}
+
+// lastResult returns the last part of a graph that a change is about, if it
+// may have been work for the request.
+func (c *trialChange) lastResult(g *Graph, least float64) *part {
+	var last *part
+	at := int64(-1)
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		for k := n.firstPart; k < n.lastPart && n.time >= at; k++ {
+			if p := &g.parts[k]; p.others && c.weights[p.key]*float64(p.ns) > least {
+				last, at = p, n.time
+			}
+		}
+	}
+	if last != nil && !last.result {
+		return nil
+	}
+	return last
+}
+
+// isOwn reports whether a part is work for the request.
+func (c *trialChange) isOwn(p *part) bool {
+	l := c.last
+	return !p.others || l == p || l != nil && (p.run > 0 && p.run == l.run || p.run == 0 && p.key == l.key && p.whole == l.whole && p.whole > p.ns)
 }
 
 // survey looks how all requests of a group meet the changes.
@@ -85,7 +123,7 @@ func (t *trial) survey(g *group) {
 			c.look(gr)
 			seen := make([]bool, len(c.runs))
 			for j := range gr.parts {
-				if p := &gr.parts[j]; p.run > 0 && !p.others && !seen[p.run] && c.runs[p.run] > 0 {
+				if p := &gr.parts[j]; p.run > 0 && c.isOwn(p) && !seen[p.run] && c.runs[p.run] > 0 {
 					seen[p.run] = true
 					runs = append(runs, int64(c.runs[p.run]))
 				}
@@ -181,7 +219,7 @@ func (c *trialChange) factor(p *part, unmet bool) times {
 	whole := p.whole
 	if p.run > 0 {
 		whole = int64(c.runs[p.run])
-		if p.others {
+		if !c.isOwn(p) {
 			whole = max(whole, c.usual) // only what lies within the wait was seen
 		}
 	}
@@ -190,11 +228,12 @@ func (c *trialChange) factor(p *part, unmet bool) times {
 	case s == unchanged:
 	case p.ticker:
 		s = ticks(s[high], p)
-	case p.others && !c.own:
+	case c.isOwn(p):
+	case !c.own:
 		if s[low] *= s[low]; unmet {
 			s[est], s[low] = 0, 0
 		}
-	case p.others:
+	default:
 		for v := range s {
 			s[v] = c.queue.factor(s[v], v)
 		}
