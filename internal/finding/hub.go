@@ -53,7 +53,12 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 			continue
 		}
 		claim := &hubClaim{Hub: h}
-		claim.share, claim.won = Weigh(g, func(c *report.Cause) bool { return isSched(c) && claimedBy(out, c) == nil && claim.has(c) })
+		claim.share, claim.won = weighPart(g, func(c *report.Cause) float64 {
+			if !isSched(c) || claimedBy(out, c) != nil || !claim.has(c) {
+				return 0
+			}
+			return 1 - workersPart(c)
+		})
 		if claim.share > 0 {
 			out = append(out, claim)
 		}
@@ -90,20 +95,20 @@ func hubs(in *Input) []Verdict {
 func (h *hubClaim) verdict(g *report.Group) Verdict {
 	per := float64(h.HeldUp) / float64(h.Late)
 	evidence := []report.Evidence{
-		{Text: "late runs, on average after its message was readable", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
+		{Text: "how late it runs after its message was readable, on average", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
 		{Text: "requests held up by each late run", Value: per, Unit: "count"},
 	}
 	if h.GapNS*20 > h.LateNS {
-		evidence = append(evidence, report.Evidence{Text: "of it, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
+		evidence = append(evidence, report.Evidence{Text: "of that, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
 	}
 	for i, r := range h.Ran {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			evidence = append(evidence, report.Evidence{Text: "of what ran meanwhile: " + short(r.Site.Func), Value: r.Share, Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "meanwhile ran " + short(r.Site.Func), Value: r.Share, Unit: "share"})
 		}
 	}
 	network, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "network" })
 	evidence = append(evidence,
-		report.Evidence{Text: "the longest", Value: float64(h.MaxNS), Unit: "ns"},
+		report.Evidence{Text: "the longest of them", Value: float64(h.MaxNS), Unit: "ns"},
 		report.Evidence{Text: "late runs", Value: float64(h.Late), Unit: "count"},
 		report.Evidence{Text: "of the requests' time, waits for the network itself", Value: network, Unit: "share"})
 	return Verdict{Won: h.won, Finding: report.Finding{

@@ -44,7 +44,7 @@ func longRuns(in *Input) []Verdict {
 			{Text: "runs without yielding, on average", Value: float64(ns) / float64(max(runs, 1)), Unit: "ns"},
 			q.waited(),
 			{Text: "of what ran while requests waited: long runs", Value: q.most, Unit: "share"},
-			{Text: "of the Ps' time in use, over the whole trace", Value: busy(in), Unit: "share"},
+			{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
 			{Text: "the longest run", Value: float64(longest), Unit: "ns"},
 			{Text: fmt.Sprintf("runs of %d ms and more", int(census.LongNS/1e6)), Value: float64(runs), Unit: "count"},
 		}

@@ -40,9 +40,9 @@ func manyProcs(in *Input) []Verdict {
 	v := Verdict{Fact: true, Finding: report.Finding{
 		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: "sched", Confidence: 0.6,
 		Evidence: []report.Evidence{
-			{Text: "of the CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"},
+			{Text: "CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"},
 			{Text: "Ps", Value: float64(in.Census.Procs), Unit: "count"},
-			{Text: "of the Ps' time in use", Value: busy(in), Unit: "share"},
+			{Text: "Ps in use", Value: busy(in), Unit: "share"},
 		},
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}

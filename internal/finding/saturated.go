@@ -39,10 +39,10 @@ func taken(in *Input) []Verdict {
 		}
 		evidence := append([]report.Evidence{q.waited()}, ranEvidence(q.takers)...)
 		if in.Census.SpanNS > 0 {
-			evidence = append(evidence, report.Evidence{Text: "of the Ps' time in use, over the whole trace", Value: busy(in), Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"})
 		}
 		if t.long > 0.5 {
-			evidence = append(evidence, report.Evidence{Text: "of its time in runs of 9 ms and more without yielding", Value: t.long, Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "its time in runs of 9 ms and more without yielding", Value: t.long, Unit: "share"})
 		}
 		fix := "give the service more CPUs, make the requests cheaper, or let fewer in at a time: they take the Ps from each other"
 		if !t.serves(in) {

@@ -11,14 +11,14 @@ import (
 )
 
 // Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
-// (WL1001). The rest is by what ran on the Ps meanwhile, where that is more than half of it: workers of the collector
-// (WL3), a herd of goroutines that timers woke together (WL1004), long runs on Ps that are otherwise free (WL1007);
-// else the Ps are taken by whatever ran (WL1002). Waits during which a P stood idle are WL1003's, or WL1005's.
+// (WL1001), and the part in which workers of the collector ran is WL3's. The rest is by what ran on the Ps meanwhile, where
+// that is more than half of it: a herd of goroutines that timers woke together (WL1004), long runs on Ps that are
+// otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002). Waits during which a P stood idle are WL1003's, or WL1005's.
 
 // isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
 func isSched(c *report.Cause) bool { return c.Cause == "sched" || c.Cause == "sched-poll" }
 
-// A taker is a function that ran while requests waited for a P.
+// A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
 type taker struct {
 	site  *report.Site
 	share float64 // of what ran
@@ -40,9 +40,13 @@ type queue struct {
 // queueOf sorts out a group's waiting for Ps.
 func queueOf(in *Input, g *report.Group) *queue {
 	q := &queue{g: g, hubs: hubsOf(in, g)}
-	q.share, q.won = Weigh(g, func(c *report.Cause) bool { return isSched(c) && claimedBy(q.hubs, c) == nil })
-	q.takers = takers(in.Census, g)
-	if len(q.takers) == 0 {
+	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
+		if !isSched(c) || claimedBy(q.hubs, c) != nil {
+			return 0
+		}
+		return 1 - workersPart(c)
+	})
+	if q.takers = takers(in.Census, g); len(q.takers) == 0 {
 		return q
 	}
 	kinds := map[string]float64{}
@@ -50,7 +54,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 		kinds[kindOf(in, &q.takers[i])] += q.takers[i].share
 	}
 	q.code = "WL1002"
-	for _, code := range []string{"WL3", "WL1004", "WL1007"} {
+	for _, code := range []string{"WL1004", "WL1007"} {
 		if kinds[code] > 0.5 {
 			q.code = code
 		}
@@ -72,7 +76,7 @@ func takers(c *census.Census, g *report.Group) []taker {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
-			if r.Site == nil {
+			if r.Site == nil || r.Site.Func == worker {
 				continue
 			}
 			ns := r.Share * float64(cause.TotalNS)
@@ -117,8 +121,6 @@ func runsAt(c *census.Census, fn string) (start string, long float64) {
 // kindOf returns the code, or family, of the rule that a taker speaks for.
 func kindOf(in *Input, t *taker) string {
 	switch {
-	case strings.HasPrefix(t.site.Func, "runtime.gc") || strings.HasPrefix(t.site.Func, "runtime.bgsweep") || strings.HasPrefix(t.start, "runtime.gcBgMarkWorker"):
-		return "WL3"
 	case herdOf(in.Census, t) != nil:
 		return "WL1004"
 	case t.long > 0.5 && busy(in) < saturated:
@@ -174,7 +176,7 @@ func ranEvidence(takers []taker) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
 		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
-			out = append(out, report.Evidence{Text: "of what ran meanwhile: " + t.name(), Value: t.share, Unit: "share"})
+			out = append(out, report.Evidence{Text: "meanwhile ran " + t.name(), Value: t.share, Unit: "share"})
 		}
 	}
 	return out

@@ -62,6 +62,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	p.header()
 	if len(r.Groups) == 0 {
 		p.noRequests()
+		p.findings()
 	} else {
 		p.verdict()
 		p.findings()

@@ -258,44 +258,6 @@ func (p *page) groupName(g *report.Group, max int) string {
 	return funcName(&report.Site{Func: g.Name}, max)
 }
 
-// findings are what to change, by the rules.
-func (p *page) findings() {
-	head, shown, more := span{bold, "change"}, 0, 0
-	for i := range p.r.Findings {
-		f := &p.r.Findings[i]
-		if f.Ignored != "" {
-			continue
-		}
-		if shown == maxFindings {
-			more++
-			continue
-		}
-		shown++
-		p.line()
-		st := yellow
-		if f.Severity == report.High {
-			st = boldRed
-		}
-		long := func(s string) string { return breakable(termtext.Head(s, 400), p.width/2) }
-		text := []span{{st, termtext.Head(f.Code, 12)}, {plain, " "}, {bold, long(f.Title)}}
-		if at := place(f.Site, p.width-14); at != nil {
-			text = append(append(text, span{plain, ": "}), at...)
-		}
-		if f.Fix != "" {
-			text = append(text, span{plain, ". " + long(f.Fix)})
-		}
-		if pr := f.Predicted; pr != nil {
-			text = append(text, span{plain, ". Predicted: p50 " + estimate(pr.P50NS) + ", p99 "}, span{green, estimate(pr.P99NS)})
-		}
-		text = append(text, span{dim, " (" + termtext.Head(f.Severity, 10) + ", confidence " + percentOr0(f.Confidence) + ")"})
-		p.paragraph(head, indent, text...)
-		head = span{}
-	}
-	if more > 0 {
-		p.line(left(plain, "", indent), span{dim, "and " + count(more, "more finding", "more findings") + " in the JSON"})
-	}
-}
-
 // estimate writes a prediction and its range, no finer than the range allows.
 func estimate(e report.Estimate) string {
 	if e.Low == e.High {

@@ -1,0 +1,185 @@
+package text
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// Limits on what is said of findings.
+const (
+	maxEvidence = 3
+	maxFolded   = 4
+	maxTitle    = 400 // columns
+)
+
+// findings says what to change: findings of weight in full, the others in a line.
+func (p *page) findings() {
+	var weighty, others []*report.Finding
+	for i := range p.r.Findings {
+		switch f := &p.r.Findings[i]; {
+		case f.Ignored != "":
+		case (f.Severity == report.High || f.Severity == report.Medium) && len(weighty) < maxFindings:
+			weighty = append(weighty, f)
+		default:
+			others = append(others, f)
+		}
+	}
+	head := span{bold, "change"}
+	for _, f := range weighty {
+		p.line()
+		p.finding(head, f)
+		head = span{}
+	}
+	if len(others) > 0 {
+		p.line()
+		if len(weighty) > 0 {
+			head = span{dim, "also"}
+		}
+		p.folded(head, others)
+	}
+}
+
+// finding says in a few lines what is wrong, the evidence, what to do, and what that would win.
+func (p *page) finding(head span, f *report.Finding) {
+	st := yellow
+	if f.Severity == report.High {
+		st = boldRed
+	}
+	title := []span{{st, termtext.Head(f.Severity, 10)}, {plain, " "}, {bold, p.sentence(f.Title)}}
+	if g := p.groupOf(f); g != nil && len(p.r.Groups) > 1 {
+		title = append(title, span{dim, ", in "}, span{dim, p.groupName(g, p.width-indent-6)})
+	}
+	p.paragraph(head, indent, title...)
+	hang := indent + 4
+	mark := func(s string) span { return span{dim, strings.Repeat(" ", indent) + s} }
+	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, position(f.Site)) {
+		p.paragraph(mark("at"), hang, at...)
+	}
+	if spans := p.evidence(f.Evidence); len(spans) > 0 {
+		p.paragraph(mark(""), hang, spans...)
+	}
+	if f.Fix != "" {
+		p.paragraph(mark("do"), hang, span{plain, p.sentence(f.Fix)})
+	}
+	p.paragraph(mark(""), hang, p.gain(f)...)
+}
+
+// sentence makes a rule's text fit for a paragraph.
+func (p *page) sentence(s string) string { return breakable(termtext.Head(s, maxTitle), p.width/2) }
+
+func (p *page) groupOf(f *report.Finding) *report.Group {
+	for i := range p.r.Groups {
+		if p.r.Groups[i].ID == f.Group {
+			return &p.r.Groups[i]
+		}
+	}
+	return nil
+}
+
+// evidence writes the first facts behind a finding.
+func (p *page) evidence(list []report.Evidence) []span {
+	var spans []span
+	for i, e := range list[:min(len(list), maxEvidence)] {
+		if i > 0 {
+			spans = append(spans, span{plain, "; "})
+		}
+		spans = append(spans, span{plain, p.sentence(e.Text) + ": "}, span{bold, value(e)})
+	}
+	return spans
+}
+
+// value writes a piece of evidence in its unit.
+func value(e report.Evidence) string {
+	v := e.Value
+	if math.IsNaN(v) || math.Abs(v) >= 1e18 {
+		return none
+	}
+	switch e.Unit {
+	case "ns":
+		return duration(int64(v))
+	case "share":
+		return percentOr0(v)
+	case "bytes":
+		return size(int64(v))
+	}
+	text := number(int64(math.Round(v)))
+	if a := math.Abs(v); a < 100 && a != math.Trunc(a) {
+		text = strconv.FormatFloat(v, 'g', 2, 64)
+		if a >= 10 {
+			text = strconv.FormatFloat(v, 'f', 0, 64)
+		}
+	}
+	if e.Unit == "" || e.Unit == "count" {
+		return text
+	}
+	return text + " " + termtext.Head(e.Unit, 20)
+}
+
+// gain says what a change would win, how sure that is, and where to read more.
+func (p *page) gain(f *report.Finding) []span {
+	var spans []span
+	if pr := f.Predicted; pr != nil {
+		if pr.Change != "" {
+			spans = append(spans, span{plain, p.sentence(assumed(pr.Change)) + ": "})
+		}
+		var p50, p99 *int64
+		if g := p.groupOf(f); g != nil {
+			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
+		}
+		spans = append(spans, span{plain, "p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)}, span{plain, "; "})
+	} else if f.Share > 0 {
+		spans = append(spans, span{plain, "it has " + percent(f.Share) + " of the requests' time; "})
+	}
+	return append(spans, span{plain, "confidence " + percentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+}
+
+// assumed says in words what change a prediction is for. One written as for --what-if is about the finding's own site, which
+// is said already.
+func assumed(change string) string {
+	at := strings.LastIndexByte(change, '=')
+	if at < 0 || !strings.Contains(change[:at], "@") || strings.Contains(change, ", ") {
+		return "with " + change
+	}
+	switch to := change[at+1:]; {
+	case to == "50%":
+		return "with half of it"
+	case to == "0%" || to == "0s" || to == "0":
+		return "without it"
+	case strings.HasSuffix(to, "%"):
+		return "with " + to + " of it"
+	default:
+		return "with " + to + " for each"
+	}
+}
+
+// from writes what a latency was before a change.
+func from(ns *int64) string {
+	if ns == nil {
+		return ""
+	}
+	return duration(*ns) + " → "
+}
+
+// folded lists findings of less weight by their titles.
+func (p *page) folded(head span, list []*report.Finding) {
+	var spans []span
+	severity := ""
+	for i, f := range list[:min(len(list), maxFolded)] {
+		if i > 0 {
+			spans = append(spans, span{plain, "; "})
+		}
+		if f.Severity != severity {
+			severity = f.Severity
+			spans = append(spans, span{dim, termtext.Head(severity, 10) + ": "})
+		}
+		spans = append(spans, span{plain, breakable(termtext.Head(f.Title, 120), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
+	}
+	if n := len(list) - maxFolded; n > 0 {
+		spans = append(spans, span{dim, "; and " + number(int64(n)) + " more in the JSON"})
+	}
+	p.paragraph(head, indent, spans...)
+}
