@@ -155,7 +155,7 @@ func encode(encoding string, resource []attribute, spans []span) ([]byte, error)
 
 func (s *span) json() otlpSpan {
 	o := otlpSpan{
-		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: s.name, Kind: s.kind,
+		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: valid(s.name), Kind: s.kind,
 		StartTimeUnixNano: strconv.FormatInt(s.start, 10), EndTimeUnixNano: strconv.FormatInt(s.end, 10), Attributes: jsonAttributes(s.attributes),
 	}
 	if s.parent != [8]byte{} {
@@ -172,7 +172,8 @@ func jsonAttributes(list []attribute) []otlpAttribute {
 			n := strconv.FormatInt(a.number, 10)
 			out[i].Value.Int = &n
 		} else {
-			out[i].Value.String = &list[i].text
+			value := valid(a.text)
+			out[i].Value.String = &value
 		}
 	}
 	return out

@@ -93,6 +93,20 @@ func TestAllRequestsAddUp(t *testing.T) {
 			out, rep := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
 			readTable(t, out).check(t, rep)
 		})
+		t.Run(program+"/otlp", func(t *testing.T) {
+			var rep *report.Report
+			out, _ := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+				if rep = r; r.Input.Start == nil {
+					t.Skip("this Go version's traces do not know the time of day")
+				}
+				s, err := export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			})
+			totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)
+		})
 		t.Run(program+"/jsonl", func(t *testing.T) {
 			out, rep := replayed(t, data, sinkOf(t, "jsonl", export.Options{All: true}))
 			readLines(t, out).check(t, rep)
@@ -167,6 +181,35 @@ func readLines(t *testing.T, data []byte) *totals {
 	}
 	if lines.Err() != nil {
 		t.Fatal(lines.Err())
+	}
+	return x
+}
+
+func totalsOfSpans(t *testing.T, spans []readSpan) *totals {
+	t.Helper()
+	x := newTotals()
+	groups := map[string]string{} // by the root's span id
+	for _, s := range spans {
+		group, ok := groups[s.parent]
+		switch {
+		case s.attributes["whylate.request"] != "":
+			groups[s.id] = s.attributes["whylate.group"]
+			x.request(t, s.attributes["whylate.group"], s.attributes["whylate.request"], s.end-s.start)
+		case !ok:
+			t.Errorf("span %s is below none that came before", s.name)
+		case s.attributes["whylate.cause"] == report.CauseOther:
+			for key, v := range s.attributes {
+				if c, ok := strings.CutPrefix(key, "whylate.joined."); ok {
+					ns, err := strconv.ParseInt(v, 10, 64)
+					if err != nil {
+						t.Fatal(err)
+					}
+					x.cause(group, strings.TrimSuffix(c, "_ns"), ns)
+				}
+			}
+		default:
+			x.cause(group, s.attributes["whylate.cause"], s.end-s.start)
+		}
 	}
 	return x
 }
