@@ -281,6 +281,13 @@ func TestSARIF(t *testing.T) {
 		if id == "" || ids[id] || r.(map[string]any)["shortDescription"].(map[string]any)["text"] == "" {
 			t.Errorf("rule %v", r)
 		}
+		if id == "WL2001" || id == "WL3001" {
+			m := r.(map[string]any)
+			if m["name"] == "" || !strings.HasSuffix(m["helpUri"].(string), "/docs/findings.md#"+strings.ToLower(id)) || m["fullDescription"].(map[string]any)["text"] == "" ||
+				!strings.Contains(m["help"].(map[string]any)["markdown"].(string), "**What it means.**") {
+				t.Errorf("rule without its documentation: %v", m)
+			}
+		}
 		ids[id] = true
 	}
 	results := run["results"].([]any)

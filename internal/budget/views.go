@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/report"
 )
@@ -141,8 +142,16 @@ type (
 		Rules   []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
-		ID    string       `json:"id"`
-		Short sarifMessage `json:"shortDescription"`
+		ID    string        `json:"id"`
+		Name  string        `json:"name,omitempty"`
+		Short sarifMessage  `json:"shortDescription"`
+		Full  *sarifMessage `json:"fullDescription,omitempty"`
+		URI   string        `json:"helpUri,omitempty"`
+		Help  *sarifHelp    `json:"help,omitempty"`
+	}
+	sarifHelp struct {
+		Text     string `json:"text"`
+		Markdown string `json:"markdown"`
 	}
 	sarifInvocation struct {
 		OK    bool                `json:"executionSuccessful"`
@@ -206,7 +215,7 @@ func WriteSARIF(w io.Writer, r *Result, root, version string) error {
 		at := slices.IndexFunc(rules, func(r sarifRule) bool { return r.ID == v.Code })
 		if at < 0 {
 			at = len(rules)
-			run.Tool.Driver.Rules = append(rules, sarifRule{v.Code, sarifMessage{ruleText(v)}})
+			run.Tool.Driver.Rules = append(rules, describeRule(v))
 		}
 		l := sarifLocation{Physical: sarifPhysical{Artifact: uri(r.Input, root)}}
 		if v.Site != nil && v.Site.File != "" {
@@ -229,6 +238,21 @@ func WriteSARIF(w io.Writer, r *Result, root, version string) error {
 		return fmt.Errorf("writing SARIF: %w", err)
 	}
 	return nil
+}
+
+// rulesPage is the documentation of all rules.
+const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md"
+
+// describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
+func describeRule(v *Violation) sarifRule {
+	r, ok := finding.Named(finding.All(), v.Code)
+	if !ok {
+		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
+	}
+	return sarifRule{
+		ID: r.Code, Name: r.Name, Short: sarifMessage{r.Summary}, Full: &sarifMessage{r.Doc.Means}, URI: rulesPage + "#" + r.Anchor(),
+		Help: &sarifHelp{r.Doc.Means + "\n\n" + r.Doc.Measured + "\n\n" + r.Doc.Wrong, r.Markdown()},
+	}
 }
 
 func ruleText(v *Violation) string {

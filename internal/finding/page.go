@@ -1,0 +1,78 @@
+package finding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Named returns the rule with a code.
+func Named(rules []Rule, code string) (*Rule, bool) {
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Code == code })
+	if i < 0 {
+		return nil, false
+	}
+	return &rules[i], true
+}
+
+// Anchor is where the page of all rules speaks of this one.
+func (r *Rule) Anchor() string { return strings.ToLower(r.Code) }
+
+// Markdown is the rule's documentation as Markdown, without a heading of its own.
+func (r *Rule) Markdown() string {
+	var b strings.Builder
+	section := func(title, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "**%s.** %s\n\n", title, markdownText(text))
+		}
+	}
+	code := func(title, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "%s:\n\n```go\n%s\n```\n\n", title, strings.TrimRight(text, "\n"))
+		}
+	}
+	section("What it means", r.Doc.Means)
+	section("How it is measured", r.Doc.Measured)
+	code("Before", r.Doc.Before)
+	code("After", r.Doc.After)
+	section("When it is wrong", r.Doc.Wrong)
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// markdownText escapes what Markdown would take for its own.
+func markdownText(s string) string {
+	return strings.NewReplacer(`*`, `\*`, `_`, `\_`, `<`, `\<`, `[`, `\[`).Replace(s)
+}
+
+// Page is the documentation of all rules as one page of Markdown.
+func Page(rules []Rule) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Findings
+
+A finding is a rule's verdict over a group of requests or the whole trace: what is wrong, where, the evidence in numbers, what to change, what that is
+predicted to win, and how sure it is. This page is written from the rules themselves; `+"`whylate rules CODE`"+` prints the same. [Which rule speaks
+about which service](confusion.md) is tested.
+
+Severity is the same for all rules. %s
+
+A finding that is known and does not matter is ignored with a reason: `+"`whylate explain --ignore FILE`"+` and `+"`whylate check --ignore FILE`"+`.
+
+`, strings.ToUpper(Severities[:1])+Severities[1:])
+	family := ""
+	for i := range rules {
+		r := &rules[i]
+		if f := r.Family(); f != family {
+			family = f
+			fmt.Fprintf(&b, "%s\n\n", strings.ToUpper(f[:1])+f[1:])
+		}
+		fmt.Fprintf(&b, "- [%s](#%s) %s: %s\n", r.Code, r.Anchor(), r.Name, r.Summary)
+		if i+1 == len(rules) || rules[i+1].Family() != family {
+			b.WriteByte('\n')
+		}
+	}
+	for i := range rules {
+		r := &rules[i]
+		fmt.Fprintf(&b, "<a id=\"%s\"></a>\n\n## %s %s\n\n%s.\n\n%s\n", r.Anchor(), r.Code, r.Name, strings.ToUpper(r.Summary[:1])+r.Summary[1:], r.Markdown())
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
