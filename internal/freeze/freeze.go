@@ -11,9 +11,6 @@
 package freeze
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/whylate/whylate/internal/timeline"
 )
 
@@ -60,8 +57,9 @@ type Detector struct {
 	// outside; 0: not known.
 	CPUs int
 
-	kept    []silence // in order of time
-	dropped lost      // of those not kept any more
+	kept    []silence   // in order of time
+	may     []Candidate // of them
+	dropped lost        // of those not kept any more
 	since   int64
 	from    int64
 	idle    int64 // in silences while nothing ran
@@ -76,7 +74,6 @@ type Detector struct {
 type silence struct {
 	timeline.Silence
 	class Class
-	from  int64 // where the candidate begins
 	shift int64 // how much later than Start a freeze probably began, as known in the end
 }
 
@@ -118,7 +115,9 @@ func (d *Detector) Add(g *timeline.Gen) {
 	for i := first; i < len(d.kept); i++ {
 		s := &d.kept[i]
 		d.classify(s)
-		s.from = s.Start + min(age, s.length()/2)
+		if s.class != 0 {
+			d.may = append(d.may, Candidate{s.Start + min(age, s.length()/2), s.End, s.class})
+		}
 	}
 	d.shorten()
 }
@@ -179,23 +178,34 @@ func (d *Detector) shorten() {
 		d.dropped.add(old, &d.now, d.cpus())
 	}
 	d.kept = append(d.kept[:0], d.kept[len(old):]...)
+	d.may = append(d.may[:0], d.may[d.firstAfter(d.kept[0].Start):]...)
 	d.lost = true
 }
 
-// Any reports whether there may be candidates for [from, to).
+// Any reports whether there are candidates for [from, to).
 func (d *Detector) Any(from, to int64) bool {
-	n := len(d.kept)
-	return n > 0 && d.kept[n-1].End >= from-BurstNS && d.kept[0].Start < to
+	i := d.firstAfter(from - BurstNS)
+	return i < len(d.may) && d.may[i].Start < to
+}
+
+// firstAfter returns the index of the first candidate that ends at t or later.
+func (d *Detector) firstAfter(t int64) int {
+	lo, hi := 0, len(d.may)
+	for lo < hi {
+		if mid := (lo + hi) / 2; d.may[mid].End < t {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
 }
 
 // Candidates calls f for each candidate that overlaps [from, to) or ends within
 // BurstNS before it, in order of time.
 func (d *Detector) Candidates(from, to int64, f func(Candidate)) {
-	i, _ := slices.BinarySearchFunc(d.kept, from-BurstNS, func(s silence, t int64) int { return cmp.Compare(s.End, t) })
-	for ; i < len(d.kept) && d.kept[i].Start < to; i++ {
-		if s := &d.kept[i]; s.class != 0 {
-			f(Candidate{s.from, s.End, s.class})
-		}
+	for i := d.firstAfter(from - BurstNS); i < len(d.may) && d.may[i].Start < to; i++ {
+		f(d.may[i])
 	}
 }
 

@@ -82,6 +82,9 @@ func (d *Detector) find(all bool) lock {
 			if period < usual {
 				return // threads would have run meanwhile
 			}
+			if atMost(ends, period, math.Log(sets*periods)) <= best.score {
+				return
+			}
 			if l := test(ends, period, math.Log(sets*periods)); l.score > best.score {
 				l.least = shortest
 				best = l
@@ -139,9 +142,35 @@ func test(ends []int64, period int64, tried float64) lock {
 			l.k, l.phase = k, ph[i]
 		}
 	}
-	l.score = float64(l.n-1)*divergence(float64(l.k-1)/float64(l.n-1), float64(l.window)/float64(period)) - math.Log(float64(l.n)) - tried
+	l.score = score(l.k, l.n, l.window, period, tried)
 	return l
 }
+
+func score(k, n int, window, period int64, tried float64) float64 {
+	return float64(n-1)*divergence(float64(k-1)/float64(n-1), float64(window)/float64(period)) - math.Log(float64(n)) - tried
+}
+
+// atMost is a quick bound on test's score: no window holds more than two
+// neighbouring stretches of its width.
+func atMost(ends []int64, period int64, tried float64) float64 {
+	window := windowOf(period)
+	var in [maxStretches]int32
+	last := (period - 1) / window
+	for _, e := range ends {
+		in[e%period/window]++
+	}
+	k := in[last] + in[0]
+	if last > 0 {
+		k += in[last-1] // the last stretch may be shorter
+	}
+	for i := range last {
+		k = max(k, in[i]+in[i+1])
+	}
+	return score(min(int(k), len(ends)), len(ends), window, period, tried)
+}
+
+// maxStretches bounds how many windows a period has: 1000 ms of 6 ms.
+const maxStretches = 168
 
 // divergence is that of Kullback and Leibler between two coins, 0 where p is
 // not above q.
