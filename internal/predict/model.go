@@ -185,7 +185,7 @@ func estimate(base []point, then *[variants][]point, q float64, was *int64) repo
 		if x == from {
 			return int64(to)
 		}
-		return threeDigits(x / from * to)
+		return min(threeDigits(x/from*to), int64(to))
 	}
 	return report.Estimate{Est: at(est), Low: at(low), High: at(high)}
 }

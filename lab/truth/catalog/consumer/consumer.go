@@ -7,16 +7,18 @@ import "time"
 
 // Consumer reads one topic.
 type Consumer struct {
-	dwell     time.Duration
+	fetch     time.Duration
+	let       time.Duration
 	messages  chan string
 	closing   chan struct{}
 	closed    chan struct{}
 	fetchWait time.Duration
 }
 
-// Open returns a consumer whose goroutine is running.
-func Open(dwell time.Duration) *Consumer {
-	c := &Consumer{dwell: dwell, messages: make(chan string), closing: make(chan struct{}), closed: make(chan struct{})}
+// Open returns a consumer whose goroutine is running. It dwells for fetch before
+// it fetches, and for release before it lets go.
+func Open(fetch, release time.Duration) *Consumer {
+	c := &Consumer{fetch: fetch, let: release, messages: make(chan string), closing: make(chan struct{}), closed: make(chan struct{})}
 	go c.run()
 	return c
 }
@@ -45,9 +47,9 @@ func (c *Consumer) run() {
 }
 
 func (c *Consumer) fetchOffsets() {
-	time.Sleep(2 * c.dwell) // truth: site pubsub
+	time.Sleep(c.fetch) // truth: site pubsub
 }
 
 func (c *Consumer) release() {
-	time.Sleep(c.dwell) // truth: second pubsub
+	time.Sleep(c.let) // truth: second pubsub
 }

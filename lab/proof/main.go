@@ -1,0 +1,105 @@
+// Proof holds what whylate predicts against what then happens:
+//
+//	go run ./lab/proof                     # every case, about six minutes
+//	go run ./lab/proof -only waitgroup,hub
+//	go run ./lab/proof -markdown           # the table of docs/predict.md
+//
+// For each of the known-truth services (lab/truth) in cases.go it records a
+// trace of the faulty one under load, asks `whylate explain --what-if` what the
+// change that the service's -fix makes would win, then really makes it, and
+// measures: with the clock of the client, a process of its own. The load is the
+// same for both, an open or a closed loop as the service has it.
+//
+// A run on a machine that is busy with something else proves nothing. Timers
+// that fire late, and threads that wait for a processor, beside an idle process
+// just before and after a run, tell; of up to three runs the quietest counts,
+// and if none was quiet its row says void and is in no sum.
+//
+// The exit status is 1 if a case could not be run.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "proof:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := flag.NewFlagSet("proof", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	only := fs.String("only", "", "cases to run, by service, separated by commas")
+	length := fs.Duration("d", 3*time.Second, "length of each run")
+	tries := fs.Int("tries", 3, "runs of a case until the machine was quiet in one")
+	markdown := fs.Bool("markdown", false, "write the table for the documentation")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "proof")
+	if err != nil {
+		return fmt.Errorf("creating a directory for results: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	p := &prover{dir: dir, length: *length, tries: *tries, log: stderr}
+	if err := p.build(ctx); err != nil {
+		return err
+	}
+	var rows []row
+	failed := 0
+	for _, c := range cases() {
+		if *only != "" && !contains(strings.Split(*only, ","), c.service) {
+			continue
+		}
+		r, err := p.prove(ctx, c)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failed++
+			fmt.Fprintf(stderr, "%s: %v\n", c.service, err)
+			continue
+		}
+		rows = append(rows, r)
+		fmt.Fprintln(stderr, r.line())
+	}
+	write(stdout, rows, *markdown)
+	if failed > 0 {
+		return fmt.Errorf("%d cases could not be run", failed)
+	}
+	return nil
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// build builds the two programs.
+func (p *prover) build(ctx context.Context) error {
+	for name, pkg := range map[string]string{"truth": "github.com/whylate/whylate/lab/truth", "whylate": "github.com/whylate/whylate/cmd/whylate"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(p.dir, name), pkg)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package whylate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestWhatIfPubSub predicts from a trace of the pub/sub service, whose handler
+// waits for two sleeps of 200 and 100 ms on a library's goroutine, what it
+// would take with both at 5 ms, makes that change, and lets the client measure.
+func TestWhatIfPubSub(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a service and its client in real time")
+	}
+	prog := testprog.Build(t, "lab/truth")
+	var late time.Duration
+	var off float64
+	for range 3 {
+		faulty, dir := runPubSub(t, prog, "-fix=false", "-d", "2500ms", "-trace", "1.6")
+		fixed, _ := runPubSub(t, prog, "-fix=true", "-d", "1000ms", "-trace", "0.5")
+		f, err := os.Open(filepath.Join(dir, "pubsub.trace"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep := explain(t, f, whylate.Options{Name: "pubsub", WhatIf: []string{"consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms"}})
+		f.Close()
+		if len(rep.WhatIf) != 1 {
+			t.Fatalf("%d groups meet the change, not one", len(rep.WhatIf))
+		}
+		e := rep.WhatIf[0].Predicted.P50NS
+		if e.Low > e.Est || e.Est > e.High {
+			t.Fatalf("the range %+v does not hold the estimate", e)
+		}
+		off = float64(e.Est)/float64(fixed.Client.P50NS) - 1
+		t.Logf("predicted %v (%v to %v), measured %v", time.Duration(e.Est), time.Duration(e.Low), time.Duration(e.High), time.Duration(fixed.Client.P50NS))
+		if math.Abs(off) <= 0.15 {
+			return
+		}
+		late = max(late, time.Duration(faulty.Lateness.P99NS), time.Duration(fixed.Lateness.P99NS))
+	}
+	if late > quiet {
+		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %+.0f%%", late, 100*off)
+	}
+	t.Errorf("the prediction is off by %+.0f%%", 100*off)
+}
+
+type pubSubRun struct {
+	Client struct {
+		P50NS int64 `json:"p50_ns"`
+	}
+	Lateness struct {
+		P99NS int64 `json:"p99_ns"`
+	}
+}
+
+func runPubSub(t *testing.T, prog string, args ...string) (*pubSubRun, string) {
+	t.Helper()
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, prog, append([]string{"run", "pubsub", "-o", dir}, args...)...)
+	cmd.WaitDelay = 5 * time.Second
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("running the service: %v\n%s", err, msg)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "truth.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(pubSubRun)
+	if err := json.Unmarshal(b, r); err != nil {
+		t.Fatal(err)
+	}
+	return r, dir
+}
+
+// TestWhatIfUnchanged: on traces of real programs, no change predicts what was,
+// in every group that it meets, and everything gone no more than that.
+func TestWhatIfUnchanged(t *testing.T) {
+	for _, name := range []string{"http1", "http2", "locks", "channels", "timers", "grpc"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, name, "-d", "150ms")
+			all := []string{"cpu", "sched", "gc", "sleep", "network", "syscall", "lock", "chan", "unknown"}
+			for _, to := range []string{"@=100%", "@=50%", "@=gone"} {
+				var changes []string
+				for _, c := range all {
+					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: []string{c + to}})
+					if errors.Is(err, whylate.ErrWhatIf) {
+						continue // nobody spent time on that
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkWhatIf(t, rep, c+to)
+					changes = append(changes, c+to)
+				}
+				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: changes})
+				checkWhatIf(t, rep, strings.Join(changes, " "))
+			}
+		})
+	}
+}
+
+func checkWhatIf(t *testing.T, rep *report.Report, changes string) {
+	t.Helper()
+	for _, w := range rep.WhatIf {
+		p := &w.Predicted
+		for _, x := range []struct {
+			name string
+			e    report.Estimate
+			was  *int64
+		}{{"p50", p.P50NS, p.WasP50NS}, {"p99", p.P99NS, p.WasP99NS}} {
+			switch {
+			case x.e.Low > x.e.Est || x.e.Est > x.e.High || x.e.Low < 0:
+				t.Errorf("%s: %s of %s is %+v", changes, x.name, w.Name, x.e)
+			case x.was == nil:
+			case strings.Contains(changes, "100%") && (x.e.Low != *x.was || x.e.High != *x.was):
+				t.Errorf("%s: %s of %s would be %+v, not %d", changes, x.name, w.Name, x.e, *x.was)
+			case x.e.High > *x.was+*x.was/500: // three digits
+				t.Errorf("%s: %s of %s would grow from %d to %+v", changes, x.name, w.Name, *x.was, x.e)
+			}
+		}
+	}
+}
+
+// TestWhatIfWorkers: a prediction does not depend on how many workers there
+// were.
+func TestWhatIfWorkers(t *testing.T) {
+	for _, name := range []string{"http1", "locks"} {
+		data := testprog.Trace(t, name, "-d", "300ms")
+		var want []byte
+		for _, workers := range []int{1, 3} {
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: []string{"cpu@=50%"}})
+			got, err := json.Marshal(rep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = got
+			} else if !bytes.Equal(got, want) {
+				t.Errorf("%s: the report depends on the number of workers", name)
+			}
+		}
+	}
+}
+
+func TestWhatIfErrors(t *testing.T) {
+	data := testprog.Trace(t, "locks", "-d", "150ms")
+	for _, bad := range []string{"nowhere=5ms", "f=soon"} {
+		rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: []string{bad}})
+		if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: the error is %v", bad, err)
+		}
+		if rep != nil && rep.WhatIf != nil {
+			t.Errorf("%s: it is predicted", bad)
+		}
+	}
+}
