@@ -71,7 +71,7 @@ var sources embed.FS
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
 	"format", "causes", "dom", "how", "model", "state", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",
-	"method", "main",
+	"host", "method", "main",
 }
 
 // Write writes r as a page to w. Names in r stay text, whatever characters

@@ -1,9 +1,9 @@
 // Ranked findings: what to change, what that would win, and how sure it is.
 
 import { h, s, later, table } from './dom.js';
-import { duration, percent, quantity, clean, number, brief, none } from './format.js';
+import { duration, percent, quantity, clean, number, count, brief, none } from './format.js';
 import { about, causeClass } from './causes.js';
-import { report, about_, exampleOf, groupOfFinding } from './model.js';
+import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
 import { address } from './state.js';
 import { siteNode, groupLink } from './verdict.js';
@@ -28,7 +28,7 @@ function gain(name, now, e) {
 // prediction is what a change would win for a group: in words and as a picture.
 export function prediction(g, p) {
   return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.change ? `: ${brief(p.change, 300)} ` : ' ', asked('predicted')),
-    gain('p50', g && g.latency_ns.p50, p.p50_ns), gain(g && g.latency_ns.p99 === null ? 'max' : 'p99', g && (g.latency_ns.p99 ?? g.latency_ns.max), p.p99_ns));
+    gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns));
 }
 
 function paragraphs(text) { return clean_(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }
@@ -77,6 +77,19 @@ function tally(list) {
   return h('p', { class: 'tally' }, Object.keys(marks).map(sev => [sev, list.filter(f => f.severity === sev).length]).filter(x => x[1]).map(([sev, n]) => h('span', { class: 'severity ' + sev }, `${marks[sev]} ${number(n)} ${sev}`)));
 }
 
+// whatIf are the predictions that were asked for.
+export function whatIf() {
+  const list = report.what_if || [];
+  if (!list.length) return null;
+  return h('section', { id: 'whatif' }, h('h2', null, 'What if ', asked('whatif')), h('div', { class: 'whatif' }, list.map(w => {
+    const g = groupByID(w.group);
+    return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted));
+  })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }],
+    list.map(w => [brief(w.name, 160), brief(w.predicted.change, 300), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns)]))));
+}
+
+function ranged(e) { return `${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`; }
+
 export function findings() {
   const shown = report.findings.filter(f => !f.ignored), ignored = report.findings.filter(f => f.ignored);
   const at = new Map(report.findings.map((f, i) => [f, i]));
@@ -84,5 +97,5 @@ export function findings() {
     shown.length ? [shown.length > 1 ? tally(shown) : null, shown.map(f => card(f, at.get(f)))] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found anything to change; the causes below stand for themselves.' : 'Nothing to say without requests.'),
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
     shown.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
-      shown.map(f => [clean(f.code), clean(f.severity), brief(f.title, 300), clean(f.cause), percent(f.share), percent(f.confidence), f.predicted ? `${duration(f.predicted.p99_ns.est)} (${duration(f.predicted.p99_ns.low)} to ${duration(f.predicted.p99_ns.high)})` : none]))) : null);
+      shown.map(f => [clean(f.code), clean(f.severity), brief(f.title, 300), clean(f.cause), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
 }

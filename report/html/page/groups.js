@@ -1,7 +1,7 @@
 // All groups in one table, and the causes of the chosen one by latency band.
 
 import { h, replace, table } from './dom.js';
-import { duration, number, percent, count, clean, groupName, siteText, none, brief } from './format.js';
+import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
 import { report, byCause, total } from './model.js';
 import { asked } from './how.js';
@@ -67,7 +67,7 @@ export function bandCauses() {
       h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands')),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
-        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null),
+        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
           percent(r.share), duration(r.total_ns / b.count), number(r.requests),
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), r.site_from && r.site_from !== 'none' ? h('span', { class: 'kind' }, 'by ' + clean(r.site_from)) : null,
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),

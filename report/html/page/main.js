@@ -5,12 +5,13 @@ import { duration, count, clean, number, brief } from './format.js';
 import { report } from './model.js';
 import { read, linked, onChange, view } from './state.js';
 import { verdict } from './verdict.js';
-import { findings } from './findings.js';
+import { findings, whatIf } from './findings.js';
 import { groupsTable, groupHead, bandCauses } from './groups.js';
 import { distribution } from './distribution.js';
 import { requests, step } from './requests.js';
 import { flame } from './flame.js';
 import { overTime } from './overtime.js';
+import { host } from './host.js';
 import { method, jsonButtons } from './method.js';
 
 const themes = ['auto', 'light', 'dark'];
@@ -47,7 +48,7 @@ function goTo(id) {
 function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const about = [duration(i.duration_ns), i.go ? `Go ${clean(i.go)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
-  const links = [['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], ['method', 'Method']];
+  const links = [['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
@@ -82,10 +83,10 @@ function start() {
   document.title = `${brief(report.input.name) || 'trace'} – whylate`;
   read();
   add(document.getElementById('page'), [patterns(), header(), h('main', null,
-    verdict(), findings(), groupsTable(),
+    verdict(), findings(), whatIf(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     requests(), view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
-    overTime(), method()), help]);
+    overTime(), host(), method()), help]);
   onChange(mark);
   mark();
   addEventListener('hashchange', () => {

@@ -218,12 +218,34 @@ function runtimeCharts(chart, r) {
   });
 }
 
+// rates turns amounts since the point before into amounts per ns that hold until the point.
+function rates(list) {
+  return list.map(([t, v], i) => i ? [list[i - 1][0], v / Math.max(1, t - list[i - 1][0])] : null).filter(Boolean).concat(list.length ? [[list[list.length - 1][0], 0]] : []);
+}
+
+function hostCharts(chart, k) {
+  const cpu = rates(k.cpu_ns), delay = rates(k.run_delay_ns), throttled = rates(k.throttled_ns);
+  const max = Math.max(...[cpu, delay, throttled].flatMap(l => l.map(p => p[1])), 1);
+  if (cpu.length > 1 || delay.length > 1) {
+    chart.row('CPUs, by the kernel', [['line kcpu', 'used'], ['line kdelay', 'waited for'], ...(throttled.some(p => p[1] > 0) ? [['line kthrottle', 'throttled']] : [])], 64, (top, height) => {
+      chart.scale(top, height, max, v => compact(Number(v.toPrecision(3))));
+      chart.steps(cpu, top, height, max, 'line kcpu');
+      chart.steps(delay, top, height, max, 'line kdelay');
+      chart.steps(throttled, top, height, max, 'line kthrottle');
+      chart.over(top, height, t => [h('strong', null, duration(t)), h('table', null, [['used', cpu], ['waited for', delay], ['throttled', throttled]].map(([name, l]) => l.length ? h('tr', null, h('td', null, name), h('td', { class: 'num' }, `${Number((at(l, t) || 0).toPrecision(3))} CPUs`)) : null))]);
+    });
+  }
+  const again = k.retransmitted.filter(p => p[1] > 0);
+  if (again.length) chart.row('Segments sent again', [], 14, (top, height) => chart.stretches(again.map(p => [p[0], 0]), top, height, 'c-network', 2));
+}
+
 // drawOverTime draws a group and the runtime over the time of a trace. what holds group (or null), request (or null),
-// series (or null), end (ns) and open(request). It returns what marks another request.
+// series (or null), host (its series, or null), end (ns) and open(request). It returns what marks another request.
 export function drawOverTime(box, what, width) {
   const chart = new TimeChart(width, what.end, `${what.group ? clean(what.group.name) + ' and the runtime' : 'The runtime'} over the time of the trace`);
   if (what.group) latencyRows(chart, what);
   if (what.series) runtimeCharts(chart, what.series);
+  if (what.host) hostCharts(chart, what.host);
   if (!chart.rows) {
     replace(box, h('p', { class: 'dim' }, 'The report says nothing about the time of the trace.'));
     return () => {};
@@ -271,7 +293,7 @@ export function overTime() {
     document.getElementById('requests').scrollIntoView();
   };
   let choose = () => {};
-  const pic = picture(box, w => { choose = drawOverTime(box, { group: view.group, request: view.request, series, end: report.input.duration_ns, open }, w); });
+  const pic = picture(box, w => { choose = drawOverTime(box, { group: view.group, request: view.request, series, host: report.host ? report.host.series : null, end: report.input.duration_ns, open }, w); });
   const change = () => {
     replace(tab, view.group ? later('Table over time', () => overTimeRows(view.group)) : null, series ? later('Table of the runtime over time', runtimeRows) : null);
     pic.again();
@@ -284,7 +306,7 @@ export function overTime() {
   return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded stretch is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
 }
 
-export function runtimeFacts() {
+function runtimeFacts() {
   const rt = report.runtime, d = report.input.duration_ns || 1;
   const fact = (name, value, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', asked(key)), h('dd', null, value));
   const verdicts = { own: 'by its own CPU limit', ancestor: 'by an ancestor’s CPU limit', none: 'none', unknown: 'not known' };
@@ -293,6 +315,6 @@ export function runtimeFacts() {
     fact('GC cycles', number(rt.gc.cycles), 'gc'), fact('Marking', percent(rt.gc.mark_ns / d) + ' of the time', 'gc'), rt.gc.heap_max_bytes ? fact('Heap, max', bytes(rt.gc.heap_max_bytes), 'gc') : null, rt.gc.goal_max_bytes ? fact('Goal, max', bytes(rt.gc.goal_max_bytes), 'gc') : null,
     fact('Goroutines', number(rt.sched.goroutines), 'count'), fact('A P idle', percent(rt.sched.ps_idle) + ' of the time', 'idle'),
     fact('Throttling', [verdicts[t.verdict] || clean(t.verdict), t.lost_wall_ns ? `: ${duration(t.lost_wall_ns)} of the time, ${duration(t.lost_cpu_ns)} of CPU` : ''], 'throttle')),
-  t.how ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.period_ns ? `, period ${duration(t.period_ns)}, confidence ${percent(t.confidence)}` : '') : null,
+  t.how ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.freezes ? `; ${count(t.freezes, 'freeze')}${t.cpus ? ` of up to ${count(t.cpus, 'CPU')}` : ''}${t.n ? `, phase-lock R ${t.r.toFixed(2)} over ${number(t.n)} silences` : ''}` : '', t.period_ns ? `, period ${duration(t.period_ns)}` : '', t.period_ns || t.confidence ? `, confidence ${percent(t.confidence)}` : '') : null,
   rt.stw && rt.stw.length ? [h('h3', null, 'Stops of the world ', asked('stw')), table('Stops of the world', [{ text: 'Kind' }, { text: 'Count', num: true }, { text: 'Total', num: true }, { text: 'Longest', num: true }], rt.stw.map(x => [brief(x.kind, 80), number(x.count), duration(x.total_ns), duration(x.max_ns)]))] : null];
 }
