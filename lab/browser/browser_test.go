@@ -73,8 +73,13 @@ type tab struct {
 // open writes r as a page, and shows it.
 func open(t *testing.T, browser context.Context, r *report.Report, width int, dark bool, fragment string) *tab {
 	t.Helper()
+	return openWith(t, browser, r, html.Options{Command: "whylate explain x.trace"}, width, dark, fragment)
+}
+
+func openWith(t *testing.T, browser context.Context, r *report.Report, opts html.Options, width int, dark bool, fragment string) *tab {
+	t.Helper()
 	var out bytes.Buffer
-	if err := html.Write(&out, r, html.Options{Command: "whylate explain x.trace"}); err != nil {
+	if err := html.Write(&out, r, opts); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "page.html")

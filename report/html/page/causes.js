@@ -1,6 +1,8 @@
 // What the causes are called, and how they look. Beside its colour every cause has its name or a pattern wherever it
 // is drawn, so that colours are never the only way to tell.
 
+import { brief } from './format.js';
+
 // order is the order in which causes are stacked: work first, then waits for others, then what the runtime and the
 // kernel add.
 export const causes = {
@@ -27,7 +29,7 @@ export const order = Object.keys(causes);
 
 // about never fails: reports of later versions may have causes that this page does not know.
 export function about(cause) {
-  return causes[cause] || { at: ', at ', words: 'on ' + cause, short: cause };
+  return causes[cause] || { at: ', at ', words: 'on ' + brief(cause, 32), short: brief(cause, 32) };
 }
 
 // className is fit for a class of the style sheet, whatever the cause's name.

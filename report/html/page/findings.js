@@ -55,7 +55,7 @@ function evidence(list) {
 function card(f, i) {
   const g = groupOfFinding(f), shows = exampleOf(f);
   return h('article', { class: 'finding ' + (marks[f.severity] ? f.severity : 'info'), id: 'finding-' + i, 'data-finding': f.id, tabindex: -1 },
-    h('h3', null, h('span', { class: 'severity' }, `${marks[f.severity] || '○'} ${clean(f.severity)}`), h('code', { class: 'code' }, clean(f.code)), ' ', brief(f.title, 400)),
+    h('h3', null, h('span', { class: 'severity' }, `${marks[f.severity] || '○'} ${brief(f.severity, 12)}`), h('code', { class: 'code' }, brief(f.code, 16)), ' ', brief(f.title, 400)),
     h('div', { class: f.predicted ? 'findingbody' : null },
       h('div', null,
         h('p', { class: 'facts' },
@@ -97,5 +97,5 @@ export function findings() {
     shown.length ? [shown.length > 1 ? tally(shown) : null, shown.map(f => card(f, at.get(f)))] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found anything to change; the causes below stand for themselves.' : 'Nothing to say without requests.'),
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
     shown.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
-      shown.map(f => [clean(f.code), clean(f.severity), brief(f.title, 300), clean(f.cause), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
+      shown.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
 }

@@ -24,8 +24,8 @@ export function groupsTable() {
           const b = g.bands[0];
           return h('tr', { class: g === view.group ? 'chosen' : null, 'data-group': g.id },
             h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null),
-            h('td', { class: 'num' }, number(g.count)),
-            ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num' }, duration(g.latency_ns[k]))),
+            h('td', { class: 'num', 'data-name': 'requests' }, number(g.count)),
+            ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num', 'data-name': k }, duration(g.latency_ns[k]))),
             h('td', { class: 'barcell' }, b && b.causes.length ? bar(byCause(b.causes), 'Causes of all requests') : none));
         })))),
       report.groups.length > fewest ? h('p', null, h('button', { type: 'button', onclick: () => { all = !all; draw(); } }, all ? 'Show the first groups only' : `Show all ${number(report.groups.length)} groups`)) : null);

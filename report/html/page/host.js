@@ -23,7 +23,7 @@ export function lostParts(lost) {
 
 function lostTime(lost) {
   const known = lostParts(lost).filter(p => p[3] !== null && p[3] !== undefined), all = known.reduce((n, p) => n + p[3], 0);
-  const share = ns => lost.busy_ns ? ` · ${percent(ns / lost.busy_ns)} of the time goroutines ran` : '';
+  const share = ns => lost.busy_ns && ns <= lost.busy_ns ? ` · ${percent(ns / lost.busy_ns)} of the time goroutines ran` : '';
   return [h('h3', null, 'Time that threads lost ', asked('lost')),
     all > 0 ? h('div', { class: 'bar', role: 'img', 'aria-label': 'Lost time: ' + known.map(p => `${p[0]} ${duration(p[3])}`).join(', ') }, known.filter(p => p[3] > 0).map(([name, , c, ns]) => h('span', { class: 'part ' + causeClass(c), 'data-ns': ns, style: { flexGrow: String(ns / all) }, title: `${name} ${duration(ns)}` }, ns / all >= 0.12 ? h('span', { class: 'partname' }, name) : null))) : h('p', { class: 'dim' }, known.length ? 'None was seen.' : 'Not measured.'),
     h('ul', { class: 'lost' }, lostParts(lost).filter(([, , c, ns]) => c !== 'other' || ns).map(([name, what, c, ns]) => h('li', null, h('i', { class: 'chip ' + causeClass(c) }), h('strong', null, name), ' ', h('span', { class: 'num' }, ns === null || ns === undefined ? 'not measured' : duration(ns)), ns ? h('span', { class: 'dim' }, share(ns)) : null, h('div', { class: 'dim' }, what)))),

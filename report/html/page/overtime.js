@@ -49,15 +49,15 @@ class TimeChart {
     }
   }
 
-  // steps draws values that hold until the next one; a list of [time, value] is one line.
-  steps(list, top, height, max, cls) {
+  // steps draws values that hold until the next one, the last one until end; a list of [time, value] is one line.
+  steps(list, top, height, max, cls, end = this.end) {
     let d = '', was = null;
     for (const [t, v] of list) {
       const y = (top + height - Math.min(v, max) / (max || 1) * height).toFixed(1);
       if (y !== was) d += d ? `H${this.x(t).toFixed(1)}V${y}` : `M${this.x(t).toFixed(1)},${y}`;
       was = y;
     }
-    if (d) this.svg.append(s('path', { class: cls, d: d + `H${(this.left + this.inner).toFixed(1)}` }));
+    if (d) this.svg.append(s('path', { class: cls, d: d + `H${this.x(end).toFixed(1)}` }));
   }
 
   // areas stacks lists of [time, value] that have the same times; the first lies at the bottom.
@@ -220,19 +220,19 @@ function runtimeCharts(chart, r) {
 
 // rates turns amounts since the point before into amounts per ns that hold until the point.
 function rates(list) {
-  return list.map(([t, v], i) => i ? [list[i - 1][0], v / Math.max(1, t - list[i - 1][0])] : null).filter(Boolean).concat(list.length ? [[list[list.length - 1][0], 0]] : []);
+  return list.map(([t, v], i) => i ? [list[i - 1][0], v / Math.max(1, t - list[i - 1][0])] : null).filter(Boolean);
 }
 
 function hostCharts(chart, k) {
   const cpu = rates(k.cpu_ns), delay = rates(k.run_delay_ns), throttled = rates(k.throttled_ns);
-  const max = Math.max(...[cpu, delay, throttled].flatMap(l => l.map(p => p[1])), 1);
+  const last = Math.max(0, ...k.cpu_ns.map(p => p[0])), max = Math.max(...[cpu, delay, throttled].flatMap(l => l.map(p => p[1])), 1);
   if (cpu.length > 1 || delay.length > 1) {
     chart.row('CPUs, by the kernel', [['line kcpu', 'used'], ['line kdelay', 'waited for'], ...(throttled.some(p => p[1] > 0) ? [['line kthrottle', 'throttled']] : [])], 64, (top, height) => {
       chart.scale(top, height, max, v => compact(Number(v.toPrecision(3))));
-      chart.steps(cpu, top, height, max, 'line kcpu');
-      chart.steps(delay, top, height, max, 'line kdelay');
-      chart.steps(throttled, top, height, max, 'line kthrottle');
-      chart.over(top, height, t => [h('strong', null, duration(t)), h('table', null, [['used', cpu], ['waited for', delay], ['throttled', throttled]].map(([name, l]) => l.length ? h('tr', null, h('td', null, name), h('td', { class: 'num' }, `${Number((at(l, t) || 0).toPrecision(3))} CPUs`)) : null))]);
+      chart.steps(cpu, top, height, max, 'line kcpu', last);
+      chart.steps(delay, top, height, max, 'line kdelay', last);
+      chart.steps(throttled, top, height, max, 'line kthrottle', last);
+      chart.over(top, height, t => [h('strong', null, duration(t)), h('table', null, [['used', cpu], ['waited for', delay], ['throttled', throttled]].map(([name, l]) => l.length && t <= last ? h('tr', null, h('td', null, name), h('td', { class: 'num' }, `${Number((at(l, t) || 0).toPrecision(3))} CPUs`)) : null))]);
     });
   }
   const again = k.retransmitted.filter(p => p[1] > 0);
@@ -315,6 +315,6 @@ function runtimeFacts() {
     fact('GC cycles', number(rt.gc.cycles), 'gc'), fact('Marking', percent(rt.gc.mark_ns / d) + ' of the time', 'gc'), rt.gc.heap_max_bytes ? fact('Heap, max', bytes(rt.gc.heap_max_bytes), 'gc') : null, rt.gc.goal_max_bytes ? fact('Goal, max', bytes(rt.gc.goal_max_bytes), 'gc') : null,
     fact('Goroutines', number(rt.sched.goroutines), 'count'), fact('A P idle', percent(rt.sched.ps_idle) + ' of the time', 'idle'),
     fact('Throttling', [verdicts[t.verdict] || clean(t.verdict), t.lost_wall_ns ? `: ${duration(t.lost_wall_ns)} of the time, ${duration(t.lost_cpu_ns)} of CPU` : ''], 'throttle')),
-  t.how ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.freezes ? `; ${count(t.freezes, 'freeze')}${t.cpus ? ` of up to ${count(t.cpus, 'CPU')}` : ''}${t.n ? `, phase-lock R ${t.r.toFixed(2)} over ${number(t.n)} silences` : ''}` : '', t.period_ns ? `, period ${duration(t.period_ns)}` : '', t.period_ns || t.confidence ? `, confidence ${percent(t.confidence)}` : '') : null,
+  t.how && !report.host ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.freezes ? `; ${count(t.freezes, 'freeze')}${t.cpus ? ` of up to ${count(t.cpus, 'CPU')}` : ''}${t.n ? `, phase-lock R ${t.r.toFixed(2)} over ${number(t.n)} silences` : ''}` : '', t.period_ns ? `, period ${duration(t.period_ns)}` : '', t.period_ns || t.confidence ? `, confidence ${percent(t.confidence)}` : '') : null,
   rt.stw && rt.stw.length ? [h('h3', null, 'Stops of the world ', asked('stw')), table('Stops of the world', [{ text: 'Kind' }, { text: 'Count', num: true }, { text: 'Total', num: true }, { text: 'Longest', num: true }], rt.stw.map(x => [brief(x.kind, 80), number(x.count), duration(x.total_ns), duration(x.max_ns)]))] : null];
 }

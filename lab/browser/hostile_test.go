@@ -1,0 +1,182 @@
+package browser
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+// whole is a report that has something of everything: of the kernel, what was
+// asked for, freezes, findings with and without a group.
+func whole(t *testing.T) *report.Report {
+	t.Helper()
+	r := *orders(t)
+	ns := func(v int64) *int64 { return &v }
+	g, end := &r.Groups[0], r.Input.DurationNS
+	predicted := report.Predicted{Change: "main.f=50%", P50NS: report.Estimate{Est: 1e6, Low: 9e5, High: 1.2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1.5e6, High: 4e6}, WasP50NS: ns(2e6), WasP99NS: ns(9e6)}
+	seg := g.Slowest[0].Segments[0]
+	r.Findings = []report.Finding{
+		{ID: "f1", Code: "WL2001", Severity: report.High, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
+		{ID: "f2", Code: "WL5001", Severity: report.Medium, Title: "of the whole trace", Evidence: []report.Evidence{}, Confidence: 0.5},
+		{ID: "f3", Code: "WL5002", Severity: report.Info, Title: "known", Evidence: []report.Evidence{}, Confidence: 1, Ignored: "we know"},
+	}
+	r.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: predicted}}
+	r.Runtime.Throttle = report.Throttle{Verdict: "own", How: "the threads fell silent together", PeriodNS: 100e6, LostWallNS: 3e6, LostCPUNS: 6e6, Confidence: 0.9, Freezes: 2, R: 0.94, N: 12, CPUs: 2}
+	series := *r.Runtime.Series
+	series.Freezes = [][2]int64{{end / 4, end / 20}, {end / 2, end / 20}}
+	r.Runtime.Series = &series
+	line := func(v int64) (out [][2]int64) {
+		for i := range int64(10) {
+			out = append(out, [2]int64{i * end / 10, v * (i % 3)})
+		}
+		return out
+	}
+	r.Host = &report.Host{
+		PID: 7, ToNS: end, Coverage: 1, Samples: 10, IntervalNS: end / 10, Clock: "monotonic",
+		Facts:   report.HostFacts{Kernel: "6.18", CPUs: 8, Parallelism: 4, QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/sys/fs/cgroup/cpu.max", MemoryBytes: 1 << 30, MemoryFrom: "/sys/fs/cgroup/memory.max", Go: "go1.26"},
+		Lost:    report.Lost{BusyNS: ns(9e8), CPUNS: ns(5e8), QuotaNS: ns(2e8), RunQueueNS: ns(1e8), UnsplitNS: ns(1e7), UnexplainedNS: ns(9e7), RunDelayNS: ns(3e8), StealNS: ns(1e6)},
+		Quota:   report.HostQuota{Verdict: "own", How: "cpu.stat.local grew", OwnNS: 2e8, Periods: 10, ThrottledPeriods: 4, Group: "/a"},
+		Memory:  report.HostMemory{RSSMaxBytes: 1 << 28, GroupMaxBytes: 1 << 29},
+		Network: report.HostNetwork{Verdict: "lost", Text: "segments were sent again", Retransmitted: 3, Connections: 2, AllRetransmitted: ns(9), Sockets: []report.HostSocket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:999", State: "ESTABLISHED", Retransmitted: 3, RTTNS: 1e6}}, Requests: []report.HostWait{{Group: g.ID, Request: g.Slowest[0].ID, StartNS: 5, DurationNS: 2e8, Site: seg.Site, Retransmitted: 3, Sockets: []string{"10.0.0.1:80 -> 10.0.0.2:999"}}}},
+		Series:  report.HostSeries{ThrottledNS: line(1e6), RunDelayNS: line(3e6), CPUNS: line(9e6), RSSBytes: line(1 << 27), Retransmitted: line(1)},
+		CostNS:  5e6, Warnings: []report.Warning{{Code: "x", Text: "y"}},
+	}
+	return &r
+}
+
+// TestWhole finds every part that a report may have on its page, with the
+// JSON's numbers.
+func TestWhole(t *testing.T) {
+	browser := chromium(t)
+	r := whole(t)
+	for _, width := range []int{1280, 400} {
+		for _, dark := range []bool{false, true} {
+			p := open(t, browser, r, width, dark, "")
+			p.checkLooks(width)
+			name := "whole-1280"
+			if width == 400 {
+				name = "whole-400"
+			}
+			if dark {
+				name += "-dark"
+			}
+			p.shot(name)
+			if width == 1280 && !dark {
+				p.checkFindings(r)
+				p.checkRuntime(r)
+				if got, want := sumOf(p, "#host .bar .part", "ns"), *r.Host.Lost.QuotaNS+*r.Host.Lost.RunQueueNS+*r.Host.Lost.UnsplitNS+*r.Host.Lost.UnexplainedNS; got != want {
+					t.Errorf("the bar of lost time shows %d ns of %d", got, want)
+				}
+				if got := ask[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
+					t.Errorf("the predictions asked for are drawn as %v", got)
+				}
+				if got := ask[int](p, `document.querySelectorAll('#overtime .freezeband').length`); got != 2 {
+					t.Errorf("%d freezes are drawn over time, want 2", got)
+				}
+				for _, want := range []string{"CPU quota", "200ms", "segments were sent again", "3 by this process", "1.50 CPUs", "1.5 CPUs"} {
+					if text := ask[string](p, `document.getElementById('host').textContent`); want != "1.50 CPUs" && !strings.Contains(text, want) {
+						t.Errorf("the part about the host does not say %q", want)
+					}
+				}
+				if ask[bool](p, `document.querySelector('#findings [data-finding=f3]').closest('details').open`) {
+					t.Error("an ignored finding is not folded away")
+				}
+			}
+			p.close()
+		}
+	}
+}
+
+// evil is what nobody should call a function.
+const evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`${x}&amp;\u202emoc.live\u2066\x1b[31m\x00\r\n::error::\u2028"
+
+// spoil puts evil into every string of v, a pointer, but for what the page
+// must know to be a report at all.
+func spoil(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			spoil(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; name != "Schema" && name != "Band" && v.Field(i).CanSet() {
+				spoil(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			spoil(v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(v.String() + evil + strings.Repeat("long", 300))
+	}
+}
+
+// TestEveryNameIsHostile spoils every string of a report: ids, causes, states
+// and all. What is on the page stays text, and the page stays whole.
+func TestEveryNameIsHostile(t *testing.T) {
+	browser := chromium(t)
+	var out strings.Builder
+	if err := report.WriteJSON(&out, whole(t)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := report.ReadJSON(strings.NewReader(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := r.Findings[0].Code
+	spoil(reflect.ValueOf(r))
+	rule := html.Rule{Code: code, Name: "n", Summary: "s", Means: "m", Measured: "m", Before: "b", After: "a", Wrong: "w"}
+	spoil(reflect.ValueOf(&rule))
+	opts := html.Options{Command: evil, Version: evil, Rules: []html.Rule{rule}}
+	for _, width := range []int{1280, 400} {
+		p := openWith(t, browser, r, opts, width, false, "")
+		ask[bool](p, `(document.querySelectorAll('details').forEach(d => d.open = true), true)`)
+		p.settle()
+		p.checkLooks(width)
+		if got := ask[[]string](p, `[...document.querySelectorAll('img, iframe, object, embed, base, form:not([method=dialog]), style ~ style, script ~ script ~ script ~ script')].map(e => e.outerHTML.slice(0, 80))`); len(got) > 0 {
+			t.Errorf("names became elements: %q", got)
+		}
+		if got := ask[[]string](p, `(document.getElementById('page').textContent.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) || []).map(c => c.codePointAt(0).toString(16))`); len(got) > 0 {
+			t.Errorf("characters that nobody sees stand on the page: %q", got[:min(len(got), 5)])
+		}
+		if ask[int](p, `document.querySelectorAll('.finding').length`) != len(r.Findings) || ask[int](p, segments+`.length`) == 0 {
+			t.Error("with such names the page is not whole")
+		}
+		p.shot("every-name-hostile")
+		p.close()
+	}
+}
+
+// TestSmallAndCut shows what there is hardly anything to show of.
+func TestSmallAndCut(t *testing.T) {
+	browser := chromium(t)
+	empty := &report.Report{Schema: report.Schema}
+	cut := one()
+	cut.Input.Truncated = true
+	cut.Input.Warnings = []report.Warning{{Code: "truncated", Text: "the trace is cut; 1 whole generation before it is reported"}}
+	open_ := one()
+	open_.Groups[0].Count, open_.Groups[0].Slowest, open_.Groups[0].Bands, open_.Groups[0].Histogram, open_.Groups[0].Blocks = 0, nil, nil, nil, nil
+	open_.Groups[0].Open = report.Open{Count: 3, OldestNS: 5e9}
+	millions := one()
+	millions.Groups[0].Count = 500000
+	millions.Groups[0].Histogram = [][2]int64{{1114112, 300000}, {5111808, 199999}, {1 << 33, 1}}
+	millions.Groups[0].HistogramCauses = map[string][]int64{"sleep": {3e11, 9e11, 8e9}}
+	for name, r := range map[string]*report.Report{"empty": empty, "cut": cut, "open": open_, "millions": millions} {
+		for _, width := range []int{1280, 400} {
+			p := open(t, browser, r, width, width == 400, "")
+			p.checkLooks(width)
+			for _, key := range []string{"n", "p", "w", "f", "g", "\u0303", "+", "0"} {
+				p.press(key)
+			}
+			if width == 1280 {
+				p.shot("small-" + name)
+			}
+			p.close()
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package browser
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+
+	"github.com/whylate/whylate/report"
+)
+
+// stops lists everything that a pointer could use and that is in sight, by a
+// number that it gets; those of pictures are reached by the pictures' own keys.
+const stops = `(() => {
+	let n = 0;
+	return [...document.querySelectorAll('a[href], button, select, input, textarea, summary, [tabindex="0"]')].filter(e => e.checkVisibility() && !e.disabled).map(e => (e.dataset.stop = String(n++), e.tagName + '#' + e.id + '.' + (e.getAttribute('class') || '') + ' ' + e.textContent.slice(0, 30)));
+})()`
+
+// focused says what has the focus: the number of stops, and whether one sees
+// that it has it.
+const focused = `(() => {
+	const e = document.activeElement, style = getComputedStyle(e), label = e.closest('label');
+	const outlined = s => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 && s.outlineColor !== 'rgba(0, 0, 0, 0)';
+	return { Stop: e.dataset.stop === undefined ? -1 : +e.dataset.stop, Seen: outlined(style) || !!label && outlined(getComputedStyle(label)), What: e.tagName + '.' + (e.getAttribute('class') || '') };
+})()`
+
+// TestEverythingByKeyboard goes through a page by the tab key alone: it comes
+// by everything that can be used, and one sees each time where one is.
+func TestEverythingByKeyboard(t *testing.T) {
+	browser := chromium(t)
+	for name, r := range map[string]*report.Report{"orders": orders(t), "tso": sample(t, "tso"), "none": sample(t, "none")} {
+		p := open(t, browser, r, 1280, false, "")
+		all := ask[[]string](p, stops)
+		reached := map[int]bool{}
+		for range len(all) + 5 {
+			p.press("\t")
+			at := ask[struct {
+				Stop int
+				Seen bool
+				What string
+			}](p, focused)
+			if at.Stop < 0 {
+				continue // the browser's own frame
+			}
+			if reached[at.Stop] {
+				break
+			}
+			reached[at.Stop] = true
+			if !at.Seen {
+				t.Errorf("%s: one does not see that %s has the focus", name, all[at.Stop])
+			}
+		}
+		for i, what := range all {
+			if !reached[i] {
+				t.Errorf("%s: the tab key does not reach %s", name, what)
+			}
+		}
+		if len(all) < 12 {
+			t.Errorf("%s: only %d things can be used: %q", name, len(all), all)
+		}
+		p.close()
+	}
+}
+
+// TestDocumentedKeys presses every key that the page's own list names: each
+// does something.
+func TestDocumentedKeys(t *testing.T) {
+	browser := chromium(t)
+	p := open(t, browser, orders(t), 1280, false, "")
+	defer p.close()
+	listed := ask[[]string](p, `[...document.querySelectorAll('#help kbd')].map(k => k.textContent)`)
+	state := func() string {
+		return ask[string](p, `JSON.stringify([location.hash, scrollY, document.activeElement.className, document.activeElement.textContent.slice(0, 40), document.documentElement.dataset.theme, document.getElementById('help').open,
+			[...document.querySelectorAll('#requests .seg.selected')].map(e => e.dataset.seg), [...document.querySelectorAll('#requests .waterfall .seg rect.path')].slice(0, 3).map(e => e.getAttribute('x') + ' ' + e.getAttribute('width')), document.querySelectorAll('#requests .waterfall .seg').length, document.querySelector('.box.selected')?.textContent])`)
+	}
+	code := map[string]string{"←": "\u0302", "→": "\u0303", "−": "-", "Enter": "\r", "Esc": "\u001b"}
+	done := map[string]bool{}
+	for _, k := range listed {
+		// Each from where it makes a difference: in the waterfall, somewhere in the
+		// middle of the path, zoomed in a little.
+		p.press("w", "0", code["→"], code["→"], code["→"], "+", "+")
+		switch k {
+		case "w":
+			p.press("f")
+		case "g", "f", "0":
+		case "[":
+			p.press("]")
+		}
+		before := state()
+		key := k
+		if c, ok := code[k]; ok {
+			key = c
+		}
+		p.press(key)
+		if after := state(); after == before {
+			t.Errorf("%s does nothing: %s", k, after)
+		}
+		done[k] = true
+		if ask[bool](p, `document.getElementById('help').open`) {
+			ask[bool](p, `(document.getElementById('help').close(), true)`)
+		}
+	}
+	for _, k := range []string{"n", "p", "←", "→", "+", "−", "0", "[", "]", "Enter", "Esc", "g", "w", "f", "t", "?"} {
+		if !done[k] {
+			t.Errorf("the page does not document %s; it lists %s", k, strings.Join(listed, " "))
+		}
+	}
+}
+
+// TestWatchSeesEvil makes a page do what no page may do: the other tests would
+// see it.
+func TestWatchSeesEvil(t *testing.T) {
+	browser := chromium(t)
+	for what, script := range map[string]string{
+		"request":   `fetch('http://127.0.0.1:9/x').catch(() => 0).then(() => true)`,
+		"violation": `(document.body.append(Object.assign(document.createElement('script'), { textContent: '1' })), true)`,
+		"console":   `(console.error('x'), true)`,
+		"exception": `(setTimeout(() => { throw new Error('x'); }), true)`,
+	} {
+		p := open(t, browser, one(), 1280, false, "")
+		ask[bool](p, `(`+script+` , true)`)
+		p.settle()
+		p.settle()
+		p.mu.Lock()
+		seen := slices.Clone(p.evil)
+		p.mu.Unlock()
+		if len(seen) == 0 {
+			t.Errorf("%s: nobody saw it", what)
+		}
+	}
+}
+
+// TestPrintStyle shows a page as it is printed: on white, at the width of a
+// sheet, without what only works on a screen.
+func TestPrintStyle(t *testing.T) {
+	browser := chromium(t)
+	p := open(t, browser, orders(t), 794, true, "")
+	defer p.close()
+	p.do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}))
+	p.settle()
+	p.checkLooks(794)
+	if got := ask[string](p, `getComputedStyle(document.body).backgroundColor`); got != "rgb(251, 251, 250)" && got != "rgb(255, 255, 255)" {
+		t.Errorf("a page printed in a dark theme has a background of %s", got)
+	}
+	for _, what := range []string{"nav", ".tools", "button.how", "#theme"} {
+		if ask[bool](p, `[...document.querySelectorAll('`+what+`')].some(e => e.checkVisibility())`) {
+			t.Errorf("%s is printed", what)
+		}
+	}
+	p.shot("orders-print")
+}
