@@ -207,6 +207,7 @@ func (t *Tables) bands(g *group, r *report.Group, v View) {
 		name   string
 		lo, hi float64
 	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}}
+	lines := map[rowKey]siteFrom{}
 	for _, l := range limits {
 		in := map[int32]bool{}
 		band := report.Band{Band: l.name, Causes: []report.Cause{}}
@@ -227,7 +228,7 @@ func (t *Tables) bands(g *group, r *report.Group, v View) {
 			in[b] = true
 		}
 		if band.Count > 0 {
-			band.Causes = t.causeRows(g, in, band.Count, v)
+			band.Causes = t.causeRows(g, in, band.Count, v, lines)
 		}
 		r.Bands = append(r.Bands, band)
 	}
@@ -400,7 +401,10 @@ func viaText(vs []report.Via) string {
 	return s
 }
 
-func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View) []report.Cause {
+// causeRows returns the causes of the requests in some buckets, the largest
+// first. A row of running time stands for a whole function, so its line is
+// chosen once for all bands, by the first that has the row: lines holds it.
+func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View, lines map[rowKey]siteFrom) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
 	g.cells.each(func(bucket, cause int32, c *cell) {
@@ -441,6 +445,14 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View) []rep
 	rows := make([]report.Cause, 0, len(merged))
 	for rk, m := range merged {
 		site, from := m.site(t)
+		if rk.fn != 0 {
+			line, ok := lines[rk]
+			if !ok {
+				line = siteFrom{site, from}
+				lines[rk] = line
+			}
+			site = line.site
+		}
 		rc := report.Cause{
 			Cause: rk.cause.String(), Site: t.Site(site, v), SiteFrom: from.String(),
 			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: t.ranReport(m.ids, v), Kind: t.syms.String(rk.kind), Call: m.call(t),
