@@ -353,6 +353,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	for _, t := range e.tables[1:] {
 		all.Merge(t)
 	}
+	samples, sampleErr := e.readHost()
 	froze := e.freeze.Verdict()
 	all.Settle(froze.IsFreeze)
 	all.Refine()
@@ -375,7 +376,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 	rep.Runtime = e.rt.report(e)
 	throttle(&rep.Runtime, &froze, e.start)
 	e.warnings(rep, rd, dec, cut)
-	e.addHost(rep)
+	e.addHost(rep, samples, sampleErr)
 	if !e.opts.NoRules {
 		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view), Allocs: e.allocs(rep), Predict: e.model.WhatIf}, finding.All())
 	}

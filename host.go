@@ -2,26 +2,44 @@ package whylate
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/host"
 	"github.com/whylate/whylate/report"
 )
 
-// addHost adds what host samples tell of the trace's time. What is wrong with
-// them is a warning; a recording without any is as good as no recording.
-func (e *engine) addHost(rep *report.Report) {
+// readHost reads the host samples and tells the detector of freezes what they
+// know. A recording without any is as good as no recording.
+func (e *engine) readHost() (*host.Samples, error) {
 	if e.opts.Host == nil {
-		return
+		return nil, nil
 	}
 	r := bufio.NewReader(e.opts.Host)
 	if _, err := r.Peek(1); errors.Is(err, io.EOF) {
-		return
+		return nil, nil
 	}
 	samples, err := host.Read(r)
-	if err == nil {
-		rep.Host, err = samples.Summarize(host.Window{Start: e.start, End: e.end, Snapshot: e.rt.snapshot, At: e.rt.snapshotTime}, rep)
+	if err != nil {
+		return nil, err
+	}
+	if l, ok := samples.Limits(e.window()); ok {
+		e.freeze.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: string(l.Verdict)}
+	}
+	return samples, nil
+}
+
+func (e *engine) window() host.Window {
+	return host.Window{Start: e.start, End: e.end, Snapshot: e.rt.snapshot, At: e.rt.snapshotTime}
+}
+
+// addHost adds what host samples tell of the trace's time. What is wrong with
+// them is a warning.
+func (e *engine) addHost(rep *report.Report, samples *host.Samples, err error) {
+	if samples != nil {
+		rep.Host, err = samples.Summarize(e.window(), rep)
 	}
 	if err != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: host.WarnHost, Text: err.Error()})

@@ -50,7 +50,7 @@ func throttled(in *Input) []Verdict {
 			continue
 		}
 		out = append(out, Verdict{Won: won, Finding: report.Finding{
-			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(t), duration(won.SlowNS)),
+			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), duration(won.SlowNS)),
 			Cause: "throttle", Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
 			Fix:      throttleFix(in),
@@ -59,18 +59,18 @@ func throttled(in *Input) []Verdict {
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was hit, or samples saw what the trace does not show.
 		out = append(out, Verdict{Fact: true, Finding: report.Finding{
-			Title: whose(t) + " CPU limit held the process back, but no request's path shows it", Cause: "throttle", Confidence: t.Confidence,
+			Title: whose(in.Report) + " CPU limit held the process back, but no request's path shows it", Cause: "throttle", Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, nil), Fix: throttleFix(in),
 		}})
 	}
 	return out
 }
 
-func whose(t *report.Throttle) string {
+func whose(r *report.Report) string {
 	switch {
-	case t.Verdict == "ancestor":
+	case r.Runtime.Throttle.Verdict == "ancestor":
 		return "an ancestor's"
-	case t.R > 0:
+	case r.Host == nil || r.Host.Quota.Verdict != "own":
 		return "its own or an ancestor's" // a trace alone cannot tell
 	}
 	return "its own"

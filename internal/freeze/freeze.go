@@ -53,9 +53,8 @@ const (
 // A Detector is fed with the generations of a trace, in order. It may be read
 // by many goroutines between two calls of Add.
 type Detector struct {
-	// CPUs is how many CPUs the process could use at once, if that is known from
-	// outside; 0: not known.
-	CPUs int
+	// Known is what is known from outside. It may be set until Verdict is asked for.
+	Known Known
 
 	kept    []silence   // in order of time
 	may     []Candidate // of them
@@ -69,6 +68,14 @@ type Detector struct {
 	nextTry int
 	lost    bool // there are dropped ones
 	now     lock // the period as far as it is known
+}
+
+// Known is what the kernel's counters, if they were read, tell of limits.
+type Known struct {
+	CPUs     int   // that the process could use at once; 0: not known
+	PeriodNS int64 // of its quota; 0: not known, or there is none
+	// Verdict is own, ancestor or none if that was measured for all of the trace.
+	Verdict string
 }
 
 type silence struct {

@@ -118,3 +118,33 @@ func onTicks(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 		return out
 	}
 }
+
+// TestKnown has the kernel's counters beside the trace.
+func TestKnown(t *testing.T) {
+	talk, soon := sometimes(100_000, 2_500_000), sometimes(20_000, 900_000)
+	// Three periods of thirty are too few to believe a trace alone.
+	seldom := world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, lag: soon, held: func(*rand.Rand) [][2]int64 {
+		return [][2]int64{{430 * ms, 461 * ms}, {1220 * ms, 1261 * ms}, {2440 * ms, 2461 * ms}}
+	}}
+	data := seldom.trace(t, 1)
+	d, v := detect(t, data)
+	if v.Verdict != Unknown || v.LostCPUNS != 0 {
+		t.Errorf("three freezes, alone: %s: %s", v.Verdict, v.How)
+	}
+	d.Known = Known{CPUs: 2, PeriodNS: 100e6, Verdict: Own}
+	if v = d.Verdict(); v.Verdict != Own || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
+		t.Errorf("three freezes, known: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, millis(v.LostCPUNS), v.How)
+	}
+	often := world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}
+	d, _ = detect(t, often.trace(t, 1))
+	d.Known = Known{Verdict: None}
+	v = d.Verdict()
+	if v.Verdict != None || v.LostWallNS != 0 {
+		t.Errorf("measured none: %s: %s", v.Verdict, v.How)
+	}
+	d.Candidates(0, math.MaxInt64, func(c Candidate) {
+		if v.IsFreeze(c.Class) {
+			t.Errorf("measured none, but a freeze at %d", c.Start)
+		}
+	})
+}

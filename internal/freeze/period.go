@@ -14,16 +14,20 @@ type lock struct {
 	r      float64 // Rayleigh's R of the ends of the silences looked at
 	n, k   int     // silences looked at, and those in the window
 	least  int64   // their shortest length
+	given  bool    // that a quota held the process back is known from elsewhere
 	doubt  string  // why, although in step with a clock, these are no freezes for sure
 }
 
 // sure says that the silences are freezes.
-func (l *lock) sure() bool { return l.period != 0 && l.score >= sureScore && l.doubt == "" }
+func (l *lock) sure() bool {
+	return l.period != 0 && (l.given || l.score >= sureScore && l.doubt == "")
+}
 
 // Thresholds of the logarithm of odds against chance.
 const (
-	sureScore = 12 // 1 in 160,000
-	someScore = 6  // 1 in 400
+	knownScore = 3  // 1 in 20
+	sureScore  = 12 // 1 in 160,000
+	someScore  = 6  // 1 in 400
 )
 
 // defaultPeriod is what nearly every quota has.
@@ -98,6 +102,35 @@ func (d *Detector) find(all bool) lock {
 	}
 	if best.score >= someScore {
 		d.judge(&best)
+	}
+	return best
+}
+
+// known finds the phase of a quota whose period is known, and that it held the
+// process back: there is nothing to doubt then.
+func (d *Detector) known() (best lock) {
+	period := d.Known.PeriodNS
+	if period <= 0 {
+		period = defaultPeriod
+	}
+	for _, shortest := range []int64{22e6, 12e6, 5e6, 3e6} {
+		var ends []int64
+		for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
+			if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
+				ends = append(ends, s.End)
+			}
+		}
+		if len(ends) < 2 {
+			continue
+		}
+		if l := test(ends, period, 0); l.score > best.score {
+			l.least = shortest
+			best = l
+		}
+	}
+	if best.score >= knownScore {
+		d.judge(&best)
+		best.doubt, best.given = "", true
 	}
 	return best
 }

@@ -8,9 +8,11 @@ import (
 // Verdicts of a bare trace (the contract's words). That it was an ancestor's
 // limit, only the kernel's counters can tell.
 const (
-	Own     = "own"
-	None    = "none"
-	Unknown = "unknown"
+	Own = "own"
+	// Ancestor is never a bare trace's verdict.
+	Ancestor = "ancestor"
+	None     = "none"
+	Unknown  = "unknown"
 )
 
 // A Verdict is what a whole trace says.
@@ -52,6 +54,16 @@ func (d *Detector) Verdict() Verdict {
 	final := d.find(true)
 	if d.now.sure() && !final.sure() && len(d.kept) < leastEnds {
 		final = d.now
+	}
+	switch d.Known.Verdict {
+	case None:
+		v.Verdict, v.Confidence, v.How = None, 1, "measured by the kernel"
+		return v
+	case Own, Ancestor:
+		// That there were freezes is known; which silences they are is asked.
+		if l := d.known(); l.score >= knownScore && !(final.sure() && final.period == l.period) {
+			final = l
+		}
 	}
 	v.R, v.N = final.r, final.n
 	if final.sure() {
@@ -119,8 +131,8 @@ func (d *Detector) own(v *Verdict, l lock) {
 // GOMAXPROCS, unless all through the trace far fewer threads resumed together.
 func (d *Detector) cpus() int {
 	procs := max(d.procs, 1)
-	if d.CPUs > 0 {
-		return min(d.CPUs, procs)
+	if d.Known.CPUs > 0 {
+		return min(d.Known.CPUs, procs)
 	}
 	var prompt []int
 	for i := range d.kept {
