@@ -15,16 +15,17 @@ type identities struct {
 	gens   int
 	start  int64 // of the trace
 	byTask map[uint64]*taskIdentity
-	begun  map[int64][]*taskIdentity // with an identity, by the task's begin
+	begun  map[int64][]*taskIdentity // by the task's begin
 	byG    map[uint64][]logged
+	before map[uint64]*identity // by goroutine: written since the last task's begin on it
 }
 
 type taskIdentity struct {
-	identity
-	g     uint64
-	begin int64
-	name  tracefmt.StringID
-	gen   int // the last in which something was heard of it
+	identity           // written in the task
+	before   *identity // written on its goroutine just before it
+	begin    int64
+	name     tracefmt.StringID
+	gen      int // the last in which something was heard of it
 }
 
 // logged is an identity written on a goroutine at a time.
@@ -39,7 +40,7 @@ type logged struct {
 const keepIdentities = 16
 
 func newIdentities() *identities {
-	return &identities{byTask: make(map[uint64]*taskIdentity), begun: make(map[int64][]*taskIdentity), byG: make(map[uint64][]logged)}
+	return &identities{byTask: make(map[uint64]*taskIdentity), begun: make(map[int64][]*taskIdentity), byG: make(map[uint64][]logged), before: make(map[uint64]*identity)}
 }
 
 func (x *identities) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
@@ -50,7 +51,10 @@ func (x *identities) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
 		u := &g.User[i]
 		switch u.Kind {
 		case timeline.TaskBegin:
-			x.byTask[u.Task] = &taskIdentity{g: u.G, begin: u.Time, name: u.Name, gen: x.gens}
+			t := &taskIdentity{before: x.before[u.G], begin: u.Time, name: u.Name, gen: x.gens}
+			delete(x.before, u.G)
+			x.byTask[u.Task] = t
+			x.begun[u.Time] = append(x.begun[u.Time], t)
 		case timeline.TaskEnd:
 			// Its logs may come at the same time, in any order.
 			if t := x.byTask[u.Task]; t != nil {
@@ -63,29 +67,29 @@ func (x *identities) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.forget()
 }
 
+// log takes up a user log. There are two ways to write ids: in the task that
+// they are of, or, from a tracer's hook that runs before the task begins, on
+// its goroutine just before; of a child task, that is in its parent. A task
+// before which something was written is of the second kind.
 func (x *identities) log(u *timeline.UserEvent, syms *tracefmt.Symbols) {
-	key, value := syms.String(u.Name), syms.String(u.Value)
-	t := x.byTask[u.Task]
-	if u.Task == 0 || t == nil {
-		var id identity
-		if !id.read(key, value) {
-			return
-		}
-		// One log may hold the trace's id and the next one the span's.
-		if list := x.byG[u.G]; len(list) > 0 && u.Time-list[len(list)-1].at < 1e6 {
-			list[len(list)-1].read(key, value)
-			return
-		}
-		x.byG[u.G] = append(x.byG[u.G], logged{u.Time, x.gens, &id})
+	var id identity
+	if !id.read(syms.String(u.Name), syms.String(u.Value)) {
 		return
 	}
-	first := t.identity == identity{}
-	if !t.read(key, value) {
+	t := x.byTask[u.Task]
+	if u.Task == 0 || t == nil || t.before != nil {
+		if b := x.before[u.G]; b != nil && b.add(&id) {
+			return
+		}
+		x.before[u.G] = &id
+		if u.Task == 0 || t == nil {
+			x.byG[u.G] = append(x.byG[u.G], logged{u.Time, x.gens, &id})
+		}
 		return
 	}
 	t.gen = x.gens
-	if first {
-		x.begun[t.begin] = append(x.begun[t.begin], t)
+	first := t.identity == identity{}
+	if t.add(&id) && first {
 		x.byG[u.G] = append(x.byG[u.G], logged{u.Time, x.gens, &t.identity})
 	}
 }
@@ -98,17 +102,29 @@ func (x *identities) forget() {
 	}
 	maps.DeleteFunc(x.byTask, func(_ uint64, t *taskIdentity) bool { return t.gen <= old })
 	maps.DeleteFunc(x.begun, func(_ int64, list []*taskIdentity) bool { return list[len(list)-1].gen <= old })
+	clear(x.before) // written long before the next task
 	maps.DeleteFunc(x.byG, func(_ uint64, list []logged) bool { return list[len(list)-1].gen <= old })
 }
 
-// of returns what is known of a request: of a task what was written in it, of
+// known returns what was written about a task, nil if nothing was.
+func (t *taskIdentity) known() *identity {
+	switch {
+	case t.before != nil:
+		return t.before
+	case t.identity != identity{}:
+		return &t.identity
+	}
+	return nil
+}
+
+// of returns what is known of a request: of a task what was written about it, of
 // others what was written first on its goroutine while it lasted.
 func (x *identities) of(q *Request, syms *tracefmt.Symbols) *identity {
 	from, to := x.start+q.StartNS, x.start+q.StartNS+q.LatencyNS
 	if q.Group.Kind == report.KindTask {
 		for _, t := range x.begun[from] {
 			if syms.String(t.name) == q.Group.Name {
-				return &t.identity
+				return t.known()
 			}
 		}
 		return nil

@@ -52,6 +52,16 @@ func TestJoinedTraces(t *testing.T) {
 	if err := trace.Start(&out); err != nil {
 		t.Fatal(err)
 	}
+	// A tracer's hook writes before the task begins: of a child, in its parent.
+	hooked := func(i int) {
+		trace.Log(context.Background(), "traceparent", "00-"+traceID(i)+"-"+spanID(i)+"-01")
+		ctx, outer := trace.NewTask(context.Background(), "hook, outer")
+		trace.Log(ctx, "traceparent", "00-"+traceID(i)+"-"+spanID(1000+i)+"-01")
+		_, inner := trace.NewTask(ctx, "hook, inner")
+		time.Sleep(50 * time.Microsecond)
+		inner.End()
+		outer.End()
+	}
 	const each = 20
 	for i := range each {
 		for name, log := range ways {
@@ -60,6 +70,7 @@ func TestJoinedTraces(t *testing.T) {
 			time.Sleep(50 * time.Microsecond)
 			task.End()
 		}
+		hooked(i)
 	}
 	trace.Stop()
 	var joined int
@@ -84,7 +95,7 @@ func TestJoinedTraces(t *testing.T) {
 		n := -1
 		for i := range each {
 			switch s.name {
-			case "traceparent", "two logs", "otel":
+			case "traceparent", "two logs", "otel", "hook, outer":
 				if s.trace == traceID(i) && s.parent == spanID(i) {
 					n = i
 				}
@@ -106,12 +117,13 @@ func TestJoinedTraces(t *testing.T) {
 		}
 		seen[s.name][n] = true
 	}
+	ways["hook, outer"] = nil
 	for name := range ways {
 		if len(seen[name]) != each {
 			t.Errorf("%s: %d requests with ids of their own, want %d", name, len(seen[name]), each)
 		}
 	}
-	if joined != 3*each {
-		t.Errorf("%d requests are joined, want %d", joined, 3*each)
+	if joined != 4*each {
+		t.Errorf("%d requests are joined, want %d", joined, 4*each)
 	}
 }

@@ -28,10 +28,7 @@ const (
 const (
 	firstRequest    = 1 << 16 // of a report
 	tracksOfRequest = 1 << 12
-	firstProc       = 1 << 40
-	firstGroup      = 1 << 41
-	firstLane       = 1 << 42
-	firstGoroutine  = 1 << 60
+	firstOther      = 1 << 7 // of a trace; given in order, so that they are short
 )
 
 // Perfetto writes the slow requests of a report as a Perfetto trace: for each

@@ -48,14 +48,14 @@ type PerfettoTrace struct {
 	names map[uint64]string // start functions of the last generation's goroutines
 	older map[uint64]string // and of those of the one before
 	open  map[uint64]bool   // by goroutine with a track: a slice is under way
-	shown map[uint64]bool   // goroutines whose tracks were written
+	shown map[uint64]uint64 // by goroutine: its track
 	spans []timeline.Span
 
 	runs  timeline.Runs
 	batch []timeline.Run
-	procs map[uint32]int64 // where each P's track ends
+	procs map[uint32]*procTrack
 	lanes map[string]*lanes
-	lane  uint64
+	next  uint64 // track
 
 	stops    map[uint64]timeline.STWRange
 	stopped  lanes
@@ -68,8 +68,8 @@ type PerfettoTrace struct {
 // is to be written in full too.
 func NewPerfettoTrace(w io.Writer, r *report.Report, all bool) *PerfettoTrace {
 	t := &PerfettoTrace{
-		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]bool),
-		procs: make(map[uint32]int64), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), lane: firstLane, lastLoad: [3]float64{-1, -1, -1},
+		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]uint64),
+		procs: make(map[uint32]*procTrack), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
 	}
 	if !all && r.Input.Events > SmallTrace {
 		t.choose()
@@ -100,6 +100,17 @@ func (t *PerfettoTrace) Chosen() string {
 		return ""
 	}
 	return fmt.Sprintf("the trace has %d events: only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", t.rep.Input.Events, len(t.tracked), len(t.full))
+}
+
+// A procTrack is a P's track, which ends at end so far.
+type procTrack struct {
+	id  uint64
+	end int64
+}
+
+func (t *PerfettoTrace) number() uint64 {
+	t.next++
+	return t.next - 1
 }
 
 func (t *PerfettoTrace) begin(base int64) {
@@ -142,7 +153,7 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	t.nameAll(g)
 	if n := len(t.gens); n > 1 {
 		t.states(t.gens[n-2], g.Base)
-		maps.DeleteFunc(t.shown, func(id uint64, _ bool) bool { _, ok := t.names[id]; return !ok })
+		maps.DeleteFunc(t.shown, func(id, _ uint64) bool { _, ok := t.names[id]; return !ok })
 	}
 	t.batch = t.batch[:0]
 	t.runs.Add(g, func(r timeline.Run) { t.batch = append(t.batch, r) })
@@ -161,7 +172,7 @@ func (t *PerfettoTrace) gap() {
 	t.states(t.gens[n-1], end)
 	t.loads(t.gens[n-1], end)
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
-		t.p.end(end-t.start, firstGoroutine+g)
+		t.p.end(end-t.start, t.shown[g])
 	}
 	clear(t.open)
 	t.batch = t.batch[:0]
@@ -234,18 +245,19 @@ func (t *PerfettoTrace) writeRuns() {
 		if r.P == timeline.NoP {
 			continue
 		}
-		id := firstProc + uint64(r.P)
-		last, known := t.procs[r.P]
-		if !known {
-			t.p.track(track{uuid: id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
+		p := t.procs[r.P]
+		if p == nil {
+			p = &procTrack{id: t.number()}
+			t.procs[r.P] = p
+			t.p.track(track{uuid: p.id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
 		}
-		from := max(r.From-t.start, last, 0)
+		from := max(r.From-t.start, p.end)
 		to := max(r.To-t.start, from)
 		if next := i + 1; next < len(t.batch) && t.batch[next].P == r.P {
 			to = max(min(to, t.batch[next].From-t.start), from)
 		}
-		t.procs[r.P] = to
-		t.p.slice(from, to-from, id, "run", t.name(r.G), note{key: "goroutine", number: r.G}, note{key: "thread", number: r.M})
+		p.end = to
+		t.p.slice(from, to-from, p.id, "run", t.name(r.G), note{key: "goroutine", number: r.G})
 	}
 }
 
@@ -267,13 +279,12 @@ func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 // state writes the part of a goroutine's span that lies in [from, until).
 func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 	s := &t.spans[i]
-	track := firstGoroutine + id
 	if s.State == timeline.Gone {
 		return
 	}
 	goesOn := i+1 < len(t.spans) && t.spans[i+1].How == timeline.HowPoint
 	if begun := s.Start < from || s.How == timeline.HowPoint; !begun || !t.open[id] {
-		t.showGoroutine(id)
+		track := t.show(id)
 		at := max(s.Start, from) - t.start
 		if s.Start >= from {
 			t.wakeOf(id, s)
@@ -290,16 +301,20 @@ func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 		t.open[id] = true
 	}
 	if s.End <= until && !goesOn {
-		t.p.end(s.End-t.start, track)
+		t.p.end(s.End-t.start, t.shown[id])
 		delete(t.open, id)
 	}
 }
 
-func (t *PerfettoTrace) showGoroutine(id uint64) {
-	if !t.shown[id] {
-		t.shown[id] = true
-		t.p.track(track{uuid: firstGoroutine + id, parent: goroutinesTrack, name: fmt.Sprintf("G%d %s", id, t.name(id))})
+// show returns a goroutine's track.
+func (t *PerfettoTrace) show(id uint64) uint64 {
+	n, ok := t.shown[id]
+	if !ok {
+		n = t.number()
+		t.shown[id] = n
+		t.p.track(track{uuid: n, parent: goroutinesTrack, name: fmt.Sprintf("G%d %s", id, t.name(id))})
 	}
+	return n
 }
 
 // wakeOf writes the flow from what made a goroutine runnable.
@@ -311,8 +326,7 @@ func (t *PerfettoTrace) wakeOf(id uint64, s *timeline.Span) {
 	if s.State != timeline.Runnable || by == 0 || t.tracked != nil && !t.tracked[by] {
 		return
 	}
-	t.showGoroutine(by)
-	t.p.wake(s.Start-t.start, firstGoroutine+by, firstGoroutine+id, by, id)
+	t.p.wake(s.Start-t.start, t.show(by), t.show(id), by, id)
 }
 
 func (t *PerfettoTrace) site(id tracefmt.StackID) string {
@@ -391,14 +405,15 @@ func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
 func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
 	n := len(t.stopped.free)
 	k := t.stopped.take(from, to)
-	id := uint64(stwTrack) + uint64(k)<<32
 	if k == n {
+		t.stopped.tracks = append(t.stopped.tracks, t.number())
 		name := "stops of the world"
 		if k > 0 {
 			name += fmt.Sprintf(" (%d)", k+1)
 		}
-		t.p.track(track{uuid: id, parent: runtimeTrack, name: name, rank: 100 + k})
+		t.p.track(track{uuid: t.stopped.tracks[k], parent: runtimeTrack, name: name, rank: 100 + k})
 	}
+	id := t.stopped.tracks[k]
 	t.p.slice(from-t.start, to-from, id, "runtime", "world stopped", note{key: "kind", text: t.syms.String(kind)})
 }
 
@@ -406,16 +421,15 @@ func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
 func (t *PerfettoTrace) Request(q *Request) error {
 	l := t.lanes[q.Group.ID]
 	if l == nil {
-		l = &lanes{id: firstGroup + uint64(len(t.lanes))}
+		l = &lanes{id: t.number()}
 		t.lanes[q.Group.ID] = l
 		t.p.track(track{uuid: l.id, parent: requestsTrack, name: q.Group.Name, rank: len(t.lanes), order: explicitOrder})
 	}
 	n := len(l.free)
 	k := l.take(q.StartNS, q.StartNS+q.LatencyNS)
 	if k == n {
-		l.tracks = append(l.tracks, t.lane)
-		t.p.track(track{uuid: t.lane, parent: l.id, name: fmt.Sprintf("%s (%d)", q.Group.Name, k+1), rank: k})
-		t.lane++
+		l.tracks = append(l.tracks, t.number())
+		t.p.track(track{uuid: l.tracks[k], parent: l.id, name: fmt.Sprintf("%s (%d)", q.Group.Name, k+1), rank: k})
 	}
 	id := l.tracks[k]
 	t.p.event(&event{at: q.StartNS, typ: sliceBegin, track: id, category: "request", name: q.Group.Name, notes: []note{

@@ -309,6 +309,32 @@ func (i *identity) apply(root *span) {
 	}
 }
 
+// add takes up what another log says besides, and reports false if it says
+// something else about what is known already.
+func (i *identity) add(o *identity) bool {
+	sum := *i
+	if o.trace != [16]byte{} {
+		if sum.trace != [16]byte{} {
+			return false
+		}
+		sum.trace = o.trace
+	}
+	if o.span != [8]byte{} {
+		if sum.span != [8]byte{} {
+			return false
+		}
+		sum.span = o.span
+	}
+	if o.datadog != 0 {
+		if sum.datadog != 0 {
+			return false
+		}
+		sum.datadog = o.datadog
+	}
+	*i = sum
+	return true
+}
+
 // read takes up what a user log says, and reports whether it was an identity.
 // Keys are those that people use for these ids in logs; dd-trace-go writes
 // eight bytes, least first, under a key of its own
