@@ -8,7 +8,7 @@ import (
 // All returns every rule, by code.
 func All() []Rule {
 	all := []Rule{
-		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), longRunRule(), computeRule(),
+		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), fewProcsRule(), longRunRule(), computeRule(),
 		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),

@@ -16,25 +16,40 @@ func cpuTimeRule() Rule {
 		Doc: Doc{
 			Means: "A goroutine shows as running while its thread may be waiting for a CPU: a quota (WL4), busy neighbours, or more Ps than CPUs (WL1005). Then time given to computing (cause cpu), and what " +
 				"others waited for it, is partly the kernel's doing, and a CPU profile shows less than the trace.",
-			Measured: "CPU samples come at 100 a second of CPU time. The time they stand for, outside of the scheduler, is less than 70 % of the time in which goroutines ran on Ps; at least 50 were to be expected.",
-			Wrong:    "If the profile was set to another rate, or was started later than the trace.",
+			Measured: "By host samples the process's threads had a CPU for less than 70 % of the time in which goroutines ran on Ps, which was half a second or more. Without host samples, by CPU samples: they come at 100 a second of " +
+				"CPU time, and those outside of the scheduler stand for less than 70 % of it.",
+			Wrong: "If a profile was set to another rate, or was started later than the trace.",
 		},
 		Run: func(in *Input) []Verdict {
+			if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
+				busy, cpu := float64(*h.Lost.BusyNS), float64(*h.Lost.CPUNS)
+				if busy < fewestBusy || cpu >= onCPU*busy {
+					return nil
+				}
+				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: cpu / busy, Unit: "share"})
+			}
 			s := &in.Census.Samples
 			expected := float64(in.Census.BusyNS) / sampleNS
 			got := float64(s.All - s.Scheduler)
-			// A profile over a part of the trace says nothing; without a single sample there was none.
-			if expected < 50 || s.All < 20 || got >= 0.7*expected {
+			// A profile over a part of the trace says nothing; without samples there was none.
+			if in.Census.BusyNS < fewestBusy || s.All < 20 || got >= onCPU*expected {
 				return nil
 			}
-			return doubt(report.Finding{
-				Title: "goroutines that show as running were often not on a CPU", Confidence: 0.6,
-				Evidence: []report.Evidence{
-					{Text: "of their running time, CPU samples saw", Value: got / expected, Unit: "share"},
-					{Text: fmt.Sprintf("CPU samples, of %.0f to be expected", expected), Value: got, Unit: "count"},
-				},
-				Fix: "look at the limits of the process and its machine: whylate limits, cpu.stat, the run queue",
-			})
+			return offCPU(0.6, report.Evidence{Text: "of their running time, CPU samples saw", Value: got / expected, Unit: "share"},
+				report.Evidence{Text: fmt.Sprintf("CPU samples, of %.0f to be expected", expected), Value: got, Unit: "count"})
 		},
 	}
+}
+
+// Less than onCPU of the running time on a CPU is worth a word, if there was enough of it.
+const (
+	onCPU      = 0.7
+	fewestBusy = 500e6 // ns
+)
+
+func offCPU(confidence float64, evidence ...report.Evidence) []Verdict {
+	return doubt(report.Finding{
+		Title: "goroutines that show as running were often not on a CPU", Confidence: confidence, Evidence: evidence,
+		Fix: "look at the limits of the process and its machine: whylate limits, cpu.stat, the run queue",
+	})
 }

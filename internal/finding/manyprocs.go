@@ -9,11 +9,11 @@ func manyProcsRule() Rule {
 		Doc: Doc{
 			Means: "GOMAXPROCS is larger than the CPUs that the process really gets, or than it has work for. Each P that runs out of work searches all others before it sleeps, and has a thread " +
 				"woken for the next goroutine; with many of them that search takes a good part of the CPU, and threads wait for each other in the kernel.",
-			Measured: "The share of CPU samples in the scheduler (schedule, findRunnable, stealWork, wakep, futex) is at least 25 %, of at least 100 samples, with more than two Ps of which goroutines used " +
+			Measured: "Either host samples say that GOMAXPROCS is more than the CPUs that the process may run on, and its threads waited for a CPU for at least 10 % of their busy time. Or the share of CPU samples in the scheduler (schedule, findRunnable, stealWork, wakep, futex) is at least 25 %, of at least 100 samples, with more than two Ps of which goroutines used " +
 				"less than half. The cost in latency is what requests waited for a thread to wake up (cause sched-wake); where that is little it is reported as a fact.",
 			Before: "// container with cpu limit 2 on a host with 32 CPUs, Go before 1.25: GOMAXPROCS is 32",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\" // or GOMAXPROCS=2 in the environment",
-			Wrong: "Without CPU samples in the trace it is silent. A service that mostly waits and does very little for each message spends its CPU in the scheduler with any number of Ps; " +
+			Wrong: "Without host samples, and without CPU samples in the trace, it is silent. A service that mostly waits and does very little for each message spends its CPU in the scheduler with any number of Ps; " +
 				"compare runs with fewer: whylate sweep.",
 		},
 		Run: manyProcs,
@@ -27,7 +27,17 @@ const (
 )
 
 // tooMany reports whether there are more Ps than there is work or CPU for.
-func tooMany(in *Input) bool {
+func tooMany(in *Input) bool { return crowded(in) || searching(in) }
+
+// crowded reports whether there are more Ps than CPUs, and threads that wait for these.
+func crowded(in *Input) bool {
+	d, known := delayed(in)
+	f := in.Report.Host
+	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Census.Procs > f.Facts.Parallelism
+}
+
+// searching reports whether much of the CPU goes into the search for work.
+func searching(in *Input) bool {
 	s := &in.Census.Samples
 	return s.All >= fewestSamples && float64(s.Scheduler) >= inScheduler*float64(s.All) && in.Census.Procs > 2 && busy(in) < 0.5
 }
@@ -39,13 +49,21 @@ func manyProcs(in *Input) []Verdict {
 	s := &in.Census.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
 		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: "sched", Confidence: 0.6,
-		Evidence: []report.Evidence{
-			{Text: "CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"},
-			{Text: "Ps", Value: float64(in.Census.Procs), Unit: "count"},
-			{Text: "Ps in use", Value: busy(in), Unit: "share"},
-		},
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}
+	if crowded(in) {
+		d, _ := delayed(in)
+		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
+		v.Evidence = append(v.Evidence,
+			report.Evidence{Text: "CPUs that the process may run on", Value: float64(in.Report.Host.Facts.Parallelism), Unit: "CPUs"},
+			report.Evidence{Text: "threads' waiting for a CPU, against their busy time", Value: d, Unit: "share"})
+	}
+	if s.All >= fewestSamples {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"})
+	}
+	v.Evidence = append(v.Evidence,
+		report.Evidence{Text: "GOMAXPROCS", Value: float64(in.Census.Procs), Unit: "Ps"},
+		report.Evidence{Text: "Ps in use", Value: busy(in), Unit: "share"})
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		share, won := Weigh(g, isWake)

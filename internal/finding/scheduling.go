@@ -13,7 +13,7 @@ import (
 // Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
 // (WL1001), and the part in which workers of the collector ran is WL3's. The rest is by what ran on the Ps meanwhile, where
 // that is more than half of it: a herd of goroutines that timers woke together (WL1004), long runs on Ps that are
-// otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002). Waits during which a P stood idle are WL1003's, or WL1005's.
+// otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002), or there are too few (WL1006). Waits during which a P stood idle are WL1003's, or WL1005's.
 
 // isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
 func isSched(c *report.Cause) bool { return c.Cause == "sched" || c.Cause == "sched-poll" }
@@ -60,6 +60,9 @@ func queueOf(in *Input, g *report.Group) *queue {
 		}
 	}
 	q.most = kinds[q.code]
+	if q.code == "WL1002" && tooFew(in) {
+		q.code = "WL1006"
+	}
 	return q
 }
 

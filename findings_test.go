@@ -1,0 +1,119 @@
+package whylate_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const ms = int64(1_000_000)
+
+// lateHub is a trace of rounds of 40 ms. In each, three tasks hand something to one goroutine that waits for the network; its
+// message is seen 5 ms later, by a thread without a P, and it runs after 10 ms more, because loops have both Ps.
+func lateHub(t *testing.T, rounds int64) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+	const hub, loops = 50, 60
+	for _, g := range []uint64{1, 2, 3, hub, loops, loops + 1} {
+		b.Waiting(g)
+	}
+	wait := func(th *tracetext.Thread, at int64) {
+		th.Block(at, "network", "internal/poll.runtime_pollWait:1", "main.(*hub).read:20", "main.(*hub).run:15")
+	}
+	monitor.Unblock(0, hub)
+	one.Start(1000, hub)
+	wait(one, 2000)
+	for r := range rounds {
+		at := r*40*ms + r*r*7%13*ms + ms // not at a fixed rate
+		for g := range uint64(3) {
+			task := uint64(r)*3 + g + 1
+			monitor.Unblock(at, g+1)
+			one.Start(at+1000, g+1)
+			one.TaskBegin(at+2000, task, 0, "ask", "main.ask:8", "main.client:5")
+			one.Block(at+3000, "chan receive", "runtime.chanrecv1:1", "main.ask:10", "main.client:5")
+			at += 10_000
+		}
+		for i, th := range []*tracetext.Thread{one, two} {
+			monitor.Unblock(at, loops+uint64(i))
+			th.Start(at+1000, loops+uint64(i))
+		}
+		for i := range int64(38) { // the other loop yields, so that the process is never silent
+			two.Stop(at+(i+1)*ms/2, "runtime.Gosched", "runtime.Gosched:1", "main.loop:31")
+			two.Start(at+(i+1)*ms/2+100, loops+1)
+		}
+		monitor.Unblock(at+5*ms, hub)
+		one.Stop(at+15*ms-1000, "preempted", "main.crunch:33", "main.loop:30")
+		one.Start(at+15*ms, hub)
+		for g := range uint64(3) {
+			one.Unblock(at+15*ms+1000*int64(g+1), g+1, "runtime.send:1", "main.(*hub).answer:25", "main.(*hub).run:16")
+		}
+		wait(one, at+15*ms+5000)
+		for g := range uint64(3) {
+			from := at + 15*ms + 10_000*int64(g+1)
+			one.Start(from, g+1)
+			one.TaskEnd(from+1000, uint64(r)*3+g+1, "main.ask:12", "main.client:5")
+			one.Block(from+2000, "sleep", "time.Sleep:1", "main.client:6")
+		}
+		one.Start(at+16*ms, loops)
+		one.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+		two.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestLateHub(t *testing.T) {
+	rep := explainBytes(t, lateHub(t, 20), whylate.Options{})
+	f := findingOf(rep, "WL1001")
+	if f == nil || rep.Findings[0].Code != "WL1001" {
+		t.Fatalf("the first finding is not the hub: %+v", rep.Findings)
+	}
+	if f.Severity != report.High || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
+		t.Errorf("%+v at %+v", f, f.Site)
+	}
+	// Of some 15 ms each, 10 ms the hub was ready; what was before that nobody polled for.
+	if f.Share < 0.95 {
+		t.Errorf("its share is %.3f", f.Share)
+	}
+	for text, want := range map[string]float64{
+		"requests held up by each late run": 3,
+		"late runs":                         20,
+		"meanwhile ran main.crunch":         0.5,
+		"meanwhile ran main.loop":           0.5,
+		"of that, at most, unread because nobody polled the network":  float64(5*ms) * 19 / 20, // nothing is known of a poll before the first
+		"how late it runs after its message was readable, on average": float64(10*ms) + float64(5*ms)*19/20,
+	} {
+		if got := evidenceOf(f, text); math.Abs(got-want) > 0.01*want {
+			t.Errorf("%s: %g, want %g", text, got, want)
+		}
+	}
+	if findingOf(rep, "WL1002") != nil {
+		t.Error("what waits behind the hub is told a second time")
+	}
+}
+
+func findingOf(rep *report.Report, code string) *report.Finding {
+	for i := range rep.Findings {
+		if rep.Findings[i].Code == code {
+			return &rep.Findings[i]
+		}
+	}
+	return nil
+}
+
+func evidenceOf(f *report.Finding, text string) float64 {
+	for _, e := range f.Evidence {
+		if e.Text == text {
+			return e.Value
+		}
+	}
+	return math.NaN()
+}

@@ -1,0 +1,72 @@
+package finding
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/report"
+)
+
+func fewProcsRule() Rule {
+	return Rule{
+		Code: "WL1006", Name: "too-few-ps",
+		Summary: "requests wait for a P while the machine has CPUs to give",
+		Doc: Doc{
+			Means: "All Ps are busy and requests queue for them, but the process may use more CPUs than it has Ps, and threads found a CPU at once when they wanted one: GOMAXPROCS is what limits the service.",
+			Measured: "Requests' waits for a P (causes sched, sched-poll) as in WL1002, where the Ps were in use for 85 % of the trace and more, host samples say that the process may run on more CPUs than " +
+				"GOMAXPROCS, by affinity and by quota, and its threads waited for a CPU for less than 10 % of the time they were busy. Without host samples in the recording it is silent.",
+			Before: "GOMAXPROCS=1 # set once, for a container of another size",
+			After:  "# unset it: Go 1.25 and later follow the limit; before that import service/auto",
+			Wrong:  "If the other CPUs are meant for other processes that were idle while the trace was recorded.",
+		},
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			eachQueue(in, "WL1006", func(q *queue) {
+				f := &in.Report.Host.Facts
+				may := mayUse(f)
+				evidence := []report.Evidence{
+					{Text: "GOMAXPROCS", Value: float64(in.Census.Procs), Unit: "Ps"},
+					{Text: "CPUs that the process may use", Value: may, Unit: "CPUs"},
+					q.waited(),
+					{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
+				}
+				out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Census.Procs, may),
+					Cause: "sched", Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
+					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits", Predicted: q.predicted(in),
+				}})
+			})
+			return out
+		},
+	}
+}
+
+// mayUse returns how many CPUs the process may use, 0 if that is not known.
+func mayUse(f *report.HostFacts) float64 {
+	may := float64(f.Parallelism)
+	if may == 0 {
+		may = float64(f.CPUs)
+	}
+	if f.QuotaCPUs > 0 && (may == 0 || f.QuotaCPUs < may) {
+		may = f.QuotaCPUs
+	}
+	return may
+}
+
+// delayed returns for which part of their busy time the process's threads waited for a CPU, by the kernel; false if that is not
+// known.
+func delayed(in *Input) (float64, bool) {
+	h := in.Report.Host
+	if h == nil || h.Lost.RunDelayNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS <= 0 {
+		return 0, false
+	}
+	return float64(*h.Lost.RunDelayNS) / float64(*h.Lost.BusyNS), true
+}
+
+// muchDelay is from when on threads' waiting for CPUs matters.
+const muchDelay = 0.10
+
+// tooFew reports whether Ps are what there is too little of.
+func tooFew(in *Input) bool {
+	d, known := delayed(in)
+	return known && d < muchDelay && busy(in) >= saturated && float64(in.Census.Procs)+1 <= mayUse(&in.Report.Host.Facts)
+}

@@ -1,0 +1,201 @@
+package finding
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/report"
+)
+
+func siteOf(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/x.go", Line: 7} }
+
+func ptr[T any](v T) *T { return &v }
+
+// groupWith is a group of 200 requests of 10 ms, all of them slow for the same causes; ns are those of one request.
+func groupWith(causes ...report.Cause) report.Group {
+	const n = 200
+	g := report.Group{ID: "g", Name: "main.handle", Named: true, Kind: report.KindHTTP1, Count: n, TotalNS: n * 10e6, LatencyNS: report.Latency{P50: ptr(int64(10e6)), Max: ptr(int64(12e6))}}
+	for _, b := range []string{report.BandAll, report.Band5090, report.Band9099} {
+		count := n
+		if b != report.BandAll {
+			count = n / 10
+		}
+		band := report.Band{Band: b, Count: count}
+		for _, c := range causes {
+			c.Share = float64(c.TotalNS) / 10e6
+			c.TotalNS *= int64(count)
+			c.Requests = count
+			band.Causes = append(band.Causes, c)
+		}
+		g.Bands = append(g.Bands, band)
+	}
+	return g
+}
+
+func input(c census.Census, groups ...report.Group) *Input {
+	if c.SpanNS == 0 {
+		c.SpanNS = 10e9
+	}
+	if c.Procs == 0 {
+		c.Procs = 2
+	}
+	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Census: &c}
+}
+
+// found runs all rules and returns the codes above info, those of info, and the findings.
+func found(in *Input) (faults, facts []string, all []report.Finding) {
+	all = Find(in, All())
+	for _, f := range all {
+		if f.Severity == report.Info {
+			facts = append(facts, f.Code)
+		} else {
+			faults = append(faults, f.Code)
+		}
+	}
+	return faults, facts, all
+}
+
+func waitingForP(ns int64, ran ...report.Share) report.Cause {
+	return report.Cause{Cause: "sched", Site: siteOf("main.handle"), TotalNS: ns, RanMeanwhile: ran}
+}
+
+func ranAt(fn string, share float64) report.Share {
+	return report.Share{Site: siteOf(fn), Share: share}
+}
+
+func hostWith(cpus int, busy, delay, cpu int64) *report.Host {
+	return &report.Host{Facts: report.HostFacts{CPUs: cpus, Parallelism: cpus}, Lost: report.Lost{BusyNS: &busy, RunDelayNS: &delay, CPUNS: &cpu}}
+}
+
+func TestWhoTookThePs(t *testing.T) {
+	spin := census.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	ticks := census.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
+	herd := census.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
+	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
+	hub := census.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 6e6, HeldUpNS: 300 * 6e6}
+	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
+	for _, c := range []struct {
+		name   string
+		in     *Input
+		code   string
+		site   string
+		share  float64
+		change func(*Input)
+	}{
+		{"Ps always in use", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
+		{"long runs on Ps that are free otherwise", input(census.Census{BusyNS: 9e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"a herd", input(census.Census{BusyNS: 4e9, Runs: []census.Run{ticks}, Herds: []census.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that is little of what its goroutines do", input(census.Census{BusyNS: 19e9, Runs: []census.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []census.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
+		{"the collector's workers have a part", input(census.Census{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
+		{"more CPUs than Ps", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
+		{"more CPUs than Ps, all taken", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"a hub", input(census.Census{BusyNS: 19e9, Hubs: []census.Hub{hub}}, groupWith(behind)), "WL1001", "main.receive", 0.6, nil},
+		{"a goroutine for each", input(census.Census{BusyNS: 19e9, Hubs: []census.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, Late: 100, HeldUp: 100}}},
+			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, nil},
+	} {
+		if c.change != nil {
+			c.change(c.in)
+		}
+		faults, _, all := found(c.in)
+		others := slices.DeleteFunc(slices.Clone(faults), func(code string) bool { return code == c.code || code == "WL3002" })
+		if len(others) > 0 || !slices.Contains(faults, c.code) {
+			t.Errorf("%s: %v, want %s", c.name, faults, c.code)
+			continue
+		}
+		f := all[slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == c.code })]
+		if f.Site == nil || f.Site.Func != c.site || f.Share < c.share-0.01 || f.Share > c.share+0.01 || f.Severity == report.Low {
+			t.Errorf("%s: %s %.2f at %+v, want %.2f at %s", c.name, f.Severity, f.Share, f.Site, c.share, c.site)
+		}
+	}
+}
+
+// TestFreePs: goroutines that work together meet on a P now and then, and threads wake late now and then.
+func TestFreePs(t *testing.T) {
+	now := groupWith(waitingForP(4e6, ranAt("main.handle", 0.9)))
+	for i := range now.Bands {
+		now.Bands[i].Causes[0].TotalNS /= 10 // 400 us of 10 ms
+	}
+	if faults, _, _ := found(input(census.Census{BusyNS: 4e9}, now)); faults != nil {
+		t.Errorf("on free Ps: %v", faults)
+	}
+	woken := report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 300e3}
+	g := groupWith(woken)
+	for i := range g.Bands {
+		g.Bands[i].Causes[0].Share = 0.3
+	}
+	if faults, facts, _ := found(input(census.Census{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
+		t.Errorf("300 us of wake-up latency: %v, facts %v", faults, facts)
+	}
+	woken.TotalNS = 3e6
+	if faults, _, _ := found(input(census.Census{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
+		t.Errorf("3 ms of wake-up latency for each request: %v", faults)
+	}
+}
+
+func TestTooManyPs(t *testing.T) {
+	woken := groupWith(report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
+	idle := groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1})
+	searching := census.Census{Procs: 32, BusyNS: 10e9, Samples: census.Samples{All: 1000, Scheduler: 400}}
+	for _, c := range []struct {
+		name  string
+		in    *Input
+		fault bool
+		fact  bool
+	}{
+		{"samples in the scheduler, requests that wait to be woken", input(searching, woken), true, false},
+		{"samples in the scheduler", input(searching, idle), false, true},
+		{"too few samples", input(census.Census{Procs: 32, BusyNS: 10e9, Samples: census.Samples{All: 90, Scheduler: 80}}, idle), false, false},
+		{"two Ps", input(census.Census{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
+		{"Ps in use", input(census.Census{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
+	} {
+		faults, facts, _ := found(c.in)
+		if slices.Contains(faults, "WL1005") != c.fault || slices.Contains(facts, "WL1005") != c.fact || slices.Contains(faults, "WL1003") {
+			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
+		}
+	}
+	in := input(census.Census{Procs: 32, BusyNS: 10e9}, woken)
+	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
+	if faults, _, _ := found(in); !slices.Contains(faults, "WL1005") {
+		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
+	}
+	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(first(found(in)), "WL1005") {
+		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
+	}
+}
+
+func first(faults, _ []string, _ []report.Finding) []string { return faults }
+
+func TestComputes(t *testing.T) {
+	heavy := func(from string) report.Group {
+		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: from, TotalNS: 9e6})
+		// A typical request computes 1 ms, a slow one 18.
+		g.LatencyNS.P50 = ptr(int64(1e6))
+		for i := range g.Bands {
+			b := &g.Bands[i]
+			per := int64(1e6)
+			if b.Band == report.Band9099 {
+				per = 18e6
+			}
+			b.Causes[0].TotalNS = per * int64(b.Count)
+		}
+		return g
+	}
+	for _, c := range []struct {
+		name  string
+		g     report.Group
+		fault bool
+		fact  bool
+	}{
+		{"slow ones compute more, by samples", heavy("sample"), true, false},
+		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket"), false, true},
+		{"all compute", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6}), false, true},
+		{"little", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 1e6}), false, false},
+	} {
+		faults, facts, _ := found(input(census.Census{BusyNS: 4e9}, c.g))
+		if slices.Contains(faults, "WL1008") != c.fault || slices.Contains(facts, "WL1008") != c.fact {
+			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
+		}
+	}
+}
