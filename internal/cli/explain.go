@@ -36,7 +36,7 @@ type explanation struct {
 	color          colorFlag
 	json           bool
 	output         string
-	page           string
+	page, before   string
 	as             *exportAs // instead of text, JSON or a page
 	keep           *whylate.Kept
 }
@@ -89,6 +89,8 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	switch {
 	case e.band != "" && !slices.Contains(bands, e.band):
 		return usage(cmd, "--band %q: there are %s", e.band, strings.Join(bands, ", "))
+	case e.before != "" && e.page == "" && !isPage(e.output):
+		return usage(cmd, "--before is for pages: name one with --html")
 	case e.slowest < 0:
 		return usage(cmd, "--slowest must not be negative")
 	case e.from < 0 || e.to < 0:
@@ -335,12 +337,12 @@ func (e *explanation) write(s *streams, again string, rep *report.Report) error 
 		return e.as.write(s, e.output, rep)
 	}
 	if e.page != "" {
-		if err := writePage(e.page, again, rep); err != nil {
+		if err := e.writePage(s, e.page, again, rep); err != nil {
 			return err
 		}
 	}
 	if !e.json && isPage(e.output) {
-		return writePage(e.output, again, rep)
+		return e.writePage(s, e.output, again, rep)
 	}
 	asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 	to := func(w io.Writer, color bool, columns int) error {

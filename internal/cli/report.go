@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,8 @@ func newReport(s *streams) *cobra.Command {
 one file that needs no network: it can be opened from disk, sent, and kept; the report's JSON can be copied out of it again.`,
 		Example: `  whylate explain --json x.trace > x.json
   whylate report x.json
-  whylate report x.json --html x.html`,
+  whylate report x.json --html x.html
+  whylate report new.json --html x.html --before old.json  # with what has grown and shrunk`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage(cmd, "name one report, or - for standard input")
@@ -57,6 +59,8 @@ one file that needs no network: it can be opened from disk, sent, and kept; the 
 func (e *explanation) addPage(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.page, "html", "", "also write the report as a page, one HTML file that needs nothing else, to this file")
 	_ = cmd.MarkFlagFilename("html", "html")
+	cmd.Flags().StringVar(&e.before, "before", "", "compare the page with this report in JSON, made before: percentiles, and flame graphs with what has grown and shrunk")
+	_ = cmd.MarkFlagFilename("before", "json")
 }
 
 // isPage tells whether an output's name asks for a page.
@@ -65,14 +69,38 @@ func isPage(name string) bool {
 	return strings.EqualFold(ext, ".html") || strings.EqualFold(ext, ".htm")
 }
 
+// readBefore reads the report that --before names.
+func (e *explanation) readBefore(s *streams) (*report.Report, error) {
+	if e.before == "" {
+		return nil, nil
+	}
+	in, err := s.openInput(context.Background(), e.before)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	if !in.isReport {
+		return nil, fmt.Errorf("%s is no report in JSON: `whylate explain --json` makes one of a trace", in.name)
+	}
+	rep, err := report.ReadJSON(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.name, err)
+	}
+	return rep, nil
+}
+
 // writePage writes the report as a page to a file that is either whole or not there.
-func writePage(name, again string, rep *report.Report) error {
+func (e *explanation) writePage(s *streams, name, again string, rep *report.Report) error {
+	before, err := e.readBefore(s)
+	if err != nil {
+		return err
+	}
 	f, err := atomicfile.Create(name)
 	if err != nil {
 		return err
 	}
 	defer f.Discard()
-	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules()}); err != nil {
+	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before}); err != nil {
 		return err
 	}
 	return f.Commit()

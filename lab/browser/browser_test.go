@@ -558,6 +558,19 @@ func TestBeforeAfter(t *testing.T) {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
 	p.shot("before-after")
+
+	// The same, written into the page.
+	before.Groups[0].LatencyNS.Max = new(int64)
+	*before.Groups[0].LatencyNS.Max = 2e6
+	before.Input.Name = "before.json"
+	p = openWith(t, browser, after, html.Options{Before: before}, 1280, false, "")
+	defer p.close()
+	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 2 || !strings.HasPrefix(got[1], "+3.00ms sleep") {
+		t.Errorf("the boxes say %q, want +3.00ms", got)
+	}
+	if got := ask[string](p, `document.querySelector('.beforeline').textContent`); !strings.Contains(got, "max 2.00ms → 5.00ms (+150%)") {
+		t.Errorf("of before the page says %q", got)
+	}
 }
 
 // TestJSONComesOut compares the JSON that the page offers for copying with the report.

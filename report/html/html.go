@@ -31,6 +31,9 @@ type Options struct {
 	Command string
 	// Version is the version of whylate that writes the page.
 	Version string
+	// Before, if not nil, is what the page compares the flame graphs and
+	// percentiles of r's groups with: a report of the same service, earlier.
+	Before *report.Report
 	// Rules say what the codes of findings mean. A finding whose code is not
 	// among them stands on the page without an explanation.
 	Rules []Rule
@@ -62,7 +65,33 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r)})
+}
+
+// beforeGroup is what the page needs of a group of an earlier report.
+type beforeGroup struct {
+	ID        string         `json:"id"`
+	Count     int            `json:"count"`
+	LatencyNS report.Latency `json:"latency_ns"`
+	Bands     []report.Band  `json:"bands"`
+}
+
+// beforeOf are the groups of old that r has, too.
+func beforeOf(old, r *report.Report) any {
+	if old == nil {
+		return nil
+	}
+	wanted := map[string]bool{}
+	for i := range r.Groups {
+		wanted[r.Groups[i].ID] = true
+	}
+	groups := []beforeGroup{}
+	for i := range old.Groups {
+		if g := &old.Groups[i]; wanted[g.ID] {
+			groups = append(groups, beforeGroup{g.ID, g.Count, g.LatencyNS, g.Bands})
+		}
+	}
+	return map[string]any{"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups}
 }
 
 //go:embed page

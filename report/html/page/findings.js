@@ -1,7 +1,7 @@
 // Ranked findings: what to change, what that would win, and how sure it is.
 
 import { h, s, later, table } from './dom.js';
-import { duration, percent, quantity, clean, number, count, brief, none } from './format.js';
+import { duration, percent, quantity, clean, number, count, brief, changeText, none } from './format.js';
 import { about, causeClass } from './causes.js';
 import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
@@ -16,7 +16,7 @@ function gain(name, now, e) {
   if (!(now > 0)) return h('p', { class: 'gaintext' }, `${name}: ${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`);
   const max = Math.max(now, e.high, 1), w = 320, x = v => 4 + v / max * (w - 8);
   return h('div', { class: 'gain', 'data-now': now, 'data-est': e.est, 'data-low': e.low, 'data-high': e.high },
-    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), ' → ', h('strong', null, duration(e.est)), h('span', { class: 'dim' }, ` (${duration(e.low)} to ${duration(e.high)})`)),
+    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), ' → ', h('strong', null, duration(e.est)), h('span', { class: 'dim' }, Math.abs(e.est - now) < 0.005 * now ? ' unchanged' : e.low === e.high ? '' : ` (${duration(e.low)} to ${duration(e.high)})`)),
     s('svg', { viewBox: `0 0 ${w} 20`, role: 'img', 'aria-label': `${name} now ${duration(now)}, predicted ${duration(e.est)}, between ${duration(e.low)} and ${duration(e.high)}` },
       s('rect', { class: 'track', x: 4, y: 8, width: w - 8, height: 4 }),
       s('rect', { class: 'won', x: x(e.est), y: 8, width: Math.max(0, x(now) - x(e.est)), height: 4 }),
@@ -27,7 +27,7 @@ function gain(name, now, e) {
 
 // prediction is what a change would win for a group: in words and as a picture.
 export function prediction(g, p) {
-  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.change ? `: ${brief(p.change, 300)} ` : ' ', asked('predicted')),
+  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
     gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns));
 }
 
@@ -85,7 +85,7 @@ export function whatIf() {
     const g = groupByID(w.group);
     return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted));
   })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }],
-    list.map(w => [brief(w.name, 160), brief(w.predicted.change, 300), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns)]))));
+    list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns)]))));
 }
 
 function ranged(e) { return `${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`; }

@@ -3,7 +3,7 @@
 import { h, s, replace, picture, later, table, tip, untip, cut } from './dom.js';
 import { duration, percent, clean, place, siteText, count, brief } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
-import { report, bandByName, tail } from './model.js';
+import { report, about_, bandByName, tail } from './model.js';
 import { asked } from './how.js';
 import { view, onChange } from './state.js';
 
@@ -59,7 +59,7 @@ function deepest(n) { return Math.max(n.depth, ...[...n.kids.values()].map(deepe
 export function flame() {
   const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, Escape goes back.' });
   const controls = h('div', { class: 'tabs' }, ), tab = h('div');
-  let bandName = '', other = '', before = null, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
+  let bandName = '', other = '', before = about_.before && { ...about_.before, fileName: about_.before.name || 'before' }, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
 
   const choose = node => { chosen = node; draw(); };
   const focus = node => { top = node; chosen = node; draw(); };

@@ -107,6 +107,16 @@ export function siteText(site) {
   return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '');
 }
 
+// changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.
+export function changeText(change) {
+  return change.split(', ').map(one => {
+    const m = /^(?:([a-z-]+)@)?([^@=]+)=(gone|[\d.]+%|[\d.]+[a-zµ]+)$/.exec(one);
+    if (!m) return brief(one, 300);
+    const site = `${m[1] ? m[1] + ' at ' : ''}${middle(shortFunc(m[2]), 90)}`;
+    return m[3] === 'gone' ? `without ${site}` : m[3].endsWith('%') ? `${site} takes ${m[3]} of what it does now` : `each ${site} takes ${m[3]}`;
+  }).join(', ');
+}
+
 // groupName is a group's name in short: tasks, regions and RPC methods have names in which a slash is no directory.
 export function groupName(g) {
   if (['task', 'region', 'grpc'].includes(g.kind) || g.name.includes(' ')) return brief(g.name, 160);

@@ -3,7 +3,7 @@
 import { h, replace, table } from './dom.js';
 import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
-import { report, byCause, total } from './model.js';
+import { report, about_, byCause, total } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go } from './state.js';
 import { bar, siteNode, openLine, groupLink } from './verdict.js';
@@ -94,9 +94,19 @@ export function groupHead() {
         g.ready_to_run_ns.p99 !== null || g.ready_to_run_ns.max ? fact('Ready to run, p99', duration(g.ready_to_run_ns.p99 ?? g.ready_to_run_ns.max), 'ready') : null,
         g.poll_gap_ns.max ? fact('Poll gap, max', duration(g.poll_gap_ns.max), 'ready') : null,
         g.cut_at_start ? fact('Cut by the trace’s start', number(g.cut_at_start), 'count') : null),
-      openLine(g));
+      beforeLine(g), openLine(g));
   };
   onChange(c => { if (c.has('group')) draw(); });
   draw();
   return out;
+}
+
+// beforeLine says what the percentiles were in the report that the page is compared with.
+function beforeLine(g) {
+  const b = about_.before;
+  if (!b) return null;
+  const old = b.groups.find(x => x.id === g.id), l = g.latency_ns;
+  if (!old) return h('p', { class: 'beforeline' }, `${brief(b.name || 'The report before')} has no such group.`);
+  const one = (name, was, now) => was === null || now === null ? null : h('span', { class: 'nowrap' }, ` ${name} ${duration(was)} → `, h('strong', null, duration(now)), ` (${now < was ? '−' : '+'}${Math.abs((now - was) / (was || 1) * 100).toFixed(0)}%) `);
+  return h('p', { class: 'beforeline', 'data-before': b.name }, h('span', { class: 'dim' }, `Before (${brief(b.name || 'another report')}, ${count(old.count, 'request')}):`), one('p50', old.latency_ns.p50, l.p50), one('p90', old.latency_ns.p90, l.p90), one('p99', old.latency_ns.p99, l.p99), one('max', old.latency_ns.max, l.max));
 }
