@@ -140,9 +140,10 @@ The exit status is 0 when there is an answer, also about the whole seconds of a 
 nothing could be read, reached or written; 130 when interrupted, after a report on what was read until then.
 
 --what-if 'SITE=VALUE' predicts what a change would win. SITE is a function's name or the end of one,
-or file.go:line, as the report shows them; CAUSE@SITE means only that cause there. VALUE is how long
-each single sleep, tick, call or computation at the site takes then: a time, a percentage of what it
-is today, or gone. Several changes are made together. docs/predict.md says how it is done, what it
+or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
+time in which others were served there first, which more workers would win. VALUE is how long each
+single sleep, tick, call or computation at the site takes then: a time, a percentage of what it is
+today, or gone. Several changes are made together. docs/predict.md says how it is done, what it
 assumes, and how right it was.
 
 For a URL:

@@ -15,7 +15,9 @@ import (
 type Change struct {
 	// Cause limits it to one of the report's causes, or a family of them: gc
 	// (gc-assist, gc-wait, stw) or sched (sched, sched-wake, sched-poll). ""
-	// means any.
+	// means any. Queue means the time in which others were served at the site
+	// while the request waited its turn: what more servers, a larger pool or
+	// finer locks would win, rather than a shorter service.
 	Cause string
 	// Site is where: a function's name or the end of one, file.go:line, or
 	// function:line. "" means anywhere. Running time counts for every function on its stack.
@@ -48,6 +50,10 @@ func Gone(cause, site string) Change { return Change{Cause: cause, Site: site, R
 // To makes every instance take d at most.
 func To(cause, site string, d time.Duration) Change { return Change{Cause: cause, Site: site, To: d} }
 
+// Queue is the Cause of changes to the time that requests wait for others who
+// are served before them.
+const Queue = "queue"
+
 // families are the words for several causes together.
 var families = map[string][]cause.Cause{
 	"gc":    {cause.GCAssist, cause.GCWait, cause.STW},
@@ -55,12 +61,12 @@ var families = map[string][]cause.Cause{
 }
 
 func isCause(name string) bool {
-	return name != "" && (families[name] != nil || slices.Contains(cause.Names(), name))
+	return name == Queue || name != "" && (families[name] != nil || slices.Contains(cause.Names(), name))
 }
 
 // has reports whether the change is about a cause.
 func (c *Change) has(x cause.Cause) bool {
-	if c.Cause == "" {
+	if c.Cause == "" || c.Cause == Queue {
 		return true
 	}
 	if f := families[c.Cause]; f != nil {
@@ -121,7 +127,8 @@ func Parse(s string) (Change, error) {
 	}
 	var c Change
 	c.Site = strings.TrimSpace(s[:i])
-	if before, after, ok := strings.Cut(c.Site, "@"); ok && isCause(before) {
+	before, after, ok := strings.Cut(c.Site, "@")
+	if ok && isCause(before) {
 		c.Cause, c.Site = before, after
 	}
 	if c.Site == "" && c.Cause == "" {
@@ -139,6 +146,9 @@ func Parse(s string) (Change, error) {
 	if value == "gone" || value == "0" {
 		c.Relative = true
 		return c, nil
+	}
+	if c.Cause == Queue {
+		return Change{}, fmt.Errorf("what-if %q: a queue can be made shorter by a percentage, or gone", s)
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 {

@@ -70,8 +70,8 @@ type share struct {
 const (
 	maxParts  = 1500  // of a graph; one with more is kept as sums
 	mixLeast  = 20e3  // shortest wait for a P whose neighbours are looked up, ns
-	mixWindow = 300e3 // how much of it is looked at
-	maxMixes  = 6     // a graph
+	mixWindow = 200e3 // how much of it is looked at
+	maxMixes  = 2     // a graph
 )
 
 // A Builder makes graphs. One goroutine may use it at a time.
@@ -216,7 +216,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 
 // meanwhile looks up what ran while a goroutine waited for a P.
 func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
-	if seg.End-seg.Start < mixLeast || b.mixes == 0 || len(b.win.Gens) == 0 {
+	if seg.End-seg.Start < max(mixLeast, out.Latency/20) || b.mixes == 0 || len(b.win.Gens) == 0 {
 		return
 	}
 	b.mixes--

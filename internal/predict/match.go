@@ -113,13 +113,16 @@ func (m *Model) part(s *siteMatch, p place) float64 {
 // any group.
 func (m *Model) Find(c *Change) error {
 	m.prepare()
-	for _, w := range m.weigh(c) {
-		if w > 0 {
+	t := m.compile([]Change{*c})
+	for _, g := range m.groups {
+		if t.meets(g) {
 			return nil
 		}
 	}
 	what := "no request of the sample spent time"
-	if c.Cause != "" {
+	if c.Cause == Queue {
+		what = "no request of the sample waited for others to be served"
+	} else if c.Cause != "" {
 		what += " on " + c.Cause
 	}
 	if c.Site != "" {

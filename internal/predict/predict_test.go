@@ -179,6 +179,8 @@ var graphs = []struct {
 		// that half the service leaves 0.25*(8/19)/(1-11/38) of the queue.
 		{[]string{"hold=50%"}, -1, 900 + 4000 + 1000 + 1630, 900 + 9500 + 1000},
 		{[]string{"hold=gone"}, 1900, 1900, 1900},
+		{[]string{"queue@hold=gone"}, 9900, 9900, 9900}, // its own turn remains
+		{[]string{"queue@hold=50%"}, 15400, 15400, 15400},
 	}},
 	{"pipeline: stages that worked for others before", 20000, func(b *tracetext.Builder) {
 		// 2 takes the job at 2000, works 3000, hands it to 3, which works 10000.
@@ -346,6 +348,7 @@ func TestParse(t *testing.T) {
 		{"f=gone", Change{Site: "f", Relative: true}},
 		{"f=0", Change{Site: "f", Relative: true}},
 		{"sleep@f=1s", Change{Cause: "sleep", Site: "f", To: time.Second}},
+		{"queue@f=50%", Change{Cause: "queue", Site: "f", Relative: true, Scale: 0.5}},
 		{"gc@=gone", Change{Cause: "gc", Relative: true}},
 		{"golang.org/x/time@v0.16.0/rate/rate.go:300=1ms", Change{Site: "golang.org/x/time@v0.16.0/rate/rate.go:300", To: time.Millisecond}},
 	} {
@@ -357,7 +360,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), again, err)
 		}
 	}
-	for _, bad := range []string{"", "f", "=5ms", "f=", "f=fast", "f=-5ms", "f=101%", "f=-1%", "f=NaN%"} {
+	for _, bad := range []string{"", "f", "=5ms", "f=", "f=fast", "f=-5ms", "f=101%", "f=-1%", "f=NaN%", "queue@f=5ms"} {
 		if c, err := Parse(bad); err == nil {
 			t.Errorf("%q is read as %+v", bad, c)
 		}

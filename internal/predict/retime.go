@@ -46,13 +46,21 @@ type trialChange struct {
 // meets reports whether requests of a group have, or wait for, anything to
 // change. That it ran meanwhile does not count.
 func (t *trial) meets(g *group) bool {
+	for i := range t.changes {
+		if t.changes[i].meets(g) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *trialChange) meets(g *group) bool {
 	for i := range g.graphs {
-		parts := g.graphs[i].parts
-		for k := range parts {
-			for c := range t.changes {
-				if t.changes[c].weights[parts[k].key] > 0 {
-					return true
-				}
+		gr := g.graphs[i].Graph
+		c.look(gr)
+		for k := range gr.parts {
+			if p := &gr.parts[k]; c.weights[p.key] > 0 && (c.Cause != Queue || !c.isOwn(p)) {
+				return true
 			}
 		}
 	}
@@ -144,7 +152,7 @@ func (t *trial) retime(g *Graph) (at, free times, met float64) {
 	met = 1
 	for i := range t.changes {
 		c := &t.changes[i]
-		if c.look(g); c.other && !c.own {
+		if c.look(g); c.other && !c.own && c.Cause != Queue {
 			met = min(met, c.met)
 		}
 	}
@@ -224,6 +232,12 @@ func (c *trialChange) factor(p *part, unmet bool) times {
 		}
 	}
 	s := c.scale(whole, p.cause == cause.Sleep && !p.ticker)
+	if c.Cause == Queue {
+		if c.isOwn(p) || p.ticker {
+			return unchanged
+		}
+		return s
+	}
 	switch {
 	case s == unchanged:
 	case p.ticker:

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -12,7 +13,7 @@ import (
 // kilobytes, and all of a service's latencies seldom lie in more than forty
 // strata.
 const (
-	perStratum = 8
+	perStratum = 6
 	strataBits = 2
 	maxStrata  = 64 << strataBits
 )
@@ -26,6 +27,7 @@ type Sample struct {
 type stratum struct {
 	count int64
 	kept  []*Graph // those with the smallest keys, in that order
+	limit uint64   // what a key must be below
 }
 
 func stratumOf(latency int64) int {
@@ -51,12 +53,11 @@ func (s *Sample) Count(start, end int64, g uint64) bool {
 	i := stratumOf(end - start)
 	st := s.strata[i]
 	if st == nil {
-		st = new(stratum)
+		st = &stratum{limit: math.MaxUint64}
 		s.strata[i] = st
 	}
 	st.count++
-	n := len(st.kept)
-	return n < perStratum || key(start, g) < st.kept[n-1].key()
+	return key(start, g) < st.limit
 }
 
 // Add adds the graph of a request that was counted.
@@ -67,7 +68,10 @@ func (st *stratum) add(g *Graph) {
 	slices.SortFunc(st.kept, func(a, b *Graph) int {
 		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
-	st.kept = st.kept[:min(len(st.kept), perStratum)]
+	if len(st.kept) >= perStratum {
+		st.kept = st.kept[:perStratum]
+		st.limit = st.kept[perStratum-1].key()
+	}
 }
 
 // Merge adds another sample; o must not be used afterwards.

@@ -82,9 +82,13 @@ func write(w io.Writer, rows []row, markdown bool) {
 	score(w, "p50", quiet, func(r *row) (estimate, time.Duration) { return r.p50, r.then.p50 })
 	tails := slices.DeleteFunc(slices.Clone(quiet), func(r row) bool { return !r.tailProven })
 	score(w, "p99", tails, func(r *row) (estimate, time.Duration) { return r.p99, r.then.p99 })
-	if len(quiet) < len(rows) {
-		fmt.Fprintf(w, "%d rows are void: the machine was not quiet.\n", len(rows)-len(quiet))
+	if len(quiet) == len(rows) {
+		return
 	}
+	fmt.Fprintf(w, "\n%d of %d rows are void: the machine was not quiet. With them:\n", len(rows)-len(quiet), len(rows))
+	score(w, "p50", rows, func(r *row) (estimate, time.Duration) { return r.p50, r.then.p50 })
+	tails = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.tailProven })
+	score(w, "p99", tails, func(r *row) (estimate, time.Duration) { return r.p99, r.then.p99 })
 }
 
 // score sums the errors up.
