@@ -15,6 +15,10 @@ type GC struct {
 	// Forced counts those that code asked for (runtime.GC, debug.FreeOSMemory), ForcedAt says where most of them were.
 	Forced   int
 	ForcedAt *report.Site
+	// BegunAt is where the others were begun most often: by the allocation that reached the trigger. The more a place
+	// allocates, the more often it is the one. BegunShare is its share of them.
+	BegunAt    *report.Site
+	BegunShare float64
 	// MarkNS is the time with a mark phase under way.
 	MarkNS int64
 	// LiveBytes is the heap after a cycle, GoalBytes that at which the next was to be over; means over Measured cycles
@@ -43,7 +47,7 @@ type Stop struct {
 // gcSum adds up garbage collection. It goes on from generation to generation.
 type gcSum struct {
 	cycles, forced int
-	forcedAt       map[tracefmt.StackID]int
+	begunAt        map[tracefmt.StackID]int
 	mark, from     int64
 	live, goal     int64 // sums over measured cycles
 	measured       int
@@ -71,7 +75,7 @@ const settle = 1e6
 func (c *Collector) addGC(g *timeline.Gen) {
 	s := &c.gc
 	if s.stops == nil {
-		s.stops, s.open, s.forcedAt = make(map[stopKey]*stopSum), make(map[uint64]timeline.STWRange), make(map[tracefmt.StackID]int)
+		s.stops, s.open, s.begunAt = make(map[stopKey]*stopSum), make(map[uint64]timeline.STWRange), make(map[tracefmt.StackID]int)
 	}
 	h := 0
 	heap := func(until int64) {
@@ -111,7 +115,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 
 func (s *gcSum) begin(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
-	s.forcedAt[e.Stack]++
+	s.begunAt[e.Stack]++
 	if s.ended != 0 && s.least != 0 && s.goalNow > s.least {
 		s.live += int64(min(s.least, 1<<50))
 		s.goal += int64(min(s.goalNow, 1<<50))
@@ -228,20 +232,31 @@ func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
 			out.IdleNS += ns
 		}
 	}
-	forced := map[tracefmt.FrameID]int{}
-	for id, n := range s.forcedAt {
+	forced, begun := map[tracefmt.FrameID]int{}, map[tracefmt.FrameID]int{}
+	for id, n := range s.begunAt {
 		if isForced(names.Symbols, id) {
 			out.Forced += n
 			forced[names.Sites.Of(id)] += n
+		} else {
+			begun[names.Sites.Of(id)] += n
 		}
 	}
-	top := 0
-	for f, n := range forced {
-		if site := names.Site(f); n > top || n == top && CompareSites(site, out.ForcedAt) < 0 {
-			out.ForcedAt, top = site, n
-		}
+	out.ForcedAt, _ = mostOf(forced, names)
+	n := 0
+	if out.BegunAt, n = mostOf(begun, names); n > 0 {
+		out.BegunShare = float64(n) / float64(s.cycles-out.Forced)
 	}
 	return out, c.stopRows(names)
+}
+
+// mostOf returns the place that counts most.
+func mostOf(counts map[tracefmt.FrameID]int, names *Names) (site *report.Site, most int) {
+	for f, n := range counts {
+		if s := names.Site(f); n > most || n == most && CompareSites(s, site) < 0 {
+			site, most = s, n
+		}
+	}
+	return site, most
 }
 
 func isForced(syms *tracefmt.Symbols, id tracefmt.StackID) bool {

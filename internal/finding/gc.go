@@ -12,10 +12,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What the collector takes of requests shows in three ways: they help to mark (gc-assist), they wait for a phase
-// (gc-wait), and they wait for a P on which a mark worker runs (sched, with the worker among what ran meanwhile). All of
-// it is one fault where a setting would do away with most cycles: then WL3004 has it. Otherwise assists and waits are
-// WL3001's and the workers' part WL3002's. What code forces (runtime.GC) is WL3005's.
+// What the collector takes of requests shows in four ways: they help to mark (gc-assist), they wait for a phase
+// (gc-wait), they wait for a P on which a mark worker runs (sched, with the worker among what ran meanwhile), and the
+// world is stopped at both ends of a cycle (stw). All of it is one fault where a setting would do away with most
+// cycles: then WL3004 has it. What code forces (runtime.GC) is WL3005's. Otherwise the larger part of a group's time
+// decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
+// stops are WL3003's.
 
 const (
 	worker   = "runtime.gcBgMarkWorker"
@@ -30,11 +32,16 @@ func gcPart(c *report.Cause) float64 {
 			return 0
 		}
 		return 1
+	case "stw":
+		return one(isGCStop(c.Kind))
 	case "sched":
 		return workersPart(c)
 	}
 	return 0
 }
+
+// isGCStop reports whether the world is stopped for a collection.
+func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
 // workersPart is what mark workers ran of what ran while requests waited for a P.
 func workersPart(c *report.Cause) float64 {
@@ -219,6 +226,7 @@ func partsEvidence(g *report.Group) []report.Evidence {
 		part func(*report.Cause) float64
 	}{
 		{"of the group's time, helping to mark", func(c *report.Cause) float64 { return one(c.Cause == "gc-assist") }},
+		{"standing still for the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == "stw" && isGCStop(c.Kind)) }},
 		{"waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == "gc-wait" && !isForcedWait(c)) }},
 		{"waiting for a P while mark workers ran", workersPart},
 	} {
@@ -305,6 +313,21 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g KiB", float64(max(n, 0))/(1<<10))
 }
 
+// assistPart is 1 for what requests do and wait for themselves while the collector is at work.
+func assistPart(c *report.Cause) float64 {
+	return one(c.Cause == "gc-assist" || c.Cause == "gc-wait" && !isForcedWait(c))
+}
+
+func assistsAndWorkers(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
+
+// mostlyAssists reports whether a group pays the collector more by its own work than by waiting for its workers. Both
+// together are one fault, which belongs to the rule of the larger part.
+func mostlyAssists(g *report.Group) bool {
+	assists, _ := weighPart(g, assistPart)
+	workers, _ := weighPart(g, workersPart)
+	return assists >= workers
+}
+
 func assistRule() Rule {
 	return Rule{
 		Code: "WL3001", Name: "mark-assist",
@@ -313,7 +336,7 @@ func assistRule() Rule {
 			Means: "While a collection is under way, who allocates must mark in proportion. Requests pay for garbage with their own time, and those that allocate most are the latest.",
 			Measured: "Mark assists are ranges in the trace; what of them, and of waits for a phase of the collector, lies on requests' critical paths is causes gc-assist and gc-wait. The stacks there say who pays. " +
 				"Who causes is in the allocation profile that a recording (x.whylate, or explain of a URL) holds: its sites by bytes are the evidence, and the first is the finding's site. " +
-				"Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.9 with a profile, 0.75 without.",
+				"What requests waited for Ps that mark workers ran on is counted in where it is the smaller part (else WL3002 speaks). Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.9 with a profile, 0.75 without.",
 			Before: "log.Debug(fmt.Sprintf(\"checked %v in %v\", target, d)) // formatted though nobody wants it",
 			After:  "if log.Enabled(ctx, slog.LevelDebug) {\n\tlog.Debug(\"checked\", \"target\", target, \"in\", d)\n}",
 			Wrong:  "Without a profile the site is where assists were paid: a site that allocates little may pay for another's garbage.",
@@ -323,9 +346,10 @@ func assistRule() Rule {
 				return nil
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
-				share, won := Weigh(g, func(c *report.Cause) bool {
-					return c.Cause == "gc-assist" || c.Cause == "gc-wait" && !isForcedWait(c)
-				})
+				if !mostlyAssists(g) {
+					return nil
+				}
+				share, won := weighPart(g, assistsAndWorkers)
 				if share == 0 {
 					return nil
 				}
@@ -360,7 +384,7 @@ func workersRule() Rule {
 			Means: "Marking runs on a quarter of the Ps, and on every other P that has nothing to do at the moment. On few Ps that is one worker on each for a part of the time (25 % of each with up to three), so requests " +
 				"that are ready to run wait behind it.",
 			Measured: "Of the time in which requests waited for a P (cause sched) the part that mark workers ran meanwhile, looked up in a sample of the waits. The workers' running time by mode " +
-				"(dedicated, fractional, idle) is in the trace's labels. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.8: the sample is small.",
+				"(dedicated, fractional, idle) is in the trace's labels. It speaks where that is more than what requests helped to mark themselves (else WL3001), and counts that in. The site is what allocates most by the profile, else where most collections were begun. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.8: the sample is small.",
 			Before: "cache map[string]*entry // millions of pointers to mark in each cycle",
 			After:  "cache map[uint64]uint32; entries []entry // no pointers: nothing to mark",
 			Wrong:  "Where Ps are busy with requests anyway: without the workers others would run there (see WL1).",
@@ -370,14 +394,18 @@ func workersRule() Rule {
 				return nil
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
-				share, won := weighPart(g, workersPart)
+				if mostlyAssists(g) {
+					return nil
+				}
+				share, won := weighPart(g, assistsAndWorkers)
 				if share == 0 {
 					return nil
 				}
 				gc, ps := &in.Census.GC, float64(max(in.Census.Procs, 1))*float64(max(in.Census.SpanNS, 1))
 				site, causes := in.allocator()
-				if in.Allocs == nil {
-					site = nil // who pays assists is not who takes the Ps
+				if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
+					site = gc.BegunAt
+					causes = []report.Evidence{{Text: "of the collections, begun by what is allocated at " + place(site), Value: gc.BegunShare, Unit: "share"}}
 				}
 				return []Verdict{{Won: won, Changes: []predict.Change{}, Finding: report.Finding{
 					Title: "requests wait for a P while the garbage collector's workers run", Cause: "sched", Site: site, Group: g.ID, Share: share, Confidence: 0.8,

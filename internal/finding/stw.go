@@ -29,7 +29,7 @@ func stopRule() Rule {
 				for b := range g.Bands {
 					for i := range g.Bands[b].Causes {
 						c := &g.Bands[b].Causes[i]
-						if c.Cause != "stw" || seen[c.Kind] {
+						if c.Cause != "stw" || seen[c.Kind] || isGCStop(c.Kind) && in.gcElsewhere() {
 							continue
 						}
 						seen[c.Kind] = true
@@ -73,7 +73,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	if all.LookedNS > 0 {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "of the longest stops' time, until the last goroutine had stopped", Value: slow, Unit: "share"})
 	}
-	gc := strings.HasPrefix(kind, "GC ")
+	gc := isGCStop(kind)
 	if top != nil {
 		f.Site = top.Site
 		for _, s := range top.Slow {

@@ -136,7 +136,7 @@ const (
 func All() ([]*Service, error) {
 	var all []*Service
 	for _, family := range [][]*Service{waitServices(), lockServices(), queueServices(), networkServices(), processServices(),
-		runtimeServices(), streamServices(), shapeServices(), backgroundServices(), schedulingServices(), gainServices()} {
+		runtimeServices(), streamServices(), shapeServices(), backgroundServices(), schedulingServices(), gainServices(), memoryServices()} {
 		all = append(all, family...)
 	}
 	marks, err := markers()

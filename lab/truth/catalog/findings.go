@@ -23,7 +23,7 @@ type Findings struct {
 // findings returns what must be found, by service. A service without an entry is not judged.
 func findings() map[string]*Findings {
 	all := map[string]*Findings{}
-	for _, family := range []map[string]*Findings{schedulingFindings()} {
+	for _, family := range []map[string]*Findings{schedulingFindings(), waitingFindings()} {
 		for name, f := range family {
 			if f.First == nil {
 				f.First = []string{}
@@ -39,6 +39,10 @@ func attachFindings(all []*Service) error {
 	known := findings()
 	for _, s := range all {
 		s.Findings = known[s.Name]
+		if f := s.Findings; f != nil && len(f.Sites) == 0 && s.Truth.UserSite != nil {
+			// Where the fault lies in a library, the line that leads there is as right.
+			f.Sites = append([]Site{s.Truth.Site, *s.Truth.UserSite}, s.Truth.OrSites...)
+		}
 		delete(known, s.Name)
 	}
 	for name := range known {

@@ -1,0 +1,32 @@
+package catalog
+
+// waitingFindings: WL2 and WL3. Where a service's fault lies in a library, the line of its own that leads there is as
+// right as the library's.
+func waitingFindings() map[string]*Findings {
+	all := map[string]*Findings{}
+	for code, names := range map[string][]string{
+		"WL2001": {"actor-select", "deadline", "errgroup", "grpc-stream", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "middleware", "nested", "open-loop",
+			"poll-loop", "pubsub", "queue-worker", "retry", "routes", "singleflight", "sse", "tasks", "timeout-handler", "two-listeners", "waitgroup"},
+		"WL2002": {"fsync-lock", "h2-lock", "lock-chain", "lock-network", "mutex-cpu", "once", "rwmutex-writer"},
+		"WL2003": {"back-pressure", "connection-pool", "max-conns", "pipeline", "rate-limiter", "semaphore", "single-worker", "weighted", "worker-pool"},
+		"WL2004": {"ticker-flush"},
+		"WL2005": {"dial", "dns", "fan-out", "grpc-client", "h2-client", "hub", "reverse-proxy", "slow-database"},
+		"WL2006": {"slow-reader", "slow-sender"},
+		"WL2007": {"cond-broadcast", "cond-child", "exec-child", "fsync", "slow-pipe"},
+		"WL3001": {"gc-churn"},
+		"WL3002": {"gc-workers"},
+		"WL3003": {"stw-memstats", "stw-stacks"},
+		"WL3004": {"debug-logs", "gc-assist"},
+		"WL3005": {"gc-forced"},
+	} {
+		for _, name := range names {
+			all[name] = &Findings{First: []string{code}}
+		}
+	}
+	for _, name := range []string{"debug-logs", "gc-churn", "gc-assist"} {
+		all[name].Sites = []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".churn"}, {Func: here + ".list"}}
+	}
+	all["gc-churn"].Beside = []string{"WL3002"} // of requests that show no handler
+	all["gc-workers"].Sites = []Site{{Func: here + ".list"}}
+	return all
+}
