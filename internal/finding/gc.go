@@ -19,6 +19,9 @@ import (
 // decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
 // stops are WL3003's.
 
+// fewGC is the part of a group's time that the collector takes of any service that allocates: less is no fault.
+const fewGC = 0.1
+
 const (
 	worker   = "runtime.gcBgMarkWorker"
 	forcedGC = "runtime.GC"
@@ -336,7 +339,7 @@ func assistRule() Rule {
 			Means: "While a collection is under way, who allocates must mark in proportion. Requests pay for garbage with their own time, and those that allocate most are the latest.",
 			Measured: "Mark assists are ranges in the trace; what of them, and of waits for a phase of the collector, lies on requests' critical paths is causes gc-assist and gc-wait. The stacks there say who pays. " +
 				"Who causes is in the allocation profile that a recording (x.whylate, or explain of a URL) holds: its sites by bytes are the evidence, and the first is the finding's site. " +
-				"What requests waited for Ps that mark workers ran on is counted in where it is the smaller part (else WL3002 speaks). Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.9 with a profile, 0.75 without.",
+				"What requests waited for Ps that mark workers ran on is counted in where it is the smaller part (else WL3002 speaks). Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.9 with a profile, 0.75 without.",
 			Before: "log.Debug(fmt.Sprintf(\"checked %v in %v\", target, d)) // formatted though nobody wants it",
 			After:  "if log.Enabled(ctx, slog.LevelDebug) {\n\tlog.Debug(\"checked\", \"target\", target, \"in\", d)\n}",
 			Wrong:  "Without a profile the site is where assists were paid: a site that allocates little may pay for another's garbage.",
@@ -350,7 +353,7 @@ func assistRule() Rule {
 					return nil
 				}
 				share, won := weighPart(g, assistsAndWorkers)
-				if share == 0 {
+				if share < fewGC {
 					return nil
 				}
 				gc := &in.Census.GC
@@ -384,7 +387,7 @@ func workersRule() Rule {
 			Means: "Marking runs on a quarter of the Ps, and on every other P that has nothing to do at the moment. On few Ps that is one worker on each for a part of the time (25 % of each with up to three), so requests " +
 				"that are ready to run wait behind it.",
 			Measured: "Of the time in which requests waited for a P (cause sched) the part that mark workers ran meanwhile, looked up in a sample of the waits. The workers' running time by mode " +
-				"(dedicated, fractional, idle) is in the trace's labels. It speaks where that is more than what requests helped to mark themselves (else WL3001), and counts that in. The site is what allocates most by the profile, else where most collections were begun. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Confidence is 0.8: the sample is small.",
+				"(dedicated, fractional, idle) is in the trace's labels. It speaks where that is more than what requests helped to mark themselves (else WL3001), and counts that in. The site is what allocates most by the profile, else where most collections were begun. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.8: the sample is small.",
 			Before: "cache map[string]*entry // millions of pointers to mark in each cycle",
 			After:  "cache map[uint64]uint32; entries []entry // no pointers: nothing to mark",
 			Wrong:  "Where Ps are busy with requests anyway: without the workers others would run there (see WL1).",
@@ -398,7 +401,7 @@ func workersRule() Rule {
 					return nil
 				}
 				share, won := weighPart(g, assistsAndWorkers)
-				if share == 0 {
+				if share < fewGC {
 					return nil
 				}
 				gc, ps := &in.Census.GC, float64(max(in.Census.Procs, 1))*float64(max(in.Census.SpanNS, 1))

@@ -26,7 +26,10 @@ func waitingFindings() map[string]*Findings {
 	for _, name := range []string{"debug-logs", "gc-churn", "gc-assist"} {
 		all[name].Sites = []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".churn"}, {Func: here + ".list"}}
 	}
-	all["gc-churn"].Beside = []string{"WL3002"} // of requests that show no handler
+	// Handlers that compute take Ps from each other as well; requests that show no handler only wait behind mark workers.
+	all["debug-logs"].Beside = []string{"WL1002"}
+	all["gc-churn"].Beside = []string{"WL1002", "WL3002"}
+	all["gc-assist"].Beside = []string{"WL1002"}
 	all["gc-workers"].Sites = []Site{{Func: here + ".list"}}
 	return all
 }

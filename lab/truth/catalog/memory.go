@@ -15,13 +15,13 @@ import (
 // memoryServices are late through garbage, its collector, or the disk.
 func memoryServices() []*Service {
 	return []*Service{
-		{Name: "debug-logs", Doc: "health checks format debug logs that nobody wants: 20 collections a second of a heap that is small", Proto: "http1", Load: onlySlow(4),
+		{Name: "debug-logs", Doc: "health checks format debug logs that nobody wants: 20 collections a second of a heap that is small", Proto: "http1", Load: onlySlow(2),
 			Truth: Truth{Kind: "http1", Group: "(*checker).check", Cause: "cpu", OrCauses: []string{"gc-assist", "gc-wait", "sched"},
 				OrSites:  []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".(*checker).check"}},
 				Injected: "formatting for a level that is off, over 10,000 live targets", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "formatting, helping to mark and waiting for a P behind mark workers share the time by the machine's speed"},
 			Fix: "the level is asked first", FixAtMost: 0.5, start: startChecker},
-		{Name: "gc-churn", Doc: "handlers replace parts of a cache of 100 MiB: more garbage than the collector keeps up with, at the usual GOGC", Proto: "http1", Load: onlySlow(3),
+		{Name: "gc-churn", Doc: "handlers replace parts of a cache of 100 MiB: more garbage than the collector keeps up with, at the usual GOGC", Proto: "http1", Load: onlySlow(2),
 			Truth: Truth{Kind: "http1", Group: "(*churned).fill", Cause: "gc-assist", OrCauses: []string{"gc-wait", "sched", "cpu"},
 				OrSites:  []Site{{Func: here + ".list"}},
 				Injected: "8 MiB of garbage a request beside 1.6 million live objects", Unmeasured: true, ShareMin: 0.1,
@@ -181,11 +181,9 @@ func startBystander(e *Env) (*Parts, error) {
 func (s *bystander) refresh() {
 	for i := 0; ; i++ {
 		if s.live != nil {
-			for k := range 10 {
-				s.live[(10*i+k)%len(s.live)] = list(2000)
-			}
+			s.live[i%len(s.live)] = list(2000)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(time.Millisecond / 2)
 	}
 }
 
