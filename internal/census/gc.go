@@ -15,8 +15,8 @@ type GC struct {
 	// Forced counts those that code asked for (runtime.GC, debug.FreeOSMemory), ForcedAt says where most of them were.
 	Forced   int
 	ForcedAt *report.Site
-	// BegunAt is where the others were begun most often: by the allocation that reached the trigger. The more a place
-	// allocates, the more often it is the one. BegunShare is its share of them.
+	// BegunAt is where the others were begun most often: by the allocation that reached the trigger, the standard
+	// library's own left out. The more a place allocates, the more often it is the one. BegunShare is its share of them.
 	BegunAt    *report.Site
 	BegunShare float64
 	// MarkNS is the time with a mark phase under way.
@@ -237,8 +237,8 @@ func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
 		if isForced(names.Symbols, id) {
 			out.Forced += n
 			forced[names.Sites.Of(id)] += n
-		} else {
-			begun[names.Sites.Of(id)] += n
+		} else if f := names.Sites.Of(id); f != 0 && !names.Sites.Std(names.Symbols.Frame(f).Func) {
+			begun[f] += n
 		}
 	}
 	out.ForcedAt, _ = mostOf(forced, names)

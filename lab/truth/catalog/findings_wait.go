@@ -30,6 +30,7 @@ func waitingFindings() map[string]*Findings {
 	all["debug-logs"].Beside = []string{"WL1002"}
 	all["gc-churn"].Beside = []string{"WL1002", "WL3002"}
 	all["gc-assist"].Beside = []string{"WL1002"}
-	all["gc-workers"].Sites = []Site{{Func: here + ".list"}}
+	all["gc-workers"].Beside = []string{"WL1002"}
+	all["gc-workers"].Sites = []Site{{Func: here + ".(*bystander).refresh"}} // whose garbage it is
 	return all
 }
