@@ -57,31 +57,37 @@ const early = 500e3
 func windowOf(period int64) int64 { return min(max(period/20, 1.5e6), 6e6) }
 
 // find looks for a period at one phase of which silences end. Without all, only
-// the default period is tried.
-func (d *Detector) find(all bool) lock {
-	var best lock
-	var prior lock
+// the default period is tried. Of several answers, by silences of different
+// lengths, the surest without a doubt counts.
+func (d *Detector) find(all bool) (best lock) {
 	for _, shortest := range []int64{22e6, 16e6, 12e6, 8e6, 5e6, 3e6} {
-		var ends, lengths []int64
-		for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
-			if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
-				ends = append(ends, s.End)
-				lengths = append(lengths, s.length())
-			}
+		l := d.ofLength(shortest, all)
+		if l.score >= someScore {
+			d.judge(&l)
 		}
-		if len(ends) < leastEnds {
-			continue
+		if l.sure() == best.sure() && l.score > best.score || l.sure() && !best.sure() {
+			best = l
 		}
-		slices.Sort(lengths)
-		usual := lengths[len(lengths)*3/4]
-		l := test(ends, defaultPeriod, math.Log(sets))
-		l.least = shortest
-		if l.score > prior.score {
-			prior = l
+	}
+	return best
+}
+
+// ofLength looks at silences of a length at least.
+func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
+	var ends, lengths []int64
+	for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
+		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
+			ends = append(ends, s.End)
+			lengths = append(lengths, s.length())
 		}
-		if !all || l.score >= sureScore && float64(l.k) >= 0.9*float64(l.n) {
-			continue
-		}
+	}
+	if len(ends) < leastEnds {
+		return best
+	}
+	slices.Sort(lengths)
+	usual := lengths[len(lengths)*3/4]
+	prior := test(ends, defaultPeriod, math.Log(sets))
+	if all && !(prior.score >= sureScore && float64(prior.k) >= 0.9*float64(prior.n)) {
 		eachPeriod(func(period int64) {
 			if period < usual {
 				return // threads would have run meanwhile
@@ -90,19 +96,16 @@ func (d *Detector) find(all bool) lock {
 				return
 			}
 			if l := test(ends, period, math.Log(sets*periods)); l.score > best.score {
-				l.least = shortest
 				best = l
 			}
 		})
 	}
 	// Ends in step with a period are in step with its divisors and, half of them,
 	// with its multiples: the default is believed unless another explains more.
-	if prior.score >= someScore && (prior.score >= best.score || float64(prior.k)*float64(best.n) >= 0.9*float64(best.k)*float64(prior.n)) {
+	if prior.score >= best.score || prior.score >= someScore && float64(prior.k) >= 0.9*float64(best.k) {
 		best = prior
 	}
-	if best.score >= someScore {
-		d.judge(&best)
-	}
+	best.least = shortest
 	return best
 }
 
@@ -267,11 +270,11 @@ func (d *Detector) judge(l *lock) {
 	}
 	slices.Sort(lengths)
 	tight := 2*spread(ends, l.period) <= spread(starts, l.period)
-	dense, before := densest(near, min(2e6, l.period/25))
+	sharp := isSharp(near, l.period)
 	switch long := lengths[n/2] >= longFreeze; {
 	case 4*n < 3*seen && 2*l.k < l.n:
 		l.doubt = manyOthers
-	case 20*before > 3*len(near) || 50*dense < 21*len(near):
+	case !sharp:
 		l.doubt = "not as sharply as the refill of a quota does"
 	case long && (tight || 7*stopped >= n):
 	case !long && tight && 2*together >= n:
@@ -314,24 +317,35 @@ func spread(offs []int64, period int64) int64 {
 	return best
 }
 
-// densest returns how many offsets lie in the densest stretch of a width, and
-// how many lie well before it.
-func densest(offs []int64, width int64) (in, before int) {
+// isSharp reports whether ends of silences are as the refill of a quota makes
+// them: none well before it, many right at it, others later because their
+// threads wait for a CPU. What neighbours with a quota of their own leave over
+// ends where they have used it up, which is spread.
+func isSharp(offs []int64, period int64) bool {
 	o := slices.Clone(offs)
 	slices.Sort(o)
-	at := 0
+	width := min(2e6, period/25)
+	dense, at, edge := 0, 0, 0
 	for i, j := 0, 0; i < len(o); i++ {
 		for j < len(o) && o[j]-o[i] <= width {
 			j++
 		}
-		if j-i > in {
-			in, at = j-i, i
+		if j-i > dense {
+			dense, at = j-i, i
+		}
+		if i == len(o)/30 { // but for a straggler
+			edge = j - i
 		}
 	}
-	for _, v := range o[:at] {
-		if v < o[at]-width/2 {
-			before++
-		}
+	before, _ := slices.BinarySearch(o, o[at]-width/2)
+	if 20*before > 3*len(o) {
+		return false
 	}
-	return in, before
+	reach := o[len(o)-1-len(o)/20] - o[len(o)/20]
+	if reach <= 5e6 || 50*dense >= 21*len(o) {
+		return true
+	}
+	// Would as many be at the edge if they were spread evenly?
+	even, n := float64(width)/float64(reach), float64(len(o))
+	return n*divergence(float64(edge)/n, even) >= 4
 }

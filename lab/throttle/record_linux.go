@@ -74,6 +74,9 @@ func record(c config) (r result, err error) {
 		defer g.remove()
 		args = append([]string{"/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir}, append(args, "-group", g.dir)...)
 	}
+	if c.conns == 0 {
+		c.conns = 8
+	}
 	procs := c.procs
 	if procs == 0 {
 		procs = runtime.NumCPU()
