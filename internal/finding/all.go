@@ -9,7 +9,7 @@ import (
 func All() []Rule {
 	all := []Rule{
 		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), fewProcsRule(), longRunRule(), computeRule(),
-		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(),
+		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(), retransmitRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
 		throttleRule(), procsRule(),

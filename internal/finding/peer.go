@@ -22,7 +22,11 @@ func peerRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2005", func(cl *claims, c *claim) { out = append(out, peerVerdict(cl, c)) })
+			claimsBy(in, "WL2005", func(cl *claims, c *claim) {
+				v := peerVerdict(cl, c)
+				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
+				out = append(out, v)
+			})
 			return out
 		},
 	}

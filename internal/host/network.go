@@ -104,7 +104,7 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict, t
 		return report.NetworkUnknown, "the process's connections were not looked at"
 	case again > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
-		return report.NetworkLost, fmt.Sprintf("the network lost segments: %s sent again on the process's connections, among them while a slow request waited %v for the network",
+		return report.NetworkLost, fmt.Sprintf("%s sent again on the process's connections, among them while a slow request waited %v for the network",
 			count(again, "segment"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
 	case again > 0 && network >= worthAsking:
 		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))

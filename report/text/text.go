@@ -70,6 +70,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 		p.groups()
 	}
 	p.runtime()
+	p.host()
 	p.warnings()
 	p.next()
 	if err := p.out.Flush(); err != nil {

@@ -1,0 +1,136 @@
+package finding
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+func retransmitRule() Rule {
+	return Rule{
+		Code: "WL2008", Name: "retransmissions",
+		Summary: "segments were lost on the network while slow requests waited for it",
+		Doc: Doc{
+			Means: "The kernel had to send segments of the service's connections again, because nobody acknowledged them, while slow requests waited for the network. Linux sends again after 200 ms at the least " +
+				"if nothing else follows on the connection, so a single lost segment is a slow request. It is the path that is slow, not the peer.",
+			Measured: "From host samples of a recording (record on the service's host, or with --pid): when the network namespace's count of segments sent again grows, the process's sockets are asked at once (sock_diag, " +
+				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
+				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some.",
+			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
+			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, and `nstat TcpRetransSegs` the whole host's",
+			Wrong: "Where what was sent again was not lost, only late (the peer's or this host's CPU held back: look for WL4 findings), and where other requests' connections lost segments while this one waited for something else. " +
+				"Loss of what the peer sends is seen only as segments out of order, or if the peer is on the same host.",
+		},
+		Run: retransmissions,
+	}
+}
+
+func retransmissions(in *Input) []Verdict {
+	h := in.Report.Host
+	if h == nil || h.Network.Verdict != report.NetworkLost {
+		return nil
+	}
+	var out []Verdict
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		var met []*report.HostWait
+		requests := map[string]bool{}
+		for k := range h.Network.Requests {
+			if w := &h.Network.Requests[k]; w.Group == g.ID {
+				met = append(met, w)
+				requests[w.Request] = true
+			}
+		}
+		if len(met) == 0 || len(g.Slowest) == 0 {
+			continue
+		}
+		out = append(out, retransmitVerdict(g, h, met, min(1, float64(len(requests))/float64(len(g.Slowest)))))
+	}
+	return out
+}
+
+// retransmitVerdict is about a group in which a part of the slowest requests
+// met a retransmission, those in met.
+func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, part float64) Verdict {
+	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == "network" })
+	n := &h.Network
+	again, sum := n.Retransmitted+n.PeerRetransmitted, int64(0)
+	for _, w := range met {
+		sum += w.DurationNS
+	}
+	mean := sum / int64(len(met))
+	// No more than all that was sent again can have cost, at what one cost.
+	if most := float64(again) * float64(mean); most < float64(won.TotalNS) {
+		share *= most / float64(won.TotalNS)
+		won.TotalNS = int64(most)
+	}
+	won.SlowShare *= part
+	won.SlowNS = int64(float64(won.SlowNS) * part)
+	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
+	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
+	confidence := 0.9
+	if chance > 0.5 {
+		confidence = 0.7
+	}
+	worst := met[0]
+	evidence := []report.Evidence{
+		{Text: "segments that the process's connections sent again", Value: float64(n.Retransmitted), Unit: "segments"},
+		{Text: "mean wait for the network in which that happened", Value: float64(mean), Unit: "ns"},
+		{Text: fmt.Sprintf("of the %d slowest requests, those that met it", len(g.Slowest)), Value: part, Unit: "share"},
+		{Text: "chance that a wait of this length meets it by accident", Value: chance, Unit: "share"},
+	}
+	for i := range n.Sockets {
+		s := &n.Sockets[i]
+		if s.Retransmitted == 0 || i == 3 {
+			break
+		}
+		text := "sent again, " + s.Local + " -> " + s.Remote
+		if len(s.WhenNS) > 0 {
+			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
+		}
+		evidence = append(evidence, report.Evidence{Text: text, Value: float64(s.Retransmitted), Unit: "segments"})
+	}
+	return Verdict{Won: won, Finding: report.Finding{
+		Title: "the network loses segments to " + remotes(met), Cause: "network", Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
+		Evidence: evidence,
+		Fix:      "look at the path, not at the peer: queues and policers on the way, interface errors (ip -s link), an MTU that does not fit, conntrack tables; until it is mended, time out and retry early, or hedge",
+	}}
+}
+
+// remotes names the other ends of the sockets that lost most.
+func remotes(met []*report.HostWait) string {
+	var names []string
+	seen := map[string]bool{}
+	for _, w := range met {
+		for _, s := range w.Sockets {
+			_, to, ok := strings.Cut(s, " -> ")
+			if ok && !seen[to] {
+				seen[to] = true
+				names = append(names, to)
+			}
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return "its peers"
+	case len(names) > 2:
+		return fmt.Sprintf("%s and %d others", names[0], len(names)-1)
+	}
+	return strings.Join(names, " and ")
+}
+
+// networkEvidence is what host samples say for or against the network, for
+// rules that blame a peer.
+func networkEvidence(h *report.Host) []report.Evidence {
+	if h == nil || h.Network.Verdict == report.NetworkUnknown || h.Network.Verdict == "" {
+		return nil
+	}
+	text := "segments sent again on the process's connections meanwhile: the network is cleared"
+	if h.Network.Verdict == report.NetworkLost {
+		text = "segments sent again on the process's connections meanwhile: see WL2008"
+	}
+	return []report.Evidence{{Text: text, Value: float64(h.Network.Retransmitted + h.Network.PeerRetransmitted), Unit: "segments"}}
+}

@@ -1,0 +1,134 @@
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// host says what the kernel knew: limits, time lost, and whether the network lost anything.
+func (p *page) host() {
+	h := p.r.Host
+	if h == nil {
+		return
+	}
+	p.line()
+	p.paragraph(span{bold, "host"}, indent, p.used(h)...)
+	if lost := lostTime(h); len(lost) > 0 {
+		p.paragraph(span{}, indent, lost...)
+	}
+	p.network(&h.Network)
+}
+
+// used says what there was, and what of it was in use.
+func (p *page) used(h *report.Host) []span {
+	var parts []string
+	f := &h.Facts
+	switch {
+	case f.QuotaCPUs > 0:
+		s := "CPU quota " + cpus(f.QuotaCPUs)
+		if f.QuotaDepth > 0 {
+			s += " of a group above"
+		}
+		if f.CPUs > 0 {
+			s += ", on " + count(f.CPUs, "CPU", "CPUs")
+		}
+		parts = append(parts, s)
+	case f.CPUs > 0:
+		s := "no CPU quota"
+		if f.QuotaHidden {
+			s += " in sight"
+		}
+		parts = append(parts, s+", "+count(f.CPUs, "CPU", "CPUs"))
+	}
+	if h.Lost.CPUNS != nil && h.ToNS > h.FromNS {
+		parts = append(parts, "used "+cpus(float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS))+" of them")
+	}
+	if h.Memory.RSSMaxBytes > 0 {
+		s := "memory up to " + size(h.Memory.RSSMaxBytes)
+		if f.MemoryBytes > 0 {
+			s += " of " + size(f.MemoryBytes)
+		}
+		parts = append(parts, s)
+	}
+	if f.GOMAXPROCS != "" {
+		parts = append(parts, "GOMAXPROCS="+termtext.Head(f.GOMAXPROCS, 20)+" in its environment")
+	}
+	if h.Coverage < 0.95 {
+		parts = append(parts, "samples of "+percentOr0(h.Coverage)+" of the trace's time")
+	}
+	if len(parts) == 0 {
+		parts = append(parts, count(h.Samples, "sample", "samples"))
+	}
+	return []span{{plain, strings.Join(parts, "; ")}}
+}
+
+func cpus(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) }
+
+// lostTime splits the time in which threads wanted to run and did not.
+func lostTime(h *report.Host) []span {
+	l := &h.Lost
+	var parts []span
+	add := func(ns *int64, what string, bad bool) {
+		if ns == nil {
+			return
+		}
+		if len(parts) > 0 {
+			parts = append(parts, span{plain, ", "})
+		}
+		st := plain
+		if bad && *ns > (h.ToNS-h.FromNS)/50 {
+			st = boldRed
+		}
+		parts = append(parts, span{st, duration(*ns) + " " + what})
+	}
+	quota := "to a CPU quota"
+	if h.Quota.ThrottledPeriods > 0 {
+		quota += fmt.Sprintf(" (%d of %d periods)", h.Quota.ThrottledPeriods, h.Quota.Periods)
+	}
+	add(l.QuotaNS, quota, true)
+	add(l.RunQueueNS, "waiting for a CPU", true)
+	if l.UnsplitNS != nil && *l.UnsplitNS > 0 {
+		add(l.UnsplitNS, "more behind the quota", false)
+	}
+	add(l.UnexplainedNS, "unexplained", true)
+	if len(parts) == 0 {
+		return nil
+	}
+	return append([]span{{plain, "threads lost "}}, parts...)
+}
+
+// network answers "network or us".
+func (p *page) network(n *report.HostNetwork) {
+	word := map[string]span{
+		report.NetworkLost:    {boldRed, "network lost segments"},
+		report.NetworkCleared: {green, "network cleared"},
+		report.NetworkUnknown: {plain, "network not judged"},
+	}[n.Verdict]
+	if word.text == "" {
+		return
+	}
+	p.paragraph(span{}, indent, word, span{plain, ": " + breakable(termtext.Head(n.Text, maxWarning), p.width/2)})
+	shown := 0
+	for i := range n.Sockets {
+		s := &n.Sockets[i]
+		if s.Retransmitted == 0 || shown == 3 {
+			continue
+		}
+		shown++
+		about := s.Local + " -> " + s.Remote + ": " + strconv.FormatInt(s.Retransmitted, 10) + " sent again"
+		if s.Peer {
+			about += " by the other side"
+		}
+		if len(s.WhenNS) > 0 {
+			about += ", first at " + duration(s.WhenNS[0])
+		}
+		if s.RTTNS > 0 {
+			about += ", round trip " + duration(s.RTTNS)
+		}
+		p.paragraph(span{}, indent+2, span{plain, termtext.Head(about, 200)})
+	}
+}
