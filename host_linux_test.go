@@ -225,7 +225,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	return got
 }
 
-func findingOf(rep *report.Report, code string) *report.Finding {
+func findingByCode(rep *report.Report, code string) *report.Finding {
 	for i := range rep.Findings {
 		if rep.Findings[i].Code == code {
 			return &rep.Findings[i]
@@ -272,7 +272,7 @@ func TestNetworkThatLoses(t *testing.T) {
 	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.Remote) || w.Site == nil {
 		t.Errorf("wait %+v", w)
 	}
-	f := findingOf(got.Report, "WL2008")
+	f := findingByCode(got.Report, "WL2008")
 	if f == nil || f.Severity != report.High || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
 		t.Errorf("finding %+v", f)
 	}
@@ -290,10 +290,10 @@ func TestNetworkThatIsCleared(t *testing.T) {
 	if !strings.Contains(n.Text, "the other side's answer") {
 		t.Errorf("text %q does not say who made requests wait", n.Text)
 	}
-	if f := findingOf(got.Report, "WL2008"); f != nil {
+	if f := findingByCode(got.Report, "WL2008"); f != nil {
 		t.Errorf("finding %+v", f)
 	}
-	peer := findingOf(got.Report, "WL2005")
+	peer := findingByCode(got.Report, "WL2005")
 	if peer == nil || !strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared") {
 		t.Errorf("the finding about the peer does not say that the network is cleared: %+v", peer)
 	}

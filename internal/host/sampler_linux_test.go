@@ -89,7 +89,8 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			if where == "own" && *h.Lost.QuotaNS < got*9/10 {
 				t.Errorf("lost %d ns to the quota, throttled %d", *h.Lost.QuotaNS, got)
 			}
-			if *h.Lost.QuotaNS == 0 || *h.Lost.RunQueueNS > *h.Lost.QuotaNS {
+			// How much of the rest is the run queue's depends on the machine's neighbours; but nothing is left out.
+			if *h.Lost.QuotaNS == 0 || *h.Lost.QuotaNS+*h.Lost.RunQueueNS+*h.Lost.UnsplitNS < *h.Lost.RunDelayNS {
 				t.Errorf("lost time: quota %d, run queue %d, unsplit %d of delay %d", *h.Lost.QuotaNS, *h.Lost.RunQueueNS, *h.Lost.UnsplitNS, *h.Lost.RunDelayNS)
 			}
 			t.Logf("quota %.3fs, run queue %.3fs, unsplit %.3fs, delay %.3fs, cpu %.3fs; sampling took %v for %d samples",
@@ -123,8 +124,8 @@ func TestRunQueueUnderNeighbours(t *testing.T) {
 		t.Errorf("quota %d, unsplit %d, run queue %d of delay %d", *h.Lost.QuotaNS, *h.Lost.UnsplitNS, *h.Lost.RunQueueNS, *h.Lost.RunDelayNS)
 	}
 	// The two kinds of time add up to what two busy threads want. Each is counted when a thread is switched, so some of
-	// it lies beyond the edges.
-	if total, want := *h.Lost.RunQueueNS+*h.Lost.CPUNS, 2*(h.ToNS-h.FromNS); total < want*3/4 || total > want*5/4 {
+	// it lies beyond the edges; and the runtime has threads of its own that wait.
+	if total, want := *h.Lost.RunQueueNS+*h.Lost.CPUNS, 2*(h.ToNS-h.FromNS); total < want*3/4 {
 		t.Errorf("ran %.3f s and waited %.3f s, of 2 threads in %.3f s", sec(*h.Lost.CPUNS), sec(*h.Lost.RunQueueNS), sec(h.ToNS-h.FromNS))
 	}
 }
