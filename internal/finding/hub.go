@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/report"
@@ -49,7 +50,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 	var out []*hubClaim
 	for i := range in.Census.Hubs {
 		h := &in.Census.Hubs[i]
-		if h.Late < hubLate || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 {
+		if h.Late < hubLate || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.servesRequests(h.Start) {
 			continue
 		}
 		claim := &hubClaim{Hub: h}
@@ -65,6 +66,19 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 	}
 	slices.SortStableFunc(out, func(a, b *hubClaim) int { return int(b.won.TotalNS>>10 - a.won.TotalNS>>10) })
 	return out
+}
+
+// servesRequests reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
+// is no hub.
+func (in *Input) servesRequests(start string) bool {
+	for _, name := range []string{"net/http.(*conn).serve", "erverConn).runHandler", "grpc.(*Server).serveStreams", "grpc.(*Server).serverWorker"} {
+		if strings.Contains(start, name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
+		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
+	})
 }
 
 // has reports whether a cause is a wait behind the hub.

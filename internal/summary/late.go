@@ -105,7 +105,7 @@ type hub struct {
 // Bounds: of hubs kept, of late runs a generation for which what ran meanwhile is looked up, of sites a hub has.
 const (
 	maxHubs     = 512
-	maxLateRan  = 128
+	maxLateRan  = 24
 	maxHubSites = 8
 )
 
@@ -149,7 +149,8 @@ func (t *Tables) addHubs() {
 	if t.hubs == nil {
 		t.hubs = make(map[uint64]*hub)
 	}
-	for i, k := range keys {
+	looked := 0
+	for _, k := range keys {
 		run := t.late.runs[k]
 		h := t.hubs[k.g]
 		if h == nil {
@@ -167,7 +168,8 @@ func (t *Tables) addHubs() {
 			h.sites[run.stack] += weight * run.ns
 		}
 		h.start = max(h.start, run.stack)
-		if i < maxLateRan {
+		if run.requests > 1 && looked < maxLateRan {
+			looked++
 			t.eachRanMeanwhile(run.ready+run.gap, k.at, k.g, func(site tracefmt.FrameID, ns int64) { h.ran[site] += ns })
 		}
 	}

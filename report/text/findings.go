@@ -2,6 +2,7 @@ package text
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ func (p *page) findings() {
 	var weighty, others []*report.Finding
 	for i := range p.r.Findings {
 		switch f := &p.r.Findings[i]; {
-		case f.Ignored != "":
+		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
 		case (f.Severity == report.High || f.Severity == report.Medium) && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
 		default:
@@ -50,8 +51,8 @@ func (p *page) finding(head span, f *report.Finding) {
 		st = boldRed
 	}
 	title := []span{{st, termtext.Head(f.Severity, 10)}, {plain, " "}, {bold, p.sentence(f.Title)}}
-	if g := p.groupOf(f); g != nil && len(p.r.Groups) > 1 {
-		title = append(title, span{dim, ", in "}, span{dim, p.groupName(g, p.width-indent-6)})
+	if len(p.r.Groups) > 1 {
+		title = append(title, p.groupsOf(f)...)
 	}
 	p.paragraph(head, indent, title...)
 	hang := indent + 4
@@ -78,6 +79,48 @@ func (p *page) groupOf(f *report.Finding) *report.Group {
 		}
 	}
 	return nil
+}
+
+// sameBefore returns the first finding that says the same as the i-th, of another group, or -1.
+func (p *page) sameBefore(i int) int {
+	f := &p.r.Findings[i]
+	return slices.IndexFunc(p.r.Findings[:i], func(o report.Finding) bool { return o.Ignored == "" && same(f, &o) })
+}
+
+// same reports whether two findings are one fault, seen in two groups.
+func same(a, b *report.Finding) bool {
+	return a.Code == b.Code && a.Title == b.Title && (a.Site == b.Site || a.Site != nil && b.Site != nil && *a.Site == *b.Site)
+}
+
+// maxGroups is how many groups are named that one fault was found in.
+const maxGroups = 2
+
+// groupsOf names the groups that a fault was found in.
+func (p *page) groupsOf(f *report.Finding) []span {
+	var spans []span
+	n := 0
+	for i := range p.r.Findings {
+		o := &p.r.Findings[i]
+		if o.Ignored != "" || !same(f, o) {
+			continue
+		}
+		g := p.groupOf(o)
+		if g == nil {
+			continue
+		}
+		if n++; n > maxGroups {
+			continue
+		}
+		lead := ", in "
+		if n > 1 {
+			lead = ", "
+		}
+		spans = append(spans, span{dim, lead}, span{dim, p.groupName(g, p.width-indent-6)})
+	}
+	if n > maxGroups {
+		spans = append(spans, span{dim, " and " + count(n-maxGroups, "more group", "more groups")})
+	}
+	return spans
 }
 
 // evidence writes the first facts behind a finding.
