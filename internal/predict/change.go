@@ -80,21 +80,30 @@ func (c *Change) has(x cause.Cause) bool {
 // to wake up, on average.
 var lateness = times{est: 0.6e6, low: 0, high: 1.1e6}
 
-// scale is by what an instance of a cause is multiplied, of which whole is the
-// length. late says that it may be late as a timer.
-func (c *Change) scale(whole int64, late bool) times {
+// scale is by what an instance is multiplied of which whole is the length. Of
+// a sleep, late is by how much it was longer than others at the place: that
+// does not go away if it is made shorter. It is negative for anything else.
+func (c *Change) scale(whole, late int64) times {
+	f := unchanged
 	if c.Relative {
 		s := min(max(c.Scale, 0), 1)
-		return times{s, s, s}
+		for v := range f {
+			if f[v] = s; late > 0 && s > 0 && v != low {
+				f[v] = s + (1-s)*float64(late)/float64(whole)
+			}
+		}
+		return f
 	}
-	f := unchanged
 	if c.To <= 0 {
 		return times{}
 	}
 	for v := range f {
 		to := float64(c.To)
-		if late {
+		if late >= 0 {
 			to += lateness[v]
+			if v != low {
+				to = max(to, float64(int64(c.To)+late))
+			}
 		}
 		if to < float64(whole) {
 			f[v] = to / float64(whole)

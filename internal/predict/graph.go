@@ -38,6 +38,8 @@ type part struct {
 	// whole is the length of the wait, timer's period or system call of which it
 	// is a part; at least ns.
 	whole int64
+	// late is by how much a sleep was longer than others at the place.
+	late int64
 	// run counts the computations of the graph from 1: running time of one
 	// goroutine, whatever took its P in between. 0 for anything else.
 	run    int32

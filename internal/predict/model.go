@@ -82,6 +82,36 @@ func (m *Model) prepare() {
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		m.number(m.groups[id])
 	}
+	m.punctuality()
+}
+
+// alike is how much of a sleep's length another one may lack to have been
+// meant to be as long.
+const alike = 0.8
+
+// punctuality finds how late each sleep was, by others at the same place.
+func (m *Model) punctuality() {
+	sleeps := make([][]*part, len(m.places))
+	for _, g := range m.groups {
+		for i := range g.graphs {
+			parts := g.graphs[i].parts
+			for k := range parts {
+				if p := &parts[k]; p.cause == cause.Sleep && !p.ticker {
+					sleeps[p.key] = append(sleeps[p.key], p)
+				}
+			}
+		}
+	}
+	for _, ps := range sleeps {
+		slices.SortFunc(ps, func(a, b *part) int { return cmp.Compare(a.whole, b.whole) })
+		meant := 0
+		for _, p := range ps {
+			for float64(ps[meant].whole) < alike*float64(p.whole) {
+				meant++
+			}
+			p.late = p.whole - ps[meant].whole
+		}
+	}
 }
 
 // number numbers the places of a group's graphs.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -420,6 +421,21 @@ func TestSample(t *testing.T) {
 		if got, _, _ := spell(a); got != want {
 			t.Fatal("another order, or two samples merged, keep others")
 		}
+	}
+}
+
+func TestRegularity(t *testing.T) {
+	var same, random []point
+	for i := range 1000 {
+		same = append(same, point{10 + float64(i%3)/10, 1})
+		random = append(random, point{-math.Log(1 - (float64(i)+0.5)/1000), 1})
+	}
+	same[0].x = 1e6 // met something else
+	if r := regularity(same); r < 0.99 {
+		t.Errorf("a queue that is always as long has regularity %v", r)
+	}
+	if r := regularity(random); r != 0 {
+		t.Errorf("an exponential one has regularity %v", r)
 	}
 }
 

@@ -27,7 +27,7 @@ const maxClients = 200
 // queueAt looks how the requests of a group queue at what a change is about:
 // those that have work of their own there, after that of others.
 func (t *trial) queueAt(g *group, c *trialChange) queue {
-	var own, others, square, n, all, latency float64
+	var own, others, n, all, latency float64
 	waits := make([]point, 0, len(g.graphs))
 	for i := range g.graphs {
 		gr := &g.graphs[i]
@@ -40,7 +40,6 @@ func (t *trial) queueAt(g *group, c *trialChange) queue {
 		own += gr.weight * self
 		waits = append(waits, point{mine, gr.weight})
 		others += gr.weight * mine
-		square += gr.weight * mine * mine
 		latency += gr.weight * float64(gr.Latency)
 		n += gr.weight
 	}
@@ -50,7 +49,7 @@ func (t *trial) queueAt(g *group, c *trialChange) queue {
 	}
 	q.rho = others / (others + own)
 	wait, service := others/n, own/n
-	q.regular = max(0, 1-(square/n-wait*wait)/(wait*wait))
+	q.regular = regularity(waits)
 	clients := 1 + math.Ceil(quantile(waits, 0.9)/service)
 	if clients > maxClients || t.m.duration <= 0 {
 		return q
@@ -65,6 +64,19 @@ func (t *trial) queueAt(g *group, c *trialChange) queue {
 		q.closed = append(q.closed, closedWait(int(clients), service*float64(i)/closedPoints, rest)/now)
 	}
 	return q
+}
+
+// regularity is 1 if a queue is always as long, and 0 if it varies at least as
+// a normal distribution whose deviation is its mean: one less the square of the
+// coefficient of variation, by quartiles, because a few requests that met
+// something else are of no interest.
+func regularity(waits []point) float64 {
+	middle := quantile(waits, 0.5)
+	if middle <= 0 {
+		return 0
+	}
+	v := (quantile(waits, 0.75) - quantile(waits, 0.25)) / 1.349 / middle
+	return max(0, 1-v*v)
 }
 
 // closedWait is how long each of some clients waits for the others at one

@@ -231,7 +231,11 @@ func (c *trialChange) factor(p *part, unmet bool) times {
 			whole = max(whole, c.usual) // only what lies within the wait was seen
 		}
 	}
-	s := c.scale(whole, p.cause == cause.Sleep && !p.ticker)
+	late := int64(-1)
+	if p.cause == cause.Sleep && !p.ticker {
+		late = p.late
+	}
+	s := c.scale(whole, late)
 	if c.Cause == Queue {
 		if c.isOwn(p) || p.ticker {
 			return unchanged
@@ -275,7 +279,7 @@ func (t *trial) neighbour(s *share) float64 {
 	for i := range t.changes {
 		c := &t.changes[i]
 		if w := c.weights[s.key]; w > 0 {
-			f = min(f, 1-w*(1-c.scale(c.usual, false)[est]))
+			f = min(f, 1-w*(1-c.scale(c.usual, -1)[est]))
 		}
 	}
 	return f
