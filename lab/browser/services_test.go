@@ -185,13 +185,18 @@ func (p *tab) checkFindings(r *report.Report) {
 			p.t.Errorf("%s: link %q, error %v", f.Code, link, err)
 			continue
 		}
-		if ask[bool](p, card+`.closest('details:not([open])') === null`) {
+		if ask[bool](p, card+`.checkVisibility()`) {
 			p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf("#finding-%d a.show", i))))
 			p.settle()
 		} else {
 			p.visit(link)
 		}
 		p.checkLanded(q.Get("req"), f.ID)
+		// The finding's own address leads to its card, folded or not.
+		p.visit("#finding=" + url.QueryEscape(f.ID))
+		if top := ask[float64](p, card+`.getBoundingClientRect().top`); !ask[bool](p, card+`.checkVisibility()`) || top < -5 || top > 850 {
+			p.t.Errorf("#finding=%s leads to %.0f pixels from the top", f.ID, top)
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ export function cut(text, px, size) {
   let w = ruler.measureText(text).width, n = [...text].length, out = text;
   while (w > px && n > 0) {
     n = Math.min(n - 1, Math.floor(n * px / w));
-    out = n < 3 ? '' : middle(text, n);
+    out = n < 5 ? '' : middle(text, n);
     w = ruler.measureText(out).width;
   }
   return out;

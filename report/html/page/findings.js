@@ -8,6 +8,9 @@ import { asked } from './how.js';
 import { address } from './state.js';
 import { siteNode, groupLink } from './verdict.js';
 
+// atOnce findings are shown; those behind them would win less.
+const atOnce = 6;
+
 const marks = { high: '▲', medium: '◆', low: '●', info: '○' };
 
 // gain draws where a percentile is now, and where the prediction says it would be.
@@ -94,7 +97,7 @@ export function findings() {
   const shown = report.findings.filter(f => !f.ignored), ignored = report.findings.filter(f => f.ignored);
   const at = new Map(report.findings.map((f, i) => [f, i]));
   return h('section', { id: 'findings' }, h('h2', null, 'What to change ', asked('finding')),
-    shown.length ? [shown.length > 1 ? tally(shown) : null, shown.map(f => card(f, at.get(f)))] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found anything to change; the causes below stand for themselves.' : 'Nothing to say without requests.'),
+    shown.length ? [shown.length > 1 ? tally(shown) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found anything to change; the causes below stand for themselves.' : 'Nothing to say without requests.'),
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
     shown.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
       shown.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);

@@ -110,9 +110,9 @@ export function siteText(site) {
 // changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.
 export function changeText(change) {
   return change.split(', ').map(one => {
-    const m = /^(?:([a-z-]+)@)?([^@=]+)=(gone|[\d.]+%|[\d.]+[a-zµ]+)$/.exec(one);
+    const m = /^(?:([a-z-]+)@)?([^@=]*)=(gone|[\d.]+%|[\d.]+[a-zµ]+)$/.exec(one);
     if (!m) return brief(one, 300);
-    const site = `${m[1] ? m[1] + ' at ' : ''}${middle(shortFunc(m[2]), 90)}`;
+    const site = m[2] ? `${m[1] ? m[1] + ' at ' : ''}${middle(shortFunc(m[2]), 90)}` : `all ${m[1] || 'time'}`;
     return m[3] === 'gone' ? `without ${site}` : m[3].endsWith('%') ? `${site} takes ${m[3]} of what it does now` : `each ${site} takes ${m[3]}`;
   }).join(', ');
 }

@@ -67,6 +67,13 @@ function mark() {
   for (const el of document.querySelectorAll('[data-finding]')) el.classList.toggle('chosen', !!view.finding && el.dataset.finding === view.finding.id);
 }
 
+// land goes to what the address asks for.
+function land() {
+  const id = linked(), card = id === 'findings' && [...document.querySelectorAll('[data-finding]')].find(el => view.finding && el.dataset.finding === view.finding.id);
+  for (let fold = card && card.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
+  (card || document.getElementById(id))?.scrollIntoView();
+}
+
 function onKey(ev) {
   if (ev.ctrlKey || ev.metaKey || ev.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName)) return;
   const act = {
@@ -91,8 +98,7 @@ function start() {
   mark();
   addEventListener('hashchange', () => {
     read();
-    const id = linked();
-    if (id) document.getElementById(id)?.scrollIntoView();
+    land();
   });
   addEventListener('popstate', read);
   addEventListener('keydown', onKey);
@@ -100,7 +106,7 @@ function start() {
   addEventListener('beforeprint', drawNow);
   // A link to a request or a finding lands on it once the pictures above have their heights.
   if (linked()) drawNow();
-  if (linked()) requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(linked())?.scrollIntoView()));
+  if (linked()) requestAnimationFrame(() => requestAnimationFrame(land));
   document.documentElement.dataset.ready = 'true';
   performance.mark('ready');
 }

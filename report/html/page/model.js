@@ -51,11 +51,15 @@ export function groupOfFinding(f) { return groupByID(f.group) || report.groups.f
 
 function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b.file && a.line === b.line; }
 
-// concerns tells whether a segment is what a finding is about.
-export function concerns(f, seg) {
-  if (f.cause && !inFamily(seg.cause, f.cause)) return false;
-  return !f.site || sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site));
-}
+function atSite(f, seg) { return sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site)); }
+
+function ofCause(f, seg) { return !f.cause || partsOf(seg).some(([c]) => inFamily(c, f.cause)); }
+
+// Findings whose place is on no path: that of what ran while requests waited, for example.
+const elsewhere = new Set(report.findings.filter(f => f.site && !report.groups.some(g => g.slowest.some(r => r.segments.some(x => ofCause(f, x) && atSite(f, x))))));
+
+// concerns tells whether a segment is what a finding is about: its cause, and its place if that is on any path.
+export function concerns(f, seg) { return ofCause(f, seg) && (!f.site || elsewhere.has(f) || atSite(f, seg)); }
 
 // exampleOf is the request held in full that shows a finding best: with the most time (ns) that it is about.
 export function exampleOf(f) {

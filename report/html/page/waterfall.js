@@ -256,7 +256,7 @@ export class Waterfall {
       if (vis > 34 && parts.length === 1) {
         const time = duration(x.duration_ns);
         el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 14 }, cut(short(x), vis - 8, 11.5)));
-        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, cut(time + (x.site && vis > 120 ? ' · ' + place(x.site) : ''), vis - 8, 11.5)));
+        el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, timed(time, x.site && vis > 120 ? place(x.site) : '', vis - 8)));
       }
       el.addEventListener('pointermove', ev => tip(ev, this.facts(i)));
       el.addEventListener('pointerleave', untip);
@@ -292,6 +292,12 @@ export class Waterfall {
   }
 }
 Waterfall.next = 0;
+
+// timed is a time and a place in px pixels; half a time would be none.
+function timed(time, where, px) {
+  const all = where ? cut(`${time} · ${where}`, px, 11.5) : time;
+  return all.startsWith(time) && cut(all, px, 11.5) === all ? all : cut(time, px, 11.5) === time ? time : '';
+}
 
 // leftOut tells whether a segment stands for those beyond the most that a report holds.
 function leftOut(x) { return x.cause === 'unknown' && x.kind === 'left out'; }
