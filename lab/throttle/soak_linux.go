@@ -37,7 +37,7 @@ func arms(quota bool) []config {
 			{kind: "spin", quota: 0.5, procs: 2}, {kind: "spin", quota: 0.5, procs: 8},
 			{kind: "http", quota: 0.5, procs: 2}, {kind: "http", quota: 0.5, procs: 8}, {kind: "http", quota: 1.5, procs: 4},
 			{kind: "http", quota: 1, procs: 4, period: 50 * time.Millisecond}, {kind: "gc", quota: 0.5, procs: 4},
-			{kind: "http", quota: 0.5, procs: 4, neighbours: 4}, {kind: "spin", quota: 0.7, procs: 2, neighbours: 4},
+			{kind: "http", quota: 0.3, procs: 4, neighbours: 2}, {kind: "spin", quota: 0.4, procs: 2, neighbours: 2},
 		}
 	}
 	return []config{
