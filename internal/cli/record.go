@@ -42,6 +42,10 @@ for each, and for several a summary that compares them.
 A file called x.whylate holds the trace, the profiles and where they came from (see docs/bundle.md); a file of any other name
 holds the bare trace, as the runtime wrote it.
 
+If the service runs on this host, x.whylate also gets samples of what the kernel counts: throttling by CPU quotas, waiting for
+a CPU, memory, and segments that the network lost (see docs/host.md). The process is found by the URL's port, which may need
+the rights of the service's user or of root; --pid names one, --no-host leaves the samples out.
+
 ` + connectHelp + `
 
 The exit status is 0 when every recording is whole, or was cut but can be used; 2 for wrong use; 3 when a recording failed;
@@ -52,6 +56,7 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
   whylate record -o x.whylate replica-1:6060 replica-2:6060         # x-replica-1_6060.whylate and x-replica-2_6060.whylate
   whylate record --explain replica-1:6060 replica-2:6060            # and say why each of them was late
   WHYLATE_TOKEN=$(cat token) whylate record --cacert ca.pem https://svc
+  whylate record --pid 4242 -o x.whylate svc:6060                   # with host samples of a process in a container
   whylate record -o - svc:6060 | gzip > x.trace.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
