@@ -159,6 +159,9 @@ func value(e report.Evidence) string {
 	if e.Unit == "" || e.Unit == "count" {
 		return text
 	}
+	if per, ok := strings.CutPrefix(e.Unit, "1/"); ok {
+		return text + "/" + termtext.Head(per, 20)
+	}
 	return text + " " + termtext.Head(e.Unit, 20)
 }
 

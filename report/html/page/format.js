@@ -60,6 +60,7 @@ export function quantity(value, unit) {
     case 'bytes': case 'B': return bytes(value);
   }
   const v = Number.isInteger(value) ? number(value) : Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(3)));
+  if (unit && unit.startsWith('1/')) return v + clean(unit.slice(1));
   return unit && unit !== 'count' ? `${v} ${clean(unit)}` : v;
 }
 
