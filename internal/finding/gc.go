@@ -158,7 +158,7 @@ func frequentRule() Rule {
 				"the usual goal is soon reached. Each cycle marks all that lives, whatever was freed, so a little more room saves most of the work.",
 			Measured: "Live heap and goal of each cycle, cycles a second and the time with marking under way are in the trace. With live heap L and goal G a cycle lasts until about G - L bytes were allocated, so at the same " +
 				"rate of allocation the cycles a second go as 1/(G - L); G = L + (L + stacks + globals) x GOGC/100, at least 4 MiB x GOGC/100 (A Guide to the Go Garbage Collector). The finding speaks when G is within 60 % above L, or under " +
-				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
+				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles; less than 10 % of a group's time is not reported. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
 				"mark workers ran. Sites come from the allocation profile of a recording, else from where assists happened, which says who pays and not who causes. Confidence is 0.9, 0.75 without a profile.",
 			Before: "GOGC=10",
 			After:  "GOGC=400 GOMEMLIMIT=900MiB // of a container of 1 GiB: a limit keeps what GOGC allows within bounds",
@@ -172,7 +172,7 @@ func frequentRule() Rule {
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
 				share, won := weighPart(g, gcPart)
-				if share == 0 {
+				if share < fewGC {
 					return nil
 				}
 				gc := &in.Census.GC
