@@ -80,7 +80,7 @@ func telling(fn string) bool {
 	if tellingNames[fn] {
 		return true
 	}
-	return strings.HasPrefix(fn, "net.cgoLookup") || strings.HasPrefix(fn, "net._C") || strings.HasPrefix(fn, "net.(*Resolver).")
+	return strings.HasPrefix(fn, "net.cgoLookup") || strings.HasPrefix(fn, "net.(*Resolver).")
 }
 
 var tellingNames = map[string]bool{

@@ -136,16 +136,21 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 	for i := 0; i < len(labels); {
 		id := labels[i].G
 		spans = win.Spans(id, g.Base, g.End, spans[:0])
+		var mode tracefmt.StringID
 		for k := range spans {
 			sp := &spans[k]
 			if sp.State != timeline.Running {
+				mode = 0
 				continue
 			}
 			for i < len(labels) && labels[i].G == id && labels[i].Time < sp.Start {
 				i++
 			}
 			if i < len(labels) && labels[i].G == id && labels[i].Time <= sp.End {
-				c.workers[labels[i].Name] += min(sp.End, g.End) - max(sp.Start, g.Base)
+				mode = labels[i].Name
+			}
+			if mode != 0 { // a run goes on through stops of the world and the like
+				c.workers[mode] += min(sp.End, g.End) - max(sp.Start, g.Base)
 			}
 		}
 		for i < len(labels) && labels[i].G == id {

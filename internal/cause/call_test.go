@@ -1,0 +1,42 @@
+package cause
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// TestCall: what a wait is for is told by the innermost telling function, else by what the site called.
+func TestCall(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		stack        []string // innermost first
+		call, socket string
+	}{
+		{"a sleep", []string{"time.Sleep", "main.f"}, "time.Sleep", ""},
+		{"a sync, through a library", []string{"syscall.fsync", "syscall.Fsync", "internal/poll.(*FD).Fsync", "os.(*File).Sync", "example.org/log.(*W).flush", "main.f"}, "syscall.Fsync", ""},
+		{"a log line", []string{"syscall.write", "internal/poll.(*FD).Write", "os.(*File).Write", "log.(*Logger).output", "log.Println", "main.f"}, "os.(*File).Write", ""},
+		{"a pool", []string{"runtime.selectgo", "database/sql.(*DB).conn", "database/sql.(*DB).query", "database/sql.(*DB).QueryContext", "main.f"}, "database/sql.(*DB).conn", ""},
+		{"a lock", []string{"sync.runtime_SemacquireMutex", "sync.(*Mutex).lockSlow", "sync.(*Mutex).Lock", "main.f"}, "sync.(*Mutex).Lock", ""},
+		{"a lock by a dependency", []string{"sync.(*RWMutex).RLock", "example.org/x.(*T).get", "main.f"}, "sync.(*RWMutex).RLock", ""},
+		{"a name", []string{"runtime.cgocall", "net._C2func_getaddrinfo", "net.cgoLookupHostIP", "net.doBlockingWithCtx[...].func1"}, "net.cgoLookupHostIP", ""},
+		{"a socket", []string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.f"}, "net.(*conn).Write", "net.(*netFD).Write"},
+		{"nothing under it", []string{"main.f", "runtime.goexit"}, "", ""},
+	} {
+		syms := tracefmt.NewSymbols()
+		var frames []tracefmt.FrameText
+		for i, fn := range c.stack {
+			frames = append(frames, tracefmt.FrameText{Func: fn, File: "f.go", Line: uint32(i + 1)})
+		}
+		s := NewSites(syms)
+		id := syms.AddStack(frames...)
+		for range 2 { // found, and remembered
+			if got := syms.String(s.Call(id)); got != c.call {
+				t.Errorf("%s: in %q, want %q", c.name, got, c.call)
+			}
+			if got := syms.String(s.Socket(id)); got != c.socket {
+				t.Errorf("%s: socket %q, want %q", c.name, got, c.socket)
+			}
+		}
+	}
+}

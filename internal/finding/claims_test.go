@@ -1,0 +1,189 @@
+package finding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/report"
+)
+
+// site makes a site in main from "f:12"; names with a slash or a dot before the colon are whole functions.
+func site(s string) *report.Site {
+	fn, line, _ := strings.Cut(s, "@")
+	n := 0
+	fmt.Sscan(line, &n)
+	if !strings.Contains(fn, ".") {
+		fn = "main." + fn
+	}
+	return &report.Site{Func: fn, File: "/src/main.go", Line: n}
+}
+
+// via makes a chain of waits, each "wait site call".
+func via(waits ...string) []report.Via {
+	out := []report.Via{}
+	for _, w := range waits {
+		f := strings.SplitN(w, " ", 3)
+		v := report.Via{Wait: f[0], Site: site(f[1])}
+		if len(f) > 2 {
+			v.Call = f[2]
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func ms(n int64) int64 { return n * 1e6 }
+
+// oneGroup makes a report of one group of 100 requests that spent these causes, in all bands alike.
+func oneGroup(causes ...report.Cause) *report.Report {
+	var total int64
+	for _, c := range causes {
+		total += c.TotalNS
+	}
+	for i := range causes {
+		c := &causes[i]
+		c.Share = float64(c.TotalNS) / float64(total)
+		if c.Requests == 0 {
+			c.Requests = 100
+		}
+		if c.Via == nil {
+			c.Via = []report.Via{}
+		}
+	}
+	return &report.Report{
+		Input:  report.Input{DurationNS: 1e9, GOMAXPROCS: 2},
+		Groups: []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 100, TotalNS: total, Bands: []report.Band{{Band: report.BandAll, Count: 100, Causes: causes}}}},
+	}
+}
+
+// waitRules are the rules of this family alone.
+func waitRules(family string) []Rule {
+	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(r.Code, family) })
+}
+
+// told lists findings as "code site share".
+func told(found []report.Finding) []string {
+	out := []string{}
+	for i := range found {
+		f := &found[i]
+		s := f.Code
+		if f.Site != nil {
+			s += " " + strings.TrimPrefix(f.Site.Func, "main.") + fmt.Sprintf("@%d", f.Site.Line)
+		}
+		out = append(out, fmt.Sprintf("%s %.2f", s, f.Share))
+	}
+	return out
+}
+
+func TestWaits(t *testing.T) {
+	// Three others wait for a goroutine while it serves one.
+	turns := func(cause, at string, taken, waiting, together float64) summary.Turns {
+		return summary.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
+	}
+	flush := turns("sleep", "flush@9", 0, 4, 4)
+	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
+	perJob := turns("sleep", "job@9", 0, 1, 1)
+	perJob.PeriodNS, perJob.PartNS, perJob.Served, perJob.Servers = 20e6, 20e6, 100, 1
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		turns  []summary.Turns
+		want   []string
+	}{
+		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
+			nil, []string{"WL2001 retry@5 0.90"}},
+		{"two sleeps on another goroutine", []report.Cause{
+			{Cause: "sleep", Site: site("fetch@48"), Via: via("chan sub@7"), TotalNS: ms(670)}, {Cause: "sleep", Site: site("release@52"), Via: via("chan sub@9"), TotalNS: ms(330)}},
+			nil, []string{"WL2001 fetch@48 0.67", "WL2001 release@52 0.33"}},
+		{"too short to matter", []report.Cause{{Cause: "sleep", Site: site("retry@5"), TotalNS: ms(4)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(996)}}, nil, []string{}},
+		{"a lock held over a call", []report.Cause{
+			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Via: via("lock get@2 sync.(*Mutex).Lock"), Routes: []report.Route{{Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(750)}, {TotalNS: ms(250)}}}},
+			nil, []string{"WL2002 ask@3 1.00"}},
+		{"a call that is rarely met under a lock", []report.Cause{
+			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Routes: []report.Route{{TotalNS: ms(900)}, {Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(100)}}}},
+			nil, []string{"WL2005 ask@3 1.00"}},
+		{"a lock behind a lock", []report.Cause{
+			{Cause: "sleep", Site: site("hold@3"), TotalNS: ms(1000), Routes: []report.Route{{Via: via("lock a@1", "lock b@2"), TotalNS: ms(600)}, {Via: via("lock b@2"), TotalNS: ms(400)}}}},
+			nil, []string{"WL2002 hold@3 1.00"}},
+		{"what holders do is added up", []report.Cause{
+			{Cause: "syscall", Site: site("sync@3"), Call: "os.(*File).Sync", Via: via("lock w@1"), TotalNS: ms(500)}, {Cause: "cpu", Site: site("encode@4"), Via: via("lock w@1"), TotalNS: ms(400)},
+			{Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}},
+			nil, []string{"WL2002 sync@3 0.90"}},
+		{"a holder that waits for a P is the scheduler's", []report.Cause{
+			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
+		{"a semaphore", []report.Cause{
+			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
+			[]summary.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
+		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
+		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			[]summary.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
+		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
+			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
+		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []summary.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
+			[]summary.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
+		{"the library's line is not the user's", []report.Cause{
+			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
+			nil, []string{"WL2005 call@4 1.00"}},
+		{"a slow client", []report.Cause{{Cause: "network", Site: site("take@4"), Kind: "inbound", Call: "net/http.(*body).Read", TotalNS: ms(3000)}}, nil, []string{"WL2006 take@4 1.00"}},
+		{"a pipe, and the file's own lock", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 os.(*File).Write"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2007 note@4 1.00"}},
+		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
+		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := oneGroup(c.causes...)
+			found := Find(&Input{Report: rep, Turns: c.turns, Census: &census.Census{}}, waitRules("WL2"))
+			if got := told(found); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			for i := range found {
+				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
+					t.Errorf("%s is not whole: %+v", f.Code, f)
+				}
+			}
+		})
+	}
+}
+
+// TestPoolSize holds the advice to arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they
+// keep for 10 ms.
+func TestPoolSize(t *testing.T) {
+	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	in := &Input{Report: rep, Turns: []summary.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}}}
+	got := map[string]float64{}
+	for _, v := range poolRule().Run(in) {
+		for _, e := range v.Evidence {
+			got[e.Text] = e.Value
+		}
+		if v.Won.TotalNS != ms(3000) {
+			t.Errorf("a larger pool would win %d ns, not what was waited for it", v.Won.TotalNS)
+		}
+	}
+	for text, want := range map[string]float64{
+		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time with it": 10e6,
+		"waiting on average (rate x wait)": 3, "in use on average (rate x time)": 1, "places that would do at this load": 4,
+	} {
+		if got[text] != want {
+			t.Errorf("%s: %g, want %g", text, got[text], want)
+		}
+	}
+	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
+	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
+		t.Errorf("0.9 in use: %d places, want 2", l.size)
+	}
+}
