@@ -1,0 +1,126 @@
+package allocs
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestRead reads a profile made by hand: a site allocates through the standard library, another on its own; a difference
+// of two profiles holds a negative sample.
+func TestRead(t *testing.T) {
+	fn := func(id uint64, name, file string) *profile.Function {
+		return &profile.Function{ID: id, Name: name, Filename: file}
+	}
+	sprintf, log, fill, mainMain := fn(1, "fmt.Sprintf", "print.go"), fn(2, "example.org/x.(*L).Debug", "/src/log.go"), fn(3, "main.fill", "/src/fill.go"), fn(4, "main.main", "/src/main.go")
+	loc := func(id uint64, f *profile.Function, line int64) *profile.Location {
+		return &profile.Location{ID: id, Line: []profile.Line{{Function: f, Line: line}}}
+	}
+	l1, l2, l3, l4 := loc(1, sprintf, 1), loc(2, log, 7), loc(3, fill, 9), loc(4, mainMain, 3)
+	p := &profile.Profile{
+		DurationNanos: 5e9,
+		SampleType:    []*profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "inuse_space", Unit: "bytes"}},
+		Function:      []*profile.Function{sprintf, log, fill, mainMain}, Location: []*profile.Location{l1, l2, l3, l4},
+		Sample: []*profile.Sample{
+			{Location: []*profile.Location{l1, l2, l4}, Value: []int64{10, 700, 1}},
+			{Location: []*profile.Location{l2, l4}, Value: []int64{5, 100, 1}},
+			{Location: []*profile.Location{l3, l4}, Value: []int64{2, 300, 1}},
+			{Location: []*profile.Location{l3, l4}, Value: []int64{-2, -50, 0}},
+		},
+	}
+	var buf bytes.Buffer
+	if err := p.Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(&buf, func(s report.Site) report.Site {
+		s.File = strings.TrimPrefix(s.File, "/src/")
+		return s
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Bytes != 1100 || got.DurationNS != 5e9 || len(got.Sites) != 2 {
+		t.Fatalf("read %+v", got)
+	}
+	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15}); s != want {
+		t.Errorf("the first site is %+v, want %+v", s, want)
+	}
+	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Objects: 2}); s != want {
+		t.Errorf("the second site is %+v, want %+v", s, want)
+	}
+}
+
+var sink [][]byte
+
+//go:noinline
+func hoard() {
+	for range 64 {
+		sink = append(sink, make([]byte, 1<<20))
+	}
+}
+
+// TestReadReal reads what the runtime writes, and finds who allocated.
+func TestReadReal(t *testing.T) {
+	hoard()
+	sink = nil
+	runtime.GC() // the profile is of the last cycle
+	runtime.GC()
+	var buf bytes.Buffer
+	if err := pprof.Lookup("allocs").WriteTo(&buf, 0); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Read(&buf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Sites) == 0 || !strings.HasSuffix(p.Sites[0].Site.Func, "allocs.hoard") || p.Sites[0].Bytes < 48<<20 {
+		t.Errorf("the profile begins with %+v", p.Sites[:min(len(p.Sites), 3)])
+	}
+}
+
+func TestReadBad(t *testing.T) {
+	if _, err := Read(strings.NewReader(""), nil); !errors.Is(err, ErrEmpty) {
+		t.Errorf("nothing: %v", err)
+	}
+	for name, text := range map[string]string{"no profile": "hello, this is not a profile", "a cut gzip": "\x1f\x8b\x08\x00\x00\x00\x00\x00"} {
+		if p, err := Read(strings.NewReader(text), nil); err == nil {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	var buf bytes.Buffer
+	cpu := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}
+	if err := cpu.Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&buf, nil); err == nil || !strings.Contains(err.Error(), "alloc_space") {
+		t.Errorf("a CPU profile: %v", err)
+	}
+}
+
+// FuzzRead: no input may panic, and what is read is in order.
+func FuzzRead(f *testing.F) {
+	var buf bytes.Buffer
+	if err := pprof.Lookup("allocs").WriteTo(&buf, 0); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(buf.Bytes())
+	f.Add([]byte("\x1f\x8b"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Read(bytes.NewReader(data), nil)
+		if err != nil {
+			return
+		}
+		for i := 1; i < len(p.Sites); i++ {
+			if p.Sites[i].Bytes > p.Sites[i-1].Bytes {
+				t.Errorf("site %d has more bytes than the one before", i)
+			}
+		}
+	})
+}
