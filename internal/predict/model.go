@@ -210,21 +210,28 @@ func estimate(base []point, then *[variants][]point, q float64, was *int64) repo
 	if was != nil {
 		to = float64(*was)
 	}
-	at := func(v int) int64 {
-		x := quantile(then[v], q)
-		if x == from {
-			return int64(to)
+	at := func(v int) float64 {
+		if x := quantile(then[v], q); x != from {
+			return min(x/from*to, to)
 		}
-		return min(threeDigits(x/from*to), int64(to))
+		return to
 	}
-	return report.Estimate{Est: at(est), Low: at(low), High: at(high)}
+	l, h := at(low), at(high)
+	return report.Estimate{Est: threeDigits(at(est), to), Low: threeDigits(max(0, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
 }
 
-// threeDigits rounds: more than that nobody can know.
-func threeDigits(x float64) int64 {
+// margin is by how much of what is won the range is wider than the models make
+// it: no two runs of a program are that much alike.
+const margin = 0.01
+
+// threeDigits rounds what is not as it was: more than that nobody can know.
+func threeDigits(x, was float64) int64 {
+	if x == was {
+		return int64(was)
+	}
 	step := 1.0
 	for x/step >= 1000 {
 		step *= 10
 	}
-	return int64(math.Round(x/step) * step)
+	return min(int64(math.Round(x/step)*step), int64(was))
 }

@@ -70,9 +70,9 @@ var graphs = []struct {
 	}, []whatIf{
 		{[]string{"sleep@nap=50%"}, 5300, 5300, 5300},
 		{[]string{"sleep@nap=gone"}, 300, 300, 300},
-		{[]string{"nap=2ms"}, 300 + 2600, 300 + 2000, 300 + 3100},
+		{[]string{"nap=2ms"}, 300 + 2400, 300 + 2000, 300 + 3100},
 		{[]string{"nap=20ms"}, 10300, 10300, 10300},
-		{[]string{"nap=9500us"}, 10300, 300 + 9500, 10300},
+		{[]string{"nap=9500us"}, 300 + 9900, 300 + 9500, 10300},
 		{[]string{"sleep@nap=50%", "sleep@main.nap=20%"}, 2300, 2300, 2300}, // overlapping: the smaller
 	}},
 	{"two siblings: the next-latest decides", 11000, func(b *tracetext.Builder) {
@@ -283,8 +283,15 @@ func parse(t *testing.T, texts []string) []Change {
 func TestGraphs(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
-			m, _ := spread(t, c.to, c.build)
+			m, g := spread(t, c.to, c.build)
+			won := func(us int64) int64 { return int64(margin * float64(g.Latency/1000-us)) }
 			for _, w := range c.what {
+				if w.low >= 0 {
+					w.low -= won(w.low)
+				}
+				if w.high >= 0 {
+					w.high += won(w.high)
+				}
 				p := m.WhatIf("g", parse(t, w.changes))
 				if p == nil {
 					t.Errorf("%v: meets nothing", w.changes)

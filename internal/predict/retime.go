@@ -172,9 +172,15 @@ func (t *trial) end(g *Graph) times {
 		var at times
 		if n.before >= 0 {
 			at = t.at[n.before]
+			ahead := t.ahead(g, n)
 			for k := n.firstPart; k < n.lastPart; k++ {
-				f, ns := t.factor(g, &g.parts[k]), float64(g.parts[k].ns)
+				p := &g.parts[k]
+				f, ns := t.factor(g, p), float64(p.ns)
+				beside := p.others && !t.isMet(p)
 				for v := range at {
+					if beside {
+						f[v] = min(f[v], ahead[v])
+					}
 					at[v] += f[v] * ns
 				}
 			}
@@ -193,6 +199,46 @@ func (t *trial) end(g *Graph) times {
 		t.at = append(t.at, at)
 	}
 	return t.at[len(t.at)-1]
+}
+
+// isMet reports whether some change is about a part.
+func (t *trial) isMet(p *part) bool {
+	for i := range t.changes {
+		if t.changes[i].weights[p.key] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ahead is by what the number of others is multiplied that are served before
+// the request: what else they do there, beside what a change is about, goes
+// away with them.
+func (t *trial) ahead(g *Graph, n *node) times {
+	out := unchanged
+	for i := range t.changes {
+		c := &t.changes[i]
+		if !c.other || !c.own && c.Cause != Queue {
+			continue
+		}
+		for k := n.firstPart; k < n.lastPart; k++ {
+			p := &g.parts[k]
+			if c.weights[p.key] == 0 || c.isOwn(p) || float64(p.ns)*c.weights[p.key] < little*float64(p.whole) {
+				continue
+			}
+			f := c.factor(p, false)
+			s := f[high] // the service alone
+			for v := range out {
+				switch {
+				case c.Cause == Queue:
+					out[v] = min(out[v], f[v])
+				case v != high && s > 0:
+					out[v] = min(out[v], f[v]/s)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // factor is by what the time of a part is multiplied.

@@ -15,9 +15,9 @@ func gainServices() []*Service {
 				Injected: "20 ms sleep on one of three goroutines, 8 ms on the next", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "sleep 20 ms -> 1 ms: the next takes 8 ms", FixAtMost: 0.6, start: startGathering},
 		{Name: "open-queue", Doc: "a mutex held over a sleep, under an open loop: a shorter hold makes the queue shorter by more", Proto: "http1",
-			Load: Load{Conns: 8, Rate: 90, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}},
+			Load: Load{Conns: 8, Rate: 60, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}}},
 			Truth: Truth{Kind: "http1", Group: "(*counter).count", Cause: "sleep",
-				Injected: "6 ms sleep under a mutex, 90 requests a second at random times", LeastNS: 6e6, InjectedNS: 6e6, Share: 0.97},
+				Injected: "6 ms sleep under a mutex, 60 requests a second at random times", LeastNS: 6e6, InjectedNS: 6e6, Share: 0.97},
 			Fix: "6 ms -> 3 ms", FixAtMost: 0.7, start: startCounter},
 	}
 }
