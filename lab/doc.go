@@ -13,6 +13,10 @@
 //
 // Tests of other modules run them through internal/testprog.
 //
+// and the proof of what whylate predicts:
+//
+//	go run ./lab/proof                       predict, make the change, measure, compare
+//
 // A new service is an entry and its code in lab/truth/catalog: the line of the
 // fault carries the comment "truth: site NAME" and lies in a named function.
 package lab
