@@ -97,7 +97,7 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 	e.addTraceFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
-	f.StringVarP(&e.output, "output", "o", "", "write to this file; with --to otlp, also the URL of an OTLP/HTTP endpoint")
+	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")
 	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
 	f.StringVar(&as.encoding, "encoding", export.EncodingJSON, "how spans are encoded: json or protobuf")
 	f.StringVar(&as.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")

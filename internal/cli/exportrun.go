@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -98,6 +100,14 @@ func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
 		return err
 	}
 	defer f.Discard()
+	// A profile is compressed already.
+	if strings.HasSuffix(output, ".gz") && x.format.Name != "pprof" {
+		z := gzip.NewWriter(f)
+		if err := cmp.Or(x.writeTo(s, z, rep), z.Close()); err != nil {
+			return err
+		}
+		return f.Commit()
+	}
 	if err := x.writeTo(s, f, rep); err != nil {
 		return err
 	}

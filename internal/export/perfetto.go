@@ -22,6 +22,7 @@ const (
 	runningTrack
 	runnableTrack
 	syscallTrack
+	freezeTrack
 )
 
 // Numbers of other tracks begin here.
@@ -55,6 +56,7 @@ func Perfetto(w io.Writer, r *report.Report) error {
 		p.points(gomaxprocsTrack, "GOMAXPROCS", unitCount, s.GOMAXPROCS)
 		p.stretches(gcTrack, "GC mark phases", "GC", s.GC)
 		p.stretches(stwTrack, "stops of the world", "world stopped", s.STW)
+		p.stretches(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
 	}
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)

@@ -26,8 +26,8 @@ const SmallTrace = 1_000_000
 //   - a track for each goroutine, with its states and where it was, and flows
 //     from what woke it;
 //   - requests by group, their segments below each;
-//   - GC mark phases, stops of the world, heap, goal, GOMAXPROCS, and how many
-//     goroutines ran, were ready to run and were in system calls.
+//   - GC mark phases, stops of the world, freezes, heap, goal, GOMAXPROCS, and
+//     how many goroutines ran, were ready to run and were in system calls.
 //
 // Of a large trace only the goroutines of the report's slow requests have
 // tracks and only those requests have segments, unless all are asked for.
@@ -133,6 +133,9 @@ func (t *PerfettoTrace) begin(base int64) {
 		c.parent, c.rank = runtimeTrack, i
 		p.track(c)
 	}
+	if s := t.rep.Runtime.Series; s != nil {
+		p.stretches(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
+	}
 }
 
 // Generation implements Sink.
@@ -153,13 +156,23 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	t.nameAll(g)
 	if n := len(t.gens); n > 1 {
 		t.states(t.gens[n-2], g.Base)
-		maps.DeleteFunc(t.shown, func(id, _ uint64) bool { _, ok := t.names[id]; return !ok })
+		t.forget()
 	}
 	t.batch = t.batch[:0]
 	t.runs.Add(g, func(r timeline.Run) { t.batch = append(t.batch, r) })
 	t.writeRuns()
 	t.runtime(g)
 	return t.p.out.Flush()
+}
+
+// forget drops the tracks of goroutines that are in neither of the last two
+// generations: nothing can be woken by them any more.
+func (t *PerfettoTrace) forget() {
+	maps.DeleteFunc(t.shown, func(id, _ uint64) bool {
+		_, now := t.names[id]
+		_, before := t.older[id]
+		return !now && !before
+	})
 }
 
 // gap ends what is under way before a part of the trace that is not known.
@@ -269,9 +282,13 @@ func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 		if t.tracked != nil && !t.tracked[id] {
 			return
 		}
-		t.spans = win.Spans(id, g.Base, until, t.spans[:0])
+		end := until
+		if _, ok := t.names[id]; !ok {
+			end = max(end, g.End) // it died, but after the next one began
+		}
+		t.spans = win.Spans(id, g.Base, end, t.spans[:0])
 		for i := range t.spans {
-			t.state(id, g.Base, until, i)
+			t.state(id, g.Base, end, i)
 		}
 	})
 }

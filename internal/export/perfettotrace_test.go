@@ -32,14 +32,21 @@ func replayed(t *testing.T, data []byte, make func(io.Writer, *report.Report) ex
 	return out.Bytes(), rep
 }
 
-var traced = []string{"http1", "grpc", "tasks", "generations", "iterpull", "stw", "gcstress", "procschange", "filesyscall"}
+var traced = []string{"http1", "http1 for long", "grpc", "tasks", "generations", "iterpull", "gcstress", "procschange", "filesyscall"}
 
 // TestPerfettoTrace holds whole traces to their reports and to the goroutines'
 // timelines.
 func TestPerfettoTrace(t *testing.T) {
 	for _, program := range traced {
 		t.Run(program, func(t *testing.T) {
-			data := testprog.Trace(t, program, "-d", "300ms")
+			name, long := strings.CutSuffix(program, " for long")
+			length := "150ms"
+			if long { // several generations that overlap
+				if length = "1300ms"; testing.Short() {
+					t.Skip("slow under the race detector, and nothing runs beside anything else here")
+				}
+			}
+			data := testprog.Trace(t, name, "-d", length)
 			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink { return export.NewPerfettoTrace(w, r, true) })
 			s := showPerfetto(t, out)
 			checkRequests(t, s, rep, true)
