@@ -52,6 +52,11 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 			wrong = append(wrong, err)
 		}
 	}
+	for i := range rep.Findings {
+		if f := &rep.Findings[i]; slices.Contains(sureFacts, f.Code) && !slices.Contains(want.Facts, f.Code) {
+			wrong = append(wrong, fmt.Errorf("finding %s, which is not so", describeFinding(f)))
+		}
+	}
 	for _, code := range want.Facts {
 		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == code }) {
 			spoiled = append(spoiled, fmt.Errorf("no finding %s", code))
@@ -71,6 +76,9 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	}
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
+
+// sureFacts are codes of info that do not depend on how the run went.
+var sureFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
 
 // firstFinding returns the first finding above info, or of the codes wanted where a fact is.
 func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {

@@ -112,13 +112,13 @@ func (h *hubClaim) verdict(g *report.Group) Verdict {
 		{Text: "how late it runs after its message was readable, on average", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
 		{Text: "requests held up by each late run", Value: per, Unit: "count"},
 	}
-	if h.GapNS*20 > h.LateNS {
-		evidence = append(evidence, report.Evidence{Text: "of that, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
-	}
 	for i, r := range h.Ran {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
 			evidence = append(evidence, report.Evidence{Text: "meanwhile ran " + short(r.Site.Func), Value: r.Share, Unit: "share"})
 		}
+	}
+	if h.GapNS*20 > h.LateNS {
+		evidence = append(evidence, report.Evidence{Text: "of that, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
 	}
 	network, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "network" })
 	evidence = append(evidence,

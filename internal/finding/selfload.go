@@ -75,7 +75,7 @@ func leadsToClient(g *report.Group) bool {
 	}
 	for i := range g.Bands[0].Causes {
 		c := &g.Bands[0].Causes[i]
-		if c.Site != nil && isClient(c.Site.Func) {
+		if c.Site != nil && (isClient(c.Site.Func) || c.Cause == "network" && c.Kind != "inbound" && strings.Contains(c.Site.Func, "grpc/internal/transport")) {
 			return true
 		}
 		for k := range c.Via {

@@ -14,14 +14,16 @@ import (
 const (
 	maxEvidence = 3
 	maxFolded   = 4
+	maxLooked   = 200 // findings that are looked at: no report of ours has as many
 	maxTitle    = 400 // columns
 )
 
 // findings says what to change: findings of weight in full, the others in a line.
 func (p *page) findings() {
 	var weighty, others []*report.Finding
-	for i := range p.r.Findings {
-		switch f := &p.r.Findings[i]; {
+	all := p.r.Findings[:min(len(p.r.Findings), maxLooked)]
+	for i := range all {
+		switch f := &all[i]; {
 		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
 		case (f.Severity == report.High || f.Severity == report.Medium) && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
@@ -99,7 +101,7 @@ const maxGroups = 2
 func (p *page) groupsOf(f *report.Finding) []span {
 	var spans []span
 	n := 0
-	for i := range p.r.Findings {
+	for i := range p.r.Findings[:min(len(p.r.Findings), maxLooked)] {
 		o := &p.r.Findings[i]
 		if o.Ignored != "" || !same(f, o) {
 			continue
