@@ -42,7 +42,7 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	var wrong, spoiled []error
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Severity == report.Info || !want.Info && (slices.Contains(want.First, f.Code) || slices.Contains(want.Beside, f.Code)) {
+		if f.Severity == report.Info || !want.Info && slices.Contains(want.First, f.Code) || slices.Contains(want.Beside, f.Code) {
 			continue
 		}
 		err := fmt.Errorf("finding %s, which is not there", describeFinding(f))
@@ -80,11 +80,11 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 // sureFacts are codes of info that do not depend on how the run went.
 var sureFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
 
-// firstFinding returns the first finding above info, or of the codes wanted where a fact is.
+// firstFinding returns the first finding above info, or one of the codes wanted where that is a fact.
 func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Severity != report.Info || want.Info && slices.Contains(want.First, f.Code) {
+		if f.Severity != report.Info && !want.Info || want.Info && slices.Contains(want.First, f.Code) {
 			return f
 		}
 	}
@@ -228,7 +228,7 @@ func (r *confusionRow) cell(code string) string {
 		return " "
 	case severity == report.Info:
 		return "i"
-	case r.want.Info || !slices.Contains(r.want.First, code) && !slices.Contains(r.want.Beside, code):
+	case !slices.Contains(r.want.Beside, code) && (r.want.Info || !slices.Contains(r.want.First, code)):
 		return "?"
 	case code == r.first:
 		return "**!**"

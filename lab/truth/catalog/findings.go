@@ -6,7 +6,7 @@ import "fmt"
 type Findings struct {
 	// First are the codes of which one must come first; none: nothing may be found above info.
 	First []string `json:"first"`
-	// Info says that the first finding is a fact, not a fault: then nothing may be found above info.
+	// Info says that the first finding is a fact, not a fault: then nothing but Beside may be found above info.
 	Info bool `json:"info,omitempty"`
 	// Beside are codes that may stand above info beside it. All others must not.
 	Beside []string `json:"beside,omitempty"`

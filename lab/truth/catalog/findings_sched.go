@@ -17,7 +17,7 @@ func schedulingFindings() map[string]*Findings {
 		"healthy-h2":        {},
 		"healthy-crowd":     {},
 		"cpu-handler":       {First: []string{"WL1008"}, Info: true},
-		"cpu-std":           {First: []string{"WL1008"}, Info: true, AnyShare: true, Why: "what the collector takes of it is its own cause"},
+		"cpu-std":           {First: []string{"WL1008"}, Info: true, Beside: []string{"WL3001", "WL3002", "WL3004"}, AnyShare: true, Why: "it allocates: what the collector takes of it is its own cause"},
 		"cpu-hogs":          {First: []string{"WL1002"}, Sites: fn("spin", "hog"), AnyShare: true, Why: "the service cannot see what it waits before the handler begins"},
 		"gosched-loops":     {First: []string{"WL1002"}, Sites: fn("spin", "yielder"), AnyShare: true, Why: "as cpu-hogs"},
 		"ticker-herd":       {First: []string{"WL1004"}, Sites: fn("spin", "tickTogether"), AnyShare: true, Why: "as cpu-hogs"},
