@@ -11,11 +11,9 @@
 //	go run ./lab/truth load -url ... -path /slow:1:slow -path /fast -rate 80 -json
 //	go run ./lab/throttle run -kind http -quota 0.5 -o x.trace   a service under a real CPU quota, with the kernel's counts
 //
+//	go run ./lab/proof                       predict, really make the change, measure, compare
+//
 // Tests of other modules run them through internal/testprog.
-//
-// and the proof of what whylate predicts:
-//
-//	go run ./lab/proof                       predict, make the change, measure, compare
 //
 // A new service is an entry and its code in lab/truth/catalog: the line of the
 // fault carries the comment "truth: site NAME" and lies in a named function.
