@@ -10,7 +10,6 @@
 //	go run ./lab/truth serve semaphore       serve until standard input ends, with net/http/pprof
 //	go run ./lab/truth load -url ... -path /slow:1:slow -path /fast -rate 80 -json
 //	go run ./lab/throttle run -kind http -quota 0.5 -o x.trace   a service under a real CPU quota, with the kernel's counts
-//
 //	go run ./lab/proof                       predict, really make the change, measure, compare
 //
 // Tests of other modules run them through internal/testprog.

@@ -89,7 +89,8 @@ func (m *Model) prepare() {
 // meant to be as long.
 const alike = 0.8
 
-// punctuality finds how late each sleep was, by others at the same place.
+// punctuality finds how late each sleep was: how much longer than the middle
+// one of those at the same place that were about as long.
 func (m *Model) punctuality() {
 	sleeps := make([][]*part, len(m.places))
 	for _, g := range m.groups {
@@ -104,13 +105,15 @@ func (m *Model) punctuality() {
 	}
 	for _, ps := range sleeps {
 		slices.SortFunc(ps, func(a, b *part) int { return cmp.Compare(a.whole, b.whole) })
-		first := 0
-		for i, p := range ps {
+		first, end := 0, 0
+		for _, p := range ps {
 			for float64(ps[first].whole) < alike*float64(p.whole) {
 				first++
 			}
-			// Not the shortest: that may be one that was meant to be shorter, and late.
-			p.late = p.whole - ps[first+(i-first)/4].whole
+			for end < len(ps) && alike*float64(ps[end].whole) <= float64(p.whole) {
+				end++
+			}
+			p.late = max(0, p.whole-ps[(first+end-1)/2].whole)
 		}
 	}
 }

@@ -206,6 +206,45 @@ var graphs = []struct {
 		{[]string{"main.enrich=gone"}, 9900, 9900, 9900},
 		{[]string{"main.parse=gone", "main.enrich=50%"}, 1900 + 5000 + 5000, 11900, 11900},
 	}},
+	{"waiting for the P that somebody computes on", 9000, func(b *tracetext.Builder) {
+		// One P: 2 computes from 1000 to 7000, 1 is ready from 3000 on.
+		m, mon := b.Thread(), b.Spare()
+		m.Was(1)
+		b.Runnable(2)
+		m.Block(1000*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.call")
+		m.Start(1000*us, 2)
+		mon.Unblock(3000*us, 1)
+		m.Block(7000*us, "chan receive", recv("main.hog")...)
+		m.Start(7000*us, 1)
+		m.Block(9000*us, "forever", "main.end")
+	}, []whatIf{
+		// The mesh of polls makes nothing of the network wait here: 1000 to 3000.
+		{[]string{"main.hog=50%", "main.call=100%"}, -1, -1, 8900},
+	}},
+	{"a hub that was idle until another came", 11000, func(b *tracetext.Builder) {
+		// The hub let 1 go on at 1000; 1 computes until 9000 and puts something
+		// into the hub's channel, which shows nowhere: the hub was up by then, for
+		// another one. It answers at 10000.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		m.Block(200*us, "chan receive", recv("main.handle")...)
+		n.Unblock(1000*us, 1, "runtime.chansend1", "main.hub")
+		n.Block(1100*us, "select", "runtime.selectgo", "main.hub")
+		m.Start(1000*us, 1)
+		o.Unblock(8990*us, 2, "runtime.chansend1", "main.other")
+		o.Block(8991*us, "forever", "main.end")
+		n.Start(8990*us, 2)
+		m.Block(9000*us, "chan receive", recv("main.compute")...)
+		n.Unblock(10000*us, 1, "runtime.chansend1", "main.hub")
+		n.Block(10100*us, "select", "runtime.selectgo", "main.hub")
+		m.Start(10000*us, 1)
+		m.Block(11000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"main.compute=gone"}, 900 + 1000 + 1000, 2900, 2900},
+		{[]string{"main.compute=50%"}, 900 + 4000 + 1000 + 1000, 6900, 6900},
+	}},
 	{"ticker flush: who tells it to keep something does not count", 51000, func(b *tracetext.Builder) {
 		// The batcher's ticks come at 0 and 50000; 1 tells it at 10000, another
 		// one at 20000.
