@@ -21,11 +21,12 @@ type Silence struct {
 
 // ResumeNS is how soon after a silence a thread must write an event to count
 // as resumed: threads that were held back all run again at once, but on as many
-// CPUs as there are. PromptNS is shorter than the kernel lets a thread run
-// while others wait for its CPU.
+// CPUs as there are. PromptNS is what the runtime's monitor takes to stop all
+// threads that run, and far shorter than the kernel lets one run while others
+// wait for its CPU.
 const (
 	ResumeNS = 10e6
-	PromptNS = 1e6
+	PromptNS = 300e3
 )
 
 // A gap is a stretch in which one thread wrote no event.
