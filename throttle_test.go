@@ -26,6 +26,8 @@ type kernelCount struct {
 	ThrottledNS int64 `json:"throttled_ns"`
 	WallNS      int64 `json:"wall_ns"`
 	CPUNS       int64 `json:"cpu_ns"`
+	// Others is the share of the machine that others used meanwhile.
+	Others float64 `json:"others"`
 }
 
 // recordThrottle runs a service of lab/throttle and explains its trace. It
@@ -101,6 +103,10 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 	}
 }
 
+// crowded is the share of the machine that others, the load among them, may use
+// for a run to have to be right.
+const crowded = 0.6
+
 // TestThrottled runs services under real quotas and compares what the trace
 // alone tells with what the kernel counted. Busy neighbours blur both, so one
 // of three runs must be right.
@@ -120,15 +126,22 @@ func TestThrottled(t *testing.T) {
 		{"a server, a period of 50 ms", 50 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-period", "50ms"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var err error
+			var quiet error
 			for range 3 {
 				rep, k := recordThrottle(t, c.args...)
-				if err = agrees(rep, &k, c.period, c.first); err == nil {
+				err := agrees(rep, &k, c.period, c.first)
+				if err == nil {
 					return
 				}
-				t.Log(err)
+				t.Logf("others used %.0f %% of the machine: %v", 100*k.Others, err)
+				if k.Others < crowded {
+					quiet = err
+				}
 			}
-			t.Error(err)
+			if quiet == nil {
+				t.Skip("others used too much of the machine")
+			}
+			t.Error(quiet)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,9 +36,9 @@ type result struct {
 	PeriodNS   int64   `json:"period_ns"`
 	Neighbours int     `json:"neighbours"`
 	count
-	// DelayNS is how long this program's own threads waited for a CPU
-	// meanwhile, and Calm whether that is little: how quiet the machine was.
-	DelayNS int64 `json:"delay_ns"`
+	// Others is the share of the machine's CPU time that all but the service used
+	// meanwhile: how quiet it was.
+	Others float64 `json:"others"`
 }
 
 // record runs a service, in a group of its own if it has a quota, and records
@@ -97,9 +98,9 @@ func record(c config) (r result, err error) {
 		return r, fmt.Errorf("the service did not start: %w", cmd.Wait())
 	}
 	stop := load(ctx, "http://"+strings.TrimSpace(addr)+"/", c)
-	delay := runDelay()
+	busy, begun := machineBusy(), time.Now()
 	line, readErr := said.ReadBytes('\n')
-	r.DelayNS = runDelay() - delay
+	busy, wall := machineBusy()-busy, time.Since(begun)
 	stop()
 	if err := cmd.Wait(); err != nil {
 		return r, fmt.Errorf("the service: %w", err)
@@ -107,7 +108,11 @@ func record(c config) (r result, err error) {
 	if readErr != nil {
 		return r, readErr
 	}
-	return r, json.Unmarshal(line, &r.count)
+	if err := json.Unmarshal(line, &r.count); err != nil {
+		return r, err
+	}
+	r.Others = max(0, float64(busy-time.Duration(r.CPUNS))/float64(wall)/float64(r.CPUs))
+	return r, nil
 }
 
 // load sends requests, if the service has a handler, until it is stopped.
@@ -144,15 +149,19 @@ func load(ctx context.Context, url string, c config) (stop func()) {
 	}
 }
 
-// runDelay is how long this process's main thread has waited for a CPU.
-func runDelay() int64 {
-	b, err := os.ReadFile("/proc/self/schedstat")
+// machineBusy is the CPU time that all of the machine has used.
+func machineBusy() (busy time.Duration) {
+	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0
 	}
-	var run, delay int64
-	if _, err := fmt.Sscan(string(b), &run, &delay); err != nil {
-		return 0
+	line, _, _ := strings.Cut(string(b), "\n")
+	for i, v := range strings.Fields(line) {
+		// cpu user nice system idle iowait irq softirq steal
+		if i >= 1 && i <= 8 && i != 4 && i != 5 {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			busy += time.Duration(n) * 10 * time.Millisecond
+		}
 	}
-	return delay
+	return busy
 }
