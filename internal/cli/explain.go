@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/report"
@@ -39,6 +40,7 @@ type explanation struct {
 	page, before   string
 	as             *exportAs // instead of text, JSON or a page
 	keep           *whylate.Kept
+	index          *inspect.Index // for view
 }
 
 func (e *explanation) addFlags(cmd *cobra.Command) {
@@ -268,7 +270,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	defer restore()
 	rep, err := whylate.Explain(ctx, in, whylate.Options{
 		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap, Keep: e.keep,
-		MaxMemory: int64(e.maxMemory), Host: in.host, Allocs: in.allocs, WhatIf: e.whatIf, Progress: func(int64) { adjust() },
+		MaxMemory: int64(e.maxMemory), Host: in.host, Allocs: in.allocs, WhatIf: e.whatIf, Index: e.index, Progress: func(int64) { adjust() },
 	})
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)

@@ -22,9 +22,10 @@ import (
 // An input is a trace, or a report, that a verb was told to read.
 type input struct {
 	io.Reader
-	name     string // for reports and messages
-	size     int64  // of what Reader will give; 0 if not known
-	isReport bool   // a report in JSON, not a trace
+	name     string   // for reports and messages
+	size     int64    // of what Reader will give; 0 if not known
+	isReport bool     // a report in JSON, not a trace
+	plain    *os.File // the regular file that Reader reads as it is; nil for all else
 	meta     *bundle.Meta
 	host     io.Reader // host samples, nil if there are none
 	allocs   io.Reader // an allocation profile of the same time, nil if there is none
@@ -106,6 +107,8 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 		}
 	case bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n"), []byte("{")):
 		in.isReport = true
+	case arg != "-":
+		in.plain = file
 	}
 	return in, nil
 }

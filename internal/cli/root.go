@@ -49,6 +49,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newExplain(s),
 		newRecord(s),
 		newReport(s),
+		newView(s),
 		newExport(s),
 		newDiff(s),
 		newCheck(s),

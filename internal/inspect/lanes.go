@@ -70,7 +70,7 @@ type Strip struct {
 // Strips answer a Tile.
 type Strips struct {
 	From, To int64
-	BucketNS int64 // the last bucket may be shorter
+	BucketNS int64 // the last buckets may be shorter, or empty: see To
 	Strips   []Strip
 	Missing  [][2]int64 // what was not decoded in time
 }
@@ -88,15 +88,15 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 	case tile.To <= tile.From:
 		return nil, fmt.Errorf("the time asked for ends before it begins")
 	}
+	width := (tile.To - tile.From + int64(tile.Buckets) - 1) / int64(tile.Buckets)
 	tile.From, tile.To = max(tile.From, 0), min(tile.To, t.x.view.End-t.start+1)
-	out := &Strips{From: tile.From, To: tile.To, BucketNS: 1}
+	out := &Strips{From: tile.From, To: tile.To, BucketNS: width}
 	if tile.To <= tile.From {
 		for _, l := range tile.Lanes {
 			out.Strips = append(out.Strips, Strip{Lane: l})
 		}
 		return out, nil
 	}
-	out.BucketNS = (tile.To - tile.From + int64(tile.Buckets) - 1) / int64(tile.Buckets)
 	leave, err := t.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -276,15 +276,13 @@ func (t *Trace) extent(i int) (from, to int64) {
 	return from, to
 }
 
-// laneName is how a lane is called.
-func (t *Trace) laneName(l Lane) string {
-	if l.Proc {
-		return ""
+// NameOf returns the function that a goroutine started with, or the outermost
+// that it was seen in; 0 if that is not known.
+func (t *Trace) NameOf(g uint64) tracefmt.StringID {
+	if row, ok := t.x.gos.at[g]; ok {
+		return t.x.gos.name(row, &t.x.syms)
 	}
-	if row, ok := t.x.gos.at[l.ID]; ok {
-		return t.x.syms.String(t.x.gos.name(row, &t.x.syms))
-	}
-	return ""
+	return 0
 }
 
 // A Moment is what a lane shows at one instant, in full.
@@ -350,7 +348,7 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 		// The parts of one run are one for the eye.
 		s = t.wholeRun(win, g, s)
 	}
-	m.Goroutine, m.Name = g, t.laneName(Lane{ID: g})
+	m.Goroutine, m.Name = g, t.String(t.NameOf(g))
 	m.StartNS, m.EndNS = s.Start-t.start, s.End-t.start
 	if s.Start == timeline.BeforeTrace {
 		m.StartNS = -1
@@ -359,7 +357,7 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 	m.Stack, m.StackOf = t.frames(s.Stack), stackOf(&s)
 	m.Waker, m.Woken, m.Assist = s.Waker, s.Woken, s.Assist
 	if s.Waker != 0 {
-		m.WakerName, m.WakerStack = t.laneName(Lane{ID: s.Waker}), t.frames(s.WakerStack)
+		m.WakerName, m.WakerStack = t.String(t.NameOf(s.Waker)), t.frames(s.WakerStack)
 	}
 	if s.How == timeline.HowCreated {
 		m.Creator = s.Peer

@@ -57,6 +57,13 @@ type Page struct {
 	Rows    []Row        `json:"rows"`
 }
 
+// A QueryError says what a query asks for that there is not.
+type QueryError struct{ text string }
+
+func (e *QueryError) Error() string { return e.text }
+
+func queryError(format string, args ...any) error { return &QueryError{fmt.Sprintf(format, args...)} }
+
 // MaxRows bounds the rows of one page.
 const MaxRows = 500
 
@@ -125,7 +132,7 @@ func (t *Trace) inOrder(by string) ([]int32, error) {
 	default:
 		k, ok := causeNamed(by)
 		if !ok {
-			return nil, fmt.Errorf("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
+			return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
 		}
 		for i := range keys {
 			keys[i] = c.cause(int32(i), k)
@@ -205,7 +212,7 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 	if q.Group != "" {
 		i, ok := slices.BinarySearch(c.ids, q.Group)
 		if !ok {
-			return nil, fmt.Errorf("there is no group %.40q", q.Group)
+			return nil, queryError("there is no group %.40q", q.Group)
 		}
 		group = int32(i)
 	}
@@ -213,7 +220,7 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 	if q.Cause != "" {
 		var ok bool
 		if k, ok = causeNamed(q.Cause); !ok {
-			return nil, fmt.Errorf("there is no cause %.40q: there are %s", q.Cause, strings.Join(cause.Names(), ", "))
+			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, strings.Join(cause.Names(), ", "))
 		}
 	}
 	return func(row int32) bool {
@@ -256,6 +263,9 @@ func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
 	}
 	return p, nil
 }
+
+// Row returns the request of number n in short; n must be one of a page's rows.
+func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
 
 func (t *Trace) row(row int32) Row {
 	c := &t.x.reqs

@@ -98,7 +98,11 @@ func (c *shapeCache) put(k shapeKey, s *shape) {
 }
 
 func (t *Trace) hasShapes(gen int, lanes []Lane) bool {
+	from, to := t.extent(gen)
 	for _, l := range lanes {
+		if !l.Proc && !t.lives(l.ID, from, to) {
+			continue
+		}
 		if t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}) == nil {
 			return false
 		}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/report"
@@ -37,6 +38,9 @@ type Options struct {
 	// Rules say what the codes of findings mean. A finding whose code is not
 	// among them stands on the page without an explanation.
 	Rules []Rule
+	// Live adds what only a server can answer, for the page that "whylate view"
+	// serves: it asks its own origin, and nobody else.
+	Live bool
 }
 
 // A Rule is the documentation of one code, plain paragraphs. What is empty is
@@ -94,7 +98,7 @@ func beforeOf(old, r *report.Report) any {
 	return map[string]any{"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups}
 }
 
-//go:embed page
+//go:embed page live
 var sources embed.FS
 
 // modules are the page's scripts, each after those that it imports from.
@@ -102,6 +106,10 @@ var modules = [...]string{
 	"format", "causes", "dom", "how", "model", "state", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",
 	"host", "method", "main",
 }
+
+// live are the modules that are only on the page of a server, in order. They
+// run when the page is there.
+var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "timelines", "live"}
 
 // Write writes r as a page to w. Names in r stay text, whatever characters
 // they hold. It fails if a number of r is not finite or if writing fails.
@@ -126,7 +134,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}
-	script, err := joined()
+	script, err := joined("page", modules[:])
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}
@@ -134,11 +142,26 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}
+	connect := ""
+	if opts.Live {
+		connect = "; connect-src 'self'"
+		sheet, err := sources.ReadFile("live/live.css")
+		if err != nil {
+			return fmt.Errorf("writing a report as HTML: %w", err)
+		}
+		style = append(style, sheet...)
+		more, err := joined("live", live[:])
+		if err != nil {
+			return fmt.Errorf("writing a report as HTML: %w", err)
+		}
+		// A block of its own: its names are not the page's.
+		script = slices.Concat(script, []byte("{\n"), more, []byte("}\n"))
+	}
 	frame, err := sources.ReadFile("page/page.html")
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}
-	policy := "default-src 'none'; script-src " + source(script) + "; style-src " + source(style) + "; base-uri 'none'; form-action 'none'"
+	policy := "default-src 'none'; script-src " + source(script) + "; style-src " + source(style) + "; base-uri 'none'; form-action 'none'" + connect
 	parts := map[string][]byte{"policy": []byte(policy), "style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
 	for len(frame) > 0 {
 		at := placeholder.FindSubmatchIndex(frame)
@@ -190,10 +213,10 @@ func source(text []byte) string {
 
 // joined makes one module of all: an element's module cannot import from
 // another element's, and one from disk may not import from files either.
-func joined() ([]byte, error) {
+func joined(dir string, names []string) ([]byte, error) {
 	var out bytes.Buffer
-	for _, m := range modules {
-		text, err := sources.ReadFile("page/" + m + ".js")
+	for _, m := range names {
+		text, err := sources.ReadFile(dir + "/" + m + ".js")
 		if err != nil {
 			return nil, err
 		}
@@ -208,4 +231,4 @@ func joined() ([]byte, error) {
 }
 
 // imports is a line of a module that names what it takes from another.
-var imports = regexp.MustCompile(`^import \{.*\} from '\./[a-z]+\.js';`)
+var imports = regexp.MustCompile(`^import \{.*\} from '\.\.?/(?:page/)?[a-z]+\.js';`)

@@ -19,13 +19,13 @@ export function step(by) {
   go({ req: next.id, group: '', band: '' });
 }
 
-function when(r) {
+export function when(r) {
   if (!report.input.start) return `${duration(r.start_ns)} into the trace`;
   const wall = new Date(new Date(report.input.start).getTime() + r.start_ns / 1e6);
   return `${duration(r.start_ns)} into the trace (${wall.toISOString().replace('T', ' ').replace('Z', ' UTC')})`;
 }
 
-function detail(r, i, longest) {
+export function detail(r, i, longest) {
   const x = r.segments[i];
   const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
   return h('div', { class: 'detail', role: 'region', 'aria-label': 'Chosen segment', 'aria-live': 'polite' },
@@ -39,7 +39,7 @@ function detail(r, i, longest) {
 }
 
 // longest are the segments that matter, in order of time.
-function longest(r, wf) {
+export function longest(r, wf) {
   const some = r.segments.map((x, i) => [x, i]).sort((p, q) => q[0].duration_ns - p[0].duration_ns).slice(0, 8).filter(([x]) => x.duration_ns >= r.latency_ns * 0.01).sort((p, q) => p[1] - q[1]);
   const rest = r.segments.length - some.length, restNS = r.latency_ns - some.reduce((n, [x]) => n + x.duration_ns, 0);
   return h('ol', { class: 'chain' }, some.map(([x, i]) => h('li', { 'data-ns': x.duration_ns },

@@ -313,7 +313,7 @@ export function spentOn(x) {
 const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
 
 // tickText writes times on the axis with as many digits as the distance of the ticks needs.
-function tickText(t, span) {
+export function tickText(t, span) {
   if (t === 0) return '0';
   const [unit, ns] = span >= 2e9 ? ['s', 1e9] : span >= 2e6 ? ['ms', 1e6] : span >= 2e3 ? ['µs', 1e3] : ['ns', 1];
   const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(span / ns / 10))));

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/inspect"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/view"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+// viewing holds the flags of view.
+type viewing struct {
+	explanation
+	listen string
+	remote bool
+	open   bool
+}
+
+func newView(s *streams) *cobra.Command {
+	var (
+		v    viewing
+		conn connection
+	)
+	cmd := &cobra.Command{
+		Use:   "view [flags] TRACE|URL|-",
+		Short: "Look at a trace in the browser: every request, every timeline",
+		Long: `Explains a trace and serves the page that "explain --html" writes on this machine, with what a file cannot hold: a table of
+all requests, by time, latency, cause, group or function, each of which opens with its critical path; and the full timelines of
+goroutines and Ps, from the whole trace down to single events.
+
+TRACE is a file: a trace, also gzipped, or a recording (x.whylate). A dash reads standard input. For a URL, a recording is made
+first. What is not a plain trace in a file is unpacked to a temporary file, which is gone at the end.
+
+The address is printed to standard output. Only this machine can reach it, unless --allow-remote says otherwise; nothing can be
+changed through it. It ends with an interrupt (Ctrl-C), with exit status 0.
+
+For a URL:
+
+` + connectHelp,
+		Example: `  whylate view x.trace
+  whylate view --open x.whylate                      # and open the browser
+  whylate view --listen 127.0.0.1:8080 x.trace
+  whylate view http://localhost:6060                 # record 10 s first`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(cmd, "name one trace, a URL, or - for standard input")
+			}
+			return nil
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if err := v.check(cmd); err != nil {
+				return err
+			}
+			if err := v.checkAddress(cmd); err != nil {
+				return err
+			}
+			return v.run(cmd, s, args[0], &conn)
+		}),
+	}
+	v.addTraceFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; port 0 takes a free one")
+	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that others can reach: they see all that the trace shows")
+	f.BoolVar(&v.open, "open", false, "open the page in the browser")
+	conn.addFlags(f)
+	return cmd
+}
+
+// checkAddress refuses what others can reach, unless that is wanted.
+func (v *viewing) checkAddress(cmd *cobra.Command) error {
+	host, port, err := net.SplitHostPort(v.listen)
+	if err != nil {
+		return usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return usage(cmd, "--listen %q: %q is no port", v.listen, port)
+	}
+	ip := net.ParseIP(host)
+	if host == "localhost" || ip != nil && ip.IsLoopback() || v.remote {
+		return nil
+	}
+	return usage(cmd, "--listen %s can be reached from other machines, which would see all that the trace shows; add --allow-remote if that is wanted", v.listen)
+}
+
+func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
+	ctx := cmd.Context()
+	in, warnings, err := v.input(cmd, s, arg, conn)
+	if err != nil {
+		if ctx.Err() != nil {
+			return interruptedEarly()
+		}
+		return err
+	}
+	defer in.Close()
+	if in.isReport {
+		return fmt.Errorf("%s is a report: it has no timelines; `whylate report --html FILE %s` makes a page of it", in.name, in.name)
+	}
+	// The port is taken first: a mistake shows before the work.
+	listener, err := net.Listen("tcp", v.listen)
+	if err != nil {
+		return fmt.Errorf("listening at %s: %w", v.listen, err)
+	}
+	defer listener.Close()
+	bar := s.bar()
+	plain, size, err := unpacked(ctx, in, bar)
+	if err != nil {
+		bar.Clear()
+		if ctx.Err() != nil {
+			return interruptedEarly()
+		}
+		return err
+	}
+	in.Reader = progress.NewReader(io.NewSectionReader(plain, 0, size), bar, in.name, size)
+	v.index = inspect.NewIndex(inspect.Limits{Generations: int64(v.maxMemory)})
+	rep, err := v.explain(ctx, in)
+	bar.Clear()
+	switch {
+	case ctx.Err() != nil:
+		return interruptedEarly()
+	case err != nil:
+		return err
+	}
+	in.addWarnings(rep)
+	rep.Input.Warnings = append(rep.Input.Warnings, warnings()...)
+	trace, err := inspect.Open(v.index, plain, size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", in.name, err)
+	}
+	server, err := view.New(trace, rep, view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules()}})
+	if err != nil {
+		return err
+	}
+	return v.serve(ctx, s, listener, server)
+}
+
+// input opens what the argument names; warnings tells what a recording made
+// for it warns of, once it is read.
+func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection) (in *input, warnings func() []report.Warning, err error) {
+	none := func() []report.Warning { return nil }
+	if !isURL(arg) {
+		in, err = s.openInput(cmd.Context(), arg)
+		return in, none, err
+	}
+	options, err := conn.options(cmd)
+	if err != nil {
+		return nil, nil, recordError(err)
+	}
+	opt, err := options(arg)
+	if err != nil {
+		return nil, nil, recordError(err)
+	}
+	opt.NoAllocs = true
+	bar := newRecordBar(s.bar(), []string{arg})
+	opt.Progress = bar.of(0)
+	in, stream, err := openURL(cmd.Context(), arg, opt)
+	if err != nil {
+		bar.clear()
+		return nil, nil, recordError(err)
+	}
+	in.closers = append(in.closers, func() error { bar.clear(); return nil })
+	return in, func() []report.Warning {
+		var out []report.Warning
+		for _, w := range stream.Result().Warnings {
+			out = append(out, report.Warning{Code: w.Code, Text: w.Text})
+		}
+		return out
+	}, nil
+}
+
+// unpacked returns the bytes of a trace in a form in which any part of it can
+// be read: the file itself, or a copy that is gone when the input is closed.
+func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, int64, error) {
+	head := bufio.NewReaderSize(in.Reader, readSize)
+	magic, _ := head.Peek(2)
+	zipped := len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b
+	if in.plain != nil && !zipped {
+		return in.plain, in.size, nil
+	}
+	tmp, err := os.CreateTemp("", "whylate-*.part")
+	if err != nil {
+		return nil, 0, fmt.Errorf("keeping the trace for looking at: %w", err)
+	}
+	// Where a file can be removed while it is open, nothing is left however
+	// this ends.
+	if os.Remove(tmp.Name()) == nil {
+		in.closers = append(in.closers, tmp.Close)
+	} else {
+		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+	}
+	src := progress.NewReader(head, bar, in.name, in.size)
+	if zipped {
+		if src, err = gzip.NewReader(src); err != nil {
+			return nil, 0, fmt.Errorf("%s: this begins like gzip but cannot be unpacked: %w", in.name, err)
+		}
+	}
+	size, err := io.Copy(tmp, &untilDone{ctx, src})
+	switch {
+	case ctx.Err() != nil:
+		return nil, 0, ctx.Err()
+	case err != nil && size == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, 0, fmt.Errorf("%s: %w", in.name, err)
+	}
+	// A trace that is cut is explained as far as it goes.
+	return tmp, size, nil
+}
+
+// untilDone reads until its context ends.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
+// servingGC is the garbage collector's pace while a trace is served: most of
+// the memory is decoded generations, which live long and hold no pointers.
+const servingGC = 30
+
+// serve answers until ctx ends.
+func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(servingGC))
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		// Answers for nobody end with the program.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	url := "http://" + listener.Addr().String() + "/"
+	fmt.Fprintln(s.out, url)
+	fmt.Fprintln(s.err, "whylate: this page is served until it is interrupted (Ctrl-C)")
+	if v.open {
+		if err := openBrowser(url); err != nil {
+			fmt.Fprintf(s.err, "whylate: opening the browser: %s\n", oneLine(err.Error()))
+		}
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if server.Shutdown(last) != nil {
+			server.Close()
+		}
+		return nil
+	}
+}
+
+// openBrowser asks the desktop to show a page.
+func openBrowser(url string) error {
+	name, args := "xdg-open", []string{url}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
+	}
+	cmd := exec.Command(name, args...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }()
+	return nil
+}

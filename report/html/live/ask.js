@@ -1,0 +1,59 @@
+// Questions to the server that this page came from. It answers with plain data; nothing it says is ever markup.
+
+// ask gets one answer. Parameters that are empty are left out; an error's text is the server's own.
+export async function ask(what, parameters, signal) {
+  const p = new URLSearchParams();
+  for (const [k, v] of Object.entries(parameters || {})) if (v !== '' && v !== null && v !== undefined && v !== false) p.set(k, v === true ? '1' : v);
+  let answer;
+  try {
+    answer = await fetch(`api/${what}?${p}`, { signal });
+  } catch (err) {
+    if (err.name === 'AbortError') throw err;
+    throw new Error('the server does not answer: was it ended?');
+  }
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error || `the server answers ${answer.status}`);
+  return body;
+}
+
+// parseTime reads a duration as Go writes it (1.5s, 20ms, 1m3s, 7us) or a bare number of ms; null if it is none.
+export function parseTime(text) {
+  const t = text.trim();
+  if (t === '') return 0;
+  if (/^\d+(\.\d*)?$/.test(t)) return Math.round(Number(t) * 1e6);
+  const units = { ns: 1, us: 1e3, 'µs': 1e3, 'μs': 1e3, ms: 1e6, s: 1e9, m: 60e9, h: 3600e9 };
+  let ns = 0, rest = t;
+  while (rest) {
+    const m = /^(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|μs|ms|s|m|h)\s*/.exec(rest);
+    if (!m) return null;
+    ns += Number(m[1]) * units[m[2]];
+    rest = rest.slice(m[0].length);
+  }
+  return Math.round(ns);
+}
+
+// latest makes a function of which only the last call counts: those before are broken off.
+export function latest(f) {
+  let running = null;
+  return async (...args) => {
+    if (running) running.abort();
+    const mine = running = new AbortController();
+    try {
+      return await f(mine.signal, ...args);
+    } catch (err) {
+      if (mine.signal.aborted) return null;
+      throw err;
+    } finally {
+      if (running === mine) running = null;
+    }
+  };
+}
+
+// soon calls f once, a little after the last of many calls.
+export function soon(f, ms) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(f, ms);
+  };
+}

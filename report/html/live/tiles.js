@@ -1,0 +1,144 @@
+// What lanes show, from the server, in tiles: a tile of level k is 512 buckets of 2^k ns, as spans where they are few,
+// else as the share of each state in each bucket. Tiles are kept; while one is on its way, others of the same time
+// stand in for it.
+
+import { ask } from './ask.js';
+
+export const tileBuckets = 512;
+// levels of tiles: from buckets of 64 ns to more than a day in one.
+const lowest = 6, highest = 36;
+// keepWeight bounds what is kept: a weight of 1 is about 2.5 kB.
+const keepWeight = 20000, atOnce = 2, lanesAtOnce = 48;
+
+// levelFor is the level whose buckets are about a pixel wide.
+export function levelFor(nsPerPixel) { return Math.max(lowest, Math.min(highest, Math.floor(Math.log2(Math.max(1, nsPerPixel))))); }
+
+export function tileSpan(level) { return tileBuckets * 2 ** level; }
+
+// decode makes a tile of the server's answer about one lane.
+function decode(answer, strip) {
+  const from = answer.from;
+  if (strip.sums !== undefined) {
+    const raw = atob(strip.sums), n = raw.length / 4, sums = [0, 1, 2, 3].map(k => Uint8Array.from(raw.slice(k * n, (k + 1) * n), c => c.charCodeAt(0)));
+    return { from, to: answer.to, bucket: answer.bucket_ns, sums, weight: 4 };
+  }
+  const p = strip.pieces, n = p.length / 6, pieces = new Array(n);
+  for (let i = 0; i < n; i++) {
+    const at = from + p[i * 6];
+    pieces[i] = { from: at, to: at + p[i * 6 + 1], state: p[i * 6 + 2], g: p[i * 6 + 3], text: answer.texts[p[i * 6 + 4]], site: answer.sites[p[i * 6 + 5]] };
+  }
+  return { from, to: answer.to, pieces, weight: 1 + n / 32 };
+}
+
+export class Tiles {
+  // arrived is called when something came that was asked for; failed with an error's text.
+  constructor(arrived, failed) {
+    this.arrived = arrived;
+    this.failed = failed;
+    this.known = new Map(); // "level index lane": a tile
+    this.asked = new Map(); // the same: its request
+    this.running = new Set();
+    this.queue = [];
+    this.weight = 0;
+    this.frame = 0; // of who draws: what was used in the last one is not forgotten
+    this.spent = []; // how long answers took, for who measures
+  }
+
+  get(level, index, lane) {
+    const t = this.known.get(`${level} ${index} ${lane}`);
+    if (t) t.used = this.frame;
+    return t;
+  }
+
+  put(key, tile) {
+    const old = this.known.get(key);
+    if (old) this.weight -= old.weight;
+    tile.used = this.frame;
+    this.weight += tile.weight;
+    this.known.set(key, tile);
+  }
+
+  // covering calls f(tile, from, to) with known tiles that cover a missing one as well as can be: one further up, else
+  // parts further down.
+  covering(level, index, lane, f) {
+    const span = tileSpan(level), from = index * span, to = from + span;
+    for (let k = level + 1, i = index; k <= Math.min(highest, level + 12); k++) {
+      i = Math.floor(i / 2);
+      const t = this.get(k, i, lane);
+      if (t) return f(t, from, to);
+    }
+    for (let k = 1; k <= 2 && level - k >= lowest; k++) {
+      let some = false;
+      for (let i = 0; i < 2 ** k; i++) {
+        const t = this.get(level - k, index * 2 ** k + i, lane);
+        if (t) {
+          some = true;
+          f(t, t.from, t.to);
+        }
+      }
+      if (some) return;
+    }
+  }
+
+  // want asks for what is not known of the tiles [from, to] of a level on some lanes. What was asked for and is not
+  // wanted any more is broken off.
+  want(level, from, to, lanes) {
+    for (const r of this.running) if (r.level !== level || r.index < from - 1 || r.index > to + 1) r.stop.abort();
+    this.queue = [];
+    const middle = (from + to) / 2, order = [];
+    for (let i = from; i <= to; i++) order.push(i);
+    order.sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
+    for (const index of order) {
+      const missing = lanes.filter(l => {
+        const key = `${level} ${index} ${l}`, t = this.known.get(key);
+        return (!t || t.partial) && !this.asked.has(key);
+      });
+      for (let i = 0; i < missing.length; i += lanesAtOnce) this.queue.push({ level, index, lanes: missing.slice(i, i + lanesAtOnce) });
+    }
+    this.pump();
+  }
+
+  pump() {
+    while (this.running.size < atOnce && this.queue.length) this.fetch(this.queue.shift());
+  }
+
+  async fetch(q) {
+    const span = tileSpan(q.level), run = { ...q, stop: new AbortController() }, began = performance.now();
+    this.running.add(run);
+    const keys = q.lanes.map(l => `${q.level} ${q.index} ${l}`);
+    for (const k of keys) this.asked.set(k, run);
+    let partial = false;
+    try {
+      const of = kind => q.lanes.filter(l => l[0] === kind).map(l => l.slice(1)).join(',');
+      const answer = await ask('strips', { from: q.index * span, to: (q.index + 1) * span, buckets: tileBuckets, p: of('p'), g: of('g') }, run.stop.signal);
+      partial = !!answer.missing;
+      for (const strip of answer.strips) {
+        const tile = decode(answer, strip);
+        tile.partial = partial;
+        tile.missing = answer.missing || [];
+        this.put(`${q.level} ${q.index} ${strip.p !== undefined ? 'p' + strip.p : 'g' + strip.g}`, tile);
+      }
+      this.spent.push(performance.now() - began);
+      this.trim();
+    } catch (err) {
+      if (err.name !== 'AbortError') this.failed(err.message);
+    }
+    this.running.delete(run);
+    for (const k of keys) this.asked.delete(k);
+    if (!run.stop.signal.aborted) this.arrived();
+    this.pump();
+  }
+
+  // trim forgets tiles, those first that were not used for longest.
+  trim() {
+    if (this.weight <= keepWeight) return;
+    const old = [...this.known].filter(([, t]) => t.used < this.frame - 1).sort((a, b) => a[1].used - b[1].used);
+    for (const [key, t] of old) {
+      if (this.weight <= keepWeight * 0.8) break;
+      this.known.delete(key);
+      this.weight -= t.weight;
+    }
+  }
+
+  get busy() { return this.running.size > 0 || this.queue.length > 0; }
+}

@@ -1,0 +1,713 @@
+// Full timelines: lanes of Ps and goroutines on a canvas. Only what is in sight is drawn, from tiles that the server
+// makes for the zoom at hand.
+
+import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
+import { duration, count, clean, shortFunc, place, brief, number, siteText, exact } from './format.js';
+import { about } from './causes.js';
+import { report } from './model.js';
+import { tickText } from './waterfall.js';
+import { ask, latest, soon } from './ask.js';
+import { functionInput } from './allrequests.js';
+import { Tiles, levelFor, tileSpan } from './tiles.js';
+import { colors, piecesOn, sumsOn, hue, waitKind } from './paint.js';
+
+const axisHeight = 26, overviewHeight = 44, laneHeight = 22, procHeight = 20, gutter = 210, narrowGutter = 110;
+const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
+const closest = 640; // ns: the least time across the view
+
+export class Timelines {
+  // options: open(n) opens a request.
+  constructor(options) {
+    this.options = options;
+    this.end = Math.max(1, report.input.duration_ns);
+    this.from = 0;
+    this.to = this.end;
+    this.scroll = 0;
+    this.procs = Math.max(report.input.gomaxprocs || 0, 0);
+    this.first = []; // goroutines that stand first: those of a request
+    this.order = { sort: 'run', desc: true, function: '', stack: false, from: 0, to: 0 };
+    this.total = 0;
+    this.pages = new Map();
+    this.names = new Map();
+    this.chosen = null;
+    this.path = null; // a request whose critical path is shown
+    this.focus = null;
+    this.frames = { count: 0, drawn: [] };
+    this.tiles = new Tiles(() => this.soon(), text => this.say(text));
+    this.build();
+    this.reload = latest(signal => this.loadLanes(signal));
+    this.reload();
+  }
+
+  build() {
+    this.canvas = h('canvas', { 'aria-hidden': 'true' });
+    this.bar = h('div', { class: 'vscroll' });
+    this.thumb = h('div');
+    this.bar.append(this.thumb);
+    this.box = h('div', { class: 'lanes', tabindex: 0, role: 'application', 'aria-label': 'Timelines of Ps and goroutines. Left and right move in time, plus and minus zoom, up and down choose a lane, Enter tells what the lane shows in the middle of the view.' }, this.canvas, this.bar);
+    this.where = h('span', { class: 'num where' });
+    this.problem = h('p', { class: 'warn', hidden: true });
+    this.details = h('div', { class: 'moment', 'aria-live': 'polite' });
+    this.lanesInfo = h('span', { class: 'dim' });
+    const sorts = [['run', 'most active here first'], ['pieces', 'most active in the trace first'], ['id', 'by number'], ['born', 'by birth'], ['name', 'by function']];
+    this.sortChoice = h('select', { onchange: ev => this.sortBy(ev.target.value) }, sorts.map(([v, t]) => h('option', { value: v }, t)));
+    const onStack = h('input', { type: 'checkbox', onchange: ev => { this.order.stack = ev.target.checked; if (this.order.function) this.reload(); } });
+    const filter = soon(() => this.reload(), 250);
+    this.tools = h('div', { class: 'filters' },
+      h('label', { class: 'field' }, 'Goroutines', this.sortChoice),
+      functionInput('Started with', 'data-lanes', t => { this.order.function = t; filter(); }), h('label', { class: 'inline' }, onStack, ' or has it on a stack'),
+      h('span', { class: 'zoom' }, this.where, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => this.zoom(0.5) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => this.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => this.look(0, this.end) }, 'all'),
+        h('button', { type: 'button', id: 'torequests', onclick: () => this.options.requestsIn(this.from, this.to), title: 'list the requests that began in the time in view' }, 'requests in view')));
+    const keys = [['running', 'cpu', 'tk-run'], ['ready to run', 'sched', 'tk-ready'], ['in a system call', 'syscall', 'tk-call'], ['waiting: network', 'network', 'tk-wait'], ['sleep', 'sleep', 'tk-wait'], ['lock', 'lock', 'tk-wait'], ['channel', 'chan', 'tk-wait'], ['other', 'hatch', 'tk-wait']];
+    this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
+    for (const i of this.legend.querySelectorAll('.tkey')) i.style.setProperty('--k', `var(--${keys[[...this.legend.children].indexOf(i.parentNode)][1]})`);
+    this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, this.box,
+      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click tells all about a stretch. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter'].map(k => [h('kbd', null, k), ' '])), this.details);
+    new ResizeObserver(() => { this.size(); }).observe(this.box);
+    new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
+    this.box.addEventListener('wheel', ev => this.wheel(ev), { passive: false });
+    this.box.addEventListener('pointerdown', ev => this.grab(ev));
+    this.box.addEventListener('pointermove', ev => this.hover(ev));
+    this.box.addEventListener('pointerleave', untip);
+    this.box.addEventListener('keydown', ev => this.key(ev));
+    this.box.addEventListener('dblclick', ev => this.zoom(0.25, this.at(ev.clientX - this.left())));
+  }
+
+  recolour() {
+    this.colors = null;
+    this.soon();
+  }
+
+  say(text) {
+    this.problem.textContent = clean(text);
+    this.problem.hidden = !text;
+  }
+
+  left() { return this.canvas.getBoundingClientRect().left; }
+
+  size() {
+    const w = this.box.clientWidth, height = this.box.clientHeight, r = window.devicePixelRatio || 1;
+    if (!w || !height) return;
+    [this.width, this.height, this.ratio] = [w, height, r];
+    this.canvas.width = Math.round(w * r);
+    this.canvas.height = Math.round(height * r);
+    this.canvas.style.width = w + 'px';
+    this.canvas.style.height = height + 'px';
+    this.gut = w < 700 ? narrowGutter : gutter;
+    this.draw();
+  }
+
+  // Lanes: the runtime's, the path of a request, Ps, and goroutines.
+
+  rows() {
+    const fixed = [{ kind: 'runtime', height: 18 }];
+    if (this.path) fixed.push({ kind: 'path', height: 26 });
+    for (let p = 0; p < this.procs; p++) fixed.push({ kind: 'proc', id: p, key: 'p' + p, height: procHeight });
+    return fixed;
+  }
+
+  laneCount() { return this.first.length + this.total; }
+
+  // laneAt is the goroutine of a row, undefined while it is not known.
+  laneAt(i) {
+    if (i < this.first.length) return this.first[i];
+    const k = i - this.first.length, p = this.pages.get(Math.floor(k / 100));
+    return p ? p[k % 100] : undefined;
+  }
+
+  async loadLanes(signal) {
+    this.pages = new Map();
+    this.pending = new Set();
+    const o = this.order;
+    if (o.sort === 'run') [o.from, o.to] = [Math.round(this.from), Math.round(this.to)];
+    await this.loadPage(0, signal);
+    this.box.dataset.lanes = this.total;
+  }
+
+  async loadPage(k, signal) {
+    if (this.pending.has(k)) return;
+    this.pending.add(k);
+    const o = this.order, pages = this.pages;
+    try {
+      const answer = await ask('goroutines', { sort: o.sort, desc: o.sort === 'run' || o.sort === 'pieces', function: o.function, stack: o.stack, from: o.sort === 'run' ? o.from : '', to: o.sort === 'run' ? o.to : '', offset: k * 100, limit: 100 }, signal);
+      if (pages !== this.pages) return;
+      this.total = answer.total;
+      pages.set(k, answer.rows);
+      for (const g of answer.rows) this.names.set(g.id, g.name);
+      this.say('');
+      this.lanesInfo.textContent = `${count(this.procs, 'P')} and ${count(this.total, 'goroutine')}${o.sort === 'run' ? ' alive in the time that was in view' : ''}${o.function ? ` with ${brief(o.function)}` : ''}.`;
+      this.soon();
+    } catch (err) {
+      if (err.name !== 'AbortError') this.say(err.message);
+    }
+  }
+
+  sortBy(sort) {
+    this.order.sort = sort;
+    this.sortChoice.value = sort;
+    this.scroll = 0;
+    this.reload();
+  }
+
+  // around shows the time around a request, with its goroutines first and its critical path.
+  async around(r) {
+    this.path = r;
+    const ids = [];
+    for (const g of [r.goroutine, ...r.segments.map(x => x.goroutine), ...(r.lanes || []).map(l => l.goroutine)]) if (!ids.includes(g) && ids.length < 60) ids.push(g);
+    this.focus = new Set([r.goroutine]);
+    const pad = Math.max(r.latency_ns * 0.15, 2000);
+    this.look(r.start_ns - pad, r.start_ns + r.latency_ns + pad);
+    this.scroll = 0;
+    this.el.scrollIntoView();
+    this.box.focus({ preventScroll: true });
+    try {
+      const answer = await ask('goroutines', { ids: ids.join(',') });
+      this.first = answer.rows;
+      for (const g of answer.rows) this.names.set(g.id, g.name);
+    } catch (err) {
+      this.say(err.message);
+    }
+    this.sortBy('run');
+    this.box.dataset.around = r.id;
+    this.soon();
+  }
+
+  // The view.
+
+  x(t) { return this.gut + (t - this.from) / (this.to - this.from) * (this.width - this.gut); }
+
+  at(px) { return this.from + (px - this.gut) / (this.width - this.gut) * (this.to - this.from); }
+
+  look(from, to) {
+    const span = Math.min(this.end, Math.max(closest, to - from));
+    this.from = Math.max(0, Math.min(from, this.end - span));
+    this.to = this.from + span;
+    this.soon();
+  }
+
+  zoom(factor, around) {
+    const c = around === undefined ? (this.from + this.to) / 2 : around, span = Math.min(this.end, Math.max(closest, (this.to - this.from) * factor));
+    const from = c - (c - this.from) / (this.to - this.from) * span;
+    this.look(from, from + span);
+  }
+
+  pan(ns) { this.look(this.from + ns, this.to + ns); }
+
+  contentHeight() { return this.rows().reduce((n, r) => n + r.height, 0) + this.laneCount() * laneHeight + 8; }
+
+  viewHeight() { return this.height - axisHeight - overviewHeight; }
+
+  scrollBy(px) {
+    this.scroll = Math.max(0, Math.min(this.scroll + px, this.contentHeight() - this.viewHeight()));
+    this.soon();
+  }
+
+  wheel(ev) {
+    const px = ev.clientX - this.left();
+    if (ev.ctrlKey || ev.metaKey) { // also what a pinch on a touch pad sends
+      ev.preventDefault();
+      this.zoom(Math.exp(Math.max(-60, Math.min(60, ev.deltaY)) * 0.006), this.at(Math.max(px, this.gut)));
+    } else if (ev.shiftKey || Math.abs(ev.deltaX) > Math.abs(ev.deltaY)) {
+      ev.preventDefault();
+      this.pan((ev.deltaX || ev.deltaY) / (this.width - this.gut) * (this.to - this.from));
+    } else {
+      const before = this.scroll;
+      this.scrollBy(ev.deltaY);
+      // At its end the wheel moves the page.
+      if (this.scroll !== before) ev.preventDefault();
+    }
+    untip();
+  }
+
+  grab(ev) {
+    if (ev.button !== 0) return;
+    const box = this.canvas.getBoundingClientRect(), y = ev.clientY - box.top;
+    const inOverview = y < overviewHeight, onBar = ev.clientX - box.left > this.width - 12 && !inOverview;
+    let lastX = ev.clientX, lastY = ev.clientY, moved = false;
+    if (inOverview) this.jump(ev);
+    const move = e => {
+      if (!moved && Math.abs(e.clientX - ev.clientX) + Math.abs(e.clientY - ev.clientY) < 4) return;
+      moved = true;
+      untip();
+      if (inOverview) this.jump(e);
+      else if (onBar) this.scrollBy((e.clientY - lastY) / this.viewHeight() * this.contentHeight());
+      else {
+        this.pan(-(e.clientX - lastX) / (this.width - this.gut) * (this.to - this.from));
+        this.scrollBy(lastY - e.clientY);
+      }
+      [lastX, lastY] = [e.clientX, e.clientY];
+    };
+    const up = e => {
+      removeEventListener('pointermove', move);
+      removeEventListener('pointerup', up);
+      removeEventListener('pointercancel', up);
+      if (!moved && !inOverview && !onBar && e.type === 'pointerup') this.choose(ev.clientX - box.left, y);
+    };
+    addEventListener('pointermove', move);
+    addEventListener('pointerup', up);
+    addEventListener('pointercancel', up);
+  }
+
+  // jump moves the view to where the overview was touched.
+  jump(ev) {
+    const t = (ev.clientX - this.left() - this.gut) / (this.width - this.gut) * this.end, span = this.to - this.from;
+    this.look(t - span / 2, t + span / 2);
+  }
+
+  key(ev) {
+    if (ev.ctrlKey || ev.metaKey || ev.altKey) return;
+    const span = this.to - this.from;
+    const act = {
+      ArrowLeft: () => this.pan(-span / 6), ArrowRight: () => this.pan(span / 6), '[': () => this.pan(-span / 2), ']': () => this.pan(span / 2),
+      '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), '-': () => this.zoom(2), '0': () => this.look(0, this.end),
+      ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), PageDown: () => this.scrollBy(this.viewHeight() * 0.9), PageUp: () => this.scrollBy(-this.viewHeight() * 0.9),
+      Home: () => this.scrollBy(-1e12), End: () => this.scrollBy(1e12),
+      Enter: () => this.chosen && this.tell(this.chosen, (this.from + this.to) / 2),
+      Escape: () => { this.chosen = this.focus = null; replace(this.details); this.soon(); },
+    }[ev.key];
+    if (!act) return;
+    ev.preventDefault();
+    ev.stopPropagation();
+    act();
+  }
+
+  // selectable rows, with the place of each in the content.
+  *placed() {
+    let y = 0;
+    for (const r of this.rows()) {
+      if (r.key) yield { key: r.key, y, height: r.height };
+      y += r.height;
+    }
+    const n = this.laneCount();
+    for (let i = 0; i < n; i++) yield { index: i, y: y + i * laneHeight, height: laneHeight };
+  }
+
+  step(by) {
+    const procs = this.procs, n = procs + this.laneCount();
+    if (!n) return;
+    const at = this.chosenRow === undefined ? (by > 0 ? -1 : 0) : this.chosenRow;
+    const to = Math.max(0, Math.min(n - 1, at + by));
+    const g = to >= procs ? this.laneAt(to - procs) : null;
+    if (to >= procs && !g) return;
+    this.chosenRow = to;
+    this.chosen = g ? 'g' + g.id : 'p' + to;
+    this.focus = g ? new Set([g.id]) : null;
+    const head = this.rows().reduce((s, r) => s + r.height, 0);
+    const y = g ? head + (to - procs) * laneHeight : head - (procs - to) * procHeight;
+    if (y < this.scroll) this.scroll = y;
+    if (y + laneHeight > this.scroll + this.viewHeight()) this.scroll = y + laneHeight - this.viewHeight();
+    this.soon();
+  }
+
+  // under tells what lies at a point: {row, key, t}.
+  under(px, py) {
+    if (py < overviewHeight + axisHeight) return null;
+    let y = overviewHeight + axisHeight - this.scroll;
+    for (const r of this.rows()) {
+      if (py >= y && py < y + r.height) return { ...r, t: this.at(px) };
+      y += r.height;
+    }
+    const i = Math.floor((py - y) / laneHeight), g = i >= 0 && i < this.laneCount() ? this.laneAt(i) : null;
+    return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px) } : null;
+  }
+
+  // pieceAt is the stretch of a lane at a time, as far as tiles at hand tell.
+  pieceAt(key, t) {
+    const level = levelFor((this.to - this.from) / (this.width - this.gut));
+    const tile = this.tiles.get(level, Math.floor(t / tileSpan(level)), key);
+    if (!tile || !tile.pieces) return null;
+    const slack = (this.to - this.from) / (this.width - this.gut);
+    return tile.pieces.find(q => q.from <= t && t < q.to) || tile.pieces.find(q => q.from - slack <= t && t < q.to + slack) || null;
+  }
+
+  hover(ev) {
+    if (ev.buttons || !this.width) return;
+    const box = this.canvas.getBoundingClientRect(), px = ev.clientX - box.left, py = ev.clientY - box.top, u = this.under(px, py);
+    if (!u) return untip();
+    const laneName = u.kind === 'goroutine' ? [h('strong', null, `G${u.g.id} `), clean(u.g.name)] : u.kind === 'proc' ? h('strong', null, `P${u.id}`) : null;
+    if (px < this.gut) return laneName ? tip(ev, laneName, u.kind === 'goroutine' ? [h('br'), h('span', { class: 'dim' }, u.g.born_ns >= 0 ? `born at ${duration(u.g.born_ns)}` : 'older than the trace', u.g.run_ns ? `, ran ${duration(u.g.run_ns)} in the time that was in view` : '')] : null) : untip();
+    if (u.kind === 'path') {
+      const x = this.path.segments.find(s => s.start_ns <= u.t && u.t < s.start_ns + s.duration_ns);
+      return x ? tip(ev, h('strong', null, `${duration(x.duration_ns)} ${about(x.cause).words}`), h('br'), x.site ? place(x.site) : '', h('br'), h('span', { class: 'dim' }, `critical path, goroutine ${x.goroutine}`)) : untip();
+    }
+    if (u.kind === 'runtime') return untip();
+    const q = this.pieceAt(u.key, u.t);
+    if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single stretches`));
+    if (u.kind === 'proc') return tip(ev, h('strong', null, `${duration(q.to - q.from)} of G${q.g}`), h('br'), clean(q.text || ''), q.site ? [h('br'), h('span', { class: 'dim' }, place(q.site))] : null);
+    tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${shortFunc(u.g.name)}`));
+  }
+
+  choose(px, py) {
+    const u = this.under(px, py);
+    if (!u || !u.key) return;
+    this.chosen = u.key;
+    this.chosenRow = u.kind === 'proc' ? u.id : this.procs + u.index;
+    if (u.kind === 'goroutine') this.focus = new Set([u.g.id]);
+    this.soon();
+    if (px >= this.gut) this.tell(u.key, u.t);
+  }
+
+  // tell shows all about what a lane does at an instant.
+  tell(key, t) {
+    this.telling ||= latest(async (signal, k, at) => {
+      try {
+        const { moment } = await ask('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
+        replace(this.details, moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
+        this.mark = moment && { key: 'g' + moment.goroutine, from: moment.start_ns, to: moment.end_ns };
+        if (moment && k[0] === 'p') this.focus = new Set([moment.goroutine]);
+        this.soon();
+      } catch (err) {
+        if (!signal.aborted) this.say(err.message);
+      }
+    });
+    this.telling(key, t);
+  }
+
+  momentNode(m) {
+    const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
+    const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, h('code', null, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
+    const go = (g, text) => h('button', { type: 'button', class: 'plain link', onclick: () => this.goTo(g) }, text);
+    return h('div', { class: 'detail', role: 'region', 'aria-label': 'What the lane shows' },
+      h('h4', null, h('i', { class: 'chip', style: { background: `var(--${m.state === 'running' ? 'cpu' : m.state === 'runnable' ? 'sched' : m.state === 'syscall' ? 'syscall' : waitKind(m.reason)})` } }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateNames[['running', 'runnable', 'waiting', 'syscall'].indexOf(m.state)] || clean(m.state)}${m.reason ? ` (${clean(m.reason)})` : ''}`),
+      h('dl', null,
+        row('goroutine', go(m.goroutine, `G${m.goroutine}`), ' ', h('code', { class: 'wrap' }, clean(m.name))), m.proc !== undefined ? row('on', `P${m.proc}`) : null,
+        row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,
+        m.waker ? row(m.state === 'waiting' ? 'ended by' : 'woken by', go(m.waker, `G${m.waker}`), ' ', h('code', { class: 'wrap' }, clean(m.waker_name || ''))) : m.woken || m.state === 'runnable' ? row('woken by', m.creator ? ['born of ', go(m.creator, `G${m.creator}`)] : 'nobody: the poller, a timer, or the scheduler') : null,
+        m.requests.length ? row('requests', m.requests.map(r => [h('button', { type: 'button', class: 'plain link', 'data-open': r.n, onclick: () => this.options.open(r.n) }, `${duration(r.latency_ns)} from ${duration(r.start_ns)}`), ' '])) : null),
+      stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`));
+  }
+
+  // goTo puts a goroutine's lane first and into sight.
+  async goTo(g) {
+    if (!this.first.some(l => l.id === g)) {
+      const answer = await ask('goroutines', { ids: g });
+      this.first = [...answer.rows, ...this.first].slice(0, 60);
+      for (const l of answer.rows) this.names.set(l.id, l.name);
+    }
+    this.chosen = 'g' + g;
+    this.chosenRow = this.procs + this.first.findIndex(l => l.id === g);
+    this.focus = new Set([g]);
+    this.scroll = 0;
+    this.soon();
+  }
+
+  // Drawing.
+
+  soon() {
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.draw(); });
+  }
+
+  draw() {
+    if (!this.width) return;
+    this.tiles.frame++;
+    const began = performance.now(), c = this.canvas.getContext('2d'), col = this.colors ||= colors();
+    this.scroll = Math.max(0, Math.min(this.scroll, this.contentHeight() - this.viewHeight()));
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.fillStyle = col.card;
+    c.fillRect(0, 0, this.width, this.height);
+    c.font = '11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+    c.textBaseline = 'middle';
+    const top = overviewHeight + axisHeight, level = levelFor((this.to - this.from) / (this.width - this.gut)), span = tileSpan(level);
+    const i0 = Math.max(0, Math.floor(this.from / span)), i1 = Math.floor(Math.min(this.to, this.end) / span), wanted = [];
+
+    c.save();
+    c.beginPath();
+    c.rect(0, top, this.width, this.height - top);
+    c.clip();
+    let y = top - this.scroll;
+    for (const r of this.rows()) {
+      if (y + r.height > top && y < this.height) {
+        if (r.kind === 'runtime') this.drawRuntime(c, col, y, r.height);
+        else if (r.kind === 'path') this.drawPath(c, col, y, r.height);
+        else {
+          wanted.push(r.key);
+          this.drawLane(c, col, r.key, `P${r.id}`, y, r.height, level, i0, i1, true, r.id % 2 === 0);
+        }
+      }
+      y += r.height;
+    }
+    const before = Math.max(0, Math.floor((top - y) / laneHeight)), n = this.laneCount();
+    for (let i = before; i < n && y + i * laneHeight < this.height; i++) {
+      const g = this.laneAt(i), ly = y + i * laneHeight;
+      if (!g) {
+        const k = Math.floor((i - this.first.length) / 100);
+        if (this.pages.has(0)) this.loadPage(k);
+        c.fillStyle = col.dim;
+        c.fillText('…', 6, ly + laneHeight / 2);
+        continue;
+      }
+      const key = 'g' + g.id;
+      wanted.push(key);
+      this.drawLane(c, col, key, `G${g.id} ${shortFunc(g.name || '')}`, ly, laneHeight, level, i0, i1, false, i % 2 === 0, i === this.first.length - 1);
+    }
+    this.drawWakes(c, col, y);
+    c.restore();
+    this.drawAxis(c, col);
+    this.drawOverview(c, col);
+    this.drawBar();
+    this.where.textContent = `${duration(this.to - this.from)} from ${duration(this.from)}`;
+    this.lastWanted = wanted;
+    clearTimeout(this.asking);
+    this.asking = setTimeout(() => this.tiles.want(level, i0, i1, wanted), this.tiles.known.size ? 30 : 0);
+    this.frames.count++;
+    this.frames.drawn.push(performance.now() - began);
+    if (this.frames.drawn.length > 2000) this.frames.drawn.splice(0, 1000);
+  }
+
+  drawLane(c, col, key, name, y, height, level, i0, i1, isProc, striped, last) {
+    if (striped) {
+      c.fillStyle = col.stripe;
+      c.fillRect(0, y, this.width, height);
+    }
+    const span = tileSpan(level), x = t => this.x(t), focus = isProc ? this.focus : null;
+    // A stretch that goes on in the next tile has one name.
+    const names = [];
+    const label = (q, a, w) => {
+      const before = names[names.length - 1];
+      if (before && Math.abs(before.to - a) < 1 && before.q.g === q.g && before.q.text === q.text && before.q.state === q.state) {
+        before.to = a + w;
+        return;
+      }
+      names.push({ q, from: a, to: a + w });
+    };
+    const write = ({ q, from: a, to }) => {
+      const from = Math.max(a, this.gut), room = Math.min(to, this.width) - from - 8;
+      if (room < (isProc ? 26 : 60)) return;
+      const text = isProc ? `${q.text ? shortFunc(q.text) : 'G' + q.g}` : `${q.text || ''}${q.site ? ' · ' + place(q.site) : ''}`;
+      const px = 11, fit = this.fit(c, text, room, px);
+      c.font = `${px}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
+      const mid = y + height / 2 + 0.5;
+      if (isProc) {
+        c.fillStyle = focus && !focus.has(q.g) ? col.ink : '#fff';
+        c.fillText(fit, from + 4, mid);
+      } else {
+        // On the thin line of a wait, on a ground of its own.
+        const wide = fit.length * 6.7 + 6;
+        c.fillStyle = striped ? col.stripe : col.card;
+        c.fillRect(from + 5, y + 3, wide, height - 6);
+        c.fillStyle = col.dim;
+        c.fillText(fit, from + 8, mid);
+      }
+    };
+    c.save();
+    c.beginPath();
+    c.rect(this.gut, y, this.width - this.gut, height);
+    c.clip();
+    for (let i = i0; i <= i1; i++) {
+      const from = Math.max(i * span, this.from), to = Math.min((i + 1) * span, this.to), tile = this.tiles.get(level, i, key);
+      const one = (t, a, b) => {
+        a = Math.max(a, from);
+        b = Math.min(b, to);
+        if (a >= b) return;
+        if (t.pieces) piecesOn(c, t, a, b, x, y, height, col, isProc, focus, label);
+        else sumsOn(c, t, a, b, x, y, height, col, isProc);
+      };
+      if (tile) {
+        one(tile, from, to);
+        for (const [a, b] of tile.missing) this.hatch(c, col, x(a), x(b), y, height);
+      } else {
+        this.tiles.covering(level, i, key, one);
+      }
+    }
+    names.forEach(write);
+    c.restore();
+    if (this.mark && this.mark.key === key) {
+      c.strokeStyle = col.ink;
+      c.lineWidth = 1.5;
+      const a = Math.max(this.gut, x(this.mark.from)), b = Math.min(this.width, x(this.mark.to));
+      if (b > a) c.strokeRect(a, y + 1, Math.max(2, b - a), height - 2);
+    }
+    // The critical path on the lanes that it visits.
+    if (this.path && !isProc) {
+      for (const s of this.path.segments) {
+        if ('g' + s.goroutine !== key) continue;
+        const a = Math.max(this.gut, x(s.start_ns)), b = Math.min(this.width, x(s.start_ns + s.duration_ns));
+        if (b < this.gut || a > this.width || b <= a) continue;
+        c.fillStyle = col[s.cause] || col.unknown;
+        c.fillRect(a, y + height - 4, Math.max(1, b - a), 3);
+      }
+    }
+    const chosen = this.chosen === key;
+    c.fillStyle = striped ? col.stripe : col.card;
+    c.fillRect(0, y, this.gut, height);
+    if (chosen) {
+      c.fillStyle = col.link;
+      c.fillRect(0, y, 3, height);
+    }
+    c.fillStyle = chosen || this.focus && this.focus.has(Number(key.slice(1))) && !isProc ? col.ink : col.dim;
+    c.font = (chosen ? '600 ' : '') + '11.5px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+    c.fillText(this.fit(c, name, this.gut - 14, 11.5), 8, y + height / 2 + 0.5);
+    if (last) {
+      c.fillStyle = col.line;
+      c.fillRect(0, y + height - 1, this.width, 1);
+    }
+  }
+
+  // fit cuts a name's middle out where it is too long; letters are all as wide as each other.
+  fit(c, text, px, size) {
+    const most = Math.floor(px / (size * 0.605));
+    if (text.length <= most) return text;
+    if (most < 3) return '';
+    const headPart = Math.ceil((most - 1) * 0.45);
+    return text.slice(0, headPart) + '…' + text.slice(text.length - (most - 1 - headPart));
+  }
+
+  hatch(c, col, a, b, y, height) {
+    c.fillStyle = col.grid;
+    for (let px = Math.max(this.gut, a); px < Math.min(b, this.width); px += 6) c.fillRect(px, y + 4, 2, height - 8);
+  }
+
+  drawRuntime(c, col, y, height) {
+    const s = report.runtime && report.runtime.series;
+    for (const [list, color, part] of s ? [[s.gc, col['gc-assist'], 0.45], [s.stw, col.accent, 0.9]] : []) {
+      c.fillStyle = color;
+      for (const [from, d] of list || []) {
+        const a = Math.max(this.gut, this.x(from)), b = this.x(from + d);
+        if (b < this.gut || a > this.width) continue;
+        c.fillRect(a, y + height * (1 - part) / 2, Math.max(1, b - a), height * part);
+      }
+    }
+    c.fillStyle = col.card;
+    c.fillRect(0, y, this.gut, height);
+    c.fillStyle = col.dim;
+    c.fillText('GC marks, world stopped', 8, y + height / 2);
+  }
+
+  drawPath(c, col, y, height) {
+    c.save();
+    c.beginPath();
+    c.rect(this.gut, y, this.width - this.gut, height);
+    c.clip();
+    for (const s of this.path.segments) {
+      const a = this.x(s.start_ns), b = this.x(s.start_ns + s.duration_ns);
+      if (b < this.gut || a > this.width) continue;
+      c.fillStyle = col[s.cause] || col.unknown;
+      c.fillRect(a, y + 3, Math.max(0.8, b - a), height - 6);
+      const from = Math.max(a, this.gut), room = Math.min(b, this.width) - from - 8;
+      if (room > 40) {
+        c.fillStyle = col.dark ? '#101316' : '#fff';
+        c.fillText(this.fit(c, `${about(s.cause).short} ${duration(s.duration_ns)}${s.site ? ' · ' + place(s.site) : ''}`, room, 11.5), from + 5, y + height / 2);
+      }
+    }
+    c.restore();
+    c.fillStyle = col.ink;
+    c.fillText('critical path', 8, y + height / 2);
+  }
+
+  // drawWakes draws the hand-overs of the path between lanes in sight.
+  drawWakes(c, col, top) {
+    if (!this.path) return;
+    const row = new Map();
+    this.first.forEach((g, i) => row.set(g.id, top + i * laneHeight + laneHeight / 2));
+    c.strokeStyle = c.fillStyle = col.ink;
+    c.lineWidth = 1;
+    const seg = this.path.segments;
+    for (let i = 1; i < seg.length; i++) {
+      const a = seg[i - 1], b = seg[i], px = this.x(b.start_ns);
+      if (a.goroutine === b.goroutine || px < this.gut || px > this.width || !row.has(a.goroutine) || !row.has(b.goroutine)) continue;
+      const y1 = row.get(a.goroutine), y2 = row.get(b.goroutine), dir = y2 > y1 ? 1 : -1;
+      c.beginPath();
+      c.moveTo(px, y1);
+      c.lineTo(px, y2 - dir * 9);
+      c.stroke();
+      c.beginPath();
+      c.moveTo(px - 4, y2 - dir * 10);
+      c.lineTo(px + 4, y2 - dir * 10);
+      c.lineTo(px, y2 - dir * 3);
+      c.fill();
+    }
+  }
+
+  drawAxis(c, col) {
+    const y = overviewHeight;
+    c.fillStyle = col.card;
+    c.fillRect(0, y, this.width, axisHeight);
+    c.font = '11.5px system-ui, sans-serif';
+    const base = this.path && this.path.start_ns >= this.from && this.path.start_ns <= this.to ? this.path.start_ns : 0;
+    for (const t of ticks(this.from - base, this.to - base, Math.max(2, (this.width - this.gut) / 120))) {
+      const px = this.x(base + t);
+      c.fillStyle = col.line;
+      c.fillRect(px, y + axisHeight - 6, 1, this.height - y - axisHeight + 6 > 0 ? 6 : 0);
+      c.globalAlpha = 0.5;
+      c.fillRect(px, y + axisHeight, 1, this.height);
+      c.globalAlpha = 1;
+      c.fillStyle = col.dim;
+      const text = tickText(t, this.to - this.from), w = c.measureText(text).width;
+      c.fillText(text, Math.max(this.gut, Math.min(px - w / 2, this.width - w - 14)), y + axisHeight / 2 - 1);
+    }
+    c.fillStyle = col.dim;
+    c.fillText(base ? 'after the request’s start' : 'after the trace’s start', 8, y + axisHeight / 2 - 1);
+    c.fillStyle = col.line;
+    c.fillRect(0, y + axisHeight - 1, this.width, 1);
+  }
+
+  // drawOverview shows the whole trace: how busy the Ps were, and where the view is.
+  drawOverview(c, col) {
+    c.fillStyle = col.stripe;
+    c.fillRect(0, 0, this.width, overviewHeight);
+    const w = this.width - this.gut, level = levelFor(this.end / w), span = tileSpan(level), last = Math.floor(this.end / span), keys = [];
+    for (let p = 0; p < Math.min(this.procs, 64); p++) keys.push('p' + p);
+    const busy = new Float32Array(Math.ceil(w));
+    let missing = false;
+    for (let i = 0; i <= last; i++) {
+      for (const k of keys) {
+        const t = this.tiles.get(level, i, k);
+        if (!t || t.partial) missing = true;
+        if (!t) continue;
+        if (t.sums) {
+          for (let b = 0; b < t.sums[0].length; b++) {
+            const px = Math.floor((t.from + (b + 0.5) * t.bucket) / this.end * w);
+            if (px >= 0 && px < busy.length) busy[px] = Math.max(busy[px], 0) + t.sums[0][b] / 255 * (t.bucket / this.end * w);
+          }
+        } else for (const q of t.pieces) {
+          const a = q.from / this.end * w, b = q.to / this.end * w;
+          for (let px = Math.floor(a); px <= b && px < busy.length; px++) busy[px] += Math.max(0, Math.min(b, px + 1) - Math.max(a, px));
+        }
+      }
+    }
+    const top = Math.max(1, keys.length);
+    c.fillStyle = col.cpu;
+    c.globalAlpha = 0.75;
+    c.beginPath();
+    for (let px = 0; px < busy.length; px++) {
+      const v = Math.min(1, busy[px] / top) * (overviewHeight - 10);
+      if (v > 0) c.rect(this.gut + px, overviewHeight - 3 - v, 1.05, v);
+    }
+    c.fill();
+    c.globalAlpha = 1;
+    c.fillStyle = col.dim;
+    c.font = '11.5px system-ui, sans-serif';
+    c.fillText(`whole trace, ${duration(this.end)}:`, 8, 14);
+    c.fillText('Ps that run goroutines', 8, 29);
+    const a = this.gut + this.from / this.end * w, b = this.gut + this.to / this.end * w;
+    c.fillStyle = col.ink;
+    c.globalAlpha = 0.1;
+    c.fillRect(this.gut, 0, a - this.gut, overviewHeight);
+    c.fillRect(b, 0, this.width - b, overviewHeight);
+    c.globalAlpha = 1;
+    c.strokeStyle = col.ink;
+    c.lineWidth = 1.5;
+    c.strokeRect(Math.min(a, this.width - 4), 1, Math.max(3, b - a - 1), overviewHeight - 2);
+    // The overview's own tiles come when nothing else is wanted.
+    if (missing && !this.tiles.busy && !this.overviewAsked) {
+      this.overviewAsked = setTimeout(() => {
+        this.overviewAsked = 0;
+        if (!this.tiles.busy) for (let i = 0; i <= last; i++) {
+          const lanes = keys.filter(k => { const t = this.tiles.get(level, i, k); return !t || t.partial; });
+          if (lanes.length) this.tiles.queue.push({ level, index: i, lanes });
+        }
+        this.tiles.pump();
+      }, 120);
+    }
+  }
+
+  drawBar() {
+    const all = this.contentHeight(), seen = this.viewHeight();
+    this.bar.style.top = overviewHeight + axisHeight + 'px';
+    this.bar.hidden = all <= seen;
+    this.thumb.style.height = Math.max(24, seen / all * seen) + 'px';
+    this.thumb.style.transform = `translateY(${this.scroll / Math.max(1, all - seen) * (seen - Math.max(24, seen / all * seen))}px)`;
+  }
+}
