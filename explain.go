@@ -184,6 +184,7 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	for range e.workers {
 		t := summary.New(&e.win, &e.syms, e.opts.Slowest)
 		t.Freezes = &e.freeze
+		t.OnlyCauses = e.opts.NoRules && len(e.opts.WhatIf) == 0
 		e.tables = append(e.tables, t)
 	}
 	if e.again != nil {

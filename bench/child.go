@@ -52,7 +52,8 @@ func child(c config, args []string, out io.Writer) error {
 		"timelines":  func(r io.Reader) (int64, error) { return timelines(r, runtime.GOMAXPROCS(0)) },
 		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
 		"reference":  reference,
-		"explain":    explain,
+		"explain":    func(r io.Reader) (int64, error) { return explain(r, whylate.Options{}) },
+		"no rules":   func(r io.Reader) (int64, error) { return explain(r, whylate.Options{NoRules: true}) },
 	}[c.child]
 	if work == nil {
 		return fmt.Errorf("nothing to measure is called %q", c.child)
@@ -114,8 +115,8 @@ func reference(r io.Reader) (events int64, err error) {
 	}
 }
 
-func explain(r io.Reader) (events int64, err error) {
-	rep, err := whylate.Explain(context.Background(), r, whylate.Options{})
+func explain(r io.Reader, opts whylate.Options) (events int64, err error) {
+	rep, err := whylate.Explain(context.Background(), r, opts)
 	if err != nil {
 		return 0, err
 	}

@@ -183,6 +183,9 @@ type Wake struct {
 // Tables adds up requests. A worker has one of its own; Merge brings them
 // together.
 type Tables struct {
+	// OnlyCauses leaves out what only rules and predictions read.
+	OnlyCauses bool
+
 	Slowest  int
 	Observer int
 	// Freezes knows the stretches that may be freezes; nil: there are none.
@@ -352,7 +355,9 @@ func (t *Tables) Add(r *request.Request) {
 		}
 	}
 	t.asideNames(r, steps)
-	t.addLates(r, steps)
+	if !t.OnlyCauses {
+		t.addLates(r, steps)
+	}
 	segs := t.split(t.class.Segments(steps))
 	t.internVias()
 	if r.Part != request.Whole {
@@ -365,7 +370,7 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	t.sumUp(segs)
 	g := t.group(r)
-	if !r.Open {
+	if !r.Open && !t.OnlyCauses {
 		t.addTurns(r, segs)
 	}
 	if r.Open {
@@ -376,7 +381,7 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	t.tell(g, r, r.Start, segs, func() [][]Via { return t.segVias(segs) })
 	t.count(g, r, r.Start, ready, gap, nil)
-	if g.graphs.Count(r.Start, r.End, r.G) {
+	if !t.OnlyCauses && g.graphs.Count(r.Start, r.End, r.G) {
 		g.graphs.Add(t.graphs.Build(r.G, r.Start, r.End, segs))
 	}
 	slow, sampled := t.keepSlow(g, r.End-r.Start), t.keepSample(g, sampleKey(r.Start, r.G))
@@ -702,7 +707,7 @@ func (t *Tables) addPart(r *request.Request, segs []cause.Segment, ready, gap in
 	t.sums = append(t.sums, p.list()...)
 	t.tell(g, r, p.start, p.segs, func() [][]Via { return p.vias })
 	t.count(g, r, p.start, p.run, p.gap, p.cuts)
-	if g.graphs.Count(p.start, r.End, r.G) {
+	if !t.OnlyCauses && g.graphs.Count(p.start, r.End, r.G) {
 		g.graphs.Add(t.graphs.Chain(r.G, p.start, r.End, p.segs))
 	}
 	if t.keepSlow(g, r.End-p.start) {
