@@ -3,11 +3,14 @@
 package allocs
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/google/pprof/profile"
 
@@ -29,6 +32,9 @@ type Site struct {
 	Call    string // the function of the standard library that it called, if that one allocated
 	Bytes   int64
 	Objects int64
+	// From is the function that called the site's for most of the bytes; its Func is "" if none did that is not the
+	// standard library's.
+	From report.Site
 }
 
 // ErrEmpty is returned for a reader that holds nothing: no profile was recorded.
@@ -53,7 +59,15 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 	if len(data) == 0 {
 		return nil, ErrEmpty
 	}
-	p, err := profile.ParseData(data)
+	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
+		if data, err = unzip(data); err != nil {
+			return nil, fmt.Errorf("reading the allocation profile: %w", err)
+		}
+	}
+	p, err := profile.ParseUncompressed(data)
+	if err == nil {
+		err = p.CheckValid()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the allocation profile: %w", err)
 	}
@@ -66,14 +80,19 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 	}
 	out := &Profile{DurationNS: p.DurationNanos}
 	at := map[report.Site]*Site{}
+	from := map[[2]report.Site]int64{}
+	shown := func(s report.Site) report.Site {
+		if site != nil {
+			return site(s)
+		}
+		return s
+	}
 	for _, s := range p.Sample {
 		if space >= len(s.Value) || s.Value[space] <= 0 {
 			continue
 		}
-		where, call := siteOf(s)
-		if site != nil {
-			where = site(where)
-		}
+		where, caller, call := siteOf(s)
+		where = shown(where)
 		e := at[where]
 		if e == nil {
 			e = &Site{Site: where, Call: call}
@@ -84,31 +103,69 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 			e.Objects += max(0, s.Value[objects])
 		}
 		out.Bytes += s.Value[space]
+		if caller.Func != "" {
+			from[[2]report.Site{where, shown(caller)}] += s.Value[space]
+		}
+	}
+	top := map[report.Site]int64{}
+	for k, n := range from {
+		if e := at[k[0]]; n > top[k[0]] || n == top[k[0]] && compare(k[1], e.From) < 0 {
+			e.From, top[k[0]] = k[1], n
+		}
 	}
 	for _, e := range at {
 		out.Sites = append(out.Sites, *e)
 	}
 	slices.SortFunc(out.Sites, func(a, b Site) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Site.Func, b.Site.Func), cmp.Compare(a.Site.File, b.Site.File), cmp.Compare(a.Site.Line, b.Site.Line))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compare(a.Site, b.Site))
 	})
 	out.Sites = out.Sites[:min(len(out.Sites), maxSites)]
 	return out, nil
 }
 
-// siteOf returns the innermost frame that is not the standard library's, and the function that it called; the outermost
-// frame where all are.
-func siteOf(s *profile.Sample) (site report.Site, call string) {
+// maxUnzipped bounds what a profile may unpack to: what is small may stand for very much.
+const maxUnzipped = 256 << 20
+
+func unzip(data []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(z, maxUnzipped+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(out) > maxUnzipped {
+		return nil, fmt.Errorf("it unpacks to more than %d MiB", maxUnzipped>>20)
+	}
+	return out, nil
+}
+
+func compare(a, b report.Site) int {
+	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+}
+
+// siteOf returns the innermost frame that is not the standard library's, the next such one of another function, and the
+// function that the first called; the outermost frame where all are the standard library's.
+func siteOf(s *profile.Sample) (site, caller report.Site, call string) {
+	found := false
 	for _, l := range s.Location {
 		for _, line := range l.Line {
 			if line.Function == nil {
 				continue
 			}
-			site = report.Site{Func: line.Function.Name, File: line.Function.Filename, Line: int(line.Line)}
-			if !stdlib.Is(site.Func) || len(site.Func) > 5 && site.Func[:5] == "main." {
-				return site, call
+			at := report.Site{Func: line.Function.Name, File: line.Function.Filename, Line: int(line.Line)}
+			std := stdlib.Is(at.Func) && !strings.HasPrefix(at.Func, "main.")
+			switch {
+			case found && !std && at.Func != site.Func:
+				return site, at, call
+			case found:
+			case std:
+				call, site = at.Func, at
+			default:
+				site, found = at, true
 			}
-			call = site.Func
 		}
 	}
-	return site, call
+	return site, report.Site{}, call
 }

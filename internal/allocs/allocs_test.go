@@ -2,6 +2,7 @@ package allocs
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"runtime"
 	"runtime/pprof"
@@ -49,10 +50,10 @@ func TestRead(t *testing.T) {
 	if got.Bytes != 1100 || got.DurationNS != 5e9 || len(got.Sites) != 2 {
 		t.Fatalf("read %+v", got)
 	}
-	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15}); s != want {
+	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15, From: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the first site is %+v, want %+v", s, want)
 	}
-	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Objects: 2}); s != want {
+	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Objects: 2, From: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the second site is %+v, want %+v", s, want)
 	}
 }
@@ -93,6 +94,23 @@ func TestReadBad(t *testing.T) {
 		if p, err := Read(strings.NewReader(text), nil); err == nil {
 			t.Errorf("%s: %+v", name, p)
 		}
+	}
+	var bomb bytes.Buffer
+	z, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := make([]byte, 1<<20)
+	for range maxUnzipped>>20 + 1 {
+		if _, err := z.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&bomb, nil); err == nil || !strings.Contains(err.Error(), "256 MiB") {
+		t.Errorf("a bomb: %v", err)
 	}
 	var buf bytes.Buffer
 	cpu := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}

@@ -262,6 +262,9 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 				if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
 					text += " in " + call
 				}
+				if s.From.Func != "" {
+					text += ", most of it for " + place(&s.From)
+				}
 				out = append(out, report.Evidence{Text: text, Value: share, Unit: "share"})
 			}
 		}
