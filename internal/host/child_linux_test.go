@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func child(what string) error {
 			}
 			return err
 		}}
-		l, err := conf.Listen(nil, "tcp", arg)
+		l, err := conf.Listen(context.Background(), "tcp", arg)
 		if err != nil {
 			return err
 		}
@@ -74,11 +75,49 @@ func child(what string) error {
 			}
 		}()
 		fmt.Println(l.Addr())
+	case "pair": // a TCP connection with itself, in a network namespace of its own
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		d, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		fmt.Println(c.LocalAddr())
 	default:
 		return fmt.Errorf("no such child: %q", what)
 	}
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// loopbackUp switches on the loopback interface of a new network namespace
+// (netdevice(7)).
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+		return err
+	}
+	r.SetUint16(r.Uint16() | unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
 // start runs a child, in a group if that is not nil, and returns it with its
@@ -90,6 +129,12 @@ func start(t testing.TB, g *group, what string) (cmd *exec.Cmd, line string) {
 		cmd = exec.Command("/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1"`, g.dir, os.Args[0])
 	}
 	cmd.Env = append(os.Environ(), childEnv+"="+what)
+	if what == "pair" {
+		if os.Getuid() != 0 {
+			t.Skip("making a network namespace needs root")
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -209,3 +209,19 @@ func TestOtherUser(t *testing.T) {
 	}()
 	<-done
 }
+
+// Sockets of a process in another network namespace are asked for there.
+func TestOtherNetworkNamespace(t *testing.T) {
+	cmd, addr := start(t, nil, "pair")
+	samples, rec := taken(t, cmd.Process.Pid, 50*time.Millisecond)
+	if rec.Facts == nil || !rec.Facts.OtherNetwork || len(rec.Warnings) != 0 {
+		t.Errorf("facts %+v, warnings %v", rec.Facts, rec.Warnings)
+	}
+	found := false
+	for k, c := range samples.conns {
+		found = found || k.local.String() == addr && c.state == "ESTABLISHED" && !c.peer
+	}
+	if !found || samples.count != 2 {
+		t.Errorf("%d connections %v, want two, one from %s", samples.count, samples.conns, addr)
+	}
+}

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -17,7 +18,9 @@ func TestSamplerAllocatesNothing(t *testing.T) {
 	var st, old Stat
 	var b Bounds
 	var m MemoryStat
+	levels := s.SampleLevels(nil)
 	n := testing.AllocsPerRun(100, func() {
+		levels = s.SampleLevels(levels[:0])
 		s.Sample(&st)
 		s.Bounds(&b)
 		s.SampleMemory(&m)
@@ -129,6 +132,12 @@ func TestSamplerReadsUnits(t *testing.T) {
 		}
 		if want := (MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, Swap: 4096, OOMKills: 1}); m != want {
 			t.Errorf("memory %+v, want %+v", m, want)
+		}
+		levels := s.SampleLevels(nil)
+		if len(levels) < 2 || levels[0].Depth != 0 || !strings.HasSuffix(levels[0].Group, "/api.service") || levels[0].Periods != 40 ||
+			levels[0].ThrottledPeriods != 8 || levels[0].Throttled != 1500*time.Millisecond || levels[1].Depth != 1 || levels[1].Periods != 9 ||
+			levels[1].ThrottledPeriods != 3 || levels[1].Throttled != 400*time.Millisecond {
+			t.Errorf("levels %+v", levels)
 		}
 		s.Close()
 	}
