@@ -281,7 +281,7 @@ var graphs = []struct {
 }
 
 // spread builds the model of one graph.
-func spread(t *testing.T, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
+func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
 	t.Helper()
 	b := tracetext.New(26)
 	build(b)
@@ -493,4 +493,25 @@ func TestClosedWait(t *testing.T) {
 	if w := closedWait(4, 5, 0); w != 15 {
 		t.Errorf("four clients without rest wait %v, not 15", w)
 	}
+}
+
+// BenchmarkWhatIf is one prediction for a group of 240 graphs.
+func BenchmarkWhatIf(b *testing.B) {
+	m, g := spread(b, graphs[4].to, graphs[4].build)
+	s := new(Sample)
+	for i := range int64(240) {
+		c := *g
+		c.Start, c.Latency = g.Start+i, g.Latency<<(i/perStratum/4)+g.Latency*(i/perStratum%4)/4
+		s.Count(c.Start, c.Start+c.Latency, c.G)
+		s.Add(&c)
+	}
+	m = NewModel(m.syms, m.duration, m.under)
+	m.Group("g", s, nil, nil)
+	change := []Change{Half("", "main.hold")}
+	for b.Loop() {
+		if m.WhatIf("g", change) == nil {
+			b.Fatal("meets nothing")
+		}
+	}
+	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
 }
