@@ -47,7 +47,7 @@ func (l *lock) after(s *silence) int64 {
 }
 
 // late is how long after the refill a freeze may end.
-func (l *lock) late() int64 { return max(l.window, l.period*13/100) }
+func (l *lock) late() int64 { return max(l.window, l.period*15/100) }
 
 // early is what clocks and rounding may differ by.
 const early = 500e3
@@ -272,7 +272,7 @@ func (d *Detector) judge(l *lock) {
 	tight := 2*spread(ends, l.period) <= spread(starts, l.period)
 	sharp := isSharp(near, l.period)
 	switch long := lengths[n/2] >= longFreeze; {
-	case 4*n < 3*seen && 2*l.k < l.n:
+	case 10*n < 6*seen && 2*l.k < l.n:
 		l.doubt = manyOthers
 	case !sharp:
 		l.doubt = "not as sharply as the refill of a quota does"

@@ -140,7 +140,7 @@ func (d *Detector) cpus() int {
 			prompt = append(prompt, s.Prompt)
 		}
 	}
-	if len(prompt) < 15 {
+	if len(prompt) < 10 {
 		return procs
 	}
 	slices.Sort(prompt)

@@ -175,6 +175,9 @@ func (p *page) runtime() {
 	switch t := &rt.Throttle; t.Verdict {
 	case "own", "ancestor":
 		whose := "its own"
+		if p.r.Host == nil && t.R > 0 {
+			whose = "a" // a trace alone cannot tell whose
+		}
 		if t.Verdict == "ancestor" {
 			whose = "an ancestor's"
 		}
