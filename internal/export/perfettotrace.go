@@ -44,22 +44,21 @@ type PerfettoTrace struct {
 	tracked map[uint64]bool // goroutines with tracks; nil for all
 	full    map[string]bool // requests with segments; nil for all
 
-	gens  []*timeline.Gen   // the last ones, neighbours
-	names map[uint64]string // start functions of the last generation's goroutines
-	older map[uint64]string // and of those of the one before
-	open  map[uint64]bool   // by goroutine with a track: a slice is under way
-	shown map[uint64]uint64 // by goroutine: its track
+	gens  []*timeline.Gen        // the last ones, neighbours
+	names map[uint64]string      // start functions of the last generation's goroutines
+	older map[uint64]string      // and of those of the one before
+	open  map[uint64]bool        // by goroutine with a track: a slice is under way
+	shown map[uint64]*shownTrack // by goroutine
 	spans []timeline.Span
 
 	runs  timeline.Runs
 	batch []timeline.Run
-	procs map[uint32]*procTrack
+	procs map[uint32]*shownTrack
 	lanes map[string]*lanes
 	next  uint64 // track
 
 	stops    map[uint64]timeline.STWRange
 	stopped  lanes
-	gcFrom   int64
 	gcOpen   bool
 	lastLoad [3]float64
 }
@@ -68,8 +67,8 @@ type PerfettoTrace struct {
 // is to be written in full too.
 func NewPerfettoTrace(w io.Writer, r *report.Report, all bool) *PerfettoTrace {
 	t := &PerfettoTrace{
-		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]uint64),
-		procs: make(map[uint32]*procTrack), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
+		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]*shownTrack),
+		procs: make(map[uint32]*shownTrack), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
 	}
 	if !all && r.Input.Events > SmallTrace {
 		t.choose()
@@ -102,8 +101,8 @@ func (t *PerfettoTrace) Chosen() string {
 	return fmt.Sprintf("the trace has %d events: only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", t.rep.Input.Events, len(t.tracked), len(t.full))
 }
 
-// A procTrack is a P's track, which ends at end so far.
-type procTrack struct {
+// A shownTrack is the track of a P or a goroutine, which is written up to end.
+type shownTrack struct {
 	id  uint64
 	end int64
 }
@@ -168,7 +167,7 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 // forget drops the tracks of goroutines that are in neither of the last two
 // generations: nothing can be woken by them any more.
 func (t *PerfettoTrace) forget() {
-	maps.DeleteFunc(t.shown, func(id, _ uint64) bool {
+	maps.DeleteFunc(t.shown, func(id uint64, _ *shownTrack) bool {
 		_, now := t.names[id]
 		_, before := t.older[id]
 		return !now && !before
@@ -185,7 +184,8 @@ func (t *PerfettoTrace) gap() {
 	t.states(t.gens[n-1], end)
 	t.loads(t.gens[n-1], end)
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
-		t.p.end(end-t.start, t.shown[g])
+		t.p.end(end-t.start, t.shown[g].id)
+		t.shown[g].end = end - t.start
 	}
 	clear(t.open)
 	t.batch = t.batch[:0]
@@ -260,7 +260,7 @@ func (t *PerfettoTrace) writeRuns() {
 		}
 		p := t.procs[r.P]
 		if p == nil {
-			p = &procTrack{id: t.number()}
+			p = &shownTrack{id: t.number()}
 			t.procs[r.P] = p
 			t.p.track(track{uuid: p.id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
 		}
@@ -286,9 +286,13 @@ func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 		if _, ok := t.names[id]; !ok {
 			end = max(end, g.End) // it died, but after the next one began
 		}
-		t.spans = win.Spans(id, g.Base, end, t.spans[:0])
+		from := g.Base
+		if shown := t.shown[id]; shown != nil {
+			from = max(from, t.start+shown.end)
+		}
+		t.spans = win.Spans(id, from, end, t.spans[:0])
 		for i := range t.spans {
-			t.state(id, g.Base, end, i)
+			t.state(id, from, end, i)
 		}
 	})
 }
@@ -302,11 +306,13 @@ func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 	goesOn := i+1 < len(t.spans) && t.spans[i+1].How == timeline.HowPoint
 	if begun := s.Start < from || s.How == timeline.HowPoint; !begun || !t.open[id] {
 		track := t.show(id)
-		at := max(s.Start, from) - t.start
+		// Where clocks of two threads disagree, a goroutine's next state may begin
+		// before its last one ends.
+		at := max(max(s.Start, from)-t.start, track.end)
 		if s.Start >= from {
 			t.wakeOf(id, s)
 		}
-		e := event{at: at, typ: sliceBegin, track: track, category: "state", name: stateText(s.State.String(), t.syms.String(s.Reason))}
+		e := event{at: at, typ: sliceBegin, track: track.id, category: "state", name: stateText(s.State.String(), t.syms.String(s.Reason))}
 		if s.State != timeline.Running {
 			e.notes = []note{{key: "site", text: t.site(s.Stack)}}
 			if s.State == timeline.Runnable {
@@ -316,20 +322,23 @@ func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 		}
 		t.p.event(&e)
 		t.open[id] = true
+		track.end = at
 	}
 	if s.End <= until && !goesOn {
-		t.p.end(s.End-t.start, t.shown[id])
+		track := t.shown[id]
+		track.end = max(track.end, s.End-t.start)
+		t.p.end(track.end, track.id)
 		delete(t.open, id)
 	}
 }
 
 // show returns a goroutine's track.
-func (t *PerfettoTrace) show(id uint64) uint64 {
-	n, ok := t.shown[id]
-	if !ok {
-		n = t.number()
+func (t *PerfettoTrace) show(id uint64) *shownTrack {
+	n := t.shown[id]
+	if n == nil {
+		n = &shownTrack{id: t.number()}
 		t.shown[id] = n
-		t.p.track(track{uuid: n, parent: goroutinesTrack, name: fmt.Sprintf("G%d %s", id, t.name(id))})
+		t.p.track(track{uuid: n.id, parent: goroutinesTrack, name: fmt.Sprintf("G%d %s", id, t.name(id))})
 	}
 	return n
 }
@@ -343,7 +352,7 @@ func (t *PerfettoTrace) wakeOf(id uint64, s *timeline.Span) {
 	if s.State != timeline.Runnable || by == 0 || t.tracked != nil && !t.tracked[by] {
 		return
 	}
-	t.p.wake(s.Start-t.start, t.show(by), t.show(id), by, id)
+	t.p.wake(s.Start-t.start, t.show(by).id, t.show(id).id, by, id)
 }
 
 func (t *PerfettoTrace) site(id tracefmt.StackID) string {

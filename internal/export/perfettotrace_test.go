@@ -14,6 +14,8 @@ import (
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -314,5 +316,32 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 	}
 	if !strings.Contains(chosen, "--all") {
 		t.Errorf("what is left out is not said: %q", chosen)
+	}
+}
+
+// TestPerfettoOfOddTraces writes the test traces of the reference reader: a few
+// events each, of all that can happen at the border of two generations.
+func TestPerfettoOfOddTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		t.Run(tr.Name, func(t *testing.T) {
+			data, err := tracetext.Assemble(tr.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept whylate.Kept
+			rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept})
+			if err != nil {
+				t.Skip("not one whole generation")
+			}
+			var out bytes.Buffer
+			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, true)); err != nil {
+				t.Fatal(err)
+			}
+			checkFlows(t, showPerfetto(t, out.Bytes()))
+		})
 	}
 }

@@ -259,7 +259,7 @@ func ready(url string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return errors.New("Jaeger does not answer")
+	return errors.New("no answer from Jaeger")
 }
 
 // otlpTraces is the part of OTLP/JSON that is compared.
@@ -320,7 +320,7 @@ func compare(api, trace string, r *request) (int, int64, error) {
 		return 0, 0, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return 0, 0, fmt.Errorf("Jaeger answers %s: %.200s", resp.Status, body)
+		return 0, 0, fmt.Errorf("the answer of Jaeger is %s: %.200s", resp.Status, body)
 	}
 	var answer struct{ Result otlpTraces }
 	if err := json.Unmarshal(body, &answer); err != nil {
