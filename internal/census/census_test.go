@@ -16,13 +16,17 @@ import (
 
 func take(t *testing.T, data []byte, workers int) *Census {
 	t.Helper()
+	return takeWith(t, data, workers, NewCollector())
+}
+
+func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Census {
+	t.Helper()
 	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dec := timeline.NewDecoder(rd, workers)
 	defer dec.Close()
-	c := NewCollector()
 	for {
 		g, err := dec.Next()
 		if errors.Is(err, io.EOF) {
@@ -121,5 +125,39 @@ func TestSamples(t *testing.T) {
 	c := take(t, crowded(t), 1)
 	if want := (Samples{All: 5, Scheduler: 5}); c.Samples != want {
 		t.Errorf("samples %+v, want %+v", c.Samples, want)
+	}
+}
+
+// TestPartOfMany: of a generation with very many events a part is looked at, and what it holds is scaled to all.
+func TestPartOfMany(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	b.Waiting(1)
+	b.Waiting(2)
+	timers := b.Spare()
+	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us of none
+		at := i * 500_000
+		timers.Unblock(at, 1)
+		th.Start(at, 1)
+		th.Block(at+300_000, "sleep", "time.Sleep:1", "main.long:2")
+		timers.Unblock(at+300_000, 2)
+		th.Start(at+300_000, 2)
+		th.Block(at+400_000, "sleep", "time.Sleep:1", "main.short:2")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, some := take(t, data, 1), NewCollector()
+	some.enough = all.Events / 20
+	part := takeWith(t, data, 1, some)
+	for start, want := range map[string]int64{"main.long": 4000 * 300_000, "main.short": 4000 * 100_000} {
+		whole, scaled := find(all.Runs, start), find(part.Runs, start)
+		if whole == nil || whole.NS != want || whole.Runs != 4000 {
+			t.Errorf("%s: %+v, want %d ns", start, whole, want)
+		}
+		if scaled == nil || scaled.NS < want*9/10 || scaled.NS > want*11/10 || scaled.NS == want {
+			t.Errorf("%s: of a part %+v, want about %d ns", start, scaled, want)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 // A Collector collects a census. One goroutine may use it at a time; what it reads of a generation others may read too.
 type Collector struct {
 	census  Census
+	enough  int64    // see addRuns
 	runs    []runSum // by the stack that ended the run
 	born    map[tracefmt.StackID]*runSum
 	samples []int64 // by stack
@@ -38,7 +39,7 @@ type flock struct {
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
+	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
 // Add adds a generation up.
@@ -66,14 +67,14 @@ func (c *Collector) Add(g *timeline.Gen) {
 	c.addGC(g)
 }
 
-// Of a generation with more than enough events, stretches are looked at that hold about so many.
+// Of a generation with more than twice enough events, stretches are looked at that hold about enough.
 const (
-	enough  = 400e3
+	enough  = 400_000
 	stretch = 5e6 // ns
 )
 
 func (c *Collector) addRuns(g *timeline.Gen) {
-	n := g.Events / enough
+	n := g.Events / c.enough
 	if n <= 1 {
 		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
 		return
