@@ -173,6 +173,10 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		}
 	}
 	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(base, &then, 0.5, g.p50), P99NS: estimate(base, &then, 0.99, g.p99)}
+	// A percentile's factor is the sample's, its value that of all: where few
+	// requests lie between them they may cross.
+	p50, p99 := &out.P50NS, &out.P99NS
+	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
 	out.WasP50NS, out.WasP99NS = g.p50, g.p99
 	return out
 }
@@ -190,16 +194,16 @@ func textOf(changes []Change) string {
 
 type point struct{ x, weight float64 }
 
-// quantile is by the nearest rank.
+// quantile is by the nearest rank, as the report's.
 func quantile(ps []point, q float64) float64 {
 	slices.SortFunc(ps, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 	total := 0.0
 	for _, p := range ps {
 		total += p.weight
 	}
-	seen := 0.0
+	seen, rank := 0.0, math.Floor(q*max(total-1, 0)+1e-6)+1
 	for _, p := range ps {
-		if seen += p.weight; seen >= q*total*(1-1e-9) {
+		if seen += p.weight; seen >= rank*(1-1e-9) {
 			return p.x
 		}
 	}

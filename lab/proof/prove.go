@@ -120,8 +120,7 @@ func (p *prover) truth(ctx context.Context, service, dir string, fix bool) (*out
 	return o, nil
 }
 
-// predict asks whylate, and takes its answer for the slow group, as a client
-// would see it.
+// predict asks whylate, and takes its answer for the slow group.
 func (p *prover) predict(ctx context.Context, c provable, trace string, o *outcome) (p50, p99 estimate, err error) {
 	args := []string{"explain", "--json"}
 	for _, change := range c.changes {
@@ -143,8 +142,6 @@ func (p *prover) predict(ctx context.Context, c provable, trace string, o *outco
 			Group     string
 			Predicted struct {
 				P50NS, P99NS estimate
-				WasP50       int64 `json:"was_p50_ns"`
-				WasP99       int64 `json:"was_p99_ns"`
 			}
 		} `json:"what_if"`
 	}
@@ -156,22 +153,11 @@ func (p *prover) predict(ctx context.Context, c provable, trace string, o *outco
 	for _, w := range rep.WhatIf {
 		for _, g := range rep.Groups {
 			if g.ID == w.Group && g.Kind == o.Service.Truth.Kind && (g.Entry != nil && g.Entry.Func == o.Service.Truth.Group || o.Service.Truth.Group == "") {
-				pr := &w.Predicted
-				return pr.P50NS.beyond(o.Traced.P50NS, pr.WasP50), pr.P99NS.beyond(o.Traced.P99NS, pr.WasP99), nil
+				return w.Predicted.P50NS, w.Predicted.P99NS, nil
 			}
 		}
 	}
 	return p50, p99, errors.New("whylate says nothing of the slow group")
-}
-
-// beyond adds what the client saw beyond the trace before the change: the way,
-// and its own delays, which the change leaves as they are.
-func (e estimate) beyond(client, trace int64) estimate {
-	d := time.Duration(max(0, client-trace))
-	if trace == 0 {
-		d = 0 // not known
-	}
-	return estimate{e.Est + d, e.Low + d, e.High + d}
 }
 
 // Noise is what else the machine did, as an idle process saw it.
