@@ -21,12 +21,9 @@ import (
 // could not be sampled is a warning.
 type Watch struct {
 	sampler  *hostsamples.Sampler
-	chosen   bool  // by the user: not to be doubted
 	several  []int // that listen on the port: the trace's connection will tell which
 	warnings []bundle.Warning
-
-	checked  chan struct{} // nil, or closed when mismatch is known
-	mismatch string
+	late     func() string // a check that is left for the trace's end
 
 	once sync.Once
 	rec  *hostsamples.Recording
@@ -41,11 +38,10 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 	}
 	w := &Watch{}
 	if opt.PID > 0 {
-		w.chosen = true
-		w.start(opt.PID)
+		w.start(opt.PID) // the user's choice is not to be doubted
 		return w
 	}
-	end, _, err := ParseEndpoint(target)
+	end, inURL, err := ParseEndpoint(target)
 	if err != nil || opt.Proxy != "" && opt.Proxy != "none" {
 		return nil
 	}
@@ -63,7 +59,14 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 	case err != nil:
 		w.warn(err.Error())
 	case len(found.PIDs) == 1:
-		w.start(found.PIDs[0])
+		// Before the trace begins: the question would be one of its requests.
+		if w.start(found.PIDs[0]); w.sampler != nil {
+			if why := checkFirst(ctx, end, inURL, opt, found.PIDs[0]); why != "" {
+				w.sampler.Stop()
+				w.sampler = nil
+				w.warn(why)
+			}
+		}
 	case len(found.PIDs) > 1:
 		w.several = found.PIDs
 	case found.Unreadable > 0:
@@ -87,9 +90,8 @@ func (w *Watch) start(pid int) {
 	w.sampler = s
 }
 
-// Opened tells the watch of the trace's connection: who has accepted it is the
-// process to be sampled, and what it says of itself shows whether it is only a
-// proxy.
+// Opened tells the watch of the trace's connection: of several processes that
+// listen, who has accepted it is the one to be sampled.
 func (w *Watch) Opened(s *Stream) {
 	if w == nil {
 		return
@@ -101,14 +103,9 @@ func (w *Watch) Opened(s *Stream) {
 		return
 	}
 	w.sampler.TraceAsked(s.Result().Start)
-	if w.chosen {
-		return
+	if w.several != nil {
+		w.late = func() string { return s.c.check(s.ctx, w.sampler.PID()) }
 	}
-	w.checked = make(chan struct{})
-	go func() {
-		defer close(w.checked)
-		w.mismatch = s.check(w.sampler.PID())
-	}()
 }
 
 // acceptPatience is how long a service may take to accept a connection that it
@@ -148,12 +145,11 @@ func (w *Watch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 		}
 		w.rec = w.sampler.Stop()
 		w.warnings = append(w.warnings, w.rec.Warnings...)
-		if w.checked != nil {
-			<-w.checked
-		}
-		if w.mismatch != "" {
-			w.rec, w.warnings = nil, nil
-			w.warn(w.mismatch)
+		if w.late != nil {
+			if why := w.late(); why != "" {
+				w.rec, w.warnings = nil, nil
+				w.warn(why)
+			}
 		}
 	})
 	return w.rec, w.warnings
@@ -178,13 +174,27 @@ func (r *watchReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
+// checkPatience bounds how long a recording waits for the answer to check.
+const checkPatience = time.Second
+
+// checkFirst is check by a client of its own.
+func checkFirst(ctx context.Context, end Endpoint, inURL *Login, opt Options, pid int) string {
+	c, err := newClient(end, inURL, opt)
+	if err != nil {
+		return "" // the recording itself says what is wrong
+	}
+	defer c.transport.CloseIdleConnections()
+	c.findHandlers(ctx)
+	return c.check(ctx, pid)
+}
+
 // check compares what the service says its command line is with that of the
 // process that listens: behind a proxy, or a port that is forwarded, they
 // differ. Services that do not tell are believed.
-func (s *Stream) check(pid int) string {
-	ctx, cancel := context.WithTimeout(s.ctx, s.c.opt.ConnectTimeout)
+func (c *client) check(ctx context.Context, pid int) string {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
-	resp, err := s.c.get(ctx, s.c.end.address("cmdline", 0))
+	resp, err := c.get(ctx, c.end.address("cmdline", 0))
 	if err != nil {
 		return ""
 	}
