@@ -25,6 +25,9 @@ import (
 //     (see queued): then all of it belongs to the rule of the site;
 //   - the lock of an os.File or a logger is no lock of the service's: what is
 //     behind it belongs to the rule of its cause;
+//   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
+//     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
+//     if there is one, and else of nobody's;
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
@@ -79,6 +82,7 @@ type claims struct {
 	own   map[leaf]viaKey   // sites whose own time belongs to a contended wait
 	slack map[viaKey]bool   // contended waits that are not worth it
 	alias map[viaKey]viaKey // contended waits for one and the same site are one fault
+	sleep map[viaKey]*part  // the heaviest sleep behind the outermost wait
 }
 
 // routesOf returns the ways that lead to a cause.
@@ -90,10 +94,17 @@ func routesOf(c *report.Cause) []report.Route {
 }
 
 func claimsOf(in *Input, g *report.Group) *claims {
-	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}}
+	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, sleep: map[viaKey]*part{}}
 	if len(g.Bands) == 0 {
 		return cl
 	}
+	cl.each(func(c *report.Cause, r *report.Route) {
+		if c.Cause == "sleep" && len(r.Via) > 0 {
+			if k := keyOfVia(&r.Via[0]); cl.sleep[k] == nil || cl.sleep[k].ns < r.TotalNS {
+				cl.sleep[k] = &part{c, r.Via, r.TotalNS}
+			}
+		}
+	})
 	cl.findQueues()
 	cl.findLeads()
 	return cl
@@ -280,6 +291,12 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if !waits(c.Cause) {
 		return owner{}
 	}
+	if isOthersRest(c, via) {
+		if s := cl.sleep[keyOfVia(&via[0])]; s != nil {
+			return cl.of(s.Cause, s.via)
+		}
+		return owner{}
+	}
 	if k, ok := cl.contended(via); ok && !cl.slack[k] {
 		if first, ok := cl.alias[k]; ok {
 			k = first
@@ -314,6 +331,21 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		return owner{code: "WL2007", leaf: l}
 	}
 	return owner{}
+}
+
+// isOthersRest reports whether a way leads to a connection that waits for its client's next request.
+func isOthersRest(c *report.Cause, via []report.Via) bool {
+	return c.Cause == "network" && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
+}
+
+// heaviest returns the first part with a cause, the heaviest one of all if none has it.
+func (c *claim) heaviest(cause string) *part {
+	for i := range c.parts {
+		if c.parts[i].Cause.Cause == cause {
+			return &c.parts[i]
+		}
+	}
+	return &c.parts[0]
 }
 
 func ownerOf(k viaKey) owner {

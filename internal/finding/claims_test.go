@@ -133,6 +133,11 @@ func TestWaits(t *testing.T) {
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
 		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []summary.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a flush, and who is added meanwhile", []report.Cause{
+			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
+			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []summary.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"somebody else's client rests", []report.Cause{
+			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
 		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
 			[]summary.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
 		{"the library's line is not the user's", []report.Cause{

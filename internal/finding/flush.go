@@ -46,7 +46,7 @@ func (cl *claims) flush(c *report.Cause) *summary.Turns {
 }
 
 func flushVerdict(cl *claims, c *claim) Verdict {
-	top := &c.parts[0]
+	top := c.heaviest("sleep")
 	t := cl.flush(top.Cause)
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", duration(t.PeriodNS), place(users(top.Cause, top.via))),

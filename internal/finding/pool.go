@@ -149,7 +149,7 @@ func (cl *claims) isLimiter(c *report.Cause) bool {
 }
 
 func limiterVerdict(cl *claims, c *claim) Verdict {
-	top := &c.parts[0]
+	top := c.heaviest("sleep")
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
 		Title: "requests wait for a rate limiter", Cause: "sleep", Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,

@@ -32,7 +32,7 @@ func sleepRule() Rule {
 }
 
 func sleepVerdict(cl *claims, c *claim) Verdict {
-	top := &c.parts[0]
+	top := c.heaviest("sleep")
 	f := report.Finding{
 		Title: "requests wait while " + onePlace(top), Cause: "sleep", Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
