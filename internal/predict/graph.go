@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -49,6 +50,8 @@ type part struct {
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
 	firstMix, lastMix int32
 	key               int32 // in the model's places
+	// freeze is the class of the candidate freeze that it lies in: see Settle.
+	freeze freeze.Class
 }
 
 // A place is what a change can be about.
@@ -78,6 +81,10 @@ const (
 
 // A Builder makes graphs. One goroutine may use it at a time.
 type Builder struct {
+	// Split, if not nil, cuts segments at the borders of what may be freezes. It
+	// may return its argument; its result is valid until the next call.
+	Split func([]cause.Segment) []cause.Segment
+
 	walker *critpath.Walker
 	class  *cause.Classifier
 	win    *timeline.Window
@@ -142,13 +149,17 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 	b.one[0] = s.Step
 	b.one[0].Via = -1
-	for _, seg := range b.class.Segments(b.one) {
+	segs := b.class.Segments(b.one)
+	if b.Split != nil {
+		segs = b.Split(segs)
+	}
+	for _, seg := range segs {
 		b.part(out, &seg, s)
 	}
 }
 
 func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
-	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker}
+	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker, freeze: seg.Freeze}
 	p.whole = max(src.Whole, p.ns)
 	switch seg.Cause {
 	case cause.CPU:
@@ -194,11 +205,15 @@ func (b *Builder) handsOver(stack tracefmt.StackID) bool {
 
 // chain makes a graph of sums by cause and site.
 func (b *Builder) chain(out *Graph, segs []cause.Segment) {
-	at := make(map[place]int)
+	type held struct {
+		place
+		freeze freeze.Class
+	}
+	at := make(map[held]int)
 	last := node{time: out.Latency}
 	for i := range segs {
 		s := &segs[i]
-		k := place{cause: s.Cause, site: s.Site}
+		k := held{place{cause: s.Cause, site: s.Site}, s.Freeze}
 		if s.Cause == cause.CPU {
 			k.stack = s.Stack
 		}
@@ -206,7 +221,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 		if !ok {
 			j = len(out.parts)
 			at[k] = j
-			out.parts = append(out.parts, part{place: k})
+			out.parts = append(out.parts, part{place: k.place, freeze: k.freeze})
 		}
 		out.parts[j].ns += s.End - s.Start
 		out.parts[j].whole = max(out.parts[j].whole, s.End-s.Start)

@@ -7,12 +7,14 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
+	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
@@ -382,6 +384,43 @@ func TestProperties(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestThrottle: what lies in a freeze is throttle once it is known to be one,
+// and what it was otherwise.
+func TestThrottle(t *testing.T) {
+	b := tracetext.New(26)
+	graphs[0].build(b)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, syms := window(t, data)
+	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
+	for _, froze := range []bool{true, false} {
+		builder := NewBuilder(win, syms)
+		builder.Split = func(segs []cause.Segment) []cause.Segment {
+			segs = slices.Clone(segs)
+			for i := range segs {
+				if segs[i].Cause == cause.CPU {
+					segs[i].Freeze = freeze.Locked
+				}
+			}
+			return segs
+		}
+		s := new(Sample)
+		s.Count(from, to, 1)
+		s.Add(builder.Build(1, from, to, nil))
+		s.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
+		m := NewModel(syms, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		m.Group("g", s, nil, nil)
+		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
+			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
+		}
+		if p := m.WhatIf("g", []Change{Gone("cpu", "")}); (p == nil) != froze {
+			t.Errorf("frozen %t: without computing it is %+v", froze, p)
+		}
 	}
 }
 

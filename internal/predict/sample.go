@@ -5,6 +5,9 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/freeze"
 )
 
 // Bounds of a sample: requests are divided by latency into strata a quarter of
@@ -89,6 +92,21 @@ func (s *Sample) Merge(o *Sample) {
 			s.strata[i].add(g)
 		}
 	}
+}
+
+// Settle decides about all parts that overlap what may be freezes: they become
+// cause throttle, or stay what they were.
+func (s *Sample) Settle(isFreeze func(freeze.Class) bool) {
+	s.weighted(func(g *Graph, _ float64) {
+		for i := range g.parts {
+			p := &g.parts[i]
+			if p.freeze != 0 && isFreeze(p.freeze) {
+				p.place = place{cause: cause.Throttle, site: p.site}
+				p.whole, p.run, p.others, p.firstMix, p.lastMix = p.ns, 0, false, 0, 0
+			}
+			p.freeze = 0
+		}
+	})
 }
 
 // weighted calls f for every graph with the number of requests it stands for.

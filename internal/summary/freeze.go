@@ -13,11 +13,15 @@ import (
 // runs, or wants to, the overlap may have been lost to a freeze; of a wait only
 // if its end falls into the burst in which what fell due meanwhile is made up
 // for: a backend that takes 30 ms is no later for a freeze in the middle.
-func (t *Tables) split(segs []cause.Segment) []cause.Segment {
+func (t *Tables) split(segs []cause.Segment) []cause.Segment { return t.splitTo(&t.cut, segs) }
+
+// splitTo is split with a buffer.
+func (t *Tables) splitTo(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
 	if t.Freezes == nil || len(segs) == 0 || !t.Freezes.Any(segs[0].Start, segs[len(segs)-1].End) {
 		return segs
 	}
-	t.cut = t.cut[:0]
+	cut := (*buf)[:0]
+	defer func() { *buf = cut }()
 	for _, s := range segs {
 		t.Freezes.Candidates(s.Start, s.End, func(c freeze.Candidate) {
 			from, to := max(s.Start, c.Start), min(s.End, c.End)
@@ -30,21 +34,21 @@ func (t *Tables) split(segs []cause.Segment) []cause.Segment {
 			if s.Start < from {
 				before := s
 				before.End = from
-				t.cut = append(t.cut, before)
+				cut = append(cut, before)
 			}
 			in := s
 			in.Start, in.End, in.Freeze = from, to, c.Class
 			if t.Froze != nil {
 				in = in.Throttled()
 			}
-			t.cut = append(t.cut, in)
+			cut = append(cut, in)
 			s.Start = to
 		})
 		if s.Start < s.End {
-			t.cut = append(t.cut, s)
+			cut = append(cut, s)
 		}
 	}
-	return t.cut
+	return cut
 }
 
 // waits reports whether a cause is a wait for something outside.
@@ -87,6 +91,7 @@ func (t *Tables) Settle(isFreeze func(freeze.Class) bool) {
 			}
 			b.held = nil
 		}
+		g.graphs.Settle(isFreeze)
 		for _, s := range g.slow {
 			s.settle(isFreeze)
 		}

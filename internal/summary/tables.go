@@ -193,13 +193,14 @@ type Tables struct {
 	// Froze, once it is known, says which of them are; Settle sets it.
 	Froze func(freeze.Class) bool
 
-	syms   *tracefmt.Symbols
-	namer  *request.Namer
-	namers []*request.Namer // of all tables merged into these
-	walker *critpath.Walker
-	class  *cause.Classifier
-	graphs *predict.Builder
-	win    *timeline.Window
+	syms     *tracefmt.Symbols
+	namer    *request.Namer
+	namers   []*request.Namer // of all tables merged into these
+	walker   *critpath.Walker
+	class    *cause.Classifier
+	graphs   *predict.Builder
+	graphCut []cause.Segment // see splitTo
+	win      *timeline.Window
 
 	groups  map[groupKey]*group
 	causes  map[causeKey]int32
@@ -281,6 +282,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, slowest int) *Tables {
 		under:  make(map[underKey]int64),
 		owners: make(map[tracefmt.StackID][]tracefmt.StringID),
 	}
+	t.graphs.Split = func(segs []cause.Segment) []cause.Segment { return t.splitTo(&t.graphCut, segs) }
 	t.namers = []*request.Namer{t.namer}
 	t.walker.Own = func(id tracefmt.StackID) {
 		t.named(t.namer.Of(id), id)
