@@ -49,7 +49,11 @@ func TestVerdicts(t *testing.T) {
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(seeds) {
+			n := uint64(seeds)
+			if testing.Short() {
+				n = 1
+			}
+			for seed := range n {
 				d, v := detect(t, c.world.trace(t, seed))
 				if !slices.Contains(c.want, v.Verdict) || c.period != 0 && v.PeriodNS != c.period {
 					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, millis(v.PeriodNS), v.by.score, v.by.k, v.by.n, millis(v.by.least), v.How)
