@@ -38,7 +38,7 @@ func (v *Verdict) IsFreeze(c Class) bool { return v.single[c] }
 // Stretches are the freezes: start and length.
 func (v *Verdict) Stretches() [][2]int64 { return v.stretches }
 
-// Bounds for saying that there was no throttling.
+// Bounds for saying that there was no sign of throttling.
 const (
 	enoughNS = 2e9   // a trace must hold so many periods
 	turns    = 21e6  // what code is silent by itself
@@ -92,8 +92,9 @@ func (d *Detector) Verdict() Verdict {
 	case float64(d.idle) > mostlyOf*float64(length):
 		v.How = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(odd) <= littleOf*float64(length):
-		v.Verdict, v.Confidence = None, 0.8
-		v.How = "the threads never fell silent together for longer than running code does by itself"
+		// None is for what was measured. A throttled CPU of several, or a freeze while
+		// all are in system calls, leaves no silence.
+		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would tell"
 	case long == 0:
 		v.How = fmt.Sprintf("short silences while goroutines ran, %s in all, in step with no clock", millis(odd))
 	default:
