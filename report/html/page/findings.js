@@ -70,7 +70,7 @@ function card(f, i) {
         f.fix ? h('p', { class: 'fix' }, h('strong', null, 'Fix: '), brief(f.fix, 1000)) : null),
       f.predicted ? prediction(g, f.predicted) : null),
     f.ignored ? h('p', { class: 'dim' }, `Ignored: ${brief(f.ignored, 600)}`) : null,
-    h('p', { class: 'findinglinks' }, shows ? h('a', { class: 'show', href: address({ finding: f.id, req: shows.request.id }) }, shows.ns > 0 ? 'Show it in a slow request →' : 'Show a slow request →') : null,
+    h('p', { class: 'findinglinks' }, shows ? h('a', { class: 'show', href: address({ finding: f.id, req: shows.request.id }) }, shows.ns > 0 && (f.cause || f.site) ? 'Show it in a slow request →' : 'Show a slow request →') : null,
       h('a', { class: 'dim', href: address({ finding: f.id }), 'aria-label': `Link to this finding, ${clean(f.code)}` }, '# link')),
     documentation(f.code));
 }
@@ -94,11 +94,12 @@ export function whatIf() {
 function ranged(e) { return `${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`; }
 
 export function findings() {
-  const shown = report.findings.filter(f => !f.ignored), ignored = report.findings.filter(f => f.ignored);
+  const told = report.findings.filter(f => !f.ignored), shown = told.filter(f => f.severity !== 'info'), notes = told.filter(f => f.severity === 'info'), ignored = report.findings.filter(f => f.ignored);
   const at = new Map(report.findings.map((f, i) => [f, i]));
   return h('section', { id: 'findings' }, h('h2', null, 'What to change ', asked('finding')),
-    shown.length ? [shown.length > 1 ? tally(shown) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found anything to change; the causes below stand for themselves.' : 'Nothing to say without requests.'),
+    shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found a fault; the causes below stand for themselves.' : 'Nothing to say without requests.'),
+    notes.length ? h('details', { class: 'behind', id: 'notes' }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
-    shown.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
-      shown.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
+    told.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
+      told.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
 }
