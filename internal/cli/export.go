@@ -75,6 +75,8 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 				return usage(cmd, "--encoding %q: there are %s and %s", as.encoding, export.EncodingJSON, export.EncodingProtobuf)
 			case cmd.Flags().Changed("encoding") && to != "otlp":
 				return usage(cmd, "--encoding is for --to otlp")
+			case as.service != "" && to != "otlp":
+				return usage(cmd, "--service is for --to otlp")
 			case len(as.headers) > 0 && !toURL:
 				return usage(cmd, "--header is for an output that is a URL")
 			case as.tls != (record.TLSFiles{}) && !strings.HasPrefix(e.output, "https://"):
@@ -100,6 +102,7 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")
 	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
 	f.StringVar(&as.encoding, "encoding", export.EncodingJSON, "how spans are encoded: json or protobuf")
+	f.StringVar(&as.service, "service", "", "the service's name in spans (service.name); the input's name unless given")
 	f.StringVar(&as.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
 	f.StringVar(&as.tls.Cert, "cert", "", "present the client certificate in this PEM file")
 	f.StringVar(&as.tls.Key, "key", "", "its key")

@@ -29,6 +29,7 @@ type exportAs struct {
 	options export.Options
 	// For OTLP.
 	encoding string
+	service  string
 	headers  []string
 	tls      record.TLSFiles
 	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
@@ -148,8 +149,8 @@ func (x *exportAs) replay(s *streams, sink export.Sink) error {
 	in.Reader = progress.NewReader(in.Reader, bar, "writing "+x.format.Name, in.size)
 	err = x.kept.Replay(x.ctx, in, sink)
 	bar.Clear()
-	if x.ctx.Err() != nil && errors.Is(err, x.ctx.Err()) {
-		return interruptedEarly()
+	if x.ctx.Err() != nil && err != nil {
+		return &statusError{ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is not whole")}
 	}
 	return err
 }
@@ -160,6 +161,7 @@ func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) 
 	if err != nil {
 		return err
 	}
+	spans.Service = x.service
 	if !x.replays() {
 		return spans.FromReport(rep)
 	}

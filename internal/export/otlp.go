@@ -26,7 +26,7 @@ func OTLP(w io.Writer, r *report.Report) error {
 			spans = append(spans, m.spans(g, &g.Slowest[k], nil)...)
 		}
 	}
-	body, err := encode(EncodingJSON, m.resource(), spans)
+	body, err := encode(EncodingJSON, m.resource(""), spans)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,8 @@ type Spans struct {
 	batch []span
 	bytes int
 	enc   string
+	// Service is the service's name; the input's if empty.
+	Service string
 	// Joined counts the requests that carry the id of a trace that is known
 	// elsewhere.
 	Joined int
@@ -148,7 +150,7 @@ func (s *Spans) flush() error {
 	if len(s.batch) == 0 {
 		return nil
 	}
-	body, err := encode(s.enc, s.make.resource(), s.batch)
+	body, err := encode(s.enc, s.make.resource(s.Service), s.batch)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -71,8 +72,8 @@ func newSpanMaker(r *report.Report) (*spanMaker, error) {
 }
 
 // resource describes where the spans come from.
-func (m *spanMaker) resource() []attribute {
-	return []attribute{text("service.name", m.r.Input.Name), text("telemetry.sdk.language", "go"), text("process.runtime.version", m.r.Input.Go)}
+func (m *spanMaker) resource(service string) []attribute {
+	return []attribute{text("service.name", cmp.Or(service, m.r.Input.Name)), text("telemetry.sdk.language", "go"), text("process.runtime.version", m.r.Input.Go)}
 }
 
 // spans returns a request's span and those of its segments, its children. Their
