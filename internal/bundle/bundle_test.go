@@ -83,6 +83,9 @@ func TestRoundTrip(t *testing.T) {
 	if _, err := b.AllocsProfile(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a profile that was not recorded: %v, want ErrNotExist", err)
 	}
+	if _, err := b.HostStream(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a stream of host samples that were not recorded: %v, want ErrNotExist", err)
+	}
 	if _, err := b.HostSamples(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("host samples that were not recorded: %v, want ErrNotExist", err)
 	}
@@ -313,6 +316,12 @@ func FuzzRead(f *testing.F) {
 		}
 		if b.Meta().Schema != Schema {
 			t.Fatalf("accepted schema %q", b.Meta().Schema)
+		}
+		if h, err := b.HostStream(); err == nil {
+			if n, err := io.Copy(io.Discard, h); n > maxHost || n > 1032*int64(len(data)) {
+				t.Fatalf("%d bytes of host samples from %d, %v", n, len(data), err)
+			}
+			h.Close()
 		}
 		if p, err := b.CPUProfile(); err == nil && len(p) > maxProfile {
 			t.Fatalf("profile of %d bytes", len(p))

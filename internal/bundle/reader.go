@@ -121,6 +121,34 @@ func (b *Bundle) AllocsProfile() ([]byte, error) { return b.read(NameAllocs, max
 // HostSamples returns the host samples, one JSON object a line; the error wraps [fs.ErrNotExist] if none were recorded.
 func (b *Bundle) HostSamples() ([]byte, error) { return b.read(NameHost, maxHost) }
 
+// HostStream is HostSamples as a stream: it ends with an error where the limit is reached.
+func (b *Bundle) HostStream() (io.ReadCloser, error) {
+	f := b.entries[NameHost]
+	if f == nil {
+		return nil, fmt.Errorf("reading %s from a recording: %w", NameHost, fs.ErrNotExist)
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, NameHost, err)
+	}
+	return &limited{r, NameHost, maxHost, maxHost}, nil
+}
+
+// limited stops an entry that unpacks to more than a limit.
+type limited struct {
+	io.ReadCloser
+	name        string
+	left, limit int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, fmt.Errorf("%w: its %s is larger than %d MiB", ErrNotBundle, l.name, l.limit>>20)
+	}
+	return n, err
+}
+
 // read returns a whole entry of at most limit bytes. The limit is enforced on what is unpacked, not on what is claimed.
 func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	f := b.entries[name]

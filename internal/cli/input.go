@@ -197,8 +197,9 @@ func (in *input) unpack(file *os.File) error {
 		return err
 	}
 	in.closers = append(in.closers, trace.Close)
-	if samples, err := b.HostSamples(); err == nil {
-		in.host = bytes.NewReader(samples)
+	if samples, err := b.HostStream(); err == nil {
+		in.closers = append(in.closers, samples.Close)
+		in.host = samples
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		in.host = failed{err}
 	}
