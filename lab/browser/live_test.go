@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -111,38 +112,218 @@ func (p *tab) quiet() {
 	p.await(`(t => !t.waiting && !t.tiles.busy)(` + lanes + `)`)
 }
 
-func TestLiveLooks(t *testing.T) {
+// TestLive goes the way from the table of all requests to one of them and to
+// the timelines around it, and holds what it sees to what the server knows.
+func TestLive(t *testing.T) {
+	data := testprog.Trace(t, "http1", "-d", "1500ms")
+	browser := chromium(t)
+	rep, trace, url := serve(t, data, "http1.trace")
+	for _, dark := range []bool{false, true} {
+		name := "light"
+		if dark {
+			name = "dark"
+		}
+		t.Run(name, func(t *testing.T) {
+			p := visit(t, browser, url, "", 1280, dark)
+			defer p.close()
+			page, err := trace.Requests(context.Background(), inspect.Query{Sort: "latency", Descending: true, Limit: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ask[int](p, `Number(document.querySelector('.vbody').getAttribute('aria-rowcount'))`); got != page.Total {
+				t.Errorf("the table has %d rows, there are %d requests", got, page.Total)
+			}
+			if got := ask[int](p, `document.querySelectorAll('.vbody .vrow').length`); got > 100 {
+				t.Errorf("%d rows are built", got)
+			}
+			p.element("all", "live-all-"+name)
+			p.element("timelines", "live-lanes-"+name)
+
+			// By keyboard: the second row.
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody').focus()`))
+			p.press(arrowDown, arrowDown, "\r")
+			want := page.Rows[1]
+			p.await(`document.getElementById('opened').dataset.request === '` + want.ID + `'`)
+			p.settle()
+			full, err := trace.Request(context.Background(), want.N)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.checkSegments(full)
+			p.element("all", "live-opened-"+name)
+
+			// The timelines around it: its own goroutine stands first, and what is
+			// drawn of it is what the timelines say.
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
+			p.await(`document.querySelector('.lanes').dataset.around === '` + want.ID + `'`)
+			p.quiet()
+			if got := ask[uint64](p, lanes+`.first[0].id`); got != want.Goroutine {
+				t.Errorf("goroutine %d stands first, want %d", got, want.Goroutine)
+			}
+			p.checkLane(trace, want.Goroutine)
+			p.element("timelines", "live-around-"+name)
+
+			// Zoom and pan by keyboard.
+			before := p.look()
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+			p.press("+", "+")
+			if after := p.look(); after.To-after.From > (before.To-before.From)/3 {
+				t.Errorf("two steps in: from %v to %v", before, after)
+			}
+			in := p.look()
+			p.press(arrowRight)
+			if right := p.look(); right.From <= in.From {
+				t.Errorf("to the right: from %v to %v", in, right)
+			}
+			p.quiet()
+			p.checkLane(trace, want.Goroutine)
+			// What a lane shows in the middle of the view, in words.
+			p.press(arrowDown, "\r")
+			p.await(`document.querySelector('.moment').textContent.length > 0`)
+			p.press("0")
+			if all := p.look(); all.From != 0 || int64(all.To) != rep.Input.DurationNS {
+				t.Errorf("all of it is %v", all)
+			}
+			p.quiet()
+			// By pointer: Ctrl and the wheel zoom in where the pointer is.
+			p.do(chromedp.Evaluate[chromedp.Void](`(b => { const r = b.getBoundingClientRect(); b.dispatchEvent(new WheelEvent('wheel', { deltaY: -60, ctrlKey: true, clientX: r.left + r.width * 0.6, clientY: r.top + 200, cancelable: true, bubbles: true })); })(document.querySelector('.lanes'))`))
+			p.settle()
+			if z := p.look(); z.To-z.From >= float64(rep.Input.DurationNS) {
+				t.Errorf("the wheel does not zoom: %v", z)
+			}
+		})
+	}
+	t.Run("search", func(t *testing.T) {
+		p := visit(t, browser, url, "", 1280, false)
+		defer p.close()
+		g := rep.Groups[0]
+		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
+		p.await(fmt.Sprintf(`document.querySelector('.vbody').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
+		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.filters').reset()`))
+		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
+		p.await(`document.querySelector('.vbody').getAttribute('aria-rowcount') === '0'`)
+		const fn = "net/http.(*conn).serve"
+		gs, n, err := trace.Goroutines(context.Background(), inspect.GoroutineQuery{Function: fn, Limit: 1})
+		if err != nil || n == 0 {
+			t.Fatal(n, err)
+		}
+		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + fn + `'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-lanes=function]'))`))
+		p.await(fmt.Sprintf(`%s.total === %d`, lanes, n))
+		_ = gs
+	})
+	t.Run("link", func(t *testing.T) {
+		row := trace.Row(trace.Facts().Requests / 2)
+		p := visit(t, browser, url, "#open="+row.ID, 400, false)
+		defer p.close()
+		p.await(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
+		p.settle()
+		if over := ask[float64](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
+			t.Errorf("at 400 pixels the page is %v wider than the window", over)
+		}
+		p.shot("live-400")
+	})
+}
+
+// The arrow keys, as the protocol's client names them.
+const arrowDown, arrowRight = "\u0301", "\u0303"
+
+type look struct{ From, To float64 }
+
+// look is the time in view.
+func (p *tab) look() look {
+	p.t.Helper()
+	return ask[look](p, `(t => ({From: t.from, To: t.to}))(`+lanes+`)`)
+}
+
+// checkSegments holds the opened waterfall to the request's segments.
+func (p *tab) checkSegments(r *report.Request) {
+	p.t.Helper()
+	type box struct{ X, W float64 }
+	got := ask[[]box](p, `[...document.querySelectorAll('#opened .seg')].map(g => { const b = g.querySelector('rect.path'); return {X: Number(b.getAttribute('x')), W: Number(b.getAttribute('width'))}; })`)
+	if len(got) != len(r.Segments) {
+		p.t.Fatalf("%d segments are drawn, the request has %d", len(got), len(r.Segments))
+	}
+	width := ask[float64](p, `document.querySelector('#opened .waterfall').clientWidth`)
+	const gutter = 196
+	for i, s := range r.Segments {
+		x := gutter + float64(s.StartNS-r.StartNS)/float64(r.LatencyNS)*(width-gutter-2)
+		w := float64(s.DurationNS) / float64(r.LatencyNS) * (width - gutter - 2)
+		if d := got[i].X - x; d > 0.5 || d < -0.5 || got[i].W < w-0.5 || got[i].W > max(w, 0.4)+0.5 {
+			p.t.Errorf("segment %d is drawn at %v, want x %.2f width %.2f", i, got[i], x, w)
+		}
+	}
+}
+
+// checkLane holds the tiles of a goroutine's lane in view to the trace.
+func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
+	p.t.Helper()
+	type piece struct {
+		From, To int64
+		State    int
+	}
+	type tile struct {
+		From, To int64
+		Pieces   []piece
+	}
+	got := ask[[]tile](p, fmt.Sprintf(`[...%s.tiles.known].filter(([k, t]) => k.endsWith(' g%d') && t.pieces && !t.partial).map(([, t]) => ({From: t.from, To: t.to, Pieces: t.pieces.map(q => ({From: q.from, To: q.to, State: q.state}))}))`, lanes, g))
+	if len(got) == 0 {
+		p.t.Errorf("no tile shows single stretches of goroutine %d", g)
+	}
+	for _, tl := range got {
+		want, err := trace.Strips(context.Background(), inspect.Tile{From: tl.From, To: tl.To, Buckets: 4096, Lanes: []inspect.Lane{{ID: g}}})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if len(want.Strips[0].Pieces) != len(tl.Pieces) {
+			p.t.Fatalf("%d stretches in the page, %d in the trace", len(tl.Pieces), len(want.Strips[0].Pieces))
+		}
+		for i, w := range want.Strips[0].Pieces {
+			if q := tl.Pieces[i]; q.From != w.From || q.To != w.To || q.State != int(w.State) {
+				p.t.Fatalf("stretch %d is %+v in the page, %+v in the trace", i, q, w)
+			}
+		}
+	}
+}
+
+// TestLiveSmooth measures zooming and moving through a trace, and keeps
+// pictures; the trace is named by WHYLATE_TRACE (go run ./bench makes one).
+func TestLiveSmooth(t *testing.T) {
 	file := os.Getenv("WHYLATE_TRACE")
 	if file == "" {
-		t.Skip("only with a trace in WHYLATE_TRACE")
+		t.Skip("measures a trace named by WHYLATE_TRACE")
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	browser := chromium(t)
-	_, _, url := serve(t, data, "http.trace")
-	for _, dark := range []bool{false, true} {
-		name := "light"
-		if dark {
-			name = "dark"
-		}
-		p := visit(t, browser, url, "", 1280, dark)
-		p.do(chromedp.Sleep(1500e6))
-		p.element("all", "live-all-"+name)
-		p.element("timelines", "live-lanes-"+name)
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody .vrow[data-n]').click()`))
-		p.await(`!document.getElementById('opened').hidden`)
-		p.settle()
-		p.element("all", "live-opened-"+name)
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
-		p.await(`document.querySelector('.lanes').dataset.around`)
+	began := time.Now()
+	_, trace, url := serve(t, data, "big.trace")
+	t.Logf("explained and indexed in %v: %+v", time.Since(began).Round(time.Millisecond), trace.Facts())
+	p := visit(t, browser, url, "", 1280, false)
+	defer p.close()
+	p.element("timelines", "live-big-lanes")
+	for _, m := range []struct{ name, move string }{
+		{"zoom in, 4 s", `const c = w0 * 0.4; t.zoom(0.965, c)`},
+		{"pan, 4 s", `t.pan((t.to - t.from) * 0.02)`},
+		{"zoom out, 4 s", `t.zoom(1.035)`},
+		{"scroll, 4 s", `t.scrollBy(9)`},
+	} {
+		type times struct{ Frames, P50, P95, Max, Draw95, Answers, Answer50, Answer95 float64 }
+		got := get(p, chromedp.Evaluate[string](`new Promise(done => { const t = `+lanes+`, w0 = t.end, steps = [], from = t.frames.drawn.length, asked = t.tiles.spent.length; let last = 0, began = 0;
+			const frame = now => { if (last) steps.push(now - last); last = now; began ||= now; if (now - began > 4000) { const s = [...steps].sort((a, b) => a - b), d = t.frames.drawn.slice(from).sort((a, b) => a - b), r = t.tiles.spent.slice(asked).sort((a, b) => a - b), q = (l, x) => l.length ? l[Math.min(l.length - 1, Math.floor(l.length * x))] : 0;
+				done(JSON.stringify({Frames: s.length, P50: q(s, .5), P95: q(s, .95), Max: s[s.length - 1], Draw95: q(d, .95), Answers: r.length, Answer50: q(r, .5), Answer95: q(r, .95)})); return; }
+				{ `+m.move+` } requestAnimationFrame(frame); }; requestAnimationFrame(frame); })`, chromedp.EvalAwaitPromise))
+		t.Logf("%s: %s", m.name, got)
 		p.quiet()
-		p.do(chromedp.Sleep(800e6))
-		p.element("timelines", "live-around-"+name)
-		p.close()
+		_ = times{}
 	}
-	_ = testprog.Trace
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody .vrow[data-n]').click()`))
+	p.await(`!document.getElementById('opened').hidden`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#opened .accent').click()`))
+	p.await(`document.querySelector('.lanes').dataset.around`)
+	p.quiet()
+	p.element("timelines", "live-big-around")
 }
 
 // element keeps a picture of one part of the page.
