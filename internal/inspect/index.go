@@ -66,6 +66,7 @@ type Index struct {
 	freezes *freeze.Detector
 	froze   func(freeze.Class) bool
 
+	settled *summary.Tables
 	buffers [][]visited // by table
 }
 
@@ -181,5 +182,6 @@ func (x *Index) Finish(win *timeline.Window, tables *summary.Tables, view summar
 	x.freezes, x.froze = tables.Freezes, tables.Froze
 	x.view, x.master, x.syms, x.minor = view, syms, syms.Snapshot(), minor
 	x.reqs.finish(tables, view)
+	x.settled = tables
 	x.buffers = nil
 }

@@ -47,6 +47,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		}
 		tables = summary.New(win, &t.x.syms, -1)
 		tables.Freezes, tables.Froze = t.x.freezes, t.x.froze
+		tables.LikeIn(t.x.settled)
 		tables.Walk(&r, &s)
 	}
 	out := tables.Report(&s, c.ids[c.group[row]], t.x.view)

@@ -22,6 +22,7 @@ type requestColumns struct {
 	at      []uint32 // of its causes in bytes
 	bytes   []byte   // cause, ns as varint, ...; 0xff ends the row
 	parts   map[int32][]int64
+	held    map[int32][]summary.Held // until finish
 
 	ids     []string // of groups
 	seen    int      // all that there were
@@ -61,19 +62,30 @@ func (c *requestColumns) add(v *visited, gen int) {
 	}
 	c.flags = append(c.flags, f)
 	c.at = append(c.at, uint32(len(c.bytes)))
-	for k, ns := range v.Causes {
-		if ns > 0 {
-			c.bytes = append(c.bytes, byte(k))
-			c.bytes = binary.AppendUvarint(c.bytes, uint64(ns))
+	c.encode(&v.Causes)
+	if v.Held != nil {
+		if c.held == nil {
+			c.held = make(map[int32][]summary.Held)
 		}
+		c.held[row] = v.Held
 	}
-	c.bytes = append(c.bytes, 0xff)
 	if v.parts != nil {
 		if c.parts == nil {
 			c.parts = make(map[int32][]int64)
 		}
 		c.parts[row] = v.parts
 	}
+}
+
+// encode appends a row's causes to bytes.
+func (c *requestColumns) encode(causes *[summary.Causes]int64) {
+	for k, ns := range causes {
+		if ns > 0 {
+			c.bytes = append(c.bytes, byte(k))
+			c.bytes = binary.AppendUvarint(c.bytes, uint64(ns))
+		}
+	}
+	c.bytes = append(c.bytes, 0xff)
 }
 
 // causes returns the ns of each cause of a row.
@@ -113,11 +125,15 @@ func (c *requestColumns) filter(least int64) {
 	c.atLeast = least
 	var out requestColumns
 	out.parts, out.seen, out.atLeast, out.ids = make(map[int32][]int64), c.seen, least, c.ids
+	out.held = make(map[int32][]summary.Held)
 	for i := range c.start {
 		if c.latency[i] < least {
 			continue
 		}
 		c.copyRow(&out, int32(i))
+		if h := c.held[int32(i)]; h != nil {
+			out.held[int32(out.rows()-1)] = h
+		}
 	}
 	*c = out
 }
@@ -174,6 +190,14 @@ func (c *requestColumns) finish(t *summary.Tables, view summary.View) {
 		}
 		c.group[i] = k
 		c.copyRow(&out, int32(i))
+		if held := c.held[int32(i)]; held != nil {
+			causes := c.causes(int32(i))
+			for _, h := range held {
+				causes[t.Settled(h)] += h.NS
+			}
+			out.bytes = out.bytes[:out.at[out.rows()-1]]
+			out.encode(&causes)
+		}
 	}
 	out.seen = c.seen - (c.rows() - out.rows())
 	*c = out

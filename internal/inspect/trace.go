@@ -100,38 +100,35 @@ func (t *Trace) put(i int, g *timeline.Gen) {
 
 // gen returns a decoded generation.
 func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
-	for {
-		t.mu.Lock()
-		if e := t.cache[i]; e != nil {
-			t.recent.MoveToFront(e)
-			g := e.Value.(*cached).g
-			t.mu.Unlock()
-			return g, nil
-		}
-		f := t.flying[i]
-		if f != nil {
-			t.mu.Unlock()
-			select {
-			case <-f.done:
-				return f.g, f.err
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-		f = &flight{done: make(chan struct{})}
-		t.flying[i] = f
+	t.mu.Lock()
+	if e := t.cache[i]; e != nil {
+		t.recent.MoveToFront(e)
+		g := e.Value.(*cached).g
 		t.mu.Unlock()
-
-		f.g, f.err = t.decode(i)
-		t.mu.Lock()
-		delete(t.flying, i)
-		if f.err == nil {
-			t.put(i, f.g)
-		}
-		t.mu.Unlock()
-		close(f.done)
-		return f.g, f.err
+		return g, nil
 	}
+	if f := t.flying[i]; f != nil {
+		t.mu.Unlock()
+		select {
+		case <-f.done:
+			return f.g, f.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f := &flight{done: make(chan struct{})}
+	t.flying[i] = f
+	t.mu.Unlock()
+
+	f.g, f.err = t.decode(i)
+	t.mu.Lock()
+	delete(t.flying, i)
+	if f.err == nil {
+		t.put(i, f.g)
+	}
+	t.mu.Unlock()
+	close(f.done)
+	return f.g, f.err
 }
 
 // decode reads one generation from the trace. Others wait for theirs: decoding

@@ -22,9 +22,30 @@ type Visited struct {
 	Cut        bool // began before the trace
 	// Causes are the ns of each cause.
 	Causes [Causes]int64
+	// Held are those of stretches of which it is not known yet whether they were
+	// freezes: Causes does not have them.
+	Held []Held
 	// Parts are the borders at which a long request was cut to be walked.
 	Parts []int64
 }
+
+// A Held is time that may turn out to be lost to a freeze.
+type Held struct {
+	Class freeze.Class
+	Cause cause.Cause // what it is otherwise
+	NS    int64
+}
+
+// Settled returns the cause of such time, once the tables were settled.
+func (t *Tables) Settled(h Held) cause.Cause {
+	if t.Froze != nil && t.Froze(h.Class) {
+		return cause.Throttle
+	}
+	return h.Cause
+}
+
+// LikeIn makes these tables judge freezes as settled ones do.
+func (t *Tables) LikeIn(settled *Tables) { t.Freezes, t.Froze = settled.Freezes, settled.Froze }
 
 // Causes is a bound of the number of causes.
 const Causes = 16
@@ -51,11 +72,12 @@ func (t *Tables) visited(g *group, r *request.Request, start int64, sums []sum, 
 	}
 	v := Visited{Kind: r.Kind, Group: t.ref(g), Start: start, End: r.End, G: r.G, Open: r.Open, Cut: r.Cut, Parts: parts}
 	for _, s := range sums {
-		c := t.keys[s.cause].cause
-		if t.keys[s.cause].freeze == freeze.Locked {
-			c = cause.Throttle // nearly sure already, and not asked again
+		k := &t.keys[s.cause]
+		if k.freeze != 0 {
+			v.Held = append(v.Held, Held{k.freeze, k.cause, s.ns})
+			continue
 		}
-		v.Causes[c] += s.ns
+		v.Causes[k.cause] += s.ns
 	}
 	t.visit(&v)
 }

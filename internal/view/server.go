@@ -37,7 +37,6 @@ type Options struct {
 type Server struct {
 	trace  *inspect.Trace
 	page   []byte
-	policy string
 	remote bool
 	routes map[string]func(*http.Request) (any, error)
 }

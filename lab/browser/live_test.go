@@ -107,9 +107,9 @@ const lanes = `document.querySelector('.lanes').timelines`
 // quiet waits until the timelines have all that they asked for.
 func (p *tab) quiet() {
 	p.t.Helper()
-	p.await(`(t => t.width && !t.waiting && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
+	p.await(`(t => t.width && !t.waiting && !t.asking && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
 	p.settle()
-	p.await(`(t => !t.waiting && !t.tiles.busy)(` + lanes + `)`)
+	p.await(`(t => !t.waiting && !t.asking && !t.tiles.busy)(` + lanes + `)`)
 }
 
 // TestLive goes the way from the table of all requests to one of them and to
@@ -203,13 +203,12 @@ func TestLive(t *testing.T) {
 		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
 		p.await(`document.querySelector('.vbody').getAttribute('aria-rowcount') === '0'`)
 		const fn = "net/http.(*conn).serve"
-		gs, n, err := trace.Goroutines(context.Background(), inspect.GoroutineQuery{Function: fn, Limit: 1})
+		_, n, err := trace.Goroutines(context.Background(), inspect.GoroutineQuery{Function: fn, Limit: 1})
 		if err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
 		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + fn + `'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-lanes=function]'))`))
 		p.await(fmt.Sprintf(`%s.total === %d`, lanes, n))
-		_ = gs
 	})
 	t.Run("link", func(t *testing.T) {
 		row := trace.Row(trace.Facts().Requests / 2)
@@ -309,14 +308,12 @@ func TestLiveSmooth(t *testing.T) {
 		{"zoom out, 4 s", `t.zoom(1.035)`},
 		{"scroll, 4 s", `t.scrollBy(9)`},
 	} {
-		type times struct{ Frames, P50, P95, Max, Draw95, Answers, Answer50, Answer95 float64 }
 		got := get(p, chromedp.Evaluate[string](`new Promise(done => { const t = `+lanes+`, w0 = t.end, steps = [], from = t.frames.drawn.length, asked = t.tiles.spent.length; let last = 0, began = 0;
 			const frame = now => { if (last) steps.push(now - last); last = now; began ||= now; if (now - began > 4000) { const s = [...steps].sort((a, b) => a - b), d = t.frames.drawn.slice(from).sort((a, b) => a - b), r = t.tiles.spent.slice(asked).sort((a, b) => a - b), q = (l, x) => l.length ? l[Math.min(l.length - 1, Math.floor(l.length * x))] : 0;
 				done(JSON.stringify({Frames: s.length, P50: q(s, .5), P95: q(s, .95), Max: s[s.length - 1], Draw95: q(d, .95), Answers: r.length, Answer50: q(r, .5), Answer95: q(r, .95)})); return; }
 				{ `+m.move+` } requestAnimationFrame(frame); }; requestAnimationFrame(frame); })`, chromedp.EvalAwaitPromise))
 		t.Logf("%s: %s", m.name, got)
 		p.quiet()
-		_ = times{}
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.vbody .vrow[data-n]').click()`))
 	p.await(`!document.getElementById('opened').hidden`)

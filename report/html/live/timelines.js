@@ -449,8 +449,12 @@ export class Timelines {
     this.drawBar();
     this.where.textContent = `${duration(this.to - this.from)} from ${duration(this.from)}`;
     this.lastWanted = wanted;
-    clearTimeout(this.asking);
-    this.asking = setTimeout(() => this.tiles.want(level, i0, i1, wanted), this.tiles.known.size ? 30 : 0);
+    // While the view moves, what is missing is asked for now and then.
+    this.lastView = [level, i0, i1, wanted];
+    this.asking ||= setTimeout(() => {
+      this.asking = 0;
+      this.tiles.want(...this.lastView);
+    }, this.tiles.known.size ? 60 : 0);
     this.frames.count++;
     this.frames.drawn.push(performance.now() - began);
     if (this.frames.drawn.length > 2000) this.frames.drawn.splice(0, 1000);
@@ -649,9 +653,11 @@ export class Timelines {
     c.fillRect(0, 0, this.width, overviewHeight);
     const w = this.width - this.gut, level = levelFor(this.end / w), span = tileSpan(level), last = Math.floor(this.end / span), keys = [];
     for (let p = 0; p < Math.min(this.procs, 64); p++) keys.push('p' + p);
-    const busy = new Float32Array(Math.ceil(w));
-    let missing = false;
-    for (let i = 0; i <= last; i++) {
+    // It is added up again only when something came.
+    const kept = this.overview && this.overview.w === w && this.overview.came === this.tiles.spent.length ? this.overview : null;
+    const busy = kept ? kept.busy : new Float32Array(Math.ceil(w));
+    let missing = kept ? kept.missing : false;
+    for (let i = 0; !kept && i <= last; i++) {
       for (const k of keys) {
         const t = this.tiles.get(level, i, k);
         if (!t || t.partial) missing = true;
@@ -667,6 +673,7 @@ export class Timelines {
         }
       }
     }
+    this.overview = { w, came: this.tiles.spent.length, busy, missing };
     const top = Math.max(1, keys.length);
     c.fillStyle = col.cpu;
     c.globalAlpha = 0.75;
