@@ -590,6 +590,49 @@ func TestJSONComesOut(t *testing.T) {
 	}
 }
 
+// TestCopy presses "Copy JSON": what it gives is the report, by the clipboard,
+// or, where a page may not use that, as text to be copied by hand; also where
+// the page holds it compressed.
+func TestCopy(t *testing.T) {
+	b := chromium(t)
+	large := *orders(t)
+	for i := range 40 {
+		g := large.Groups[0]
+		g.ID = fmt.Sprint("g", i)
+		large.Groups = append(large.Groups[:len(large.Groups):len(large.Groups)], g)
+	}
+	for name, r := range map[string]*report.Report{"hostile": sample(t, "hostile"), "large": &large} {
+		var want bytes.Buffer
+		if err := report.WriteJSON(&want, r); err != nil {
+			t.Fatal(err)
+		}
+		same := func(how, text string) {
+			t.Helper()
+			var got bytes.Buffer
+			back, err := report.ReadJSON(strings.NewReader(text))
+			if err != nil {
+				t.Fatalf("%s, %s: %v", name, how, err)
+			}
+			if err := report.WriteJSON(&got, back); err != nil || got.String() != want.String() {
+				t.Errorf("%s, %s: another report came out", name, how)
+			}
+		}
+		p := open(t, b, r, 1280, false, "")
+		if got := ask[string](p, `document.getElementById('report').type`); (got == "application/json") == (name == "large") {
+			t.Errorf("%s: the report stands in the page as %s", name, got)
+		}
+		const taken = `new Promise(done => {
+			Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: text => { done(text); return Promise.resolve(); } } });
+			document.getElementById('copyjson').click();
+		})`
+		same("clipboard", get(p, chromedp.Evaluate[string](taken, chromedp.EvalAwaitPromise)))
+		ask[bool](p, `(Object.defineProperty(navigator, 'clipboard', { configurable: true, value: undefined }), document.getElementById('copyjson').click(), true)`)
+		p.settle()
+		same("by hand", ask[string](p, `document.querySelector('textarea.json').value`))
+		p.close()
+	}
+}
+
 // TestPrints makes a PDF, as a printer would get it.
 func TestPrints(t *testing.T) {
 	browser := chromium(t)
