@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -49,7 +50,7 @@ func throttled(in *Input) []Verdict {
 		if won.TotalNS == 0 {
 			continue
 		}
-		out = append(out, Verdict{Won: won, Finding: report.Finding{
+		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone("throttle", "")}, Finding: report.Finding{
 			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), duration(won.SlowNS)),
 			Cause: "throttle", Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
