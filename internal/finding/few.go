@@ -19,15 +19,19 @@ func fewRule() Rule {
 			Wrong:    "Where all requests suffer from the same thing, a few are enough to see it. Record for longer (whylate record -d 30s) or under more load to be sure.",
 		},
 		Run: func(in *Input) []Verdict {
-			if len(in.Report.Groups) == 0 {
+			if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
 				return nil
 			}
 			g := &in.Report.Groups[0]
 			if g.Count >= fewRequests {
 				return nil
 			}
+			seen := fmt.Sprintf("only %d requests of %s were seen", g.Count, short(g.Name))
+			if g.Count == 1 {
+				seen = fmt.Sprintf("only one request of %s was seen", short(g.Name))
+			}
 			return doubt(report.Finding{
-				Title: fmt.Sprintf("only %d requests of %s were seen", g.Count, short(g.Name)), Group: g.ID, Confidence: 1,
+				Title: seen, Group: g.ID, Confidence: 1,
 				Evidence: []report.Evidence{{Text: "requests", Value: float64(g.Count), Unit: "count"}},
 				Fix:      "record for longer, or while the service is busier",
 			})
