@@ -100,6 +100,98 @@ func TestLateHub(t *testing.T) {
 	}
 }
 
+// TestWhatTookThePs: a task yields once, and waits until what runs beside it on both Ps lets it on.
+func TestWhatTookThePs(t *testing.T) {
+	const rounds = 30
+	slice := int64(0)
+	loop := func(th *tracetext.Thread, g uint64, from, to int64) {
+		for at := from; at < to; at += slice {
+			th.Start(at+100, g)
+			th.Stop(min(at+slice, to)-100, "preempted", "main.crunch:33", "main.loop:30")
+		}
+	}
+	herd := func(th *tracetext.Thread, first uint64, from, to int64) {
+		for at := from; at+100_000 < to; at += 100_000 {
+			th.Start(at+100, first)
+			th.Block(at+99_000, "sleep", "time.Sleep:1", "main.tick:41", "main.ticker:40")
+			first++
+		}
+	}
+	for _, c := range []struct {
+		code, site string
+		period     int64 // of the rounds; Ps stand idle from 24 ms on
+		slice      int64 // of the loops; 0 for a herd
+	}{
+		{"WL1002", "main.crunch", 24 * ms, ms / 2},
+		{"WL1007", "main.crunch", 100 * ms, 12 * ms},
+		{"WL1004", "main.tick", 100 * ms, 0},
+	} {
+		slice = c.slice
+		b := tracetext.New(26)
+		one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+		const task, loops, tickers = 1, 10, 1000
+		b.Waiting(task)
+		b.Runnable(loops)
+		b.Runnable(loops + 1)
+		for i := range uint64(480) {
+			b.Waiting(tickers + i)
+		}
+		for r := range int64(rounds) {
+			at := r * c.period
+			if c.period > 24*ms {
+				at += r * r * 7 % 13 * ms // not at a fixed rate
+			}
+			if c.period > 24*ms && r > 0 {
+				one.ProcStart(at, 0)
+				two.ProcStart(at, 1)
+			}
+			monitor.Unblock(at, task)
+			one.Start(at+1000, task)
+			one.TaskBegin(at+2000, uint64(r)+1, 0, "compute", "main.compute:8", "main.client:5")
+			one.Stop(at+3000, "runtime.Gosched", "runtime.Gosched:1", "main.compute:9", "main.client:5")
+			if slice == 0 {
+				for i := range uint64(238) { // as many as will run
+					monitor.Unblock(at+3100+2*int64(i), tickers+i)
+					monitor.Unblock(at+3101+2*int64(i), tickers+240+i)
+				}
+				herd(one, tickers, at+5000, at+12*ms)
+				herd(two, tickers+240, at+5000, at+5000+238*100_000+50_000)
+			} else {
+				loop(one, loops, at+5000, at+12*ms)
+				loop(two, loops+1, at+5000, at+24*ms)
+			}
+			one.Start(at+12*ms, task)
+			one.TaskEnd(at+12*ms+1000, uint64(r)+1, "main.compute:10", "main.client:5")
+			one.Block(at+12*ms+2000, "sleep", "time.Sleep:1", "main.client:6")
+			if slice == 0 {
+				herd(one, tickers+119, at+12*ms+3000, at+24*ms)
+			} else {
+				loop(one, loops, at+12*ms+3000, at+24*ms)
+			}
+			if c.period > 24*ms {
+				one.ProcStop(at + 24*ms + 1000)
+				two.ProcStop(at + 24*ms + 1000)
+			}
+		}
+		data, err := b.Bytes()
+		if err != nil {
+			t.Fatal(c.code, err)
+		}
+		rep := explainBytes(t, data, whylate.Options{})
+		if len(rep.Findings) == 0 {
+			t.Errorf("%s: no findings", c.code)
+			continue
+		}
+		f := &rep.Findings[0]
+		if f.Code != c.code || f.Severity != report.High || f.Site == nil || f.Site.Func != c.site || f.Share < 0.97 {
+			t.Errorf("%s at %s is %s", c.code, c.site, describeFinding(f))
+		}
+		if len(rep.Findings) > 1 && rep.Findings[1].Severity != report.Info {
+			t.Errorf("%s: also %s", c.code, describeFinding(&rep.Findings[1]))
+		}
+	}
+}
+
 func findingOf(rep *report.Report, code string) *report.Finding {
 	for i := range rep.Findings {
 		if rep.Findings[i].Code == code {
