@@ -60,7 +60,7 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 		return nil, ErrEmpty
 	}
 	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
-		if data, err = unzip(data); err != nil {
+		if data, err = unzip(data, maxUnzipped); err != nil {
 			return nil, fmt.Errorf("reading the allocation profile: %w", err)
 		}
 	}
@@ -126,17 +126,17 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 // maxUnzipped bounds what a profile may unpack to: what is small may stand for very much.
 const maxUnzipped = 256 << 20
 
-func unzip(data []byte) ([]byte, error) {
+func unzip(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
-	out, err := io.ReadAll(io.LimitReader(z, maxUnzipped+1))
+	out, err := io.ReadAll(io.LimitReader(z, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(out) > maxUnzipped {
-		return nil, fmt.Errorf("it unpacks to more than %d MiB", maxUnzipped>>20)
+	if int64(len(out)) > most {
+		return nil, fmt.Errorf("it unpacks to more than %d MiB", most>>20)
 	}
 	return out, nil
 }

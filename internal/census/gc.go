@@ -46,16 +46,16 @@ type Stop struct {
 
 // gcSum adds up garbage collection. It goes on from generation to generation.
 type gcSum struct {
-	cycles, forced int
-	begunAt        map[tracefmt.StackID]int
-	mark, from     int64
-	live, goal     int64 // sums over measured cycles
-	measured       int
-	ended          int64  // when the last cycle ended, 0 before the first
-	least          uint64 // heap since
-	goalNow        uint64
-	stops          map[stopKey]*stopSum
-	open           map[uint64]timeline.STWRange
+	cycles     int
+	begunAt    map[tracefmt.StackID]int
+	mark, from int64
+	live, goal int64 // sums over measured cycles
+	measured   int
+	ended      int64  // when the last cycle ended, 0 before the first
+	least      uint64 // heap since
+	goalNow    uint64
+	stops      map[stopKey]*stopSum
+	open       map[uint64]timeline.STWRange
 }
 
 type stopKey struct {
