@@ -69,7 +69,7 @@ func (c *Collector) Add(g *timeline.Gen) {
 
 // Of a generation with more than twice enough events, stretches are looked at that hold about enough.
 const (
-	enough  = 400_000
+	enough  = 250_000
 	stretch = 5e6 // ns
 )
 

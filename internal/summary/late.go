@@ -36,7 +36,7 @@ type lateRun struct {
 
 // maxLates bounds the runs kept of one generation, minLate is from when on a run counts as late.
 const (
-	maxLates = 4096
+	maxLates = 2048
 	minLate  = 100e3
 )
 
