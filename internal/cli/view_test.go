@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestView serves a trace from a file, gzipped, and through a pipe, until it is
+// interrupted.
+func TestView(t *testing.T) {
+	var raw, zipped bytes.Buffer
+	if err := trace.Start(&raw); err != nil {
+		t.Fatal(err)
+	}
+	_, task := trace.NewTask(context.Background(), "<b>order</b>")
+	time.Sleep(time.Millisecond)
+	task.End()
+	trace.Stop()
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write(raw.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	plain, packed := filepath.Join(dir, "x.trace"), filepath.Join(dir, "x.trace.gz")
+	for name, data := range map[string][]byte{plain: raw.Bytes(), packed: zipped.Bytes()} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, arg := range []string{plain, packed, "-"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		out, in := io.Pipe()
+		var complaints bytes.Buffer
+		status := make(chan int, 1)
+		go func() {
+			status <- Run(ctx, []string{"view", arg}, bytes.NewReader(raw.Bytes()), in, &complaints)
+			in.Close()
+		}()
+		line, err := bufio.NewReader(out).ReadString('\n')
+		url := strings.TrimSpace(line)
+		if err != nil || !strings.HasPrefix(url, "http://127.0.0.1:") {
+			cancel()
+			t.Fatalf("view %s prints %q, %v; status %d: %s", arg, line, err, <-status, &complaints)
+		}
+		for path, want := range map[string]string{"": "<!doctype html>", "api/requests": `"total":1,`} {
+			res, err := http.Get(url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || res.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) {
+				t.Errorf("view %s: %s answers %d %.200s, %v", arg, path, res.StatusCode, body, err)
+			}
+		}
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		if got := <-status; got != ExitOK {
+			t.Errorf("view %s ends with %d: %s", arg, got, &complaints)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestViewRefuses(t *testing.T) {
+	rep := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(rep, []byte(`{"schema":"whylate.report/v1"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{rep}, ExitFailed, "whylate report --html"},
+		{[]string{"--listen", "0.0.0.0:0", rep}, ExitUsage, "--allow-remote"},
+		{[]string{"--listen", ":8080", rep}, ExitUsage, "--allow-remote"},
+		{[]string{"--listen", "192.0.2.1:80", rep}, ExitUsage, "--allow-remote"},
+		{[]string{"--listen", "127.0.0.1", rep}, ExitUsage, "ADDRESS:PORT"},
+		{[]string{"--listen", "127.0.0.1:99999", rep}, ExitUsage, "port"},
+		{[]string{}, ExitUsage, "name one trace"},
+		{[]string{"no-such-file"}, ExitFailed, "there is no file"},
+	} {
+		var out, complaints bytes.Buffer
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		status := Run(ctx, append([]string{"view"}, tc.args...), strings.NewReader(""), &out, &complaints)
+		cancel()
+		if status != tc.status || !strings.Contains(complaints.String(), tc.says) || out.Len() > 0 {
+			t.Errorf("view %q: status %d, %q", tc.args, status, complaints.String())
+		}
+	}
+}
