@@ -53,7 +53,13 @@ function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b
 
 function atSite(f, seg) { return sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site)); }
 
-function ofCause(f, seg) { return !f.cause || partsOf(seg).some(([c]) => inFamily(c, f.cause)); }
+// ofCause is asked of every segment for every finding: it makes nothing.
+function ofCause(f, seg) {
+  if (!f.cause) return true;
+  if (!seg.joined) return inFamily(seg.cause, f.cause);
+  for (const c in seg.joined.causes) if (inFamily(c, f.cause)) return true;
+  return false;
+}
 
 // Findings whose place is on no path: that of what ran while requests waited, for example.
 const elsewhere = new Set(report.findings.filter(f => f.site && !report.groups.some(g => g.slowest.some(r => r.segments.some(x => ofCause(f, x) && atSite(f, x))))));

@@ -232,12 +232,12 @@ export class Waterfall {
     });
 
     // The path: thick, in its own row and on the lanes.
-    const marked = this.options.marked || (() => false);
+    const marked = this.options.marked || (() => false), divided = new Map(); // by cause, one shape for all
     r.segments.forEach((x, i) => {
       const x1 = this.x(x.start_ns), x2 = this.x(x.start_ns + x.duration_ns);
       if (x2 < left - 1 || x1 > right + 1) return;
       const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
-      const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: 'img', 'aria-label': `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` });
+      const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: w > 1 ? 'img' : null, 'aria-label': w > 1 ? `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` : null });
       const lane = row.get(x.goroutine);
       // Joined segments are divided by cause from top to bottom: they say how much of each, not when.
       const parts = partsOf(x), boxes = (cls2, y, height) => {
@@ -245,7 +245,7 @@ export class Waterfall {
         let at = y;
         for (const [c, ns] of parts.length > 1 ? parts : []) {
           const part = ns / x.duration_ns * height;
-          el.append(s('rect', { class: 'joined ' + causeClass(c), x: x1, width: w, y: at, height: part }));
+          divided.set(c, (divided.get(c) || '') + `M${x1.toFixed(2)},${at.toFixed(2)}h${w.toFixed(2)}v${part.toFixed(2)}h${(-w).toFixed(2)}z`);
           at += part;
         }
       };
@@ -258,10 +258,6 @@ export class Waterfall {
         el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 14 }, cut(short(x), vis - 8, 11.5)));
         el.append(s('text', { class: 'segname on-' + causeClass(x.cause), x: a + 5, y: head + 28 }, timed(time, x.site && vis > 120 ? place(x.site) : '', vis - 8)));
       }
-      el.addEventListener('pointermove', ev => tip(ev, this.facts(i)));
-      el.addEventListener('pointerleave', untip);
-      el.addEventListener('click', () => { if (!this.dragged) this.select(i); });
-      el.addEventListener('dblclick', () => this.zoomTo(i));
       plot.append(el);
       // Where the path goes over to another goroutine, it is one line.
       const next = r.segments[i + 1];
@@ -269,6 +265,20 @@ export class Waterfall {
         plot.append(s('line', { class: 'hand', x1: x2, x2, y1: mid(lane), y2: mid(row.get(next.goroutine)) }));
       }
     });
+
+    for (const [c, d] of divided) plot.append(s('path', { class: 'joined ' + causeClass(c), d }));
+    // One listener for all segments: there may be thousands.
+    const segAt = ev => { const g = ev.target.closest('[data-seg]'); return g ? +g.dataset.seg : -1; };
+    let over = -1;
+    plot.addEventListener('pointermove', ev => {
+      const i = segAt(ev);
+      if (i >= 0) tip(ev, this.facts(i));
+      else if (over >= 0) untip();
+      over = i;
+    });
+    plot.addEventListener('pointerleave', untip);
+    plot.addEventListener('click', ev => { if (segAt(ev) >= 0 && !this.dragged) this.select(segAt(ev)); });
+    plot.addEventListener('dblclick', ev => { if (segAt(ev) >= 0) this.zoomTo(segAt(ev)); });
 
     const strong = strongWakes(r);
     let faint = 0;
