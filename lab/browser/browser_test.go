@@ -425,6 +425,23 @@ func TestKeys(t *testing.T) {
 	if got := ask[string](p, `document.querySelector('.detail h4').textContent`); !strings.Contains(got, "segment 1 of") {
 		t.Errorf("the details say %q", got)
 	}
+	// A pointer chooses, too.
+	last := len(r.Groups[0].Slowest[0].Segments) - 1
+	widest := 0
+	for i, seg := range r.Groups[0].Slowest[0].Segments {
+		if seg.DurationNS > r.Groups[0].Slowest[0].Segments[widest].DurationNS {
+			widest = i
+		}
+	}
+	p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#requests .waterfall [data-seg="%d"] rect.path`, widest))))
+	p.settle()
+	if got := chosen(); len(got) != 1 || got[0] != widest {
+		t.Errorf("after a click on segment %d of %d, segments %v are chosen", widest, last, got)
+	}
+	p.press("\u0302")
+	for range widest {
+		p.press("\u0302")
+	}
 	// Zooming shows best on a segment that is wider than a pixel.
 	longest := 0
 	req := r.Groups[0].Slowest[0]
