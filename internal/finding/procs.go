@@ -44,7 +44,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g", procs, limit)
 		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
 		g, share, won := mostThrottled(in.Report)
-		if g == nil || !heldBack(&in.Report.Runtime.Throttle) {
+		if g == nil || !heldBack(&in.Report.Runtime.Throttle) || starves(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}
 		}
 		f.Cause, f.Group, f.Share = "throttle", g.ID, share

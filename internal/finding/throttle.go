@@ -142,11 +142,27 @@ func limitOf(r *report.Report) (cpus float64, from string) {
 // fitting is the GOMAXPROCS that a limit feeds.
 func fitting(limit float64) int { return max(1, int(math.Ceil(limit))) }
 
+// starved is the share of the limit, or of the periods, from which on the load
+// takes all CPU time that the limit gives.
+const starved = 0.9
+
+// starves reports whether the load takes all that the limit gives: then fewer
+// Ps cannot help, what is missing is CPU time.
+func starves(r *report.Report, limit float64) bool {
+	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
+		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= starved*limit*float64(h.ToNS-h.FromNS)
+	}
+	t := &r.Runtime.Throttle
+	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= starved*float64(r.Input.DurationNS)
+}
+
 func throttleFix(in *Input) string {
 	procs := in.Report.Input.GOMAXPROCS
 	limit, _ := limitOf(in.Report)
 	measured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
 	switch {
+	case starves(in.Report, limit):
+		return "raise the CPU limit or use less CPU: the load takes all that the limit gives, so that fewer Ps alone turn freezes into waits for a P; the prediction is for a limit that is never reached"
 	case limit > 0 && procs > fitting(limit) && measured:
 		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %.3g CPUs feeds (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit", fitting(limit), limit)
 	case limit > 0 && procs > fitting(limit):

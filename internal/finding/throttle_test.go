@@ -18,7 +18,7 @@ func frozen(verdict string, share float64, procs int, host *report.Host) *report
 	return &report.Report{
 		Input:  report.Input{GOMAXPROCS: procs, DurationNS: 10e9},
 		Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 100, Bands: []report.Band{band}}},
-		Runtime: report.Runtime{Throttle: report.Throttle{Verdict: verdict, PeriodNS: 100e6, Freezes: 90, LostWallNS: 90 * 50e6, LostCPUNS: 180 * 50e6, CPUs: 2,
+		Runtime: report.Runtime{Throttle: report.Throttle{Verdict: verdict, PeriodNS: 100e6, Freezes: 60, LostWallNS: 60 * 50e6, LostCPUNS: 120 * 50e6, CPUs: 2,
 			R: 0.97, N: 100, Confidence: 0.95}},
 		Host: host,
 	}
@@ -28,6 +28,12 @@ func TestThrottleRules(t *testing.T) {
 	limit := func(cpus float64, parallel int) *report.Host {
 		return &report.Host{Facts: report.HostFacts{QuotaCPUs: cpus, QuotaFrom: "/sys/fs/cgroup/cpu.max", Parallelism: parallel, PeriodNS: 100e6}}
 	}
+	used := func(h *report.Host, cpu int64) *report.Host {
+		h.ToNS, h.Lost.CPUNS = 10e9, &cpu
+		return h
+	}
+	everyPeriod := frozen("own", 0.5, 8, nil)
+	everyPeriod.Runtime.Throttle.Freezes = 97
 	for _, c := range []struct {
 		name   string
 		report *report.Report
@@ -36,6 +42,9 @@ func TestThrottleRules(t *testing.T) {
 	}{
 		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "1 or so"},
 		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
+		{"with samples, half used", frozen("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
+		{"all of the limit used", frozen("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "takes all that the limit gives"},
+		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "takes all that the limit gives"},
 		{"an ancestor's", frozen("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
 		{"little of it", frozen("own", 0.01, 8, nil), nil, ""},
 		{"told apart", frozen("unknown", 0.5, 8, nil), nil, ""},

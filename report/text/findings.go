@@ -195,7 +195,7 @@ func assumed(change string) string {
 	switch to := change[at+1:]; {
 	case to == "50%":
 		return "with half of it"
-	case to == "0%" || to == "0s" || to == "0":
+	case to == "0%" || to == "0s" || to == "0" || to == "gone":
 		return "without it"
 	case strings.HasSuffix(to, "%"):
 		return "with " + to + " of it"
