@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/report"
 )
@@ -119,6 +120,10 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		_, ok := cl.contended(via)
 		return ok && cl.of(cause, via) == c.owner
 	})
+	if in := cl.in; top.Cause.Cause != "cpu" && top.Cause.Site != nil && in.Predict != nil {
+		// What the fix says: places enough, so that nobody queues.
+		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site, top.Cause.Cause))})
+	}
 	return Verdict{Won: won, Finding: f, Changes: halfOf(top.Cause)}
 }
 

@@ -193,6 +193,8 @@ func assumed(change string) string {
 		return "with " + change
 	}
 	switch to := change[at+1:]; {
+	case strings.HasPrefix(change, "queue@") && to == "gone":
+		return "with places enough"
 	case to == "50%":
 		return "with half of it"
 	case to == "0%" || to == "0s" || to == "0" || to == "gone":
