@@ -504,7 +504,7 @@ type runtimeStats struct {
 	goalMax      uint64
 	goroutines   int
 	stw          map[string]*report.STW
-	open         map[uint64]timeline.STWRange
+	open         timeline.Stops
 	snapshot     *tracefmt.ClockSnapshot
 	snapshotTime int64
 	series       series
@@ -537,21 +537,8 @@ func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	s.series.add(g)
 	if s.stw == nil {
 		s.stw = make(map[string]*report.STW)
-		s.open = make(map[uint64]timeline.STWRange)
 	}
-	for _, r := range g.STW {
-		switch {
-		case r.End == 0:
-			s.open[r.G] = r
-			continue
-		case r.Start == 0:
-			o, ok := s.open[r.G]
-			if !ok {
-				continue
-			}
-			delete(s.open, r.G)
-			r.Start, r.Kind = o.Start, o.Kind
-		}
+	s.open.Each(g, func(r timeline.STWRange) {
 		kind := syms.String(r.Kind)
 		e := s.stw[kind]
 		if e == nil {
@@ -562,7 +549,7 @@ func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 		e.Count++
 		e.TotalNS += r.End - r.Start
 		e.MaxNS = max(e.MaxNS, r.End-r.Start)
-	}
+	})
 	n := 0
 	g.Goroutines(func(uint64) { n++ })
 	s.goroutines = max(s.goroutines, n)

@@ -55,7 +55,7 @@ type gcSum struct {
 	least      uint64 // heap since
 	goalNow    uint64
 	stops      map[stopKey]*stopSum
-	open       map[uint64]timeline.STWRange
+	open       timeline.Stops
 }
 
 type stopKey struct {
@@ -75,7 +75,7 @@ const settle = 1e6
 func (c *Collector) addGC(g *timeline.Gen) {
 	s := &c.gc
 	if s.stops == nil {
-		s.stops, s.open, s.begunAt = make(map[stopKey]*stopSum), make(map[uint64]timeline.STWRange), make(map[tracefmt.StackID]int)
+		s.stops, s.begunAt = make(map[stopKey]*stopSum), make(map[tracefmt.StackID]int)
 	}
 	h := 0
 	heap := func(until int64) {
@@ -168,19 +168,7 @@ const (
 func (c *Collector) addStops(g *timeline.Gen) {
 	s := &c.gc
 	var long []timeline.STWRange
-	for _, r := range g.STW {
-		switch {
-		case r.End == 0:
-			s.open[r.G] = r
-			continue
-		case r.Start == 0:
-			o, ok := s.open[r.G]
-			if !ok {
-				continue
-			}
-			delete(s.open, r.G)
-			r.Start, r.Kind, r.Stack = o.Start, o.Kind, o.Stack
-		}
+	s.open.Each(g, func(r timeline.STWRange) {
 		k := stopKey{r.Kind, r.Stack}
 		sum := s.stops[k]
 		if sum == nil {
@@ -194,7 +182,7 @@ func (c *Collector) addStops(g *timeline.Gen) {
 		if d >= shortestStop && r.Start >= g.Base {
 			long = append(long, r)
 		}
-	}
+	})
 	slices.SortFunc(long, func(a, b timeline.STWRange) int {
 		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})

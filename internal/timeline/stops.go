@@ -1,0 +1,28 @@
+package timeline
+
+// Stops joins stops of the world that lie over the borders of generations. The
+// zero value is ready for use; generations must come in order.
+type Stops struct{ open map[uint64]STWRange }
+
+// Each calls f for every stop that ends in a generation, in the order in which
+// they stand there. One whose beginning was never seen is left out.
+func (s *Stops) Each(g *Gen, f func(STWRange)) {
+	for _, r := range g.STW {
+		switch {
+		case r.End == 0:
+			if s.open == nil {
+				s.open = make(map[uint64]STWRange)
+			}
+			s.open[r.G] = r
+			continue
+		case r.Start == 0:
+			o, ok := s.open[r.G]
+			if !ok {
+				continue
+			}
+			delete(s.open, r.G)
+			r.Start, r.Kind, r.Stack = o.Start, o.Kind, o.Stack
+		}
+		f(r)
+	}
+}
