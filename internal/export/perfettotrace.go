@@ -57,7 +57,7 @@ type PerfettoTrace struct {
 	lanes map[string]*lanes
 	next  uint64 // track
 
-	stops    map[uint64]timeline.STWRange
+	stops    timeline.Stops
 	stopped  lanes
 	gcOpen   bool
 	lastLoad [3]float64
@@ -68,7 +68,7 @@ type PerfettoTrace struct {
 func NewPerfettoTrace(w io.Writer, r *report.Report, all bool) *PerfettoTrace {
 	t := &PerfettoTrace{
 		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]*shownTrack),
-		procs: make(map[uint32]*shownTrack), lanes: make(map[string]*lanes), stops: make(map[uint64]timeline.STWRange), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
+		procs: make(map[uint32]*shownTrack), lanes: make(map[string]*lanes), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
 	}
 	if !all && r.Input.Events > SmallTrace {
 		t.choose()
@@ -200,8 +200,8 @@ func (t *PerfettoTrace) Close(end int64) error {
 	if t.gcOpen {
 		t.p.end(end, gcTrack)
 	}
-	for _, g := range slices.Sorted(maps.Keys(t.stops)) {
-		t.stop(t.stops[g].Start, t.start+end, t.stops[g].Kind)
+	for _, s := range t.stops.Open() {
+		t.stop(s.Start, t.start+end, s.Kind)
 	}
 	if err := t.p.out.Flush(); err != nil {
 		return fmt.Errorf("writing a Perfetto trace: %w", err)
@@ -393,19 +393,7 @@ func (t *PerfettoTrace) runtime(g *timeline.Gen) {
 			t.gcOpen = false
 		}
 	}
-	for _, s := range g.STW {
-		switch {
-		case s.End == 0:
-			t.stops[s.G] = s
-		case s.Start != 0:
-			t.stop(s.Start, s.End, s.Kind)
-		default:
-			if o, ok := t.stops[s.G]; ok {
-				delete(t.stops, s.G)
-				t.stop(o.Start, s.End, o.Kind)
-			}
-		}
-	}
+	t.stops.Each(g, func(s timeline.STWRange) { t.stop(s.Start, s.End, s.Kind) })
 	if n := len(t.gens); n > 1 {
 		t.loads(t.gens[n-2], g.Base)
 	}

@@ -1,5 +1,10 @@
 package timeline
 
+import (
+	"maps"
+	"slices"
+)
+
 // Stops joins stops of the world that lie over the borders of generations. The
 // zero value is ready for use; generations must come in order.
 type Stops struct{ open map[uint64]STWRange }
@@ -25,4 +30,13 @@ func (s *Stops) Each(g *Gen, f func(STWRange)) {
 		}
 		f(r)
 	}
+}
+
+// Open returns the stops whose end was not seen, by goroutine.
+func (s *Stops) Open() []STWRange {
+	var out []STWRange
+	for _, g := range slices.Sorted(maps.Keys(s.open)) {
+		out = append(out, s.open[g])
+	}
+	return out
 }
