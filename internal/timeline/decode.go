@@ -303,8 +303,10 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 			typ := data[i]
 			args := argCounts[typ]
 			if args == 0 {
+				if w.unknown == 0 || typ < w.badType {
+					w.badType = typ
+				}
 				w.unknown++
-				w.badType = typ
 				i = end
 				break
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -303,7 +304,7 @@ type Decoder struct {
 	LateTimes int64
 	Irregular int64
 	Unknown   int64
-	badType   uint8
+	badType   uint8 // the lowest unknown type met
 	skips     int
 }
 
@@ -457,18 +458,19 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 			}
 		}
 	})
+	if bad.Load() {
+		// Nothing is counted: how far the others came depends on the workers.
+		d.Recycle(g)
+		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
+	}
 	for _, w := range d.workers {
 		g.Events += w.events
 		g.orphans += w.orphans
 		g.lateTimes += w.late
-		d.Unknown += w.unknown
-		if w.unknown > 0 {
+		if w.unknown > 0 && (d.Unknown == 0 || w.badType < d.badType) {
 			d.badType = w.badType
 		}
-	}
-	if bad.Load() {
-		d.Recycle(g)
-		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
+		d.Unknown += w.unknown
 	}
 	g.ids.seal()
 	d.place(g)
@@ -495,18 +497,22 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen) error {
 	if g.orphans > 0 {
 		return fmt.Errorf("%d events speak of a goroutine or P that was not introduced", g.orphans)
 	}
+	// Of several that lack something the lowest is named, so that the text does
+	// not depend on the workers.
 	known := make(map[uint32]bool)
-	for pass := range 2 {
-		for _, w := range d.workers {
-			for _, e := range w.procs {
-				if pass == 0 && e.kind >= procStatus {
-					known[e.p] = true
-				}
-				if pass == 1 && !known[e.p] {
-					return fmt.Errorf("the status of P %d is missing", e.p)
-				}
-			}
+	for _, w := range d.workers {
+		for _, e := range w.procs {
+			known[e.p] = known[e.p] || e.kind >= procStatus
 		}
+	}
+	lacking := uint64(math.MaxUint64)
+	for p, ok := range known {
+		if !ok {
+			lacking = min(lacking, uint64(p))
+		}
+	}
+	if lacking != math.MaxUint64 {
+		return fmt.Errorf("the status of P %d is missing", lacking)
 	}
 	// Goroutines whose numbers are dense have everything.
 	seen := make(map[[2]uint32]bool)
@@ -522,8 +528,11 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen) error {
 	}
 	for d, n := range count {
 		if top[d] != n-1 {
-			return fmt.Errorf("a part of goroutine %d's life is missing", g.ids.ids[d])
+			lacking = min(lacking, g.ids.ids[d])
 		}
+	}
+	if lacking != math.MaxUint64 {
+		return fmt.Errorf("a part of goroutine %d's life is missing", lacking)
 	}
 	return nil
 }

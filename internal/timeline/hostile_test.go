@@ -95,3 +95,63 @@ func TestCloseWhileReading(t *testing.T) {
 	}
 	pw.Close() // ends the Read that is under way
 }
+
+// TestSeveralFlaws has more than one thing to say of a trace. What is said may
+// not depend on the workers nor on chance: of several flaws of a kind the
+// lowest is named.
+func TestSeveralFlaws(t *testing.T) {
+	end := fmt.Sprintf("EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
+	lives, procs := "Trace Go1.23\n", "Trace Go1.23\n"
+	for k := range 40 {
+		id := 100 - k
+		lives += fmt.Sprintf("EventBatch gen=1 m=%d time=5 size=auto\nGoStatus dt=1 g=%d m=%d gstatus=4\n", id, id, tracefmt.NoM)
+		lives += fmt.Sprintf("GoUnblock dt=1 g=%d g_seq=7 stack=0\n", id)
+		procs += fmt.Sprintf("EventBatch gen=1 m=%d time=5 size=auto\nProcStart dt=1 p=%d p_seq=1\n", id, id)
+	}
+	for _, c := range []struct{ text, want string }{
+		{lives + end, "a part of goroutine 61's life is missing"},
+		{procs + end, "the status of P 61 is missing"},
+	} {
+		data, err := tracetext.Assemble([]byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, workers := range []int{1, 2, 3, 8} {
+			if in := decodeAll(data, workers); in.err == nil || !strings.HasSuffix(in.err.Error(), c.want) {
+				t.Errorf("%d workers: %v; want %q", workers, in.err, c.want)
+			}
+		}
+	}
+}
+
+// TestUnknownTypes has several unknown types of events, in threads that
+// several workers read: the lowest is told.
+func TestUnknownTypes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("Trace Go1.23\n")
+	for k := range 40 {
+		fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nGoStatus dt=1 g=%d m=%d gstatus=4\n", k, k+1, tracefmt.NoM)
+	}
+	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
+	data, err := tracetext.Assemble([]byte(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The types are put in place of the status events' own.
+	n := byte(0)
+	for i := 16; i+1 < len(data); i++ {
+		if data[i] == byte(tracefmt.EvGoStatus) && data[i+1] == 1 {
+			data[i] = 240 - n
+			n++
+		}
+	}
+	if n != 40 {
+		t.Fatalf("%d events changed", n)
+	}
+	for _, workers := range []int{1, 2, 3, 8} {
+		in := decodeAll(data, workers)
+		if typ, ok := in.d.UnknownType(); !ok || typ != 201 || in.d.Unknown != 40 {
+			t.Errorf("%d workers: %d %t, %d in all", workers, typ, ok, in.d.Unknown)
+		}
+	}
+}
