@@ -49,9 +49,20 @@ type worker struct {
 	badType uint8
 }
 
-// streamStart says where the waypoints and the holds of the stream of chain no
-// begin.
-type streamStart struct{ no, from, holds int32 }
+// streamStart says where what a worker found in the stream of chain no begins
+// in its lists.
+type streamStart struct {
+	no                                                                            int32
+	pieces, procs, heap, user, marks, extra, nobody, index, holds, ranges, starts int
+}
+
+// streamStart returns the ends of the worker's lists.
+func (w *worker) streamStart(no int32) streamStart {
+	return streamStart{
+		no: no, pieces: len(w.pieces), procs: len(w.procs), heap: len(w.heap), user: len(w.user), marks: len(w.marks), extra: len(w.extra),
+		nobody: len(w.nobody), index: len(w.index), holds: len(w.holds), ranges: len(w.ranges), starts: len(w.starts),
+	}
+}
 
 // tally counts a goroutine's pieces; if they are count and the highest
 // sequence number is count-1, each has a place of its own.
@@ -284,7 +295,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		nStack = uint64(len(flags))
 		events int64
 	)
-	w.chains = append(w.chains, streamStart{no, int32(len(w.index)), int32(len(w.holds))})
+	w.chains = append(w.chains, w.streamStart(no))
 	// A stream starts in the slab at hand, but never continues a former one:
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {

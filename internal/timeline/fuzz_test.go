@@ -145,6 +145,12 @@ func leaveOut(us, ref *account, gens []*Gen) {
 		}) {
 			us.ps, ref.ps = nil, nil
 		}
+		for _, e := range g.procs {
+			if e.kind == procStatus || e.kind > procStatus+uint8(tracefmt.ProcSyscallAbandoned) { // a status that the runtime does not write
+				delete(us.ps, uint64(e.p))
+				delete(ref.ps, uint64(e.p))
+			}
+		}
 	}
 }
 

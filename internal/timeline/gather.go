@@ -12,28 +12,23 @@ import (
 // and resolves ids.
 func (d *Decoder) gather(g *Gen, sc scale) {
 	g.streams = slices.Grow(g.streams[:0], len(d.chains.chains))[:len(d.chains.chains)]
-	nUser, nExtra := 0, 0
-	for _, w := range d.workers {
-		g.Heap = append(g.Heap, w.heap...)
-		g.User = append(g.User, w.user...)
-		g.procs = append(g.procs, w.procs...)
-		g.nobody = append(g.nobody, w.nobody...)
-		for k, start := range w.chains {
-			next := streamStart{from: int32(len(w.index)), holds: int32(len(w.holds))}
-			if k+1 < len(w.chains) {
-				next = w.chains[k+1]
-			}
-			n, h := len(g.index), len(g.holds)
-			g.index = append(g.index, w.index[start.from:next.from]...)
-			g.holds = append(g.holds, w.holds[start.holds:next.holds]...)
-			g.streams[start.no] = stream{
-				m:     d.chains.chains[start.no].m,
-				index: [2]int32{int32(n), int32(len(g.index))},
-				holds: [2]int32{int32(h), int32(len(g.holds))},
-			}
+	var extra []extraEvent
+	for no, st := range d.streams {
+		w, from, to := st.w, &st.from, &st.to
+		g.Heap = append(g.Heap, w.heap[from.heap:to.heap]...)
+		g.User = append(g.User, w.user[from.user:to.user]...)
+		g.procs = append(g.procs, w.procs[from.procs:to.procs]...)
+		g.nobody = append(g.nobody, w.nobody[from.nobody:to.nobody]...)
+		g.ranges = append(g.ranges, w.ranges[from.ranges:to.ranges]...)
+		extra = append(extra, w.extra[from.extra:to.extra]...)
+		n, h := len(g.index), len(g.holds)
+		g.index = append(g.index, w.index[from.index:to.index]...)
+		g.holds = append(g.holds, w.holds[from.holds:to.holds]...)
+		g.streams[no] = stream{
+			m:     d.chains.chains[no].m,
+			index: [2]int32{int32(n), int32(len(g.index))},
+			holds: [2]int32{int32(h), int32(len(g.holds))},
 		}
-		nUser += len(w.user)
-		nExtra += len(w.extra)
 	}
 	g.procs = dropStaleAbandons(g.procs)
 	slices.SortFunc(g.Heap, func(a, b HeapPoint) int {
@@ -45,16 +40,9 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 	slices.SortStableFunc(g.User, func(a, b UserEvent) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Task, b.Task))
 	})
-	extra := make([]extraEvent, 0, nExtra)
-	for _, w := range d.workers {
-		extra = append(extra, w.extra...)
-	}
-	slices.SortFunc(extra, func(a, b extraEvent) int {
+	slices.SortStableFunc(extra, func(a, b extraEvent) int {
 		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(g.ids.ids[a.g], g.ids.ids[b.g]), cmp.Compare(a.typ, b.typ), cmp.Compare(a.x, b.x))
 	})
-	for _, w := range d.workers {
-		g.ranges = append(g.ranges, w.ranges...)
-	}
 	// Stable: what is in one run comes from one thread, in order.
 	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
 		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
@@ -156,11 +144,12 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	g.markBase = slices.Grow(g.markBase[:0], n+1)[:n+1]
 	clear(g.markBase)
 	total := 0
-	for _, w := range d.workers {
-		for i := range w.marks {
-			g.markBase[w.marks[i].g]++
+	for _, st := range d.streams {
+		marks := st.w.marks[st.from.marks:st.to.marks]
+		for i := range marks {
+			g.markBase[marks[i].g]++
 		}
-		total += len(w.marks)
+		total += len(marks)
 	}
 	sum := uint32(0)
 	for i, c := range g.markBase {
@@ -168,8 +157,8 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		sum += c
 	}
 	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
-	for _, w := range d.workers {
-		for _, m := range w.marks {
+	for _, st := range d.streams {
+		for _, m := range st.w.marks[st.from.marks:st.to.marks] {
 			at := g.markBase[m.g]
 			g.markBase[m.g]++
 			m.Time += g.Base

@@ -297,6 +297,7 @@ type Decoder struct {
 	quit    chan struct{}
 	done    error
 	chains  chainIndex
+	streams []found         // by chain
 	stopped map[uint64]bool // goroutines that are stopping the world
 
 	// What was noticed, over all generations.
@@ -473,6 +474,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		d.Unknown += w.unknown
 	}
 	g.ids.seal()
+	d.order()
 	d.place(g)
 	if src.Unmarked {
 		if err := d.incomplete(src, g); err != nil {
@@ -646,6 +648,29 @@ func (c *chainIndex) build(src *tracefmt.Generation) {
 	slices.SortStableFunc(c.chains, func(a, b chain) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
+// found is where what was found in one stream stands: in the worker's lists.
+type found struct {
+	w        *worker
+	from, to streamStart
+}
+
+// order lists the streams by chain. What is gathered in this order is the same
+// whoever decoded which stream, in a damaged trace too, in which events that
+// exclude each other say the same time or number.
+func (d *Decoder) order() {
+	n := len(d.chains.chains)
+	d.streams = slices.Grow(d.streams[:0], n)[:n]
+	for _, w := range d.workers {
+		for k, from := range w.chains {
+			to := w.streamStart(0)
+			if k+1 < len(w.chains) {
+				to = w.chains[k+1]
+			}
+			d.streams[from.no] = found{w, from, to}
+		}
+	}
+}
+
 // place brings the pieces of each goroutine into order.
 func (d *Decoder) place(g *Gen) {
 	n := len(g.ids.ids)
@@ -704,8 +729,8 @@ func (d *Decoder) place(g *Gen) {
 	if len(odd) > 0 {
 		d.placeByTime(g, odd)
 	}
-	for _, w := range d.workers {
-		for _, s := range w.starts {
+	for _, st := range d.streams {
+		for _, s := range st.w.starts[st.from.starts:st.to.starts] {
 			g.starts[s.g] = s.stack
 		}
 	}
@@ -720,16 +745,17 @@ func (d *Decoder) placeByTime(g *Gen, odd []uint32) {
 	for _, i := range odd {
 		byG[i] = nil
 	}
-	for _, w := range d.workers {
-		for _, p := range w.pieces {
+	for _, st := range d.streams {
+		for _, p := range st.w.pieces[st.from.pieces:st.to.pieces] {
 			if list, ok := byG[p.g]; ok {
 				byG[p.g] = append(list, p)
 			}
 		}
 	}
 	for i, list := range byG {
-		slices.SortFunc(list, func(a, b piece) int {
-			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq), cmp.Compare(a.rec, b.rec))
+		// Stable: what one thread says at one time is in order.
+		slices.SortStableFunc(list, func(a, b piece) int {
+			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq))
 		})
 		for k, p := range list {
 			g.slots[g.base[i]+uint32(k)] = slot{p.rec, p.owner, p.when}
