@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/whylate/whylate/internal/allocs"
@@ -121,6 +120,7 @@ type engine struct {
 	win    timeline.Window
 	syms   tracefmt.Symbols // as they were when the last walk began
 	tables []*summary.Tables
+	byTime []int32           // see byTime
 	census *census.Collector // nil without rules
 	again  *replay           // nil but in a second run
 	rt     runtimeStats
@@ -281,52 +281,6 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 		return rep, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
 	}
 	return rep, nil
-}
-
-// walkChunk is how many requests a worker takes at a time.
-const walkChunk = 64
-
-// walk adds requests up, in parallel. Parts of long requests must meet in one
-// table: they are few, and go to the first.
-func (e *engine) walk(reqs []request.Request) {
-	if len(reqs) == 0 {
-		return
-	}
-	from, to := e.start+e.opts.FromNS, int64(1<<63-1)
-	if e.opts.ToNS > 0 {
-		to = e.start + e.opts.ToNS
-	}
-	wanted := func(r *request.Request) bool { return r.Part == request.Middle || r.End >= from && r.End < to }
-	for _, t := range e.tables {
-		t.NextGeneration(reqs)
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for _, t := range e.tables {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				i := int(next.Add(walkChunk)) - walkChunk
-				if i >= len(reqs) {
-					return
-				}
-				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
-					if r := &reqs[k]; r.Part == request.Whole && wanted(r) {
-						t.Add(r)
-					}
-				}
-			}
-		}()
-	}
-	wg.Wait()
-	for k := range reqs {
-		if r := &reqs[k]; r.Part != request.Whole && wanted(r) {
-			e.tables[0].Add(r)
-		}
-	}
-	summary.Settle(e.tables)
-	summary.EndGeneration(e.tables)
 }
 
 // maxWindow bounds how many generations are kept for requests that are open.
