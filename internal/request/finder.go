@@ -401,10 +401,7 @@ func (f *Finder) grpcWorkers(g *timeline.Gen) {
 	}
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
 		for _, m := range marks {
-			if m.Flags&flagWorker == 0 {
-				continue
-			}
-			if kind, _ := g.MarkKind(m); kind != tracefmt.EvGoBlock {
+			if m.Flags&flagWorker == 0 || m.Kind != tracefmt.EvGoBlock {
 				continue
 			}
 			w := f.workers[id]

@@ -165,8 +165,7 @@ func (f *Finder) connEnd(out *[]Request, id uint64, c *conn, end int64) {
 }
 
 func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m timeline.Mark) {
-	kind, _ := g.MarkKind(m)
-	t := m.Time
+	kind, t := m.Kind, m.Time
 	block := kind == tracefmt.EvGoBlock
 	switch {
 	case m.Flags&flagPeek != 0:

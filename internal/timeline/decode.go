@@ -394,7 +394,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if cur == 0 {
 					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
 				} else if z < nStack && flags[z] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, rec: at, Flags: flags[z], Time: t})
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
 				}
 				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
 				n++
@@ -404,7 +404,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					break
 				}
 				if y < nStack && flags[y] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, rec: at, Flags: flags[y], Time: t})
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
 				}
 				slab[n] = record{a, x<<32 | y&0xffffffff}
 				n++
@@ -418,7 +418,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					pSeq = uint32(x)
 				}
 				if y < nStack && flags[y] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, rec: at, Flags: flags[y], Time: t})
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
 				}
 				slab[n] = record{a, uint64(cur)<<32 | y&0xffffffff}
 				n++
@@ -442,7 +442,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				w.piece(g, 0, at, cur, t)
 				w.starts = append(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
-					w.marks = append(w.marks, Mark{g: cur, rec: at, Flags: flags[z], Time: t})
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
 				}
 				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
 				n++

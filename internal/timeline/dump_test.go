@@ -41,8 +41,7 @@ func dump(w io.Writer, in *decoded) {
 		g.EachMarked(func(id uint64, marks []Mark) {
 			fmt.Fprintf(w, "marks of %d:", id)
 			for _, m := range marks {
-				typ, about := g.MarkKind(m)
-				fmt.Fprint(w, " ", m.Time, m.Flags, g.MarkStack(m), typ, about)
+				fmt.Fprint(w, " ", m.Time, m.Flags, m.Kind)
 			}
 			fmt.Fprintln(w)
 		})

@@ -230,21 +230,6 @@ func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 	}
 }
 
-// MarkStack returns the stack of a mark's event.
-func (g *Gen) MarkStack(m Mark) tracefmt.StackID { return g.stack(g.record(m.rec).stack()) }
-
-// MarkKind returns a mark's event type and, for an event about another
-// goroutine, that goroutine.
-func (g *Gen) MarkKind(m Mark) (tracefmt.EventType, uint64) {
-	r := g.record(m.rec)
-	t := tracefmt.EventType(r.kind())
-	switch t {
-	case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked, tracefmt.EvGoUnblock:
-		return t, g.ids.ids[r.peer()]
-	}
-	return t, 0
-}
-
 // FirstStop returns the index of the first stop of the world that may end
 // after t.
 func (g *Gen) FirstStop(t int64) int {

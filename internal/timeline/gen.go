@@ -172,9 +172,9 @@ type Sample struct {
 type Mark struct {
 	Time  int64 // in decoding: since base
 	Flags uint8
+	Kind  tracefmt.EventType
 
-	g   uint32
-	rec ref
+	g uint32
 }
 
 // A rangeEvent is the begin or end of a stretch of a goroutine's life that may
