@@ -147,17 +147,19 @@ func isMethod(name string) bool {
 	return strings.HasPrefix(name, "_") && strings.HasSuffix(name, "_Handler") && strings.Count(name, "_") >= 3
 }
 
-// Of returns what a stack says.
-func (n *Namer) Of(id tracefmt.StackID) Handler {
+// Of returns what a stack says. It is not to be changed, and valid until the
+// next call.
+func (n *Namer) Of(id tracefmt.StackID) *Handler {
+	if int(id) < len(n.known) && n.known[id] {
+		return &n.found[id]
+	}
 	for int(id) >= len(n.known) {
 		n.known = append(n.known, false)
 		n.found = append(n.found, Handler{})
 	}
-	if !n.known[id] {
-		n.known[id] = true
-		n.found[id] = n.find(n.syms.Stack(id))
-	}
-	return n.found[id]
+	n.known[id] = true
+	n.found[id] = n.find(n.syms.Stack(id))
+	return &n.found[id]
 }
 
 // owned reports whether a frame's code is the service's own: not the standard

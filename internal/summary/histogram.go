@@ -1,9 +1,6 @@
 package summary
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
 // Latencies are counted in buckets that grow with the value: sub buckets to
 // each power of two, so that a bucket's width is a fixed share of its value.
@@ -38,12 +35,30 @@ func coarse(fine int32) int32 { return bucketOf(lowerBound(fine, fineBits), coar
 
 // A histogram counts values in fine buckets.
 type histogram struct {
-	counts cells // by bucket; requests is the count
-	coarse bool  // counts in coarse buckets
+	pages  []*page // of neighbouring buckets; nil where there is nothing
+	coarse bool    // counts in coarse buckets
 	n      int64
 	sum    int64
 	max    int64
 	min    int64
+}
+
+const pageBits = 5
+
+// A page holds the counts of neighbouring buckets.
+type page [1 << pageBits]int64
+
+// at returns the count of a bucket.
+func (h *histogram) at(bucket int32) *int64 {
+	for int(bucket>>pageBits) >= len(h.pages) {
+		h.pages = append(h.pages, nil)
+	}
+	p := h.pages[bucket>>pageBits]
+	if p == nil {
+		p = new(page)
+		h.pages[bucket>>pageBits] = p
+	}
+	return &p[bucket&(1<<pageBits-1)]
 }
 
 func (h *histogram) add(v int64) {
@@ -51,7 +66,7 @@ func (h *histogram) add(v int64) {
 	if h.coarse {
 		bits = coarseBits
 	}
-	h.counts.at(bucketOf(v, bits), 0).requests++
+	*h.at(bucketOf(v, bits))++
 	if h.n == 0 || v < h.min {
 		h.min = v
 	}
@@ -64,7 +79,7 @@ func (h *histogram) merge(o *histogram) {
 	if o.n == 0 {
 		return
 	}
-	o.each(func(b int32, n int64) { h.counts.at(b, 0).requests += n })
+	o.each(func(b int32, n int64) { *h.at(b) += n })
 	if h.n == 0 || o.min < h.min {
 		h.min = o.min
 	}
@@ -73,16 +88,18 @@ func (h *histogram) merge(o *histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// each calls f for every bucket in use, in no order.
+// each calls f for every bucket in use, in order.
 func (h *histogram) each(f func(bucket int32, n int64)) {
-	h.counts.each(func(b, _ int32, c *cell) { f(b, c.requests) })
-}
-
-func (h *histogram) buckets() []int32 {
-	out := make([]int32, 0, h.counts.n)
-	h.each(func(b int32, _ int64) { out = append(out, b) })
-	slices.Sort(out)
-	return out
+	for i, p := range h.pages {
+		if p == nil {
+			continue
+		}
+		for k, n := range p {
+			if n != 0 {
+				f(int32(i<<pageBits|k), n)
+			}
+		}
+	}
 }
 
 // quantile returns the q-quantile by nearest rank, interpolated inside its
@@ -93,19 +110,21 @@ func (h *histogram) quantile(q float64) int64 {
 	}
 	rank := int64(q*float64(h.n-1)) + 1
 	seen := int64(0)
-	for _, b := range h.buckets() {
-		c := h.counts.at(b, 0).requests
-		if seen+c >= rank {
+	value, found := h.max, false
+	h.each(func(b int32, c int64) {
+		if !found && seen+c >= rank {
+			found = true
 			lo, hi := lowerBound(b, fineBits), lowerBound(b+1, fineBits)-1
 			lo, hi = max(lo, h.min), min(hi, h.max)
 			if c == 1 {
-				return (lo + hi) / 2
+				value = (lo + hi) / 2
+			} else {
+				value = lo + int64(float64(hi-lo)*float64(rank-seen-1)/float64(c-1))
 			}
-			return lo + int64(float64(hi-lo)*float64(rank-seen-1)/float64(c-1))
 		}
 		seen += c
-	}
-	return h.max
+	})
+	return value
 }
 
 // least returns how many values a quantile needs to mean something: at least

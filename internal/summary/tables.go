@@ -67,6 +67,8 @@ type group struct {
 	slow     []*Slow
 	sample   []*Slow // of any latency: see keepSample
 	blocks   map[int64]*block
+	block    *block // the one asked for last, number blockNo
+	blockNo  int64
 	cut      int
 	parted   bool
 	open     int
@@ -121,7 +123,7 @@ func (t *Tables) coarsen() {
 				wide[bi>>1] = b
 			}
 		}
-		g.blocks = wide
+		g.blocks, g.block = wide, nil
 	}
 }
 
@@ -203,6 +205,7 @@ type Tables struct {
 	win      *timeline.Window
 
 	groups  map[groupKey]*group
+	recent  [16]*group // a small cache in front of it, by name
 	causes  map[causeKey]int32
 	keys    []causeKey
 	nearest [256]nearCause
@@ -291,11 +294,12 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, slowest int) *Tables {
 }
 
 // named takes note of what a stack says about the request's handler.
-func (t *Tables) named(h request.Handler, id tracefmt.StackID) {
+func (t *Tables) named(h *request.Handler, id tracefmt.StackID) {
 	switch {
 	case h.Rank > t.best.Rank:
-		h.Observer = h.Observer || t.best.Observer
-		t.best, t.stack, t.several = h, id, false
+		was := t.best.Observer
+		t.best, t.stack, t.several = *h, id, false
+		t.best.Observer = h.Observer || was
 	case h.Rank == t.best.Rank && h.Key == t.best.Key && h.Key != 0 && id != t.stack:
 		t.best.Path = t.best.Path.Common(h.Path)
 		t.several = true
@@ -410,7 +414,7 @@ func (t *Tables) asideNames(r *request.Request, steps []critpath.Step) {
 		if s.G == r.G || s.Stack == 0 {
 			continue
 		}
-		h := t.namer.Of(s.Stack)
+		h := *t.namer.Of(s.Stack)
 		if !h.Aside || h.Key == 0 || h.Rank+aside < t.best.Rank {
 			continue
 		}
@@ -420,7 +424,7 @@ func (t *Tables) asideNames(r *request.Request, steps []critpath.Step) {
 		}
 		if mine {
 			h.Rank += aside
-			t.named(h, s.Stack)
+			t.named(&h, s.Stack)
 		}
 	}
 	t.timedOut(r)
@@ -453,9 +457,9 @@ func (t *Tables) timedOut(r *request.Request) {
 			}
 			t.spanBuf = t.win.Spans(b.G, b.Time, r.End, t.spanBuf[:0])
 			for _, s := range t.spanBuf {
-				if h := t.namer.Of(s.Stack); s.How != timeline.HowCreated && h.Aside && h.Key != 0 {
+				if h := *t.namer.Of(s.Stack); s.How != timeline.HowCreated && h.Aside && h.Key != 0 {
 					h.Rank += aside
-					t.named(h, s.Stack)
+					t.named(&h, s.Stack)
 				}
 			}
 		}
@@ -605,10 +609,14 @@ func (t *Tables) group(r *request.Request) *group {
 	default:
 		k.name, frame, k.path = t.best.Key, t.best.Frame, t.best.Path
 	}
-	g := t.groups[k]
-	if g == nil {
-		g = &group{key: k, blocks: make(map[int64]*block)}
-		t.groups[k] = g
+	near := &t.recent[int(k.name)%len(t.recent)]
+	g := *near
+	if g == nil || g.key != k {
+		if g = t.groups[k]; g == nil {
+			g = &group{key: k, blocks: make(map[int64]*block)}
+			t.groups[k] = g
+		}
+		*near = g
 	}
 	if frame != 0 && t.better(frame, g.entry, k.name) {
 		g.entry = frame
@@ -646,10 +654,13 @@ func (t *Tables) count(g *group, r *request.Request, start, ready, gap int64, pa
 		g.gap.add(gap)
 	}
 	bi := t.blockOf(r.End)
-	b := g.blocks[bi]
-	if b == nil {
-		b = newBlock()
-		g.blocks[bi] = b
+	b := g.block
+	if b == nil || g.blockNo != bi {
+		if b = g.blocks[bi]; b == nil {
+			b = newBlock()
+			g.blocks[bi] = b
+		}
+		g.block, g.blockNo = b, bi
 	}
 	b.lat.add(lat)
 	bucket := bucketOf(lat, coarseBits)
