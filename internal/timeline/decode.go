@@ -518,12 +518,12 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				slab[n] = record{a, userStack(tracefmt.EventType(typ), y, z, u)}
 				n++
 			case tracefmt.EvSTWBegin:
-				w.ranges = append(w.ranges, rangeEvent{cur, curSeq, at, tracefmt.EventType(typ)})
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
 				slab[n] = record{a, x<<32 | y&0xffffffff}
 				n++
 			case tracefmt.EvSTWEnd:
-				w.ranges = append(w.ranges, rangeEvent{cur, curSeq, at, tracefmt.EventType(typ)})
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
 				slab[n] = record{a, 0}
 				n++
@@ -536,11 +536,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				slab[n] = record{a, y & 0xffffffff}
 				n++
 			case tracefmt.EvGCMarkAssistBegin:
-				w.ranges = append(w.ranges, rangeEvent{cur, curSeq, at, tracefmt.EventType(typ)})
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				slab[n] = record{a, x & 0xffffffff}
 				n++
 			case tracefmt.EvGCMarkAssistEnd:
-				w.ranges = append(w.ranges, rangeEvent{cur, curSeq, at, tracefmt.EventType(typ)})
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				slab[n] = record{a, 0}
 				n++
 			case tracefmt.EvGCMarkAssistActive:

@@ -43,15 +43,7 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 	slices.SortStableFunc(extra, func(a, b extraEvent) int {
 		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(g.ids.ids[a.g], g.ids.ids[b.g]), cmp.Compare(a.typ, b.typ), cmp.Compare(a.x, b.x))
 	})
-	// Stable: what is in one run comes from one thread, in order.
-	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
-		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
-	})
-	g.ranged = make([]uint64, len(g.ids.ids)/64+1)
-	for i := range g.ranges {
-		d := g.ranges[i].g
-		g.ranged[d>>6] |= 1 << (d & 63)
-	}
+	g.sortRanges()
 	g.stwBefore = slices.Sorted(maps.Keys(d.stopped))
 	if d.stopped == nil {
 		d.stopped = make(map[uint64]bool)

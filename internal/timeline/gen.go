@@ -57,7 +57,8 @@ type Gen struct {
 	orphans   int64
 	irregular []uint32     // goroutines ordered by time instead of by number
 	ranges    []rangeEvent // mark assists and stops of the world, by goroutine
-	ranged    []uint64     // by dense goroutine, one bit each: it has ranges
+	ranged    []rangedWord // by dense goroutine, 64 each
+	rangeAt   []uint32     // of those that have some: the first in ranges
 	stwBefore []uint64     // goroutines that were stopping the world as it began
 
 	nobody   []nobodyWake
@@ -175,33 +176,6 @@ type Mark struct {
 	Kind  tracefmt.EventType
 
 	g uint32
-}
-
-// A rangeEvent is the begin or end of a stretch of a goroutine's life that may
-// last over several of its pieces.
-type rangeEvent struct {
-	g, seq uint32 // goroutine and number of its piece
-	rec    ref
-	typ    tracefmt.EventType
-}
-
-// rangesOf returns a goroutine's rangeEvents in order.
-func (g *Gen) rangesOf(d uint32) []rangeEvent {
-	if d>>6 >= uint32(len(g.ranged)) || g.ranged[d>>6]&(1<<(d&63)) == 0 {
-		return nil
-	}
-	first := func(d uint32) int {
-		lo, hi := 0, len(g.ranges)
-		for lo < hi {
-			if mid := int(uint(lo+hi) >> 1); g.ranges[mid].g < d {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
-		}
-		return lo
-	}
-	return g.ranges[first(d):first(d+1)]
 }
 
 // isIrregular reports whether a goroutine's pieces are not in the order of

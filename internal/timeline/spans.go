@@ -1,9 +1,7 @@
 package timeline
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -160,6 +158,12 @@ func (w *Window) genAt(t int64) int {
 // last may end after to; one that is not over at the window's end ends there,
 // not Woken. Nothing is appended for a goroutine that the window does not know.
 func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
+	return w.SpansNear(nil, id, from, to, buf)
+}
+
+// SpansNear is Spans for who asks again and again for times that lie not far
+// from each other.
+func (w *Window) SpansNear(near *Near, id uint64, from, to int64, buf []Span) []Span {
 	if len(w.Gens) == 0 {
 		return buf
 	}
@@ -169,7 +173,7 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 		// nothing more needs to be known.
 		if d := g.ids.lookup(id); d != 0 {
 			if lo, hi := g.base[d], g.base[d+1]; hi-lo > 8 && !g.isIrregular(d) {
-				if k := g.slotAfter(lo, hi, from-g.Base); k >= lo+6 {
+				if k := g.slotNear(near, d, from-g.Base); k >= lo+6 {
 					return w.spansFrom(i, id, d, k-2, expander{from: from, to: to, buf: buf})
 				}
 			}
@@ -469,45 +473,6 @@ func (e *expander) run(g *Gen, at ref) bool {
 			}
 		}
 	}
-}
-
-// inside reports whether a goroutine is inside a mark assist, begun at stack,
-// and whether it is stopping the world, before its piece k in generation i.
-func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
-	g := w.Gens[i]
-	events := g.rangesOf(d)
-	n, _ := slices.BinarySearchFunc(events, k, func(e rangeEvent, k uint32) int { return cmp.Compare(e.seq, k) })
-	knowAssist, knowSTW := false, false
-	for n--; n >= 0 && !(knowAssist && knowSTW); n-- {
-		switch e := events[n]; e.typ {
-		case tracefmt.EvGCMarkAssistBegin:
-			if !knowAssist {
-				assist, stack = true, g.stack(g.record(e.rec).stack())
-			}
-			knowAssist = true
-		case tracefmt.EvGCMarkAssistEnd:
-			knowAssist = true
-		case tracefmt.EvSTWBegin:
-			stw = stw || !knowSTW
-			knowSTW = true
-		case tracefmt.EvSTWEnd:
-			knowSTW = true
-		}
-	}
-	id := g.ids.ids[d]
-	if !knowSTW {
-		stw = slices.Contains(g.stwBefore, id)
-	}
-	if !knowAssist && g.assist[d] {
-		assist = true
-		for i--; i >= 0 && stack == 0; i-- {
-			if d := w.Gens[i].ids.lookup(id); d != 0 {
-				_, stack, _ = w.inside(i, d, math.MaxUint32)
-				break
-			}
-		}
-	}
-	return assist, stack, stw
 }
 
 func statusState(status uint32) State {
