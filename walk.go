@@ -43,6 +43,7 @@ func (e *engine) walk(reqs []request.Request) {
 			for {
 				i := int(next.Add(walkChunk)) - walkChunk
 				if i >= len(reqs) {
+					t.BuildGraphs()
 					return
 				}
 				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
@@ -59,6 +60,7 @@ func (e *engine) walk(reqs []request.Request) {
 			e.tables[0].Add(r)
 		}
 	}
+	e.tables[0].BuildGraphs()
 	summary.Settle(e.tables)
 	summary.EndGeneration(e.tables)
 }

@@ -23,6 +23,8 @@ type Graph struct {
 	parts []part
 	mix   []share
 	runs  int32
+
+	unbuilt bool // wanted by a Sample, see Want
 }
 
 type node struct {

@@ -24,7 +24,8 @@ const (
 // A Sample is a bounded sample of a group's requests. Which ones it holds
 // depends on nothing but which requests there were. The zero value is empty.
 type Sample struct {
-	strata [maxStrata]*stratum
+	strata  [maxStrata]*stratum
+	pending []*Graph // wanted, to be built by Fill
 }
 
 type stratum struct {
@@ -51,6 +52,30 @@ func key(start int64, g uint64) uint64 {
 
 func (g *Graph) key() uint64 { return key(g.Start, g.G) }
 
+// Want counts a request; if it is one of the sample, its graph is left to Fill,
+// because others may yet take its place. It reports whether it is the first for
+// which Fill has to be called.
+func (s *Sample) Want(start, end int64, g uint64) bool {
+	if !s.Count(start, end, g) {
+		return false
+	}
+	w := &Graph{Latency: end - start, Start: start, G: g, unbuilt: true}
+	s.pending = append(s.pending, w)
+	s.Add(w)
+	return len(s.pending) == 1
+}
+
+// Fill builds the graphs of the requests that were wanted and still are.
+func (s *Sample) Fill(build func(start, end int64, g uint64) *Graph) {
+	for _, w := range s.pending {
+		if w.unbuilt {
+			*w = *build(w.Start, w.Start+w.Latency, w.G)
+		}
+	}
+	clear(s.pending)
+	s.pending = s.pending[:0]
+}
+
 // Count counts a request and reports whether its graph is wanted.
 func (s *Sample) Count(start, end int64, g uint64) bool {
 	i := stratumOf(end - start)
@@ -72,6 +97,9 @@ func (st *stratum) add(g *Graph) {
 		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
 	if len(st.kept) >= perStratum {
+		for _, out := range st.kept[perStratum:] {
+			out.unbuilt = false
+		}
 		st.kept = st.kept[:perStratum]
 		st.limit = st.kept[perStratum-1].key()
 	}

@@ -201,6 +201,7 @@ type Tables struct {
 	walker   *critpath.Walker
 	class    *cause.Classifier
 	graphs   *predict.Builder
+	unbuilt  []*group        // with graphs that BuildGraphs has to build
 	graphCut []cause.Segment // see splitTo
 	win      *timeline.Window
 
@@ -387,8 +388,8 @@ func (t *Tables) Add(r *request.Request) {
 	}
 	t.tell(g, r, r.Start, segs, func() [][]Via { return t.segVias(segs) })
 	t.count(g, r, r.Start, ready, gap, nil)
-	if !t.OnlyCauses && g.graphs.Count(r.Start, r.End, r.G) {
-		g.graphs.Add(t.graphs.Build(r.G, r.Start, r.End, segs))
+	if !t.OnlyCauses && g.graphs.Want(r.Start, r.End, r.G) {
+		t.unbuilt = append(t.unbuilt, g)
 	}
 	slow, sampled := t.keepSlow(g, r.End-r.Start), t.keepSample(g, sampleKey(r.Start, r.G))
 	if slow || sampled {
@@ -400,6 +401,18 @@ func (t *Tables) Add(r *request.Request) {
 			g.addSample(s)
 		}
 	}
+}
+
+// BuildGraphs builds the graphs of the requests that were added since the last
+// call, as far as the sample holds them. It must be called while the window
+// still has them all.
+func (t *Tables) BuildGraphs() {
+	for _, g := range t.unbuilt {
+		g.graphs.Fill(func(start, end int64, id uint64) *predict.Graph {
+			return t.graphs.Build(id, start, end, t.split(t.class.Segments(t.walker.Walk(id, start, end))))
+		})
+	}
+	t.unbuilt = t.unbuilt[:0]
 }
 
 // asideNames looks for the handler in a goroutine of http.TimeoutHandler that
