@@ -115,18 +115,19 @@ func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(work) {
-					return
-				}
+			out := f.outs[k] // a copy: neighbours in memory slow each other down
+			for i := int(next.Add(1)) - 1; i < len(work); i = int(next.Add(1)) - 1 {
 				for _, m := range work[i].marks {
-					f.connMark(&f.outs[k], g, work[i].id, work[i].conn, m)
+					f.connMark(&out, g, work[i].id, work[i].conn, m)
 				}
 			}
+			f.outs[k] = out
 		}()
 	}
 	wg.Wait()
+	if len(f.out) == 0 {
+		f.out, f.outs[0] = f.outs[0], f.out
+	}
 	for k, out := range f.outs {
 		f.out = append(f.out, out...)
 		f.outs[k] = out[:0]
