@@ -59,7 +59,7 @@ func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	return c.out
 }
 
-func (c *Classifier) add(s Segment) {
+func (c *Classifier) add(s *Segment) {
 	if s.End <= s.Start {
 		return
 	}
@@ -70,7 +70,7 @@ func (c *Classifier) add(s Segment) {
 			return
 		}
 	}
-	c.out = append(c.out, s)
+	c.out = append(c.out, *s)
 }
 
 func (c *Classifier) step(st *critpath.Step) {
@@ -111,7 +111,7 @@ func (c *Classifier) step(st *critpath.Step) {
 			s.Kind = r.Kind
 		}
 	}
-	c.add(s)
+	c.add(&s)
 }
 
 // running gives running time its site: a CPU sample's where there is one, else
@@ -148,12 +148,12 @@ func (c *Classifier) running(st *critpath.Step, s Segment) {
 				part.From, part.Stack = FromSample, g.Samples[idx[k]].Stack
 				part.Site = c.Sites.Of(part.Stack)
 				at = part.End
-				c.add(part)
+				c.add(&part)
 			}
 			return
 		}
 	}
-	c.add(s)
+	c.add(&s)
 }
 
 // minSampled is the shortest run for which CPU samples are looked up: at the
@@ -178,7 +178,7 @@ func (c *Classifier) runnable(s Segment) {
 		stop := s
 		stop.Start, stop.End = from, to
 		stop.Cause, stop.Kind, stop.Site = STW, r.Kind, c.Sites.Of(r.Stack)
-		c.add(stop)
+		c.add(&stop)
 		at = to
 	})
 	s.Start = at
@@ -201,10 +201,10 @@ func (c *Classifier) waitForP(s Segment) {
 			}
 			busy := s
 			busy.Start, busy.End, busy.Cause = at, a, Sched
-			c.add(busy)
+			c.add(&busy)
 			idle := s
 			idle.Start, idle.End, idle.Cause = a, b, SchedWake
-			c.add(idle)
+			c.add(&idle)
 			at = b
 			return true
 		})
@@ -217,12 +217,12 @@ func (c *Classifier) waitForP(s Segment) {
 			mid := min(at+idle, s.End)
 			wake := s
 			wake.Start, wake.End, wake.Cause = at, mid, SchedWake
-			c.add(wake)
+			c.add(&wake)
 			at = mid
 		}
 	}
 	s.Start, s.Cause = at, Sched
-	c.add(s)
+	c.add(&s)
 }
 
 // stops calls f for each stop of the world that overlaps [from, to), in order

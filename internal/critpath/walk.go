@@ -307,9 +307,17 @@ func (w *Walker) emit(hi *int64, start int64, s Step) {
 	w.steps = append(w.steps, s)
 }
 
-// leaf emits a span that is not a wait.
+// leaf emits a span that is not a wait. The step is filled in where it stands:
+// it is most of the steps.
 func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
-	st := Step{G: f.g, How: s.How, Stack: s.Stack, Reason: s.Reason, Via: f.via}
+	if start >= *hi {
+		return
+	}
+	w.steps = append(w.steps, Step{})
+	st := &w.steps[len(w.steps)-1]
+	st.Start, st.End = start, *hi
+	*hi = start
+	st.G, st.How, st.Stack, st.Reason, st.Via = f.g, s.How, s.Stack, s.Reason, f.via
 	switch s.State {
 	case timeline.Running:
 		st.Kind, st.Preempted = CPU, s.Preempted
@@ -333,7 +341,6 @@ func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
 	case timeline.Syscall:
 		st.Kind = Syscall
 	}
-	w.emit(hi, start, st)
 }
 
 // follow deals with a wait: it goes on in the waker and reports true, or

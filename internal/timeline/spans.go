@@ -342,7 +342,7 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 				}
 				break
 			}
-			e.begin(Span{Start: BeforeTrace, State: statusState(r.aux() & auxStatus), How: HowStatus})
+			e.begin(BeforeTrace, statusState(r.aux() & auxStatus), HowStatus)
 			if e.before != nil {
 				if c, ok := e.before(g.ids.ids[r.peer()]); ok && c.State == e.cur.State {
 					*e.cur = c
@@ -354,31 +354,37 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 			}
 		case tracefmt.EvGoCreate:
 			e.close(t)
-			e.begin(Span{Start: t, State: Runnable, How: HowCreated, Stack: g.stack(r.stack()), Peer: g.ids.ids[s.owner]})
+			n := e.begin(t, Runnable, HowCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner]
 		case tracefmt.EvGoCreateBlocked:
 			e.close(t)
-			e.begin(Span{Start: t, State: Waiting, How: HowCreated, Stack: g.stack(r.stack()), Peer: g.ids.ids[s.owner]})
+			n := e.begin(t, Waiting, HowCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner]
 		case tracefmt.EvGoCreateSyscall:
 			e.close(t)
-			e.begin(Span{Start: t, State: Syscall, How: HowCreated})
+			e.begin(t, Syscall, HowCreated)
 		case tracefmt.EvGoUnblock:
-			next := Span{Start: t, State: Runnable, How: HowUnblocked, Waker: g.ids.ids[s.owner], WakerStack: g.stack(r.stack()), WakeNoP: r.aux()&auxNoP != 0}
+			waker, at, noP := g.ids.ids[s.owner], g.stack(r.stack()), r.aux()&auxNoP != 0
+			var stack tracefmt.StackID
+			var reason tracefmt.StringID
 			if e.open {
 				c := e.cur
-				c.Waker, c.WakerStack, c.WakeNoP, c.Woken = next.Waker, next.WakerStack, next.WakeNoP, true
-				next.Stack, next.Reason = c.Stack, c.Reason
+				c.Waker, c.WakerStack, c.WakeNoP, c.Woken = waker, at, noP, true
+				stack, reason = c.Stack, c.Reason
 			}
 			e.close(t)
-			e.begin(next)
+			n := e.begin(t, Runnable, HowUnblocked)
+			n.Stack, n.Reason, n.Waker, n.WakerStack, n.WakeNoP = stack, reason, waker, at, noP
 		case tracefmt.EvGoStart:
 			e.close(t)
-			e.begin(Span{Start: t, State: Running, How: HowStarted})
+			e.begin(t, Running, HowStarted)
 		case tracefmt.EventType(kindSwitched):
 			if e.open && e.cur.State == Waiting {
 				e.cur.Waker, e.cur.Woken = g.ids.ids[r.peer()], true
 			}
 			e.close(t)
-			e.begin(Span{Start: t, State: Running, How: HowSwitched, Peer: g.ids.ids[r.peer()]})
+			n := e.begin(t, Running, HowSwitched)
+			n.Peer = g.ids.ids[r.peer()]
 		}
 		if opensRun(r) && e.run(g, s.rec) {
 			return true
@@ -408,37 +414,42 @@ func (e *expander) run(g *Gen, at ref) bool {
 			}
 			e.cut(t, stack)
 			if kind == tracefmt.EvGoBlock {
-				e.begin(Span{Start: t, State: Waiting, How: HowBlocked, Stack: stack, Reason: reason})
+				n := e.begin(t, Waiting, HowBlocked)
+				n.Stack, n.Reason = stack, reason
 			} else {
-				e.begin(Span{Start: t, State: Runnable, How: HowStopped, Stack: stack, Reason: reason})
+				n := e.begin(t, Runnable, HowStopped)
+				n.Stack, n.Reason = stack, reason
 			}
 			return false
 		case tracefmt.EvGoSwitch:
 			e.close(t)
-			e.begin(Span{Start: t, State: Waiting, How: HowSwitched, Peer: g.ids.ids[r.peer()]})
+			n := e.begin(t, Waiting, HowSwitched)
+			n.Peer = g.ids.ids[r.peer()]
 			return false
 		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
 			if e.open {
 				e.cur.Died = true
 			}
 			e.close(t)
-			e.begin(Span{Start: t, State: Gone, How: HowDestroyed})
+			e.begin(t, Gone, HowDestroyed)
 			e.assist, e.stw = false, false
 			return false
 		case tracefmt.EvGoSyscallBegin:
 			stack := g.stack(r.stack())
 			e.cut(t, stack)
-			e.begin(Span{Start: t, State: Syscall, How: HowSyscall, Stack: stack})
+			n := e.begin(t, Syscall, HowSyscall)
+			n.Stack = stack
 		case tracefmt.EvGoSyscallEnd:
 			e.close(t)
-			e.begin(Span{Start: t, State: Running, How: HowSyscallEnded})
+			e.begin(t, Running, HowSyscallEnded)
 		case tracefmt.EvGoSyscallEndBlocked:
 			var stack tracefmt.StackID
 			if e.open {
 				stack = e.cur.Stack
 			}
 			e.close(t)
-			e.begin(Span{Start: t, State: Runnable, How: HowSyscallEnded, Stack: stack})
+			n := e.begin(t, Runnable, HowSyscallEnded)
+			n.Stack = stack
 			return false
 		case tracefmt.EvGCMarkAssistBegin:
 			e.assistStack = g.stack(r.stack())
@@ -489,10 +500,14 @@ func statusState(status uint32) State {
 	return Unknown
 }
 
-func (e *expander) begin(s Span) {
-	s.Assist, s.InSTW = e.assist, e.stw
-	e.buf = append(e.buf, s)
-	e.cur, e.open = &e.buf[len(e.buf)-1], true
+// begin begins a span. It is filled in where it stands: one that is put together
+// and then copied makes the copy wait for its fields to be stored.
+func (e *expander) begin(t int64, state State, how How) *Span {
+	e.buf = append(e.buf, Span{})
+	s := &e.buf[len(e.buf)-1]
+	s.Start, s.State, s.How, s.Assist, s.InSTW = t, state, how, e.assist, e.stw
+	e.cur, e.open = s, true
+	return s
 }
 
 // close ends the open span at t. A span that times make negative gets length
@@ -531,7 +546,7 @@ func (e *expander) point(t int64, stack tracefmt.StackID) {
 	}
 	at := max(t, e.cur.Start)
 	e.cut(t, stack)
-	e.begin(Span{Start: at, State: Running, How: HowPoint})
+	e.begin(at, Running, HowPoint)
 }
 
 func (e *expander) finish(end int64) {
