@@ -24,7 +24,8 @@ func throttleRule() Rule {
 				"their end was made up for right after the freeze, which is an upper bound. docs/throttling.md has the method and its limits.",
 			Before: "GOMAXPROCS=8 # in a container with a limit of 2 CPUs",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\" // GOMAXPROCS follows the limit\n\n# or: a larger limit, resources.limits.cpu: \"4\"",
-			Wrong: "A bare trace cannot tell the process's own limit from one of a group above it, and other processes in the container use up the same quota. Where neighbours with a " +
+			Wrong: "A bare trace cannot tell the process's own limit from one of a group above it, and other processes in the container use up the same quota. A virtual machine that its own host " +
+				"holds back by a quota looks the same from inside; its steal time (/proc/stat, or a recording's host samples) tells. Where neighbours with a " +
 				"quota of their own take all CPUs, their pattern can look alike. The service's own timers are told apart, see docs/throttling.md; a recording with host samples settles it. " +
 				"Setting GOMAXPROCS to the limit makes freezes rare, but what is more than the limit then waits for a P instead: if the load needs more CPU than the limit, only a larger limit helps.",
 		},

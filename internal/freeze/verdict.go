@@ -124,7 +124,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 		v.single[s.class] = true
 	}
 	v.single[0] = false
-	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): threads held back until a quota was refilled; its own limit or one above it, which a trace alone cannot tell",
+	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): threads held back until a quota was refilled: its own limit, one above it, or its virtual machine's, which a trace alone cannot tell",
 		l.k, l.n, millis(l.period), l.r)
 }
 

@@ -342,7 +342,7 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 				}
 				break
 			}
-			e.begin(BeforeTrace, statusState(r.aux() & auxStatus), HowStatus)
+			e.begin(BeforeTrace, statusState(r.aux()&auxStatus), HowStatus)
 			if e.before != nil {
 				if c, ok := e.before(g.ids.ids[r.peer()]); ok && c.State == e.cur.State {
 					*e.cur = c

@@ -39,6 +39,9 @@ type result struct {
 	// Others is the share of the machine's CPU time that all but the service used
 	// meanwhile: how quiet it was.
 	Others float64 `json:"others"`
+	// StolenNS is the CPU time that the hypervisor kept from the machine meanwhile:
+	// where that has a quota of its own, a trace shows it like the service's.
+	StolenNS int64 `json:"stolen_ns"`
 }
 
 // record runs a service, in a group of its own if it has a quota, and records
@@ -98,9 +101,9 @@ func record(c config) (r result, err error) {
 		return r, fmt.Errorf("the service did not start: %w", cmd.Wait())
 	}
 	stop := load(ctx, "http://"+strings.TrimSpace(addr)+"/", c)
-	busy, begun := machineBusy(), time.Now()
+	before, begun := machineTimes(), time.Now()
 	line, readErr := said.ReadBytes('\n')
-	busy, wall := machineBusy()-busy, time.Since(begun)
+	after, wall := machineTimes(), time.Since(begun)
 	stop()
 	if err := cmd.Wait(); err != nil {
 		return r, fmt.Errorf("the service: %w", err)
@@ -111,7 +114,9 @@ func record(c config) (r result, err error) {
 	if err := json.Unmarshal(line, &r.count); err != nil {
 		return r, err
 	}
+	busy := after.busy - before.busy
 	r.Others = max(0, float64(busy-time.Duration(r.CPUNS))/float64(wall)/float64(r.CPUs))
+	r.StolenNS = (after.stolen - before.stolen).Nanoseconds()
 	return r, nil
 }
 
@@ -149,19 +154,27 @@ func load(ctx context.Context, url string, c config) (stop func()) {
 	}
 }
 
-// machineBusy is the CPU time that all of the machine has used.
-func machineBusy() (busy time.Duration) {
+// cpuTimes are CPU times of all of the machine.
+type cpuTimes struct {
+	busy, stolen time.Duration // stolen is a part of busy: others of the hypervisor's used it
+}
+
+func machineTimes() (t cpuTimes) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0
+		return t
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	for i, v := range strings.Fields(line) {
 		// cpu user nice system idle iowait irq softirq steal
 		if i >= 1 && i <= 8 && i != 4 && i != 5 {
 			n, _ := strconv.ParseInt(v, 10, 64)
-			busy += time.Duration(n) * 10 * time.Millisecond
+			d := time.Duration(n) * 10 * time.Millisecond
+			t.busy += d
+			if i == 8 {
+				t.stolen = d
+			}
 		}
 	}
-	return busy
+	return t
 }

@@ -63,7 +63,7 @@ func soakVerb(args []string) error {
 	if out, err := exec.Command("go", "build", "-o", whylate, "github.com/whylate/whylate/cmd/whylate").CombinedOutput(); err != nil {
 		return fmt.Errorf("building whylate: %w\n%s", err, out)
 	}
-	fmt.Println("| service | GOMAXPROCS | quota | neighbours | verdict | period | R (n) | CPU lost | kernel | ratio |\n|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| service | GOMAXPROCS | quota | neighbours | verdict | period | R (n) | CPU lost | kernel | ratio | stolen |\n|---|---|---|---|---|---|---|---|---|---|---|")
 	bad := 0
 	all := arms(*quota)
 	for i := range *runs {
@@ -85,9 +85,13 @@ func soakVerb(args []string) error {
 		if r.ThrottledNS > 0 && th.LostCPUNS > 0 {
 			ratio = fmt.Sprintf("%.2f", float64(th.LostCPUNS)/float64(r.ThrottledNS))
 		}
-		fmt.Printf("| %s | %d | %g | %d | %s | %s | %.2f (%d) | %.2f s | %.2f s | %s |\n", c.kind, r.Procs, c.quota, c.neighbours,
-			th.Verdict, time.Duration(th.PeriodNS), th.R, th.N, float64(th.LostCPUNS)/1e9, float64(r.ThrottledNS)/1e9, ratio)
-		if wrong(c, &r, &v) {
+		fmt.Printf("| %s | %d | %g | %d | %s | %s | %.2f (%d) | %.2f s | %.2f s | %s | %.2f s |\n", c.kind, r.Procs, c.quota, c.neighbours,
+			th.Verdict, time.Duration(th.PeriodNS), th.R, th.N, float64(th.LostCPUNS)/1e9, float64(r.ThrottledNS)/1e9, ratio, float64(r.StolenNS)/1e9)
+		switch {
+		case !wrong(c, &r, &v):
+		case c.quota == 0 && r.StolenNS > th.LostCPUNS/4:
+			fmt.Printf("void: the machine itself was held back: %s\n", th.How)
+		default:
 			fmt.Printf("wrong: %s\n", th.How)
 			bad++
 		}
