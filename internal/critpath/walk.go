@@ -129,7 +129,6 @@ type Walker struct {
 	Own func(stack tracefmt.StackID)
 
 	win     *timeline.Window
-	near    timeline.Near
 	syms    *tracefmt.Symbols
 	cache   []bits // by stack
 	fns     []bits // by function
@@ -288,7 +287,7 @@ func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
 
 func (w *Walker) push(g uint64, a, hi int64, via int32, own bool) {
 	lo := len(w.spans)
-	w.spans = w.win.SpansNear(&w.near, g, a, hi, w.spans)
+	w.spans = w.win.Spans(g, a, hi, w.spans)
 	w.frames = append(w.frames, frame{g: g, a: a, lo: lo, idx: len(w.spans) - 1, n: len(w.spans) - lo, via: via, own: own})
 }
 

@@ -138,20 +138,24 @@ func EndGeneration(tables []*Tables) {
 
 func (t *Tables) addHubs() {
 	weight := int64(t.late.mask + 1)
-	keys := make([]lateKey, 0, len(t.late.runs))
-	for k := range t.late.runs {
-		keys = append(keys, k)
+	type late struct {
+		lateKey
+		*lateRun
+	}
+	runs := make([]late, 0, len(t.late.runs))
+	for k, run := range t.late.runs {
+		runs = append(runs, late{k, run})
 	}
 	// Those that held up most are looked at most closely.
-	slices.SortFunc(keys, func(a, b lateKey) int {
-		return cmp.Or(cmp.Compare(t.late.runs[b].ns, t.late.runs[a].ns), cmp.Compare(a.at, b.at), cmp.Compare(a.g, b.g))
+	slices.SortFunc(runs, func(a, b late) int {
+		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(a.at, b.at), cmp.Compare(a.g, b.g))
 	})
 	if t.hubs == nil {
 		t.hubs = make(map[uint64]*hub)
 	}
 	looked := 0
-	for _, k := range keys {
-		run := t.late.runs[k]
+	for _, l := range runs {
+		k, run := l.lateKey, l.lateRun
 		h := t.hubs[k.g]
 		if h == nil {
 			h = &hub{sites: make(map[tracefmt.StackID]int64), ran: make(map[tracefmt.FrameID]int64)}

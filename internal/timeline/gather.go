@@ -149,61 +149,89 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		sum += c
 	}
 	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
-	for _, st := range d.streams {
-		for _, m := range st.w.marks[st.from.marks:st.to.marks] {
-			at := g.markBase[m.g]
-			g.markBase[m.g]++
-			m.Time += g.Base
-			g.Marks[at] = m
-		}
-	}
+	d.mergeMarks(func(m Mark) {
+		at := g.markBase[m.g]
+		g.markBase[m.g]++
+		m.Time += g.Base
+		g.Marks[at] = m
+	})
 	// markBase[i] is now the end of i's marks, which is the start of i+1's.
 	copy(g.markBase[1:], g.markBase)
 	g.markBase[0] = 0
 	for i := range n {
-		d.sortMarks(g.Marks[g.markBase[i]:g.markBase[i+1]])
+		// A thread's clock may have gone back.
+		if m := g.Marks[g.markBase[i]:g.markBase[i+1]]; !slices.IsSortedFunc(m, byTime) {
+			slices.SortStableFunc(m, byTime)
+		}
 	}
 }
 
-// sortMarks sorts a goroutine's marks by time. They come as a few rows that
-// are in order, one a thread that it ran on: rows are merged until one is left.
-func (d *Decoder) sortMarks(m []Mark) {
-	for {
-		i := 1
-		for i < len(m) && m[i-1].Time <= m[i].Time {
-			i++
+func byTime(a, b Mark) int { return cmp.Compare(a.Time, b.Time) }
+
+// mergeMarks calls f for the marks of all streams in order of time, as far as
+// each stream is in order; of one time those of the stream before come first.
+// A goroutine's marks then need not be sorted, however often it changed threads.
+func (d *Decoder) mergeMarks(f func(Mark)) {
+	heads := d.heads[:0] // a heap: the one whose next mark comes first is on top
+	for _, st := range d.streams {
+		if marks := st.w.marks[st.from.marks:st.to.marks]; len(marks) > 0 {
+			heads = append(heads, markHead{marks, len(heads)})
 		}
-		if i >= len(m) {
+	}
+	d.heads = heads
+	for i := len(heads)/2 - 1; i >= 0; i-- {
+		sink(heads, i)
+	}
+	for len(heads) > 1 {
+		top, next := &heads[0], &heads[1]
+		if len(heads) > 2 && heads[2].before(next) {
+			next = &heads[2]
+		}
+		for len(top.marks) > 0 && top.before(next) {
+			f(top.marks[0])
+			top.marks = top.marks[1:]
+		}
+		if len(top.marks) == 0 {
+			heads[0] = heads[len(heads)-1]
+			heads = heads[:len(heads)-1]
+		}
+		sink(heads, 0)
+	}
+	for _, h := range heads {
+		for _, m := range h.marks {
+			f(m)
+		}
+	}
+	clear(d.heads)
+}
+
+// A markHead is what is left of one stream's marks.
+type markHead struct {
+	marks  []Mark
+	stream int
+}
+
+func (h *markHead) before(o *markHead) bool {
+	a, b := h.marks[0].Time, o.marks[0].Time
+	return a < b || a == b && h.stream < o.stream
+}
+
+// sink puts heads[i] into its place in the heap below it.
+func sink(heads []markHead, i int) {
+	for {
+		k := 2*i + 1
+		if k >= len(heads) {
 			return
 		}
-		d.markBuf = slices.Grow(d.markBuf[:0], len(m))[:0]
-		out := d.markBuf
-		for at := 0; at < len(m); {
-			mid := rowEnd(m, at)
-			end := mid
-			if mid < len(m) {
-				end = rowEnd(m, mid)
-			}
-			a, b := m[at:mid], m[mid:end]
-			for len(a) > 0 && len(b) > 0 {
-				if b[0].Time < a[0].Time {
-					out, b = append(out, b[0]), b[1:]
-				} else {
-					out, a = append(out, a[0]), a[1:]
-				}
-			}
-			out = append(append(out, a...), b...)
-			at = end
+		if k+1 < len(heads) && heads[k+1].before(&heads[k]) {
+			k++
 		}
-		copy(m, out)
+		if !heads[k].before(&heads[i]) {
+			return
+		}
+		heads[i], heads[k] = heads[k], heads[i]
+		i = k
 	}
-}
-
-// rowEnd returns the end of the row in order that begins at i.
-func rowEnd(m []Mark, i int) int {
-	for i++; i < len(m) && m[i-1].Time <= m[i].Time; i++ {
-	}
-	return i
 }
 
 // EachMarked calls f for every goroutine that has marks, in an order that
@@ -225,13 +253,6 @@ func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 // FirstStop returns the index of the first stop of the world that may end
 // after t.
 func (g *Gen) FirstStop(t int64) int {
-	lo, hi := 0, len(g.stopTop)
-	for lo < hi {
-		if mid := (lo + hi) / 2; g.stopTop[mid] <= t {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	i, _ := slices.BinarySearch(g.stopTop, t+1)
+	return i
 }

@@ -266,7 +266,7 @@ type Decoder struct {
 	class   []uint8 // by global stack
 	local   []uint8 // by local stack
 	first   bool
-	markBuf []Mark
+	heads   []markHead
 	ahead   chan readResult
 	quit    chan struct{}
 	done    error

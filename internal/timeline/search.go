@@ -9,16 +9,6 @@ func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 	if t < 0 {
 		return lo
 	}
-	at := lo
-	if hi-lo > 16 {
-		length := max(g.End-g.Base, 1)
-		at = lo + uint32(float64(hi-lo)*min(max(float64(t)/float64(length), 0), 0.999999))
-	}
-	return g.slotFrom(lo, hi, at, t)
-}
-
-// slotFrom is slotAfter with another guess.
-func (g *Gen) slotFrom(lo, hi, at uint32, t int64) uint32 {
 	when := whenOf(t)
 	after := func(i uint32) bool {
 		if w := g.slots[i].when; w != when {
@@ -27,6 +17,8 @@ func (g *Gen) slotFrom(lo, hi, at uint32, t int64) uint32 {
 		return g.record(g.slots[i].rec).time() > t
 	}
 	if hi-lo > 16 {
+		length := max(g.End-g.Base, 1)
+		at := lo + uint32(float64(hi-lo)*min(max(float64(t)/float64(length), 0), 0.999999))
 		step := uint32(4)
 		if after(at) {
 			hi = at
@@ -58,31 +50,4 @@ func (g *Gen) slotFrom(lo, hi, at uint32, t int64) uint32 {
 		}
 	}
 	return lo
-}
-
-// Near remembers where in their goroutines' lives the last searches ended. What
-// is asked for next lies mostly a few slots further. One goroutine may use it
-// at a time; the zero value is ready for use.
-type Near struct {
-	at [1024]nearSlot
-}
-
-type nearSlot struct {
-	g       *Gen
-	d, slot uint32
-}
-
-// slotNear is slotAfter over all pieces of a goroutine that is regular.
-func (g *Gen) slotNear(near *Near, d uint32, t int64) uint32 {
-	lo, hi := g.base[d], g.base[d+1]
-	if near == nil || t < 0 {
-		return g.slotAfter(lo, hi, t)
-	}
-	n := &near.at[d%uint32(len(near.at))]
-	if n.g == g && n.d == d {
-		n.slot = g.slotFrom(lo, hi, max(lo, min(n.slot, hi-1)), t)
-	} else {
-		*n = nearSlot{g, d, g.slotAfter(lo, hi, t)}
-	}
-	return n.slot
 }

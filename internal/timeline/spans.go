@@ -158,12 +158,6 @@ func (w *Window) genAt(t int64) int {
 // last may end after to; one that is not over at the window's end ends there,
 // not Woken. Nothing is appended for a goroutine that the window does not know.
 func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
-	return w.SpansNear(nil, id, from, to, buf)
-}
-
-// SpansNear is Spans for who asks again and again for times that lie not far
-// from each other.
-func (w *Window) SpansNear(near *Near, id uint64, from, to int64, buf []Span) []Span {
 	if len(w.Gens) == 0 {
 		return buf
 	}
@@ -173,7 +167,7 @@ func (w *Window) SpansNear(near *Near, id uint64, from, to int64, buf []Span) []
 		// nothing more needs to be known.
 		if d := g.ids.lookup(id); d != 0 {
 			if lo, hi := g.base[d], g.base[d+1]; hi-lo > 8 && !g.isIrregular(d) {
-				if k := g.slotNear(near, d, from-g.Base); k >= lo+6 {
+				if k := g.slotAfter(lo, hi, from-g.Base); k >= lo+6 {
 					return w.spansFrom(i, id, d, k-2, expander{from: from, to: to, buf: buf})
 				}
 			}
