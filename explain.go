@@ -453,7 +453,7 @@ type runtimeStats struct {
 	procs        int
 	cycles       int
 	markNS       int64
-	markFrom     int64
+	phases       timeline.MarkPhases
 	heapMax      uint64
 	goalMax      uint64
 	goroutines   int
@@ -470,17 +470,11 @@ func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 		s.procs = p.N
 	}
 	for _, e := range g.GC {
-		switch {
-		case e.Begin && !e.Active:
+		if e.Begin && !e.Active {
 			s.cycles++
-			s.markFrom = e.Time
-		case e.Begin && s.markFrom == 0:
-			s.markFrom = e.Time
-		case !e.Begin && s.markFrom != 0:
-			s.markNS += e.Time - s.markFrom
-			s.markFrom = 0
 		}
 	}
+	s.phases.Each(g, s.addMark)
 	for _, h := range g.Heap {
 		if h.Goal {
 			s.goalMax = max(s.goalMax, h.Bytes)
@@ -512,16 +506,19 @@ func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	}
 }
 
+func (s *runtimeStats) addMark(from, to int64) {
+	s.markNS += to - from
+	s.series.gc.add(from, to-from)
+}
+
 func (s *runtimeStats) report(e *engine) report.Runtime {
+	s.phases.Close(e.end, s.addMark)
 	r := report.Runtime{
 		GC:       report.GC{Cycles: s.cycles, MarkNS: s.markNS, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
 		Sched:    report.Sched{Goroutines: s.goroutines},
 		Throttle: report.Throttle{Verdict: freeze.Unknown},
 		STW:      []report.STW{},
 		Series:   s.series.report(e.start, e.end),
-	}
-	if s.markFrom != 0 {
-		r.GC.MarkNS += e.end - s.markFrom
 	}
 	if s.series.spanNS > 0 {
 		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)

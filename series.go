@@ -18,7 +18,6 @@ type series struct {
 	heap, goal, procs points
 	gc, stw           stretches
 	idle              points // ns with an idle P by step
-	mark              int64  // start of the mark phase under way
 	idleNS, spanNS    int64  // of all
 	// Goroutine-time by state and step. A generation's states can be told when
 	// the next one begins: that is where it ends.
@@ -40,15 +39,6 @@ func (s *series) add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		if n := len(s.procs.list); n == 0 || s.procs.list[n-1][1] != int64(p.N) {
 			s.procs.add(p.Time, int64(p.N), largest)
-		}
-	}
-	for _, e := range g.GC {
-		switch {
-		case e.Begin && s.mark == 0:
-			s.mark = e.Time
-		case !e.Begin && s.mark != 0:
-			s.gc.add(s.mark, e.Time-s.mark)
-			s.mark = 0
 		}
 	}
 	if s.last != nil {
@@ -84,10 +74,6 @@ func (s *series) addStates(g *timeline.Gen, until int64) {
 }
 
 func (s *series) report(start, end int64) *report.Series {
-	if s.mark != 0 {
-		s.gc.add(s.mark, end-s.mark)
-		s.mark = 0
-	}
 	if s.last != nil {
 		s.addStates(s.last, end)
 		s.last = nil

@@ -48,7 +48,9 @@ type Stop struct {
 type gcSum struct {
 	cycles     int
 	begunAt    map[tracefmt.StackID]int
-	mark, from int64
+	mark       int64
+	phases     timeline.MarkPhases
+	until      int64 // end of the last generation
 	live, goal int64 // sums over measured cycles
 	measured   int
 	ended      int64  // when the last cycle ended, 0 before the first
@@ -95,23 +97,20 @@ func (c *Collector) addGC(g *timeline.Gen) {
 			if !e.Active {
 				s.begin(&e, c)
 			}
-			if s.from == 0 {
-				s.from = e.Time
-			}
 			continue
 		}
 		// What came shortly before is part of what was left.
 		heap(e.Time - settle)
 		s.ended, s.least = e.Time, 0
-		if s.from != 0 {
-			s.mark += e.Time - s.from
-			s.from = 0
-		}
 	}
 	heap(g.End + 1)
+	s.phases.Each(g, s.addMark)
+	s.until = max(s.until, g.End)
 	c.addWorkers(g)
 	c.addStops(g)
 }
+
+func (s *gcSum) addMark(from, to int64) { s.mark += to - from }
 
 func (s *gcSum) begin(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
@@ -211,6 +210,7 @@ const mostSlow = 3
 
 func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
 	s := &c.gc
+	s.phases.Close(s.until, s.addMark)
 	out := GC{Cycles: s.cycles, MarkNS: s.mark, Measured: s.measured}
 	if s.measured > 0 {
 		out.LiveBytes, out.GoalBytes = s.live/int64(s.measured), s.goal/int64(s.measured)

@@ -59,7 +59,7 @@ type PerfettoTrace struct {
 
 	stops    timeline.Stops
 	stopped  lanes
-	gcOpen   bool
+	phases   timeline.MarkPhases
 	lastLoad [3]float64
 }
 
@@ -197,9 +197,7 @@ func (t *PerfettoTrace) gap() {
 // Close implements Sink.
 func (t *PerfettoTrace) Close(end int64) error {
 	t.gap()
-	if t.gcOpen {
-		t.p.end(end, gcTrack)
-	}
+	t.phases.Close(t.start+end, t.marking)
 	for _, s := range t.stops.Open() {
 		t.stop(s.Start, t.start+end, s.Kind)
 	}
@@ -383,16 +381,7 @@ func (t *PerfettoTrace) runtime(g *timeline.Gen) {
 	for _, c := range g.Procs {
 		t.p.count(c.Time-t.start, gomaxprocsTrack, uint64(c.N))
 	}
-	for _, c := range g.GC {
-		switch {
-		case c.Begin && !t.gcOpen:
-			t.p.event(&event{at: c.Time - t.start, typ: sliceBegin, track: gcTrack, category: "runtime", name: "GC mark"})
-			t.gcOpen = true
-		case !c.Begin && t.gcOpen:
-			t.p.end(c.Time-t.start, gcTrack)
-			t.gcOpen = false
-		}
-	}
+	t.phases.Each(g, t.marking)
 	t.stops.Each(g, func(s timeline.STWRange) { t.stop(s.Start, s.End, s.Kind) })
 	if n := len(t.gens); n > 1 {
 		t.loads(t.gens[n-2], g.Base)
@@ -413,6 +402,11 @@ func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
 		}
 		from = to
 	}
+}
+
+// marking writes a mark phase.
+func (t *PerfettoTrace) marking(from, to int64) {
+	t.p.slice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
 }
 
 // stop writes a stop of the world. Several may be wished for at once.
