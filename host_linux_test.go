@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,28 +20,16 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/bundle"
 	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/testchild"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
 
-// childEnv makes this test program a service, or a whole scenario in a network
-// namespace of its own.
-const childEnv = "WHYLATE_TEST_CHILD"
+func TestMain(m *testing.M) { testchild.Main(m, child) }
 
-func TestMain(m *testing.M) {
-	if what := os.Getenv(childEnv); what != "" {
-		if err := child(what); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-func child(what string) error {
-	kind, arg, _ := strings.Cut(what, " ")
+// child is a service, or a whole scenario in a network namespace of its own.
+func child(kind, arg string) error {
 	switch kind {
 	case "calls":
 		if err := serveCalls(arg); err != nil {
@@ -66,37 +52,9 @@ func child(what string) error {
 		}
 		return scenario(percent, time.Duration(delayMS)*time.Millisecond)
 	default:
-		return fmt.Errorf("no such child: %q", what)
+		return fmt.Errorf("no such child: %q", kind)
 	}
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// startChild runs this program as a child and returns its first line.
-func startChild(cmd *exec.Cmd, what string) (line string, stop func(), err error) {
-	cmd.Env = append(os.Environ(), childEnv+"="+what)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	stop = func() {
-		in.Close()
-		cmd.Process.Kill()
-		cmd.Wait()
-	}
-	if line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
-		stop()
-		return "", nil, fmt.Errorf("the child did not begin: %w", err)
-	}
-	return strings.TrimSpace(line), stop, nil
+	return testchild.Wait()
 }
 
 // recorded saves a recording of a service and explains it.
@@ -132,21 +90,16 @@ type told struct {
 // scenario records a service that asks a backend which loses some of what is
 // sent to it.
 func scenario(percent int, delay time.Duration) error {
-	if err := loopbackUp(); err != nil {
+	if err := testchild.LoopbackUp(); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	// A process of its own: the connections of the recording process are left out.
+	remote, stopBackend, err := testchild.Start(testchild.Command(fmt.Sprintf("backend %d %d", percent, delay.Milliseconds())))
 	if err != nil {
 		return err
 	}
-	var t told
-	var stopBackend func()
-	// A process of its own: the connections of the recording process are left out.
-	if t.Remote, stopBackend, err = startChild(exec.Command(self), fmt.Sprintf("backend %d %d", percent, delay.Milliseconds())); err != nil {
-		return err
-	}
 	defer stopBackend()
-	addr, stop, err := startChild(exec.Command(self), "calls "+t.Remote)
+	addr, stop, err := testchild.Start(testchild.Command("calls " + remote))
 	if err != nil {
 		return err
 	}
@@ -176,27 +129,7 @@ func scenario(percent int, delay time.Duration) error {
 	if err != nil {
 		return err
 	}
-	t.Report, t.Again = rep, after-before
-	return json.NewEncoder(os.Stdout).Encode(t)
-}
-
-// loopbackUp switches on the loopback interface of a new network namespace
-// (netdevice(7)).
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	r, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
-		return err
-	}
-	r.SetUint16(r.Uint16() | unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+	return json.NewEncoder(os.Stdout).Encode(told{Report: rep, Again: after - before, Remote: remote})
 }
 
 func runScenario(t *testing.T, percent int, delay time.Duration) told {
@@ -204,10 +137,8 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	if os.Getuid() != 0 {
 		t.Skip("a network namespace of its own needs root")
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=scenario %d %d", childEnv, percent, delay.Milliseconds()))
+	cmd := testchild.Command(fmt.Sprintf("scenario %d %d", percent, delay.Milliseconds()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
 		t.Skipf("making a network namespace: %v", err)
@@ -309,83 +240,12 @@ func TestNetworkThatIsCleared(t *testing.T) {
 	}
 }
 
-// quotaGroup makes a cgroup with a quota of half a CPU (v1 or v2).
-func quotaGroup(t *testing.T) string {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("making a cgroup needs root")
-	}
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Skip(err)
-	}
-	for line := range bytes.Lines(b) {
-		before, after, _ := strings.Cut(string(line), " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if len(f) < 5 || len(g) < 3 || g[0] != "cgroup2" && !(g[0] == "cgroup" && strings.Contains(","+g[2]+",", ",cpu,")) {
-			continue
-		}
-		file, text := "cpu.cfs_quota_us", "50000"
-		if g[0] == "cgroup2" {
-			file, text = "cpu.max", "50000 100000"
-			if os.WriteFile(filepath.Join(f[4], "cgroup.subtree_control"), []byte("+cpu"), 0) != nil {
-				continue
-			}
-		}
-		dir, err := os.MkdirTemp(f[4], "whylate-test-")
-		if err != nil {
-			continue
-		}
-		t.Cleanup(func() {
-			for i := range 50 {
-				if os.Remove(dir) == nil {
-					return
-				}
-				time.Sleep(time.Duration(i) * time.Millisecond)
-			}
-			t.Errorf("the group %s is left", dir)
-		})
-		if os.WriteFile(filepath.Join(dir, file), []byte(text), 0) == nil {
-			// Within its quota it goes before neighbours, so that a busy machine disturbs the measurement less.
-			weight, largest := "cpu.shares", "262144"
-			if g[0] == "cgroup2" {
-				weight, largest = "cpu.weight", "10000"
-			}
-			_ = os.WriteFile(filepath.Join(dir, weight), []byte(largest), 0)
-			return dir
-		}
-	}
-	t.Skip("no cpu controller to make a group in")
-	return ""
-}
-
-func throttledTime(t *testing.T, dir string) int64 {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(b) {
-		f := strings.Fields(string(line))
-		n, err := strconv.ParseInt(f[1], 10, 64)
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case f[0] == "throttled_time":
-			return n
-		case f[0] == "throttled_usec":
-			return n * 1000
-		}
-	}
-	t.Fatalf("no throttled time in %q", b)
-	return 0
-}
-
 // A service of lab/truth under a real quota: the recording's samples say whose
 // quota it was, and how much the trace's time lost by it.
 func TestRecordingUnderAQuota(t *testing.T) {
-	dir := quotaGroup(t)
-	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, dir, testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
+	group := testchild.NewGroup(t, nil, 0.5)
+	cmd := exec.Command(testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
+	group.Take(cmd)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -408,13 +268,15 @@ func TestRecordingUnderAQuota(t *testing.T) {
 			addr = a
 		}
 	}
-	from, began := throttledTime(t, dir), time.Now()
+	_, from := group.Throttled(t)
+	began := time.Now()
 	rep, b, err := recorded(t.TempDir(), addr, 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	to, took := throttledTime(t, dir), time.Since(began)
+	_, to := group.Throttled(t)
+	took := time.Since(began)
 	h, th := rep.Host, rep.Runtime.Throttle
 	if h == nil {
 		t.Fatalf("no host samples: %v", rep.Input.Warnings)

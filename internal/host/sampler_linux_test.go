@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/testchild"
 	"github.com/whylate/whylate/report"
 )
 
@@ -55,20 +56,20 @@ func (s *Samples) hostOf(t *testing.T) *report.Host {
 func TestThrottledTimeIsTheKernels(t *testing.T) {
 	for _, where := range []string{"own", "ancestor"} {
 		t.Run(where, func(t *testing.T) {
-			limited := newGroup(t, nil, 0.5)
+			limited := testchild.NewGroup(t, nil, 0.5)
 			in := limited
 			if where == "ancestor" {
-				in = newGroup(t, limited, 0)
+				in = testchild.NewGroup(t, limited, 0)
 			}
 			cmd, _ := start(t, in, "busy 4")
-			fromPeriods, from := limited.halt(t, cmd)
+			fromPeriods, from := halt(t, limited, cmd)
 			s, err := Start(Options{PID: cmd.Process.Pid})
 			if err != nil {
 				t.Fatal(err)
 			}
 			cmd.Process.Signal(syscall.SIGCONT)
 			time.Sleep(1500 * time.Millisecond) // the length of the measurement
-			toPeriods, to := limited.halt(t, cmd)
+			toPeriods, to := halt(t, limited, cmd)
 			samples, rec := readBack(t, s.Stop())
 			h := samples.hostOf(t)
 			got, periods := h.Quota.OwnNS, h.Quota.ThrottledPeriods
@@ -79,8 +80,8 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			if got != to-from || periods != toPeriods-fromPeriods || to == from {
 				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
 			}
-			if h.Quota.Verdict != where || !strings.Contains(limited.dir, h.Quota.Group) || h.Quota.Group == "" {
-				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.How, h.Quota.Group, where, limited.dir)
+			if h.Quota.Verdict != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
+				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.How, h.Quota.Group, where, limited.Dir)
 			}
 			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (where == "own") {
 				t.Errorf("facts %+v", h.Facts)
