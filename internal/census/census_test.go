@@ -1,14 +1,11 @@
 package census
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"reflect"
 	"testing"
 
 	"github.com/whylate/whylate/internal/cause"
-	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -21,23 +18,7 @@ func take(t *testing.T, data []byte, workers int) *Census {
 
 func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Census {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := timeline.NewDecoder(rd, workers)
-	defer dec.Close()
-	for {
-		g, err := dec.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Add(g)
-	}
-	syms := dec.Symbols.Snapshot()
+	syms := timelinetest.Each(t, data, workers, c.Add).Snapshot()
 	return c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(f tracefmt.FrameID) *report.Site {
 		if f == 0 {
 			return nil

@@ -1,14 +1,12 @@
 package census
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"testing"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -55,30 +53,16 @@ func TestGC(t *testing.T) {
 // TestWorkers holds the running time of mark workers by their labels to that by what ran on the Ps.
 func TestWorkers(t *testing.T) {
 	data := testprog.Trace(t, "gcstress", "-d", "200ms")
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := timeline.NewDecoder(rd, 1)
-	defer dec.Close()
 	c := NewCollector()
 	ran := map[uint64]int64{}
 	workers := map[uint64]bool{}
-	for {
-		g, err := dec.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	syms := timelinetest.Each(t, data, 1, func(g *timeline.Gen) {
 		c.Add(g)
 		for _, l := range g.Labels {
 			workers[l.G] = true
 		}
 		g.EachRun(g.Base, g.End, func(r timeline.Run) { ran[r.G] += r.To - r.From })
-	}
-	syms := dec.Symbols.Snapshot()
+	}).Snapshot()
 	got := c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(tracefmt.FrameID) *report.Site { return nil }})
 	var want int64
 	for g := range workers {

@@ -3,6 +3,7 @@ package critpath
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
 
@@ -12,13 +13,7 @@ import (
 func TestGraphsHold(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
-			b := tracetext.New(26)
-			c.build(b)
-			data, err := b.Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			win, syms := window(t, data)
+			win, syms := timelinetest.Built(t, c.build)
 			from, to := c.from+tracetext.Origin, c.to+tracetext.Origin
 			g := New(win, syms).Graph(1, from, to)
 			if g == nil {
@@ -53,13 +48,7 @@ func TestGraphsHold(t *testing.T) {
 // what lies before it.
 func TestGraphStartsAtTheRequest(t *testing.T) {
 	for _, c := range graphs {
-		b := tracetext.New(26)
-		c.build(b)
-		data, err := b.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
-		win, syms := window(t, data)
+		win, syms := timelinetest.Built(t, c.build)
 		from, to := (c.from+c.to)/2+tracetext.Origin, c.to+tracetext.Origin
 		g := New(win, syms).Graph(1, from, to)
 		if g == nil {

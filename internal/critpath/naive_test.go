@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 )
 
 // The walk a second time, as plainly as possible: over the whole trace as the
@@ -346,7 +347,7 @@ func TestNaiveWalkAgrees(t *testing.T) {
 // step may so be a little longer or shorter.
 func compareWalks(t *testing.T, data []byte) {
 	n := naiveRead(t, data)
-	win, syms := window(t, data)
+	win, syms := timelinetest.Window(t, data)
 	w := New(win, syms)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	ids := make([]int64, 0, len(n.spans))

@@ -1,41 +1,14 @@
 package critpath
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
-
-// window decodes a whole trace.
-func window(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbols) {
-	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := timeline.NewDecoder(rd, 2)
-	defer d.Close()
-	win := new(timeline.Window)
-	for {
-		g, err := d.Next()
-		if errors.Is(err, io.EOF) {
-			return win, d.Symbols
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g != nil {
-			win.Gens = append(win.Gens, g)
-		}
-	}
-}
 
 var kindNames = [...]string{"unknown", "cpu", "runnable", "syscall", "sleep", "network", "pollgap", "lock", "chan", "assist", "gcwait", "stopworld"}
 
@@ -601,13 +574,7 @@ var graphs = []struct {
 func TestGraphs(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
-			b := tracetext.New(26)
-			c.build(b)
-			data, err := b.Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			win, syms := window(t, data)
+			win, syms := timelinetest.Built(t, c.build)
 			w := New(win, syms)
 			steps := w.Walk(1, c.from+tracetext.Origin, c.to+tracetext.Origin)
 			checkPartition(t, steps, c.from+tracetext.Origin, c.to+tracetext.Origin)
@@ -666,7 +633,7 @@ func TestCyclesOfWakers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	win, syms := window(t, data)
+	win, syms := timelinetest.Window(t, data)
 	w := New(win, syms)
 	for g := uint64(1); g <= n; g++ {
 		from, to := int64(15+tracetext.Origin), int64(1995+tracetext.Origin)

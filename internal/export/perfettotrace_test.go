@@ -3,7 +3,6 @@ package export_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -157,12 +156,6 @@ func checkRuntime(t *testing.T, s *shown, rep *report.Report) {
 // to the runs.
 func checkTimelines(t *testing.T, s *shown, data []byte) {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := timeline.NewDecoder(rd, 2)
-	defer dec.Close()
 	var win timeline.Window
 	var runs timeline.Runs
 	ran := map[string]int64{}
@@ -172,17 +165,10 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 		number[p]++
 		ran[p] += r.To - max(r.From, win.Gens[0].Base)
 	}
-	for {
-		g, err := dec.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	timelinetest.Each(t, data, 2, func(g *timeline.Gen) {
 		win.Gens = append(win.Gens, g)
 		runs.Add(g, count)
-	}
+	})
 	runs.Close(count)
 	start := win.Gens[0].Base
 	ps := s.byName(0, "Ps")

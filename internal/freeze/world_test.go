@@ -1,14 +1,10 @@
 package freeze
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
 
@@ -93,27 +89,9 @@ func (w *world) trace(t *testing.T, seed uint64) []byte {
 // detect feeds a Detector with a trace.
 func detect(t testing.TB, data []byte) (*Detector, Verdict) {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := timeline.NewDecoder(rd, 2)
-	defer dec.Close()
 	d := &Detector{}
-	for {
-		g, err := dec.Next()
-		if errors.Is(err, io.EOF) {
-			return d, d.Verdict()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g == nil {
-			d.Skip()
-			continue
-		}
-		d.Add(g)
-	}
+	timelinetest.Each(t, data, 2, d.Add)
+	return d, d.Verdict()
 }
 
 // Ways of running.

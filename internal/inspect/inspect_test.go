@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/report"
 )
 
@@ -194,25 +194,6 @@ func all(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 	}
 }
 
-// decodeAll decodes a trace as explain does.
-func decodeAll(t *testing.T, data []byte) (*timeline.Window, *tracefmt.Symbols) {
-	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := timeline.NewDecoder(rd, 2)
-	defer dec.Close()
-	win := &timeline.Window{}
-	for {
-		g, err := dec.Next()
-		if err != nil {
-			return win, dec.Symbols
-		}
-		win.Gens = append(win.Gens, g)
-	}
-}
-
 // TestStrips holds what lanes show to the timelines themselves: at every zoom
 // the time in each state is that of the spans, cut at the tile.
 func TestStrips(t *testing.T) {
@@ -220,7 +201,7 @@ func TestStrips(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			data := testprog.Trace(t, tc.name, tc.args...)
-			win, _ := decodeAll(t, data)
+			win, _ := timelinetest.Window(t, data)
 			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
 			start, d := win.Start(), rep.Input.DurationNS
 			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
@@ -308,7 +289,7 @@ func wanted(win *timeline.Window, g uint64, from, to int64) (out [inspect.States
 // TestSearch looks for functions whose goroutines and requests are known.
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks", "-d", "200ms")
-	win, syms := decodeAll(t, data)
+	win, syms := timelinetest.Window(t, data)
 	_, tr := opened(t, data, inspect.Limits{})
 	ctx := context.Background()
 	fns, total := tr.Functions("MUTEX).lock", 5)

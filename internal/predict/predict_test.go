@@ -1,10 +1,7 @@
 package predict
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,34 +12,10 @@ import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/freeze"
-	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
-
-// window decodes a whole trace.
-func window(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbols) {
-	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := timeline.NewDecoder(rd, 2)
-	defer d.Close()
-	win := new(timeline.Window)
-	for {
-		g, err := d.Next()
-		if errors.Is(err, io.EOF) {
-			return win, d.Symbols
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g != nil {
-			win.Gens = append(win.Gens, g)
-		}
-	}
-}
 
 const us = 1000
 
@@ -285,13 +258,7 @@ var graphs = []struct {
 // spread builds the model of one graph.
 func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
 	t.Helper()
-	b := tracetext.New(26)
-	build(b)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	win, syms := window(t, data)
+	win, syms := timelinetest.Built(t, build)
 	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
 	w := critpath.New(win, syms)
 	if w.Graph(1, from, end) == nil {
@@ -390,13 +357,7 @@ func TestProperties(t *testing.T) {
 // TestThrottle: what lies in a freeze is throttle once it is known to be one,
 // and what it was otherwise.
 func TestThrottle(t *testing.T) {
-	b := tracetext.New(26)
-	graphs[0].build(b)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	win, syms := window(t, data)
+	win, syms := timelinetest.Built(t, graphs[0].build)
 	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
 	for _, froze := range []bool{true, false} {
 		builder := NewBuilder(win, syms)

@@ -1,8 +1,6 @@
 package request_test
 
 import (
-	"bytes"
-	"context"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -23,14 +21,7 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 		th.Unblock(now+9000, 7)
 		now += 10000
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := explain(t, b, whylate.Options{})
 	for _, g := range rep.Groups {
 		if g.Kind == "loop" {
 			t.Errorf("group %q of %d requests", g.Name, g.Count)

@@ -1,14 +1,11 @@
 package request
 
 import (
-	"bytes"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
 
@@ -83,31 +80,15 @@ func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := timeline.NewDecoder(rd, 1)
-	defer d.Close()
-	win := new(timeline.Window)
-	for {
-		g, err := d.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		win.Gens = append(win.Gens, g)
-	}
-	namer := NewNamer(d.Symbols)
+	win, syms := timelinetest.Window(t, data)
+	namer := NewNamer(syms)
 	var out []string
 	for _, s := range win.Spans(1, 0, 1<<62, nil) {
 		if s.State != timeline.Syscall {
 			continue
 		}
 		if h := namer.Of(s.Stack); h.Frame != 0 {
-			out = append(out, d.Symbols.String(d.Symbols.Frame(h.Frame).Func))
+			out = append(out, syms.String(syms.Frame(h.Frame).Func))
 		} else {
 			out = append(out, "")
 		}

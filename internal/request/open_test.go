@@ -1,8 +1,6 @@
 package request_test
 
 import (
-	"bytes"
-	"context"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -28,14 +26,7 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	th.SyscallEnd(12*ms + 1000)
 	th.Block(13*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Create(20*ms, 8, "main.other")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := explain(t, b, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind != "http1" || g.Open.Count == 0 {
@@ -66,14 +57,7 @@ func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	th.Create(12*ms, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead",
 		"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Block(20*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := explain(t, b, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind == "http1" {
