@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/host"
 	"github.com/whylate/whylate/lab/truth/catalog"
 	"github.com/whylate/whylate/lab/truth/load"
 )
@@ -103,13 +104,16 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return fmt.Errorf("creating the directory for results: %w", err)
 	}
-	out, res, data, err := record(ctx, s, setting{*fixed, *procs, *hogs}, *d, *seconds, stderr)
+	out, res, rec, err := record(ctx, s, setting{*fixed, *procs, *hogs}, *d, *seconds, stderr)
 	if err != nil {
 		return err
 	}
-	if data != nil {
-		if err := os.WriteFile(filepath.Join(*dir, s.Name+".trace"), data, 0o666); err != nil {
-			return fmt.Errorf("writing the trace: %w", err)
+	for ext, data := range map[string][]byte{".trace": rec.trace, ".host.jsonl": rec.host} {
+		if data == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(*dir, s.Name+ext), data, 0o666); err != nil {
+			return fmt.Errorf("writing the recording: %w", err)
 		}
 	}
 	for file, v := range map[string]any{"client.json": res, "truth.json": out} {
@@ -131,6 +135,7 @@ type server struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	addrs map[string]string
+	leave func() // its place, once it has ended
 }
 
 func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io.Writer) (*server, error) {
@@ -150,10 +155,16 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	leave := func() {}
+	if s.Place != nil && !set.fixed {
+		leave, err = startIn(cmd, s.Place)
+	} else {
+		err = cmd.Start()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("starting the service: %w", err)
 	}
-	srv := &server{cmd, in, map[string]string{}}
+	srv := &server{cmd, in, map[string]string{}, leave}
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if lines.Text() == "ready" {
@@ -170,6 +181,7 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 
 func (s *server) stop() error {
 	s.stdin.Close()
+	defer s.leave()
 	if err := s.cmd.Wait(); err != nil {
 		return fmt.Errorf("the service ended badly: %w", err)
 	}
@@ -183,14 +195,20 @@ type setting struct {
 	hogs  int // goroutines that compute without any rest
 }
 
+// recording is what was seen of a service.
+type recording struct {
+	trace []byte
+	host  []byte // samples of the host, for a service that has a Place
+}
+
 // record runs the service and its load and fetches a trace of the middle.
-func record(ctx context.Context, s *catalog.Service, set setting, d time.Duration, seconds float64, stderr io.Writer) (out *Outcome, res *load.Result, data []byte, err error) {
+func record(ctx context.Context, s *catalog.Service, set setting, d time.Duration, seconds float64, stderr io.Writer) (out *Outcome, res *load.Result, rec recording, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d+2*time.Minute)
 	defer cancel()
 	stderr = &lockedWriter{w: stderr} // the service and the load write at once
 	srv, err := startServer(ctx, s, set, stderr)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, rec, err
 	}
 	defer func() { err = errors.Join(err, srv.stop()) }()
 
@@ -216,24 +234,24 @@ func record(ctx context.Context, s *catalog.Service, set setting, d time.Duratio
 		select {
 		case <-time.After(lead):
 		case l := <-loads:
-			return nil, nil, nil, errors.Join(errors.New("the load ended before the trace began"), l.err)
+			return nil, nil, rec, errors.Join(errors.New("the load ended before the trace began"), l.err)
 		}
-		if data, err = fetchTrace(ctx, srv.addrs["pprof"], seconds); err != nil {
-			return nil, nil, nil, err
+		if rec, err = srv.record(ctx, s.Place != nil, seconds); err != nil {
+			return nil, nil, rec, err
 		}
-		if out.TraceFrom, out.TraceTo, err = bounds(data); err != nil {
-			return nil, nil, nil, err
+		if out.TraceFrom, out.TraceTo, err = bounds(rec.trace); err != nil {
+			return nil, nil, rec, err
 		}
 	}
 	l := <-loads
 	if l.err != nil {
-		return nil, nil, nil, l.err
+		return nil, nil, rec, l.err
 	}
 	out.Lateness = watch()
 	res = l.res
 	if s.Proto == "none" {
 		if err := fetchUnits(ctx, srv.addrs["pprof"], begun, res); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, rec, err
 		}
 	}
 	out.Client = load.Summarize(res.Requests, func(r *load.Request) bool { return r.Slow })
@@ -245,7 +263,7 @@ func record(ctx context.Context, s *catalog.Service, set setting, d time.Duratio
 	if out.Met.Count > 0 && !s.Truth.Unmeasured {
 		out.Share = &out.Met.Share
 	}
-	return out, res, data, nil
+	return out, res, rec, nil
 }
 
 // lockedWriter lets several processes' outputs share one writer.
@@ -306,6 +324,19 @@ func runLoad(ctx context.Context, s *catalog.Service, srv *server, d time.Durati
 		return nil, fmt.Errorf("reading the load's result: %w", err)
 	}
 	return res, nil
+}
+
+// record fetches a trace and, if wanted, samples the host meanwhile.
+func (s *server) record(ctx context.Context, hosted bool, seconds float64) (rec recording, err error) {
+	if hosted {
+		sampler, err := host.Start(host.Options{PID: s.cmd.Process.Pid})
+		if err != nil {
+			return rec, fmt.Errorf("sampling the host: %w", err)
+		}
+		defer func() { rec.host = sampler.Stop().Data }()
+	}
+	rec.trace, err = fetchTrace(ctx, s.addrs["pprof"], seconds)
+	return rec, err
 }
 
 func fetchTrace(ctx context.Context, addr string, seconds float64) ([]byte, error) {

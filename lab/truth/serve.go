@@ -40,7 +40,7 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	for range *hogs {
 		go catalog.Hog()
 	}
-	if *procs == 0 {
+	if *procs == 0 && !(*fixed && s.Place != nil) {
 		*procs = s.Procs
 	}
 	if *procs > 0 {

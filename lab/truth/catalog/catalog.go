@@ -85,6 +85,15 @@ type Load struct {
 	Paths []Path        `json:"paths"`
 }
 
+// Place is what a machine must give to a service whose fault lies there. Beside
+// its trace, samples of the host are recorded.
+type Place struct {
+	OfCPUs int `json:"of_cpus,omitempty"` // CPUs that the machine must have at least
+	CPUs   int `json:"cpus,omitempty"`    // CPUs that the service may run on, by its affinity; 0: all
+	// QuotaCPUs is the quota of the service's own cgroup; 0: none.
+	QuotaCPUs float64 `json:"quota_cpus,omitempty"`
+}
+
 // Service is one entry.
 type Service struct {
 	Name  string `json:"name"`
@@ -92,6 +101,8 @@ type Service struct {
 	Proto string `json:"proto"` // http1, h2, grpc, or none: it makes its own work
 	Load  Load   `json:"load"`
 	Procs int    `json:"procs,omitempty"` // GOMAXPROCS that the shape needs; 0: any
+	// Place is where it runs; nil: anywhere. The fix takes it away, and Procs too.
+	Place *Place `json:"place,omitempty"`
 	Truth Truth  `json:"truth"`
 	Fix   string `json:"fix"` // what -fix changes
 	// FixAtMost is the promise of the fix: the median latency of the slow group

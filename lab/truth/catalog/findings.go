@@ -12,7 +12,8 @@ type Findings struct {
 	Beside []string `json:"beside,omitempty"`
 	// Facts are codes that must be found as info.
 	Facts []string `json:"facts,omitempty"`
-	// Sites are right for the first finding; none: those of the Truth.
+	// Sites are right for the first finding; none: those of the Truth. An empty one is that of a finding about the whole
+	// process.
 	Sites []Site `json:"sites,omitempty"`
 	// AnyShare says that the first finding's share is not that of the Truth's cause.
 	AnyShare bool `json:"any_share,omitempty"`

@@ -28,6 +28,16 @@ func schedulingServices() []*Service {
 				Injected: "40 ms of computing on all Ps each 150 ms, met by the slowest requests", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "only requests that meet it are slow: look at the bands above p90"},
 			Fix: "no computing", start: startReindexed},
+		{Name: "few-ps", Doc: "one P where there are two CPUs and more, and four clients whose requests compute", Proto: "http1", Load: onlySlow(4), Procs: 1, Place: &Place{OfCPUs: 2},
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "sched", OrCauses: []string{"sched-poll", "cpu"}, Site: Site{Func: here + ".(*report).halves"}, OrSites: computingSites(),
+				Injected: "GOMAXPROCS is 1; each request computes for two times 2 ms with a yield between", InjectedNS: 4e6, ShareMin: 0.4, Unmeasured: true,
+				Doubt: "part of the wait is before the poll, where the trace cannot see it"},
+			Fix: "GOMAXPROCS as the runtime sets it", FixAtMost: 0.85, start: startYielding},
+		{Name: "many-ps", Doc: "eight Ps on one CPU, and six clients whose requests compute", Proto: "http1", Load: onlySlow(6), Procs: 8, Place: &Place{OfCPUs: 2, CPUs: 1},
+			Truth: Truth{Kind: "http1", Group: "(*report).halves", Cause: "cpu", OrCauses: []string{"sched", "sched-wake", "sched-poll"}, Site: Site{Func: here + ".(*report).halves"}, OrSites: computingSites(),
+				Injected: "GOMAXPROCS is 8, affinity leaves one CPU; each request computes for two times 2 ms with a yield between", InjectedNS: 4e6, ShareMin: 0.4, Unmeasured: true,
+				Doubt: "a thread that waits for its CPU looks like one that computes"},
+			Fix: "all CPUs, GOMAXPROCS as the runtime sets it", FixAtMost: 0.85, start: startYielding},
 		{Name: "load-inside", Doc: "the clients run in the server's own process", Proto: "none",
 			Truth: Truth{Kind: "http1", Group: "(*visited).ask", Cause: "sleep", Injected: "8 ms sleep in the handler", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.97},
 			Fix:   "8 ms -> 1 ms", FixAtMost: 0.5, start: startVisited},
@@ -43,6 +53,11 @@ func schedulingServices() []*Service {
 			Load:  Load{Conns: 3, Rest: 4 * time.Millisecond, Paths: []Path{{Path: "/slow", Weight: 1, Slow: true}, {Path: "/fast", Weight: 1}}},
 			Truth: healthy("http1"), Fix: "nothing", start: startCrowd},
 	}
+}
+
+// computingSites are where requests that compute in two halves are seen to run, and to wait for their turn.
+func computingSites() []Site {
+	return []Site{{Func: "net/http.(*conn).serve"}, {Func: here + ".spin"}}
 }
 
 // healthy is the truth about a service with nothing wrong.

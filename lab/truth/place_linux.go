@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/lab/truth/catalog"
+)
+
+// startIn starts a service in its place. leave must be called once it has ended.
+func startIn(cmd *exec.Cmd, p *catalog.Place) (leave func(), err error) {
+	// A process inherits the affinity of the thread that starts it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, fmt.Errorf("%w: %w", errPlace, err)
+	}
+	if n := all.Count(); n < max(p.OfCPUs, p.CPUs) {
+		return nil, fmt.Errorf("%w: it has %d CPUs, %d are needed", errPlace, n, max(p.OfCPUs, p.CPUs))
+	}
+	if p.CPUs > 0 {
+		var some unix.CPUSet
+		for cpu := 0; some.Count() < p.CPUs; cpu++ {
+			if all.IsSet(cpu) {
+				some.Set(cpu)
+			}
+		}
+		if err := unix.SchedSetaffinity(0, &some); err != nil {
+			return nil, fmt.Errorf("%w: %w", errPlace, err)
+		}
+		defer func() { _ = unix.SchedSetaffinity(0, &all) }()
+	}
+	return func() {}, cmd.Start()
+}
