@@ -268,14 +268,14 @@ func TestRecordingUnderAQuota(t *testing.T) {
 			addr = a
 		}
 	}
-	_, from := group.Throttled(t)
+	_, from := testchild.Throttled(t, group)
 	began := time.Now()
 	rep, b, err := recorded(t.TempDir(), addr, 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	_, to := group.Throttled(t)
+	_, to := testchild.Throttled(t, group)
 	took := time.Since(began)
 	h, th := rep.Host, rep.Runtime.Throttle
 	if h == nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/cpugroup"
 	"github.com/whylate/whylate/internal/testchild"
 )
 
@@ -85,7 +86,7 @@ func child(kind, arg string) error {
 
 // start runs a child, in a group if that is not nil, and returns it with its
 // first line.
-func start(t testing.TB, g *testchild.Group, what string) (cmd *exec.Cmd, line string) {
+func start(t testing.TB, g *cpugroup.Group, what string) (cmd *exec.Cmd, line string) {
 	t.Helper()
 	cmd = testchild.Command(what)
 	if g != nil {
@@ -107,14 +108,14 @@ func start(t testing.TB, g *testchild.Group, what string) (cmd *exec.Cmd, line s
 
 // halt stops the only process of a group and waits until its counters stand
 // still.
-func halt(t testing.TB, g *testchild.Group, cmd *exec.Cmd) (periods, lost int64) {
+func halt(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) {
 	t.Helper()
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	same := 0
 	for range 400 {
-		p, l := g.Throttled(t)
+		p, l := testchild.Throttled(t, g)
 		if p == periods && l == lost {
 			if same++; same == 30 { // 300 ms, three periods
 				return p, l

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/internal/cpugroup"
 )
 
 type config struct {
@@ -69,14 +72,14 @@ func record(c config) (r result, err error) {
 			_ = n.Wait()
 		}()
 	}
-	args := []string{exe, "serve", "-kind", c.kind, "-d", c.d.String(), "-o", c.out}
+	args := []string{"serve", "-kind", c.kind, "-d", c.d.String(), "-o", c.out}
+	var group *cpugroup.Group
 	if c.quota > 0 || c.heavy {
-		g, err := newGroup(c.quota, c.period, c.neighbours == 0 || c.heavy)
-		if err != nil {
+		if group, err = cpugroup.New(cpugroup.Options{CPUs: c.quota, Period: c.period, Heavy: c.neighbours == 0 || c.heavy}); err != nil {
 			return r, err
 		}
-		defer g.remove()
-		args = append([]string{"/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.dir}, append(args, "-group", g.dir)...)
+		defer func() { err = errors.Join(err, group.Remove()) }()
+		args = append(args, "-group", group.Dir)
 	}
 	if c.conns == 0 {
 		c.conns = 8
@@ -85,7 +88,10 @@ func record(c config) (r result, err error) {
 	if procs == 0 {
 		procs = runtime.NumCPU()
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.CommandContext(ctx, exe, args...)
+	if group != nil {
+		group.Take(cmd)
+	}
 	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", procs))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

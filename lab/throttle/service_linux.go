@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/internal/cpugroup"
 )
 
 // kinds of service. Those with a handler are loaded from outside.
@@ -152,7 +154,7 @@ func startTickers() http.HandlerFunc {
 
 // A count is what a service saw of itself while it was traced.
 type count struct {
-	stat
+	cpugroup.Stat
 	WallNS int64 `json:"wall_ns"`
 	CPUNS  int64 `json:"cpu_ns"`
 	Procs  int   `json:"procs"`
@@ -193,13 +195,19 @@ func serveVerb(args []string) error {
 		return err
 	}
 	begun, cpu := time.Now(), ownCPU()
-	before, err := readStat(*dir)
+	counted := func() (s cpugroup.Stat, err error) {
+		if *dir == "" {
+			return s, nil
+		}
+		return cpugroup.ReadStat(*dir)
+	}
+	before, err := counted()
 	if err != nil {
 		return err
 	}
 	time.Sleep(*d)
-	after, err := readStat(*dir)
-	c := count{stat: after.less(before), WallNS: time.Since(begun).Nanoseconds(), CPUNS: ownCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
+	after, err := counted()
+	c := count{Stat: after.Less(before), WallNS: time.Since(begun).Nanoseconds(), CPUNS: ownCPU() - cpu, Procs: runtime.GOMAXPROCS(0), CPUs: runtime.NumCPU()}
 	trace.Stop()
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err

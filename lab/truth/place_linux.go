@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/cpugroup"
 	"github.com/whylate/whylate/lab/truth/catalog"
 )
 
@@ -34,5 +35,18 @@ func startIn(cmd *exec.Cmd, p *catalog.Place) (leave func(), err error) {
 		}
 		defer func() { _ = unix.SchedSetaffinity(0, &all) }()
 	}
-	return func() {}, cmd.Start()
+	leave = func() {}
+	if p.QuotaCPUs > 0 {
+		g, err := cpugroup.New(cpugroup.Options{CPUs: p.QuotaCPUs, Heavy: true})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errPlace, err)
+		}
+		leave = func() { _ = g.Remove() }
+		g.Take(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }

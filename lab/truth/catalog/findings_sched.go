@@ -27,6 +27,7 @@ func schedulingFindings() map[string]*Findings {
 		"few-ps":   {First: []string{"WL1006"}, Sites: fn("(*report).halves", "spin"), AnyShare: true, Why: "as one-proc; host samples tell that CPUs were free"},
 		"many-ps": {First: []string{"WL1005"}, Info: true, Beside: []string{"WL1005"}, Sites: []Site{{}}, AnyShare: true,
 			Why: "threads wait for each other in the kernel, which looks like computing: how much of a request that is depends on the machine"},
+		"throttled":   {First: []string{"WL4001"}, Beside: []string{"WL4002"}, Sites: []Site{{}}, AnyShare: true, Why: "the service cannot see for how long it stands still"},
 		"long-runs":   {First: []string{"WL1007"}, Beside: []string{"WL1002"}, Sites: fn("spin", "reindex"), AnyShare: true, Why: "as cpu-hogs; where the machine holds a thread back the loops look saturating"},
 		"load-inside": {First: []string{"WL2001"}, Facts: []string{"WL5005"}},
 	}
