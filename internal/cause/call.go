@@ -8,23 +8,10 @@ import (
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
-const uncalled = ^tracefmt.StringID(0)
-
 // Call returns the standard library's function that tells what a wait or a
 // system call is for: one of the telling ones wherever it stands on the stack,
 // else the one that the site called. It is 0 where the stack shows none.
-func (s *Sites) Call(id tracefmt.StackID) tracefmt.StringID {
-	if id == 0 {
-		return 0
-	}
-	for int(id) >= len(s.call) {
-		s.call = append(s.call, uncalled)
-	}
-	if s.call[id] == uncalled {
-		s.call[id] = s.findCall(id)
-	}
-	return s.call[id]
-}
+func (s *Sites) Call(id tracefmt.StackID) tracefmt.StringID { return s.call.of(id, s.findCall) }
 
 func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 	frames := s.syms.Stack(id)
@@ -46,23 +33,15 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 
 // Socket returns the function in which a stack reads or writes a socket, 0 if
 // it does not. Such a system call never blocks: the poller waits for it.
-func (s *Sites) Socket(id tracefmt.StackID) tracefmt.StringID {
-	if id == 0 {
-		return 0
-	}
-	for int(id) >= len(s.sock) {
-		s.sock = append(s.sock, uncalled)
-	}
-	if s.sock[id] == uncalled {
-		s.sock[id] = 0
-		for _, f := range s.syms.Stack(id) {
-			if fn := s.syms.Frame(f).Func; strings.HasPrefix(s.syms.String(fn), "net.(*netFD).") {
-				s.sock[id] = fn
-				break
-			}
+func (s *Sites) Socket(id tracefmt.StackID) tracefmt.StringID { return s.sock.of(id, s.findSocket) }
+
+func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
+	for _, f := range s.syms.Stack(id) {
+		if fn := s.syms.Frame(f).Func; strings.HasPrefix(s.syms.String(fn), "net.(*netFD).") {
+			return fn
 		}
 	}
-	return s.sock[id]
+	return 0
 }
 
 // entry returns the function that a goroutine starts with.

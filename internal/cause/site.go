@@ -11,31 +11,18 @@ import (
 // what it found; not safe for concurrent use.
 type Sites struct {
 	syms *tracefmt.Symbols
-	site []tracefmt.FrameID  // by stack; ^0 unknown yet
-	call []tracefmt.StringID // by stack; ^0 unknown yet
-	sock []tracefmt.StringID // the same
-	std  []int8              // by function
+	site memo[tracefmt.FrameID]
+	call memo[tracefmt.StringID]
+	sock memo[tracefmt.StringID]
+	std  []int8 // by function
 }
 
 // NewSites returns a Sites for stacks of syms.
 func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
 
-const unseen = ^tracefmt.FrameID(0)
-
 // Of returns the innermost frame of a stack that is not the standard
 // library's; if all are, the outermost one that means something.
-func (s *Sites) Of(id tracefmt.StackID) tracefmt.FrameID {
-	if id == 0 {
-		return 0
-	}
-	for int(id) >= len(s.site) {
-		s.site = append(s.site, unseen)
-	}
-	if s.site[id] == unseen {
-		s.site[id] = s.find(id)
-	}
-	return s.site[id]
-}
+func (s *Sites) Of(id tracefmt.StackID) tracefmt.FrameID { return s.site.of(id, s.find) }
 
 func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 	frames := s.syms.Stack(id)

@@ -1,0 +1,24 @@
+package cause
+
+import "github.com/whylate/whylate/internal/tracefmt"
+
+const unknown = 1<<32 - 1 // no frame's id, and no string's
+
+// A memo remembers what was found of each stack.
+type memo[T tracefmt.FrameID | tracefmt.StringID] []T
+
+// of returns what is remembered, and asks find for what is not.
+func (m *memo[T]) of(id tracefmt.StackID, find func(tracefmt.StackID) T) T {
+	if known := *m; int(id) < len(known) && known[id] != unknown {
+		return known[id]
+	}
+	return m.add(id, find(id))
+}
+
+func (m *memo[T]) add(id tracefmt.StackID, v T) T {
+	for int(id) >= len(*m) {
+		*m = append(*m, unknown)
+	}
+	(*m)[id] = v
+	return v
+}
