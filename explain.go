@@ -251,6 +251,9 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 				beside.Go(func() { index.Lived(g) })
 			}
 			e.walk(reqs)
+			if e.again != nil {
+				e.again.walked()
+			}
 			beside.Wait()
 			if index != nil {
 				index.Walked()

@@ -33,7 +33,8 @@ func (k *Kept) fill(e *engine, all *summary.Tables, rep *report.Report) {
 
 // Replay reads the trace that was explained again and gives it to a sink, a
 // type of this module's own. It is the same run once more, so requests, groups
-// and causes are the report's.
+// and causes are the report's. It ends where nothing more can come that lies
+// before Options.ToNS.
 func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error {
 	if k.tables == nil {
 		return errors.New("reading a trace again: it was not explained")
@@ -47,11 +48,14 @@ func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	e.again = &replay{kept: k, sink: sink, ids: k.tables.GroupIDs(), stop: stop, joined: true}
+	for _, g := range k.groups {
+		e.again.left += g.Count
+	}
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.name(), err)
 	}
-	if _, err = e.run(ctx, rd); err == nil || e.again.err != nil {
+	if _, err = e.run(ctx, rd); err == nil || e.again.err != nil || e.again.enough {
 		err = e.again.err
 	}
 	if err == nil {
@@ -67,6 +71,9 @@ type replay struct {
 	ids  func(*summary.Tables, *summary.Whole) string
 	stop context.CancelCauseFunc
 	err  error
+	left int // requests of the report that were not given yet
+	// enough says that the sink has all that it wants.
+	enough bool
 
 	joined  bool
 	dropped []*timeline.Gen // not needed by the engine any more
@@ -78,13 +85,14 @@ func (p *replay) tables(e *engine) []*summary.Tables {
 	t := summary.New(&e.win, &e.syms, -1)
 	t.Freezes, t.Froze = p.kept.tables.Freezes, p.kept.tables.Froze
 	t.SetEach(func(w *summary.Whole) {
-		if p.err != nil {
+		if p.err != nil || p.enough {
 			return
 		}
 		group := p.kept.groups[p.ids(t, w)]
 		if group == nil {
 			return
 		}
+		p.left--
 		id := summary.RequestID(group.ID, w.Start-e.start, w.G)
 		p.fail(p.sink.Request(&export.Request{
 			Group: group, ID: id, StartNS: w.Start - e.start, LatencyNS: w.End - w.Start, Goroutine: w.G, CauseNS: w.Causes[:],
@@ -104,10 +112,26 @@ func (p *replay) fail(err error) {
 }
 
 func (p *replay) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
-	if p.err == nil {
+	if p.err == nil && !p.enough {
 		p.fail(p.sink.Generation(g, syms, p.joined))
 	}
 	p.joined = true
+}
+
+// errEnough ends a second reading that need not go on.
+var errEnough = errors.New("all that is wanted was read")
+
+// walked ends the reading when all that lies before Options.ToNS was given.
+// That is not yet so when a generation begins after it: a request may be known
+// for one only later, so they are counted.
+func (p *replay) walked() {
+	if p.kept.opts.ToNS <= 0 || p.left > 0 || p.err != nil || p.enough {
+		return
+	}
+	if s, ok := p.sink.(interface{ Enough() bool }); !ok || s.Enough() {
+		p.enough = true
+		p.stop(errEnough)
+	}
 }
 
 // order brings the requests of a generation into an order that a trace alone

@@ -54,6 +54,39 @@ func (a *adder) Request(q *export.Request) error {
 
 func (a *adder) Close(int64) error { return nil }
 
+// TestReplayOfAPart reads a trace again only as far as it must for the requests
+// of its first part, and gives these.
+func TestReplayOfAPart(t *testing.T) {
+	data := testprog.Trace(t, "generations", "-d", "300ms")
+	gens := func(from, to int64) (int, int64) {
+		var kept whylate.Kept
+		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept, FromNS: from, ToNS: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}}
+		if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range rep.Groups {
+			if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
+				t.Errorf("from %d to %d: %s: %d requests of %d ns, want %d of %d", from, to, g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
+			}
+		}
+		return a.gens, rep.Input.DurationNS
+	}
+	all, length := gens(0, 0)
+	if all < 5 {
+		t.Fatalf("%d generations: too few for this test", all)
+	}
+	if n, _ := gens(0, length/5); n >= all {
+		t.Errorf("%d generations of %d were read for the first fifth", n, all)
+	}
+	if n, _ := gens(length/5, 0); n != all {
+		t.Errorf("%d generations of %d were read up to the end", n, all)
+	}
+}
+
 // TestReplayIsTheReport holds the requests of a second reading to the report
 // of the first: as many in each group, with the same latency and causes in
 // sum, and the slowest ones the same in full.

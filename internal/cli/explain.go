@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/finding"
@@ -30,6 +31,7 @@ type explanation struct {
 	slowestGiven   bool // 0 is a number, too
 	band           string
 	from, to       time.Duration
+	part           [2]string // the flags of from and to
 	pathMap        []string
 	maxMemory      sizeFlag
 	ignore         string
@@ -45,14 +47,30 @@ type explanation struct {
 
 func (e *explanation) addFlags(cmd *cobra.Command) {
 	e.addTraceFlags(cmd)
+	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
 	f := cmd.Flags()
-	f.DurationVar(&e.from, "from", 0, "leave out requests that end before this time of the trace")
-	f.DurationVar(&e.to, "to", 0, "leave out requests that end after this time of the trace")
 	e.addIgnore(cmd)
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE made so (may be repeated): see below")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addPart adds the flags for a part of the trace's time. What they are called
+// depends on the verb, because --to is a format for export; each verb takes the
+// other's names, too, as far as they are free.
+func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
+	e.part = [2]string{from, to}
+	f := cmd.Flags()
+	f.DurationVar(&e.from, from, 0, fromText)
+	f.DurationVar(&e.to, to, 0, toText)
+	same := map[string]string{"from": from, "since": from, "until": to}
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if n, ok := same[name]; ok {
+			name = n
+		}
+		return pflag.NormalizedName(name)
+	})
 }
 
 // addIgnore adds the flag of verbs that show or judge findings.
@@ -96,9 +114,9 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	case e.slowest < 0:
 		return usage(cmd, "--slowest must not be negative")
 	case e.from < 0 || e.to < 0:
-		return usage(cmd, "--from and --to count from the trace's start and cannot be negative")
+		return usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
 	case e.to > 0 && e.to <= e.from:
-		return usage(cmd, "--to %v does not lie after --from %v", e.to, e.from)
+		return usage(cmd, "--%s %v does not lie after --%s %v", e.part[1], e.to, e.part[0], e.from)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
 		return usage(cmd, "--max-memory must be at least %s", progress.Size(minMemory))
 	}
@@ -227,10 +245,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "from", "to", "path-map", "max-memory", "what-if"} {
-		if flag == "to" && e.as != nil {
-			continue // a format there
-		}
+	for _, flag := range []string{"request", "group", e.part[0], e.part[1], "path-map", "max-memory", "what-if"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,10 @@ of each group), or all with --all. A Perfetto trace of more than a million event
 slow requests only, unless --all is given. For all of that the trace is read twice; one that comes through a pipe is kept
 in a temporary file meanwhile. A report made before knows its slow requests only.
 
+--since and --until write a part of the trace's time only, as --from and --to of "whylate explain" do: requests that end in
+it. A Perfetto trace shows what the goroutines and the runtime did in that time, cut at its borders, and these requests
+whole. What is small enough then is shown in full without --all. A trace is still read from its start, and to its end once.
+
 With --to otlp, the output may be the URL of an OTLP/HTTP endpoint such as http://localhost:4318/v1/traces: the spans are
 sent there instead, in messages of about 1 MB, again after a while if the endpoint is busy. Requests become part of the
 traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
@@ -40,6 +45,7 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
   whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -top -sample_index p99-max late.pb.gz
   whylate export --to pprof -o new.pb.gz new.trace && go tool pprof -top -diff_base late.pb.gz new.pb.gz
   whylate export --to perfetto -o x.perfetto x.trace                   # open it at ui.perfetto.dev
+  whylate export --to perfetto --since 2s --until 2500ms -o x.perfetto x.trace
   whylate export --to otlp -o http://localhost:4318/v1/traces x.trace
   whylate export --to otlp --all --encoding protobuf --cacert ca.pem -H 'X-Key: k' -o https://otel:4318/v1/traces x.trace
   whylate export --to csv --rows requests -o requests.csv x.trace      # a row for each request
@@ -58,6 +64,9 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 				return usage(cmd, "say with --to which format: %s", strings.Join(names, ", "))
 			}
 			f, err := export.Find(to)
+			if _, notTime := time.ParseDuration(to); err != nil && notTime == nil {
+				return usage(cmd, "--to names the format here: write --until %s for a time", to)
+			}
 			if err != nil {
 				return usage(cmd, "--to: %v", err)
 			}
@@ -91,12 +100,14 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 					return usage(cmd, "--header %q: write NAME: VALUE", h)
 				}
 			}
+			options.FromNS, options.ToNS = int64(e.from), int64(e.to)
 			as.ctx, as.format, as.options = cmd.Context(), f, options
 			e.as = &as
 			return e.as.run(cmd, s, &e, args[0])
 		}),
 	}
 	e.addTraceFlags(cmd)
+	e.addPart(cmd, "since", "until", "write only what is from this time of the trace on (also --from)", "write only what is before this time of the trace")
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")

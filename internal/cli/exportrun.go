@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +65,9 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	bar.Clear()
 	if rep != nil {
 		in.addWarnings(rep)
+		if int64(e.from) >= rep.Input.DurationNS {
+			fmt.Fprintf(s.err, "whylate: the trace ends after %v: nothing of it comes after --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
+		}
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }

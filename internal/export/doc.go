@@ -31,6 +31,9 @@ type Options struct {
 	All bool
 	// Rows is what the rows of a table are: RowCauses or RowRequests.
 	Rows string
+	// FromNS and ToNS are the part of the trace's time that the report is about
+	// (see whylate.Options).
+	FromNS, ToNS int64
 }
 
 // Rows of a table.
@@ -51,7 +54,7 @@ func Formats() []Format {
 }
 
 func perfettoSink(w io.Writer, r *report.Report, o Options) Sink {
-	return NewPerfettoTrace(w, r, o.All)
+	return NewPerfettoTrace(w, r, o)
 }
 
 func csvSink(w io.Writer, r *report.Report, o Options) Sink {

@@ -78,7 +78,9 @@ func TestHostileNames(t *testing.T) {
 		}
 	})
 	t.Run("perfetto", func(t *testing.T) {
-		data, _ := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink { return export.NewPerfettoTrace(w, r, true) })
+		data, _ := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+			return export.NewPerfettoTrace(w, r, export.Options{All: true})
+		})
 		s := showPerfetto(t, data)
 		root := s.byName(0, "requests")
 		for name := range names {

@@ -184,6 +184,7 @@ func (s *schema) value(f field, wire uint64, b []byte) (any, []byte, error) {
 type shown struct {
 	tracks   map[uint64]*shownTrack
 	flows    map[uint64]*[2]*shownTrack
+	flowAt   map[uint64]int64
 	realtime uint64
 	bytes    int
 }
@@ -195,6 +196,7 @@ type shownTrack struct {
 	slices   []slice
 	counters [][2]int64
 	doubles  []float64
+	doubleAt []int64
 	open     []int // indices of slices
 	last     int64
 }
@@ -222,7 +224,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, bytes: len(data)}
+	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
 	texts := map[string]map[uint64]string{}
 	for i, raw := range trace["packet"] {
 		p := raw.(decoded)
@@ -324,11 +326,12 @@ func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint
 					s.flows[id.(uint64)] = f
 				}
 				f[i] = tr
+				s.flowAt[id.(uint64)] = at
 			}
 		}
 	case 4: // TYPE_COUNTER
 		if v, ok := e.one("double_counter_value").(float64); ok {
-			tr.doubles = append(tr.doubles, v)
+			tr.doubles, tr.doubleAt = append(tr.doubles, v), append(tr.doubleAt, at)
 		} else {
 			tr.counters = append(tr.counters, [2]int64{at, int64(e.uint("counter_value"))})
 		}

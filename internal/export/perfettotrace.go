@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/timeline"
@@ -31,9 +32,15 @@ const SmallTrace = 1_000_000
 //
 // Of a large trace only the goroutines of the report's slow requests have
 // tracks and only those requests have segments, unless all are asked for.
+//
+// Of a part of the trace's time, what goes over its borders is cut there, so
+// that a viewer, which shows all of a file at first, shows that part and not
+// the hours that somebody has been waiting. Requests are those of the report,
+// which end in it, and whole: the time they took is what the file is about.
 type PerfettoTrace struct {
-	p   *packets
-	rep *report.Report
+	p        *packets
+	rep      *report.Report
+	from, to int64 // the part that is written, since the trace's start
 
 	syms  *tracefmt.Symbols
 	sites *cause.Sites
@@ -44,7 +51,7 @@ type PerfettoTrace struct {
 	tracked map[uint64]bool // goroutines with tracks; nil for all
 	full    map[string]bool // requests with segments; nil for all
 
-	gens  []*timeline.Gen        // the last ones, neighbours
+	win   timeline.Window        // the last generations, neighbours
 	names map[uint64]string      // start functions of the last generation's goroutines
 	older map[uint64]string      // and of those of the one before
 	open  map[uint64]bool        // by goroutine with a track: a slice is under way
@@ -61,19 +68,62 @@ type PerfettoTrace struct {
 	stopped  lanes
 	phases   timeline.MarkPhases
 	lastLoad [3]float64
+	before   map[uint64]value // of counters, by track: the last one before from
 }
 
-// NewPerfettoTrace returns a Sink that writes to w. All says that a large trace
-// is to be written in full too.
-func NewPerfettoTrace(w io.Writer, r *report.Report, all bool) *PerfettoTrace {
+// A value is a counter's at a time.
+type value struct {
+	at     int64
+	number uint64
+	double float64
+	whole  bool // it is number
+}
+
+// NewPerfettoTrace returns a Sink that writes to w. The report is that of the
+// part of the time which is asked for.
+func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	t := &PerfettoTrace{
-		p: newPackets(w), rep: r, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool), shown: make(map[uint64]*shownTrack),
-		procs: make(map[uint32]*shownTrack), lanes: make(map[string]*lanes), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
+		p: newPackets(w), rep: r, from: o.FromNS, to: math.MaxInt64, texts: make(map[tracefmt.FrameID]string), names: make(map[uint64]string), open: make(map[uint64]bool),
+		shown: make(map[uint64]*shownTrack), procs: make(map[uint32]*shownTrack), lanes: make(map[string]*lanes), next: firstOther, lastLoad: [3]float64{-1, -1, -1},
+		before: make(map[uint64]value),
 	}
-	if !all && r.Input.Events > SmallTrace {
+	if o.ToNS > 0 {
+		t.to = o.ToNS
+	}
+	if !o.All && t.events() > SmallTrace {
 		t.choose()
 	}
 	return t
+}
+
+// events is the number of events that are written about: of a part of the
+// trace its share, as if they came evenly.
+func (t *PerfettoTrace) events() int64 {
+	in := &t.rep.Input
+	if !t.part() || in.DurationNS <= 0 {
+		return in.Events
+	}
+	length := max(0, min(t.to, in.DurationNS)-t.from)
+	return int64(float64(in.Events) * float64(length) / float64(in.DurationNS))
+}
+
+// part tells whether not all of the trace's time is written.
+func (t *PerfettoTrace) part() bool { return t.from > 0 || t.to != math.MaxInt64 }
+
+// clip cuts a stretch of time to the part that is written. It is false for one
+// that lies outside.
+func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
+	if from >= t.to || to < t.from || to == t.from && from < to {
+		return 0, 0, false
+	}
+	return max(from, t.from), min(to, t.to), true
+}
+
+// slice writes what of a stretch of time is to be written.
+func (t *PerfettoTrace) slice(from, length int64, track uint64, category, name string, notes ...note) {
+	if from, to, ok := t.clip(from, from+length); ok {
+		t.p.slice(from, to-from, track, category, name, notes...)
+	}
 }
 
 // choose limits what is shown to the slow requests of the report.
@@ -98,12 +148,32 @@ func (t *PerfettoTrace) Chosen() string {
 	if t.tracked == nil {
 		return ""
 	}
-	return fmt.Sprintf("the trace has %d events: only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", t.rep.Input.Events, len(t.tracked), len(t.full))
+	what := fmt.Sprintf("the trace has %d events", t.rep.Input.Events)
+	if t.part() {
+		what = fmt.Sprintf("this part of the trace has about %d events", t.events())
+	}
+	return what + fmt.Sprintf(": only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", len(t.tracked), len(t.full))
+}
+
+// about says on a track's description what the file holds.
+func (t *PerfettoTrace) about() string {
+	if !t.part() {
+		return t.Chosen()
+	}
+	until := "to its end"
+	if t.to != math.MaxInt64 {
+		until = "to " + time.Duration(t.to).String()
+	}
+	text := fmt.Sprintf("of the trace from %v %s: what goes over these borders is cut there; requests are those that end between them, whole", time.Duration(t.from), until)
+	if c := t.Chosen(); c != "" {
+		text += "; " + c
+	}
+	return text
 }
 
 // A shownTrack is the track of a P or a goroutine, which is written up to end.
 type shownTrack struct {
-	id  uint64
+	id  uint64 // 0: nothing of it is written yet
 	end int64
 }
 
@@ -117,9 +187,9 @@ func (t *PerfettoTrace) begin(base int64) {
 	p := t.p
 	p.header(wallStart(t.rep))
 	p.track(track{uuid: runtimeTrack, name: "runtime", order: explicitOrder})
-	p.track(track{uuid: requestsTrack, name: "requests", order: explicitOrder, description: t.Chosen()})
+	p.track(track{uuid: requestsTrack, name: "requests", order: explicitOrder, description: t.about()})
 	p.track(track{uuid: procsTrack, name: "Ps", order: explicitOrder})
-	p.track(track{uuid: goroutinesTrack, name: "goroutines", order: chronological, description: t.Chosen()})
+	p.track(track{uuid: goroutinesTrack, name: "goroutines", order: chronological, description: t.about()})
 	for i, c := range []track{
 		{uuid: gomaxprocsTrack, name: "GOMAXPROCS", counter: unitCount},
 		{uuid: runningTrack, name: "goroutines running", counter: unitCount},
@@ -133,7 +203,13 @@ func (t *PerfettoTrace) begin(base int64) {
 		p.track(c)
 	}
 	if s := t.rep.Runtime.Series; s != nil {
-		p.stretches(freezeTrack, "freezes", "held back by the kernel", s.Freezes)
+		var freezes [][2]int64
+		for _, x := range s.Freezes {
+			if from, to, ok := t.clip(x[0], x[0]+x[1]); ok {
+				freezes = append(freezes, [2]int64{from, to - from})
+			}
+		}
+		p.stretches(freezeTrack, "freezes", "held back by the kernel", freezes)
 	}
 }
 
@@ -148,13 +224,13 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 	if !joined {
 		t.gap()
 	}
-	if len(t.gens) == KeepGenerations {
-		t.gens = slices.Delete(t.gens, 0, 1)
+	if len(t.win.Gens) == KeepGenerations {
+		t.win.DropFirst()
 	}
-	t.gens = append(t.gens, g)
+	t.win.Gens = append(t.win.Gens, g)
 	t.nameAll(g)
-	if n := len(t.gens); n > 1 {
-		t.states(t.gens[n-2], g.Base)
+	if n := len(t.win.Gens); n > 1 {
+		t.states(t.win.Gens[n-2], g.Base)
 		t.forget()
 	}
 	t.batch = t.batch[:0]
@@ -176,13 +252,14 @@ func (t *PerfettoTrace) forget() {
 
 // gap ends what is under way before a part of the trace that is not known.
 func (t *PerfettoTrace) gap() {
-	n := len(t.gens)
+	n := len(t.win.Gens)
 	if n == 0 {
 		return
 	}
-	end := t.gens[n-1].End
-	t.states(t.gens[n-1], end)
-	t.loads(t.gens[n-1], end)
+	end := t.win.Gens[n-1].End
+	t.states(t.win.Gens[n-1], end)
+	t.loads(t.win.Gens[n-1], end)
+	end = min(end, t.last())
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
 		t.p.end(end-t.start, t.shown[g].id)
 		t.shown[g].end = end - t.start
@@ -191,13 +268,35 @@ func (t *PerfettoTrace) gap() {
 	t.batch = t.batch[:0]
 	t.runs.Close(func(r timeline.Run) { t.batch = append(t.batch, r) })
 	t.writeRuns()
-	t.gens = t.gens[:0]
+	t.win = timeline.Window{}
+}
+
+// last is the first instant after what is written, on the trace's clock.
+func (t *PerfettoTrace) last() int64 {
+	if t.to == math.MaxInt64 {
+		return t.to
+	}
+	return t.start + t.to
+}
+
+// Enough tells whether everything that lies in the part of the time that is
+// asked for has been given but for its requests.
+func (t *PerfettoTrace) Enough() bool {
+	// What a goroutine did until now is written when the next generation comes.
+	// A run goes on until its thread is heard of again.
+	n := len(t.win.Gens)
+	return n > 0 && t.win.Gens[n-1].Base >= t.last() && !t.runs.OpenBefore(t.last())
 }
 
 // Close implements Sink.
 func (t *PerfettoTrace) Close(end int64) error {
 	t.gap()
 	t.phases.Close(t.start+end, t.marking)
+	for _, id := range slices.Sorted(maps.Keys(t.before)) {
+		if t.from <= end {
+			t.carried(id)
+		}
+	}
 	for _, s := range t.stops.Open() {
 		t.stop(s.Start, t.start+end, s.Kind)
 	}
@@ -258,9 +357,8 @@ func (t *PerfettoTrace) writeRuns() {
 		}
 		p := t.procs[r.P]
 		if p == nil {
-			p = &shownTrack{id: t.number()}
+			p = new(shownTrack)
 			t.procs[r.P] = p
-			t.p.track(track{uuid: p.id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
 		}
 		from := max(r.From-t.start, p.end)
 		to := max(r.To-t.start, from)
@@ -268,14 +366,24 @@ func (t *PerfettoTrace) writeRuns() {
 			to = max(min(to, t.batch[next].From-t.start), from)
 		}
 		p.end = to
-		t.p.slice(from, to-from, p.id, "run", t.name(r.G), note{key: "goroutine", number: r.G})
+		if _, _, ok := t.clip(from, to); !ok {
+			continue
+		}
+		if p.id == 0 {
+			p.id = t.number()
+			t.p.track(track{uuid: p.id, parent: procsTrack, name: fmt.Sprintf("P%d", r.P), rank: int(min(r.P, math.MaxInt32))})
+		}
+		t.slice(from, to-from, p.id, "run", t.name(r.G), note{key: "goroutine", number: r.G})
 	}
 }
 
 // states writes the states of the goroutines of g, the last generation but
 // one, from its base until the next one's.
 func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
-	win := timeline.Window{Gens: t.gens}
+	first, last := max(g.Base, t.start+t.from), t.last()
+	if first >= last {
+		return
+	}
 	g.Goroutines(func(id uint64) {
 		if t.tracked != nil && !t.tracked[id] {
 			return
@@ -284,11 +392,14 @@ func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 		if _, ok := t.names[id]; !ok {
 			end = max(end, g.End) // it died, but after the next one began
 		}
-		from := g.Base
+		from := first
 		if shown := t.shown[id]; shown != nil {
 			from = max(from, t.start+shown.end)
 		}
-		t.spans = win.Spans(id, from, end, t.spans[:0])
+		if end = min(end, last); end == last && from >= end {
+			return
+		}
+		t.spans = t.win.Spans(id, from, end, t.spans[:0])
 		for i := range t.spans {
 			t.state(id, from, end, i)
 		}
@@ -322,9 +433,9 @@ func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 		t.open[id] = true
 		track.end = at
 	}
-	if s.End <= until && !goesOn {
+	if !goesOn && (s.End <= until || until == t.last()) {
 		track := t.shown[id]
-		track.end = max(track.end, s.End-t.start)
+		track.end = max(track.end, min(s.End, until)-t.start)
 		t.p.end(track.end, track.id)
 		delete(t.open, id)
 	}
@@ -376,20 +487,58 @@ func (t *PerfettoTrace) runtime(g *timeline.Gen) {
 		if h.Goal {
 			id = goalTrack
 		}
-		t.p.count(h.Time-t.start, id, h.Bytes)
+		t.count(id, value{at: h.Time - t.start, number: h.Bytes, whole: true})
 	}
 	for _, c := range g.Procs {
-		t.p.count(c.Time-t.start, gomaxprocsTrack, uint64(c.N))
+		t.count(gomaxprocsTrack, value{at: c.Time - t.start, number: uint64(c.N), whole: true})
 	}
 	t.phases.Each(g, t.marking)
 	t.stops.Each(g, func(s timeline.STWRange) { t.stop(s.Start, s.End, s.Kind) })
-	if n := len(t.gens); n > 1 {
-		t.loads(t.gens[n-2], g.Base)
+	if n := len(t.win.Gens); n > 1 {
+		t.loads(t.win.Gens[n-2], g.Base)
+	}
+}
+
+// count writes a counter's value. Where only a part of the time is written,
+// it begins with the value that was there before.
+func (t *PerfettoTrace) count(track uint64, v value) {
+	switch {
+	case v.at < t.from:
+		if b, ok := t.before[track]; !ok || v.at >= b.at {
+			t.before[track] = v
+		}
+		return
+	case v.at >= t.to:
+		return
+	case v.at > t.from:
+		t.carried(track)
+	}
+	delete(t.before, track)
+	t.write(track, v)
+}
+
+// carried writes the value that a counter has when the part that is written
+// begins.
+func (t *PerfettoTrace) carried(track uint64) {
+	if v, ok := t.before[track]; ok {
+		v.at = t.from
+		t.write(track, v)
+	}
+}
+
+func (t *PerfettoTrace) write(track uint64, v value) {
+	if v.whole {
+		t.p.count(v.at, track, v.number)
+	} else {
+		t.p.countDouble(v.at, track, v.double)
 	}
 }
 
 // loads writes how many goroutines were in each state.
 func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
+	if until-t.start <= t.from || g.Base >= t.last() {
+		return
+	}
 	list, step := g.Loads(until, loadStep)
 	from := g.Base
 	for _, l := range list {
@@ -397,7 +546,7 @@ func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
 		for i, ns := range [3]int64{l.Running, l.Runnable, l.Syscall} {
 			if v := math.Round(float64(ns)/float64(max(to-from, 1))*1000) / 1000; v != t.lastLoad[i] {
 				t.lastLoad[i] = v
-				t.p.countDouble(from-t.start, runningTrack+uint64(i), v)
+				t.count(runningTrack+uint64(i), value{at: from - t.start, double: v})
 			}
 		}
 		from = to
@@ -406,11 +555,14 @@ func (t *PerfettoTrace) loads(g *timeline.Gen, until int64) {
 
 // marking writes a mark phase.
 func (t *PerfettoTrace) marking(from, to int64) {
-	t.p.slice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
+	t.slice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
 }
 
 // stop writes a stop of the world. Several may be wished for at once.
 func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
+	if _, _, ok := t.clip(from-t.start, to-t.start); !ok {
+		return
+	}
 	n := len(t.stopped.free)
 	k := t.stopped.take(from, to)
 	if k == n {
@@ -422,7 +574,7 @@ func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
 		t.p.track(track{uuid: t.stopped.tracks[k], parent: runtimeTrack, name: name, rank: 100 + k})
 	}
 	id := t.stopped.tracks[k]
-	t.p.slice(from-t.start, to-from, id, "runtime", "world stopped", note{key: "kind", text: t.syms.String(kind)})
+	t.slice(from-t.start, to-from, id, "runtime", "world stopped", note{key: "kind", text: t.syms.String(kind)})
 }
 
 // Request implements Sink.

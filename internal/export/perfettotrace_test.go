@@ -48,7 +48,9 @@ func TestPerfettoTrace(t *testing.T) {
 				}
 			}
 			data := testprog.Trace(t, name, "-d", length)
-			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink { return export.NewPerfettoTrace(w, r, true) })
+			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+				return export.NewPerfettoTrace(w, r, export.Options{All: true})
+			})
 			s := showPerfetto(t, out)
 			checkRequests(t, s, rep, true)
 			checkFlows(t, s)
@@ -247,7 +249,7 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 	chosen := ""
 	out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
 		r.Input.Events = export.SmallTrace + 1
-		sink := export.NewPerfettoTrace(w, r, false)
+		sink := export.NewPerfettoTrace(w, r, export.Options{})
 		chosen = sink.Chosen()
 		return sink
 	})
@@ -324,7 +326,7 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 				t.Skip("not one whole generation")
 			}
 			var out bytes.Buffer
-			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, true)); err != nil {
+			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})); err != nil {
 				t.Fatal(err)
 			}
 			checkFlows(t, showPerfetto(t, out.Bytes()))

@@ -213,6 +213,16 @@ func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
 	}
 }
 
+// OpenBefore tells whether a run is not over that was last heard of before t.
+func (r *Runs) OpenBefore(t int64) bool {
+	for _, run := range r.open {
+		if run.To < t {
+			return true
+		}
+	}
+	return false
+}
+
 // Close calls f for the runs that were not over, in order of threads, as they
 // were at the last instant known.
 func (r *Runs) Close(f func(Run)) {
