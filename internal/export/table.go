@@ -128,6 +128,7 @@ type lines struct {
 	buf *bufio.Writer
 	out *json.Encoder
 	err error
+	row jsonRow // reused
 	// detail is what the report holds of a request beyond its segments.
 	detail map[string]*report.Request
 }
@@ -185,13 +186,24 @@ func (l *lines) line(typ string, v any, more map[string]any) {
 	}
 }
 
+// write writes the line in row.
+func (l *lines) write() {
+	if l.err == nil {
+		_, l.err = l.buf.Write(l.row)
+	}
+}
+
 func (l *lines) request(g *report.Group, q *report.Request) {
 	of := map[string]any{"request_id": q.ID}
-	r := *q
-	r.Segments, r.Lanes, r.Wakes = nil, nil, nil
-	l.line("request", r, map[string]any{"group_id": g.ID, "group": g.Name})
+	l.row.request(g, q)
+	l.write()
 	for k := range q.Segments {
-		l.line("segment", q.Segments[k], of)
+		if s := &q.Segments[k]; s.Joined != nil {
+			l.line("segment", s, of)
+		} else {
+			l.row.segment(q.ID, s)
+			l.write()
+		}
 	}
 	for k := range q.Wakes {
 		l.line("wake", q.Wakes[k], of)

@@ -559,7 +559,7 @@ func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 	r := report.Request{
 		ID:      RequestID(group, s.Start-v.Start, s.G),
 		StartNS: s.Start - v.Start, LatencyNS: s.End - s.Start, Goroutine: s.G,
-		Segments: []report.Segment{},
+		Segments: make([]report.Segment, 0, min(len(s.Segments), maxSegments)+1),
 	}
 	for from, to := range stretches(s.Segments, maxSegments) {
 		if to-from > 1 {

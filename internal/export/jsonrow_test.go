@@ -1,0 +1,77 @@
+package export
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// texts are what names may be.
+var texts = []string{"", "main.handler.func4", "/src/a b.go", `"\`, "<b>&", "\x00\x1f\x7f", "é\u2028\u2029", "\xff\xfe", "=1+1", "a\nb\tc"}
+
+// fill gives every field that v has a value, at random; now and then none.
+func fill(v reflect.Value, rnd *rand.Rand) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(texts[rnd.IntN(len(texts))])
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(rnd.Uint64()) >> rnd.IntN(64))
+	case reflect.Uint64:
+		v.SetUint(rnd.Uint64() >> rnd.IntN(64))
+	case reflect.Pointer:
+		if rnd.IntN(4) > 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			fill(v.Elem(), rnd)
+		}
+	case reflect.Slice:
+		if n := rnd.IntN(5) - 1; n >= 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+			for i := range n {
+				fill(v.Index(i), rnd)
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), rnd)
+		}
+	case reflect.Map: // of joined segments, which are not written by hand
+	default:
+		panic("a field of a new kind: " + v.Type().String())
+	}
+}
+
+// TestRowsByHand holds lines that are written by hand to those of
+// encoding/json, for every field that requests and segments have.
+func TestRowsByHand(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		var q report.Request
+		var s report.Segment
+		fill(reflect.ValueOf(&q).Elem(), rnd)
+		fill(reflect.ValueOf(&s).Elem(), rnd)
+		g := report.Group{ID: texts[rnd.IntN(len(texts))], Name: texts[rnd.IntN(len(texts))]}
+		s.Joined, q.Segments, q.Lanes, q.Wakes = nil, nil, nil, nil
+
+		var want bytes.Buffer
+		slow := newLines(&want, &report.Report{})
+		if err := slow.buf.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		want.Reset()
+		slow.line("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
+		slow.line("segment", s, map[string]any{"request_id": q.ID})
+		if err := slow.Close(0); err != nil {
+			t.Fatal(err)
+		}
+		var row jsonRow
+		row.request(&g, &q)
+		got := string(row)
+		row.segment(q.ID, &s)
+		if got += string(row); got != want.String() {
+			t.Fatalf("by hand\n%sby encoding/json\n%s", got, want.Bytes())
+		}
+	}
+}
