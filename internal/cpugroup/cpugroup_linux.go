@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // A Group is a cgroup of the cpu controller.
 type Group struct {
-	Dir string
-	v2  bool
+	Dir  string
+	v2   bool
+	file *os.File // of Dir, once a command was to run there
 }
 
 // Options say what a group is to be like.
@@ -36,7 +38,7 @@ func New(o Options) (*Group, error) {
 		if err != nil {
 			return nil, err
 		}
-		above = &Group{dir, v2}
+		above = &Group{Dir: dir, v2: v2}
 	}
 	if above.v2 {
 		if err := above.write("cgroup.subtree_control", "+cpu"); err != nil {
@@ -77,9 +79,20 @@ func (g *Group) write(file, text string) error {
 	return os.WriteFile(filepath.Join(g.Dir, file), []byte(text), 0)
 }
 
-// Take makes a command run in the group from its first instruction. The
-// process is the same that the command starts, through a shell.
+// Take makes a command, which must be started before the group is removed, run
+// in the group from its first instruction. On v2 the kernel puts it there; on v1
+// a shell does, which the command then takes the place of.
 func (g *Group) Take(cmd *exec.Cmd) {
+	if g.v2 {
+		if g.file == nil {
+			g.file, _ = os.Open(g.Dir) // if that fails, so does the start
+		}
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = new(syscall.SysProcAttr)
+		}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(g.file.Fd())
+		return
+	}
 	cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.Dir, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 }
@@ -87,6 +100,7 @@ func (g *Group) Take(cmd *exec.Cmd) {
 // Remove removes the group. The kernel may take a moment to let go of
 // processes that have ended.
 func (g *Group) Remove() (err error) {
+	g.file.Close()
 	for i := range 50 {
 		if err = os.Remove(g.Dir); err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
