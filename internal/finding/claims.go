@@ -406,35 +406,20 @@ func claimsBy(in *Input, code string, f func(cl *claims, c *claim)) {
 
 // weighWays is Weigh for some of the ways that lead to a cause.
 func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
-	if len(g.Bands) == 0 {
-		return 0, Won{}
-	}
-	add := func(b *report.Band) (share float64, total int64) {
-		for i := range b.Causes {
-			c := &b.Causes[i]
-			var mine, all int64
-			routes := routesOf(c)
-			for k := range routes {
-				all += routes[k].TotalNS
-				if match(c, routes[k].Via) {
-					mine += routes[k].TotalNS
-				}
-			}
-			if mine > 0 && all > 0 {
-				part := float64(mine) / float64(all)
-				share += c.Share * part
-				total += int64(float64(c.TotalNS) * part)
+	return weighPart(g, func(c *report.Cause) float64 {
+		var mine, all int64
+		routes := routesOf(c)
+		for k := range routes {
+			all += routes[k].TotalNS
+			if match(c, routes[k].Via) {
+				mine += routes[k].TotalNS
 			}
 		}
-		return min(share, 1), total
-	}
-	share, won.TotalNS = add(&g.Bands[0])
-	slow := Slow(g)
-	ns := int64(0)
-	if won.SlowShare, ns = add(slow); slow.Count > 0 {
-		won.SlowNS = ns / int64(slow.Count)
-	}
-	return share, won
+		if all == 0 {
+			return 0
+		}
+		return float64(mine) / float64(all)
+	})
 }
 
 // users returns the site nearest to a cause that is not the standard library's:

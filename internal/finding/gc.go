@@ -64,30 +64,6 @@ func isForcedWait(c *report.Cause) bool {
 	return c.Cause == "gc-wait" && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
 }
 
-// weighPart is Weigh for parts of causes.
-func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, won Won) {
-	if len(g.Bands) == 0 {
-		return 0, Won{}
-	}
-	add := func(b *report.Band) (share float64, total int64) {
-		for i := range b.Causes {
-			c := &b.Causes[i]
-			if p := part(c); p > 0 {
-				share += p * c.Share
-				total += int64(p * float64(c.TotalNS))
-			}
-		}
-		return min(share, 1), total
-	}
-	share, won.TotalNS = add(&g.Bands[0])
-	slow := Slow(g)
-	ns := int64(0)
-	if won.SlowShare, ns = add(slow); slow.Count > 0 {
-		won.SlowNS = ns / int64(slow.Count)
-	}
-	return share, won
-}
-
 // A tuning is what a larger GOGC would do.
 type tuning struct {
 	perSecond float64 // collections now

@@ -64,25 +64,34 @@ func Slow(g *report.Group) *report.Band {
 // Weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
 // altogether would win.
 func Weigh(g *report.Group, match func(*report.Cause) bool) (share float64, won Won) {
+	return weighPart(g, func(c *report.Cause) float64 {
+		if match(c) {
+			return 1
+		}
+		return 0
+	})
+}
+
+// weighPart is Weigh for parts of causes.
+func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, won Won) {
 	if len(g.Bands) == 0 {
 		return 0, Won{}
 	}
-	for i := range g.Bands[0].Causes {
-		if c := &g.Bands[0].Causes[i]; match(c) {
-			share += c.Share
-			won.TotalNS += c.TotalNS
+	add := func(b *report.Band) (share float64, total int64) {
+		for i := range b.Causes {
+			c := &b.Causes[i]
+			if p := part(c); p > 0 {
+				share += p * c.Share
+				total += int64(p * float64(c.TotalNS))
+			}
 		}
+		return min(share, 1), total
 	}
+	share, won.TotalNS = add(&g.Bands[0])
 	slow := Slow(g)
 	ns := int64(0)
-	for i := range slow.Causes {
-		if c := &slow.Causes[i]; match(c) {
-			won.SlowShare += c.Share
-			ns += c.TotalNS
-		}
-	}
-	if slow.Count > 0 {
+	if won.SlowShare, ns = add(slow); slow.Count > 0 {
 		won.SlowNS = ns / int64(slow.Count)
 	}
-	return min(share, 1), won
+	return share, won
 }
