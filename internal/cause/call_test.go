@@ -1,10 +1,6 @@
 package cause
 
-import (
-	"testing"
-
-	"github.com/whylate/whylate/internal/tracefmt"
-)
+import "testing"
 
 // TestCall: what a wait is for is told by the innermost telling function, else by what the site called.
 func TestCall(t *testing.T) {
@@ -23,13 +19,8 @@ func TestCall(t *testing.T) {
 		{"a socket", []string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.f"}, "net.(*conn).Write", "net.(*netFD).Write"},
 		{"nothing under it", []string{"main.f", "runtime.goexit"}, "", ""},
 	} {
-		syms := tracefmt.NewSymbols()
-		var frames []tracefmt.FrameText
-		for i, fn := range c.stack {
-			frames = append(frames, tracefmt.FrameText{Func: fn, File: "f.go", Line: uint32(i + 1)})
-		}
+		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
-		id := syms.AddStack(frames...)
 		for range 2 { // found, and remembered
 			if got := syms.String(s.Call(id)); got != c.call {
 				t.Errorf("%s: in %q, want %q", c.name, got, c.call)

@@ -26,13 +26,8 @@ func TestSites(t *testing.T) {
 		{"nothing that means something", []string{"runtime.goexit"}, "runtime.goexit", true},
 		{"closures and generics", []string{"slices.SortFunc[...]", "example.org/x.Sort[...].func1"}, "example.org/x.Sort[...].func1", false},
 	} {
-		syms := tracefmt.NewSymbols()
-		var frames []tracefmt.FrameText
-		for i, fn := range c.stack {
-			frames = append(frames, tracefmt.FrameText{Func: fn, File: "f.go", Line: uint32(i + 1)})
-		}
+		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
-		id := syms.AddStack(frames...)
 		for range 2 { // found, and remembered
 			if got := syms.String(syms.Frame(s.Of(id)).Func); got != c.want {
 				t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -45,4 +40,14 @@ func TestSites(t *testing.T) {
 	if NewSites(tracefmt.NewSymbols()).Of(0) != 0 {
 		t.Error("no stack has a site")
 	}
+}
+
+// oneStack returns symbols with a stack, innermost first.
+func oneStack(fns []string) (*tracefmt.Symbols, tracefmt.StackID) {
+	syms := tracefmt.NewSymbols()
+	var frames []tracefmt.FrameText
+	for i, fn := range fns {
+		frames = append(frames, tracefmt.FrameText{Func: fn, File: "f.go", Line: uint32(i + 1)})
+	}
+	return syms, syms.AddStack(frames...)
 }

@@ -47,17 +47,8 @@ func TestTickerEndsSilence(t *testing.T) {
 func TestTickerStartsWork(t *testing.T) {
 	for _, threads := range []int{1, 4} {
 		b := tracetext.New(26)
-		var all []*tracetext.Thread
-		var procs []int
+		all, procs := resting(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for i := range threads {
-			th := b.Thread()
-			th.ProcsChange(0, threads)
-			b.Waiting(uint64(i + 1))
-			all = append(all, th)
-			procs = append(procs, th.Proc())
-			th.ProcStop(1000)
-		}
 		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
 			for i, th := range all {
 				begin := at + rnd.Int64N(90_000)
@@ -78,17 +69,8 @@ func TestTickerStartsWork(t *testing.T) {
 func TestTickerStartsTurns(t *testing.T) {
 	for _, threads := range []int{1, 2, 4} {
 		b := tracetext.New(26)
-		var all []*tracetext.Thread
-		var procs []int
+		all, procs := resting(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for i := range threads {
-			th := b.Thread()
-			th.ProcsChange(0, threads)
-			b.Waiting(uint64(i + 1))
-			all = append(all, th)
-			procs = append(procs, th.Proc())
-			th.ProcStop(1000)
-		}
 		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
 			first := 8*ms + rnd.Int64N(2*ms)
 			for i, th := range all {
@@ -110,6 +92,20 @@ func TestTickerStartsTurns(t *testing.T) {
 		}
 		notOwn(t, b)
 	}
+}
+
+// resting adds n threads that have just let go of their Ps, and a waiting
+// goroutine for each.
+func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
+	for i := range n {
+		th := b.Thread()
+		th.ProcsChange(0, n)
+		b.Waiting(uint64(i + 1))
+		all = append(all, th)
+		procs = append(procs, th.Proc())
+		th.ProcStop(1000)
+	}
+	return all, procs
 }
 
 func notOwn(t *testing.T, b *tracetext.Builder) {

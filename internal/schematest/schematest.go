@@ -3,6 +3,7 @@ package schematest
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -39,6 +40,16 @@ func compile(t testing.TB, schema []byte) *jsonschema.Schema {
 func Validate(t testing.TB, name string, data []byte) {
 	t.Helper()
 	ValidateBy(t, report.JSONSchema(), name, data)
+}
+
+// Closed reads a schema and closes it for the test: a field that it does not describe breaks it, too.
+func Closed(t testing.TB, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(text, []byte(`"type": "object",`), []byte(`"type": "object", "additionalProperties": false,`))
 }
 
 // ValidateBy is Validate for another schema.
