@@ -86,10 +86,20 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	at := (&url.URL{Scheme: "file", Path: file}).String()
+	p := load(t, browser, at+fragment, "html[data-ready=true]", func(url string) bool { return url == at }, width, dark)
+	p.settle()
+	return p
+}
+
+// load shows a page and waits until it is ready, which an element by the
+// selector ready says. What it does that no page may do, such as a request that
+// is not allowed, is kept.
+func load(t *testing.T, browser context.Context, at, ready string, allowed func(url string) bool, width int, dark bool) *tab {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
-	at := (&url.URL{Scheme: "file", Path: file}).String()
 	err := chromedp.Listen(ctx, func(ev any) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -103,7 +113,7 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 				p.evil = append(p.evil, "log: "+ev.Entry.Text)
 			}
 		case *network.EventRequestWillBeSent:
-			if u := ev.Request.URL; u != at {
+			if u := ev.Request.URL; !allowed(u) {
 				p.evil = append(p.evil, "request: "+u)
 			}
 		case *page.EventJavascriptDialogOpening:
@@ -113,6 +123,13 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if t.Failed() {
+			t.Logf("the page: %q", p.evil)
+		}
+	})
 	scheme := "light"
 	if dark {
 		scheme = "dark"
@@ -120,8 +137,7 @@ func openWith(t *testing.T, browser context.Context, r *report.Report, opts html
 	p.do(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}),
 		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: 900, DeviceScaleFactor: 1}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
-		chromedp.Navigate(at+fragment), chromedp.WaitReady(chromedp.CSS(`html[data-ready=true]`)))
-	p.settle()
+		chromedp.Navigate(at), chromedp.WaitReady(chromedp.CSS(ready)))
 	return p
 }
 

@@ -11,11 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
-	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
@@ -49,45 +45,7 @@ func serve(t *testing.T, data []byte, name string) (*report.Report, *inspect.Tra
 // visit shows the page of a server, which may ask that server and nobody else.
 func visit(t *testing.T, browser context.Context, origin, fragment string, width int, dark bool) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
-	t.Cleanup(cancel)
-	p := &tab{t: t, ctx: ctx}
-	err := chromedp.Listen(ctx, func(ev any) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		switch ev := ev.(type) {
-		case *cdpruntime.EventExceptionThrown:
-			p.evil = append(p.evil, fmt.Sprintf("exception: %s %v", ev.ExceptionDetails.Text, ev.ExceptionDetails.Exception))
-		case *cdpruntime.EventConsoleAPICalled:
-			p.evil = append(p.evil, fmt.Sprintf("console.%s", ev.Type))
-		case *log.EventEntryAdded:
-			if ev.Entry.Level == log.EntryLevelError || ev.Entry.Level == log.EntryLevelWarning {
-				p.evil = append(p.evil, "log: "+ev.Entry.Text)
-			}
-		case *network.EventRequestWillBeSent:
-			if u := ev.Request.URL; !strings.HasPrefix(u, origin+"/") {
-				p.evil = append(p.evil, "request: "+u)
-			}
-		case *page.EventJavascriptDialogOpening:
-			p.evil = append(p.evil, "dialog: "+ev.Message)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the page: %q", p.evil)
-		}
-	})
-	scheme := "light"
-	if dark {
-		scheme = "dark"
-	}
-	p.do(command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}),
-		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: 900, DeviceScaleFactor: 1}),
-		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}),
-		chromedp.Navigate(origin+"/"+fragment), chromedp.WaitReady(chromedp.CSS(`html[data-live=ready]`)))
+	p := load(t, browser, origin+"/"+fragment, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, origin+"/") }, width, dark)
 	p.await(`document.querySelectorAll('.vbody .vrow[data-n]').length > 0`)
 	p.quiet()
 	return p
