@@ -5,7 +5,7 @@ import (
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
-// goroutineColumns holds goroutines, a row each, about 40 bytes with the map.
+// goroutineColumns holds goroutines, a row each, about 50 bytes with the map.
 type goroutineColumns struct {
 	at     map[uint64]int32
 	id     []uint64
@@ -14,7 +14,8 @@ type goroutineColumns struct {
 	born   []int64            // 0: before the trace
 	last   []int64            // the last instant at which it was known to live
 	pieces []uint32
-	left   int // not kept for want of room
+	ran    []int64 // ns in which it ran
+	left   int     // not kept for want of room
 }
 
 // add takes what a generation shows.
@@ -34,6 +35,7 @@ func (c *goroutineColumns) add(g *timeline.Gen, most int) {
 			c.born = append(c.born, l.Born)
 			c.last = append(c.last, 0)
 			c.pieces = append(c.pieces, 0)
+			c.ran = append(c.ran, 0)
 		}
 		if l.Start != 0 {
 			c.start[row], c.own[row] = l.Start, false
@@ -46,6 +48,13 @@ func (c *goroutineColumns) add(g *timeline.Gen, most int) {
 		}
 		c.pieces[row] += uint32(l.Pieces)
 	})
+}
+
+// addRun adds a run to the times that goroutines ran, by row.
+func (c *goroutineColumns) addRun(ran []int64, r *timeline.Run) {
+	if row, ok := c.at[r.G]; ok {
+		ran[row] += r.To - r.From
+	}
 }
 
 // name returns the function that a goroutine started with, or the outermost

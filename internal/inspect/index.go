@@ -3,7 +3,7 @@
 // function.
 //
 // An Index is filled while the trace is explained, in the same pass. It holds,
-// in columns, about 50 bytes a request and 40 a goroutine, and where in the
+// in columns, about 50 bytes a request and 50 a goroutine, and where in the
 // file each generation lies. A Trace joins it with the file: generations are
 // decoded again when a question needs them, and kept as long as there is
 // memory for them. What it answers is what explain found: the same requests,
@@ -59,6 +59,7 @@ type Index struct {
 	kept   int64
 	reqs   requestColumns
 	gos    goroutineColumns
+	runs   timeline.Runs // those that go on into the next generation
 	carry  carries
 	first  int // the first generation of explain's window, in gens
 	procs  uint32
@@ -122,7 +123,15 @@ func (x *Index) Decoded(g *timeline.Gen, gap bool) {
 
 // Lived notes the goroutines of the generation that was decoded last. It may
 // run beside the walk of its requests.
-func (x *Index) Lived(g *timeline.Gen) { x.gos.add(g, x.limits.Goroutines) }
+func (x *Index) Lived(g *timeline.Gen) {
+	x.gos.add(g, x.limits.Goroutines)
+	if x.gens[len(x.gens)-1].afterGap {
+		x.runs.Close(x.ran)
+	}
+	x.runs.Add(g, x.ran)
+}
+
+func (x *Index) ran(r timeline.Run) { x.gos.addRun(x.gos.ran, &r) }
 
 // Walked takes the requests that were walked since the last call; the
 // generation decoded last was the window's last. Nobody may add to the tables
@@ -179,6 +188,7 @@ func (x *Index) Finish(win *timeline.Window, tables *summary.Tables, view summar
 	for len(win.Gens) > 0 {
 		x.Dropped(win.DropFirst(), win.Carry())
 	}
+	x.runs.Close(x.ran)
 	x.freezes, x.froze = tables.Freezes, tables.Froze
 	x.view, x.master, x.syms, x.minor = view, syms, syms.Snapshot(), minor
 	x.reqs.finish(tables, view)

@@ -286,6 +286,58 @@ func wanted(win *timeline.Window, g uint64, from, to int64) (out [inspect.States
 	return out
 }
 
+// TestRan holds the time that goroutines ran, which the index notes for the
+// whole trace, and what is added up for a part of it, to the timelines; and the
+// pages of a list to the list.
+func TestRan(t *testing.T) {
+	for _, tc := range traces[:3] {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, tc.name, tc.args...)
+			win, _ := timelinetest.Window(t, data)
+			rep, tr := opened(t, data, inspect.Limits{})
+			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
+			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
+				to := z[1]
+				if to == 0 {
+					to = d
+				}
+				want := map[uint64]int64{}
+				win.EachRun(start+z[0], start+to, func(r timeline.Run) { want[r.G] += r.To - r.From })
+				q := inspect.GoroutineQuery{Sort: "run", Descending: true, From: z[0], To: z[1], Limit: 7}
+				var list []inspect.Goroutine
+				for {
+					q.Offset = len(list)
+					page, total, err := tr.Goroutines(ctx, q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if list = append(list, page...); len(page) == 0 {
+						if len(list) != total {
+							t.Errorf("%v: pages hold %d of %d goroutines", z, len(list), total)
+						}
+						break
+					}
+				}
+				for i, g := range list {
+					if g.RunNS != want[g.ID] {
+						t.Errorf("%v: goroutine %d ran for %d ns, the timelines say %d", z, g.ID, g.RunNS, want[g.ID])
+					}
+					delete(want, g.ID)
+					if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
+						t.Errorf("%v: goroutine %d stands after %d", z, g.ID, list[i-1].ID)
+					}
+				}
+				for id, ns := range want {
+					if ns > 0 {
+						t.Errorf("%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestSearch looks for functions whose goroutines and requests are known.
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks", "-d", "200ms")

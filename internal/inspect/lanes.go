@@ -137,7 +137,7 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 		}
 	}
 	for i := range out.Strips {
-		if s := &out.Strips[i]; len(s.Pieces) > 2*tile.Buckets {
+		if s := &out.Strips[i]; len(s.Pieces) > tile.Buckets {
 			s.sumUp(out, tile.Buckets)
 		}
 	}

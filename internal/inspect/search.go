@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -216,29 +217,87 @@ type Goroutine struct {
 	RunNS  int64  `json:"run_ns,omitempty"` // in the time asked for, when sorted by it
 }
 
+// key tells queries apart that select different goroutines, or in another order.
+func (q GoroutineQuery) key() string {
+	q.Offset, q.Limit, q.Descending = 0, 0, false
+	return fmt.Sprintf("%+v", q)
+}
+
+// A lineup is the goroutines that a query selects, least first.
+type lineup struct {
+	rows []int32
+	ran  []int64 // beside rows, if they were sorted by it
+}
+
+// lineups remembers the last ones, so that only the first page of a list costs
+// more than its rows.
+type lineups struct {
+	mu   sync.Mutex
+	made map[string]*lineup
+	last []string
+}
+
+// keepLineups bounds what is remembered, at 12 bytes a row.
+const keepLineups = 3
+
+func (l *lineups) init() { l.made = make(map[string]*lineup) }
+
 // Goroutines returns a page of those that a query selects, and how many there are.
 func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
-	g := &t.x.gos
-	if q.To <= 0 {
-		q.To = 1<<63 - 1
+	l, err := t.lineup(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	n := len(l.rows)
+	page = []Goroutine{}
+	from := min(max(q.Offset, 0), n)
+	for i := from; i < min(from+min(max(q.Limit, 0), MaxRows), n); i++ {
+		at := i
+		if q.Descending {
+			at = n - 1 - i
+		}
+		ran := int64(0)
+		if l.ran != nil {
+			ran = l.ran[at]
+		}
+		page = append(page, t.goroutine(l.rows[at], ran))
+	}
+	return page, n, nil
+}
+
+// lineup returns the goroutines that a query selects.
+func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
+	g, end := &t.x.gos, t.x.view.End-t.start+1
+	// Times that select the same have one key.
+	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
+		q.To = end
+	}
+	o := &t.lineups
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := q.key()
+	if l := o.made[key]; l != nil {
+		o.last, _ = use(o.last, key, keepLineups)
+		return l, nil
 	}
 	var named []bool
 	var shown []uint64
+	var err error
 	if q.Function != "" {
 		named = t.matches(q.Function)
 		if q.OnStack {
 			if shown, err = t.shows(ctx, q.Function); err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 		}
 	}
-	var ran map[uint64]int64
+	var ran []int64
 	if q.Sort == "run" {
 		if ran, err = t.ran(ctx, q.From, q.To); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
-	var rows []int32
+	l := &lineup{}
 	for i := range g.id {
 		row := int32(i)
 		if g.born[row] != 0 && g.born[row]-t.start >= q.To || g.last[row]-t.start < q.From {
@@ -247,37 +306,58 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 		if named != nil && !named[g.name(row, &t.x.syms)] && (shown == nil || shown[row>>6]&(1<<(row&63)) == 0) {
 			continue
 		}
-		rows = append(rows, row)
+		l.rows = append(l.rows, row)
 	}
-	by := func(a, b int32) int { return cmp.Compare(g.id[a], g.id[b]) }
-	switch q.Sort {
-	case "run":
-		by = func(a, b int32) int {
-			return cmp.Or(cmp.Compare(ran[g.id[a]], ran[g.id[b]]), cmp.Compare(g.id[b], g.id[a]))
-		}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if ran != nil {
+		l.sortByRun(ran, g.id)
+	} else {
+		slices.SortFunc(l.rows, t.goroutineOrder(q.Sort))
+	}
+	o.made[key] = l
+	var gone string
+	o.last, gone = use(o.last, key, keepLineups)
+	delete(o.made, gone)
+	return l, nil
+}
+
+// sortByRun sorts by the time in which goroutines ran, what is compared beside
+// each other: there may be millions.
+func (l *lineup) sortByRun(ran []int64, id []uint64) {
+	type entry struct {
+		ran int64
+		id  uint64
+		row int32
+	}
+	list := make([]entry, len(l.rows))
+	for i, row := range l.rows {
+		list[i] = entry{ran[row], id[row], row}
+	}
+	slices.SortFunc(list, func(a, b entry) int { return cmp.Or(cmp.Compare(a.ran, b.ran), cmp.Compare(b.id, a.id)) })
+	l.ran = make([]int64, len(list))
+	for i := range list {
+		l.rows[i], l.ran[i] = list[i].row, list[i].ran
+	}
+}
+
+// goroutineOrder compares rows as a query other than by running time sorts them.
+func (t *Trace) goroutineOrder(sort string) func(a, b int32) int {
+	g := &t.x.gos
+	switch sort {
 	case "pieces":
-		by = func(a, b int32) int {
+		return func(a, b int32) int {
 			return cmp.Or(cmp.Compare(g.pieces[a], g.pieces[b]), cmp.Compare(g.id[b], g.id[a]))
 		}
 	case "born":
-		by = func(a, b int32) int { return cmp.Or(cmp.Compare(g.born[a], g.born[b]), cmp.Compare(g.id[a], g.id[b])) }
+		return func(a, b int32) int { return cmp.Or(cmp.Compare(g.born[a], g.born[b]), cmp.Compare(g.id[a], g.id[b])) }
 	case "name":
-		by = func(a, b int32) int {
+		return func(a, b int32) int {
 			return cmp.Or(cmp.Compare(t.x.syms.String(g.name(a, &t.x.syms)), t.x.syms.String(g.name(b, &t.x.syms))), cmp.Compare(g.id[a], g.id[b]))
 		}
 	}
-	slices.SortFunc(rows, by)
-	if q.Descending {
-		slices.Reverse(rows)
-	}
-	page = []Goroutine{}
-	for _, row := range rows[min(max(q.Offset, 0), len(rows)):] {
-		if len(page) >= min(q.Limit, MaxRows) {
-			break
-		}
-		page = append(page, t.goroutine(row, ran[g.id[row]]))
-	}
-	return page, len(rows), nil
+	return func(a, b int32) int { return cmp.Compare(g.id[a], g.id[b]) }
 }
 
 func (t *Trace) goroutine(row int32, ran int64) Goroutine {
@@ -302,22 +382,25 @@ func (t *Trace) Named(ids []uint64) []Goroutine {
 	return out
 }
 
-// ran returns for how long goroutines ran in a stretch of time; of one that
-// is too long to be looked at as a whole, in its first generations.
-func (t *Trace) ran(ctx context.Context, from, to int64) (map[uint64]int64, error) {
+// ran returns, by row, for how long goroutines ran in a stretch of time. Of the
+// whole trace that was noted while it was indexed; of another one that is too
+// long to be looked at as a whole, it is what ran in its first generations.
+func (t *Trace) ran(ctx context.Context, from, to int64) ([]int64, error) {
+	if from <= 0 && to >= t.x.view.End-t.start {
+		return t.x.gos.ran, nil
+	}
 	leave, err := t.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	to = min(to, t.x.view.End-t.start+1)
 	first, last := t.span(from+t.start, to+t.start)
 	win, err := t.window(ctx, first, min(last, first+maxWindow-1))
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[uint64]int64)
-	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) { out[r.G] += r.To - r.From })
+	out := make([]int64, len(t.x.gos.id))
+	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) { t.x.gos.addRun(out, &r) })
 	return out, nil
 }
 

@@ -34,9 +34,10 @@ type Trace struct {
 	decoder  *timeline.Decoder
 	decoded  int // how often a generation was decoded again
 
-	order  orders
-	shapes shapeCache
-	work   chan struct{} // a place for each question that takes long
+	order   orders
+	lineups lineups
+	shapes  shapeCache
+	work    chan struct{} // a place for each question that takes long
 
 	spareSites chan *siteCache
 	scan       chan struct{} // one search through the whole trace at a time
@@ -80,6 +81,7 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	}
 	x.keep = nil
 	t.order.init()
+	t.lineups.init()
 	t.shapes.init()
 	return t, nil
 }
@@ -237,7 +239,7 @@ func (t *Trace) Facts() Facts {
 	f := Facts{
 		Requests: c.rows(), RequestsSeen: c.seen, AtLeastNS: c.atLeast,
 		RequestBytes: int64(cap(c.start)+cap(c.latency)+cap(c.g))*8 + int64(cap(c.group)+cap(c.gen)+cap(c.at))*4 + int64(cap(c.flags)+cap(c.bytes)),
-		Goroutines:   len(g.id), GoroutineBytes: int64(cap(g.id)+cap(g.born)+cap(g.last))*8 + int64(cap(g.start)+cap(g.pieces))*4 + int64(cap(g.own)) + int64(len(g.at))*20,
+		Goroutines:   len(g.id), GoroutineBytes: int64(cap(g.id)+cap(g.born)+cap(g.last)+cap(g.ran))*8 + int64(cap(g.start)+cap(g.pieces))*4 + int64(cap(g.own)) + int64(len(g.at))*20,
 		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
 		DurationNS: t.x.view.End - t.start,
 	}
