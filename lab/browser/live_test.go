@@ -119,6 +119,7 @@ func TestLive(t *testing.T) {
 				t.Errorf("goroutine %d stands first, want %d", got, want.Goroutine)
 			}
 			p.checkLane(trace, want.Goroutine)
+			p.checkPictures(trace, false)
 			p.element("timelines", "live-around-"+name)
 
 			// Zoom and pan by keyboard.
@@ -141,6 +142,16 @@ func TestLive(t *testing.T) {
 			p.press("0")
 			if all := p.look(); all.From != 0 || int64(all.To) != rep.Input.DurationNS {
 				t.Errorf("all of it is %v", all)
+			}
+			p.quiet()
+			p.checkPictures(trace, true)
+			// Lanes below those in view are at hand before they are scrolled to.
+			if got := ask[int](p, `(t => t.lastView[4].filter(k => !t.tiles.get(t.lastView[0], 0, k)).length - (t.lastView[4].length ? 0 : 1))(`+lanes+`)`); got != 0 {
+				t.Errorf("of the lanes that come into view next %d are not known", got)
+			}
+			// What has left the view is not waited for.
+			if !ask[bool](p, `(w => { w.want(10, 0, 0, ['g18446744073709551615'], [], false); const r = [...w.running].pop(); w.want(10, 0, 0, ['p0'], [], false); return r.lanes[0] === 'g18446744073709551615' && r.stop.signal.aborted; })(`+lanes+`.tiles)`) {
+				t.Error("a lane that is not in view is still asked for")
 			}
 			p.quiet()
 			// By pointer: Ctrl and the wheel zoom in where the pointer is.
@@ -239,6 +250,68 @@ func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 				p.t.Fatalf("stretch %d is %+v in the page, %+v in the trace", i, q, w)
 			}
 		}
+	}
+}
+
+// checkPictures holds the pictures of tiles to the trace: how much of each
+// bucket a lane ran. Tiles are those that the server summed up, or those whose
+// stretches the page sums up itself.
+func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
+	p.t.Helper()
+	const buckets, lane = 512, 22 // pixels
+	type picture struct {
+		Level   int
+		Index   int64
+		Lane    string
+		Running []int // pixels of each column
+	}
+	got := ask[[]picture](p, fmt.Sprintf(`(t => [...t.tiles.known].filter(([, tile]) => !tile.partial && !!tile.sums === %t).slice(-40).map(([key, tile]) => {
+		const [level, index, lane] = key.split(' ');
+		t.pictures.left = 1;
+		const p = t.pictures.of(tile, %d, lane[0] === 'p'), c = new OffscreenCanvas(p.width, p.height).getContext('2d');
+		c.drawImage(p, 0, 0);
+		const px = new Uint32Array(c.getImageData(0, 0, p.width, p.height).data.buffer);
+		return { Level: Number(level), Index: Number(index), Lane: lane, Running: Array.from({ length: p.width }, (_, k) => { let n = 0; for (let y = 0; y < p.height; y++) if (px[y * p.width + k] === t.pictures.inks.cpu) n++; return n; }) };
+	}))(`+lanes+`)`, summed, lane))
+	ran := 0
+	for _, pic := range got {
+		var id uint64
+		if _, err := fmt.Sscan(pic.Lane[1:], &id); err != nil {
+			p.t.Fatal(err)
+		}
+		span := int64(buckets) << pic.Level
+		answer, err := trace.Strips(context.Background(), inspect.Tile{From: pic.Index * span, To: (pic.Index + 1) * span, Buckets: buckets, Lanes: []inspect.Lane{{Proc: pic.Lane[0] == 'p', ID: id}}})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		strip, width := answer.Strips[0], int64(1)<<pic.Level
+		want := make([]int64, buckets)
+		if strip.Sums != nil {
+			want = strip.Sums[inspect.StateRunning]
+		}
+		for _, q := range strip.Pieces {
+			for k := (q.From - answer.From) / width; q.State == inspect.StateRunning && k < buckets && answer.From+k*width < q.To; k++ {
+				want[k] += min(q.To, answer.From+(k+1)*width) - max(q.From, answer.From+k*width)
+			}
+		}
+		if len(pic.Running) != buckets {
+			p.t.Fatalf("a picture of %s has %d columns", pic.Lane, len(pic.Running))
+		}
+		for k, ns := range want {
+			// What is there at all is seen. The last bucket of the trace is not whole.
+			high := 0.0
+			if ns > 0 {
+				ran++
+				high = max(float64(ns)/float64(width), 0.07) * 0.84 * lane
+			}
+			whole := answer.From+int64(k+1)*width <= answer.To
+			if d := float64(pic.Running[k]) - high; whole && (d > 1.5 || d < -1.5) || (pic.Running[k] > 0) != (ns > 0) {
+				p.t.Fatalf("%s, level %d, tile %d, bucket %d: %d ns of %d are drawn %d pixels high", pic.Lane, pic.Level, pic.Index, k, ns, width, pic.Running[k])
+			}
+		}
+	}
+	if ran == 0 {
+		p.t.Error("no picture shows a goroutine that runs")
 	}
 }
 

@@ -99,39 +99,116 @@ export function piecesOn(c, tile, from, to, x, y, h, col, isProc, focus, label) 
   }
 }
 
-// sumsOn draws buckets: of each the shares of the states, stacked from the bottom.
-export function sumsOn(c, tile, from, to, x, y, h, col, isProc) {
-  const n = tile.sums[0].length, b0 = Math.max(0, Math.floor((from - tile.from) / tile.bucket)), b1 = Math.min(n, Math.ceil((Math.min(to, tile.to) - tile.from) / tile.bucket));
-  const top = y + h * 0.08, full = h * 0.84;
-  const fills = isProc ? [[0, col.cpu]] : [[0, col.cpu], [3, col.syscall], [1, col.sched], [2, col.hatch]];
-  if (isProc) {
-    c.fillStyle = col.grid;
-    c.fillRect(x(from), top, x(Math.min(to, tile.to)) - x(from), full);
+// keepPictures bounds how many are kept, of 45 kB each at one device pixel a pixel; mostPictures how many are made in one
+// frame.
+const keepPictures = 700, mostPictures = 32;
+
+// Pictures are the sums of tiles as pixels, a column a bucket. Thousands of small rectangles cost more than a frame has
+// time for, each frame; a picture is made once, and then only copied.
+export class Pictures {
+  constructor() {
+    this.made = new Map(); // by tile, the last used at the end
+    this.canvas = new OffscreenCanvas(1, 1);
+    this.context = this.canvas.getContext('2d', { willReadFrequently: true });
   }
-  // One path a state: filling is what costs.
-  const base = new Float32Array(b1 - b0);
-  for (const [st, color] of fills) {
-    const s = tile.sums[st];
-    c.beginPath();
-    for (let k = b0; k < b1; k++) {
-      const v = s[k];
-      if (!v) continue;
-      let share = v / 255;
-      // Time that is there at all is seen; waiting is only a thin line, for it is what most do most of the time.
-      if (st === 2) {
-        if (base[k - b0] === 0) c.rect(x(tile.from + k * tile.bucket), top + full * 0.44, bucketWidth(k), Math.max(1.5, full * 0.14));
-        continue;
-      }
-      share = Math.max(share, 0.07);
-      const was = base[k - b0], add = Math.min(share, 1 - was);
-      if (add <= 0) continue;
-      c.rect(x(tile.from + k * tile.bucket), top + full * (1 - was - add), bucketWidth(k), full * add);
-      base[k - b0] = was + add;
-    }
+
+  // begin begins a frame with the colours of the theme, on lanes whose pixels are ratio device pixels.
+  begin(col, ratio) {
+    this.left = mostPictures;
+    this.short = false; // a picture was not made, and another frame is needed
+    if (this.col === col && this.ratio === ratio) return;
+    for (const p of this.made.values()) p.close();
+    this.made.clear();
+    [this.col, this.ratio] = [col, ratio];
+    this.inks = {};
+    for (const v of ['cpu', 'syscall', 'sched', 'hatch', 'grid']) this.inks[v] = this.ink(col[v], v === 'sched' ? 0.8 : 1);
+  }
+
+  // ink is a colour as a pixel of four bytes.
+  ink(color, alpha) {
+    const c = this.context, one = new Uint8ClampedArray(4);
+    c.clearRect(0, 0, 1, 1);
     c.fillStyle = color;
-    c.globalAlpha = st === 1 ? 0.8 : 1;
-    c.fill();
-    c.globalAlpha = 1;
+    c.fillRect(0, 0, 1, 1);
+    one.set(c.getImageData(0, 0, 1, 1).data);
+    one[3] = Math.round(one[3] * alpha);
+    return new Uint32Array(one.buffer)[0];
   }
-  function bucketWidth(k) { return Math.max(0.8, x(tile.from + (k + 1) * tile.bucket) - x(tile.from + k * tile.bucket) + 0.3); }
+
+  // of returns the picture of a tile on a lane of height h, null if no more can be made in this frame.
+  of(tile, h, isProc) {
+    const height = Math.max(1, Math.round(h * this.ratio));
+    let p = this.made.get(tile);
+    if (p) this.made.delete(tile);
+    if (!p || p.height !== height) {
+      if (p) p.close();
+      if (this.left-- <= 0) {
+        this.short = true;
+        return null;
+      }
+      p = this.make(tile, height, isProc);
+    }
+    this.made.set(tile, p);
+    if (this.made.size > keepPictures) {
+      const [oldest, picture] = this.made.entries().next().value;
+      picture.close();
+      this.made.delete(oldest);
+    }
+    return p;
+  }
+
+  make(tile, height, isProc) {
+    const sums = tile.sums || sumsOf(tile), n = sums[0].length, image = new ImageData(n, height), to = new Uint32Array(image.data.buffer), ink = this.inks;
+    const top = height * 0.08, full = height * 0.84, bottom = Math.round(top + full);
+    const bar = (k, y0, y1, color) => { for (let y = Math.max(0, y0); y < y1; y++) to[y * n + k] = color; };
+    if (isProc) for (let k = 0; k < n; k++) bar(k, Math.round(top), bottom, ink.grid);
+    // States are stacked from the bottom.
+    const stack = isProc ? [[0, ink.cpu]] : [[0, ink.cpu], [3, ink.syscall], [1, ink.sched]];
+    const line = Math.round(top + full * 0.44), thick = Math.max(1, Math.round(full * 0.14));
+    for (let k = 0; k < n; k++) {
+      let base = 0, y = bottom;
+      for (const [st, color] of stack) {
+        if (!sums[st][k] || base >= 1) continue;
+        // Time that is there at all is seen.
+        base = Math.min(1, base + Math.max(sums[st][k] / 255, 0.07));
+        const next = Math.min(y - 1, Math.round(top + full * (1 - base)));
+        bar(k, next, y, color);
+        y = next;
+      }
+      // Waiting is only a thin line, for it is what most do most of the time.
+      if (base === 0 && !isProc && sums[2][k]) bar(k, line, line + thick, ink.hatch);
+    }
+    this.canvas.width = n;
+    this.canvas.height = height;
+    this.context.putImageData(image, 0, 0);
+    return this.canvas.transferToImageBitmap();
+  }
+}
+
+// sumsOf makes sums of pieces, as the server does where they are too many: 255 is all of a bucket, what is more than
+// nothing is at least 1.
+export function sumsOf(tile) {
+  const n = Math.max(1, Math.round(tile.span / tile.bucket)), ns = [0, 1, 2, 3].map(() => new Float64Array(n));
+  for (const q of tile.pieces) {
+    for (let k = Math.max(0, Math.floor((q.from - tile.from) / tile.bucket)); k < n; k++) {
+      const a = tile.from + k * tile.bucket;
+      if (a >= q.to) break;
+      ns[q.state][k] += Math.min(q.to, a + tile.bucket) - Math.max(q.from, a);
+    }
+  }
+  return ns.map(list => Uint8Array.from(list, v => v > 0 ? Math.min(255, Math.max(1, Math.floor(v * 255 / tile.bucket))) : 0));
+}
+
+// sumsOn draws what a tile shows in [from, to) as sums, and reports whether it could.
+export function sumsOn(c, pictures, tile, from, to, x, y, h, isProc) {
+  const p = pictures.of(tile, h, isProc), whole = v => Math.round(v * pictures.ratio) / pictures.ratio;
+  to = Math.min(to, tile.to);
+  // On whole device pixels, so that neighbours show no seam.
+  const a = whole(x(from)), b = whole(x(to));
+  if (!p || b <= a) return !!p;
+  const left = (from - tile.from) / tile.bucket, wide = (to - from) / tile.bucket;
+  // A bucket that is wider than a pixel has sharp edges.
+  c.imageSmoothingEnabled = wide > (b - a) * pictures.ratio;
+  c.drawImage(p, left, 0, wide, p.height, a, whole(y), b - a, p.height / pictures.ratio);
+  return true;
 }

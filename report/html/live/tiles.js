@@ -8,7 +8,9 @@ export const tileBuckets = 512;
 // levels of tiles: from buckets of 64 ns to more than a day in one.
 const lowest = 6, highest = 36;
 // keepWeight bounds what is kept: a weight of 1 is about 2.5 kB.
-const keepWeight = 20000, atOnce = 2, lanesAtOnce = 48;
+const keepWeight = 20000, atOnce = 2;
+// An answer about few lanes comes soon, and is read between two frames.
+const lanesAtOnce = 16;
 
 // levelFor is the level whose buckets are about a pixel wide.
 export function levelFor(nsPerPixel) { return Math.max(lowest, Math.min(highest, Math.floor(Math.log2(Math.max(1, nsPerPixel))))); }
@@ -17,17 +19,18 @@ export function tileSpan(level) { return tileBuckets * 2 ** level; }
 
 // decode makes a tile of the server's answer about one lane.
 function decode(answer, strip) {
-  const from = answer.from;
+  const from = answer.from, tile = { from, to: answer.to, bucket: answer.bucket_ns, span: tileBuckets * answer.bucket_ns };
   if (strip.sums !== undefined) {
-    const raw = atob(strip.sums), n = raw.length / 4, sums = [0, 1, 2, 3].map(k => Uint8Array.from(raw.slice(k * n, (k + 1) * n), c => c.charCodeAt(0)));
-    return { from, to: answer.to, bucket: answer.bucket_ns, sums, weight: 4 };
+    const raw = atob(strip.sums), n = raw.length / 4, bytes = new Uint8Array(raw.length);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = raw.charCodeAt(i);
+    return { ...tile, sums: [0, 1, 2, 3].map(k => bytes.subarray(k * n, (k + 1) * n)), weight: 1 };
   }
   const p = strip.pieces, n = p.length / 6, pieces = new Array(n);
   for (let i = 0; i < n; i++) {
     const at = from + p[i * 6];
     pieces[i] = { from: at, to: at + p[i * 6 + 1], state: p[i * 6 + 2], g: p[i * 6 + 3], text: answer.texts[p[i * 6 + 4]], site: answer.sites[p[i * 6 + 5]] };
   }
-  return { from, to: answer.to, pieces, weight: 1 + n / 32 };
+  return { ...tile, pieces, weight: 1 + n / 32 };
 }
 
 export class Tiles {
@@ -80,11 +83,24 @@ export class Tiles {
     }
   }
 
-  // want asks for what is not known of the tiles [from, to] of a level on some lanes. What was asked for and is not
+  // want asks for what is not known of the tiles [from, to] of a level on some lanes; after that, if up is true, for
+  // the lanes' tiles one level up, and for the same tiles of lanes that will come into view next. What was asked for and is not
   // wanted any more is broken off.
-  want(level, from, to, lanes) {
-    for (const r of this.running) if (r.level !== level || r.index < from - 1 || r.index > to + 1) r.stop.abort();
+  want(level, from, to, lanes, next, up) {
+    const wanted = new Set([...lanes, ...next]), above = [Math.floor(from / 2), Math.floor(to / 2)];
+    for (const r of this.running) {
+      const [a, b] = r.level === level ? [from - 1, to + 1] : r.level === level + 1 && up ? above : [1, 0];
+      if (r.index < a || r.index > b || !r.lanes.some(l => wanted.has(l))) r.stop.abort();
+    }
     this.queue = [];
+    this.enqueue(level, from, to, lanes);
+    if (up && level < highest) this.enqueue(level + 1, ...above, lanes);
+    this.enqueue(level, from, to, next);
+    this.pump();
+  }
+
+  // enqueue lines up what is not known, the middle first.
+  enqueue(level, from, to, lanes) {
     const middle = (from + to) / 2, order = [];
     for (let i = from; i <= to; i++) order.push(i);
     order.sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
@@ -95,7 +111,6 @@ export class Tiles {
       });
       for (let i = 0; i < missing.length; i += lanesAtOnce) this.queue.push({ level, index, lanes: missing.slice(i, i + lanesAtOnce) });
     }
-    this.pump();
   }
 
   pump() {

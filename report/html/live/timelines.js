@@ -9,11 +9,12 @@ import { tickText } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
 import { Tiles, levelFor, tileSpan } from './tiles.js';
-import { colors, piecesOn, sumsOn, hue, waitKind } from './paint.js';
+import { colors, piecesOn, sumsOn, Pictures, hue, waitKind } from './paint.js';
 
 const axisHeight = 26, overviewHeight = 44, laneHeight = 22, procHeight = 20, gutter = 210, narrowGutter = 110;
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
 const closest = 640; // ns: the least time across the view
+const lanesAhead = 32; // asked for beyond the edge that the list is scrolled towards
 
 export class Timelines {
   // options: open(n) opens a request.
@@ -33,6 +34,9 @@ export class Timelines {
     this.path = null; // a request whose critical path is shown
     this.focus = null;
     this.frames = { count: 0, drawn: [] };
+    this.pictures = new Pictures();
+    this.down = true; // the list was last scrolled down
+    this.out = false; // the view was last zoomed out
     this.tiles = new Tiles(() => this.soon(), text => this.say(text));
     this.build();
     this.reload = latest(signal => this.loadLanes(signal));
@@ -125,6 +129,11 @@ export class Timelines {
     this.box.dataset.lanes = this.total;
   }
 
+  // needPage asks for the page of a row that is not known, once there is a list.
+  needPage(i) {
+    if (this.pages.has(0) && i >= this.first.length) this.loadPage(Math.floor((i - this.first.length) / 100));
+  }
+
   async loadPage(k, signal) {
     if (this.pending.has(k)) return;
     this.pending.add(k);
@@ -180,7 +189,8 @@ export class Timelines {
   at(px) { return this.from + (px - this.gut) / (this.width - this.gut) * (this.to - this.from); }
 
   look(from, to) {
-    const span = Math.min(this.end, Math.max(closest, to - from));
+    const span = Math.min(this.end, Math.max(closest, to - from)), was = this.to - this.from;
+    if (Math.abs(span - was) > was * 1e-6) this.out = span > was;
     this.from = Math.max(0, Math.min(from, this.end - span));
     this.to = this.from + span;
     this.soon();
@@ -200,6 +210,7 @@ export class Timelines {
 
   scrollBy(px) {
     this.scroll = Math.max(0, Math.min(this.scroll + px, this.contentHeight() - this.viewHeight()));
+    if (px) this.down = px > 0;
     this.soon();
   }
 
@@ -402,7 +413,8 @@ export class Timelines {
   draw() {
     if (!this.width) return;
     this.tiles.frame++;
-    const began = performance.now(), c = this.canvas.getContext('2d'), col = this.colors ||= colors();
+    const began = performance.now(), c = this.canvas.getContext('2d', { alpha: false }), col = this.colors ||= colors();
+    this.pictures.begin(col, this.ratio);
     this.scroll = Math.max(0, Math.min(this.scroll, this.contentHeight() - this.viewHeight()));
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.fillStyle = col.card;
@@ -428,12 +440,11 @@ export class Timelines {
       }
       y += r.height;
     }
-    const before = Math.max(0, Math.floor((top - y) / laneHeight)), n = this.laneCount();
-    for (let i = before; i < n && y + i * laneHeight < this.height; i++) {
+    const before = Math.max(0, Math.floor((top - y) / laneHeight)), n = this.laneCount(), after = Math.min(n, Math.ceil((this.height - y) / laneHeight));
+    for (let i = before; i < after; i++) {
       const g = this.laneAt(i), ly = y + i * laneHeight;
       if (!g) {
-        const k = Math.floor((i - this.first.length) / 100);
-        if (this.pages.has(0)) this.loadPage(k);
+        this.needPage(i);
         c.fillStyle = col.dim;
         c.fillText('…', 6, ly + laneHeight / 2);
         continue;
@@ -447,10 +458,17 @@ export class Timelines {
     this.drawAxis(c, col);
     this.drawOverview(c, col);
     this.drawBar();
-    this.where.textContent = `${duration(this.to - this.from)} from ${duration(this.from)}`;
+    this.tellWhere();
     this.lastWanted = wanted;
+    // Lanes that come into view next are asked for before they do.
+    const next = [], by = this.down ? 1 : -1;
+    for (let k = 0, i = this.down ? after : before - 1; k < lanesAhead && i >= 0 && i < n; k++, i += by) {
+      const g = this.laneAt(i);
+      if (g) next.push('g' + g.id); else this.needPage(i);
+    }
+    if (this.pictures.short) this.soon();
     // While the view moves, what is missing is asked for now and then.
-    this.lastView = [level, i0, i1, wanted];
+    this.lastView = [level, i0, i1, wanted, next, this.out];
     this.asking ||= setTimeout(() => {
       this.asking = 0;
       this.tiles.want(...this.lastView);
@@ -458,6 +476,14 @@ export class Timelines {
     this.frames.count++;
     this.frames.drawn.push(performance.now() - began);
     if (this.frames.drawn.length > 2000) this.frames.drawn.splice(0, 1000);
+  }
+
+  // tellWhere says what time is in view, a few times a second: a change outside of the canvas costs more than drawing.
+  tellWhere() {
+    this.whereLater ||= setTimeout(() => {
+      this.whereLater = 0;
+      this.where.textContent = `${duration(this.to - this.from)} from ${duration(this.from)}`;
+    }, this.where.textContent ? 120 : 0);
   }
 
   drawLane(c, col, key, name, y, height, level, i0, i1, isProc, striped, last) {
@@ -504,16 +530,15 @@ export class Timelines {
       const one = (t, a, b) => {
         a = Math.max(a, from);
         b = Math.min(b, to);
-        if (a >= b) return;
+        if (a >= b) return true;
+        // Stretches of a closer look are drawn as sums too, if that can be: there are many a pixel.
+        if ((!t.pieces || t.span < span && !focus) && sumsOn(c, this.pictures, t, a, b, x, y, height, isProc)) return true;
         if (t.pieces) piecesOn(c, t, a, b, x, y, height, col, isProc, focus, label);
-        else sumsOn(c, t, a, b, x, y, height, col, isProc);
+        return !!t.pieces;
       };
-      if (tile) {
-        one(tile, from, to);
-        for (const [a, b] of tile.missing) this.hatch(c, col, x(a), x(b), y, height);
-      } else {
-        this.tiles.covering(level, i, key, one);
-      }
+      // What cannot be drawn yet is stood in for as what has not come.
+      if (!tile || !one(tile, from, to)) this.tiles.covering(level, i, key, one);
+      if (tile) for (const [a, b] of tile.missing) this.hatch(c, col, x(a), x(b), y, height);
     }
     names.forEach(write);
     c.restore();
@@ -653,37 +678,24 @@ export class Timelines {
     c.fillRect(0, 0, this.width, overviewHeight);
     const w = this.width - this.gut, level = levelFor(this.end / w), span = tileSpan(level), last = Math.floor(this.end / span), keys = [];
     for (let p = 0; p < Math.min(this.procs, 64); p++) keys.push('p' + p);
-    // It is added up again only when something came.
-    const kept = this.overview && this.overview.w === w && this.overview.came === this.tiles.spent.length ? this.overview : null;
-    const busy = kept ? kept.busy : new Float32Array(Math.ceil(w));
-    let missing = kept ? kept.missing : false;
-    for (let i = 0; !kept && i <= last; i++) {
-      for (const k of keys) {
-        const t = this.tiles.get(level, i, k);
-        if (!t || t.partial) missing = true;
-        if (!t) continue;
-        if (t.sums) {
-          for (let b = 0; b < t.sums[0].length; b++) {
-            const px = Math.floor((t.from + (b + 0.5) * t.bucket) / this.end * w);
-            if (px >= 0 && px < busy.length) busy[px] = Math.max(busy[px], 0) + t.sums[0][b] / 255 * (t.bucket / this.end * w);
-          }
-        } else for (const q of t.pieces) {
-          const a = q.from / this.end * w, b = q.to / this.end * w;
-          for (let px = Math.floor(a); px <= b && px < busy.length; px++) busy[px] += Math.max(0, Math.min(b, px + 1) - Math.max(a, px));
-        }
+    // It is added up again only when something came, and something was missing.
+    const o = this.overview, came = this.tiles.spent.length;
+    const kept = o && o.w === w && o.col === col && o.ratio === this.ratio && (!o.missing || o.came === came);
+    if (!kept) this.overview = { w, col, ratio: this.ratio, came, ...this.sumOverview(w, level, last, keys), picture: o && o.picture || document.createElement('canvas') };
+    const { busy, missing, picture } = this.overview;
+    if (!kept) {
+      picture.width = Math.max(1, Math.round(w * this.ratio));
+      picture.height = Math.round(overviewHeight * this.ratio);
+      const p = picture.getContext('2d'), top = Math.max(1, keys.length);
+      p.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+      p.fillStyle = col.cpu;
+      p.globalAlpha = 0.75;
+      for (let px = 0; px < busy.length; px++) {
+        const v = Math.min(1, busy[px] / top) * (overviewHeight - 10);
+        if (v > 0) p.fillRect(px, overviewHeight - 3 - v, 1, v);
       }
     }
-    this.overview = { w, came: this.tiles.spent.length, busy, missing };
-    const top = Math.max(1, keys.length);
-    c.fillStyle = col.cpu;
-    c.globalAlpha = 0.75;
-    c.beginPath();
-    for (let px = 0; px < busy.length; px++) {
-      const v = Math.min(1, busy[px] / top) * (overviewHeight - 10);
-      if (v > 0) c.rect(this.gut + px, overviewHeight - 3 - v, 1.05, v);
-    }
-    c.fill();
-    c.globalAlpha = 1;
+    c.drawImage(picture, this.gut, 0, w, overviewHeight);
     c.fillStyle = col.dim;
     c.font = '11.5px system-ui, sans-serif';
     c.fillText(`whole trace, ${duration(this.end)}:`, 8, 14);
@@ -710,11 +722,34 @@ export class Timelines {
     }
   }
 
+  // sumOverview adds up what Ps ran, by pixels of the overview.
+  sumOverview(w, level, last, keys) {
+    const busy = new Float32Array(Math.ceil(w));
+    let missing = false;
+    for (let i = 0; i <= last; i++) {
+      for (const k of keys) {
+        const t = this.tiles.get(level, i, k);
+        if (!t || t.partial) missing = true;
+        if (!t) continue;
+        if (t.sums) {
+          for (let b = 0; b < t.sums[0].length; b++) {
+            const px = Math.floor((t.from + (b + 0.5) * t.bucket) / this.end * w);
+            if (px >= 0 && px < busy.length) busy[px] = Math.max(busy[px], 0) + t.sums[0][b] / 255 * (t.bucket / this.end * w);
+          }
+        } else for (const q of t.pieces) {
+          const a = q.from / this.end * w, b = q.to / this.end * w;
+          for (let px = Math.floor(a); px <= b && px < busy.length; px++) busy[px] += Math.max(0, Math.min(b, px + 1) - Math.max(a, px));
+        }
+      }
+    }
+    return { busy, missing };
+  }
+
   drawBar() {
-    const all = this.contentHeight(), seen = this.viewHeight();
-    this.bar.style.top = overviewHeight + axisHeight + 'px';
-    this.bar.hidden = all <= seen;
-    this.thumb.style.height = Math.max(24, seen / all * seen) + 'px';
-    this.thumb.style.transform = `translateY(${this.scroll / Math.max(1, all - seen) * (seen - Math.max(24, seen / all * seen))}px)`;
+    const all = this.contentHeight(), seen = this.viewHeight(), long = Math.max(24, seen / all * seen);
+    const now = [all <= seen, overviewHeight + axisHeight + 'px', long + 'px', `translateY(${this.scroll / Math.max(1, all - seen) * (seen - long)}px)`];
+    if (this.barAt === now.join()) return;
+    this.barAt = now.join();
+    [this.bar.hidden, this.bar.style.top, this.thumb.style.height, this.thumb.style.transform] = now;
   }
 }
