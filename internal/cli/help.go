@@ -29,7 +29,12 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		text = c.Short
 	}
 	for _, p := range strings.Split(text, "\n\n") {
-		b.WriteString(reflow(p, columns) + "\n\n")
+		if strings.HasPrefix(p, "  ") {
+			p = reflowList(p, columns)
+		} else {
+			p = reflow(p, columns)
+		}
+		b.WriteString(p + "\n\n")
 	}
 	use := c.UseLine()
 	if !c.HasParent() {
@@ -54,6 +59,19 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		fmt.Fprintf(&b, "\n`%s COMMAND --help` says more about a command.\n", c.CommandPath())
 	}
 	_, _ = io.WriteString(w, b.String())
+}
+
+// reflowList breaks the lines of a list anew, each a name and what is said of
+// it, which stays in its column.
+func reflowList(p string, columns int) string {
+	lines := strings.Split(p, "\n")
+	for i, line := range lines {
+		_, text, _ := strings.Cut(strings.TrimLeft(line, " "), " ")
+		text = strings.TrimLeft(text, " ")
+		column := len(line) - len(text)
+		lines[i] = line[:column] + strings.ReplaceAll(reflow(text, columns-column), "\n", "\n"+strings.Repeat(" ", column))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // reflow breaks a paragraph anew.
