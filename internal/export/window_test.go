@@ -80,6 +80,22 @@ func TestPerfettoOfParts(t *testing.T) {
 	}
 }
 
+// TestPartOfLargeTrace tests that a large trace's part which is small is shown
+// in full without being asked for, and that its requests alone are chosen where
+// it is large, too.
+func TestPartOfLargeTrace(t *testing.T) {
+	r := &report.Report{Input: report.Input{Events: 10 * export.SmallTrace, DurationNS: 10e9}}
+	for _, x := range []struct {
+		from, to int64
+		all      bool
+	}{{0, 0, false}, {2e9, 29e8, true}, {2e9, 32e8, false}, {0, 9e8, true}, {91e8, 0, true}, {91e8, 20e9, true}, {0, 12e8, false}} {
+		sink := export.NewPerfettoTrace(io.Discard, r, export.Options{FromNS: x.from, ToNS: x.to})
+		if chosen := sink.Chosen(); (chosen == "") != x.all {
+			t.Errorf("from %d to %d: what is left out is %q", x.from, x.to, chosen)
+		}
+	}
+}
+
 // TestPartsAddUp holds the formats that have requests to the report of the same
 // part of the time.
 func TestPartsAddUp(t *testing.T) {
