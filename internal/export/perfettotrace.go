@@ -259,6 +259,7 @@ func (t *PerfettoTrace) gap() {
 	end := t.win.Gens[n-1].End
 	t.states(t.win.Gens[n-1], end)
 	t.loads(t.win.Gens[n-1], end)
+	// What is open still is what this generation, though it should, says nothing of.
 	end = min(end, t.last())
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
 		t.p.end(end-t.start, t.shown[g].id)

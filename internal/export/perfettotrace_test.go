@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -329,7 +330,17 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})); err != nil {
 				t.Fatal(err)
 			}
-			checkFlows(t, showPerfetto(t, out.Bytes()))
+			full := showPerfetto(t, out.Bytes())
+			checkFlows(t, full)
+			for _, x := range parts(rep.Input.DurationNS) {
+				if x[1] <= x[0] {
+					continue // too short a trace for that
+				}
+				out, rep := part(t, data, x[0], x[1], perfettoOf(x[0], x[1]))
+				s := showPerfetto(t, out)
+				checkFlows(t, s)
+				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), contents(full, x[0], x[1], rep), contents(s, math.MinInt64, math.MaxInt64, rep))
+			}
 		})
 	}
 }

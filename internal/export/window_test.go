@@ -39,6 +39,12 @@ func parts(length int64) [][2]int64 {
 	return [][2]int64{{length * 3 / 10, length * 7 / 10}, {0, length / 3}, {length * 2 / 3, 2 * length}, {length / 2, length/2 + 1}, {2 * length, 0}}
 }
 
+func perfettoOf(from, to int64) func(io.Writer, *report.Report) export.Sink {
+	return func(w io.Writer, r *report.Report) export.Sink {
+		return export.NewPerfettoTrace(w, r, export.Options{All: true, FromNS: from, ToNS: to})
+	}
+}
+
 // TestPerfettoOfParts holds the Perfetto trace of a part of the time to the one
 // of all of it: what lies in that part, slice by slice, cut at its borders,
 // counters with the values that they have there, and every request that ends
@@ -54,15 +60,10 @@ func TestPerfettoOfParts(t *testing.T) {
 				}
 			}
 			data := testprog.Trace(t, name, "-d", length)
-			sink := func(from, to int64) func(io.Writer, *report.Report) export.Sink {
-				return func(w io.Writer, r *report.Report) export.Sink {
-					return export.NewPerfettoTrace(w, r, export.Options{All: true, FromNS: from, ToNS: to})
-				}
-			}
-			out, all := replayed(t, data, sink(0, 0))
+			out, all := replayed(t, data, perfettoOf(0, 0))
 			full := showPerfetto(t, out)
 			for _, x := range parts(all.Input.DurationNS) {
-				out, rep := part(t, data, x[0], x[1], sink(x[0], x[1]))
+				out, rep := part(t, data, x[0], x[1], perfettoOf(x[0], x[1]))
 				s := showPerfetto(t, out)
 				checkRequests(t, s, rep, true)
 				checkFlows(t, s)
