@@ -49,30 +49,22 @@ func (th *Thread) bind(id uint64, g *goroutine) {
 }
 
 // Was tells that goroutine id has run on the thread since before the trace.
-func (th *Thread) Was(id uint64) {
-	b := th.b
-	if b.gen != 1 || b.gs[id] != nil || th.g != 0 {
-		b.fail("goroutine %d cannot have run on thread %d before the trace", id, th.id)
-		return
-	}
-	g := &goroutine{status: tracefmt.GoRunning}
-	b.gs[id] = g
-	th.bind(id, g)
-	th.event(b.start, "GoStatus", id, th.id, tracefmt.GoRunning)
-}
+func (th *Thread) Was(id uint64) { th.was(id, tracefmt.GoRunning) }
 
 // WasInSyscall tells that goroutine id has been in a system call on the thread
 // since before the trace.
-func (th *Thread) WasInSyscall(id uint64) {
+func (th *Thread) WasInSyscall(id uint64) { th.was(id, tracefmt.GoSyscall) }
+
+func (th *Thread) was(id, status uint64) {
 	b := th.b
 	if b.gen != 1 || b.gs[id] != nil || th.g != 0 {
 		b.fail("goroutine %d cannot have been on thread %d before the trace", id, th.id)
 		return
 	}
-	g := &goroutine{status: tracefmt.GoSyscall}
+	g := &goroutine{status: status}
 	b.gs[id] = g
 	th.bind(id, g)
-	th.event(b.start, "GoStatus", id, th.id, tracefmt.GoSyscall)
+	th.event(b.start, "GoStatus", id, th.id, status)
 }
 
 // Create makes goroutine id, which begins at the function start, at the place
