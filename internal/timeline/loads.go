@@ -100,8 +100,6 @@ func (a *adder) stream(g *Gen, at ref) {
 		n++
 		switch c := moveOf[r.kind()]; c {
 		case noMove:
-		default:
-			a.add(min(r.time()+a.lead, a.end), c)
 		case aStatus:
 			// It says what was so when the generation began.
 			switch statusState(r.aux() & auxStatus) {
@@ -117,6 +115,8 @@ func (a *adder) stream(g *Gen, at ref) {
 			part, n = g.slabs[at>>slabBits], at&slabMask
 		case anEnd:
 			return
+		default:
+			a.add(min(r.time()+a.lead, a.end), c)
 		}
 	}
 }
