@@ -139,7 +139,9 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 		for k := range spans {
 			sp := &spans[k]
 			if sp.State != timeline.Running {
-				mode = 0
+				if sp.State != timeline.Runnable {
+					mode = 0
+				} // one that was made to stop may go on without a new label
 				continue
 			}
 			for i < len(labels) && labels[i].G == id && labels[i].Time < sp.Start {
