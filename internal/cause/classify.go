@@ -243,6 +243,11 @@ func (c *Classifier) stops(from, to int64, f func(r timeline.STWRange, a, b int6
 	}
 }
 
+// StoppedBy calls f with the stacks of who stopped the world in [from, to).
+func (c *Classifier) StoppedBy(from, to int64, f func(tracefmt.StackID)) {
+	c.stops(from, to, func(r timeline.STWRange, _, _ int64) { f(r.Stack) })
+}
+
 // stopEnd bounds a stop whose end lies in the next generation, or whose
 // beginning lay in the one before.
 func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {

@@ -114,7 +114,8 @@ func (t *Tables) Report(s *Slow, group string, v View) report.Request {
 }
 
 // Touches reports whether a request's critical path shows a wanted stack: one
-// at which it was, or waited, or was woken from. Wanted is indexed by stack.
+// at which it was, or waited, or was woken from, or at which the world was
+// stopped while it was ready to run. Wanted is indexed by stack.
 func (t *Tables) Touches(r *request.Request, wanted []bool) bool {
 	is := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
 	hit := false
@@ -124,6 +125,9 @@ func (t *Tables) Touches(r *request.Request, wanted []bool) bool {
 	t.walker.Own = own
 	for i := 0; i < len(steps) && !hit; i++ {
 		hit = is(steps[i].Stack) || is(steps[i].Before) || steps[i].Kind == critpath.CPU && t.sampledIn(&steps[i], is)
+		if steps[i].Kind == critpath.Runnable && !hit {
+			t.class.StoppedBy(steps[i].Start, steps[i].End, func(id tracefmt.StackID) { hit = hit || is(id) })
+		}
 	}
 	for i := 0; i < len(t.walker.Vias) && !hit; i++ {
 		hit = is(t.walker.Vias[i].Stack)
