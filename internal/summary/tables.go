@@ -622,7 +622,7 @@ func (t *Tables) group(r *request.Request) *group {
 	default:
 		k.name, frame, k.path = t.best.Key, t.best.Frame, t.best.Path
 	}
-	near := &t.recent[int(k.name)%len(t.recent)]
+	near := &t.recent[k.name%tracefmt.StringID(len(t.recent))]
 	g := *near
 	if g == nil || g.key != k {
 		if g = t.groups[k]; g == nil {
