@@ -106,8 +106,9 @@ func checkThrottle(t *testing.T, rep *report.Report) {
 }
 
 // crowded is the share of the machine that others, the load among them, may use
-// for a run to have to be right.
-const crowded = 0.6
+// for a run to have to be right. On a quiet machine they use less than a tenth;
+// with half of it gone, freezes end late and lost time is a fifth off.
+const crowded = 0.3
 
 // TestThrottled runs services under real quotas and compares what the trace
 // alone tells with what the kernel counted. Busy neighbours blur both, so one
@@ -124,8 +125,8 @@ func TestThrottled(t *testing.T) {
 	}{
 		{"busy loops, half a CPU", 100 * time.Millisecond, "", []string{"-kind", "spin", "-quota", "0.5", "-procs", "2"}},
 		{"busy loops, half a CPU, 8 Ps", 100 * time.Millisecond, "", []string{"-kind", "spin", "-quota", "0.5", "-procs", "8"}},
-		{"a server, half a CPU, 8 Ps", 100 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "8"}},
-		{"a server, a period of 50 ms", 50 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-period", "50ms"}},
+		{"a server, half a CPU, 8 Ps", 100 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "8", "-conns", "32"}},
+		{"a server, a period of 50 ms", 50 * time.Millisecond, "WL4001", []string{"-kind", "http", "-quota", "0.5", "-procs", "4", "-period", "50ms", "-conns", "32"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var quiet error

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -110,14 +111,11 @@ func TestRecordInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		// When the first second has reached the temporary file.
+		// When a whole generation has reached the temporary file.
 		for ctx.Err() == nil {
 			parts, _ := filepath.Glob(name + ".part-*")
-			for _, p := range parts {
-				if info, err := os.Stat(p); err == nil && info.Size() > 1000 {
-					time.Sleep(1200 * time.Millisecond) // at least one generation more: not needed, but the usual case
-					cancel()
-				}
+			if slices.ContainsFunc(parts, hasGeneration) {
+				cancel()
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -138,6 +136,21 @@ func TestRecordInterrupted(t *testing.T) {
 	if _, err := tr.Next(); err != nil {
 		t.Errorf("no whole generation: %v", err)
 	}
+}
+
+// hasGeneration reports whether a file begins with a trace's first generation.
+func hasGeneration(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	tr, err := tracefmt.NewReader(f, tracefmt.Options{})
+	if err != nil {
+		return false
+	}
+	_, err = tr.Next()
+	return err == nil
 }
 
 func TestRecordSeveralAsJSON(t *testing.T) {
