@@ -6,6 +6,8 @@ import "fmt"
 type Findings struct {
 	// First are the codes of which one must come first; none: nothing may be found above info.
 	First []string `json:"first"`
+	// Crowded are codes that are as right where, by the host's samples, threads waited for a CPU that others had.
+	Crowded []string `json:"crowded,omitempty"`
 	// Info says that the first finding is a fact, not a fault: then nothing but Beside may be found above info.
 	Info bool `json:"info,omitempty"`
 	// Beside are codes that may stand above info beside it. All others must not.

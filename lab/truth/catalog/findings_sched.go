@@ -24,7 +24,7 @@ func schedulingFindings() map[string]*Findings {
 		"hub-late": {First: []string{"WL1001"}, Beside: []string{"WL1002", "WL2005"}, Sites: fn("(*timestamps).dispatch", "(*timestamps).receive", "(*timestamps).roundTrip"), AnyShare: true,
 			Why: "the handlers' own goroutines wait for a P as well, which is WL1002's part; only what waits behind the two goroutines is the hub's; an answer that a P polls for itself, late, counts as the peer's"},
 		"one-proc": {First: []string{"WL1002"}, Sites: fn("(*report).halves", "spin"), AnyShare: true, Why: "as cpu-hogs; the Ps are taken by the requests themselves"},
-		"few-ps":   {First: []string{"WL1006"}, Sites: fn("(*report).halves", "spin"), AnyShare: true, Why: "as one-proc; host samples tell that CPUs were free"},
+		"few-ps":   {First: []string{"WL1006"}, Crowded: []string{"WL1002"}, Sites: fn("(*report).halves", "spin"), AnyShare: true, Why: "as one-proc; host samples tell that CPUs were free"},
 		"many-ps": {First: []string{"WL1005"}, Info: true, Beside: []string{"WL1005"}, Sites: []Site{{}}, AnyShare: true,
 			Why: "threads wait for each other in the kernel, which looks like computing: how much of a request that is depends on the machine"},
 		"throttled":   {First: []string{"WL4001"}, Beside: []string{"WL4002"}, Sites: []Site{{}}, AnyShare: true, Why: "the service cannot see for how long it stands still"},
