@@ -17,26 +17,13 @@ import (
 // hang, that the report does not depend on the number of workers, and that the
 // parts of every request in it add up.
 func FuzzExplain(f *testing.F) {
-	seeds, err := refdata.Seeds()
+	inputs, err := refdata.FuzzInputs()
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range seeds {
-		f.Add(s, false)
-		f.Add(s, true)
-	}
-	traces, err := refdata.Traces()
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, tr := range traces {
-		data, err := tracetext.Assemble(tr.Text)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if len(data) < 10000 {
-			f.Add(data, true)
-		}
+	for _, data := range inputs {
+		f.Add(data, false)
+		f.Add(data, true)
 	}
 	data, err := twoConnections().Bytes()
 	if err != nil {

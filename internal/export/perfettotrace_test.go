@@ -22,16 +22,7 @@ import (
 // replayed explains a trace and gives it to a sink made from its report.
 func replayed(t *testing.T, data []byte, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
-	var kept whylate.Kept
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "x.trace", Keep: &kept})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := kept.Replay(context.Background(), bytes.NewReader(data), make(&out, rep)); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes(), rep
+	return part(t, data, 0, 0, make)
 }
 
 var traced = []string{"http1", "http1 for long", "grpc", "tasks", "generations", "iterpull", "gcstress", "procschange", "filesyscall"}

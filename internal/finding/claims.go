@@ -407,19 +407,25 @@ func claimsBy(in *Input, code string, f func(cl *claims, c *claim)) {
 // weighWays is Weigh for some of the ways that lead to a cause.
 func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
 	return weighPart(g, func(c *report.Cause) float64 {
-		var mine, all int64
-		routes := routesOf(c)
-		for k := range routes {
-			all += routes[k].TotalNS
-			if match(c, routes[k].Via) {
-				mine += routes[k].TotalNS
-			}
-		}
+		mine, all := onRoutes(c, match)
 		if all == 0 {
 			return 0
 		}
 		return float64(mine) / float64(all)
 	})
+}
+
+// onRoutes returns the time of the ways to a cause that match, and of all of
+// them.
+func onRoutes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
+	routes := routesOf(c)
+	for i := range routes {
+		all += routes[i].TotalNS
+		if match(c, routes[i].Via) {
+			matching += routes[i].TotalNS
+		}
+	}
+	return matching, all
 }
 
 // users returns the site nearest to a cause that is not the standard library's:

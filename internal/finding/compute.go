@@ -73,14 +73,7 @@ func computes(in *Input) []Verdict {
 
 // mostly reports whether most of the ways to a cause match.
 func mostly(c *report.Cause, match func(*report.Cause, []report.Via) bool) bool {
-	var yes, all int64
-	routes := routesOf(c)
-	for i := range routes {
-		all += routes[i].TotalNS
-		if match(c, routes[i].Via) {
-			yes += routes[i].TotalNS
-		}
-	}
+	yes, all := onRoutes(c, match)
 	return yes > 0 && 2*yes >= all
 }
 

@@ -14,25 +14,12 @@ import (
 // addSeeds gives a fuzz target the reference reader's own corpus and traces.
 func addSeeds(f *testing.F) {
 	f.Helper()
-	seeds, err := refdata.Seeds()
+	inputs, err := refdata.FuzzInputs()
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range seeds {
-		f.Add(s)
-	}
-	traces, err := refdata.Traces()
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, tr := range traces {
-		data, err := tracetext.Assemble(tr.Text)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if len(data) < 10000 {
-			f.Add(data)
-		}
+	for _, data := range inputs {
+		f.Add(data)
 	}
 	for _, minor := range []int{22, 23, 25, 26} {
 		b := tracetext.New(minor)

@@ -5,11 +5,15 @@ package refdata
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
 
 // A Trace is one of the reference reader's test traces.
@@ -92,4 +96,28 @@ func Seeds() (map[string][]byte, error) {
 		seeds[filepath.Base(name)] = []byte(seed)
 	}
 	return seeds, nil
+}
+
+// FuzzInputs returns what fuzz targets of whole traces begin with: the seeds,
+// and those of the test traces that are small.
+func FuzzInputs() ([][]byte, error) {
+	seeds, err := Seeds()
+	if err != nil {
+		return nil, err
+	}
+	inputs := slices.Collect(maps.Values(seeds))
+	traces, err := Traces()
+	if err != nil {
+		return nil, err
+	}
+	for _, tr := range traces {
+		data, err := tracetext.Assemble(tr.Text)
+		if err != nil {
+			return nil, fmt.Errorf("assembling %s: %w", tr.Name, err)
+		}
+		if len(data) < 10000 {
+			inputs = append(inputs, data)
+		}
+	}
+	return inputs, nil
 }
