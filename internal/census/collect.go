@@ -21,6 +21,7 @@ type Collector struct {
 	flocks  map[tracefmt.StackID]*flock
 	gc      gcSum
 	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
+	marking map[uint64]worker           // by goroutine
 }
 
 type runSum struct {

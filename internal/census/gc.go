@@ -2,6 +2,7 @@ package census
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/timeline"
@@ -123,41 +124,72 @@ func (s *gcSum) begin(e *timeline.GCEvent, c *Collector) {
 	s.ended = 0
 }
 
-// addWorkers adds up how long mark workers ran. A worker's label says its mode each time it starts.
+// A worker is one that marked when a generation ended.
+type worker struct {
+	mode  tracefmt.StringID
+	since int64 // it has run since then, 0 if it was made to stop
+}
+
+// addWorkers adds up how long mark workers ran. A worker's label says its mode each time it starts. One that marks when a
+// generation ends goes on in the next without a new label; when it stopped is known only then: generations overlap.
 func (c *Collector) addWorkers(g *timeline.Gen) {
-	if len(g.Labels) == 0 {
+	if len(g.Labels) == 0 && len(c.marking) == 0 {
 		return
 	}
 	labels := slices.Clone(g.Labels)
 	slices.SortFunc(labels, func(a, b timeline.Label) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.Time, b.Time)) })
+	ids := slices.AppendSeq(make([]uint64, 0, len(labels)+len(c.marking)), maps.Keys(c.marking))
+	for i := range labels {
+		ids = append(ids, labels[i].G)
+	}
+	slices.Sort(ids)
+	marking := make(map[uint64]worker)
 	win := timeline.Window{Gens: []*timeline.Gen{g}}
 	var spans []timeline.Span
-	for i := 0; i < len(labels); {
-		id := labels[i].G
+	for _, id := range slices.Compact(ids) {
 		spans = win.Spans(id, g.Base, g.End, spans[:0])
-		var mode tracefmt.StringID
+		w := c.marking[id]
 		for k := range spans {
 			sp := &spans[k]
 			if sp.State != timeline.Running {
 				if sp.State != timeline.Runnable {
-					mode = 0
+					w.mode = 0
 				} // one that was made to stop may go on without a new label
+				w.since = 0
 				continue
 			}
-			for i < len(labels) && labels[i].G == id && labels[i].Time < sp.Start {
-				i++
+			for len(labels) > 0 && (labels[0].G < id || labels[0].G == id && labels[0].Time < sp.Start) {
+				labels = labels[1:]
 			}
-			if i < len(labels) && labels[i].G == id && labels[i].Time <= sp.End {
-				mode = labels[i].Name
+			if len(labels) > 0 && labels[0].G == id && labels[0].Time <= sp.End {
+				w.mode = labels[0].Name
 			}
-			if mode != 0 { // a run goes on through stops of the world and the like
-				c.workers[mode] += min(sp.End, g.End) - max(sp.Start, g.Base)
+			if w.mode == 0 {
+				continue
+			}
+			if w.since == 0 {
+				w.since = max(sp.Start, g.Base)
+			}
+			if k < len(spans)-1 { // a run goes on through stops of the world and the like
+				c.workers[w.mode] += max(0, sp.End-w.since)
+				w.since = sp.End
 			}
 		}
-		for i < len(labels) && labels[i].G == id {
-			i++
+		if w.mode != 0 {
+			marking[id] = w
 		}
 	}
+	c.marking = marking
+}
+
+// endWorkers adds what ran until the end of the trace.
+func (c *Collector) endWorkers() {
+	for _, w := range c.marking {
+		if w.since != 0 {
+			c.workers[w.mode] += max(0, c.gc.until-w.since)
+		}
+	}
+	c.marking = nil
 }
 
 // Of a generation's stops, at most so many of at least this length are looked at.
@@ -213,6 +245,7 @@ const mostSlow = 3
 func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
 	s := &c.gc
 	s.phases.Close(s.until, s.addMark)
+	c.endWorkers()
 	out := GC{Cycles: s.cycles, MarkNS: s.mark, Measured: s.measured}
 	if s.measured > 0 {
 		out.LiveBytes, out.GoalBytes = s.live/int64(s.measured), s.goal/int64(s.measured)
