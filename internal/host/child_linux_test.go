@@ -6,7 +6,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,4 +130,27 @@ func halt(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) 
 	}
 	t.Skip("the counters of a group whose only process is stopped do not stand still")
 	return 0, 0
+}
+
+// stopAll stops a process and returns when none of its threads runs any more.
+func stopAll(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
+		if err != nil || len(stats) == 0 {
+			t.Fatalf("no threads: %v", err)
+		}
+		if !slices.ContainsFunc(stats, func(name string) bool {
+			b, err := os.ReadFile(name)
+			_, state, _ := strings.Cut(string(b), ") ")
+			return err == nil && !strings.HasPrefix(state, "T")
+		}) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Skip("a process that was to stop does not within ten seconds")
 }
