@@ -29,6 +29,9 @@ func child(c config, args []string, out io.Writer) error {
 	if c.child == "load" {
 		return load(args)
 	}
+	if c.child == "backend" {
+		return backend()
+	}
 	if len(args) != 1 {
 		return fmt.Errorf("a child that measures takes one file, not %q", args)
 	}

@@ -2,10 +2,12 @@
 //
 //	go run ./bench
 //
-// It makes the reference traces once (bench/cache, about 500 MB): a busy HTTP
+// It makes the reference traces once (bench/cache, about 620 MB): a busy HTTP
 // server, in a process of its own, until its trace has 104 MB, about 20 million
-// events or 10 s of two cores; and one four times as long. Then it measures in
-// one run, each in a child process so that peak memory is its own:
+// events or 10 s of two cores; one whose handlers ask a backend, so that a
+// request has three times as many events; and one of the first four times as
+// long. Then it measures in one run, each in a child process so that peak
+// memory is its own:
 //
 //   - timelines: our decoder, a window of two generations
 //   - one worker: the same on one core
@@ -74,8 +76,11 @@ func run(args []string, out, progress io.Writer) error {
 		return table(c, out, progress, []string{c.file})
 	}
 	var files []string
-	for _, times := range []int64{1, 4} {
-		name, err := makeTrace(c, times*c.bytes, progress)
+	for _, of := range []struct {
+		kind  string
+		times int64
+	}{{"http", 1}, {"calls", 1}, {"http", 4}} {
+		name, err := makeTrace(c, of.kind, of.times*c.bytes, progress)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/trace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,9 +22,10 @@ import (
 )
 
 // makeTrace returns a trace of the busy server with at least n bytes, made
-// now if it is not in the cache.
-func makeTrace(c config, n int64, progress io.Writer) (string, error) {
-	name := filepath.Join(c.cache, fmt.Sprintf("http-%dMB.trace", n/1e6))
+// now if it is not in the cache. Kind is "http" or "calls", whose handlers ask
+// another server twice.
+func makeTrace(c config, kind string, n int64, progress io.Writer) (name string, err error) {
+	name = filepath.Join(c.cache, fmt.Sprintf("%s-%dMB.trace", kind, n/1e6))
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}
@@ -34,33 +36,62 @@ func makeTrace(c config, n int64, progress io.Writer) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("making a trace: %w", err)
+		}
+	}()
 	fmt.Fprintf(progress, "making %s\n", name)
-	server := exec.Command(exe, "-child", "serve", name+".part", strconv.FormatInt(n, 10))
-	server.Stderr = progress
-	stdout, err := server.StdoutPipe()
+	var running []*exec.Cmd
+	defer func() {
+		for _, cmd := range running {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}()
+	// start returns the address that a child listens at, if it says one.
+	start := func(listens bool, args ...string) (*exec.Cmd, string, error) {
+		cmd := exec.Command(exe, append([]string{"-child"}, args...)...)
+		cmd.Stderr = progress
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			return nil, "", err
+		}
+		if err := cmd.Start(); err != nil {
+			return nil, "", err
+		}
+		running = append(running, cmd)
+		if !listens {
+			return cmd, "", nil
+		}
+		addr, err := bufio.NewReader(stdout).ReadString('\n')
+		if err != nil {
+			return nil, "", fmt.Errorf("%s does not say where it listens: %w", args[0], err)
+		}
+		return cmd, strings.TrimSpace(addr), nil
+	}
+	args := []string{"serve", name + ".part", strconv.FormatInt(n, 10)}
+	if kind == "calls" {
+		_, addr, err := start(true, "backend")
+		if err != nil {
+			return "", err
+		}
+		args = append(args, addr)
+	}
+	server, addr, err := start(true, args...)
 	if err != nil {
-		return "", fmt.Errorf("making a trace: %w", err)
+		return "", err
 	}
-	if err := server.Start(); err != nil {
-		return "", fmt.Errorf("making a trace: %w", err)
+	paths := []string{"/self", "/pool", "/fan"}
+	if kind == "calls" {
+		paths = []string{"/calls"}
 	}
-	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-		return "", fmt.Errorf("making a trace: the server does not say where it listens: %w", err)
+	if _, _, err := start(false, append([]string{"load", addr}, paths...)...); err != nil {
+		return "", err
 	}
-	client := exec.Command(exe, "-child", "load", strings.TrimSpace(addr))
-	if err := client.Start(); err != nil {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-		return "", fmt.Errorf("making a trace: %w", err)
-	}
-	err = server.Wait() // ends when the trace is long enough
-	_ = client.Process.Kill()
-	_ = client.Wait()
-	if err != nil {
-		return "", fmt.Errorf("making a trace: %w", err)
+	running = slices.DeleteFunc(running, func(cmd *exec.Cmd) bool { return cmd == server })
+	if err := server.Wait(); err != nil { // ends when the trace is long enough
+		return "", err
 	}
 	return name, os.Rename(name+".part", name)
 }
@@ -82,8 +113,8 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // serve runs the busy server and traces it.
 func serve(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("serve takes a file and a size, not %q", args)
+	if len(args) != 2 && len(args) != 3 {
+		return fmt.Errorf("serve takes a file, a size and perhaps a backend's address, not %q", args)
 	}
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
@@ -99,7 +130,7 @@ func serve(args []string) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	fmt.Println(ln.Addr())
-	srv := &http.Server{Handler: handler(), ReadHeaderTimeout: time.Minute}
+	srv := &http.Server{Handler: handler(strings.Join(args[2:], "")), ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
 	w := &limited{w: f, done: make(chan struct{})}
@@ -119,9 +150,10 @@ func serve(args []string) error {
 	return f.Close()
 }
 
-// handler answers three kinds of requests: by itself, through a pool of
-// workers, and with two goroutines of its own under a lock.
-func handler() http.Handler {
+// handler answers four kinds of requests: by itself, through a pool of
+// workers, with two goroutines of its own under a lock, and by asking a backend
+// twice at a time.
+func handler(backend string) http.Handler {
 	type job struct {
 		in  []byte
 		out chan [32]byte
@@ -162,19 +194,50 @@ func handler() http.Handler {
 		wg.Wait()
 		fmt.Fprintln(w, "done")
 	})
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
+	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, r *http.Request) {
+		var wg sync.WaitGroup
+		var failed atomic.Bool
+		for range 2 {
+			wg.Go(func() {
+				res, err := client.Get("http://" + backend + "/self")
+				if err == nil {
+					_, err = io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+				if err != nil {
+					failed.Store(true)
+				}
+			})
+		}
+		if wg.Wait(); failed.Load() {
+			http.Error(w, "the backend failed", http.StatusBadGateway)
+			return
+		}
+		fmt.Fprintln(w, "done")
+	})
 	return mux
+}
+
+// backend serves what the handlers of "calls" ask for, until it is killed.
+func backend() error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	fmt.Println(ln.Addr())
+	return (&http.Server{Handler: handler(""), ReadHeaderTimeout: time.Minute}).Serve(ln)
 }
 
 // load sends requests over 64 connections until it is killed.
 func load(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("load takes an address, not %q", args)
+	if len(args) < 2 {
+		return fmt.Errorf("load takes an address and paths, not %q", args)
 	}
 	ended := make(chan error)
 	for i := range 64 {
 		go func() {
-			path := []string{"/self", "/pool", "/fan"}[i%3]
-			ended <- loadOne(args[0], path)
+			ended <- loadOne(args[0], args[1+i%(len(args)-1)])
 		}()
 	}
 	return <-ended
@@ -198,6 +261,9 @@ func loadOne(addr, path string) error {
 		}
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
 			return fmt.Errorf("receiving: %w", err)
+		}
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", path, res.Status)
 		}
 		res.Body.Close()
 	}

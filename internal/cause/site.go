@@ -15,6 +15,7 @@ type Sites struct {
 	call memo[tracefmt.StringID]
 	sock memo[tracefmt.StringID]
 	std  []int8 // by function
+	all  []int8 // by stack: whether it is all the standard library's
 }
 
 // NewSites returns a Sites for stacks of syms.
@@ -57,8 +58,19 @@ func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 // allStd reports whether a stack shows nothing but the standard library, or
 // nothing at all.
 func (s *Sites) allStd(id tracefmt.StackID) bool {
+	if int(id) < len(s.all) && s.all[id] != 0 {
+		return s.all[id] == 1
+	}
+	for int(id) >= len(s.all) {
+		s.all = append(s.all, 0)
+	}
 	f := s.Of(id)
-	return f == 0 || s.Std(s.syms.Frame(f).Func)
+	if f == 0 || s.Std(s.syms.Frame(f).Func) {
+		s.all[id] = 1
+	} else {
+		s.all[id] = -1
+	}
+	return s.all[id] == 1
 }
 
 // Std reports whether a function is the standard library's or the runtime's.

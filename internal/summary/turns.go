@@ -208,9 +208,20 @@ func Settle(all []*Tables) {
 		}
 		t.turns.list = t.turns.list[:0]
 	}
-	slices.SortFunc(ts.list, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.key.kind, b.key.kind), cmp.Compare(a.key.cause, b.key.cause), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.g, b.g),
-			cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+	slices.SortFunc(ts.list, func(a, b turn) int { // cmp.Or would make all six comparisons each time
+		switch {
+		case a.g != b.g:
+			return cmp.Compare(a.g, b.g)
+		case a.key.site != b.key.site:
+			return cmp.Compare(a.key.site, b.key.site)
+		case a.key.cause != b.key.cause:
+			return cmp.Compare(a.key.cause, b.key.cause)
+		case a.key.kind != b.key.kind:
+			return cmp.Compare(a.key.kind, b.key.kind)
+		case a.start != b.start:
+			return cmp.Compare(a.start, b.start)
+		}
+		return cmp.Compare(a.end, b.end)
 	})
 	for i := 0; i < len(ts.list); {
 		j := i
