@@ -29,10 +29,10 @@ func fewProcsRule() Rule {
 					q.waited(),
 					{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
 				}
-				out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Census.Procs, may),
 					Cause: "sched", Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
-					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits", Predicted: q.predicted(in),
+					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits",
 				}})
 			})
 			return out

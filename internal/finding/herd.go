@@ -42,11 +42,10 @@ func herds(in *Input) []Verdict {
 			{Text: "herds", Value: float64(h.Times), Unit: "count"},
 			{Text: "of what ran while requests waited: the herd", Value: q.most, Unit: "share"},
 		}
-		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%d goroutines of %s wake together and take the Ps", h.Most, short(h.Start)),
 			Cause: "sched", Site: h.Site, Group: q.g.ID, Share: q.share, Confidence: 0.85, Evidence: evidence,
-			Fix:       "one goroutine with one ticker for all of them, or a random delay before each one's first tick",
-			Predicted: q.predicted(in),
+			Fix: "one goroutine with one ticker for all of them, or a random delay before each one's first tick",
 		}})
 	})
 	return out

@@ -48,11 +48,10 @@ func longRuns(in *Input) []Verdict {
 			{Text: "the longest run", Value: float64(longest), Unit: "ns"},
 			{Text: fmt.Sprintf("runs of %d ms and more", int(census.LongNS/1e6)), Value: float64(runs), Unit: "count"},
 		}
-		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%s computes on all Ps for long without yielding", t.name()),
 			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: evidence,
-			Fix:       "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
-			Predicted: q.predicted(in),
+			Fix: "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
 		}})
 	})
 	return out

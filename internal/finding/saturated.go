@@ -48,9 +48,9 @@ func taken(in *Input) []Verdict {
 		if !t.serves(in) {
 			fix = "run less of " + short(t.site.Func) + " at a time, or make it cheaper; yield in it; or give the service more CPUs"
 		}
-		out = append(out, Verdict{Won: q.won, Finding: report.Finding{
+		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("requests wait for a P: %s runs on them", t.name()),
-			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix, Predicted: q.predicted(in),
+			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix,
 		}})
 	})
 	return out

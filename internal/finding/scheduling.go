@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -218,20 +219,53 @@ func (t *taker) serves(in *Input) bool {
 	return false
 }
 
-// predicted is what half of the waiting for Ps would win, nil where a part of it is a hub's.
-func (q *queue) predicted(in *Input) *report.Predicted {
-	if len(q.hubs) > 0 {
-		return nil
-	}
-	return in.halved(q.g, "sched")
-}
+// mostSites bounds the sites of one prediction: more of them would say little to a reader.
+const mostSites = 4
 
-// halved predicts what half of a cause, wherever it is, would win for a group.
-func (in *Input) halved(g *report.Group, cause string) *report.Predicted {
-	if in.Predict == nil {
-		return nil
+// changes are half of the waiting for Ps, without what is a hub's. None if that takes too many sites to say: the site of
+// such a finding is that of what ran, not of what waited.
+func (q *queue) changes() []predict.Change {
+	if len(q.hubs) == 0 {
+		return []predict.Change{predict.Half("sched", "")}
 	}
-	return in.Predict(g.ID, []predict.Change{predict.Half(cause, "")})
+	type waits struct {
+		ns     int64
+		shared bool // with a hub
+	}
+	sites := map[string]*waits{}
+	total, said := int64(0), int64(0)
+	for i := range q.g.Bands[0].Causes {
+		c := &q.g.Bands[0].Causes[i]
+		if !isSched(c) || c.Site == nil {
+			continue
+		}
+		text := predict.SiteText(c.Site, c.Cause)
+		w := sites[text]
+		if w == nil {
+			w = new(waits)
+			sites[text] = w
+		}
+		if claimedBy(q.hubs, c) != nil {
+			w.shared = true
+			continue
+		}
+		w.ns += c.TotalNS
+		total += c.TotalNS
+	}
+	order := slices.SortedFunc(maps.Keys(sites), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sites[b].ns, sites[a].ns), strings.Compare(a, b))
+	})
+	out := []predict.Change{}
+	for _, text := range order {
+		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < mostSites {
+			out = append(out, predict.Half("sched", text))
+			said += w.ns
+		}
+	}
+	if float64(said) < 0.8*float64(total) {
+		return []predict.Change{}
+	}
+	return out
 }
 
 // topSite returns the site with the most time of those causes of a group that match.

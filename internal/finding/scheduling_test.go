@@ -2,9 +2,11 @@ package finding
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -107,6 +109,53 @@ func TestWhoTookThePs(t *testing.T) {
 		f := all[slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == c.code })]
 		if f.Site == nil || f.Site.Func != c.site || f.Share < c.share-0.01 || f.Share > c.share+0.01 || f.Severity == report.Low {
 			t.Errorf("%s: %s %.2f at %+v, want %.2f at %s", c.name, f.Severity, f.Share, f.Site, c.share, c.site)
+		}
+	}
+}
+
+// TestWhatHalfOfTheQueueIs: the prediction is of where requests waited, not of what ran meanwhile, and not of what a hub's
+// finding predicts already.
+func TestWhatHalfOfTheQueueIs(t *testing.T) {
+	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
+	hub := census.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 2e6, HeldUpNS: 300 * 2e6}
+	at := func(fn string, ns int64) report.Cause {
+		return report.Cause{Cause: "sched", Site: siteOf(fn), TotalNS: ns, RanMeanwhile: []report.Share{ranAt("main.spin", 1)}}
+	}
+	many := []report.Cause{receive}
+	for _, fn := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		many = append(many, at("main."+fn, 1e6))
+	}
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		hubs   []census.Hub
+		want   []string
+	}{
+		{"no hub", []report.Cause{at("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
+		{"a hub", []report.Cause{receive, at("main.handle", 4e6), at("main.spin", 3e5)}, []census.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
+		{"too many places", many, []census.Hub{hub}, nil},
+		{"a hub at the same place", []report.Cause{receive, at("main.receive", 4e6)}, []census.Hub{hub}, nil},
+	} {
+		in := input(census.Census{BusyNS: 19e9, Hubs: c.hubs}, groupWith(c.causes...))
+		var got []string
+		asked := false
+		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
+			p := new(report.Predicted)
+			for _, c := range changes {
+				p.Change += c.String() + " "
+			}
+			return p
+		}
+		for _, f := range Find(in, All()) {
+			if f.Code == "WL1002" {
+				asked = true
+				if f.Predicted != nil {
+					got = strings.Fields(f.Predicted.Change)
+				}
+			}
+		}
+		if !asked || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v (found: %v), want %v", c.name, got, asked, c.want)
 		}
 	}
 }

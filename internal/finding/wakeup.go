@@ -1,6 +1,9 @@
 package finding
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/report"
+)
 
 func wakeupRule() Rule {
 	return Rule{
@@ -31,7 +34,7 @@ func wakeups(in *Input) []Verdict {
 		g := &in.Report.Groups[i]
 		share, won := Weigh(g, isWake)
 		if site := topSite(g, isWake); share > 0 && site != nil {
-			v := Verdict{Won: won, Finding: report.Finding{
+			v := Verdict{Won: won, Changes: []predict.Change{predict.Half("sched-wake", "")}, Finding: report.Finding{
 				Title: "goroutines wait to be woken although Ps stand idle", Cause: "sched-wake", Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 				Evidence: []report.Evidence{
 					{Text: "mean wake-up latency of a slow request, all its hand-overs", Value: float64(won.SlowNS), Unit: "ns"},
@@ -40,7 +43,6 @@ func wakeups(in *Input) []Verdict {
 				},
 				Fix: "fewer hand-overs between goroutines on the request's way; look whether the machine's CPUs are free when threads wake up (limits, neighbours)",
 			}}
-			v.Predicted = in.halved(g, "sched-wake")
 			if severity(&v) == "" {
 				continue
 			}

@@ -185,15 +185,27 @@ func (p *page) gain(f *report.Finding) []span {
 	return append(spans, span{plain, "confidence " + percentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
 }
 
-// assumed says in words what change a prediction is for. One written as for --what-if is about the finding's own site, which
-// is said already.
+// assumed says in words what change a prediction is for. Those written as for --what-if are about what the finding has told of
+// already: its own site, or all the places where requests wait.
 func assumed(change string) string {
-	at := strings.LastIndexByte(change, '=')
-	if at < 0 || !strings.Contains(change[:at], "@") || strings.Contains(change, ", ") {
-		return "with " + change
+	said := ""
+	for part := range strings.SplitSeq(change, ", ") {
+		at := strings.LastIndexByte(part, '=')
+		if at < 0 || !strings.Contains(part[:at], "@") {
+			return "with " + change
+		}
+		words := inWords(part[:at], part[at+1:])
+		if said != "" && said != words {
+			return "with " + change
+		}
+		said = words
 	}
-	switch to := change[at+1:]; {
-	case strings.HasPrefix(change, "queue@") && to == "gone":
+	return said
+}
+
+func inWords(what, to string) string {
+	switch {
+	case strings.HasPrefix(what, "queue@") && to == "gone":
 		return "with places enough"
 	case to == "50%":
 		return "with half of it"
