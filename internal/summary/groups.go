@@ -384,7 +384,10 @@ func (t *Tables) routes(byVia map[int32]int64, v View) ([]report.Via, []report.R
 		list = append(list, report.Route{Via: t.viaReport(t.chain(id), v), TotalNS: ns})
 	}
 	slices.SortFunc(list, func(a, b report.Route) int {
-		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), len(a.Via)-len(b.Via), cmp.Compare(viaText(a.Via), viaText(b.Via)))
+		if c := cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), len(a.Via)-len(b.Via)); c != 0 {
+			return c
+		}
+		return cmp.Compare(viaText(a.Via), viaText(b.Via))
 	})
 	first := list[0].Via
 	if len(list) == 1 {
@@ -470,7 +473,10 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View, lines
 		rows = append(rows, rc)
 	}
 	slices.SortFunc(rows, func(a, b report.Cause) int {
-		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(rowText(&a), rowText(&b)))
+		if a.TotalNS != b.TotalNS {
+			return cmp.Compare(b.TotalNS, a.TotalNS)
+		}
+		return cmp.Compare(rowText(&a), rowText(&b))
 	})
 	if len(rows) > maxCauses {
 		other := report.Cause{Cause: "other", Via: []report.Via{}}
