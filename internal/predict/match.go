@@ -61,7 +61,7 @@ func endsIn(name, end string) bool {
 }
 
 func (m *Model) names(s *siteMatch, f tracefmt.FrameID) bool {
-	fr := m.syms.Frame(f)
+	fr := m.syms.Unwrapped(f)
 	if s.line != 0 {
 		return int(fr.Line) == s.line && (endsIn(m.syms.String(fr.File), s.file) || endsIn(m.syms.String(fr.Func), s.file))
 	}
@@ -150,7 +150,7 @@ func (m *Model) nearest(c *Change) []string {
 				if p.site == 0 || c.Site == "" && !c.has(p.cause) {
 					continue
 				}
-				fr := m.syms.Frame(p.site)
+				fr := m.syms.Unwrapped(p.site)
 				name := path.Base(m.syms.String(fr.Func))
 				if strings.Contains(c.Site, ":") {
 					name = path.Base(m.syms.String(fr.File)) + ":" + strconv.Itoa(int(fr.Line))

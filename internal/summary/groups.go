@@ -69,7 +69,7 @@ func (v View) Site(syms *tracefmt.Symbols, f tracefmt.FrameID) *report.Site {
 	if f == 0 {
 		return nil
 	}
-	fr := syms.Frame(f)
+	fr := syms.Unwrapped(f)
 	file := syms.String(fr.File)
 	for _, m := range v.PathMap {
 		if rest, ok := strings.CutPrefix(file, m[0]); ok {
