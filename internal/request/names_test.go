@@ -52,7 +52,9 @@ var namedStacks = []struct {
 	{"a library's handler", join("time.Sleep", lib("github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"), "net/http.HandlerFunc.ServeHTTP"), "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"},
 	{"a vendored router", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "github.com/gorilla/mux.(*Router).ServeHTTP@/home/u/shop/vendor/github.com/gorilla/mux/mux.go:212"), "main.slow"},
 	{"only the standard library", join("internal/poll.(*FD).Read", "net/http/httputil.(*ReverseProxy).ServeHTTP"), "net/http/httputil.(*ReverseProxy).ServeHTTP"},
+	{"a handler of the standard library's", join("fmt.Fprintln", "net/http.NotFound", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "net/http.NotFound"},
 	{"no handler yet", nil, ""},
+	{"the mux looks for the handler", join("net/http.(*routingNode).match", "net/http.(*ServeMux).findHandler", "net/http.(*ServeMux).ServeHTTP"), ""},
 }
 
 func TestNamesOfHTTPHandlers(t *testing.T) {

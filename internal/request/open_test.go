@@ -42,6 +42,35 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	}
 }
 
+// A request that computes and never waits has its handler on no event's stack. A CPU sample in it names it.
+func TestSampleNamesRequest(t *testing.T) {
+	const ms = 1_000_000
+	served := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	for i := range int64(4) {
+		at := 10*ms + i*20*ms
+		poller.Unblock(at, 7)
+		th.Start(at+1000, 7)
+		if i%2 == 1 {
+			b.Sample(at+5*ms, th, 7, append([]string{"main.spin", "main.compute"}, served...)...)
+		}
+		th.Syscall(at+10*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
+		th.SyscallEnd(at + 10*ms + 1000)
+		th.Block(at+11*ms, "network", idle...)
+	}
+	rep := explain(t, b, whylate.Options{})
+	got := map[string]int{}
+	for _, g := range rep.Groups {
+		got[g.Name] += g.Count
+	}
+	if got["main.compute"] != 2 || len(got) != 2 {
+		t.Errorf("groups %v, want two requests of main.compute and the others without a name", got)
+	}
+}
+
 // The goroutine that watches a connection while its handler works is no request,
 // though it was made deep in a handler.
 func TestWatchingGoroutineIsNoRequest(t *testing.T) {

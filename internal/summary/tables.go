@@ -361,6 +361,7 @@ func (t *Tables) Add(r *request.Request) {
 			gap = t.walker.PollGap(r.Ready)
 		}
 	}
+	t.sampleNames(r, steps)
 	t.asideNames(r, steps)
 	if !t.OnlyCauses {
 		t.addLates(r, steps)
@@ -413,6 +414,33 @@ func (t *Tables) BuildGraphs() {
 		})
 	}
 	t.unbuilt = t.unbuilt[:0]
+}
+
+// sampleNames looks for the handler in CPU samples of the request's own goroutine if no event showed it: a request that
+// computes and never waits may be on no other stack.
+func (t *Tables) sampleNames(r *request.Request, steps []critpath.Step) {
+	if t.best.Key != 0 {
+		return
+	}
+	for i := range steps {
+		s := &steps[i]
+		if s.Kind != critpath.CPU || s.G != r.G {
+			continue
+		}
+		g := t.win.Gens[t.win.At(s.Start)]
+		if len(g.Samples) == 0 {
+			continue
+		}
+		of := g.SamplesOf(s.G)
+		first, _ := slices.BinarySearchFunc(of, s.Start, func(k int32, at int64) int { return cmp.Compare(g.Samples[k].Time, at) })
+		for _, k := range of[first:] {
+			if g.Samples[k].Time >= s.End {
+				break
+			}
+			id := g.Samples[k].Stack
+			t.named(t.namer.Of(id), id)
+		}
+	}
 }
 
 // asideNames looks for the handler in a goroutine of http.TimeoutHandler that
