@@ -76,7 +76,7 @@ var tellingNames = map[string]bool{
 	"database/sql.(*DB).conn":             true, // the pool
 	"net/http.(*Transport).getConn":       true, // a connection to a peer, a new one or a free one
 	"net/http.(*persistConn).roundTrip":   true,
-	"crypto/tls.(*Conn).HandshakeContext": true,
+	handshake:                             true,
 	"net.(*Dialer).DialContext":           true,
 	"net/http.(*body).Read":               true,
 	"net/http.checkConnErrorWriter.Write": true,

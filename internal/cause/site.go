@@ -32,6 +32,12 @@ func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 			return f
 		}
 	}
+	// A connection's own goroutine shows no more than the server's machinery: of a handshake the part that tells.
+	for i := len(frames) - 1; i >= 0; i-- {
+		if s.syms.String(s.syms.Frame(frames[i]).Func) == handshake {
+			return frames[i]
+		}
+	}
 	served := len(frames) // where the server's machinery ends and a handler begins
 	for i := len(frames) - 1; i >= 0; i-- {
 		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
@@ -54,6 +60,8 @@ func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 	}
 	return 0
 }
+
+const handshake = "crypto/tls.(*Conn).HandshakeContext"
 
 // allStd reports whether a stack shows nothing but the standard library, or
 // nothing at all.

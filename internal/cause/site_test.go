@@ -22,6 +22,8 @@ func TestSites(t *testing.T) {
 		{"vendored std is std", []string{"vendor/golang.org/x/net/http2/hpack.(*Decoder).Write", "main.f"}, "main.f", false},
 		{"a handler of std below the server", []string{"runtime.chanrecv1", "net/http/httputil.(*ReverseProxy).ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}, "net/http/httputil.(*ReverseProxy).ServeHTTP", true},
 		{"the server's own goroutine", []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*conn).serve"}, "net/http.(*conn).serve", true},
+		{"a connection's handshake", []string{"crypto/internal/fips140/bigmod.addMulVVW1024", "crypto/tls.(*Conn).handshakeContext", "crypto/tls.(*Conn).HandshakeContext", "net/http.(*conn).serve"}, "crypto/tls.(*Conn).HandshakeContext", true},
+		{"a handshake that own code asks for", []string{"crypto/tls.(*Conn).HandshakeContext", "example.org/shop.dial", "main.main"}, "example.org/shop.dial", false},
 		{"the runtime's own", []string{"runtime.gcBgMarkWorker", "runtime.goexit"}, "runtime.gcBgMarkWorker", true},
 		{"nothing that means something", []string{"runtime.goexit"}, "runtime.goexit", true},
 		{"closures and generics", []string{"slices.SortFunc[...]", "example.org/x.Sort[...].func1"}, "example.org/x.Sort[...].func1", false},

@@ -13,7 +13,7 @@ func clientRule() Rule {
 		Doc: Doc{
 			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to it, takes it slowly. " +
 				"The service itself is not late.",
-			Measured: "The request's goroutine waits in the network poller for the connection that the request came by (cause network, kind inbound): in Read of the body, or in Write of the response. " +
+			Measured: "The request's goroutine waits in the network poller for the connection that the request came by (cause network, kind inbound): in Read of the body, in Write of the response, or in a TLS handshake. " +
 				"Confidence is 0.95.",
 			Before: "io.Copy(w, report) // a handler that holds a lock or a connection meanwhile",
 			After:  "read what is needed first, release what others need, then write; set ReadTimeout and WriteTimeout",
@@ -41,6 +41,10 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 	if top.Call == "net/http.checkConnErrorWriter.Write" {
 		f.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(f.Site))
 		f.Fix = "release what others need before the answer is written, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that collects answers"
+	}
+	if top.Call == "crypto/tls.(*Conn).HandshakeContext" {
+		f.Title = "the server waits for its client's part of a TLS handshake"
+		f.Fix = "let clients keep their connections and resume sessions (keep-alives on, session tickets not disabled): each handshake takes a round trip or two before its first request"
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
 }
