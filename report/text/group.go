@@ -14,6 +14,7 @@ import (
 type row struct {
 	cause, kind string
 	site        *report.Site
+	pipe        bool           // it is a pipe, terminal or device that the poller watches, no peer
 	near        bool           // the site is only known from the events around
 	routes      []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
 	own         bool           // the routes are those of the band that rows are sorted by
@@ -87,7 +88,7 @@ func merge(g *report.Group, by *report.Band) []row {
 			if !ok {
 				at = len(rows)
 				index[key] = at
-				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket", bands: make([]float64, len(g.Bands))})
+				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket", pipe: strings.HasPrefix(c.Call, "os.(*File)."), bands: make([]float64, len(g.Bands))})
 			}
 			r := &rows[at]
 			r.bands[i] += c.Share

@@ -235,3 +235,20 @@ func BenchmarkWrite(b *testing.B) {
 		render(b, r, text.Options{Full: true})
 	}
 }
+
+// TestPipesAreNoPeers: the poller waits for pipes too.
+func TestPipesAreNoPeers(t *testing.T) {
+	r := read(t, "pubsub")
+	for i := range r.Groups {
+		for k := range r.Groups[i].Bands {
+			for j := range r.Groups[i].Bands[k].Causes {
+				c := &r.Groups[i].Bands[k].Causes[j]
+				c.Cause, c.Kind, c.Call = "network", "outbound", "os.(*File).Write"
+			}
+		}
+	}
+	page := strings.Join(strings.Fields(render(t, r, text.Options{Width: 100})), " ")
+	if !strings.Contains(page, "waiting for the other end of a pipe") || strings.Contains(page, "waiting for a peer") {
+		t.Errorf("a pipe is not told from a peer:\n%s", page)
+	}
+}

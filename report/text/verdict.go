@@ -158,6 +158,8 @@ func (p *page) spent(b *report.Band, row *row, eachWidth int) {
 	switch {
 	case row.cause == "stw" && row.kind != "":
 		words = "with the world stopped (" + termtext.Head(row.kind, 40) + ")"
+	case row.cause == "network" && row.pipe:
+		words = "waiting for the other end of a pipe"
 	case row.cause == "network" && row.kind == "inbound":
 		words = "waiting for the client"
 	case row.cause == "network" && row.kind == "outbound":
