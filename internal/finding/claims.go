@@ -118,7 +118,7 @@ func (cl *claims) findQueues() {
 			if v := &r.Via[i]; isHandOver(v.Wait) {
 				k := keyOfVia(v)
 				all[k] += r.TotalNS
-				if t := cl.in.turns(c, r.Via); t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -178,6 +178,12 @@ func isQueue(t *summary.Turns, c *report.Cause, v *report.Via) bool {
 		return false
 	}
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
+}
+
+// isFanOut reports whether a request waits for a place among the goroutines that it may start at a time: they are its
+// own, and no other request's turns.
+func isFanOut(k *viaKey) bool {
+	return k.wait == "chan send" && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).")
 }
 
 // turns returns what is known of those who waited for others at a cause.

@@ -26,7 +26,11 @@ func site(s string) *report.Site {
 func via(waits ...string) []report.Via {
 	out := []report.Via{}
 	for _, w := range waits {
-		f := strings.SplitN(w, " ", 3)
+		rest, sends := strings.CutPrefix(w, "chan send ")
+		f := strings.SplitN(rest, " ", 3)
+		if sends {
+			f = append([]string{"chan send"}, f...)
+		}
 		v := report.Via{Wait: f[0], Site: site(f[1])}
 		if len(f) > 2 {
 			v.Call = f[2]
@@ -148,6 +152,10 @@ func TestWaits(t *testing.T) {
 			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 os.(*File).Write"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
 			nil, []string{"WL2007 note@4 1.00"}},
 		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
+		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
+		{"an errgroup with a limit", []report.Cause{
+			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
+			[]summary.Turns{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
 		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -162,6 +170,35 @@ func TestWaits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWords: what a finding says of a wait follows from who is waited for.
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		cause      report.Cause
+		title, fix string
+	}{
+		{"a reader keeps readers out through a writer",
+			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock get@1 sync.(*RWMutex).RLock", "lock beat@2 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
+			"behind a writer, who waits for a reader that computes in main.report", "though it only reads"},
+		{"a writer keeps readers out",
+			report.Cause{Cause: "cpu", Site: site("rebuild@3"), Via: via("lock get@1 sync.(*RWMutex).RLock"), TotalNS: ms(3000)},
+			"for an RWMutex (to read) while its holder computes in main.rebuild", "build the new state outside of the lock"},
+		{"the lock of a file", report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)},
+			"waits for the lock of a file", "its holder has the file open another time"},
+		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
+			"waits for the lock of a file", "its holder has the file open another time"},
+		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
+			"its client's part of a TLS handshake", "resume sessions"},
+		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
+			"for an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
+	} {
+		found := Find(&Input{Report: oneGroup(c.cause), Census: &census.Census{}}, waitRules("WL2"))
+		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
+			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
+		}
 	}
 }
 
@@ -185,6 +222,15 @@ func TestPoolSize(t *testing.T) {
 	} {
 		if got[text] != want {
 			t.Errorf("%s: %g, want %g", text, got[text], want)
+		}
+	}
+	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
+	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
+	in = &Input{Report: rep, Turns: []summary.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, ServiceNS: 1e6, Served: 100}}}
+	in.Report.Input.DurationNS = 10e9
+	for _, v := range poolRule().Run(in) {
+		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 would do") {
+			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
 	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.

@@ -65,7 +65,12 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	if t := cl.in.turns(top.Cause, top.via); t != nil {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that waited for one holder at once, on average", Value: t.Waiting, Unit: "count"})
 	}
+	if behindReader(top.via) {
+		f.Title = fmt.Sprintf("requests queue for %s behind a writer, who waits for a reader that %s", lockKind(&c.via), doing(top.Cause, top.via))
+	}
 	switch {
+	case behindReader(top.via):
+		f.Fix = fmt.Sprintf("hold the lock for shorter at %s, though it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
 	case c.via.wait == "once":
 		f.Fix = "initialise before the first request comes, or let requests that need not wait go on without it"
 	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex"):
@@ -78,6 +83,17 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+}
+
+// behindReader reports whether a way leads from an RWMutex's reader to a writer that waits for it too. Whom that writer
+// waits for reads: had another writer had the lock, its unlocking would have let the readers go first.
+func behindReader(via []report.Via) bool {
+	for i := 1; i < len(via); i++ {
+		if strings.Contains(via[i-1].Call, "RWMutex).RLock") && strings.Contains(via[i].Call, "RWMutex).Lock") {
+			return true
+		}
+	}
+	return false
 }
 
 // topPart returns the index of the heaviest part that was reached through the

@@ -21,7 +21,8 @@ func poolRule() Rule {
 		Summary: "requests queue for a pool, a semaphore, a limiter or a worker that has too few places",
 		Doc: Doc{
 			Means: "Requests stand in line for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. The place is taken by other requests, " +
-				"so the wait grows with the load although nothing has become slower.",
+				"so the wait grows with the load although nothing has become slower. " +
+				"Within one request, the same goes for goroutines of an errgroup with a limit.",
 			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests one at a time while others wait: " +
 				"in a slice of each second, the paths of requests that lie on one goroutine at the same instant are counted. Little's law (L = lambda W) gives the rest: how many wait (requests a second times the mean wait), " +
 				"how many places are in use (requests a second times the mean time in a place), and so the size that would do: as many as the same load needs at 70 % use, but no fewer than those in use and waiting now. " +
@@ -86,6 +87,9 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		}
 	}
 	t := cl.in.turns(top.Cause, top.via)
+	if isFanOut(&c.via) {
+		return fanOutVerdict(cl, c, &top, queuedNS, requests)
+	}
 	kind := poolOf(&c.via, t)
 	// A worker's time for one is not on the path of anybody else's: of the time
 	// behind the wait the last turn is the request's own.
@@ -95,6 +99,12 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
 	}
 	l := little(requests, cl.in.Report.Input.DurationNS, queuedNS, place1)
+	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
+	// the least that helps.
+	l.size = max(l.size, 2)
+	if t != nil && t.Taken <= 0.5 {
+		l.size = max(l.size, t.Servers+1)
+	}
 	f := report.Finding{
 		Title: fmt.Sprintf("requests queue for %s while it %s", kind.name, doing(top.Cause, top.via)),
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
@@ -127,6 +137,25 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	return Verdict{Won: won, Finding: f, Changes: halfOf(top.Cause)}
 }
 
+// fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
+// starts, which waits do not tell.
+func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int) Verdict {
+	f := report.Finding{
+		Title: fmt.Sprintf("requests start goroutines one after another, for an errgroup has too few places, while one %s", doing(top.Cause, top.via)),
+		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "mean wait of a request for a place, at " + place(&c.via.site), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
+		},
+	}
+	f.Fix = fmt.Sprintf("raise the limit given to SetLimit to what a request starts, if what is behind %s bears it, or make that shorter", place(f.Site))
+	if top.Cause.Cause == "cpu" {
+		f.Confidence = 0.7
+		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
+	}
+	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+}
+
 // A poolKind is what sort of place is waited for, and what makes it larger.
 type poolKind struct{ name, fix string }
 
@@ -138,8 +167,6 @@ func poolOf(k *viaKey, t *summary.Turns) poolKind {
 		return poolKind{"a connection of an http.Transport", "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)"}
 	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/semaphore."):
 		return poolKind{"a golang.org/x/sync/semaphore", "give the semaphore a larger weight"}
-	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup."):
-		return poolKind{"a place in an errgroup with a limit", "raise the limit given to SetLimit"}
 	case t != nil && t.Taken > 0.5:
 		return poolKind{"a place that other requests hold", "give the semaphore or pool more places"}
 	case t != nil && t.Servers == 1:

@@ -43,6 +43,9 @@ func syscallOf(c *report.Cause) syscallKind {
 	switch {
 	case call == "os.(*File).Sync", call == "syscall.Fsync", call == "syscall.Fdatasync":
 		return syscallKind{"sync", "syncs to disk", "sync once for several requests (group commit), or answer before the sync where that is allowed"}
+	case call == "syscall.Flock", call == "syscall.FcntlFlock", isFileLock(site):
+		return syscallKind{"flock", "waits for the lock of a file", "its holder has the file open another time, in this process or in another one: hold the lock for shorter; " +
+			"where the holder may be here, take a sync.Mutex first, so that a trace shows what holders do"}
 	case strings.HasPrefix(call, "os/exec."), call == "os.(*Process).Wait":
 		return syscallKind{"child", "waits for a child process", "do it in this process, or keep children running and give them work, or answer before the child ends"}
 	case isDNS(call), isDNS(site):
@@ -55,6 +58,15 @@ func syscallOf(c *report.Cause) syscallKind {
 		return syscallKind{"cgo", "runs C code", "make the C call shorter or do it beside the request"}
 	}
 	return syscallKind{"", "is in a system call", "do it beside the request, less often, or in larger pieces"}
+}
+
+// isFileLock reports whether a function of golang.org/x/sys locks a file.
+func isFileLock(fn string) bool {
+	switch fn {
+	case "golang.org/x/sys/unix.Flock", "golang.org/x/sys/unix.FcntlFlock", "golang.org/x/sys/windows.LockFileEx":
+		return true
+	}
+	return false
 }
 
 func syscallVerdict(cl *claims, c *claim) Verdict {
