@@ -21,6 +21,10 @@ func lockServices() []*Service {
 			Truth: Truth{Kind: "http1", Group: "(*index).lookup", Cause: "cpu", Via: []string{"lock"},
 				Injected: "15 ms of computing under the write lock, every 30 ms", InjectedNS: 15e6, Share: 0.94},
 			Fix: "compute outside the lock", FixAtMost: 0.5, FixInTail: true, start: startIndex},
+		{Name: "rwmutex-reader", Doc: "readers wait for a writer that has next to nothing to do, but waits for a reader that computes", Proto: "http1", Load: slowAndFast(3),
+			Truth: Truth{Kind: "http1", Group: "(*board).show", Cause: "cpu", Via: []string{"lock", "lock"},
+				Injected: "15 ms of computing under the read lock, every 30 ms; a write each 2 ms", InjectedNS: 15e6, Share: 0.94},
+			Fix: "compute outside the lock", FixAtMost: 0.5, FixInTail: true, start: startBoard},
 		{Name: "mutex-cpu", Doc: "each request computes for 4 ms under one mutex", Proto: "http1", Load: onlySlow(4),
 			Truth: Truth{Kind: "http1", Group: "(*ledger).post", Cause: "cpu", Via: []string{"lock"},
 				Injected: "4 ms of computing under the mutex, 4 clients", LeastNS: 4e6, InjectedNS: 4e6, Share: 0.95},
@@ -136,6 +140,58 @@ func (s *index) rebuild() {
 	spin(15 * time.Millisecond) // truth: site rwmutex-writer
 	s.words["word"]++
 	s.mu.Unlock()
+}
+
+// board is read by requests and by a report that takes long, and written often.
+type board struct {
+	mu      sync.RWMutex
+	scores  map[string]int
+	outside bool
+}
+
+func startBoard(e *Env) (*Parts, error) {
+	s := &board{scores: map[string]int{"us": 1}, outside: e.Fixed}
+	go s.reports()
+	go s.writes()
+	return &Parts{HTTP: withFast(s.show)}, nil
+}
+
+func (s *board) show(w http.ResponseWriter, _ *http.Request) {
+	t := time.Now()
+	s.mu.RLock()
+	blamed := time.Since(t)
+	n := s.scores["us"]
+	s.mu.RUnlock()
+	blame(w, blamed)
+	fmt.Fprintln(w, n)
+}
+
+func (s *board) writes() {
+	for range time.Tick(2 * time.Millisecond) {
+		s.mu.Lock()
+		s.scores["us"]++
+		s.mu.Unlock()
+	}
+}
+
+func (s *board) reports() {
+	for range time.Tick(30 * time.Millisecond) {
+		s.report()
+	}
+}
+
+func (s *board) report() {
+	if s.outside {
+		s.mu.RLock()
+		runtime.KeepAlive(s.scores["us"])
+		s.mu.RUnlock()
+		spin(15 * time.Millisecond)
+		return
+	}
+	s.mu.RLock()
+	spin(15 * time.Millisecond) // truth: site rwmutex-reader
+	runtime.KeepAlive(s.scores["us"])
+	s.mu.RUnlock()
 }
 
 type ledger struct {

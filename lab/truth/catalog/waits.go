@@ -25,6 +25,10 @@ func waitServices() []*Service {
 			Truth: Truth{Kind: "http1", Group: "(*errGroup).report", Cause: "sleep", Via: []string{"waitgroup"},
 				Injected: "20 ms sleep in one of four members", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
 			Fix: "sleep 20 ms -> 2 ms", FixAtMost: 0.5, start: startErrGroup},
+		{Name: "errgroup-limit", Doc: "eight calls a request by an errgroup that lets two go at a time", Proto: "http1", Load: slowAndFast(3),
+			Truth: Truth{Kind: "http1", Group: "(*calls).report", Cause: "sleep", Via: []string{"chan"},
+				Injected: "eight sleeps of 5 ms, two at a time", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.98},
+			Fix: "limit 2 -> 8", FixAtMost: 0.5, start: startCalls},
 		{Name: "deadline", Doc: "the handler waits for an answer that never comes, until its context's deadline", Proto: "http1", Load: slowAndFast(3),
 			Truth: Truth{Kind: "http1", Group: "(*deadline).ask", Cause: "sleep", Injected: "context deadline of 25 ms", LeastNS: 25e6, InjectedNS: 25e6, Share: 0.98},
 			Fix:   "deadline 25 ms -> 3 ms", FixAtMost: 0.5, start: startDeadline},
@@ -32,6 +36,10 @@ func waitServices() []*Service {
 			Truth: Truth{Kind: "http1", Group: "(*batcher).append", Cause: "sleep", Via: []string{"chan"},
 				Injected: "up to 50 ms until the next tick", InjectedNS: 25e6, Share: 0.98},
 			Fix: "tick each 50 ms -> 5 ms", FixAtMost: 0.5, start: startBatcher},
+		{Name: "batch-timer", Doc: "the first request of a batch sets a timer, whose function, a method, answers all that came meanwhile", Proto: "http1", Load: slowAndFast(3),
+			Truth: Truth{Kind: "http1", Group: "(*batches).add", Cause: "sleep", Via: []string{"chan"}, Site: Site{Func: here + ".(*batches).flush", File: hereDir + "/waits.go"},
+				Injected: "up to 20 ms until the batch's timer", InjectedNS: 20e6, Share: 0.98},
+			Fix: "20 ms -> 2 ms", FixAtMost: 0.5, start: startBatches},
 		{Name: "rate-limiter", Doc: "golang.org/x/time/rate lets 100 requests a second through, 6 clients ask", Proto: "http1", Load: onlySlow(6),
 			Truth: Truth{Kind: "http1", Group: "(*limited).ask", Cause: "sleep",
 				Site:     Site{Func: "golang.org/x/time/rate.(*Limiter).wait"},
@@ -128,6 +136,33 @@ func (s *errGroup) member() time.Duration {
 	return time.Since(t)
 }
 
+// calls makes more calls for a request than it lets go at a time.
+type calls struct{ limit int }
+
+func startCalls(e *Env) (*Parts, error) {
+	s := &calls{e.pickN(2, 8)}
+	return &Parts{HTTP: withFast(s.report)}, nil
+}
+
+func (s *calls) report(w http.ResponseWriter, _ *http.Request) {
+	t := time.Now()
+	var g errgroup.Group
+	g.SetLimit(s.limit)
+	for range 8 {
+		g.Go(s.fetch)
+	}
+	if err := g.Wait(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, time.Since(t))
+}
+
+func (s *calls) fetch() error {
+	time.Sleep(5 * time.Millisecond) // truth: site errgroup-limit
+	return nil
+}
+
 type deadline struct{ d time.Duration }
 
 func startDeadline(e *Env) (*Parts, error) {
@@ -181,6 +216,40 @@ func (s *batcher) flush() {
 			}
 			batch = batch[:0]
 		}
+	}
+}
+
+// batches gathers requests until the timer that the first one set.
+type batches struct {
+	mu    sync.Mutex
+	acks  []chan struct{}
+	after time.Duration
+}
+
+func startBatches(e *Env) (*Parts, error) {
+	s := &batches{after: e.pick(20*time.Millisecond, 2*time.Millisecond)}
+	return &Parts{HTTP: withFast(s.add)}, nil
+}
+
+func (s *batches) add(w http.ResponseWriter, _ *http.Request) {
+	t := time.Now()
+	ack := make(chan struct{})
+	s.mu.Lock()
+	if s.acks = append(s.acks, ack); len(s.acks) == 1 {
+		time.AfterFunc(s.after, s.flush)
+	}
+	s.mu.Unlock()
+	<-ack
+	answer(w, time.Since(t))
+}
+
+func (s *batches) flush() {
+	s.mu.Lock()
+	acks := s.acks
+	s.acks = nil
+	s.mu.Unlock()
+	for _, ack := range acks {
+		close(ack)
 	}
 }
 
