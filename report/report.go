@@ -288,6 +288,30 @@ type Predicted struct {
 	// The percentiles as they were, null where too few requests were seen; the 99th is then that of the requests there were.
 	WasP50NS *int64 `json:"was_p50_ns,omitempty"`
 	WasP99NS *int64 `json:"was_p99_ns,omitempty"`
+	// Check is what requests of the same trace tell of it; nil if too few do. It has no part in the estimates.
+	Check *Check `json:"check,omitempty"`
+}
+
+// A Check compares a prediction with natural variation: with those requests of the group that met about as much of the
+// cause, or at most as much, as the change would leave. Time on all goroutines that a request's end depended on counts.
+// It is evidence and no proof, because those requests may be of another kind. Numbers of requests are by the sample that
+// the prediction is made from.
+type Check struct {
+	Requests  int    `json:"requests"` // that met from AtLeastNS to AtMostNS of it
+	Sampled   int    `json:"sampled"`  // of them in the sample
+	AtLeastNS int64  `json:"at_least_ns"`
+	AtMostNS  int64  `json:"at_most_ns"`
+	MetNS     int64  `json:"met_ns"`           // what the middle one of them met
+	P50NS     int64  `json:"p50_ns"`           // their latency
+	P99NS     *int64 `json:"p99_ns,omitempty"` // nil with fewer than a hundred
+	// Affected is how many requests the change would make faster by more than a tenth. It leaves LeftNS of the cause to
+	// the middle one of them, and PredictedNS would be their median.
+	Affected    int      `json:"affected"`
+	LeftNS      int64    `json:"left_ns"`
+	PredictedNS Estimate `json:"predicted_ns"`
+	// Agrees says whether P50NS is within PredictedNS, a tenth aside. False is said only if neither chance nor what these
+	// requests met less than LeftNS explains the difference.
+	Agrees bool `json:"agrees"`
 }
 
 // An Estimate is a prediction with its range.

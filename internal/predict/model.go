@@ -158,21 +158,16 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	t.survey(g)
-	base := make([]point, 0, len(g.graphs))
-	var then [variants][]point
+	all := make([]timed, 0, len(g.graphs))
+	var of series
 	for i := range g.graphs {
-		gr := &g.graphs[i]
-		base = append(base, point{float64(gr.Latency), gr.weight})
-		at, free, meets := t.retime(gr.Graph)
-		for v := range then {
-			if v == high || meets == 1 {
-				then[v] = append(then[v], point{at[v], gr.weight})
-				continue
-			}
-			then[v] = append(then[v], point{at[v], gr.weight * meets}, point{free[v], gr.weight * (1 - meets)})
-		}
+		r := timed{weighted: &g.graphs[i]}
+		r.at, r.free, r.meets = t.retime(r.Graph)
+		r.met, r.left = t.addressed(r.Graph)
+		of.add(&r)
+		all = append(all, r)
 	}
-	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(base, &then, 0.5, g.p50), P99NS: estimate(base, &then, 0.99, g.p99)}
+	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(of.was, &of.then, 0.5, g.p50), P99NS: estimate(of.was, &of.then, 0.99, g.p99), Check: check(all)}
 	// A percentile's factor is the sample's, its value that of all: where few
 	// requests lie between them they may cross.
 	p50, p99 := &out.P50NS, &out.P99NS
