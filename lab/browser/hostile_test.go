@@ -17,13 +17,16 @@ func whole(t *testing.T) *report.Report {
 	ns := func(v int64) *int64 { return &v }
 	g, end := &r.Groups[0], r.Input.DurationNS
 	predicted := report.Predicted{Change: "main.f=50%", P50NS: report.Estimate{Est: 1e6, Low: 9e5, High: 1.2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1.5e6, High: 4e6}, WasP50NS: ns(2e6), WasP99NS: ns(9e6)}
+	predicted.Check = &report.Check{Requests: 1312, Sampled: 31, AtMostNS: 1e5, P50NS: 1.1e6, P99NS: ns(2.5e6), Affected: 5000, PredictedNS: predicted.P50NS, Agrees: true}
+	doubtful := predicted
+	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS}
 	seg := g.Slowest[0].Segments[0]
 	r.Findings = []report.Finding{
 		{ID: "f1", Code: "WL2001", Severity: report.High, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
 		{ID: "f2", Code: "WL5001", Severity: report.Medium, Title: "of the whole trace", Evidence: []report.Evidence{}, Confidence: 0.5},
 		{ID: "f3", Code: "WL5002", Severity: report.Info, Title: "known", Evidence: []report.Evidence{}, Confidence: 1, Ignored: "we know"},
 	}
-	r.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: predicted}}
+	r.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: doubtful}}
 	r.Runtime.Throttle = report.Throttle{Verdict: "own", How: "the threads fell silent together", PeriodNS: 100e6, LostWallNS: 3e6, LostCPUNS: 6e6, Confidence: 0.9, Freezes: 2, R: 0.94, N: 12, CPUs: 2}
 	series := *r.Runtime.Series
 	series.Freezes = [][2]int64{{end / 4, end / 20}, {end / 2, end / 20}}
@@ -75,6 +78,14 @@ func TestWhole(t *testing.T) {
 				}
 				if got := ask[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
 					t.Errorf("the predictions asked for are drawn as %v", got)
+				}
+				for where, want := range map[string]string{
+					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p50 1.10ms, p99 2.50ms, as predicted for the rest.",
+					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1.00ms (900µs to 1.20ms) is predicted for the rest. Something else makes them slow",
+				} {
+					if text := ask[string](p, `(document.querySelector('`+where+`') || { textContent: '' }).textContent`); !strings.Contains(text, want) {
+						t.Errorf("%s says %q, want %q", where, text, want)
+					}
 				}
 				if got := ask[int](p, `document.querySelectorAll('#overtime .freezeband').length`); got != 2 {
 					t.Errorf("%d freezes are drawn over time, want 2", got)

@@ -69,6 +69,9 @@ func (p *page) finding(head span, f *report.Finding) {
 		p.paragraph(mark("do"), hang, span{plain, p.sentence(f.Fix)})
 	}
 	p.paragraph(mark(""), hang, p.gain(f)...)
+	if f.Predicted != nil && f.Predicted.Check != nil {
+		p.paragraph(mark(""), hang, checked(f.Predicted.Check)...)
+	}
 }
 
 // sentence makes a rule's text fit for a paragraph.

@@ -201,6 +201,48 @@ func TestDurationsParse(t *testing.T) {
 	}
 }
 
+// TestCheck: what natural variation tells of a prediction stands below it, and says what a difference may mean.
+func TestCheck(t *testing.T) {
+	r := read(t, "pubsub")
+	g := &r.Groups[0]
+	predicted := report.Predicted{Change: "f=2ms", P50NS: report.Estimate{Est: 2.5e6, Low: 2e6, High: 3.3e6}, P99NS: report.Estimate{Est: 4e6, Low: 3e6, High: 7e6}}
+	for _, c := range []struct {
+		name  string
+		check *report.Check
+		want  []string
+	}{
+		{"none", nil, nil},
+		{"agrees", &report.Check{Requests: 1312, AtMostNS: 251234, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true},
+			[]string{"checked: 1,312 requests met at most 250µs of it: p50 2.41ms, as predicted for the rest"}},
+		{"about as much", &report.Check{Requests: 1, AtLeastNS: 1.96e6, AtMostNS: 2.84e6, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true},
+			[]string{"checked: 1 request met 2ms to 2.8ms of it: p50 2.41ms, as predicted for the rest"}},
+		{"slower", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 9.8e6, PredictedNS: predicted.P50NS},
+			[]string{"differs: 60 requests met at most 250µs of it: p50 9.80ms, where 2.5ms (2ms to 3.3ms) is predicted for the rest; something else makes them slow"}},
+		{"faster", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 1e5, PredictedNS: predicted.P50NS},
+			[]string{"differs: 60 requests met at most 250µs of it: p50 100µs, where 2.5ms (2ms to 3.3ms) is predicted for the rest; they may have less to do"}},
+	} {
+		predicted.Check = c.check
+		inWhatIf, inFinding := *r, *r
+		inWhatIf.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: predicted}}
+		inFinding.Findings = []report.Finding{{ID: "f", Code: "WL2001", Severity: report.High, Title: "requests sleep", Group: g.ID, Predicted: &predicted}}
+		for name, r := range map[string]*report.Report{"what if": &inWhatIf, "finding": &inFinding} {
+			for _, width := range []int{60, 100} {
+				out := render(t, r, text.Options{Width: width})
+				checkLines(t, name, out, width)
+				joined := strings.Join(strings.Fields(out), " ")
+				for _, w := range c.want {
+					if !strings.Contains(joined, w) {
+						t.Errorf("%s, %s: it does not say %q:\n%s", name, c.name, w, out)
+					}
+				}
+				if c.want == nil && (strings.Contains(out, "checked:") || strings.Contains(out, "differs:")) {
+					t.Errorf("%s: it speaks of a check:\n%s", name, out)
+				}
+			}
+		}
+	}
+}
+
 func FuzzWrite(f *testing.F) {
 	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
 		data, err := os.ReadFile(filepath.Join("..", "testdata", sample+".json"))

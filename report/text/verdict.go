@@ -1,6 +1,7 @@
 package text
 
 import (
+	"math"
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
@@ -272,13 +273,31 @@ func estimate(e report.Estimate) string {
 	return write(e.Est) + " (" + write(e.Low) + " to " + write(e.High) + ")"
 }
 
+// checked says what requests that met little of a cause tell of a prediction, and, where it is something else, what that
+// may mean.
+func checked(c *report.Check) []span {
+	met := "at most " + rough(c.AtMostNS)
+	if c.AtLeastNS > 0 {
+		met = rough(c.AtLeastNS) + " to " + rough(c.AtMostNS)
+	}
+	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS)
+	if c.Agrees {
+		return []span{{plain, "checked: "}, {dim, told + ", as predicted for the rest"}}
+	}
+	why := "something else makes them slow, which may remain, or they are of another kind"
+	if c.P50NS < c.PredictedNS.Est {
+		why = "they may have less to do, or more may go with it"
+	}
+	return []span{{yellow, "differs: "}, {plain, told + ", where " + estimate(c.PredictedNS) + " is predicted for the rest; " + why}}
+}
+
 // rough writes two digits of a duration.
 func rough(ns int64) string {
 	step := int64(1)
 	for ns/step >= 100 {
 		step *= 10
 	}
-	text := duration((ns + step/2) / step * step)
+	text := duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step)
 	unit := strings.TrimLeft(text, "0123456789.")
 	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
 		return strings.TrimRight(strings.TrimRight(number, "0"), ".") + unit
@@ -306,6 +325,9 @@ func (p *page) whatIf() {
 		}
 		p.paragraph(head, indent, text...)
 		head = span{}
+		if pr.Check != nil {
+			p.paragraph(head, indent+2, checked(pr.Check)...)
+		}
 	}
 	if p.r.WhatIf != nil && len(p.r.WhatIf) == 0 {
 		p.line()
