@@ -5,15 +5,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -29,8 +32,8 @@ func TestWhatIfPubSub(t *testing.T) {
 	var late time.Duration
 	var off float64
 	for range 3 {
-		faulty, dir := runPubSub(t, prog, "-fix=false", "-d", "2500ms", "-trace", "1.6")
-		fixed, _ := runPubSub(t, prog, "-fix=true", "-d", "1000ms", "-trace", "0.5")
+		faulty, dir := runService(t, prog, "pubsub", "-fix=false", "-d", "2500ms", "-trace", "1.6")
+		fixed, _ := runService(t, prog, "pubsub", "-fix=true", "-d", "1000ms", "-trace", "0.5")
 		f, err := os.Open(filepath.Join(dir, "pubsub.trace"))
 		if err != nil {
 			t.Fatal(err)
@@ -57,8 +60,79 @@ func TestWhatIfPubSub(t *testing.T) {
 	t.Errorf("the prediction is off by %+.0f%%", 100*off)
 }
 
-type pubSubRun struct {
+// TestWhatIfCheck: of the reads of a service that some meet a slow write in, those that meet none show what the others
+// would take without.
+func TestWhatIfCheck(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a service and its client in real time")
+	}
+	prog := testprog.Build(t, "lab/truth")
+	var late time.Duration
+	var wrong string
+	for range 3 {
+		run, dir := runService(t, prog, "actor-select", "-fix=false", "-d", "2500ms", "-trace", "2")
+		data, err := os.ReadFile(filepath.Join(dir, "actor-select.trace"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first []byte
+		for _, workers := range []int{1, 3} {
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Name: "actor-select", Workers: workers, WhatIf: []string{"(*actor).store=gone"}})
+			out, err := report.CompactJSON(rep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			schematest.Validate(t, "actor-select", out)
+			if first == nil {
+				first = out
+			} else if !bytes.Equal(out, first) {
+				t.Error("the report depends on the number of workers")
+			}
+			wrong = checkReads(rep, run)
+		}
+		if wrong == "" {
+			return
+		}
+		late = max(late, time.Duration(run.Lateness.P99NS))
+	}
+	if late > quiet {
+		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %s", late, wrong)
+	}
+	t.Error(wrong)
+}
+
+// checkReads returns what is wrong with the check of what reads would take, by the service's own account.
+func checkReads(rep *report.Report, run *serviceRun) string {
+	i := slices.IndexFunc(rep.WhatIf, func(w report.WhatIf) bool { return strings.HasSuffix(w.Name, "(*actor).read") })
+	if i < 0 {
+		return "nothing is predicted for reads"
+	}
+	p := &rep.WhatIf[i].Predicted
+	if p.Check == nil {
+		return fmt.Sprintf("the prediction %+v is not checked", *p)
+	}
+	c := *p.Check
+	// Requests at the ends of the trace count on one side only.
+	alike := func(n, want int) bool { return math.Abs(float64(n-want)) <= 5+0.15*float64(want) }
+	switch free := run.Traced.Count - run.Met.Count; {
+	case !alike(c.Requests, free) || !alike(c.Affected, run.Met.Count):
+		return fmt.Sprintf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Met.Count, free)
+	case !c.Agrees || c.Gone || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
+		return fmt.Sprintf("the check says %+v", c)
+	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Met.P50NS/5:
+		return fmt.Sprintf("those that met none are slow: %+v", c)
+	}
+	return ""
+}
+
+type serviceRun struct {
 	Client struct {
+		P50NS int64 `json:"p50_ns"`
+	}
+	Traced struct{ Count int }
+	// Met is of the requests in the trace that the fault took time of.
+	Met struct {
+		Count int
 		P50NS int64 `json:"p50_ns"`
 	}
 	Lateness struct {
@@ -66,12 +140,12 @@ type pubSubRun struct {
 	}
 }
 
-func runPubSub(t *testing.T, prog string, args ...string) (*pubSubRun, string) {
+func runService(t *testing.T, prog, name string, args ...string) (*serviceRun, string) {
 	t.Helper()
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, prog, append([]string{"run", "pubsub", "-o", dir}, args...)...)
+	cmd := exec.CommandContext(ctx, prog, append([]string{"run", name, "-o", dir}, args...)...)
 	cmd.WaitDelay = 5 * time.Second
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("running the service: %v\n%s", err, msg)
@@ -80,7 +154,7 @@ func runPubSub(t *testing.T, prog string, args ...string) (*pubSubRun, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := new(pubSubRun)
+	r := new(serviceRun)
 	if err := json.Unmarshal(b, r); err != nil {
 		t.Fatal(err)
 	}

@@ -293,9 +293,9 @@ type Predicted struct {
 }
 
 // A Check compares a prediction with natural variation: with those requests of the group that met about as much of the
-// cause, or at most as much, as the change would leave. Time on all goroutines that a request's end depended on counts.
-// It is evidence and no proof, because those requests may be of another kind. Numbers of requests are by the sample that
-// the prediction is made from.
+// cause as the change would leave, or else none. Time on all goroutines that a request's end depended on counts. It is
+// evidence and no proof, because those requests may be of another kind. Numbers of requests are by the sample that the
+// prediction is made from.
 type Check struct {
 	Requests  int    `json:"requests"` // that met from AtLeastNS to AtMostNS of it
 	Sampled   int    `json:"sampled"`  // of them in the sample
@@ -309,8 +309,11 @@ type Check struct {
 	Affected    int      `json:"affected"`
 	LeftNS      int64    `json:"left_ns"`
 	PredictedNS Estimate `json:"predicted_ns"`
-	// Agrees says whether P50NS is within PredictedNS, a tenth aside. False is said only if neither chance nor what these
-	// requests met less than LeftNS explains the difference.
+	// Gone says that too few requests met about as much as the change leaves, so that those that met next to none are
+	// compared instead: Affected, LeftNS and PredictedNS are then with the cause gone.
+	Gone bool `json:"gone,omitempty"`
+	// Agrees says whether P50NS is within PredictedNS, a tenth of it or a fiftieth of what is won aside. False is said only
+	// if chance does not explain the difference.
 	Agrees bool `json:"agrees"`
 }
 

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"math"
+	"slices"
 
 	"github.com/whylate/whylate/report"
 )
@@ -12,9 +13,12 @@ import (
 
 // Bounds of a check.
 const (
-	// near is what two medians may differ by and still be called alike, and how
-	// much faster, by its share, a request is that the change affects.
-	near = 0.1
+	// near is how much faster, by its share, a request is that the change
+	// affects. Times that differ by as much of what is predicted are alike, and
+	// such as differ by ofWon of what is won: a request that did not wait at all
+	// also spares the wake-ups after a wait, which do not go away with its cause.
+	near  = 0.1
+	ofWon = 0.02
 	// Of the requests that the change affects, and of those that it is checked
 	// by: how many there must be, how many a sample without weights would have
 	// to hold to tell as much of them (Kish's effective size), and their share
@@ -83,72 +87,119 @@ func (t *trial) addressed(g *Graph) (met, left float64) {
 }
 
 // check compares what is predicted of the requests that a change makes faster
-// with those that met about as much of the cause as it would leave, or, if
-// they are too few, at most as much. It returns nil if there are too few of
-// either, or if what there is leaves it open.
-func check(all []timed) *report.Check {
-	var total float64
-	var affected series
+// with those that met about as much of the cause as it would leave. Where
+// hardly any did, but many met none, it compares these with what is predicted
+// with the cause gone. It returns nil if there are too few of either, or if
+// chance may explain the difference.
+func (m *Model) check(g *group, changes []Change, all []timed) *report.Check {
+	a := affectedBy(all)
+	if a == nil {
+		return nil
+	}
+	if took, met := a.alike(all); enough(took, a.total) {
+		return a.tell(took, met)
+	}
+	// That costs as much as the prediction, and is not tried where none met so
+	// little: with the cause gone not more is predicted, and not more won than
+	// all.
+	none := affected{about: max(a.about, ofWon*a.was)}
+	if took, _ := none.alike(all); a.left == 0 || !enough(took, a.total) {
+		return nil
+	}
+	gone := slices.Clone(changes)
+	for i := range gone {
+		gone[i].To, gone[i].Scale, gone[i].Relative = 0, 0, true
+	}
+	t := m.compile(gone)
+	t.survey(g)
+	a = affectedBy(t.retimed(g))
+	if a == nil {
+		return nil
+	}
+	took, met := a.alike(all)
+	if !enough(took, a.total) {
+		return nil
+	}
+	out := a.tell(took, met)
+	if out != nil {
+		out.Gone = true
+	}
+	return out
+}
+
+// affected are the requests that a change makes faster.
+type affected struct {
+	total     float64 // requests of the group
+	requests  float64
+	was       float64         // their median
+	predicted report.Estimate // the same with the change made
+	about     float64         // by how much times differ and are alike
+	left      float64         // what it leaves the middle one of what it is about
+}
+
+// affectedBy returns nil if they are too few, or if it is not by the length of
+// what the change is about that they are slow.
+func affectedBy(all []timed) *affected {
+	var of series
 	var met, left []point
+	a := new(affected)
 	for i := range all {
 		r := &all[i]
-		total += r.weight
+		a.total += r.weight
 		if r.at[est]*r.meets+r.free[est]*(1-r.meets) < (1-near)*float64(r.Latency) {
-			affected.add(r)
+			of.add(r)
 			met = append(met, point{r.met, r.weight})
 			left = append(left, point{r.left, r.weight * r.meets}, point{0, r.weight * (1 - r.meets)})
 		}
 	}
-	if !enough(affected.was, total) {
+	if !enough(of.was, a.total) {
 		return nil
 	}
-	predicted := estimate(affected.was, &affected.then, 0.5, nil)
-	leaves, about := quantile(left, 0.5), near*float64(predicted.Est)
-	if quantile(met, 0.5) <= leaves+about {
-		return nil // it is not by its length that the cause makes them slow
+	a.requests, _ = weigh(of.was)
+	a.was = quantile(of.was, 0.5)
+	a.predicted, a.left = estimate(of.was, &of.then, 0.5, nil), quantile(left, 0.5)
+	a.about = max(near*float64(a.predicted.Est), ofWon*(a.was-float64(a.predicted.Est)))
+	if quantile(met, 0.5) <= a.left+a.about {
+		return nil
 	}
-	fast, _ := weigh(affected.was)
-	out := &report.Check{Affected: int(math.Round(fast)), LeftNS: int64(leaves), PredictedNS: predicted, AtMostNS: int64(leaves + about)}
-	for _, least := range []float64{leaves - about, 0} {
-		var took, met []point
-		for i := range all {
-			if r := &all[i]; least <= r.met && r.met <= leaves+about {
-				took = append(took, point{float64(r.Latency), r.weight})
-				met = append(met, point{r.met, r.weight})
-			}
-		}
-		if !enough(took, total) {
-			continue
-		}
-		out.AtLeastNS, out.MetNS = int64(max(0, least)), int64(quantile(met, 0.5))
-		if !tell(out, took) {
-			return nil
-		}
-		return out
-	}
-	return nil
+	return a
 }
 
-// tell says how long requests took that a prediction is checked by, and
-// whether that is as predicted. It reports whether they do tell.
-func tell(out *report.Check, took []point) bool {
+// alike returns how long the requests took that met about as much as is left,
+// and what they met.
+func (a *affected) alike(all []timed) (took, met []point) {
+	for i := range all {
+		if r := &all[i]; math.Abs(r.met-a.left) <= a.about {
+			took = append(took, point{float64(r.Latency), r.weight})
+			met = append(met, point{r.met, r.weight})
+		}
+	}
+	return took, met
+}
+
+// tell says whether requests took as long as is predicted; nil if they leave
+// that open.
+func (a *affected) tell(took, met []point) *report.Check {
 	requests, size := weigh(took)
-	out.Requests, out.Sampled, out.P50NS = int(math.Round(requests)), len(took), int64(quantile(took, 0.5))
+	out := &report.Check{
+		Requests: int(math.Round(requests)), Sampled: len(took), AtLeastNS: int64(max(0, a.left-a.about)), AtMostNS: int64(a.left + a.about),
+		MetNS: int64(quantile(met, 0.5)), P50NS: int64(quantile(took, 0.5)), Affected: int(math.Round(a.requests)), LeftNS: int64(a.left), PredictedNS: a.predicted,
+	}
 	if requests >= leastTail {
 		p99 := int64(quantile(took, 0.99))
 		out.P99NS = &p99
 	}
-	low, high := (1-near)*float64(out.PredictedNS.Low), (1+near)*float64(out.PredictedNS.High)
-	p50 := float64(out.P50NS)
+	low, high, p50 := float64(a.predicted.Low)-a.about, float64(a.predicted.High)+a.about, float64(out.P50NS)
 	if out.Agrees = low <= p50 && p50 <= high; out.Agrees {
-		return true
+		return out
 	}
-	// What they met less of it than is left may be what they are faster by. And
-	// in nineteen of twenty samples the median lies between these quantiles, by
+	// In nineteen of twenty samples the median lies between these quantiles, by
 	// the normal approximation of the binomial distribution.
-	low = min(low, (1-near)*float64(out.PredictedNS.Low+out.MetNS-out.LeftNS))
 	off := min(1/math.Sqrt(size), 0.5)
-	return quantile(took, 0.5-off) > high || quantile(took, 0.5+off) < low
+	if quantile(took, 0.5-off) <= high && quantile(took, 0.5+off) >= low {
+		return nil
+	}
+	return out
 }
 
 // weigh returns how many requests points stand for, and how many without

@@ -158,22 +158,30 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	t.survey(g)
-	all := make([]timed, 0, len(g.graphs))
+	all := t.retimed(g)
 	var of series
-	for i := range g.graphs {
-		r := timed{weighted: &g.graphs[i]}
-		r.at, r.free, r.meets = t.retime(r.Graph)
-		r.met, r.left = t.addressed(r.Graph)
-		of.add(&r)
-		all = append(all, r)
+	for i := range all {
+		of.add(&all[i])
 	}
-	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(of.was, &of.then, 0.5, g.p50), P99NS: estimate(of.was, &of.then, 0.99, g.p99), Check: check(all)}
+	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(of.was, &of.then, 0.5, g.p50), P99NS: estimate(of.was, &of.then, 0.99, g.p99), Check: m.check(g, changes, all)}
 	// A percentile's factor is the sample's, its value that of all: where few
 	// requests lie between them they may cross.
 	p50, p99 := &out.P50NS, &out.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
 	out.WasP50NS, out.WasP99NS = g.p50, g.p99
 	return out
+}
+
+// retimed times all requests of a group again.
+func (t *trial) retimed(g *group) []timed {
+	all := make([]timed, 0, len(g.graphs))
+	for i := range g.graphs {
+		r := timed{weighted: &g.graphs[i]}
+		r.at, r.free, r.meets = t.retime(r.Graph)
+		r.met, r.left = t.addressed(r.Graph)
+		all = append(all, r)
+	}
+	return all
 }
 
 func textOf(changes []Change) string {

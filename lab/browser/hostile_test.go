@@ -19,7 +19,7 @@ func whole(t *testing.T) *report.Report {
 	predicted := report.Predicted{Change: "main.f=50%", P50NS: report.Estimate{Est: 1e6, Low: 9e5, High: 1.2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1.5e6, High: 4e6}, WasP50NS: ns(2e6), WasP99NS: ns(9e6)}
 	predicted.Check = &report.Check{Requests: 1312, Sampled: 31, AtMostNS: 1e5, P50NS: 1.1e6, P99NS: ns(2.5e6), Affected: 5000, PredictedNS: predicted.P50NS, Agrees: true}
 	doubtful := predicted
-	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS}
+	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS, Gone: true}
 	seg := g.Slowest[0].Segments[0]
 	r.Findings = []report.Finding{
 		{ID: "f1", Code: "WL2001", Severity: report.High, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
@@ -80,8 +80,8 @@ func TestWhole(t *testing.T) {
 					t.Errorf("the predictions asked for are drawn as %v", got)
 				}
 				for where, want := range map[string]string{
-					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p50 1.10ms, p99 2.50ms, as predicted for the rest.",
-					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1.00ms (900µs to 1.20ms) is predicted for the rest. Something else makes them slow",
+					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p99 2.50ms, p50 1.10ms, where 1.00ms (900µs to 1.20ms) is predicted for the rest.",
+					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1.00ms (900µs to 1.20ms) is predicted for the rest without it. Something else makes them slow",
 				} {
 					if text := ask[string](p, `(document.querySelector('`+where+`') || { textContent: '' }).textContent`); !strings.Contains(text, want) {
 						t.Errorf("%s says %q, want %q", where, text, want)

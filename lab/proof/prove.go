@@ -28,6 +28,7 @@ type row struct {
 	provable
 	was, then  figures // the client's clock
 	p50, p99   estimate
+	check      *check // nil: too few requests tell
 	noise      noise
 	void       bool
 	tailProven bool // both runs have enough requests for a 99th percentile
@@ -39,6 +40,13 @@ type figures struct {
 }
 
 type estimate struct{ Est, Low, High time.Duration }
+
+// A check is what requests of the trace before the change told of the prediction.
+type check struct {
+	Requests int
+	P50NS    time.Duration
+	Agrees   bool
+}
 
 // prove runs a case until the machine was quiet, and returns the quietest run.
 func (p *prover) prove(ctx context.Context, c provable) (row, error) {
@@ -81,7 +89,8 @@ func (p *prover) once(ctx context.Context, c provable) (row, error) {
 	r.void = r.noise.void()
 	r.was, r.then = was.figures(), then.figures()
 	r.tailProven = was.Traced.Count >= 100 && r.then.count >= 100
-	r.p50, r.p99, err = p.predict(ctx, c, filepath.Join(dir, c.service+".trace"), was)
+	predicted, err := p.predict(ctx, c, filepath.Join(dir, c.service+".trace"), was)
+	r.p50, r.p99, r.check = predicted.P50NS, predicted.P99NS, predicted.Check
 	return r, err
 }
 
@@ -120,8 +129,14 @@ func (p *prover) truth(ctx context.Context, service, dir string, fix bool) (*out
 	return o, nil
 }
 
+// A predicted is whylate's answer for a group.
+type predicted struct {
+	P50NS, P99NS estimate
+	Check        *check
+}
+
 // predict asks whylate, and takes its answer for the slow group.
-func (p *prover) predict(ctx context.Context, c provable, trace string, o *outcome) (p50, p99 estimate, err error) {
+func (p *prover) predict(ctx context.Context, c provable, trace string, o *outcome) (predicted, error) {
 	args := []string{"explain", "--json"}
 	for _, change := range c.changes {
 		args = append(args, "--what-if", change)
@@ -131,7 +146,7 @@ func (p *prover) predict(ctx context.Context, c provable, trace string, o *outco
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return p50, p99, fmt.Errorf("asking whylate: %w\n%.500s", err, stderr.Bytes())
+		return predicted{}, fmt.Errorf("asking whylate: %w\n%.500s", err, stderr.Bytes())
 	}
 	var rep struct {
 		Groups []struct {
@@ -140,24 +155,22 @@ func (p *prover) predict(ctx context.Context, c provable, trace string, o *outco
 		}
 		WhatIf []struct {
 			Group     string
-			Predicted struct {
-				P50NS, P99NS estimate
-			}
+			Predicted predicted
 		} `json:"what_if"`
 	}
 	// The keys p50_ns and p99_ns do not match by themselves.
 	out = bytes.ReplaceAll(bytes.ReplaceAll(out, []byte(`"p50_ns"`), []byte(`"P50NS"`)), []byte(`"p99_ns"`), []byte(`"P99NS"`))
 	if err := json.Unmarshal(out, &rep); err != nil {
-		return p50, p99, fmt.Errorf("reading whylate's answer: %w", err)
+		return predicted{}, fmt.Errorf("reading whylate's answer: %w", err)
 	}
 	for _, w := range rep.WhatIf {
 		for _, g := range rep.Groups {
 			if g.ID == w.Group && g.Kind == o.Service.Truth.Kind && (g.Entry != nil && g.Entry.Func == o.Service.Truth.Group || o.Service.Truth.Group == "") {
-				return w.Predicted.P50NS, w.Predicted.P99NS, nil
+				return w.Predicted, nil
 			}
 		}
 	}
-	return p50, p99, errors.New("whylate says nothing of the slow group")
+	return predicted{}, errors.New("whylate says nothing of the slow group")
 }
 
 // Noise is what else the machine did, as an idle process saw it.

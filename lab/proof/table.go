@@ -14,10 +14,35 @@ import (
 
 func (r *row) line() string {
 	s := fmt.Sprintf("%-16s p50 %s -> %s (%s to %s), measured %s: %.2f", r.service, ms(r.was.p50), ms(r.p50.Est), ms(r.p50.Low), ms(r.p50.High), ms(r.then.p50), ratio(r.p50.Est, r.then.p50))
+	if t := r.told(); t != "" {
+		s += "; check: " + t
+	}
 	if r.void {
 		s += fmt.Sprintf("  void: timers %v late, %.0f%% in the run queue", r.noise.late.Round(100*time.Microsecond), 100*r.noise.queue)
 	}
 	return s
+}
+
+// told is what the check said of the prediction of the median, and whether the measurement said so too.
+func (r *row) told() string {
+	if r.check == nil {
+		return ""
+	}
+	said, right := "differs", "right"
+	if r.check.Agrees {
+		said = "agrees"
+	}
+	if r.check.Agrees != r.held() {
+		right = "wrong"
+	}
+	return fmt.Sprintf("%s (%d took %s), %s", said, r.check.Requests, ms(r.check.P50NS), right)
+}
+
+// held reports whether the median was as predicted, as the report's checks take it: within the range, a tenth of the
+// prediction or a fiftieth of what it wins aside.
+func (r *row) held() bool {
+	about := max(r.p50.Est/10, (r.was.p50-r.p50.Est)/50)
+	return r.p50.Low-about <= r.then.p50 && r.then.p50 <= r.p50.High+about
 }
 
 func ratio(predicted, measured time.Duration) float64 {
@@ -40,7 +65,7 @@ func ms(d time.Duration) string {
 
 // write writes the table and what follows from it.
 func write(w io.Writer, rows []row, markdown bool) {
-	cells := [][]string{{"service", "what it is", "change", "p50 was", "p50 predicted", "p50 measured", "ratio", "p99 predicted", "p99 measured", "ratio", ""}}
+	cells := [][]string{{"service", "what it is", "change", "p50 was", "p50 predicted", "p50 measured", "ratio", "p99 predicted", "p99 measured", "ratio", "check of p50", ""}}
 	for i := range rows {
 		r := &rows[i]
 		tail, measured, rel := "", "", ""
@@ -52,7 +77,7 @@ func write(w io.Writer, rows []row, markdown bool) {
 			note = "void"
 		}
 		cells = append(cells, []string{r.service, r.shape, strings.Join(r.changes, ", "), ms(r.was.p50), fmt.Sprintf("%s (%s to %s)", ms(r.p50.Est), ms(r.p50.Low), ms(r.p50.High)), ms(r.then.p50),
-			fmt.Sprintf("%.2f", ratio(r.p50.Est, r.then.p50)), tail, measured, rel, note})
+			fmt.Sprintf("%.2f", ratio(r.p50.Est, r.then.p50)), tail, measured, rel, r.told(), note})
 	}
 	widths := make([]int, len(cells[0]))
 	for _, line := range cells {
@@ -82,6 +107,7 @@ func write(w io.Writer, rows []row, markdown bool) {
 	score(w, "p50", quiet, func(r *row) (estimate, time.Duration) { return r.p50, r.then.p50 })
 	tails := slices.DeleteFunc(slices.Clone(quiet), func(r row) bool { return !r.tailProven })
 	score(w, "p99", tails, func(r *row) (estimate, time.Duration) { return r.p99, r.then.p99 })
+	checks(w, quiet)
 	if len(quiet) == len(rows) {
 		return
 	}
@@ -89,6 +115,29 @@ func write(w io.Writer, rows []row, markdown bool) {
 	score(w, "p50", rows, func(r *row) (estimate, time.Duration) { return r.p50, r.then.p50 })
 	tails = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.tailProven })
 	score(w, "p99", tails, func(r *row) (estimate, time.Duration) { return r.p99, r.then.p99 })
+	checks(w, rows)
+}
+
+// checks sums up what natural variation told.
+func checks(w io.Writer, rows []row) {
+	var agree, held, differ, failed int
+	for i := range rows {
+		r := &rows[i]
+		switch {
+		case r.check == nil:
+		case r.check.Agrees:
+			agree++
+			if r.held() {
+				held++
+			}
+		default:
+			differ++
+			if !r.held() {
+				failed++
+			}
+		}
+	}
+	fmt.Fprintf(w, "checks of p50 within the trace: %d agree, %d of them rightly; %d differ, %d of them rightly; %d rows have none.\n", agree, held, differ, failed, len(rows)-agree-differ)
 }
 
 // score sums the errors up.

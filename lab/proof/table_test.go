@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"testing"
+	"time"
 )
 
 func TestSpearman(t *testing.T) {
@@ -24,5 +25,27 @@ func TestSpearman(t *testing.T) {
 func TestMedian(t *testing.T) {
 	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
 		t.Errorf("the median of four is %v", m)
+	}
+}
+
+func TestTold(t *testing.T) {
+	p50 := estimate{Est: 2 * time.Millisecond, Low: time.Millisecond, High: 3 * time.Millisecond}
+	for _, c := range []struct {
+		check         *check
+		was, measured time.Duration
+		want          string
+	}{
+		{nil, 10 * time.Millisecond, 2 * time.Millisecond, ""},
+		{&check{40, 2 * time.Millisecond, true}, 10 * time.Millisecond, 2 * time.Millisecond, "agrees (40 took 2.00 ms), right"},
+		{&check{40, 2 * time.Millisecond, true}, 10 * time.Millisecond, 3200 * time.Microsecond, "agrees (40 took 2.00 ms), right"},
+		{&check{40, 2 * time.Millisecond, true}, 10 * time.Millisecond, 4 * time.Millisecond, "agrees (40 took 2.00 ms), wrong"},
+		{&check{40, 2 * time.Millisecond, true}, 60 * time.Millisecond, 4 * time.Millisecond, "agrees (40 took 2.00 ms), right"},
+		{&check{40, 9 * time.Millisecond, false}, 10 * time.Millisecond, 2 * time.Millisecond, "differs (40 took 9.00 ms), wrong"},
+		{&check{40, 9 * time.Millisecond, false}, 10 * time.Millisecond, 700 * time.Microsecond, "differs (40 took 9.00 ms), right"},
+	} {
+		r := row{was: figures{p50: c.was}, p50: p50, check: c.check, then: figures{p50: c.measured}}
+		if got := r.told(); got != c.want {
+			t.Errorf("%+v, measured %v: %q, want %q", c.check, c.measured, got, c.want)
+		}
 	}
 }

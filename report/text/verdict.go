@@ -273,22 +273,26 @@ func estimate(e report.Estimate) string {
 	return write(e.Est) + " (" + write(e.Low) + " to " + write(e.High) + ")"
 }
 
-// checked says what requests that met little of a cause tell of a prediction, and, where it is something else, what that
+// checked says what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that
 // may mean.
 func checked(c *report.Check) []span {
 	met := "at most " + rough(c.AtMostNS)
 	if c.AtLeastNS > 0 {
 		met = rough(c.AtLeastNS) + " to " + rough(c.AtMostNS)
 	}
-	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS)
+	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS) + ", where "
+	rest := " is predicted for the rest"
+	if c.Gone {
+		rest += " without it"
+	}
 	if c.Agrees {
-		return []span{{plain, "checked: "}, {dim, told + ", as predicted for the rest"}}
+		return []span{{plain, "checked: "}, {dim, told + rough(c.PredictedNS.Est) + rest}}
 	}
 	why := "something else makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
 		why = "they may have less to do, or more may go with it"
 	}
-	return []span{{yellow, "differs: "}, {plain, told + ", where " + estimate(c.PredictedNS) + " is predicted for the rest; " + why}}
+	return []span{{yellow, "differs: "}, {plain, told + estimate(c.PredictedNS) + rest + "; " + why}}
 }
 
 // rough writes two digits of a duration.

@@ -34,17 +34,15 @@ export function prediction(g, p) {
     gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), checked(p.check));
 }
 
-// checked is what requests that met little of a cause tell of a prediction, and, where it is something else, what that may
+// checked is what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that may
 // mean.
 function checked(c) {
   if (!c) return null;
   const met = c.at_least_ns > 0 ? `${duration(c.at_least_ns)} to ${duration(c.at_most_ns)}` : `at most ${duration(c.at_most_ns)}`;
-  const p99 = c.p99_ns == null ? '' : `, p99 ${duration(c.p99_ns)}`;
-  const told = [`${count(c.requests, 'request')} of this trace met ${met} of it: p50 `, h('strong', null, duration(c.p50_ns)), p99];
-  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees
-    ? ['✓ Checked: ', told, ', as predicted for the rest. ', asked('check')]
-    : ['▲ Differs: ', told, `, where ${ranged(c.predicted_ns)} is predicted for the rest. `,
-      c.p50_ns < c.predicted_ns.est ? 'They may have less to do, or more may go with it. ' : 'Something else makes them slow, which may remain, or they are of another kind. ', asked('check')]);
+  const told = [`${count(c.requests, 'request')} of this trace met ${met} of it: ${c.p99_ns == null ? '' : `p99 ${duration(c.p99_ns)}, `}p50 `, h('strong', null, duration(c.p50_ns))];
+  const rest = ` is predicted for the rest${c.gone ? ' without it' : ''}. `;
+  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', told, `, where ${ranged(c.predicted_ns)}`, rest,
+    c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may have less to do, or more may go with it. ' : 'Something else makes them slow, which may remain, or they are of another kind. ', asked('check'));
 }
 
 function paragraphs(text) { return clean_(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }
@@ -100,7 +98,7 @@ export function whatIf() {
   return h('section', { id: 'whatif' }, h('h2', null, 'What if ', asked('whatif')), h('div', { class: 'whatif' }, list.map(w => {
     const g = groupByID(w.group);
     return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted));
-  })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }, { text: 'p50 of those that met little', num: true }],
+  })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }, { text: 'p50 of those compared', num: true }],
     list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns), w.predicted.check ? duration(w.predicted.check.p50_ns) : none]))));
 }
 
