@@ -292,10 +292,10 @@ type Predicted struct {
 	Check *Check `json:"check,omitempty"`
 }
 
-// A Check compares a prediction with natural variation: with those requests of the group that met about as much of the
-// cause as the change would leave, or else none. Time on all goroutines that a request's end depended on counts. It is
-// evidence and no proof, because those requests may be of another kind. Numbers of requests are by the sample that the
-// prediction is made from.
+// A Check compares the median that is predicted of a group with natural variation: with those of its requests that met
+// about as much of the cause as the change would leave, or else none. Time on all goroutines that a request's end depended
+// on counts. It is evidence and no proof, because those requests may be of another kind. Numbers of requests are by the
+// sample that the prediction is made from.
 type Check struct {
 	Requests  int    `json:"requests"` // that met from AtLeastNS to AtMostNS of it
 	Sampled   int    `json:"sampled"`  // of them in the sample
@@ -304,8 +304,8 @@ type Check struct {
 	MetNS     int64  `json:"met_ns"`           // what the middle one of them met
 	P50NS     int64  `json:"p50_ns"`           // their latency
 	P99NS     *int64 `json:"p99_ns,omitempty"` // nil with fewer than a hundred
-	// Affected is how many requests the change would make faster by more than a tenth. It leaves LeftNS of the cause to
-	// the middle one of them, and PredictedNS would be their median.
+	// Affected is how many requests of the group the change would make faster by more than a tenth, LeftNS what it would
+	// leave of the cause to the middle one of all, and PredictedNS the group's median.
 	Affected    int      `json:"affected"`
 	LeftNS      int64    `json:"left_ns"`
 	PredictedNS Estimate `json:"predicted_ns"`

@@ -86,13 +86,13 @@ func (t *trial) addressed(g *Graph) (met, left float64) {
 	return met, left
 }
 
-// check compares what is predicted of the requests that a change makes faster
-// with those that met about as much of the cause as it would leave. Where
-// hardly any did, but many met none, it compares these with what is predicted
-// with the cause gone. It returns nil if there are too few of either, or if
-// chance may explain the difference.
+// check compares the median that is predicted of a group with that of the
+// requests which met about as much of the cause as the change would leave.
+// Where hardly any did, but many met none, it compares these with what is
+// predicted with the cause gone. It returns nil if the change is not one for the
+// median, if there are too few requests, or if chance may explain a difference.
 func (m *Model) check(g *group, changes []Change, all []timed) *report.Check {
-	a := affectedBy(all)
+	a := g.affected(all)
 	if a == nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (m *Model) check(g *group, changes []Change, all []timed) *report.Check {
 	}
 	t := m.compile(gone)
 	t.survey(g)
-	a = affectedBy(t.retimed(g))
+	a = g.affected(t.retimed(g))
 	if a == nil {
 		return nil
 	}
@@ -127,39 +127,42 @@ func (m *Model) check(g *group, changes []Change, all []timed) *report.Check {
 	return out
 }
 
-// affected are the requests that a change makes faster.
+// affected is what a change does to a group.
 type affected struct {
-	total     float64 // requests of the group
-	requests  float64
-	was       float64         // their median
+	total     float64         // requests
+	requests  float64         // those that it makes faster
+	was       float64         // the group's median
 	predicted report.Estimate // the same with the change made
 	about     float64         // by how much times differ and are alike
-	left      float64         // what it leaves the middle one of what it is about
+	left      float64         // what it leaves of the cause to the middle one of all
 }
 
-// affectedBy returns nil if they are too few, or if it is not by the length of
-// what the change is about that they are slow.
-func affectedBy(all []timed) *affected {
+// affected returns nil if a change makes too few requests faster or the median
+// not much, or if it is not by the length of the cause that they are slow.
+func (g *group) affected(all []timed) *affected {
 	var of series
-	var met, left []point
+	var fast, met, left []point
 	a := new(affected)
 	for i := range all {
 		r := &all[i]
 		a.total += r.weight
+		of.add(r)
+		left = append(left, point{r.left, r.weight * r.meets}, point{0, r.weight * (1 - r.meets)})
 		if r.at[est]*r.meets+r.free[est]*(1-r.meets) < (1-near)*float64(r.Latency) {
-			of.add(r)
+			fast = append(fast, point{float64(r.Latency), r.weight})
 			met = append(met, point{r.met, r.weight})
-			left = append(left, point{r.left, r.weight * r.meets}, point{0, r.weight * (1 - r.meets)})
 		}
 	}
-	if !enough(of.was, a.total) {
+	if !enough(fast, a.total) {
 		return nil
 	}
-	a.requests, _ = weigh(of.was)
-	a.was = quantile(of.was, 0.5)
-	a.predicted, a.left = estimate(of.was, &of.then, 0.5, nil), quantile(left, 0.5)
+	a.requests, _ = weigh(fast)
+	a.predicted, a.left = estimate(of.was, &of.then, 0.5, g.p50), quantile(left, 0.5)
+	if a.was = quantile(of.was, 0.5); g.p50 != nil {
+		a.was = float64(*g.p50)
+	}
 	a.about = max(near*float64(a.predicted.Est), ofWon*(a.was-float64(a.predicted.Est)))
-	if quantile(met, 0.5) <= a.left+a.about {
+	if float64(a.predicted.Est) > (1-near)*a.was || quantile(met, 0.5) <= a.left+a.about {
 		return nil
 	}
 	return a

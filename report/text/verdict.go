@@ -280,19 +280,22 @@ func checked(c *report.Check) []span {
 	if c.AtLeastNS > 0 {
 		met = rough(c.AtLeastNS) + " to " + rough(c.AtMostNS)
 	}
-	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS) + ", where "
-	rest := " is predicted for the rest"
+	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS) + ", "
+	without := " is predicted"
 	if c.Gone {
-		rest += " without it"
+		without += " without it"
 	}
-	if c.Agrees {
-		return []span{{plain, "checked: "}, {dim, told + rough(c.PredictedNS.Est) + rest}}
+	switch {
+	case c.Agrees && !c.Gone:
+		return []span{{plain, "checked: "}, {dim, told + "as predicted"}}
+	case c.Agrees:
+		return []span{{plain, "checked: "}, {dim, told + "and " + rough(c.PredictedNS.Est) + without}}
 	}
 	why := "something else makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
 		why = "they may have less to do, or more may go with it"
 	}
-	return []span{{yellow, "differs: "}, {plain, told + estimate(c.PredictedNS) + rest + "; " + why}}
+	return []span{{yellow, "differs: "}, {plain, told + "where " + estimate(c.PredictedNS) + without + "; " + why}}
 }
 
 // rough writes two digits of a duration.
