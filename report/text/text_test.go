@@ -213,9 +213,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{"none", nil, nil},
 		{"agrees", &report.Check{Requests: 1312, AtMostNS: 251234, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true},
-			[]string{"checked: 1,312 requests met at most 250µs of it: p50 2.41ms, as predicted"}},
+			[]string{"checked: 1,312 requests met at most 250µs of it: p50 2.41ms, which fits"}},
 		{"about as much", &report.Check{Requests: 1, AtLeastNS: 1.96e6, AtMostNS: 2.84e6, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true, Gone: true},
-			[]string{"checked: 1 request met 2ms to 2.8ms of it: p50 2.41ms, and 2.5ms is predicted without it"}},
+			[]string{"checked: 1 request met 2ms to 2.8ms of it: p50 2.41ms, which fits the 2.5ms predicted without it"}},
 		{"slower", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 9.8e6, PredictedNS: predicted.P50NS},
 			[]string{"differs: 60 requests met at most 250µs of it: p50 9.80ms, where 2.5ms (2ms to 3.3ms) is predicted; something else makes them slow"}},
 		{"faster", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 1e5, PredictedNS: predicted.P50NS, Gone: true},

@@ -281,21 +281,21 @@ func checked(c *report.Check) []span {
 		met = rough(c.AtLeastNS) + " to " + rough(c.AtMostNS)
 	}
 	told := count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + duration(c.P50NS) + ", "
-	without := " is predicted"
+	predicted := " predicted"
 	if c.Gone {
-		without += " without it"
+		predicted += " without it"
 	}
 	switch {
 	case c.Agrees && !c.Gone:
-		return []span{{plain, "checked: "}, {dim, told + "as predicted"}}
+		return []span{{plain, "checked: "}, {dim, told + "which fits"}}
 	case c.Agrees:
-		return []span{{plain, "checked: "}, {dim, told + "and " + rough(c.PredictedNS.Est) + without}}
+		return []span{{plain, "checked: "}, {dim, told + "which fits the " + rough(c.PredictedNS.Est) + predicted}}
 	}
 	why := "something else makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
 		why = "they may have less to do, or more may go with it"
 	}
-	return []span{{yellow, "differs: "}, {plain, told + "where " + estimate(c.PredictedNS) + without + "; " + why}}
+	return []span{{yellow, "differs: "}, {plain, told + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
 }
 
 // rough writes two digits of a duration.

@@ -40,8 +40,8 @@ function checked(c) {
   if (!c) return null;
   const met = c.at_least_ns > 0 ? `${duration(c.at_least_ns)} to ${duration(c.at_most_ns)}` : `at most ${duration(c.at_most_ns)}`;
   const told = [`${count(c.requests, 'request')} of this trace met ${met} of it: ${c.p99_ns == null ? '' : `p99 ${duration(c.p99_ns)}, `}p50 `, h('strong', null, duration(c.p50_ns))];
-  const rest = ` is predicted${c.gone ? ' without it' : ''}. `;
-  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', told, !c.agrees ? `, where ${ranged(c.predicted_ns)}${rest}` : c.gone ? `, and ${ranged(c.predicted_ns)}${rest}` : ', as predicted. ',
+  const predicted = `predicted${c.gone ? ' without it' : ''}. `;
+  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', told, !c.agrees ? `, where ${ranged(c.predicted_ns)} is ${predicted}` : c.gone ? `, which fits the ${ranged(c.predicted_ns)} ${predicted}` : ', which fits. ',
     c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may have less to do, or more may go with it. ' : 'Something else makes them slow, which may remain, or they are of another kind. ', asked('check'));
 }
 
