@@ -273,8 +273,8 @@ func TestTruth(t *testing.T) {
 }
 
 // greedy services take all processors: they run alone.
-var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "debug-logs": true, "ticker-herd": true,
-	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true,
+var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "gc-forced-beside": true, "debug-logs": true, "ticker-herd": true,
+	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-reader": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true,
 	"few-ps": true, "many-ps": true, "throttled": true}
 
 // testTruth judges up to three runs; one good one is enough. What a busy

@@ -73,6 +73,9 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = fmt.Sprintf("hold the lock for shorter at %s, though it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
 	case c.via.wait == "once":
 		f.Fix = "initialise before the first request comes, or let requests that need not wait go on without it"
+	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex).Lock"):
+		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
+		f.Fix = fmt.Sprintf("hold the lock for shorter at %s: what writes builds the new state outside of the lock and takes it, or swaps an atomic.Pointer, only to put it in place; what reads takes a copy, or reads in parts", place(f.Site))
 	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex"):
 		f.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
 	case top.Cause.Cause == "cpu":

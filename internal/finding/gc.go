@@ -171,6 +171,10 @@ func frequentRule() Rule {
 				}
 				f.Fix = fmt.Sprintf("GOGC=%d: %s collections a second instead of %s for %s more heap (set GOMEMLIMIT to 90 %% of the container's memory beside it)",
 					t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+				if t.effective <= lowGOGC {
+					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal near to what lives, whatever GOGC is): %s collections a second instead of %s for %s more heap",
+						t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+				}
 				if site != nil {
 					f.Fix += "; and allocate less at " + place(site)
 				}
@@ -409,13 +413,14 @@ func workersRule() Rule {
 func forcedRule() Rule {
 	return Rule{
 		Code: "WL3005", Name: "forced-gc",
-		Summary: "requests wait for a collection that code asked for",
+		Summary: "requests wait for a collection that code asked for, or are held up by it",
 		Doc: Doc{
-			Means:    "runtime.GC or debug.FreeOSMemory runs a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All others help or wait while it lasts.",
-			Measured: "Waits for the collector under these functions on requests' critical paths, and with it what else the collector took of the group's time while code forced most of its cycles. Confidence is 0.95.",
-			Before:   "runtime.GC() // after each large request",
-			After:    "debug.SetMemoryLimit(...) // the runtime collects when it must",
-			Wrong:    "In tests and at the end of a phase on purpose.",
+			Means: "runtime.GC or debug.FreeOSMemory runs a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All others help or wait while it lasts.",
+			Measured: "Waits for the collector under these functions on requests' critical paths, and with it what else the collector took of the group's time while code forced most of its cycles. " +
+				"Where no request waits for a whole cycle, because another goroutine asks for them, that alone is the share, from 10 % on. Confidence is 0.95.",
+			Before: "runtime.GC() // after each large request",
+			After:  "debug.SetMemoryLimit(...) // the runtime collects when it must",
+			Wrong:  "In tests and at the end of a phase on purpose.",
 		},
 		Run: func(in *Input) []Verdict {
 			gc := &in.Census.GC
@@ -429,7 +434,8 @@ func forcedRule() Rule {
 						}
 					}
 				}
-				if site == nil {
+				behind := site == nil // nobody waits for a whole cycle, but all for what cycles take
+				if behind && (!mostly || gc.ForcedAt == nil) {
 					return nil
 				}
 				share, won := weighPart(g, func(c *report.Cause) float64 {
@@ -438,8 +444,17 @@ func forcedRule() Rule {
 					}
 					return one(mostly) * gcPart(c)
 				})
-				return []Verdict{{Won: won, Changes: []predict.Change{predict.Gone("gc", "")}, Finding: report.Finding{
-					Title: "requests wait for a garbage collection that is forced at " + place(site), Cause: "gc-wait", Site: site, Group: g.ID, Share: share, Confidence: 0.95,
+				title, cause, changes := "requests wait for a garbage collection that is forced at ", "gc-wait", []predict.Change{predict.Gone("gc", "")}
+				if behind {
+					if share < fewGC {
+						return nil
+					}
+					site = gc.ForcedAt
+					title, cause = "requests are held up by garbage collections that are forced beside them, at ", "gc"
+					changes = []predict.Change{} // waits for Ps are not timed again
+				}
+				return []Verdict{{Won: won, Changes: changes, Finding: report.Finding{
+					Title: title + place(site), Cause: cause, Site: site, Group: g.ID, Share: share, Confidence: 0.95,
 					Evidence: []report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
 						{Text: "collections that code forced", Value: float64(gc.Forced), Unit: "count"},

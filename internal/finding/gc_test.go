@@ -3,6 +3,7 @@ package finding
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/allocs"
@@ -48,6 +49,9 @@ func TestMemory(t *testing.T) {
 		{"a small GOGC", []report.Cause{assist, cpu}, collected(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
 		{"a small heap", []report.Cause{assist, behind, cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
 		{"forced", []report.Cause{forced, behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
+		{"forced beside requests", []report.Cause{behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
+		{"forced beside requests now and then", []report.Cause{behind, cpu}, collected(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"forced beside requests that hardly notice", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
 		{"what is usual", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
 		{"metrics", []report.Cause{stop("read mem stats"), cpu}, stops("read mem stats", 10e6), nil, []string{"WL3003 meter@3 0.40"}},
 		{"slow to stop", []report.Cause{stop("GC mark termination"), cpu}, stops("GC mark termination", 90e6), nil, []string{"WL3003 copy@5 0.40"}},
@@ -69,6 +73,22 @@ func TestMemory(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestLimitOrGOGC: a goal near to what lives is a small GOGC's or a memory limit's; advice that only minds the one does
+// nothing about the other.
+func TestLimitOrGOGC(t *testing.T) {
+	for live, want := range map[int64]bool{40 * mib: true, 9 * mib: false} {
+		goal := live + 4*mib
+		if !want {
+			goal = 2 * live
+		}
+		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
+		found := Find(&Input{Report: oneGroup(assist), Census: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
+		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal near") != want {
+			t.Errorf("%d live, goal %d: %+v", live, goal, found)
+		}
 	}
 }
 

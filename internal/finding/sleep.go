@@ -54,7 +54,10 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix = "make the timer's or ticker's interval shorter, or wait for the event itself beside it"
 	}
-	if len(top.via) > 0 {
+	switch {
+	case len(top.via) > 0 && top.via[0].Wait == "chan send":
+		f.Fix += fmt.Sprintf("; or make room in the channel sent to at %s, so that more go at a time", place(top.via[0].Site))
+	case len(top.via) > 0:
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}

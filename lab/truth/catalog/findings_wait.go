@@ -17,7 +17,7 @@ func waitingFindings() map[string]*Findings {
 		"WL3002": {"gc-workers"},
 		"WL3003": {"stw-memstats", "stw-stacks"},
 		"WL3004": {"debug-logs", "gc-assist"},
-		"WL3005": {"gc-forced"},
+		"WL3005": {"gc-forced", "gc-forced-beside"},
 	} {
 		for _, name := range names {
 			all[name] = &Findings{First: []string{code}}
@@ -32,5 +32,9 @@ func waitingFindings() map[string]*Findings {
 	all["gc-assist"].Beside = []string{"WL1002"}
 	all["gc-workers"].Beside = []string{"WL1002"}
 	all["gc-workers"].Sites = []Site{{Func: here + ".(*bystander).refresh"}} // whose garbage it is
+	all["gc-forced-beside"].Beside = []string{"WL1002"}                      // who forces sweeps as well
+	all["gc-forced-beside"].Sites = []Site{{Func: here + ".(*trimmed).trim"}}
+	all["gc-forced-beside"].AnyShare = true
+	all["gc-forced-beside"].Why = "the truth's cause is the computing, of which the collector takes a part"
 	return all
 }

@@ -33,6 +33,12 @@ func memoryServices() []*Service {
 				Injected: "a mark worker on the only P, for a part of every 100 ms", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "how long a turn of the worker lasts is the runtime's affair"},
 			Fix: "a cache without pointers", start: startBystander},
+		{Name: "gc-forced-beside", Doc: "as gc-workers, but nothing is allocated: another goroutine forces collections again and again", Proto: "http1", Load: onlySlow(1), Procs: 1,
+			Truth: Truth{Kind: "http1", Group: "(*trimmed).compute", Cause: "cpu", OrCauses: []string{"sched"}, Site: Site{Func: here + ".(*trimmed).compute"},
+				OrSites:  []Site{{Func: here + ".work"}, connServeSite()},
+				Injected: "marking a million objects, 20 ms after the last time, by order", Unmeasured: true, ShareMin: 0.1,
+				Doubt: "how long a turn of the worker lasts is the runtime's affair"},
+			Fix: "no forced collections", start: startTrimmed},
 		{Name: "fsync", Doc: "each request syncs a file of its own to disk", Proto: "http1", Load: slowAndFast(2),
 			Truth: Truth{Kind: "http1", Group: "(*files).save", Cause: "syscall", Injected: "syncs until 8 ms have passed", LeastNS: 8e6, InjectedNS: 8e6, Share: 0.97},
 			Fix:   "no sync", FixAtMost: 0.5, start: startFiles},
@@ -189,6 +195,34 @@ func (s *bystander) refresh() {
 func (s *bystander) compute(w http.ResponseWriter, _ *http.Request) {
 	for range 40 {
 		work() // truth: site gc-workers
+		runtime.Gosched()
+	}
+	answer(w, 0)
+}
+
+// trimmed gives memory back to the system all the time.
+type trimmed struct{ live []*object }
+
+func startTrimmed(e *Env) (*Parts, error) {
+	s := new(trimmed)
+	for range 500 {
+		s.live = append(s.live, list(2000))
+	}
+	if !e.Fixed {
+		go s.trim()
+	}
+	return &Parts{HTTP: withFast(s.compute)}, nil
+}
+
+func (s *trimmed) trim() {
+	for range time.Tick(20 * time.Millisecond) {
+		debug.FreeOSMemory()
+	}
+}
+
+func (s *trimmed) compute(w http.ResponseWriter, _ *http.Request) {
+	for range 40 {
+		work()
 		runtime.Gosched()
 	}
 	answer(w, 0)
