@@ -158,6 +158,41 @@ var graphs = []struct {
 		{[]string{"queue@hold=gone"}, 9900, 9900, 9900}, // its own turn remains
 		{[]string{"queue@hold=50%"}, 15400, 15400, 15400},
 	}},
+	{"lock chain: a small part of what holders do", 21000, func(b *tracetext.Builder) {
+		// As above, but for the last tenth of the time with the lock they sleep
+		// somewhere else.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
+		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		again := func(th *tracetext.Thread, g uint64, at, until int64) {
+			th.Unblock(at*us, g)
+			th.Start(at*us, g)
+			th.Block(at*us, "sleep", "time.Sleep", "main.note")
+			th.Unblock(until*us, g)
+			th.Start(until*us, g)
+		}
+		again(n, 2, 3700, 4000)
+		n.Unblock(4000*us, 3, "sync.(*Mutex).Unlock", "main.unlock")
+		n.Block(4000*us, "forever", "main.end")
+		o.Start(4000*us, 3)
+		o.Block(4000*us, "sleep", "time.Sleep", "main.hold")
+		again(o, 3, 11200, 12000)
+		o.Unblock(12000*us, 1, "sync.(*Mutex).Unlock", "main.unlock")
+		o.Block(12000*us, "forever", "main.end")
+		m.Start(12000*us, 1)
+		m.Block(12000*us, "sleep", "time.Sleep", "main.hold")
+		again(m, 1, 19200, 20000)
+		m.Block(21000*us, "forever", "main.end")
+	}, []whatIf{
+		// Half of a tenth: services of 0.95 leave 0.95*0.95*(8/19)/(1-0.95*11/19)
+		// of the queue. Not fewer than services of 0.9, which leave 0.712 of it.
+		{[]string{"note=50%"}, -1, 900 + 9289 + 7600 + 1000, 900 + 10450 + 7600 + 1000},
+		{[]string{"note=gone"}, -1, 900 + 7833 + 7200 + 1000, 900 + 9900 + 7200 + 1000},
+	}},
 	{"pipeline: stages that worked for others before", 20000, func(b *tracetext.Builder) {
 		// 2 takes the job at 2000, works 3000, hands it to 3, which works 10000.
 		m, n, o := b.Thread(), b.Thread(), b.Thread()
@@ -325,7 +360,7 @@ func TestProperties(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
 			m, g := spread(t, c.to, c.build)
-			sites := []string{"main.nap", "main.long", "main.short", "main.hold", "main.compute", "main.enrich", "main.parse", "main.flush", "sleep@", "cpu@"}
+			sites := []string{"main.nap", "main.long", "main.short", "main.hold", "main.compute", "main.enrich", "main.parse", "main.flush", "main.note", "sleep@", "cpu@"}
 			for _, site := range sites {
 				for _, same := range []string{"=100%", "=1h"} {
 					if p := m.WhatIf("g", parse(t, []string{site + same})); p != nil && (p.P50NS.Est != g.Latency || p.P50NS.Low != g.Latency || p.P50NS.High != g.Latency) {
@@ -333,21 +368,32 @@ func TestProperties(t *testing.T) {
 					}
 				}
 				last := [3]int64{}
-				for d := time.Duration(0); d < 60*time.Millisecond; d += time.Duration(1 + rnd.IntN(3000000)) {
-					p := m.WhatIf("g", []Change{{Site: strings.TrimPrefix(strings.TrimPrefix(site, "sleep@"), "cpu@"), To: d}})
+				grows := func(c Change) bool {
+					p := m.WhatIf("g", []Change{c})
 					if p == nil {
-						break
+						return false
 					}
 					e := p.P50NS
 					if e.Low > e.Est || e.Est > e.High {
-						t.Fatalf("%s=%v: %v", site, d, e)
+						t.Fatalf("%v: %v", c, e)
 					}
 					for i, x := range []int64{e.Est, e.Low, e.High} {
 						if x < last[i] {
-							t.Fatalf("%s=%v predicts less than what is shorter: %v after %v", site, d, e, last)
+							t.Fatalf("%v predicts less than what is shorter: %v after %v", c, e, last)
 						}
 						last[i] = x
 					}
+					return true
+				}
+				change := parse(t, []string{site + "=0"})[0]
+				change.Relative = false
+				for change.To < 60*time.Millisecond && grows(change) {
+					change.To += time.Duration(1 + rnd.IntN(3000000))
+				}
+				last = [3]int64{}
+				change.Relative = true
+				for change.Scale <= 1 && grows(change) {
+					change.Scale += 0.2 * rnd.Float64()
 				}
 			}
 		})

@@ -40,6 +40,7 @@ type trialChange struct {
 	runs  []float64 // its time in each computation
 	own   bool      // it meets the request's own work
 	other bool      // it meets work for others
+	left  times     // of those served before the request at the node at hand, how many still are
 	last  *part     // what of that was done last, and so for the request itself; nil if that is not so
 }
 
@@ -89,7 +90,7 @@ func (c *trialChange) look(g *Graph) {
 			own += w
 		}
 	}
-	c.own, c.other = own > little*others, others > 0
+	c.own, c.other, c.left = own > little*others, others > 0, unchanged
 	if c.last = nil; c.other && !c.own {
 		c.last = c.lastResult(g, little*largest)
 		c.own = c.last != nil
@@ -213,28 +214,45 @@ func (t *trial) isMet(p *part) bool {
 
 // ahead is by what the number of others is multiplied that are served before
 // the request: what else they do there, beside what a change is about, goes
-// away with them.
+// away with them. How many fewer they are follows from how much of all their
+// work there the change is about.
 func (t *trial) ahead(g *Graph, n *node) times {
 	out := unchanged
 	for i := range t.changes {
 		c := &t.changes[i]
+		c.left = unchanged
 		if !c.other || !c.own && c.Cause != Queue {
 			continue
 		}
+		var was, then times
+		begun := false // somebody is seen to be served from early on, so that fewer may be
 		for k := n.firstPart; k < n.lastPart; k++ {
 			p := &g.parts[k]
-			if c.weights[p.key] == 0 || c.isOwn(p) || float64(p.ns)*c.weights[p.key] < little*float64(p.whole) {
+			if !p.others || c.isOwn(p) {
 				continue
 			}
-			f := c.factor(p, false)
-			s := f[high] // the service alone
-			for v := range out {
-				switch {
-				case c.Cause == Queue:
+			f, w, ns := unchanged, c.weights[p.key], float64(p.ns)
+			if w > 0 {
+				f = c.factor(p, false)
+				begun = begun || w*ns >= little*float64(p.whole)
+			}
+			for v := range was {
+				was[v] += ns
+				then[v] += ns * (1 - w*(1-f[v]))
+				if c.Cause == Queue && w > 0 && w*ns >= little*float64(p.whole) {
 					out[v] = min(out[v], f[v])
-				case v != high && s > 0:
-					out[v] = min(out[v], f[v]/s)
 				}
+			}
+		}
+		if c.Cause == Queue {
+			continue
+		}
+		for v := range then {
+			if s := then[v] / max(was[v], 1); s > 0 {
+				c.left[v] = c.queue.factor(s, v) / s
+			}
+			if begun {
+				out[v] = min(out[v], c.left[v])
 			}
 		}
 	}
@@ -299,7 +317,7 @@ func (c *trialChange) factor(p *part, unmet bool) times {
 		}
 	default:
 		for v := range s {
-			s[v] = c.queue.factor(s[v], v)
+			s[v] *= c.left[v]
 		}
 	}
 	return s
