@@ -26,6 +26,7 @@ const (
 	connSide         // a server's connection ...
 	handlerSide      // ... in a handler
 	foreign          // code that is not the standard library's
+	webSocket        // a connection that a library of WebSockets has taken over
 )
 
 func bitsOf(fn string) bits {
@@ -47,10 +48,23 @@ func bitsOf(fn string) bits {
 		return waitGroup
 	case strings.HasPrefix(fn, "sync.(*Once)."):
 		return once
+	case isWebSocket(fn):
+		return foreign | webSocket
 	case !stdlib.Is(fn):
 		return foreign
 	}
 	return 0
+}
+
+// isWebSocket reports whether a function is a method of a connection in one of the usual libraries. Their ends look alike:
+// it is a handler's own client that is at the other one, unless the handler itself is a proxy.
+func isWebSocket(fn string) bool {
+	for _, lib := range []string{"github.com/gorilla/websocket.", "github.com/coder/websocket.", "nhooyr.io/websocket.", "golang.org/x/net/websocket."} {
+		if method, ok := strings.CutPrefix(fn, lib); ok {
+			return strings.HasPrefix(method, "(*Conn).")
+		}
+	}
+	return false
 }
 
 // exact: names whose meaning was read in the runtime's and net/http's
@@ -96,7 +110,7 @@ func (w *Walker) bits(id tracefmt.StackID) bits {
 		}
 		b |= w.fns[fn]
 	}
-	if b&(connSide|handlerSide) == connSide {
+	if b&(connSide|handlerSide) == connSide || b&handlerSide != 0 && b&webSocket != 0 {
 		b |= inbound // handshakes, headers, responses
 	}
 	w.cache[id] = b

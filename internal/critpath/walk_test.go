@@ -2,6 +2,7 @@ package critpath
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,26 @@ var graphs = []struct {
 150-250 g1 sleep runtime.chanrecv1
 250-260 g1 runnable runtime.chanrecv1
 260-300 g1 cpu main.end
+`},
+	{"a handler's WebSocket waits for its client, a client's for a peer", 100, 500, func(b *tracetext.Builder) {
+		read := []string{"internal/poll.(*FD).Read", "bufio.(*Reader).Peek", "github.com/gorilla/websocket.(*Conn).read", "github.com/gorilla/websocket.(*Conn).ReadMessage"}
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		m.Block(150, "network", slices.Concat(read, []string{"main.chat", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"})...)
+		n.Unblock(250, 1)
+		m.Start(260, 1)
+		m.Block(300, "network", slices.Concat(read, []string{"main.follow"})...)
+		n.Unblock(400, 1)
+		m.Start(410, 1)
+		m.Block(500, "forever", "main.end")
+	}, `
+100-150 g1 cpu internal/poll.(*FD).Read
+150-250 g1 network internal/poll.(*FD).Read inbound
+250-260 g1 runnable internal/poll.(*FD).Read
+260-300 g1 cpu internal/poll.(*FD).Read
+300-400 g1 network internal/poll.(*FD).Read
+400-410 g1 runnable internal/poll.(*FD).Read
+410-500 g1 cpu main.end
 `},
 	{"missing waker of a lock", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(), b.Thread()

@@ -28,6 +28,7 @@ import (
 //   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
 //     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
 //     if there is one, and else of nobody's;
+//   - what the handler of a WebSocket waits for until its client says more is nobody's;
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
@@ -303,6 +304,9 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		return owner{}
 	}
+	if isNextMessage(c) {
+		return owner{}
+	}
 	if k, ok := cl.contended(via); ok && !cl.slack[k] {
 		if first, ok := cl.alias[k]; ok {
 			k = first
@@ -342,6 +346,11 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 // isOthersRest reports whether a way leads to a connection that waits for its client's next request.
 func isOthersRest(c *report.Cause, via []report.Via) bool {
 	return c.Cause == "network" && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
+}
+
+// isNextMessage reports whether a WebSocket's handler waits for what its client says next: nobody waits for that.
+func isNextMessage(c *report.Cause) bool {
+	return c.Cause == "network" && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
 }
 
 // heaviest returns the first part with a cause, the heaviest one of all if none has it.

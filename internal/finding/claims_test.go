@@ -148,6 +148,10 @@ func TestWaits(t *testing.T) {
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
 		{"a slow client", []report.Cause{{Cause: "network", Site: site("take@4"), Kind: "inbound", Call: "net/http.(*body).Read", TotalNS: ms(3000)}}, nil, []string{"WL2006 take@4 1.00"}},
+		{"a WebSocket's next message", []report.Cause{
+			{Cause: "network", Site: site("github.com/gorilla/websocket.(*Conn).read@371"), Kind: "inbound", TotalNS: ms(2000)},
+			{Cause: "network", Site: site("github.com/gorilla/websocket.(*Conn).write@400"), Kind: "inbound", TotalNS: ms(1000)}},
+			nil, []string{"WL2006 github.com/gorilla/websocket.(*Conn).write@400 0.33"}},
 		{"a pipe, and the file's own lock", []report.Cause{
 			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 os.(*File).Write"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
 			nil, []string{"WL2007 note@4 1.00"}},
