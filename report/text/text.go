@@ -160,7 +160,7 @@ func (p *page) runtime() {
 		parts = append(parts, s)
 	}
 	if rt.Sched.Goroutines > 0 {
-		parts = append(parts, count(rt.Sched.Goroutines, "goroutine", "goroutines"), "a P idle "+percentOr0(rt.Sched.PsIdle)+" of the time")
+		parts = append(parts, count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "a P idle "+percentOr0(rt.Sched.PsIdle)+" of the time")
 	}
 	var worst *report.STW
 	for i := range rt.STW {
