@@ -61,29 +61,37 @@ func (s *series) add(r *timed) {
 // The graph must be the one that was looked at last.
 func (t *trial) addressed(g *Graph) (met, left float64) {
 	t.unmet = false
-	for i := range g.parts {
-		p := &g.parts[i]
-		w := 0.0
-		for k := range t.changes {
-			if c := &t.changes[k]; c.Cause != Queue || !c.isOwn(p) && !p.ticker {
-				w = max(w, c.weights[p.key])
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		t.ahead(g, n)
+		for k := n.firstPart; k < n.lastPart; k++ {
+			p := &g.parts[k]
+			if w := t.about(g, p); w > 0 {
+				met += w * float64(p.ns)
+				left += max(0, w-(1-t.factor(g, p)[est])) * float64(p.ns)
 			}
 		}
-		ran := 0.0
-		for k := p.firstMix; k < p.lastMix; k++ {
-			of := 0.0
-			for j := range t.changes {
-				of = max(of, t.changes[j].weights[g.mix[k].key])
-			}
-			ran += of * g.mix[k].of
-		}
-		if w = max(w, ran); w == 0 {
-			continue
-		}
-		met += w * float64(p.ns)
-		left += max(0, w-(1-t.factor(g, p)[est])) * float64(p.ns)
 	}
 	return met, left
+}
+
+// about returns the part of a part's time that the changes are about.
+func (t *trial) about(g *Graph, p *part) float64 {
+	w := 0.0
+	for k := range t.changes {
+		if c := &t.changes[k]; c.Cause != Queue || !c.isOwn(p) && !p.ticker {
+			w = max(w, c.weights[p.key])
+		}
+	}
+	ran := 0.0
+	for k := p.firstMix; k < p.lastMix; k++ {
+		of := 0.0
+		for j := range t.changes {
+			of = max(of, t.changes[j].weights[g.mix[k].key])
+		}
+		ran += of * g.mix[k].of
+	}
+	return max(w, ran)
 }
 
 // check compares the median that is predicted of a group with that of the
