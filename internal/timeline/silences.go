@@ -17,6 +17,13 @@ type Silence struct {
 	// many within PromptNS, and Stopped how many of the resumed were made to stop
 	// their goroutine by that event.
 	Running, Resumed, Prompt, Stopped int
+	// Between and Called are how many threads, beside those, held a P all through
+	// it: between two goroutines, in the scheduler, or in a system call. Neither
+	// lasts: a thread that finds nothing to run lets its P go before it sleeps,
+	// and the runtime's monitor, which looks every 10 ms as long as a P is held,
+	// takes it from a call. Only those are counted that wrote an event, or whose P
+	// was taken, within ResumeNS after its end.
+	Between, Called int
 }
 
 // ResumeNS is how soon after a silence a thread must write an event to count
@@ -33,6 +40,7 @@ const (
 type gap struct {
 	from, to int64 // since the generation's base
 	running  bool  // a goroutine's code
+	called   bool  // a goroutine's system call
 	ended    kind  // the event at to; 0: none
 }
 
@@ -69,18 +77,23 @@ func (g *Gen) Silences(since, least int64) []Silence {
 	for _, s := range silent {
 		out = append(out, Silence{Start: g.Base + s.from, End: g.Base + s.to})
 	}
+	if len(out) == 0 {
+		return nil
+	}
+	held := g.holdings(least)
 	from := 0
-	for _, end := range ends {
+	for i, end := range ends {
 		k := 0
 		for _, p := range gaps[from:end] {
-			if !p.running {
-				continue
-			}
 			for k < len(out) && out[k].End-g.Base <= p.from {
 				k++
 			}
 			for j := k; j < len(out) && out[j].Start-g.Base < p.to; j++ {
 				s := &out[j]
+				if !p.running {
+					held.count(s, g.streams[i].m, &p)
+					continue
+				}
 				s.Running++
 				if p.ended != 0 && p.to-(s.End-g.Base) <= PromptNS {
 					s.Prompt++
@@ -161,11 +174,11 @@ func (g *Gen) cutAtOthers(silent []gap, least int64) []gap {
 // as a whole are passed over.
 func (g *Gen) gaps(buf []gap, ways []waypoint, since, least int64) []gap {
 	end := g.End - g.Base
-	last, running := since, false
+	last, cur, running := since, uint32(0), false
 	// through looks at the events from one waypoint to the next; the first event
 	// of a generation repeats the state before it.
 	through := func(k int, first bool, found func(gap)) {
-		cur := ways[k].cur
+		cur = ways[k].cur
 		for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
 			if r.kind() == kindLink {
 				at = ref(r.peer())
@@ -176,10 +189,12 @@ func (g *Gen) gaps(buf []gap, ways []waypoint, since, least int64) []gap {
 			}
 			t := r.time()
 			if t-last > least && found != nil {
-				if first {
-					running = isStatus(r) && r.aux()&auxBinds != 0 && statusState(r.aux()&auxStatus) == Running
+				if first && isStatus(r) && r.aux()&auxBinds != 0 {
+					cur, running = r.peer(), statusState(r.aux()&auxStatus) == Running
+				} else if first {
+					running = false
 				}
-				found(gap{last, t, running, r.kind()})
+				found(gap{last, t, running, cur != 0 && !running, r.kind()})
 			}
 			first = false
 			last = max(last, t)
@@ -208,7 +223,7 @@ func (g *Gen) gaps(buf []gap, ways []waypoint, since, least int64) []gap {
 		through(len(ways)-1, false, nil)
 	}
 	if end-last > least {
-		add(gap{from: last, to: end, running: running})
+		add(gap{from: last, to: end, running: running, called: cur != 0 && !running})
 	}
 	return buf
 }

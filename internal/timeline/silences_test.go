@@ -57,6 +57,7 @@ func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
 		last = max(last, v)
 	}
 	got := g.Silences(since, least)
+	changes := g.ProcTransitions()
 	if len(got) != len(want) {
 		t.Errorf("generation %d, %d ns: %d silences, want %d", g.Num, least, len(got), len(want))
 		return 0
@@ -76,11 +77,32 @@ func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
 		if running > s.Running || running < s.Running && s.Start > lastFirst {
 			t.Errorf("generation %d: silence of %d ns at %d: %d running, want %d", g.Num, s.End-s.Start, s.Start-g.Base, s.Running, running)
 		}
+		if held := heldPs(changes, s.Start); s.Running+s.Between+s.Called > held {
+			t.Errorf("generation %d: silence of %d ns at %d: %+v, but %d Ps are held", g.Num, s.End-s.Start, s.Start-g.Base, s, held)
+		}
 		if s.Resumed > s.Running || s.Prompt > s.Resumed || s.Stopped > s.Resumed {
 			t.Errorf("generation %d: %+v", g.Num, s)
 		}
 	}
 	return len(got)
+}
+
+// heldPs returns how many Ps are not idle at a time, by their own states. A P's
+// first event of a generation, if it is a status, repeats what was before.
+func heldPs(changes []ProcTransition, at int64) (n int) {
+	for i := 0; i < len(changes); {
+		first := changes[i]
+		running := first.Status && first.State == ProcRunning
+		for ; i < len(changes) && changes[i].P == first.P; i++ {
+			if changes[i].Time <= at {
+				running = changes[i].State == ProcRunning
+			}
+		}
+		if running {
+			n++
+		}
+	}
+	return n
 }
 
 func TestSilences(t *testing.T) {
