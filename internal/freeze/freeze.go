@@ -86,6 +86,29 @@ type silence struct {
 
 func (s *silence) length() int64 { return s.End - s.Start }
 
+// stuck reports whether a thread that ran no goroutine kept a P for longer than
+// any does unless it is held back: in the scheduler for microseconds, in a
+// system call until the runtime's monitor takes the P, after at most two of its
+// looks. Without a P a thread may have slept. That is no evidence of a clock,
+// so it has no part in the verdict; see lock.holds.
+func (s *silence) stuck() bool {
+	return s.Between > 0 && s.length() >= singled || s.callStuck()
+}
+
+func (s *silence) callStuck() bool { return s.Called > 0 && s.length() >= longFreeze }
+
+// threads is how many threads a freeze held back, as far as is known.
+func (s *silence) threads() int {
+	n := s.Running
+	if s.Resumed == 0 {
+		n += s.Between
+		if s.callStuck() {
+			n += s.Called
+		}
+	}
+	return n
+}
+
 // lost is what freezes took.
 type lost struct {
 	freezes   int
@@ -104,9 +127,10 @@ func (d *Detector) Add(g *timeline.Gen) {
 	for _, s := range g.Silences(d.since, least) {
 		if s.Running == 0 {
 			d.idle += s.End - s.Start
-			continue
 		}
-		d.kept = append(d.kept, silence{Silence: s})
+		if k := (silence{Silence: s}); s.Running > 0 || k.stuck() {
+			d.kept = append(d.kept, k)
+		}
 	}
 	d.since = g.End
 	d.gens++
@@ -147,9 +171,9 @@ func (d *Detector) age(by *lock) int64 {
 	for i := range d.kept {
 		s := &d.kept[i]
 		switch l := float64(s.length()); {
-		case by.sure() && by.holds(s) || s.length() >= ownTurns:
+		case by.sure() && by.holds(s) || s.Running > 0 && s.length() >= ownTurns:
 			running -= l
-		default:
+		case s.Running > 0:
 			square += l * l
 		}
 	}
@@ -169,7 +193,7 @@ func (d *Detector) classify(s *silence) {
 		if d.now.holds(s) {
 			s.class = Locked
 		}
-	case s.Resumed > 0 && s.length() >= singled && d.singles < 250:
+	case (s.Resumed > 0 && s.length() >= singled || s.stuck()) && d.singles < 250:
 		s.class = single + Class(d.singles)
 		d.singles++
 	}
@@ -223,7 +247,7 @@ func (l *lost) add(all []silence, by *lock, cpus int) {
 			l.freezes++
 			l.wall += s.length() - s.shift
 			// The kernel counts to the refill, not until a thread has run.
-			l.cpu += max(s.length()-s.shift-by.after(s), 0) * int64(min(s.Running, cpus))
+			l.cpu += max(s.length()-s.shift-by.after(s), 0) * int64(min(s.threads(), cpus))
 		}
 	}
 }

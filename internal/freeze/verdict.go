@@ -76,6 +76,7 @@ func (d *Detector) Verdict() Verdict {
 	for i := range d.kept {
 		s := &d.kept[i]
 		switch {
+		case s.Running == 0:
 		case s.length() > ownTurns:
 			long++
 			odd += s.length()
