@@ -204,6 +204,7 @@ type Tables struct {
 	unbuilt  []*group        // with graphs that BuildGraphs has to build
 	graphCut []cause.Segment // see splitTo
 	win      *timeline.Window
+	samples  bool // the window has CPU samples
 
 	groups  map[groupKey]*group
 	recent  [16]*group // a small cache in front of it, by name
@@ -314,6 +315,7 @@ func (t *Tables) named(h *request.Handler, id tracefmt.StackID) {
 // for a P is looked up for a sample of them.
 func (t *Tables) NextGeneration(reqs []request.Request) {
 	t.ranRate = uint64(1 + len(reqs)/ranSample)
+	t.samples = slices.ContainsFunc(t.win.Gens, func(g *timeline.Gen) bool { return len(g.Samples) > 0 })
 	t.turns.next(reqs)
 	t.namer.FindHome()
 	clear(t.asides)
@@ -419,7 +421,7 @@ func (t *Tables) BuildGraphs() {
 // sampleNames looks for the handler in CPU samples of the request's own goroutine if no event showed it: a request that
 // computes and never waits may be on no other stack.
 func (t *Tables) sampleNames(r *request.Request, steps []critpath.Step) {
-	if t.best.Key != 0 {
+	if t.best.Key != 0 || !t.samples {
 		return
 	}
 	for i := range steps {
@@ -428,9 +430,6 @@ func (t *Tables) sampleNames(r *request.Request, steps []critpath.Step) {
 			continue
 		}
 		g := t.win.Gens[t.win.At(s.Start)]
-		if len(g.Samples) == 0 {
-			continue
-		}
 		of := g.SamplesOf(s.G)
 		first, _ := slices.BinarySearchFunc(of, s.Start, func(k int32, at int64) int { return cmp.Compare(g.Samples[k].Time, at) })
 		for _, k := range of[first:] {
