@@ -76,6 +76,13 @@ type turns struct {
 	gs    map[uint64]struct{} // goroutines of the slice's requests
 	sums  map[turnKey]*turnSum
 	span  int64 // length of all slices
+
+	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
+	keys    map[turnKey]int32
+	ofKey   []int32
+	ends    []int32
+	places  []place
+	ordered []turn
 }
 
 // next begins a generation.
@@ -208,30 +215,71 @@ func Settle(all []*Tables) {
 		}
 		t.turns.list = t.turns.list[:0]
 	}
-	slices.SortFunc(ts.list, func(a, b turn) int { // cmp.Or would make all six comparisons each time
-		switch {
-		case a.g != b.g:
-			return cmp.Compare(a.g, b.g)
-		case a.key.site != b.key.site:
-			return cmp.Compare(a.key.site, b.key.site)
-		case a.key.cause != b.key.cause:
-			return cmp.Compare(a.key.cause, b.key.cause)
-		case a.key.kind != b.key.kind:
-			return cmp.Compare(a.key.kind, b.key.kind)
-		case a.start != b.start:
-			return cmp.Compare(a.start, b.start)
-		}
-		return cmp.Compare(a.end, b.end)
-	})
-	for i := 0; i < len(ts.list); {
+	list := ts.inOrder()
+	for i := 0; i < len(list); {
 		j := i
-		for j < len(ts.list) && ts.list[j].key == ts.list[i].key && ts.list[j].g == ts.list[i].g {
+		for j < len(list) && list[j].key == list[i].key && list[j].g == list[i].g {
 			j++
 		}
-		ts.at(ts.list[i].key).add(ts.list[i:j], ts.gs)
+		ts.at(list[i].key).add(list[i:j], ts.gs)
 		i = j
 	}
 	ts.list = ts.list[:0]
+}
+
+// A place is where a turn stands in the list, with what it is sorted by: less
+// to move than the turn itself.
+type place struct {
+	g     uint64
+	start int64
+	at    int32
+}
+
+// inOrder returns the turns key by key, those of one by goroutine and time.
+func (ts *turns) inOrder() []turn {
+	clear(ts.keys)
+	if ts.keys == nil {
+		ts.keys = make(map[turnKey]int32)
+	}
+	ts.ofKey, ts.ends = ts.ofKey[:0], ts.ends[:0]
+	for i := range ts.list {
+		k, ok := ts.keys[ts.list[i].key]
+		if !ok {
+			k = int32(len(ts.keys))
+			ts.keys[ts.list[i].key] = k
+			ts.ends = append(ts.ends, 0)
+		}
+		ts.ofKey = append(ts.ofKey, k)
+		ts.ends[k]++
+	}
+	n := int32(0)
+	for k := range ts.ends {
+		n, ts.ends[k] = n+ts.ends[k], n
+	}
+	ts.places = slices.Grow(ts.places[:0], len(ts.list))[:len(ts.list)]
+	for i, k := range ts.ofKey {
+		a := &ts.list[i]
+		ts.places[ts.ends[k]] = place{a.g, a.start, int32(i)}
+		ts.ends[k]++
+	}
+	from := int32(0)
+	for _, to := range ts.ends {
+		slices.SortFunc(ts.places[from:to], func(a, b place) int {
+			switch {
+			case a.g != b.g:
+				return cmp.Compare(a.g, b.g)
+			case a.start != b.start:
+				return cmp.Compare(a.start, b.start)
+			}
+			return cmp.Compare(ts.list[a.at].end, ts.list[b.at].end)
+		})
+		from = to
+	}
+	ts.ordered = ts.ordered[:0]
+	for i := range ts.places {
+		ts.ordered = append(ts.ordered, ts.list[ts.places[i].at])
+	}
+	return ts.ordered
 }
 
 // together is how close ends are that count as one: a goroutine that serves
