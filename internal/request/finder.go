@@ -207,6 +207,12 @@ func (f *Finder) parts(g *timeline.Gen) {
 // Finish returns the requests that are still open at the trace's end.
 func (f *Finder) Finish(end int64) []Request {
 	f.out = f.out[:0]
+	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
+		// One whose answer went out is over, though its goroutine came to nothing else.
+		if c := f.conns[id]; c.phase == connActive && c.finish != 0 {
+			f.connEnd(&f.out, id, c, c.finish)
+		}
+	}
 	seen := make(map[uint64]bool)
 	f.eachOpen(func(o *open, r Request) {
 		seen[r.G] = true

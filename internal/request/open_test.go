@@ -42,6 +42,46 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	}
 }
 
+// A request whose answer went out just before the trace ended is over, also if its connection's goroutine did nothing more
+// until then: its thread may have lost its CPU in the system call.
+func TestAnsweredAtTheEnd(t *testing.T) {
+	const ms = 1_000_000
+	serve := "net/http.(*conn).serve:2074"
+	for name, more := range map[string]bool{"nothing more": false, "another request": true} {
+		b := tracetext.New(26)
+		th, other, poller := b.Thread(), b.Thread(), b.Spare()
+		b.Waiting(7)
+		poller.Unblock(1*ms, 7)
+		th.Start(1*ms+1000, 7)
+		th.Block(2*ms, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+		poller.Unblock(10*ms, 7)
+		th.Start(10*ms+1000, 7)
+		th.Block(11*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		poller.Unblock(12*ms, 7)
+		th.Start(12*ms, 7)
+		th.Syscall(13*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve)
+		th.SyscallEnd(13*ms + 1000)
+		if more {
+			th.Block(14*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		}
+		other.Was(9)
+		other.Create(90*ms, 8, "main.other")
+		count, open := 0, 0
+		for _, g := range explain(t, b, whylate.Options{}).Groups {
+			if g.Kind == "http1" {
+				count += g.Count
+				open += g.Open.Count
+			}
+			if g.Count > 0 && (g.LatencyNS.Max == nil || *g.LatencyNS.Max != 3*ms) {
+				t.Errorf("%s: %+v, want 3 ms", name, g.LatencyNS)
+			}
+		}
+		if want := map[bool]int{true: 1}[more]; count != 1 || open != want {
+			t.Errorf("%s: %d requests and %d open, want 1 and %d", name, count, open, want)
+		}
+	}
+}
+
 // A request that computes and never waits has its handler on no event's stack. A CPU sample in it names it.
 func TestSampleNamesRequest(t *testing.T) {
 	const ms = 1_000_000
