@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/trace"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,7 +44,7 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	var running []*exec.Cmd
 	defer func() {
 		for _, cmd := range running {
-			_ = cmd.Process.Kill()
+			_ = cmd.Process.Kill() // the server has ended by then, if all is well
 			_ = cmd.Wait()
 		}
 	}()
@@ -89,7 +88,6 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	if _, _, err := start(false, append([]string{"load", addr}, paths...)...); err != nil {
 		return "", err
 	}
-	running = slices.DeleteFunc(running, func(cmd *exec.Cmd) bool { return cmd == server })
 	if err := server.Wait(); err != nil { // ends when the trace is long enough
 		return "", err
 	}

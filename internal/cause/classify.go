@@ -1,8 +1,6 @@
 package cause
 
 import (
-	"sort"
-
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
@@ -130,22 +128,16 @@ func (c *Classifier) running(st *critpath.Step, s Segment) {
 		s.From, s.Site = FromBracket, c.Sites.Of(st.Before)
 	}
 	if g := c.gen(s.Start); g != nil && len(g.Samples) > 0 && s.End-s.Start >= minSampled {
-		idx := g.SamplesOf(s.G)
-		i := sort.Search(len(idx), func(i int) bool { return g.Samples[idx[i]].Time >= s.Start })
-		j := i
-		for j < len(idx) && g.Samples[idx[j]].Time < s.End {
-			j++
-		}
-		if i < j {
+		if idx := g.SamplesIn(s.G, s.Start, s.End); len(idx) > 0 {
 			// Each sample speaks for the time nearest to it.
 			at := s.Start
-			for k := i; k < j; k++ {
+			for k, sample := range idx {
 				part := s
 				part.Start, part.End = at, s.End
-				if k+1 < j {
-					part.End = max(at, (g.Samples[idx[k]].Time+g.Samples[idx[k+1]].Time)/2)
+				if k+1 < len(idx) {
+					part.End = max(at, (g.Samples[sample].Time+g.Samples[idx[k+1]].Time)/2)
 				}
-				part.From, part.Stack = FromSample, g.Samples[idx[k]].Stack
+				part.From, part.Stack = FromSample, g.Samples[sample].Stack
 				part.Site = c.Sites.Of(part.Stack)
 				at = part.End
 				c.add(&part)

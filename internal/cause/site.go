@@ -14,8 +14,8 @@ type Sites struct {
 	site memo[tracefmt.FrameID]
 	call memo[tracefmt.StringID]
 	sock memo[tracefmt.StringID]
-	std  []int8 // by function
-	all  []int8 // by stack: whether it is all the standard library's
+	all  memo[truth] // whether it is all the standard library's
+	std  []int8      // by function
 }
 
 // NewSites returns a Sites for stacks of syms.
@@ -65,20 +65,13 @@ const handshake = "crypto/tls.(*Conn).HandshakeContext"
 
 // allStd reports whether a stack shows nothing but the standard library, or
 // nothing at all.
-func (s *Sites) allStd(id tracefmt.StackID) bool {
-	if int(id) < len(s.all) && s.all[id] != 0 {
-		return s.all[id] == 1
+func (s *Sites) allStd(id tracefmt.StackID) bool { return s.all.of(id, s.findAllStd) == 1 }
+
+func (s *Sites) findAllStd(id tracefmt.StackID) truth {
+	if f := s.Of(id); f == 0 || s.Std(s.syms.Frame(f).Func) {
+		return 1
 	}
-	for int(id) >= len(s.all) {
-		s.all = append(s.all, 0)
-	}
-	f := s.Of(id)
-	if f == 0 || s.Std(s.syms.Frame(f).Func) {
-		s.all[id] = 1
-	} else {
-		s.all[id] = -1
-	}
-	return s.all[id] == 1
+	return 0
 }
 
 // Std reports whether a function is the standard library's or the runtime's.

@@ -232,14 +232,15 @@ func (t *trial) ahead(g *Graph, n *node) times {
 				continue
 			}
 			f, w, ns := unchanged, c.weights[p.key], float64(p.ns)
+			early := w > 0 && w*ns >= little*float64(p.whole)
+			begun = begun || early
 			if w > 0 {
 				f = c.factor(p, false)
-				begun = begun || w*ns >= little*float64(p.whole)
 			}
 			for v := range was {
 				was[v] += ns
 				then[v] += ns * (1 - w*(1-f[v]))
-				if c.Cause == Queue && w > 0 && w*ns >= little*float64(p.whole) {
+				if c.Cause == Queue && early {
 					out[v] = min(out[v], f[v])
 				}
 			}

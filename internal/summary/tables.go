@@ -430,12 +430,7 @@ func (t *Tables) sampleNames(r *request.Request, steps []critpath.Step) {
 			continue
 		}
 		g := t.win.Gens[t.win.At(s.Start)]
-		of := g.SamplesOf(s.G)
-		first, _ := slices.BinarySearchFunc(of, s.Start, func(k int32, at int64) int { return cmp.Compare(g.Samples[k].Time, at) })
-		for _, k := range of[first:] {
-			if g.Samples[k].Time >= s.End {
-				break
-			}
+		for _, k := range g.SamplesIn(s.G, s.Start, s.End) {
 			id := g.Samples[k].Stack
 			t.named(t.namer.Of(id), id)
 		}

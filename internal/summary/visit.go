@@ -1,6 +1,8 @@
 package summary
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/freeze"
@@ -138,15 +140,7 @@ func (t *Tables) Touches(r *request.Request, wanted []bool) bool {
 // sampledIn reports whether a CPU sample inside a step has a wanted stack.
 func (t *Tables) sampledIn(s *critpath.Step, is func(tracefmt.StackID) bool) bool {
 	g := t.win.Gens[t.win.At(s.Start)]
-	if len(g.Samples) == 0 {
-		return false
-	}
-	for _, i := range g.SamplesOf(s.G) {
-		if at := g.Samples[i].Time; at >= s.Start && at < s.End && is(g.Samples[i].Stack) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.SamplesIn(s.G, s.Start, s.End), func(i int32) bool { return is(g.Samples[i].Stack) })
 }
 
 // SiteOf returns the frame of a stack that a person wants to see.

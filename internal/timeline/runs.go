@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -276,6 +277,15 @@ func (g *Gen) SamplesOf(id uint64) []int32 {
 		}
 	})
 	return g.sampByG[id]
+}
+
+// SamplesIn returns those of them that lie in [from, to).
+func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
+	of := g.SamplesOf(id)
+	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }
+	i, _ := slices.BinarySearchFunc(of, from, before)
+	j, _ := slices.BinarySearchFunc(of[i:], to, before)
+	return of[i : i+j]
 }
 
 // EachLongRun calls f for every run of at least shortest ns that began and ended within the generation, thread by
