@@ -201,16 +201,27 @@ func (g *Gen) gaps(buf []gap, ways []waypoint, since, least int64) []gap {
 			cur, running = after(r, cur)
 		}
 	}
+	// A waypoint is made when a batch begins, which may be before its first event.
+	at := func(k int) int64 {
+		r := g.record(ways[k].rec)
+		if r.kind() == kindLink {
+			r = g.record(ref(r.peer()))
+		}
+		if r.kind() == kindEnd {
+			return ways[k].t
+		}
+		return r.time()
+	}
 	add := func(f gap) { buf = append(buf, f) }
 	passed := false // the stretch before
 	for k := range ways {
 		to := end
 		if k+1 < len(ways) {
-			to = ways[k+1].t
+			to = at(k + 1)
 		}
-		if to-ways[k].t <= least && (passed || ways[k].t-last <= least) {
+		if from := at(k); to-from <= least && (passed || from-last <= least) {
 			passed = true
-			last = ways[k].t
+			last = from
 			continue
 		}
 		if passed {
