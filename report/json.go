@@ -10,8 +10,8 @@ import (
 	"io"
 	"reflect"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/jsontext"
 )
 
 //go:embed report.schema.json
@@ -45,7 +45,7 @@ func CompactJSON(r *Report) ([]byte, error) {
 	if err := enc.Encode(withoutNil(reflect.ValueOf(*r)).Interface()); err != nil {
 		return nil, fmt.Errorf("writing a report as JSON: %w", err)
 	}
-	return escapeInvisible(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
+	return jsontext.Escape(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
 }
 
 // ReadJSON reads one report. Fields that it does not know are ignored, so that reports of later versions with the same
@@ -149,31 +149,6 @@ func mayHoldNil(t reflect.Type) bool {
 	}
 	return false
 }
-
-// escapeInvisible writes characters beyond ASCII that are not plainly visible (C1 controls, directions of writing, ...)
-// as \u escapes. In valid JSON such characters occur in strings only; those of ASCII are escaped already, but for DEL.
-func escapeInvisible(data []byte) []byte {
-	if !bytes.ContainsFunc(data, invisible) {
-		return data
-	}
-	out := make([]byte, 0, len(data)+len(data)/8)
-	for len(data) > 0 {
-		r, n := utf8.DecodeRune(data)
-		switch {
-		case !invisible(r):
-			out = append(out, data[:n]...)
-		case r <= 0xffff:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		default: // a surrogate pair: RFC 8259, section 7
-			r -= 0x10000
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		}
-		data = data[n:]
-	}
-	return out
-}
-
-func invisible(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
 // inlineWidth is the longest object or list that is laid out in one line.
 const inlineWidth = 110

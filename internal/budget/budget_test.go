@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/whylate/whylate/internal/compare"
 	"github.com/whylate/whylate/report"
@@ -257,10 +258,13 @@ func TestSARIF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := Check(rep, Rules{Limits: append(limits, Limit{Group: "gone\x1b\u202e", Stat: "p50", NS: 1}), FailOn: report.Medium})
+	res := Check(rep, Rules{Limits: append(limits, Limit{Group: "gone\x1b\u202e\u009b31m", Stat: "p50", NS: 1}), FailOn: report.Medium})
 	var out bytes.Buffer
 	if err := WriteSARIF(&out, res, "/src/shop", "v1.2.3"); err != nil {
 		t.Fatal(err)
+	}
+	if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
+		t.Errorf("a terminal would obey %q", out.String()[at:min(at+10, out.Len())])
 	}
 	var log map[string]any
 	if err := json.Unmarshal(out.Bytes(), &log); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/jsontext"
 	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/report"
 )
@@ -232,9 +233,11 @@ func WriteSARIF(w io.Writer, r *Result, root, version string) error {
 			Locations: []sarifLocation{l}, Fingerprints: map[string]string{fingerprintKey: v.ID},
 		})
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(sarifLog{sarifSchema, "2.1.0", []sarifRun{run}}); err != nil {
+	data, err := json.MarshalIndent(sarifLog{sarifSchema, "2.1.0", []sarifRun{run}}, "", "  ")
+	if err == nil {
+		_, err = w.Write(append(jsontext.Escape(data), '\n'))
+	}
+	if err != nil {
 		return fmt.Errorf("writing SARIF: %w", err)
 	}
 	return nil

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"unicode"
-	"unicode/utf16"
+
+	"github.com/whylate/whylate/internal/jsontext"
 )
 
 // writeJSON writes v with two spaces a level. Characters that are not plainly visible, and could disturb a terminal, stand
@@ -19,18 +19,7 @@ func writeJSON(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	var out bytes.Buffer
-	// Beyond ASCII, valid JSON has characters in strings only; the controls of ASCII are escaped already, but for DEL.
-	for _, r := range text.String() {
-		if r < 0x7f || unicode.IsPrint(r) {
-			out.WriteRune(r)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			fmt.Fprintf(&out, `\u%04x`, unit)
-		}
-	}
-	if _, err := w.Write(out.Bytes()); err != nil {
+	if _, err := w.Write(jsontext.Escape(text.Bytes())); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
 	return nil

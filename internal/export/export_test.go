@@ -203,12 +203,12 @@ func TestCSVTotals(t *testing.T) {
 }
 
 func TestCSVFormulas(t *testing.T) {
-	r := &report.Report{Groups: []report.Group{{Name: `=HYPERLINK("http://x")`, Bands: []report.Band{{Causes: []report.Cause{{Cause: "cpu", Site: &report.Site{Func: "@f\n\",\"", File: "-x.go"}}}}}}}}
+	r := &report.Report{Groups: []report.Group{{Name: `=HYPERLINK("http://x")`, Bands: []report.Band{{Causes: []report.Cause{{Cause: "cpu", Site: &report.Site{Func: "@f\n\",\"\u009b", File: "-x.go"}}}}}}}}
 	rows, err := csv.NewReader(bytes.NewReader(write(t, export.CSV, r))).ReadAll()
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%d rows, error %v", len(rows), err)
 	}
-	for i, want := range map[int]string{1: `'=HYPERLINK("http://x")`, 9: "'@f\n\",\"", 10: "'-x.go"} {
+	for i, want := range map[int]string{1: `'=HYPERLINK("http://x")`, 9: `'@f\n","\u009b`, 10: "'-x.go"} {
 		if rows[1][i] != want {
 			t.Errorf("column %s holds %q, want %q", rows[0][i], rows[1][i], want)
 		}

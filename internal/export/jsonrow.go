@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/whylate/whylate/internal/jsontext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -39,7 +40,7 @@ func (b *jsonRow) text(to jsonRow, text string) {
 		switch c := text[i]; {
 		case c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&':
 			quoted, _ := json.Marshal(text) // a string has no error
-			*b = append(to, quoted...)
+			*b = append(to, jsontext.Escape(quoted)...)
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/whylate/whylate/internal/jsontext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -151,7 +152,7 @@ func encode(encoding string, resource []attribute, spans []span) ([]byte, error)
 	if err != nil {
 		return nil, fmt.Errorf("writing spans: %w", err)
 	}
-	return append(body, '\n'), nil
+	return append(jsontext.Escape(body), '\n'), nil
 }
 
 func (s *span) json() otlpSpan {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/jsontext"
+	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -25,7 +27,8 @@ var columns = []string{
 // band add up to its time.
 //
 // A text that a spreadsheet would take for a formula (it begins with =, +, -,
-// @, a tab or a carriage return) gets an apostrophe before it.
+// @, a tab or a carriage return) gets an apostrophe before it; characters that
+// a terminal would obey are written as escapes.
 func CSV(w io.Writer, r *report.Report) error {
 	out := csv.NewWriter(w)
 	num := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -55,6 +58,7 @@ func CSV(w io.Writer, r *report.Report) error {
 }
 
 func plain(s string) string {
+	s = termtext.Escape(s)
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s
 	}
@@ -126,7 +130,6 @@ func JSONL(w io.Writer, r *report.Report) error {
 // lines writes lines of JSON. The first error stays.
 type lines struct {
 	buf *bufio.Writer
-	out *json.Encoder
 	err error
 	row jsonRow // reused
 	// detail is what the report holds of a request beyond its segments.
@@ -137,7 +140,6 @@ type lines struct {
 // writes what is no request at once.
 func newLines(w io.Writer, r *report.Report) *lines {
 	l := &lines{buf: bufio.NewWriterSize(w, 1<<16), detail: make(map[string]*report.Request)}
-	l.out = json.NewEncoder(l.buf)
 	l.line("input", r.Input, nil)
 	for i := range r.Groups {
 		g := r.Groups[i]
@@ -181,8 +183,9 @@ func (l *lines) line(typ string, v any, more map[string]any) {
 	for k, v := range more {
 		put(k, v)
 	}
-	if l.err == nil {
-		l.err = l.out.Encode(obj)
+	data, err := json.Marshal(obj)
+	if l.err = cmp.Or(l.err, err); l.err == nil {
+		_, l.err = l.buf.Write(append(jsontext.Escape(data), '\n'))
 	}
 }
 

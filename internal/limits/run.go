@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/whylate/whylate/internal/jsontext"
 )
 
 // Options of a run.
@@ -29,9 +31,11 @@ func Run(ctx context.Context, w io.Writer, opts Options) error {
 	}
 	a := Judge(f)
 	if opts.JSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(a); err != nil {
+		data, err := json.MarshalIndent(a, "", "  ")
+		if err == nil {
+			_, err = w.Write(append(jsontext.Escape(data), '\n'))
+		}
+		if err != nil {
 			return fmt.Errorf("writing the limits: %w", err)
 		}
 	} else if err := Text(w, a); err != nil {

@@ -1,0 +1,36 @@
+// Package jsontext makes JSON fit for a terminal.
+package jsontext
+
+import (
+	"bytes"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Escape returns valid JSON with the characters of its strings that are not plainly visible (DEL, C1 controls such as
+// U+009B, which begins terminal commands as ESC [ does, directions of writing, private code points) written as \u escapes. It
+// means the same. The controls of ASCII are escaped in valid JSON already. data is returned itself if there is nothing to
+// escape.
+func Escape(data []byte) []byte {
+	if !bytes.ContainsFunc(data, invisible) {
+		return data
+	}
+	out := make([]byte, 0, len(data)+len(data)/8)
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case !invisible(r):
+			out = append(out, data[:n]...)
+		case r <= 0xffff:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default: // a surrogate pair: RFC 8259, section 7
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+		data = data[n:]
+	}
+	return out
+}
+
+func invisible(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
