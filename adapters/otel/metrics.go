@@ -30,6 +30,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
@@ -49,7 +50,7 @@ type Metrics struct {
 	freeze metric.Float64Histogram
 	regs   []metric.Registration
 
-	verdicts [4]metric.MeasurementOption
+	verdicts map[cgroup.Verdict]metric.MeasurementOption
 }
 
 // New makes the instruments for freezes. The other ones come with Observe.
@@ -57,7 +58,7 @@ func New(o Options) (*Metrics, error) {
 	if o.Provider == nil {
 		o.Provider = otel.GetMeterProvider()
 	}
-	m := &Metrics{meter: o.Provider.Meter(Scope)}
+	m := &Metrics{meter: o.Provider.Meter(Scope), verdicts: map[cgroup.Verdict]metric.MeasurementOption{}}
 	var err error
 	m.freeze, err = m.meter.Float64Histogram("whylate.freeze.duration",
 		metric.WithUnit("s"),
@@ -66,19 +67,15 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the histogram of freezes: %w", err)
 	}
-	for i, v := range probe.Verdicts() {
-		m.verdicts[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.verdict", string(v))))
+	for _, v := range cgroup.Verdicts() {
+		m.verdicts[v] = metric.WithAttributeSet(attribute.NewSet(attribute.String("whylate.verdict", string(v))))
 	}
 	return m, nil
 }
 
 // OnFreeze records one freeze: it is made for probe.Options.OnFreeze.
 func (m *Metrics) OnFreeze(f probe.Freeze) {
-	for i, v := range probe.Verdicts() {
-		if v == f.Verdict {
-			m.freeze.Record(context.Background(), f.Likely.Seconds(), m.verdicts[i])
-		}
-	}
+	m.freeze.Record(context.Background(), f.Likely.Seconds(), m.verdicts[f.Verdict])
 }
 
 // Observe makes the instruments that are read at collection, of what p and t

@@ -12,7 +12,7 @@
 //
 // Times called CPU seconds are sums over CPUs, as the kernel counts throttled
 // time: compare them with CPU time, never with time on the clock. An alert on
-// latency belongs on whylate_freeze_seconds; the share of throttled periods
+// latency belongs on whylate_freeze_seconds, by verdict; the share of throttled periods
 // hides rare, long freezes.
 package prometheus
 
@@ -52,7 +52,7 @@ func NewCollector(p *probe.Probe, t *tune.Tuner) *Collector {
 	return &Collector{probe: p, tuner: t, d: descriptions{
 		lateness:         desc("timer_lateness_seconds", "How late the probe's timer went off."),
 		waitP:            desc("timer_wait_p_seconds", "The part of a timer's lateness spent waiting for a P while goroutines ran."),
-		freeze:           desc("freeze_seconds", "Stretches of wall time in which the kernel ran none of the process's threads."),
+		freeze:           desc("freeze_seconds", "Stretches of wall time in which the kernel ran none of the process's threads, by whose quota caused them; none means run queue or hypervisor.", "verdict"),
 		freezes:          desc("freezes_total", "Freezes by whose quota caused them; none means run queue or hypervisor.", "verdict"),
 		freezeCPU:        desc("freeze_cpu_seconds_total", "Time lost in freezes, times the CPUs in use before each."),
 		throttled:        desc("throttled_cpu_seconds_total", "Time the kernel held the process's cgroup back, summed over CPUs, by the level of the quota.", "level"),
@@ -116,9 +116,10 @@ func (c *Collector) collectProbe(out chan<- prometheus.Metric, s *probe.Snapshot
 	out <- histogram(d.lateness, &s.Lateness)
 	if s.Has&probe.HasFreezes != 0 {
 		out <- histogram(d.waitP, &s.WaitP)
-		out <- histogram(d.freeze, &s.Freezes)
-		for i, v := range probe.Verdicts() {
-			counter(d.freezes, float64(s.FreezesBy[i]), string(v))
+		for _, v := range cgroup.Verdicts() {
+			h := s.FreezesBy(v)
+			out <- histogram(d.freeze, h, string(v))
+			counter(d.freezes, float64(h.Count), string(v))
 		}
 		counter(d.freezeCPU, s.FreezeCPU.Seconds())
 	}
@@ -144,20 +145,20 @@ const (
 	longest  = 8 * time.Second
 )
 
-func histogram(desc *prometheus.Desc, h *probe.Histogram) prometheus.Metric {
+func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var sum uint64
 	next := shortest
-	for i, n := range h.Counts {
+	for end, n := range h.Buckets() {
 		sum += n
 		// A bucket's upper bound is exclusive here and inclusive there: the
 		// difference is one nanosecond.
-		if end := probe.UpperBound(i); end == next && end <= longest+longest/8 {
+		if end == next && end <= longest+longest/8 {
 			buckets[end.Seconds()] = sum
 			next *= 2
 		}
 	}
-	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets)
+	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, labels...)
 }
 
 func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {

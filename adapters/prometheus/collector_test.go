@@ -90,6 +90,10 @@ func TestAbsentIsNotZero(t *testing.T) {
 			t.Errorf("%s: %d series of something unknown", name, n)
 		}
 	}
+	// An alert on one verdict's freezes needs a series of it before the first.
+	if n := testutil.CollectAndCount(c, "whylate_freeze_seconds"); n != len(cgroup.Verdicts()) {
+		t.Errorf("whylate_freeze_seconds: %d series, want one for each verdict", n)
+	}
 	if n := testutil.CollectAndCount(c, "whylate_gomaxprocs"); n != 1 {
 		t.Errorf("whylate_gomaxprocs: %d series", n)
 	}

@@ -93,7 +93,7 @@ func summary(events []tune.Event) string {
 // options reads the environment. What cannot be understood is left at its
 // default and told.
 func options(getenv func(string) string) (o tune.Options, quiet bool, problems []string) {
-	o = tune.Options{Procs: tune.Apply, Policy: tune.Ceil, Memory: tune.Observe, GC: tune.Observe}
+	o = tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
 	problem := func(name, value, use string) {
 		problems = append(problems, fmt.Sprintf("%s=%s: use %s", name, strconv.Quote(value), use))
 	}
@@ -110,7 +110,7 @@ func options(getenv func(string) string) (o tune.Options, quiet bool, problems [
 		if m, err := tune.ParseMode(v); err == nil {
 			o.Memory = m
 		} else if r, err := strconv.ParseFloat(v, 64); err == nil && r > 0 && r <= 1 {
-			o.Memory, o.MemoryRatio = tune.Apply, r
+			o.Memory, o.MemoryRatio = tune.ModeApply, r
 		} else {
 			problem("WHYLATE_GOMEMLIMIT", v, "observe, apply, off, or a share of the limit above 0 and up to 1")
 		}

@@ -14,7 +14,7 @@ func env(m map[string]string) func(string) string {
 }
 
 func TestOptions(t *testing.T) {
-	std := tune.Options{Procs: tune.Apply, Policy: tune.Ceil, Memory: tune.Observe, GC: tune.Observe}
+	std := tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
 	for _, c := range []struct {
 		env      map[string]string
 		change   func(*tune.Options)
@@ -22,16 +22,16 @@ func TestOptions(t *testing.T) {
 		problems int
 	}{
 		{nil, func(*tune.Options) {}, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "floor"}, func(o *tune.Options) { o.Policy = tune.Floor }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "latency"}, func(o *tune.Options) { o.Policy = tune.Latency }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, func(o *tune.Options) { o.Procs = tune.Observe }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "off"}, func(o *tune.Options) { o.Procs = tune.Off }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "floor"}, func(o *tune.Options) { o.Policy = tune.PolicyFloor }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "latency"}, func(o *tune.Options) { o.Policy = tune.PolicyLatency }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, func(o *tune.Options) { o.Procs = tune.ModeObserve }, false, 0},
+		{map[string]string{"WHYLATE_GOMAXPROCS": "off"}, func(o *tune.Options) { o.Procs = tune.ModeOff }, false, 0},
 		{map[string]string{"WHYLATE_GOMAXPROCS": "4"}, func(*tune.Options) {}, false, 1},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "apply"}, func(o *tune.Options) { o.Memory = tune.Apply }, false, 0},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "0.8"}, func(o *tune.Options) { o.Memory, o.MemoryRatio = tune.Apply, 0.8 }, false, 0},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "apply"}, func(o *tune.Options) { o.Memory = tune.ModeApply }, false, 0},
+		{map[string]string{"WHYLATE_GOMEMLIMIT": "0.8"}, func(o *tune.Options) { o.Memory, o.MemoryRatio = tune.ModeApply, 0.8 }, false, 0},
 		{map[string]string{"WHYLATE_GOMEMLIMIT": "80"}, func(*tune.Options) {}, false, 1},
 		{map[string]string{"WHYLATE_GOMEMLIMIT": "NaN"}, func(*tune.Options) {}, false, 1},
-		{map[string]string{"WHYLATE_GOGC": "apply"}, func(o *tune.Options) { o.GC = tune.Apply }, false, 0},
+		{map[string]string{"WHYLATE_GOGC": "apply"}, func(o *tune.Options) { o.GC = tune.ModeApply }, false, 0},
 		{map[string]string{"WHYLATE_LOG": "off"}, func(*tune.Options) {}, true, 0},
 		{map[string]string{"WHYLATE_LOG": "loud", "WHYLATE_GOGC": "400"}, func(*tune.Options) {}, false, 2},
 	} {

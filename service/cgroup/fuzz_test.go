@@ -224,11 +224,11 @@ func FuzzRead(f *testing.F) {
 		}
 		defer s.Close()
 		var a, b Stat
-		var bo Bounds
+		var bo Tightest
 		var m MemoryStat
 		s.Sample(&a)
 		s.Sample(&b)
-		s.Bounds(&bo)
+		s.SampleLimits(&bo)
 		s.SampleMemory(&m)
 		if s.Moved() {
 			t.Fatal("moved, though nothing changed")

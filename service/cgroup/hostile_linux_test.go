@@ -108,10 +108,10 @@ func TestHostileFiles(t *testing.T) {
 					}
 					if s, err := NewSampler(o); err == nil {
 						var st Stat
-						var b Bounds
+						var b Tightest
 						var m MemoryStat
 						s.Sample(&st)
-						s.Bounds(&b)
+						s.SampleLimits(&b)
 						s.SampleMemory(&m)
 						s.Close()
 					}

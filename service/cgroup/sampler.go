@@ -72,8 +72,8 @@ type MemoryStat struct {
 	OOMKills int64
 }
 
-// Bounds is the cheap part of Limits, for following a limit that changes.
-type Bounds struct {
+// Tightest is the cheap part of Limits, for following a limit that changes.
+type Tightest struct {
 	// Quota is the tightest visible quota in CPUs and QuotaDepth the level it
 	// is from; 0 and -1 without one.
 	Quota      float64
@@ -198,9 +198,9 @@ func NewSampler(opts Options) (*Sampler, error) {
 		s.membershipBytes = append(s.membershipBytes, s.read(s.membership)...)
 	}
 	var st Stat
-	var b Bounds
+	var b Tightest
 	var m MemoryStat
-	if s.Sample(&st) != nil && s.Bounds(&b) != nil && s.SampleMemory(&m) != nil {
+	if s.Sample(&st) != nil && s.SampleLimits(&b) != nil && s.SampleMemory(&m) != nil {
 		s.Close()
 		return nil, fmt.Errorf("sampling the cgroup: %w: no counter and no limit can be read (%v)", ErrNotMeasurable, f.notes)
 	}
@@ -442,10 +442,10 @@ func nextKey(b []byte) (key []byte, value int64, rest []byte) {
 	return nil, 0, nil
 }
 
-// Bounds reads the limits anew into b. It fails only if no limit file could
+// SampleLimits reads the limits into b. It fails only if no limit file could
 // be read. It does not allocate.
-func (s *Sampler) Bounds(b *Bounds) error {
-	*b = Bounds{QuotaDepth: -1, MemoryDepth: -1}
+func (s *Sampler) SampleLimits(b *Tightest) error {
+	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1}
 	any := false
 	for i := range s.cpu {
 		c := &s.cpu[i]

@@ -16,13 +16,13 @@ func TestSamplerAllocatesNothing(t *testing.T) {
 	}
 	defer s.Close()
 	var st, old Stat
-	var b Bounds
+	var b Tightest
 	var m MemoryStat
 	levels := s.SampleLevels(nil)
 	n := testing.AllocsPerRun(100, func() {
 		levels = s.SampleLevels(levels[:0])
 		s.Sample(&st)
-		s.Bounds(&b)
+		s.SampleLimits(&b)
 		s.SampleMemory(&m)
 		s.Moved()
 		Compare(&old, &st)
@@ -43,10 +43,10 @@ func TestSamplerAfterClose(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	var b Bounds
+	var b Tightest
 	var m MemoryStat
-	if err := s.Bounds(&b); err == nil {
-		t.Error("Bounds after Close: no error")
+	if err := s.SampleLimits(&b); err == nil {
+		t.Error("SampleLimits after Close: no error")
 	}
 	if err := s.SampleMemory(&m); err == nil {
 		t.Error("SampleMemory after Close: no error")
@@ -75,10 +75,10 @@ func BenchmarkBounds(b *testing.B) {
 		b.Skip(err)
 	}
 	defer s.Close()
-	var bo Bounds
+	var bo Tightest
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Bounds(&bo)
+		s.SampleLimits(&bo)
 	}
 }
 
@@ -159,13 +159,13 @@ func TestSamplerMemoryOfParent(t *testing.T) {
 	if err := s.SampleMemory(&m); err != nil || m.Current != 7<<20 || m.InactiveFile != 1<<20 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	var b Bounds
-	if err := s.Bounds(&b); err != nil || b.Memory != 512<<20 || b.MemoryDepth != 1 {
+	var b Tightest
+	if err := s.SampleLimits(&b); err != nil || b.Memory != 512<<20 || b.MemoryDepth != 1 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
 
-// Bounds agrees with Read on every fixture, and follows what changes.
+// SampleLimits agrees with Read on every fixture, and follows what changes.
 func TestBoundsAgreeWithRead(t *testing.T) {
 	for _, name := range fixtures(t) {
 		f := readFixture(t, name)
@@ -177,8 +177,8 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 			}
 			continue
 		}
-		var b Bounds
-		if err := s.Bounds(&b); err != nil {
+		var b Tightest
+		if err := s.SampleLimits(&b); err != nil {
 			// A machine without one limit file: then Read found none either.
 			if l.CPU.Quota != 0 || l.Memory.Max != 0 {
 				t.Errorf("%s: %v, but Read found %v CPUs and %d bytes", name, err, l.CPU.Quota, l.Memory.Max)
@@ -209,8 +209,8 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 	defer s.Close()
 	f.files["sys/fs/cgroup/shop.slice/cpu.max"] = &fstest.MapFile{Data: []byte("20000 50000\n")}
 	f.files["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/elsewhere\n")}
-	var b Bounds
-	if err := s.Bounds(&b); err != nil || b.Quota != 0.4 || b.QuotaDepth != 2 || b.Period != 50*time.Millisecond || b.OwnQuota != 3 {
+	var b Tightest
+	if err := s.SampleLimits(&b); err != nil || b.Quota != 0.4 || b.QuotaDepth != 2 || b.Period != 50*time.Millisecond || b.OwnQuota != 3 {
 		t.Errorf("after the change: %+v, %v", b, err)
 	}
 	if !s.Moved() {

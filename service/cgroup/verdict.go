@@ -16,6 +16,11 @@ const (
 	VerdictUnknown Verdict = "unknown"
 )
 
+// Verdicts returns all of them, those that name a quota first.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictOwn, VerdictAncestor, VerdictNone, VerdictUnknown}
+}
+
 // Throttling is what happened between two samples.
 type Throttling struct {
 	Verdict Verdict `json:"verdict"`

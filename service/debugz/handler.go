@@ -188,8 +188,8 @@ func lost(p *probe.Probe) *Lost {
 		Throttled: s.Throttled, RunQueue: s.RunQueue, Unsplit: s.Unsplit, Steal: s.Steal,
 		LatenessP99: s.Lateness.Quantile(0.99), IntervalBetween: s.Interval,
 	}
-	for i, v := range probe.Verdicts() {
-		l.FreezesBy[string(v)] = s.FreezesBy[i]
+	for _, v := range cgroup.Verdicts() {
+		l.FreezesBy[string(v)] = s.FreezesBy(v).Count
 	}
 	for _, f := range []struct {
 		has  probe.Fields
@@ -254,7 +254,7 @@ func (p *Page) text(out io.Writer) {
 	if l := p.Probe; l != nil {
 		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in all, p50 %v, max %v\n", l.Freezes, l.Since.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
 		var by []string
-		for _, v := range probe.Verdicts() {
+		for _, v := range cgroup.Verdicts() {
 			by = append(by, fmt.Sprintf("%s %d", v, l.FreezesBy[string(v)]))
 		}
 		fmt.Fprintf(w, "by verdict\t%s\n", strings.Join(by, ", "))

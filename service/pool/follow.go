@@ -155,8 +155,8 @@ func (o *ownLimit) read() (Limit, error) {
 			o.sampler = s
 		}
 	}
-	var b cgroup.Bounds
-	if o.sampler != nil && o.sampler.Bounds(&b) == nil {
+	var b cgroup.Tightest
+	if o.sampler != nil && o.sampler.SampleLimits(&b) == nil {
 		l.Quota, l.Memory = b.Quota, b.Memory
 	}
 	l.CPUs = float64(l.GOMAXPROCS)

@@ -1,12 +1,13 @@
 package probe
 
 import (
+	"iter"
 	"math/bits"
 	"time"
 )
 
-// Buckets is the number of buckets of a Histogram.
-const Buckets = 4*octaves + 1
+// buckets is the number of buckets of a Histogram.
+const buckets = 4*octaves + 1
 
 // The first bucket ends at 1 µs, which no timer reaches; then four buckets to
 // each doubling, so that a quantile is off by at most a quarter; the last
@@ -16,9 +17,9 @@ const octaves = 25
 // A Histogram counts durations in buckets that widen with the duration. The
 // zero value is empty.
 type Histogram struct {
-	// Counts holds, at i, how many durations were below UpperBound(i) and not
-	// below UpperBound(i-1).
-	Counts [Buckets]uint64
+	// counts holds, at i, how many durations were below upperBound(i) and not
+	// below upperBound(i-1).
+	counts [buckets]uint64
 	// Count, Sum and Max are exact.
 	Count uint64
 	Sum   time.Duration
@@ -28,7 +29,7 @@ type Histogram struct {
 // Record adds one duration; a negative one counts as 0. It does not allocate.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
-	h.Counts[bucket(d)]++
+	h.counts[bucket(d)]++
 	h.Count++
 	h.Sum += d
 	h.Max = max(h.Max, d)
@@ -42,7 +43,7 @@ func bucket(d time.Duration) int {
 	}
 	octave := bits.Len64(us) - 1
 	if octave >= octaves {
-		return Buckets - 1
+		return buckets - 1
 	}
 	// The two bits below the leading one; of the nanoseconds, since the first
 	// octaves have no two such bits in microseconds.
@@ -50,13 +51,25 @@ func bucket(d time.Duration) int {
 	return 1 + 4*octave + quarter
 }
 
-// UpperBound is the end of bucket i, exclusive; the last has none and gives
-// the largest duration.
-func UpperBound(i int) time.Duration {
+// Buckets yields each bucket's end, exclusive, and how many durations it holds,
+// from the shortest on. The last bucket has no end and yields the largest
+// duration.
+func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
+	return func(yield func(time.Duration, uint64) bool) {
+		for i, n := range h.counts {
+			if !yield(upperBound(i), n) {
+				return
+			}
+		}
+	}
+}
+
+// upperBound is the end of bucket i, exclusive.
+func upperBound(i int) time.Duration {
 	switch {
 	case i <= 0:
 		return time.Microsecond
-	case i >= Buckets-1:
+	case i >= buckets-1:
 		return 1<<63 - 1
 	}
 	octave, quarter := (i-1)/4, (i-1)%4
@@ -72,10 +85,10 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	}
 	want := q * float64(h.Count)
 	var sum uint64
-	for i, n := range h.Counts {
+	for i, n := range h.counts {
 		sum += n
 		if n > 0 && float64(sum) >= want {
-			return min(UpperBound(i), h.Max)
+			return min(upperBound(i), h.Max)
 		}
 	}
 	return h.Max

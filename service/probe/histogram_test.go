@@ -9,19 +9,19 @@ import (
 )
 
 func TestBucketsMeet(t *testing.T) {
-	for i := range Buckets - 1 {
-		end := UpperBound(i)
+	for i := range buckets - 1 {
+		end := upperBound(i)
 		if got := bucket(end - 1); got != i {
 			t.Errorf("%v is in bucket %d, want %d", end-1, got, i)
 		}
 		if got := bucket(end); got != i+1 {
 			t.Errorf("%v is in bucket %d, want %d", end, got, i+1)
 		}
-		if i > 0 && float64(end) > 1.26*float64(UpperBound(i-1)) {
-			t.Errorf("bucket %d is wider than a quarter: %v to %v", i, UpperBound(i-1), end)
+		if i > 0 && float64(end) > 1.26*float64(upperBound(i-1)) {
+			t.Errorf("bucket %d is wider than a quarter: %v to %v", i, upperBound(i-1), end)
 		}
 	}
-	if got := bucket(math.MaxInt64); got != Buckets-1 {
+	if got := bucket(math.MaxInt64); got != buckets-1 {
 		t.Errorf("the largest duration is in bucket %d", got)
 	}
 }
@@ -47,7 +47,7 @@ func TestQuantilesAgreeWithSorting(t *testing.T) {
 		t.Errorf("max %v count %d", h.Max, h.Count)
 	}
 	h.Record(-1)
-	if h.Counts[0] == 0 {
+	if h.counts[0] == 0 {
 		t.Error("a negative duration was lost")
 	}
 	var empty Histogram

@@ -81,8 +81,7 @@ type Snapshot struct {
 	Freezes    Histogram
 	FreezeTime time.Duration
 	FreezeCPU  time.Duration
-	// FreezesBy counts them by verdict: own, ancestor, none, unknown.
-	FreezesBy [4]uint64
+	by         [verdicts]Histogram // the same by verdict
 
 	// Throttled is by the kernel's counters; its Verdict is over the whole
 	// time.
@@ -98,10 +97,25 @@ type Snapshot struct {
 	Steal time.Duration
 }
 
-// Verdicts are the indices of Snapshot.FreezesBy.
-func Verdicts() [4]cgroup.Verdict {
-	return [4]cgroup.Verdict{cgroup.VerdictOwn, cgroup.VerdictAncestor, cgroup.VerdictNone, cgroup.VerdictUnknown}
+// verdicts is how many there are.
+const verdicts = 4
+
+// slot is the index of a verdict in Snapshot.by.
+func slot(v cgroup.Verdict) int {
+	switch v {
+	case cgroup.VerdictOwn:
+		return 0
+	case cgroup.VerdictAncestor:
+		return 1
+	case cgroup.VerdictNone:
+		return 2
+	}
+	return 3
 }
+
+// FreezesBy returns the likely lengths of the freezes with one verdict. It
+// points into s.
+func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)] }
 
 // A Probe measures from Start to Stop. Its methods may be called
 // concurrently.
@@ -248,11 +262,7 @@ func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 	s.snap.Freezes.Record(f.Likely)
 	s.snap.FreezeTime += f.Likely
 	s.snap.FreezeCPU += f.CPU
-	for i, v := range Verdicts() {
-		if v == f.Verdict {
-			s.snap.FreezesBy[i]++
-		}
-	}
+	s.snap.by[slot(f.Verdict)].Record(f.Likely)
 	if f.Verdict != cgroup.VerdictNone {
 		// Neighbours on a crowded machine are no reason to use more CPU.
 		s.fastUntil = now + alert

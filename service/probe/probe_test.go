@@ -112,11 +112,11 @@ func TestVerdictOfAFreeze(t *testing.T) {
 			t.Errorf("%s: ticks every %v after a freeze, want %v", c.name, s.Interval, want)
 		}
 		var n uint64
-		for _, k := range s.FreezesBy {
-			n += k
+		for _, v := range cgroup.Verdicts() {
+			n += s.FreezesBy(v).Count
 		}
-		if n != 1 || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
-			t.Errorf("%s: snapshot %v %d %v %v", c.name, s.FreezesBy, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
+		if n != 1 || s.FreezesBy(f.Verdict).Sum != f.Likely || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
+			t.Errorf("%s: snapshot %v %d %v %v", c.name, n, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
 		}
 		p.close()
 	}

@@ -19,6 +19,7 @@ import (
 // child is what a child process measured of itself.
 type child struct {
 	Snapshot Snapshot
+	By       map[cgroup.Verdict]uint64 // of its freezes
 	Freezes  []seen
 	CPU      time.Duration
 	Wall     time.Duration
@@ -72,6 +73,10 @@ func runChild(mode string) {
 	p.Stop()
 	done.Store(true)
 	p.Snapshot(&c.Snapshot)
+	c.By = map[cgroup.Verdict]uint64{}
+	for _, v := range cgroup.Verdicts() {
+		c.By[v] = c.Snapshot.FreezesBy(v).Count
+	}
 	c.Freezes, c.Wall, c.CPU = freezes, time.Since(begun), ownCPU()-cpu
 	if err := json.NewEncoder(os.Stdout).Encode(c); err != nil {
 		panic(err)
@@ -112,7 +117,7 @@ func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float
 // that its own lateness cannot be expected to agree with the quota's counters:
 // such freezes have another verdict.
 func disturbed(c child) bool {
-	return c.Snapshot.FreezesBy[2]*10 > c.Snapshot.Freezes.Count
+	return c.By[cgroup.VerdictNone]*10 > c.Snapshot.Freezes.Count
 }
 
 // crowded is the share of the machine that neighbours may use before the
@@ -142,7 +147,7 @@ func TestFreezesAgreeWithTheKernel(t *testing.T) {
 				_, throttled, kernel := g.Stat(t)
 				off := float64(c.Snapshot.FreezeCPU-kernel) / float64(kernel)
 				line := fmt.Sprintf("try %d: %d freezes of %v in all, %v as CPU time; kernel %v in %d periods: off by %+.1f %%; others used %.0f %% of the machine; verdicts %v; own counter %v",
-					try, c.Snapshot.Freezes.Count, c.Snapshot.FreezeTime, c.Snapshot.FreezeCPU, kernel, throttled, 100*off, 100*others, c.Snapshot.FreezesBy, c.Snapshot.Throttled.Own)
+					try, c.Snapshot.Freezes.Count, c.Snapshot.FreezeTime, c.Snapshot.FreezeCPU, kernel, throttled, 100*off, 100*others, c.By, c.Snapshot.Throttled.Own)
 				t.Log(line)
 				if math.Abs(off) <= 0.2 && checkFreezes(t, c, throttled) {
 					return
@@ -177,9 +182,9 @@ func checkFreezes(t *testing.T, c child, throttled int64) bool {
 			ok = false
 		}
 	}
-	own := c.Snapshot.FreezesBy[0]
+	own := c.By[cgroup.VerdictOwn]
 	if own*10 < c.Snapshot.Freezes.Count*9 {
-		t.Logf("%d of %d freezes were called the own quota's: %v", own, c.Snapshot.Freezes.Count, c.Snapshot.FreezesBy)
+		t.Logf("%d of %d freezes were called the own quota's: %v", own, c.Snapshot.Freezes.Count, c.By)
 		ok = false
 	}
 	return ok
@@ -199,7 +204,7 @@ func TestAncestorQuota(t *testing.T) {
 	}
 	s := &c.Snapshot
 	t.Logf("%d freezes, verdicts %v; own %v ancestor %v (%s); the parent lost %v in %d periods; others used %.0f %%",
-		s.Freezes.Count, s.FreezesBy, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*others)
+		s.Freezes.Count, c.By, s.Throttled.Own, s.Throttled.Ancestor, s.Throttled.How, kernel, throttled, 100*others)
 	if s.Freezes.Count == 0 {
 		t.Fatal("no freeze was seen")
 	}
@@ -208,11 +213,11 @@ func TestAncestorQuota(t *testing.T) {
 	if s.Throttled.Verdict != cgroup.VerdictAncestor {
 		t.Errorf("verdict %q, want ancestor", s.Throttled.Verdict)
 	}
-	if s.FreezesBy[0] != 0 {
-		t.Errorf("%d freezes were blamed on the own group, which has no quota", s.FreezesBy[0])
+	if c.By[cgroup.VerdictOwn] != 0 {
+		t.Errorf("%d freezes were blamed on the own group, which has no quota", c.By[cgroup.VerdictOwn])
 	}
-	if 2*s.FreezesBy[1] < uint64(throttled) {
-		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", s.FreezesBy[1], throttled)
+	if 2*c.By[cgroup.VerdictAncestor] < uint64(throttled) {
+		t.Errorf("%d freezes were blamed on the ancestor, of %d throttled periods", c.By[cgroup.VerdictAncestor], throttled)
 	}
 }
 

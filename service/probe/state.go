@@ -216,9 +216,9 @@ func (s *state) look(o *Options, now time.Duration) {
 }
 
 func (s *state) lookAtBounds() {
-	var b cgroup.Bounds
+	var b cgroup.Tightest
 	s.quota = 0
-	if s.sampler != nil && s.sampler.Bounds(&b) == nil {
+	if s.sampler != nil && s.sampler.SampleLimits(&b) == nil {
 		s.quota = b.Quota
 	}
 }

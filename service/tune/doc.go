@@ -2,9 +2,9 @@
 // the process, and says why.
 //
 //	t := tune.Start(tune.Options{
-//		Procs:  tune.Apply,
-//		Memory: tune.Observe,
-//		GC:     tune.Observe,
+//		Procs:  tune.ModeApply,
+//		Memory: tune.ModeObserve,
+//		GC:     tune.ModeObserve,
 //	})
 //	defer t.Stop()
 //

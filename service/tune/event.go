@@ -11,25 +11,25 @@ import (
 type Knob string
 
 const (
-	GOMAXPROCS Knob = "GOMAXPROCS"
-	GOMEMLIMIT Knob = "GOMEMLIMIT"
-	GOGC       Knob = "GOGC"
+	KnobGOMAXPROCS Knob = "GOMAXPROCS"
+	KnobGOMEMLIMIT Knob = "GOMEMLIMIT"
+	KnobGOGC       Knob = "GOGC"
 )
 
 // An Action is what was decided about a knob.
 type Action string
 
 const (
-	// Set: the value was changed.
-	Set Action = "set"
-	// WouldSet: it would have been, but the knob is only observed.
-	WouldSet Action = "would set"
-	// Keep: the value is left as it is.
-	Keep Action = "keep"
-	// Restore: the value, or the runtime's own control, was given back.
-	Restore Action = "restore"
-	// Alarm: the collector takes the service's CPU for nothing.
-	Alarm Action = "alarm"
+	// ActionSet: the value was changed.
+	ActionSet Action = "set"
+	// ActionWouldSet: it would have been, but the knob is only observed.
+	ActionWouldSet Action = "would set"
+	// ActionKeep: the value is left as it is.
+	ActionKeep Action = "keep"
+	// ActionRestore: the value, or the runtime's own control, was given back.
+	ActionRestore Action = "restore"
+	// ActionAlarm: the collector takes the service's CPU for nothing.
+	ActionAlarm Action = "alarm"
 )
 
 // An Event is one decision.
@@ -56,9 +56,9 @@ func (e Event) Value() string { return valueText(e.Knob, e.To) }
 
 func valueText(k Knob, v int64) string {
 	switch {
-	case k == GOMEMLIMIT:
+	case k == KnobGOMEMLIMIT:
 		return bytesText(v)
-	case k == GOGC && v < 0:
+	case k == KnobGOGC && v < 0:
 		return "off"
 	}
 	return strconv.FormatInt(v, 10)
@@ -76,7 +76,7 @@ func (e Event) String() string {
 // Log writes the event as one record: a warning for an alarm, else information.
 func (e Event) Log(l *slog.Logger) {
 	level := slog.LevelInfo
-	if e.Action == Alarm {
+	if e.Action == ActionAlarm {
 		level = slog.LevelWarn
 	}
 	l.LogAttrs(context.Background(), level, "whylate: "+string(e.Action)+" "+string(e.Knob),

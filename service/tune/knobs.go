@@ -36,9 +36,9 @@ func runtimeKnobs() knobs {
 type environment struct{ procs, memory, gogc string }
 
 func readEnvironment() environment {
-	e := environment{memory: os.Getenv(string(GOMEMLIMIT)), gogc: os.Getenv(string(GOGC))}
+	e := environment{memory: os.Getenv(string(KnobGOMEMLIMIT)), gogc: os.Getenv(string(KnobGOGC))}
 	// The runtime ignores a GOMAXPROCS that is not a positive number.
-	if v := os.Getenv(string(GOMAXPROCS)); v != "" {
+	if v := os.Getenv(string(KnobGOMAXPROCS)); v != "" {
 		if n, err := strconv.Atoi(v); err == nil && n > 0 {
 			e.procs = v
 		}

@@ -13,7 +13,7 @@ import (
 type inputs struct {
 	at time.Time
 	// bounds are the limits; bounded is false where none can be read.
-	bounds  cgroup.Bounds
+	bounds  cgroup.Tightest
 	bounded bool
 	// limits is the slow, explained reading, made when bounds change, and
 	// unreadable says why there is none.
@@ -142,7 +142,7 @@ type reader struct {
 	options cgroup.Options
 	sampler *cgroup.Sampler
 	samples []metrics.Sample
-	last    cgroup.Bounds
+	last    cgroup.Tightest
 	limits  *cgroup.Limits
 	nextAll time.Time
 
@@ -180,7 +180,7 @@ func (r *reader) read(in *inputs, numCPU int) {
 		r.open()
 	}
 	if r.sampler != nil {
-		in.bounded = r.sampler.Bounds(&in.bounds) == nil
+		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
 		in.statOK = r.sampler.Sample(&in.stat) == nil
 		var m cgroup.MemoryStat
 		if r.sampler.SampleMemory(&m) == nil {

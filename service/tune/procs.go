@@ -10,37 +10,52 @@ import (
 type Policy int
 
 const (
-	// Ceil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. It never
+	// PolicyCeil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. It never
 	// leaves quota unused and accepts some throttling at full load.
-	Ceil Policy = iota
-	// Floor rounds down, but not below 1: no throttling by Go code at full
+	PolicyCeil Policy = iota
+	// PolicyFloor rounds down, but not below 1: no throttling by Go code at full
 	// load, but up to half of the quota is unused at 1.9 CPUs.
-	Floor
-	// Round takes the nearest number; halves go up.
-	Round
-	// Latency begins at Ceil and moves by single steps between Floor and twice
+	PolicyFloor
+	// PolicyRound takes the nearest number; halves go up.
+	PolicyRound
+	// PolicyLatency begins at Ceil and moves by single steps between Floor and twice
 	// Ceil: down when the group is throttled, up when goroutines wait for a P
 	// while quota is left.
-	Latency
+	PolicyLatency
 )
 
 func (p Policy) String() string {
 	switch p {
-	case Ceil:
+	case PolicyCeil:
 		return "ceil"
-	case Floor:
+	case PolicyFloor:
 		return "floor"
-	case Round:
+	case PolicyRound:
 		return "round"
-	case Latency:
+	case PolicyLatency:
 		return "latency"
 	}
 	return "policy " + strconv.Itoa(int(p))
 }
 
+// MarshalText makes the policy readable in JSON; an unknown one is an error.
+func (p Policy) MarshalText() ([]byte, error) {
+	if _, err := ParsePolicy(p.String()); err != nil {
+		return nil, err
+	}
+	return []byte(p.String()), nil
+}
+
+// UnmarshalText reads what MarshalText wrote, and so flags and configuration
+// files.
+func (p *Policy) UnmarshalText(b []byte) (err error) {
+	*p, err = ParsePolicy(string(b))
+	return err
+}
+
 // ParsePolicy is the reverse of Policy.String.
 func ParsePolicy(s string) (Policy, error) {
-	for _, p := range []Policy{Ceil, Floor, Round, Latency} {
+	for _, p := range []Policy{PolicyCeil, PolicyFloor, PolicyRound, PolicyLatency} {
 		if s == p.String() {
 			return p, nil
 		}
@@ -72,9 +87,9 @@ func procsFor(in procsInput) (n int, reason string) {
 	const grain = 0.01
 	var want float64
 	switch in.policy {
-	case Floor:
+	case PolicyFloor:
 		want = math.Floor(in.quota + grain)
-	case Round:
+	case PolicyRound:
 		want = math.Floor(in.quota + 0.5 + grain)
 	default:
 		want = math.Ceil(in.quota - grain)
@@ -83,7 +98,7 @@ func procsFor(in procsInput) (n int, reason string) {
 	if want > float64(cpus) {
 		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %d CPUs in the affinity mask", cpusText(in.quota), cpus)
 	}
-	how := map[Policy]string{Floor: "rounded down, at least 1", Round: "rounded to the nearest, at least 1"}[in.policy]
+	how := map[Policy]string{PolicyFloor: "rounded down, at least 1", PolicyRound: "rounded to the nearest, at least 1"}[in.policy]
 	if how == "" {
 		how = "rounded up"
 	}
@@ -157,8 +172,8 @@ type latencyState struct {
 // step looks at one window and returns the GOMAXPROCS wanted from now on, and
 // why if it is another one.
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
-	low, _ := procsFor(procsInput{policy: Floor, quota: w.quota, cpus: w.cpus})
-	high, _ := procsFor(procsInput{policy: Ceil, quota: w.quota, cpus: w.cpus})
+	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus})
+	high, _ := procsFor(procsInput{policy: PolicyCeil, quota: w.quota, cpus: w.cpus})
 	high = max(1, min(2*high, w.cpus))
 	if w.quota <= 0 {
 		low = high

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestProcsFor(t *testing.T) {
 		{math.NaN(), 2, 2, 2, 2},
 		{math.Inf(1), 2, 2, 2, 2},
 	} {
-		for policy, want := range map[Policy]int{Ceil: c.ceil, Floor: c.floor, Round: c.round, Latency: c.ceil} {
+		for policy, want := range map[Policy]int{PolicyCeil: c.ceil, PolicyFloor: c.floor, PolicyRound: c.round, PolicyLatency: c.ceil} {
 			got, reason := procsFor(procsInput{policy: policy, quota: c.quota, cpus: c.cpus})
 			if got != want {
 				t.Errorf("%v of quota %v on %d CPUs: %d, want %d (%s)", policy, c.quota, c.cpus, got, want, reason)
@@ -58,18 +59,31 @@ func TestRuntimeDefault(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, p := range []Policy{Ceil, Floor, Round, Latency} {
+	for _, p := range []Policy{PolicyCeil, PolicyFloor, PolicyRound, PolicyLatency} {
 		if got, err := ParsePolicy(p.String()); err != nil || got != p {
 			t.Errorf("%v: %v, %v", p, got, err)
 		}
 	}
-	for _, m := range []Mode{Observe, Apply, Off} {
+	for _, m := range []Mode{ModeObserve, ModeApply, ModeOff} {
 		if got, err := ParseMode(m.String()); err != nil || got != m {
 			t.Errorf("%v: %v, %v", m, got, err)
 		}
 	}
 	if _, err := ParsePolicy("fast"); err == nil || !strings.Contains(err.Error(), "fast") {
 		t.Errorf("unknown policy: %v", err)
+	}
+	var o struct {
+		Mode   Mode
+		Policy Policy
+	}
+	if err := json.Unmarshal([]byte(`{"Mode":"apply","Policy":"floor"}`), &o); err != nil || o.Mode != ModeApply || o.Policy != PolicyFloor {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if b, err := json.Marshal(o); err != nil || string(b) != `{"Mode":"apply","Policy":"floor"}` {
+		t.Errorf("%s, %v", b, err)
+	}
+	if _, err := json.Marshal(Mode(7)); err == nil {
+		t.Error("a mode that does not exist was written")
 	}
 	if _, err := ParseMode(""); err == nil {
 		t.Error("an empty mode was accepted")

@@ -20,7 +20,7 @@ func TestFollowsARealQuota(t *testing.T) {
 	parent := quotatest.New(t, 0.7)
 	leaf := parent.Child(t, 0)
 	next, _, end := children(t, leaf, "follow")
-	if r := next(); r.Procs != 1 || r.Event.Action != Set || r.Event.To != 1 {
+	if r := next(); r.Procs != 1 || r.Event.Action != ActionSet || r.Event.To != 1 {
 		t.Errorf("parent quota of 0.7 CPUs: %+v", r)
 	}
 	if err := parent.Limit(1.3); err != nil {
@@ -32,11 +32,11 @@ func TestFollowsARealQuota(t *testing.T) {
 	if err := parent.Limit(0.2); err != nil {
 		t.Fatal(err)
 	}
-	if r := next(); r.Procs != 1 || r.Event.Action != Set {
+	if r := next(); r.Procs != 1 || r.Event.Action != ActionSet {
 		t.Errorf("parent quota of 0.2 CPUs: %+v", r)
 	}
 	wait := end()
-	if r := next(); r.Event.Action != Restore {
+	if r := next(); r.Event.Action != ActionRestore {
 		t.Errorf("Stop: %+v", r)
 	}
 	if r := next(); !r.Done || r.Procs != runtime.NumCPU() {
@@ -62,7 +62,7 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 	periods, throttled, _ := g.Stat(t)
 	select {
 	case r := <-reports:
-		if r.Procs != 1 || r.Event.Action != Set {
+		if r.Procs != 1 || r.Event.Action != ActionSet {
 			t.Errorf("%+v", r)
 		}
 	case <-time.After(20 * time.Second):

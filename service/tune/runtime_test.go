@@ -81,10 +81,10 @@ func thrash() thrashed {
 	runtime.GC()
 	alarms := make(chan Event, 1)
 	t := Start(Options{
-		Procs: Off, Memory: Apply, GC: Apply, Interval: 20 * time.Millisecond,
+		Procs: ModeOff, Memory: ModeApply, GC: ModeApply, Interval: 20 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys},
 		OnEvent: func(e Event) {
-			if e.Action == Alarm {
+			if e.Action == ActionAlarm {
 				alarms <- e
 			}
 		},
@@ -162,12 +162,12 @@ func latency() {
 			}
 		}()
 	}
-	reports(Options{Interval: 200 * time.Millisecond, Policy: Latency})
+	reports(Options{Interval: 200 * time.Millisecond, Policy: PolicyLatency})
 }
 
 func reports(o Options) {
 	out := json.NewEncoder(os.Stdout)
-	o.Procs, o.Memory, o.GC = Apply, Off, Off
+	o.Procs, o.Memory, o.GC = ModeApply, ModeOff, ModeOff
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.OnEvent = func(e Event) { _ = out.Encode(report{Event: e, Procs: runtime.GOMAXPROCS(0)}) }
 	t := Start(o)

@@ -24,8 +24,8 @@ type State struct {
 	// "program", "whylate" or "runtime".
 	GOMAXPROCS int    `json:"gomaxprocs"`
 	ProcsBy    string `json:"gomaxprocs_by"`
-	ProcsMode  string `json:"gomaxprocs_mode"`
-	Policy     string `json:"policy"`
+	ProcsMode  Mode   `json:"gomaxprocs_mode"`
+	Policy     Policy `json:"policy"`
 
 	// MemoryLimit is the tightest memory limit in bytes, 0 for none, and
 	// MemorySource its file; HostMemory is the machine's.
@@ -40,14 +40,14 @@ type State struct {
 	// set it.
 	GOMEMLIMIT int64  `json:"gomemlimit"`
 	MemoryBy   string `json:"gomemlimit_by"`
-	MemoryMode string `json:"gomemlimit_mode"`
+	MemoryMode Mode   `json:"gomemlimit_mode"`
 
 	// GOGC is its value now, -1 for off, and GOGCBy who set it. EffectiveGOGC
 	// is what the heap goal amounts to under the memory limit; -1 before the
 	// first collection.
 	GOGC          int     `json:"gogc"`
 	GOGCBy        string  `json:"gogc_by"`
-	GOGCMode      string  `json:"gogc_mode"`
+	GOGCMode      Mode    `json:"gogc_mode"`
 	EffectiveGOGC float64 `json:"effective_gogc"`
 	// GCShare is the collector's share of the CPU time the process used, 0 to
 	// 1, and GCQuotaShare its share of the quota, in the last stretch between
@@ -76,8 +76,8 @@ func (t *Tuner) State() State {
 		HostCPUs:   in.limits.CPU.Online,
 		CPUSource:  in.cpuSource(),
 		GOMAXPROCS: t.knobs.procs(),
-		ProcsMode:  t.opts.Procs.String(),
-		Policy:     t.opts.Policy.String(),
+		ProcsMode:  t.opts.Procs,
+		Policy:     t.opts.Policy,
 
 		MemoryLimit:  in.bounds.Memory,
 		MemorySource: in.memorySource(),
@@ -85,10 +85,10 @@ func (t *Tuner) State() State {
 		MemoryUsed:   -1,
 		Headroom:     -1,
 		GOMEMLIMIT:   in.rt.memoryLimit,
-		MemoryMode:   t.opts.Memory.String(),
+		MemoryMode:   t.opts.Memory,
 
 		GOGC:          in.rt.gogc,
-		GOGCMode:      t.opts.GC.String(),
+		GOGCMode:      t.opts.GC,
 		EffectiveGOGC: -1,
 		GCShare:       t.gcShare,
 		GCQuotaShare:  t.quotaShare,

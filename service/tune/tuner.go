@@ -15,29 +15,44 @@ import (
 type Mode int
 
 const (
-	// Observe decides and tells, and changes nothing.
-	Observe Mode = iota
-	// Apply also sets the value.
-	Apply
-	// Off does not look at the knob.
-	Off
+	// ModeObserve decides and tells, and changes nothing.
+	ModeObserve Mode = iota
+	// ModeApply also sets the value.
+	ModeApply
+	// ModeOff does not look at the knob.
+	ModeOff
 )
 
 func (m Mode) String() string {
 	switch m {
-	case Observe:
+	case ModeObserve:
 		return "observe"
-	case Apply:
+	case ModeApply:
 		return "apply"
-	case Off:
+	case ModeOff:
 		return "off"
 	}
 	return fmt.Sprintf("mode %d", int(m))
 }
 
+// MarshalText makes the mode readable in JSON; an unknown one is an error.
+func (m Mode) MarshalText() ([]byte, error) {
+	if _, err := ParseMode(m.String()); err != nil {
+		return nil, err
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads what MarshalText wrote, and so flags and configuration
+// files.
+func (m *Mode) UnmarshalText(b []byte) (err error) {
+	*m, err = ParseMode(string(b))
+	return err
+}
+
 // ParseMode is the reverse of Mode.String.
 func ParseMode(s string) (Mode, error) {
-	for _, m := range []Mode{Observe, Apply, Off} {
+	for _, m := range []Mode{ModeObserve, ModeApply, ModeOff} {
 		if s == m.String() {
 			return m, nil
 		}
@@ -50,7 +65,7 @@ type Options struct {
 	// Procs, Memory and GC say what to do about GOMAXPROCS, GOMEMLIMIT and
 	// GOGC.
 	Procs, Memory, GC Mode
-	// Policy is how GOMAXPROCS follows the quota; Ceil by default.
+	// Policy is how GOMAXPROCS follows the quota; PolicyCeil by default.
 	Policy Policy
 	// MemoryRatio is the share of the memory limit that Go and the rest may
 	// use together, above 0 and up to 1; anything else is 0.9.
@@ -203,17 +218,17 @@ func (t *Tuner) restore() {
 			t.knobs.setProcs(int(p.initial))
 		}
 		p.changed = false
-		t.tell(p, Event{Knob: GOMAXPROCS, Action: Restore, From: p.set, To: int64(t.knobs.procs()), Reason: "stopped: " + how})
+		t.tell(p, Event{Knob: KnobGOMAXPROCS, Action: ActionRestore, From: p.set, To: int64(t.knobs.procs()), Reason: "stopped: " + how})
 	}
 	if m := &t.memory; m.changed && s.memoryLimit == m.set {
 		t.knobs.setMemory(m.initial)
 		m.changed = false
-		t.tell(m, Event{Knob: GOMEMLIMIT, Action: Restore, From: m.set, To: m.initial, Reason: "stopped: the value found at the start"})
+		t.tell(m, Event{Knob: KnobGOMEMLIMIT, Action: ActionRestore, From: m.set, To: m.initial, Reason: "stopped: the value found at the start"})
 	}
 	if g := &t.gogc; g.changed && int64(s.gogc) == g.set {
 		t.knobs.setGOGC(int(g.initial))
 		g.changed = false
-		t.tell(g, Event{Knob: GOGC, Action: Restore, From: g.set, To: g.initial, Reason: "stopped: the value found at the start"})
+		t.tell(g, Event{Knob: KnobGOGC, Action: ActionRestore, From: g.set, To: g.initial, Reason: "stopped: the value found at the start"})
 	}
 }
 
@@ -240,13 +255,13 @@ func (t *Tuner) look() {
 	}
 	t.looks++
 	t.measureGC()
-	if t.opts.Procs != Off {
+	if t.opts.Procs != ModeOff {
 		t.lookAtProcs()
 	}
-	if t.opts.Memory != Off {
+	if t.opts.Memory != ModeOff {
 		t.lookAtMemory()
 	}
-	if t.opts.GC != Off || t.opts.Memory == Apply {
+	if t.opts.GC != ModeOff || t.opts.Memory == ModeApply {
 		t.lookAtGC() // a limit is never applied without its guard
 	}
 }
@@ -259,7 +274,7 @@ const patience = 3
 func (t *Tuner) lookAtProcs() {
 	p := &t.procs
 	current := int64(t.knobs.procs())
-	e := Event{Knob: GOMAXPROCS, From: current, To: current, Source: t.now.cpuSource()}
+	e := Event{Knob: KnobGOMAXPROCS, From: current, To: current, Source: t.now.cpuSource()}
 	n, reason := procsFor(procsInput{policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus})
 	want := int64(n)
 	if t.now.unreadable != nil {
@@ -267,7 +282,7 @@ func (t *Tuner) lookAtProcs() {
 	}
 
 	if t.env.procs != "" {
-		e.Action, e.Source = Keep, "environment variable GOMAXPROCS"
+		e.Action, e.Source = ActionKeep, "environment variable GOMAXPROCS"
 		e.Reason = fmt.Sprintf("set by hand to %s; policy %s would be %d: %s", t.env.procs, t.opts.Policy, want, reason)
 		e.Undo = "remove GOMAXPROCS from the environment"
 		t.tell(p, e)
@@ -278,13 +293,13 @@ func (t *Tuner) lookAtProcs() {
 		p.foreign = true
 	}
 	if p.foreign {
-		e.Action, e.Source = Keep, "the program"
+		e.Action, e.Source = ActionKeep, "the program"
 		e.Reason = fmt.Sprintf("other code called runtime.GOMAXPROCS(%d); policy %s would be %d: %s", current, t.opts.Policy, want, reason)
 		e.Undo = "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)"
 		t.tell(p, e)
 		return
 	}
-	if t.opts.Policy == Latency {
+	if t.opts.Policy == PolicyLatency {
 		if t.looks > 1 {
 			var why string
 			n, why = t.latency.step(t.latencyWindow(int(current)))
@@ -298,7 +313,7 @@ func (t *Tuner) lookAtProcs() {
 	}
 	if want == current {
 		p.differs = 0
-		e.Action, e.Reason = Keep, reason
+		e.Action, e.Reason = ActionKeep, reason
 		e.Undo = "GOMAXPROCS in the environment sets another value"
 		if !p.changed && want == own && t.knobs.aware {
 			e.Reason += "; the runtime picks the same, and keeps following it"
@@ -312,14 +327,14 @@ func (t *Tuner) lookAtProcs() {
 	p.differs = 0
 	e.To, e.Reason = want, reason
 	e.Undo = "GOMAXPROCS in the environment sets another value"
-	if t.opts.Procs == Observe {
-		e.Action = WouldSet
+	if t.opts.Procs == ModeObserve {
+		e.Action = ActionWouldSet
 		t.tell(p, e)
 		return
 	}
-	e.Action = Set
+	e.Action = ActionSet
 	if want == own && p.changed && t.knobs.aware && t.knobs.defaultProc() {
-		e.Action, p.changed = Restore, false
+		e.Action, p.changed = ActionRestore, false
 		e.Reason += "; the runtime picks the same, so it has its control back"
 	} else {
 		t.knobs.setProcs(n)
@@ -372,7 +387,7 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 func (t *Tuner) lookAtMemory() {
 	m := &t.memory
 	current := t.now.rt.memoryLimit
-	e := Event{Knob: GOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
+	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
 	in := memoryInput{limit: t.now.bounds.Memory, ratio: t.opts.MemoryRatio, other: t.now.otherMemory()}
 	if m.changed {
 		in.current = m.set
@@ -382,7 +397,7 @@ func (t *Tuner) lookAtMemory() {
 	want, reason := memoryFor(in)
 	e.Undo = "GOMEMLIMIT in the environment sets another value"
 	if t.env.memory != "" {
-		e.Action, e.Source, e.Undo = Keep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
+		e.Action, e.Source, e.Undo = ActionKeep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
 		e.Reason = "set by hand to " + t.env.memory
 		t.tell(m, e)
 		return
@@ -391,7 +406,7 @@ func (t *Tuner) lookAtMemory() {
 		m.foreign = true
 	}
 	if m.foreign {
-		e.Action, e.Source, e.Undo = Keep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
+		e.Action, e.Source, e.Undo = ActionKeep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
 		e.Reason = fmt.Sprintf("other code set the limit to %s", bytesText(current))
 		t.tell(m, e)
 		return
@@ -402,11 +417,11 @@ func (t *Tuner) lookAtMemory() {
 	e.To, e.Reason = want, reason
 	switch {
 	case want == current:
-		e.Action = Keep
-	case t.opts.Memory == Observe:
-		e.Action = WouldSet
+		e.Action = ActionKeep
+	case t.opts.Memory == ModeObserve:
+		e.Action = ActionWouldSet
 	default:
-		e.Action = Set
+		e.Action = ActionSet
 		t.knobs.setMemory(want)
 		m.set, m.changed = want, true
 	}
@@ -438,7 +453,7 @@ func (t *Tuner) gcWindow() gcWindow {
 	w := gcWindow{
 		live: s.live, stacks: s.stacks, globals: s.globals, goal: s.goal, gogc: s.gogc,
 		memory: t.now.bounds.Memory, other: t.now.otherMemory(),
-		limit: s.memoryLimit, ours: t.memory.changed && t.opts.Memory == Apply, share: t.gcShare,
+		limit: s.memoryLimit, ours: t.memory.changed && t.opts.Memory == ModeApply, share: t.gcShare,
 	}
 	if t.looks > 1 {
 		w.cycles = s.cycles - t.prev.rt.cycles
@@ -452,7 +467,7 @@ func (t *Tuner) gcWindow() gcWindow {
 func (t *Tuner) lookAtGC() {
 	g := &t.gogc
 	current := int64(t.now.rt.gogc)
-	e := Event{Knob: GOGC, From: current, To: current, Source: "runtime/metrics and the memory limit"}
+	e := Event{Knob: KnobGOGC, From: current, To: current, Source: "runtime/metrics and the memory limit"}
 	e.Undo = "GOGC in the environment sets another value"
 	if g.changed && current != g.set || !g.changed && current != g.initial {
 		g.foreign = true
@@ -460,42 +475,42 @@ func (t *Tuner) lookAtGC() {
 	d := t.gc.step(t.gcWindow())
 	if d.alarm {
 		a := e
-		a.Action, a.Reason = Alarm, d.reason
+		a.Action, a.Reason = ActionAlarm, d.reason
 		a.Undo = "a larger memory limit, or a smaller live heap"
 		t.tell(&knobState{}, a)
 	}
 	if d.lift {
 		t.knobs.setMemory(t.memory.initial)
-		t.tell(&t.memory, Event{Knob: GOMEMLIMIT, Action: Set, From: t.memory.set, To: t.memory.initial, Source: "the guard against thrashing",
+		t.tell(&t.memory, Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: t.memory.set, To: t.memory.initial, Source: "the guard against thrashing",
 			Reason: d.reason, Undo: "comes back when the live heap leaves room again"})
 		t.memory.set = t.memory.initial
 	}
 	if d.restore {
 		t.knobs.setMemory(t.gc.liftedLimit)
 		t.memory.set, t.memory.changed = t.gc.liftedLimit, true
-		t.tell(&t.memory, Event{Knob: GOMEMLIMIT, Action: Set, From: noMemoryLimit, To: t.gc.liftedLimit, Source: "the guard against thrashing",
+		t.tell(&t.memory, Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: noMemoryLimit, To: t.gc.liftedLimit, Source: "the guard against thrashing",
 			Reason: d.reason, Undo: "GOMEMLIMIT in the environment sets another value"})
 	}
 	e.To, e.Reason = int64(d.gogc), d.reason
 	switch {
-	case t.opts.GC == Off:
+	case t.opts.GC == ModeOff:
 	case t.env.gogc != "":
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, Keep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
 		t.tell(g, e)
 	case g.foreign:
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, Keep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(GOGC, current)), "remove the call of debug.SetGCPercent"
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(KnobGOGC, current)), "remove the call of debug.SetGCPercent"
 		t.tell(g, e)
 	case e.To == current:
-	case t.opts.GC == Observe:
-		e.Action = WouldSet
+	case t.opts.GC == ModeObserve:
+		e.Action = ActionWouldSet
 		// Nothing follows, so the wish moves about: told again when it moved by
 		// a fifth.
-		if g.spoke && g.told.Action == WouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
+		if g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
 			return
 		}
 		t.tell(g, e)
 	default:
-		e.Action = Set
+		e.Action = ActionSet
 		t.knobs.setGOGC(d.gogc)
 		g.set, g.changed = e.To, true
 		t.tell(g, e)
@@ -508,8 +523,8 @@ const keptEvents = 32
 // tell notes an event unless it says the same as the knob's last.
 func (t *Tuner) tell(k *knobState, e Event) {
 	if k.spoke && k.told.To == e.To && k.told.Source == e.Source {
-		did := k.told.Action == Set || k.told.Action == Restore
-		if k.told.Action == e.Action || e.Action == Keep && did {
+		did := k.told.Action == ActionSet || k.told.Action == ActionRestore
+		if k.told.Action == e.Action || e.Action == ActionKeep && did {
 			return
 		}
 	}

@@ -91,24 +91,24 @@ func TestFirstLook(t *testing.T) {
 		action   Action
 		says     string
 	}{
-		{"go 1.24: the whole machine becomes the quota", "max 100000", "150000 100000", 8, false, environment{}, Apply, Ceil, 2, Set, "rounded up"},
-		{"go 1.25 has it right: left alone", "max 100000", "250000 100000", 3, true, environment{}, Apply, Ceil, 3, Keep, "keeps following"},
-		{"go 1.25 and a small quota: 1 and not 2", "max 100000", "50000 100000", 2, true, environment{}, Apply, Ceil, 1, Set, "0.5 CPUs"},
-		{"go 1.25 does not see the parent", "200000 100000", "max 100000", 8, true, environment{}, Apply, Ceil, 2, Set, "2 CPUs"},
-		{"no quota", "max 100000", "max 100000", 8, true, environment{}, Apply, Ceil, 8, Keep, "no CPU quota"},
-		{"floor", "max 100000", "290000 100000", 3, true, environment{}, Apply, Floor, 2, Set, "down"},
-		{"observe", "max 100000", "150000 100000", 8, false, environment{}, Observe, Ceil, 8, WouldSet, "rounded up"},
-		{"environment", "max 100000", "150000 100000", 8, false, environment{procs: "8"}, Apply, Ceil, 8, Keep, "by hand"},
-		{"automaxprocs was there", "max 100000", "390000 100000", 3, true, environment{}, Apply, Ceil, 3, Keep, "other code"},
-		{"off", "max 100000", "150000 100000", 8, false, environment{}, Off, Ceil, 8, "", ""},
+		{"go 1.24: the whole machine becomes the quota", "max 100000", "150000 100000", 8, false, environment{}, ModeApply, PolicyCeil, 2, ActionSet, "rounded up"},
+		{"go 1.25 has it right: left alone", "max 100000", "250000 100000", 3, true, environment{}, ModeApply, PolicyCeil, 3, ActionKeep, "keeps following"},
+		{"go 1.25 and a small quota: 1 and not 2", "max 100000", "50000 100000", 2, true, environment{}, ModeApply, PolicyCeil, 1, ActionSet, "0.5 CPUs"},
+		{"go 1.25 does not see the parent", "200000 100000", "max 100000", 8, true, environment{}, ModeApply, PolicyCeil, 2, ActionSet, "2 CPUs"},
+		{"no quota", "max 100000", "max 100000", 8, true, environment{}, ModeApply, PolicyCeil, 8, ActionKeep, "no CPU quota"},
+		{"floor", "max 100000", "290000 100000", 3, true, environment{}, ModeApply, PolicyFloor, 2, ActionSet, "down"},
+		{"observe", "max 100000", "150000 100000", 8, false, environment{}, ModeObserve, PolicyCeil, 8, ActionWouldSet, "rounded up"},
+		{"environment", "max 100000", "150000 100000", 8, false, environment{procs: "8"}, ModeApply, PolicyCeil, 8, ActionKeep, "by hand"},
+		{"automaxprocs was there", "max 100000", "390000 100000", 3, true, environment{}, ModeApply, PolicyCeil, 3, ActionKeep, "other code"},
+		{"off", "max 100000", "150000 100000", 8, false, environment{}, ModeOff, PolicyCeil, 8, "", ""},
 	} {
 		f := &fake{procs: c.procs, aware: c.aware, hasDef: c.aware}
-		tuner, r := start(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: Off, GC: Off})
-		e := r.last(GOMAXPROCS)
+		tuner, r := start(f, machine(c.pod, c.app), c.env, Options{Procs: c.mode, Policy: c.policy, Memory: ModeOff, GC: ModeOff})
+		e := r.last(KnobGOMAXPROCS)
 		if f.procs != c.want || e.Action != c.action || !strings.Contains(e.Reason, c.says) {
 			t.Errorf("%s: GOMAXPROCS %d, want %d; event %+v, want %q with %q", c.name, f.procs, c.want, e, c.action, c.says)
 		}
-		if c.action == Keep && len(f.procSets) > 0 {
+		if c.action == ActionKeep && len(f.procSets) > 0 {
 			t.Errorf("%s: runtime.GOMAXPROCS was called with %v: that turns the runtime's updates off", c.name, f.procSets)
 		}
 		if c.action != "" && (e.Source == "" || e.Undo == "") {
@@ -127,9 +127,9 @@ func TestFirstLook(t *testing.T) {
 
 func TestSourceNamesTheAncestor(t *testing.T) {
 	f := &fake{procs: 8}
-	tuner, r := start(f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: Apply})
+	tuner, r := start(f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply})
 	defer tuner.Stop()
-	if e := r.last(GOMAXPROCS); !strings.Contains(e.Source, "/sys/fs/cgroup/pod/cpu.max") || !strings.Contains(e.Source, "parent") {
+	if e := r.last(KnobGOMAXPROCS); !strings.Contains(e.Source, "/sys/fs/cgroup/pod/cpu.max") || !strings.Contains(e.Source, "parent") {
 		t.Errorf("source %q", e.Source)
 	}
 }
@@ -141,7 +141,7 @@ func setQuota(fsys fstest.MapFS, app string) {
 func TestFollowsAChange(t *testing.T) {
 	fsys := machine("max 100000", "50000 100000")
 	f := &fake{procs: 2, def: 2, aware: true, hasDef: true}
-	tuner, r := start(f, fsys, environment{}, Options{Procs: Apply, Memory: Off, GC: Off})
+	tuner, r := start(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 	if f.procs != 1 {
 		t.Fatalf("quota 0.5: GOMAXPROCS %d", f.procs)
 	}
@@ -158,7 +158,7 @@ func TestFollowsAChange(t *testing.T) {
 	if f.procs != 4 || f.defSets != 1 || len(f.procSets) != 1 {
 		t.Errorf("quota 3.5: GOMAXPROCS %d, calls %v, handed back %d times", f.procs, f.procSets, f.defSets)
 	}
-	if e := r.last(GOMAXPROCS); e.Action != Restore || e.To != 4 {
+	if e := r.last(KnobGOMAXPROCS); e.Action != ActionRestore || e.To != 4 {
 		t.Errorf("event %+v", e)
 	}
 	// From here on the runtime follows by itself and the tuner only watches.
@@ -186,14 +186,14 @@ func TestStopRestores(t *testing.T) {
 		{"other code was there since: its value", fake{procs: 8, def: 8, aware: true, hasDef: true}, 5, 5, 0},
 	} {
 		f := c.f
-		tuner, r := start(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: Apply, Memory: Off, GC: Off})
+		tuner, r := start(&f, machine("200000 100000", "max 100000"), environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
 		if f.procs != 2 {
 			t.Fatalf("%s: GOMAXPROCS %d", c.name, f.procs)
 		}
 		if c.foreign != 0 {
 			f.procs = c.foreign
 			tuner.look()
-			if e := r.last(GOMAXPROCS); e.Action != Keep || !strings.Contains(e.Reason, "other code") {
+			if e := r.last(KnobGOMAXPROCS); e.Action != ActionKeep || !strings.Contains(e.Reason, "other code") {
 				t.Errorf("%s: %+v", c.name, e)
 			}
 		}
@@ -207,7 +207,7 @@ func TestStopRestores(t *testing.T) {
 
 func TestNothingToRead(t *testing.T) {
 	f := &fake{procs: 8}
-	tuner, r := start(f, fstest.MapFS{}, environment{}, Options{Procs: Apply, Memory: Apply, GC: Apply})
+	tuner, r := start(f, fstest.MapFS{}, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeApply})
 	for range 5 {
 		tuner.look()
 	}
@@ -221,10 +221,10 @@ func TestNothingToRead(t *testing.T) {
 	if s.Throttled.Verdict != cgroup.VerdictUnknown {
 		t.Errorf("verdict %q", s.Throttled.Verdict)
 	}
-	if e := r.last(GOMEMLIMIT); e.Action != Keep || !strings.Contains(e.Reason, "no memory limit") {
+	if e := r.last(KnobGOMEMLIMIT); e.Action != ActionKeep || !strings.Contains(e.Reason, "no memory limit") {
 		t.Errorf("event %+v", e)
 	}
-	if e := r.last(GOMAXPROCS); !strings.Contains(e.Reason, cgroup.ErrNotMeasurable.Error()) {
+	if e := r.last(KnobGOMAXPROCS); !strings.Contains(e.Reason, cgroup.ErrNotMeasurable.Error()) {
 		t.Errorf("event %+v does not say that nothing can be measured", e)
 	}
 }
@@ -246,17 +246,17 @@ func TestMemoryLimit(t *testing.T) {
 		action Action
 		set    bool
 	}{
-		{"observe", Observe, environment{}, WouldSet, false},
-		{"apply", Apply, environment{}, Set, true},
-		{"environment", Apply, environment{memory: "700MiB"}, Keep, false},
+		{"observe", ModeObserve, environment{}, ActionWouldSet, false},
+		{"apply", ModeApply, environment{}, ActionSet, true},
+		{"environment", ModeApply, environment{memory: "700MiB"}, ActionKeep, false},
 	} {
 		f := &fake{procs: 8}
-		tuner, r := start(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: Off, Memory: c.mode, GC: Off})
-		e := r.last(GOMEMLIMIT)
+		tuner, r := start(f, withMemory(machine("max 100000", "max 100000"), gib, "1000\n"), c.env, Options{Procs: ModeOff, Memory: c.mode, GC: ModeOff})
+		e := r.last(KnobGOMEMLIMIT)
 		if e.Action != c.action || (len(f.memory) > 0) != c.set {
 			t.Errorf("%s: %+v, set %v", c.name, e, f.memory)
 		}
-		if want := int64(921 * mib); c.action != Keep && e.To != want {
+		if want := int64(921 * mib); c.action != ActionKeep && e.To != want {
 			t.Errorf("%s: %s, want %s", c.name, e.Value(), bytesText(want))
 		}
 		tuner.Stop()
@@ -266,7 +266,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestLogsEveryEvent(t *testing.T) {
 	var buf bytes.Buffer
 	f := &fake{procs: 8}
-	o := Options{Procs: Apply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Cgroup: cgroup.Options{FS: machine("max 100000", "150000 100000")}, Memory: Off, GC: Off}
+	o := Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Cgroup: cgroup.Options{FS: machine("max 100000", "150000 100000")}, Memory: ModeOff, GC: ModeOff}
 	tuner := newTuner(o, f.knobs(), environment{})
 	close(tuner.done)
 	tuner.look()
@@ -335,7 +335,7 @@ func TestStateInACallback(t *testing.T) {
 	var tuner *Tuner
 	var got []int
 	tuner = newTuner(Options{
-		Procs: Apply, Memory: Off, GC: Off, Logger: slog.New(slog.DiscardHandler),
+		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, Logger: slog.New(slog.DiscardHandler),
 		Cgroup:  cgroup.Options{FS: machine("max 100000", "150000 100000")},
 		OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
 	}, f.knobs(), environment{})
@@ -348,7 +348,7 @@ func TestStateInACallback(t *testing.T) {
 }
 
 func TestEventText(t *testing.T) {
-	e := Event{Knob: GOMEMLIMIT, Action: Set, From: noMemoryLimit, To: 900 * mib, Reason: "because"}
+	e := Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: noMemoryLimit, To: 900 * mib, Reason: "because"}
 	if got := fmt.Sprint(e); got != "set GOMEMLIMIT=900 MiB (was none): because" {
 		t.Error(got)
 	}

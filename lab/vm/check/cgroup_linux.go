@@ -75,7 +75,7 @@ func follow(c *ChildIO, _ []string) (any, error) {
 	defer s.Close()
 	for {
 		var f Followed
-		if err := s.Bounds(&f.Bounds); err != nil {
+		if err := s.SampleLimits(&f.Bounds); err != nil {
 			return nil, err
 		}
 		f.Moved = s.Moved()
@@ -90,7 +90,7 @@ func follow(c *ChildIO, _ []string) (any, error) {
 
 // Followed is an answer of the child "follow".
 type Followed struct {
-	Bounds cgroup.Bounds
+	Bounds cgroup.Tightest
 	Moved  bool
 }
 

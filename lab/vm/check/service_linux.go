@@ -43,7 +43,7 @@ type Tuned struct {
 func tuned(c *ChildIO, _ []string) (any, error) {
 	var failed error
 	t := tune.Start(tune.Options{
-		Procs: tune.Apply, Policy: tune.Ceil, Memory: tune.Off, GC: tune.Off,
+		Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeOff, GC: tune.ModeOff,
 		Interval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		OnEvent: func(e tune.Event) {
 			if err := c.Say(Tuned{Event: e, GOMAXPROCS: runtime.GOMAXPROCS(0)}); err != nil {
@@ -71,13 +71,13 @@ func tuneFollows(e *Env, t *T) {
 			t.Errorf("%s: GOMAXPROCS %d, %s; want %d, %s", what, s.GOMAXPROCS, s.Event, procs, action)
 		}
 	}
-	next("0.7 CPUs on the parent", 1, tune.Set)
+	next("0.7 CPUs on the parent", 1, tune.ActionSet)
 	top.SetCPU(t, quotaFor(2.5), period)
-	next("2.5 CPUs on the parent", 3, tune.Set)
+	next("2.5 CPUs on the parent", 3, tune.ActionSet)
 	leaf.SetCPU(t, quotaFor(1.5), period)
 	// The runtime would pick 2 as well, by the own group: it is in control
 	// again.
-	next("1.5 CPUs on the own group", 2, tune.Restore)
+	next("1.5 CPUs on the own group", 2, tune.ActionRestore)
 	c.Send(t, "stop")
 	var s Tuned
 	c.Receive(t, &s)
@@ -92,7 +92,7 @@ func tuneEnvironment(e *Env, t *T) {
 	c := g.Start(t, Plain, []string{"GOMAXPROCS=3"}, "tuned")
 	var s Tuned
 	c.Receive(t, &s)
-	if s.GOMAXPROCS != 3 || s.Event.Action != tune.Keep {
+	if s.GOMAXPROCS != 3 || s.Event.Action != tune.ActionKeep {
 		t.Errorf("GOMAXPROCS %d, %s; want 3, kept", s.GOMAXPROCS, s.Event)
 	}
 }
@@ -146,8 +146,8 @@ func frozen(c *ChildIO, args []string) (any, error) {
 	var s probe.Snapshot
 	p.Snapshot(&s)
 	f := Frozen{Freezes: s.Freezes.Count, By: map[cgroup.Verdict]uint64{}, Throttled: s.Throttled, CPU: s.FreezeCPU, Wall: s.FreezeTime}
-	for i, v := range probe.Verdicts() {
-		f.By[v] = s.FreezesBy[i]
+	for _, v := range cgroup.Verdicts() {
+		f.By[v] = s.FreezesBy(v).Count
 	}
 	return f, nil
 }
