@@ -42,7 +42,7 @@ func TestAllocationProfile(t *testing.T) {
 	if without.Site == nil || !strings.HasSuffix(without.Site.Func, "catalog.list") {
 		t.Errorf("without a profile the site is %+v", without.Site)
 	}
-	with := of(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []string{"/build=/src"}}))
+	with := of(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []whylate.PathRewrite{{Old: "/build", New: "/src"}}}))
 	if want := (report.Site{Func: "example.org/x.(*L).Debug", File: "/src/log.go", Line: 7}); with.Site == nil || *with.Site != want {
 		t.Errorf("with a profile the site is %+v, want %+v", with.Site, want)
 	}

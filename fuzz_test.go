@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -37,7 +38,7 @@ func FuzzExplain(f *testing.F) {
 		}
 		opts := whylate.Options{Slowest: 5}
 		if all {
-			opts.Request = `.`
+			opts.Request = regexp.MustCompile(`.`)
 		}
 		one, many := explainFuzzed(t, data, opts, 1), explainFuzzed(t, data, opts, 3)
 		if !bytes.Equal(one, many) {

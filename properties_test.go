@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func checkProperties(t *testing.T, data []byte) {
 	}
 	const pattern = `^main\.`
 	if explainAll(t, data, pattern) != nil {
-		_, text := explainJSON(t, data, whylate.Options{Request: pattern})
+		_, text := explainJSON(t, data, whylate.Options{Request: regexp.MustCompile(pattern)})
 		schematest.Validate(t, t.Name()+" --request "+pattern, text)
 	}
 	for _, cut := range cutsOf(data) {
@@ -100,7 +101,11 @@ func checkProperties(t *testing.T, data []byte) {
 // returns nil where there is nothing to explain.
 func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything, Request: pattern})
+	opts := whylate.Options{Slowest: everything}
+	if pattern != "" {
+		opts.Request = regexp.MustCompile(pattern)
+	}
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
 	if errors.Is(err, whylate.ErrNothing) {
 		return nil
 	}

@@ -36,7 +36,7 @@ func TestWhatIfPubSub(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep := explain(t, f, whylate.Options{Name: "pubsub", WhatIf: []string{"consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms"}})
+		rep := explain(t, f, whylate.Options{Name: "pubsub", WhatIf: changes(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
 		f.Close()
 		if len(rep.WhatIf) != 1 {
 			t.Fatalf("%d groups meet the change, not one", len(rep.WhatIf))
@@ -88,7 +88,7 @@ func TestWhatIfCheck(t *testing.T) {
 		}
 		var first []byte
 		for _, workers := range []int{1, 3} {
-			rep := explain(t, bytes.NewReader(data), whylate.Options{Name: "actor-select", Workers: workers, WhatIf: []string{"(*actor).store=gone"}})
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Name: "actor-select", Workers: workers, WhatIf: changes(t, "(*actor).store=gone")})
 			out, err := report.CompactJSON(rep)
 			if err != nil {
 				t.Fatal(err)
@@ -174,9 +174,9 @@ func TestWhatIfUnchanged(t *testing.T) {
 			data := testprog.Trace(t, name, "-d", "150ms")
 			all := []string{"cpu", "sched", "gc", "sleep", "network", "syscall", "lock", "chan", "unknown"}
 			for _, to := range []string{"@=100%", "@=50%", "@=gone"} {
-				var changes []string
+				var met []string
 				for _, c := range all {
-					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: []string{c + to}})
+					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, c+to)})
 					if errors.Is(err, whylate.ErrWhatIf) {
 						continue // nobody spent time on that
 					}
@@ -184,10 +184,10 @@ func TestWhatIfUnchanged(t *testing.T) {
 						t.Fatal(err)
 					}
 					checkWhatIf(t, rep, c+to)
-					changes = append(changes, c+to)
+					met = append(met, c+to)
 				}
-				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: changes})
-				checkWhatIf(t, rep, strings.Join(changes, " "))
+				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: changes(t, met...)})
+				checkWhatIf(t, rep, strings.Join(met, " "))
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func TestWhatIfWorkers(t *testing.T) {
 		data := testprog.Trace(t, name, "-d", "300ms")
 		var want []byte
 		for _, workers := range []int{1, 3} {
-			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: []string{"cpu@=50%"}})
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: changes(t, "cpu@=50%")})
 			got, err := json.Marshal(rep)
 			if err != nil {
 				t.Fatal(err)
@@ -238,13 +238,43 @@ func TestWhatIfWorkers(t *testing.T) {
 
 func TestWhatIfErrors(t *testing.T) {
 	data := testprog.Trace(t, "locks", "-d", "150ms")
-	for _, bad := range []string{"nowhere=5ms", "f=soon"} {
-		rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: []string{bad}})
-		if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
-			t.Errorf("%s: the error is %v", bad, err)
-		}
-		if rep != nil && rep.WhatIf != nil {
-			t.Errorf("%s: it is predicted", bad)
+	rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, "nowhere=5ms")})
+	if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), "nowhere=5ms") {
+		t.Errorf("the error is %v", err)
+	}
+	if rep == nil || rep.WhatIf != nil {
+		t.Errorf("no report, or one that predicts")
+	}
+	for _, bad := range []string{"f=soon", "f", "=5ms", "f=120%", "queue@f=5ms"} {
+		if c, err := whylate.ParseChange(bad); !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: it is read as %v, the error is %v", bad, c, err)
 		}
 	}
+}
+
+// TestChangesAreWrittenAsTheyAreRead holds ParseChange and String to each other.
+func TestChangesAreWrittenAsTheyAreRead(t *testing.T) {
+	for text, want := range map[string]whylate.Change{
+		"sleep@main.f:12=5ms": {Cause: "sleep", Site: "main.f:12", To: 5 * time.Millisecond},
+		"main.f=50%":          {Site: "main.f", Relative: true, Scale: 0.5},
+		"queue@main.f=gone":   {Cause: "queue", Site: "main.f", Relative: true},
+	} {
+		c, err := whylate.ParseChange(text)
+		if err != nil || c != want || c.String() != text {
+			t.Errorf("%s: it is read as %+v, want %+v, and written as %s: %v", text, c, want, c, err)
+		}
+	}
+}
+
+// changes reads changes.
+func changes(t *testing.T, texts ...string) (out []whylate.Change) {
+	t.Helper()
+	for _, text := range texts {
+		c, err := whylate.ParseChange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	return out
 }

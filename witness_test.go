@@ -68,7 +68,7 @@ func observe(t *testing.T, prog, name string, args ...string) (rep *report.Repor
 	}
 	const margin = 300e6
 	from, to := int64(margin), whole.Input.DurationNS-margin
-	rep = explainBytes(t, data, whylate.Options{Slowest: -1, FromNS: from, ToNS: to})
+	rep = explainBytes(t, data, whylate.Options{Slowest: -1, From: time.Duration(from), To: time.Duration(to)})
 	for _, r := range w.Requests {
 		if r.Err != "" {
 			t.Fatalf("the client: %s", r.Err)

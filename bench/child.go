@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -55,8 +55,8 @@ func child(c config, args []string, out io.Writer) error {
 		"timelines":  func(r io.Reader) (int64, error) { return timelines(r, runtime.GOMAXPROCS(0)) },
 		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
 		"reference":  reference,
-		"explain":    func(r io.Reader) (int64, error) { return explain(r, whylate.Options{}) },
-		"no rules":   func(r io.Reader) (int64, error) { return explain(r, whylate.Options{NoRules: true}) },
+		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
+		"no rules":   func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{NoRules: true}) },
 	}[c.child]
 	if work == nil {
 		return fmt.Errorf("nothing to measure is called %q", c.child)
@@ -118,8 +118,8 @@ func reference(r io.Reader) (events int64, err error) {
 	}
 }
 
-func explain(r io.Reader, opts whylate.Options) (events int64, err error) {
-	rep, err := whylate.Explain(context.Background(), r, opts)
+func explainAll(r io.Reader, opts explain.Options) (events int64, err error) {
+	rep, err := explain.Explain(context.Background(), r, opts)
 	if err != nil {
 		return 0, err
 	}

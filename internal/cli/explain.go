@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/progress"
@@ -27,6 +27,7 @@ import (
 type explanation struct {
 	request, group string
 	whatIf         []string
+	given          explain.Options // those of them that check has read
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
 	band           string
@@ -41,7 +42,7 @@ type explanation struct {
 	output         string
 	page, before   string
 	as             *exportAs // instead of text, JSON or a page
-	keep           *whylate.Kept
+	keep           *explain.Kept
 	index          *inspect.Index // for view
 }
 
@@ -93,18 +94,8 @@ var bands = []string{report.BandAll, report.Band5090, report.Band9099, report.Ba
 // check refuses values that make no sense, before anything is read or recorded.
 func (e *explanation) check(cmd *cobra.Command) error {
 	e.slowestGiven = cmd.Flags().Changed("slowest")
-	for flag, pattern := range map[string]string{"request": e.request, "group": e.group} {
-		if _, err := regexp.Compile(pattern); err != nil {
-			return usage(cmd, "--%s: %v", flag, err)
-		}
-	}
-	for _, m := range e.pathMap {
-		if old, _, ok := strings.Cut(m, "="); !ok || old == "" {
-			return usage(cmd, "--path-map %q: write OLD=NEW", m)
-		}
-	}
-	if err := whylate.CheckWhatIf(e.whatIf); err != nil {
-		return usage(cmd, "%v", err)
+	if err := e.read(cmd); err != nil {
+		return err
 	}
 	switch {
 	case e.band != "" && !slices.Contains(bands, e.band):
@@ -121,6 +112,37 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		return usage(cmd, "--max-memory must be at least %s", progress.Size(minMemory))
 	}
 	return e.readIgnores(cmd)
+}
+
+// read reads the flags that are patterns, rewrites and changes into e.given.
+func (e *explanation) read(cmd *cobra.Command) (err error) {
+	e.given = explain.Options{}
+	for _, p := range []struct {
+		flag, pattern string
+		to            **regexp.Regexp
+	}{{"request", e.request, &e.given.Request}, {"group", e.group, &e.given.Group}} {
+		if p.pattern == "" {
+			continue
+		}
+		if *p.to, err = regexp.Compile(p.pattern); err != nil {
+			return usage(cmd, "--%s: %v", p.flag, err)
+		}
+	}
+	for _, m := range e.pathMap {
+		old, with, ok := strings.Cut(m, "=")
+		if !ok || old == "" {
+			return usage(cmd, "--path-map %q: write OLD=NEW", m)
+		}
+		e.given.PathMap = append(e.given.PathMap, explain.Rewrite{Old: old, New: with})
+	}
+	for _, text := range e.whatIf {
+		c, err := explain.ParseChange(text)
+		if err != nil {
+			return usage(cmd, "%v", err)
+		}
+		e.given.WhatIf = append(e.given.WhatIf, c)
+	}
+	return nil
 }
 
 // readIgnores reads the file that --ignore names.
@@ -283,10 +305,11 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, error) {
 	adjust, restore := holdMemory(int64(e.maxMemory))
 	defer restore()
-	rep, err := whylate.Explain(ctx, in, whylate.Options{
-		Name: in.name, Request: e.request, Group: e.group, Slowest: e.slowestOr(0), FromNS: int64(e.from), ToNS: int64(e.to), PathMap: e.pathMap, Keep: e.keep,
-		MaxMemory: int64(e.maxMemory), Host: in.host, Allocs: in.allocs, WhatIf: e.whatIf, Index: e.index, Progress: func(int64) { adjust() },
-	})
+	opts := e.given
+	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
+	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
+	opts.Progress = func(int64) { adjust() }
+	rep, err := explain.Explain(ctx, in, opts)
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)
 	}
@@ -313,7 +336,7 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 		}
 		return err
 	}
-	if errors.Is(err, whylate.ErrWhatIf) {
+	if errors.Is(err, explain.ErrWhatIf) {
 		return usage(cmd, "%v", err)
 	}
 	if werr := e.write(s, e.again(cmd, arg), rep); werr != nil {

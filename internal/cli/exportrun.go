@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
@@ -34,7 +34,7 @@ type exportAs struct {
 	headers  []string
 	tls      record.TLSFiles
 	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
-	kept  *whylate.Kept
+	kept  *explain.Kept
 	again func() (*input, error)
 }
 
@@ -57,7 +57,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	if x.again, err = s.readTwice(cmd.Context(), in, arg); err != nil {
 		return err
 	}
-	x.kept = new(whylate.Kept)
+	x.kept = new(explain.Kept)
 	e.keep = x.kept
 	bar := s.bar()
 	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)

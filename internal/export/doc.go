@@ -32,7 +32,7 @@ type Options struct {
 	// Rows is what the rows of a table are: RowCauses or RowRequests.
 	Rows string
 	// FromNS and ToNS are the part of the trace's time that the report is about
-	// (see whylate.Options).
+	// (see explain.Options).
 	FromNS, ToNS int64
 }
 

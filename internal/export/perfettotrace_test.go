@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
@@ -312,8 +312,8 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var kept whylate.Kept
-			rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept})
+			var kept explain.Kept
+			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
 			if err != nil {
 				t.Skip("not one whole generation")
 			}

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
@@ -21,8 +22,8 @@ import (
 // report.
 func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
-	var kept whylate.Kept
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "x.trace", FromNS: from, ToNS: to, Keep: &kept})
+	var kept explain.Kept
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &kept})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
@@ -22,7 +22,7 @@ import (
 func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
 	t.Helper()
 	x := inspect.NewIndex(limits)
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: math.MaxInt32, Index: x})
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: math.MaxInt32, Index: x})
 	if err != nil {
 		t.Fatal(err)
 	}

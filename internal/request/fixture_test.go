@@ -3,6 +3,7 @@ package request_test
 import (
 	"bytes"
 	"context"
+	"regexp"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -222,7 +223,7 @@ func TestRequestByName(t *testing.T) {
 		at += 3000
 	}
 	m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main")
-	rep := explain(t, b, whylate.Options{Request: `^main\.\(\*store\)\.put$`})
+	rep := explain(t, b, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
 	if len(rep.Groups) != 1 || rep.Groups[0].Count != n || rep.Groups[0].Kind != report.KindFunc {
 		t.Fatalf("the groups are %+v", rep.Groups)
 	}

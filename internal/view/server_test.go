@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -60,7 +60,7 @@ func served(t *testing.T, opts Options) (*report.Report, *inspect.Trace, *Server
 		t.Fatal(err)
 	}
 	x := inspect.NewIndex(inspect.Limits{})
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: 1000, Index: x})
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: 1000, Index: x})
 	if err != nil {
 		t.Fatal(err)
 	}

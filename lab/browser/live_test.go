@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/view"
@@ -25,7 +25,7 @@ import (
 func serve(t *testing.T, data []byte, name string) (*report.Report, *inspect.Trace, string) {
 	t.Helper()
 	x := inspect.NewIndex(inspect.Limits{})
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: name, Index: x})
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Index: x})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package whylate
+package explain
 
 import (
 	"context"
@@ -31,20 +31,16 @@ func (k *Kept) fill(e *engine, all *summary.Tables, rep *report.Report) {
 	}
 }
 
-// Replay reads the trace that was explained again and gives it to a sink, a
-// type of this module's own. It is the same run once more, so requests, groups
+// Replay reads the trace that was explained again and gives it to a sink. It is the same run once more, so requests, groups
 // and causes are the report's. It ends where nothing more can come that lies
-// before Options.ToNS.
+// before Options.To.
 func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error {
 	if k.tables == nil {
 		return errors.New("reading a trace again: it was not explained")
 	}
 	opts := k.opts
 	opts.Keep, opts.NoRules, opts.Slowest = nil, true, -1
-	e, err := newEngine(opts)
-	if err != nil {
-		return err
-	}
+	e := newEngine(opts)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	e.again = &replay{kept: k, sink: sink, ids: k.tables.GroupIDs(), stop: stop, joined: true}
@@ -121,11 +117,11 @@ func (p *replay) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
 // errEnough ends a second reading that need not go on.
 var errEnough = errors.New("all that is wanted was read")
 
-// walked ends the reading when all that lies before Options.ToNS was given.
+// walked ends the reading when all that lies before Options.To was given.
 // That is not yet so when a generation begins after it: a request may be known
 // for one only later, so they are counted.
 func (p *replay) walked() {
-	if p.kept.opts.ToNS <= 0 || p.left > 0 || p.err != nil || p.enough {
+	if p.kept.opts.To <= 0 || p.left > 0 || p.err != nil || p.enough {
 		return
 	}
 	if s, ok := p.sink.(interface{ Enough() bool }); !ok || s.Enough() {

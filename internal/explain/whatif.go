@@ -1,8 +1,9 @@
-package whylate
+package explain
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
@@ -13,38 +14,30 @@ import (
 // near. In the second case there is a report all the same, without predictions.
 var ErrWhatIf = errors.New("no such change")
 
-// CheckWhatIf returns an error that wraps ErrWhatIf if a change cannot be read.
-func CheckWhatIf(changes []string) error {
-	_, err := parseChanges(changes)
-	return err
-}
-
-func parseChanges(texts []string) ([]predict.Change, error) {
-	var out []predict.Change
-	for _, s := range texts {
-		c, err := predict.Parse(s)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrWhatIf, err)
-		}
-		out = append(out, c)
+// ParseChange reads a change as predict.Parse does. Its error wraps ErrWhatIf.
+func ParseChange(text string) (predict.Change, error) {
+	c, err := predict.Parse(text)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", ErrWhatIf, err)
 	}
-	return out, nil
+	return c, nil
 }
 
 // whatIf adds what the asked-for changes, all of them together, would win.
 func (e *engine) whatIf(rep *report.Report) error {
-	if len(e.changes) == 0 {
+	if len(e.opts.WhatIf) == 0 {
 		return nil
 	}
-	for i := range e.changes {
-		if err := e.model.Find(&e.changes[i]); err != nil {
+	changes := slices.Clone(e.opts.WhatIf)
+	for i := range changes {
+		if err := e.model.Find(&changes[i]); err != nil {
 			return fmt.Errorf("%w: %w", ErrWhatIf, err)
 		}
 	}
 	rep.WhatIf = []report.WhatIf{}
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		if p := e.model.WhatIf(g.ID, e.changes); p != nil {
+		if p := e.model.WhatIf(g.ID, changes); p != nil {
 			rep.WhatIf = append(rep.WhatIf, report.WhatIf{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p})
 		}
 	}

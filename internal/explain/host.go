@@ -1,4 +1,4 @@
-package whylate
+package explain
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package whylate
+package explain
 
 import (
 	"sync"
@@ -17,9 +17,9 @@ func (e *engine) walk(reqs []request.Request) {
 	if len(reqs) == 0 {
 		return
 	}
-	from, to := e.start+e.opts.FromNS, int64(1<<63-1)
-	if e.opts.ToNS > 0 {
-		to = e.start + e.opts.ToNS
+	from, to := e.start+int64(e.opts.From), int64(1<<63-1)
+	if e.opts.To > 0 {
+		to = e.start + int64(e.opts.To)
 	}
 	wanted := func(r *request.Request) bool { return r.Part == request.Middle || r.End >= from && r.End < to }
 	for _, t := range e.tables {

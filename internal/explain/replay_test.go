@@ -1,4 +1,4 @@
-package whylate_test
+package explain_test
 
 import (
 	"bytes"
@@ -6,9 +6,10 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+	"time"
 
-	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/export"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
@@ -58,9 +59,9 @@ func (a *adder) Close(int64) error { return nil }
 // of its first part, and gives these.
 func TestReplayOfAPart(t *testing.T) {
 	data := testprog.Trace(t, "generations", "-d", "300ms")
-	gens := func(from, to int64) (int, int64) {
-		var kept whylate.Kept
-		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept, FromNS: from, ToNS: to})
+	gens := func(from, to time.Duration) (int, int64) {
+		var kept explain.Kept
+		rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, From: from, To: to})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +80,10 @@ func TestReplayOfAPart(t *testing.T) {
 	if all < 5 {
 		t.Fatalf("%d generations: too few for this test", all)
 	}
-	if n, _ := gens(0, length/5); n >= all {
+	if n, _ := gens(0, time.Duration(length)/5); n >= all {
 		t.Errorf("%d generations of %d were read for the first fifth", n, all)
 	}
-	if n, _ := gens(length/5, 0); n != all {
+	if n, _ := gens(time.Duration(length)/5, 0); n != all {
 		t.Errorf("%d generations of %d were read up to the end", n, all)
 	}
 }
@@ -94,8 +95,8 @@ func TestReplayIsTheReport(t *testing.T) {
 	for _, program := range []string{"http1", "http1-middleware", "http2", "grpc", "tasks", "locks", "generations", "channels"} {
 		t.Run(program, func(t *testing.T) {
 			data := testprog.Trace(t, program, "-d", "300ms")
-			var kept whylate.Kept
-			rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Keep: &kept, Slowest: 2})
+			var kept explain.Kept
+			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, Slowest: 2})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,12 +1,7 @@
-// Package whylate says why requests of a Go service were late, from an
-// execution trace alone: no instrumentation, no source, no symbols.
-//
-//	f, err := os.Open("svc.trace")
-//	...
-//	rep, err := whylate.Explain(ctx, f, whylate.Options{Name: "svc.trace"})
-//
-// The report is the JSON contract of package report; report/text prints it.
-package whylate
+// Package explain runs the engine: it reads a trace, hands its requests from
+// one stage to the next, and makes the report. Package whylate is its public
+// face; verbs of the command line that need more than a report use it directly.
+package explain
 
 import (
 	"cmp"
@@ -35,36 +30,36 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Options change what Explain reports. The zero value is ready for use.
+// Options configure Explain. The zero value is ready for use.
 type Options struct {
 	// Name is what the report calls its input: a file name, or a URL without
 	// credentials.
 	Name string
-	// Request is a regular expression for functions; if set, requests are the
-	// calls of functions that match, instead of what would be found otherwise.
-	Request string
-	// Group is a regular expression: only groups whose name matches are reported.
-	Group string
+	// Request, if not nil, selects functions by name: requests are their calls,
+	// instead of what would be found otherwise.
+	Request *regexp.Regexp
+	// Group, if not nil, selects the groups that are reported, by name.
+	Group *regexp.Regexp
 	// Slowest is how many of the slowest requests of a group are reported in
 	// full; 0 means 3, negative none.
 	Slowest int
-	// FromNS and ToNS limit the report to requests that end in this part of
-	// the trace, in ns from its start; a ToNS of 0 means the end.
-	FromNS, ToNS int64
-	// PathMap rewrites the start of file names: each is OLD=NEW.
-	PathMap []string
+	// From and To limit the report to requests that end in this part of the
+	// trace, counted from its start; a To of 0 means the end.
+	From, To time.Duration
+	// PathMap rewrites the beginnings of file names; the first that fits counts.
+	PathMap []Rewrite
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
 	// Workers is the number of goroutines that decode and walk; 0 means
 	// GOMAXPROCS. The report does not depend on it.
 	Workers int
-	// Host is what a recording holds of the host ("host.jsonl" of a x.whylate
+	// Host holds the host samples of a recording ("host.jsonl" of a x.whylate
 	// file), Allocs a profile of the allocations of the same time (gzipped
-	// pprof); nil if there is none. What is wrong with them is a warning.
+	// pprof); nil if there is none. An error in them becomes a warning.
 	Host, Allocs io.Reader
-	// WhatIf are changes whose gain is predicted, each SITE=VALUE.
-	WhatIf []string
+	// WhatIf are changes whose gain is predicted, all of them together.
+	WhatIf []predict.Change
 	// NoRules leaves findings out.
 	NoRules bool
 	// Keep, if not nil, is filled so that the trace can be replayed.
@@ -73,9 +68,12 @@ type Options struct {
 	// goroutine, with the bytes of input consumed.
 	Progress func(bytes int64)
 	// Index, if not nil, is filled for later questions about this trace, those
-	// of "whylate view". Its type is the module's own.
+	// of "whylate view".
 	Index *inspect.Index
 }
+
+// A Rewrite replaces the beginning of a file name.
+type Rewrite struct{ Old, New string }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
 // could be read: there is nothing to report.
@@ -96,10 +94,7 @@ const bytesPerRaw = 8
 // Explain reads ahead from another goroutine; it returns without waiting for
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
-	e, err := newEngine(opts)
-	if err != nil {
-		return nil, err
-	}
+	e := newEngine(opts)
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.name(), err)
@@ -109,12 +104,8 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 
 type engine struct {
 	opts    Options
-	group   *regexp.Regexp
-	match   *regexp.Regexp
 	paths   [][2]string
 	workers int
-
-	changes []predict.Change // of opts.WhatIf
 	model   *predict.Model
 
 	win    timeline.Window
@@ -130,7 +121,7 @@ type engine struct {
 	events int64
 }
 
-func newEngine(opts Options) (*engine, error) {
+func newEngine(opts Options) *engine {
 	e := &engine{opts: opts, workers: opts.Workers}
 	if !opts.NoRules {
 		e.census = census.NewCollector()
@@ -141,28 +132,10 @@ func newEngine(opts Options) (*engine, error) {
 	if e.opts.Slowest == 0 {
 		e.opts.Slowest = 3
 	}
-	var err error
-	if opts.Request != "" {
-		if e.match, err = regexp.Compile(opts.Request); err != nil {
-			return nil, fmt.Errorf("the pattern for requests: %w", err)
-		}
-	}
-	if opts.Group != "" {
-		if e.group, err = regexp.Compile(opts.Group); err != nil {
-			return nil, fmt.Errorf("the pattern for groups: %w", err)
-		}
-	}
-	if e.changes, err = parseChanges(opts.WhatIf); err != nil {
-		return nil, err
-	}
 	for _, m := range opts.PathMap {
-		from, to, ok := strings.Cut(m, "=")
-		if !ok || from == "" {
-			return nil, fmt.Errorf("path map %q: want OLD=NEW", m)
-		}
-		e.paths = append(e.paths, [2]string{from, to})
+		e.paths = append(e.paths, [2]string{m.Old, m.New})
 	}
-	return e, nil
+	return e
 }
 
 func (e *engine) name() string {
@@ -176,8 +149,8 @@ func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, 
 	dec := timeline.NewDecoder(rd, e.workers)
 	defer dec.Close()
 	fopts := request.Options{Workers: e.workers}
-	if e.match != nil {
-		fopts.Match = e.match.MatchString
+	if e.opts.Request != nil {
+		fopts.Match = e.opts.Request.MatchString
 	}
 	finder := request.NewFinder(dec.Symbols, &e.win, fopts)
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
@@ -329,7 +302,7 @@ func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *requ
 		rep.Input.Start = &wall
 	}
 	e.model = all.Model(e.end - e.start)
-	view := summary.View{Start: e.start, End: e.end, Group: e.group, PathMap: e.paths, Kinds: e.kinds(finder, all), Model: e.model}
+	view := summary.View{Start: e.start, End: e.end, Group: e.opts.Group, PathMap: e.paths, Kinds: e.kinds(finder, all), Model: e.model}
 	rep.Groups = all.Groups(view)
 	rep.Runtime = e.rt.report(e)
 	throttle(&rep.Runtime, &froze, e.start)
@@ -384,7 +357,7 @@ func (e *engine) takeCensus(all *summary.Tables, view summary.View) *census.Cens
 // kinds leaves out what was only looked at in case that nothing better would
 // be found.
 func (e *engine) kinds(finder *request.Finder, all *summary.Tables) func(request.Kind) bool {
-	if e.match != nil {
+	if e.opts.Request != nil {
 		return nil
 	}
 	if finder.Sure() {
@@ -431,8 +404,8 @@ func (e *engine) warnings(rep *report.Report, rd *tracefmt.Reader, dec *timeline
 	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
 		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
 	}
-	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.match == nil {
-		if e.match != nil {
+	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
+		if e.opts.Request != nil {
 			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
 		} else {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
