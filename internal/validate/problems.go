@@ -1,0 +1,55 @@
+// Package validate checks that what whylate makes of a trace is consistent in
+// itself: that timelines follow the scheduler's rules, that the parts of every
+// request add up to its latency, that sums agree with what they are sums of. It
+// knows nothing of what is right for one trace; package timeline's oracle tests
+// and lab/truth do. Tests of real programs, goldens, fuzzing and
+// "whylate explain --validate" all call it.
+package validate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// most bounds the problems of one rule that are kept in words.
+const most = 5
+
+// A Problem is one broken rule.
+type Problem struct {
+	Rule string // a stable name, such as "gaps"
+	Text string // what was found, and where: times are ns on the trace's clock
+}
+
+// Problems collects broken rules. The zero value is ready for use.
+type Problems struct {
+	List []Problem // the first few of each rule
+	N    int       // all of them
+
+	byRule map[string]int
+}
+
+func (p *Problems) add(rule, format string, args ...any) {
+	if p.byRule == nil {
+		p.byRule = make(map[string]int)
+	}
+	p.N++
+	if p.byRule[rule]++; p.byRule[rule] <= most {
+		p.List = append(p.List, Problem{rule, fmt.Sprintf(format, args...)})
+	}
+}
+
+// Err returns all problems as one error, or nil.
+func (p *Problems) Err() error {
+	if p.N == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d broken rules", p.N)
+	for _, q := range p.List {
+		fmt.Fprintf(&b, "\n%s: %s", q.Rule, q.Text)
+	}
+	if left := p.N - len(p.List); left > 0 {
+		fmt.Fprintf(&b, "\nand %d more", left)
+	}
+	return fmt.Errorf("%s", b.String())
+}
