@@ -57,6 +57,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newDemoService(s),
 		newRules(s),
 		newLimits(),
+		newLoad(s),
 		newCompletion(),
 		newDocs(),
 		newVersion(),

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/termtext"
+)
+
+// loadFlags are the flags of verbs that send requests.
+type loadFlags struct {
+	arrivals, pace       string
+	seed                 uint64
+	closed, inFlight     int
+	timeout, warmup      time.Duration
+	h2, noReuse          bool
+	method, body, bodyIn string
+	header               []string
+	targets, caCert      string
+	insecure, remote     bool
+}
+
+func (l *loadFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&l.arrivals, "arrivals", string(load.Poisson), "how requests are spread: poisson, as users do, or constant")
+	f.Uint64Var(&l.seed, "seed", 1, "of the arrivals: equal seeds give equal schedules")
+	f.StringVar(&l.pace, "pace", "auto", "how the generator waits: sleep, spin (needs a core of its own), timer, or auto")
+	f.IntVar(&l.inFlight, "max-in-flight", 0, "requests under way at most; those beyond are counted, and the run is not valid (default 4096)")
+	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "of one request")
+	f.BoolVar(&l.h2, "http2", false, "speak HTTP/2, without TLS for http URLs")
+	f.BoolVar(&l.noReuse, "no-reuse", false, "open a connection for every request")
+	f.StringVarP(&l.method, "method", "X", "", "method (GET, or POST with a body)")
+	f.StringVar(&l.body, "body", "", "send this `text` with every request")
+	f.StringVar(&l.bodyIn, "body-file", "", "send this `file` with every request")
+	f.StringArrayVarP(&l.header, "header", "H", nil, "send this header, `Name: value` (may be repeated)")
+	f.StringVar(&l.targets, "targets", "", "a `file` of several targets with weights: see below")
+	f.StringVar(&l.caCert, "cacert", "", "trust the certificate authorities in this PEM `file`")
+	f.BoolVarP(&l.insecure, "insecure", "k", false, "do not verify the server's certificate")
+	f.BoolVar(&l.remote, "allow-remote", false, "allow hosts other than this one: you are sure that you may load them")
+}
+
+// targetsHelp explains --targets.
+const targetsHelp = `--targets FILE holds lines "[WEIGHT] [METHOD] URL [@BODYFILE]", where URL may be a path below the URL given; indented lines
+after one are its headers. Each request goes to one of the targets, by weight.`
+
+// options makes the options of a run against a URL. Pace and schedule are the caller's.
+func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
+	o := load.Options{
+		Arrivals: load.Arrivals(l.arrivals), Seed: l.seed, Closed: l.closed, MaxInFlight: l.inFlight, Timeout: l.timeout, Warmup: l.warmup,
+		HTTP: load.HTTP{H2: l.h2, NoReuse: l.noReuse},
+	}
+	if !strings.Contains(target, "://") {
+		target = "http://" + target
+	}
+	if strings.HasPrefix(target, "http://:") { // as net/http listens
+		target = "http://localhost" + strings.TrimPrefix(target, "http://")
+	}
+	header := http.Header{}
+	if err := record.AddHeaders(header, "--header", l.header); err != nil {
+		return o, recordError(err)
+	}
+	one := load.Target{URL: target, Method: l.method, Body: []byte(l.body), Header: header, Weight: 1}
+	if l.bodyIn != "" {
+		if l.body != "" {
+			return o, usage(cmd, "--body and --body-file exclude each other")
+		}
+		b, err := load.ReadBody(l.bodyIn)
+		if err != nil {
+			return o, err
+		}
+		one.Body = b
+	}
+	o.Targets = []load.Target{one}
+	if l.targets != "" {
+		if l.method != "" || len(one.Body) > 0 {
+			return o, usage(cmd, "--targets names methods and bodies itself: leave --method, --body and --body-file out")
+		}
+		f, err := openFile(l.targets)
+		if err != nil {
+			return o, err
+		}
+		defer f.Close()
+		if o.Targets, err = load.ReadTargets(f, target, filepath.Dir(l.targets)); err != nil {
+			return o, usage(cmd, "%s: %v", l.targets, err)
+		}
+		for i := range o.Targets {
+			t := &o.Targets[i]
+			if t.Header == nil {
+				t.Header = http.Header{}
+			}
+			for name, values := range header {
+				if _, ok := t.Header[name]; !ok {
+					t.Header[name] = values
+				}
+			}
+		}
+	}
+	if !l.remote && !load.Loopback(o.Targets) {
+		return o, usage(cmd, "%s is not this machine: --allow-remote says that you may load it", redactedURL(target))
+	}
+	if l.caCert != "" || l.insecure {
+		c, err := record.TLSFiles{CACert: l.caCert, Insecure: l.insecure}.Config()
+		if err != nil {
+			return o, recordError(err)
+		}
+		o.HTTP.TLS = c
+	} else {
+		o.HTTP.TLS = &tls.Config{}
+	}
+	return o, nil
+}
+
+// paceFor decides how to wait. own tells whether the generator has CPUs that the service does not use.
+func (l *loadFlags) paceFor(own bool) load.Pace {
+	switch {
+	case l.pace != "auto":
+		return load.Pace(l.pace)
+	case own:
+		return load.PaceSpin
+	}
+	return load.PaceSleep
+}
+
+func redactedURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "the target"
+	}
+	return u.Redacted()
+}
+
+func newLoad(s *streams) *cobra.Command {
+	var (
+		l                loadFlags
+		rate             string
+		duration         time.Duration
+		asJSON, bench    bool
+		output, histFile string
+	)
+	cmd := &cobra.Command{
+		Use:   "load [flags] URL",
+		Short: "Send requests at a steady rate and measure latency honestly",
+		Long: `Sends requests to a service at times that are laid out before the run, whatever becomes of earlier ones, and says how long
+answers took from the time at which each request should have started. So a stall of the service counts for everybody who would
+have met it. Beside that stand the service time, from when a request really started, and the lateness of the generator itself.
+
+--rate takes requests a second: 500, a ramp 100..1000, or steps 100,200,400, each for an equal part of the duration.
+
+--closed N makes a closed loop of N clients instead, each waiting for its answer before it goes on; without --rate, as fast as
+the service answers. It finds out what a service can do at most; its latencies hide stalls, and it says so.
+
+Every run is checked: the rate that was achieved, lateness, the generator's own CPU and throttling, errors, the first half
+against the second. What fails is printed with what to do about it; "valid" says whether the figures can be used.
+
+` + targetsHelp + `
+
+Only this machine's loopback addresses are loaded, unless --allow-remote is given. The exit status is 0 when the run was made,
+also when it is not valid; 2 for wrong use; 3 when no request was answered; 130 when interrupted, after a result on what there
+was.`,
+		Example: `  whylate load --rate 500 -d 10s http://127.0.0.1:8080/work
+  whylate load --rate 500 -d 10s --json http://127.0.0.1:8080/work | jq .intended
+  whylate load --rate 100..2000 -d 1m --http2 http://127.0.0.1:8080/     # a ramp
+  whylate load --rate 200 --targets mix.txt http://127.0.0.1:8080        # several targets
+  whylate load --closed 64 -d 10s http://127.0.0.1:8080/                 # how many requests a second at most
+  whylate load --rate 500 --bench http://127.0.0.1:8080/ >>new.txt; benchstat old.txt new.txt`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(cmd, "name one URL, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if rate == "" && l.closed == 0 {
+				return usage(cmd, "say how many requests a second with --rate")
+			}
+			if asJSON && bench {
+				return usage(cmd, "--json and --bench exclude each other")
+			}
+			o, err := l.options(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if rate != "" {
+				if o.Phases, err = load.ParseRate(rate, duration); err != nil {
+					return usage(cmd, "%v", err)
+				}
+			} else {
+				o.Phases = []load.Phase{{Duration: duration}}
+			}
+			o.Pace = l.paceFor(runtime.NumCPU() >= 4)
+			// A goroutine that sleeps in the kernel holds a P for a moment.
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
+			bar := s.bar()
+			if bar != nil {
+				label := redactedURL(o.Targets[0].URL)
+				o.Progress = func(done, total time.Duration, sent int64) {
+					bar.Set(progress.State{Note: fmt.Sprintf("%s  %.1fs of %v, %d requests", label, done.Seconds(), total, sent)})
+				}
+			}
+			res, err := load.Run(cmd.Context(), o)
+			bar.Clear()
+			if res == nil {
+				if cmd.Context().Err() != nil {
+					return &statusError{ExitInterrupted, errors.New("interrupted before a request was answered")}
+				}
+				return &statusError{ExitUsage, err}
+			}
+			name := redactedURL(o.Targets[0].URL)
+			if l.targets != "" {
+				name = l.targets
+			}
+			if histFile != "" {
+				if err := writeFile(histFile, func(w io.Writer) error { return load.WriteHDR(w, res) }); err != nil {
+					return err
+				}
+			}
+			e := explanation{output: output}
+			if err := e.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+				switch {
+				case asJSON:
+					return writeJSON(w, res)
+				case bench:
+					return load.WriteBench(w, res, pathOf(o.Targets[0].URL))
+				}
+				return load.WriteText(w, res, name)
+			}); err != nil {
+				return err
+			}
+			if (asJSON || bench) && !res.Valid {
+				for _, w := range res.Warnings {
+					fmt.Fprintf(s.err, "whylate: %s\n", termtext.Escape(w.Text))
+				}
+			}
+			switch {
+			case cmd.Context().Err() != nil:
+				return &statusError{ExitInterrupted, nil}
+			case res.Requests == res.Errors:
+				return &statusError{ExitFailed, nil}
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&rate, "rate", "", "requests a `second`: 500, a ramp 100..1000, or steps 100,200,400")
+	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long requests are sent, up to an hour")
+	f.DurationVar(&l.warmup, "warmup", 0, "load before that, which is not measured")
+	f.IntVar(&l.closed, "closed", 0, "closed loop of this many `clients`")
+	l.add(f)
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")
+	f.StringVar(&histFile, "hdr", "", "write the latencies to this `file` as a histogram log of HdrHistogram")
+	f.StringVarP(&output, "output", "o", "", "write to this `file` instead of standard output")
+	return cmd
+}
+
+func pathOf(s string) string {
+	if u, err := url.Parse(s); err == nil {
+		return u.EscapedPath()
+	}
+	return ""
+}
+
+// writeFile writes a file that is either whole or not there.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := write(f); err != nil {
+		return err
+	}
+	return f.Commit()
+}

@@ -1,0 +1,145 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// HTTP says how HTTP requests are sent.
+type HTTP struct {
+	// H2 speaks HTTP/2, without TLS for http URLs. Otherwise HTTP/1.1 is spoken.
+	H2 bool
+	// NoReuse opens a connection for every request.
+	NoReuse bool
+	TLS     *tls.Config // nil: the system's defaults
+}
+
+type httpSender struct {
+	client  *http.Client
+	targets []Target
+	urls    []*url.URL
+	want    int // major version of HTTP
+}
+
+func newHTTPSender(o *Options) (*httpSender, error) {
+	h := &httpSender{targets: o.Targets, want: 1}
+	for i := range o.Targets {
+		u, err := o.Targets[i].parse()
+		if err != nil {
+			return nil, err
+		}
+		h.urls = append(h.urls, u)
+	}
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
+		MaxIdleConnsPerHost: max(o.MaxInFlight, o.Closed),
+		DisableCompression:  true, // the answer counts, not what this side makes of it
+		DisableKeepAlives:   o.HTTP.NoReuse,
+		TLSClientConfig:     o.HTTP.TLS,
+		TLSHandshakeTimeout: o.Timeout,
+		IdleConnTimeout:     time.Minute,
+		Protocols:           new(http.Protocols),
+	}
+	if o.HTTP.H2 {
+		h.want = 2
+		t.Protocols.SetHTTP2(true)
+		t.Protocols.SetUnencryptedHTTP2(true)
+	} else {
+		t.Protocols.SetHTTP1(true)
+	}
+	h.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return h, nil
+}
+
+func (h *httpSender) close() { h.client.CloseIdleConnections() }
+
+func (h *httpSender) send(ctx context.Context, target int) Answer {
+	t := &h.targets[target]
+	req := (&http.Request{Method: t.method(), URL: h.urls[target], Header: t.Header, Host: t.Header.Get("Host")}).WithContext(ctx)
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if len(t.Body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(t.Body)), int64(len(t.Body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(t.Body)), nil }
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return Answer{Status: resp.StatusCode, Err: fmt.Errorf("reading the answer: %w", err)}
+	}
+	a := Answer{Status: resp.StatusCode}
+	switch {
+	case resp.ProtoMajor != h.want:
+		a.Err = fmt.Errorf("the server speaks %s, not HTTP/%d", resp.Proto, h.want)
+	case resp.StatusCode >= 400:
+		a.Err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return a
+}
+
+// reason words an error so that equal ones are equal: without addresses and ports of this side.
+func reason(err error) string {
+	var dns *net.DNSError
+	var n net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within the time-out"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection reset by the server"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed by the server"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "no more open files for this process: raise the limit (ulimit -n) or lower --max-in-flight"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "no free local port: reuse connections"
+	case errors.As(err, &dns):
+		return "no such host: " + dns.Name
+	case errors.As(err, &n) && n.Timeout():
+		return "no answer within the time-out"
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return text[:min(len(text), 200)]
+}
+
+// Loopback tells whether all targets are addresses of this machine's loopback interface, or localhost.
+func Loopback(targets []Target) bool {
+	for i := range targets {
+		u, err := targets[i].parse()
+		if err != nil || !loopbackHost(u.Hostname()) {
+			return false
+		}
+	}
+	return true
+}
+
+func loopbackHost(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

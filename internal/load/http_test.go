@@ -1,0 +1,126 @@
+package load
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestHTTP sends real requests: what the server counts is what the result says, over the protocol and with the
+// connections, bodies and headers that were asked for.
+func TestHTTP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends requests over the loopback network")
+	}
+	var conns, served atomic.Int64
+	var mu sync.Mutex
+	var wrong []string
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/post" && (r.Method != "POST" || string(body) != "hello" || r.Header.Get("X-Who") != "me" || r.Host != "service.example") {
+			mu.Lock()
+			wrong = append(wrong, r.Method+" "+string(body)+" "+r.Host)
+			mu.Unlock()
+		}
+		if r.URL.Path == "/broken" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		io.WriteString(w, strings.Repeat("x", 10<<10))
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	srv.Config.Protocols = new(http.Protocols)
+	srv.Config.Protocols.SetHTTP1(true)
+	srv.Config.Protocols.SetUnencryptedHTTP2(true)
+	srv.Start()
+	defer srv.Close()
+	targets := []Target{{URL: srv.URL + "/get"}, {URL: srv.URL + "/post", Body: []byte("hello"), Header: http.Header{"X-Who": {"me"}, "Host": {"service.example"}}}, {URL: srv.URL + "/broken"}}
+	for _, c := range []struct {
+		name  string
+		http  HTTP
+		pace  Pace
+		conns func(n int64, served int64) bool
+	}{
+		{"http1", HTTP{}, PaceSleep, func(n, served int64) bool { return n < served/2 }},
+		{"http1 without reuse", HTTP{NoReuse: true}, PaceTimer, func(n, served int64) bool { return n == served }},
+		{"http2", HTTP{H2: true}, PaceSpin, func(n, _ int64) bool { return n <= 4 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conns.Store(0)
+			served.Store(0)
+			r, err := Run(context.Background(), Options{Targets: targets, Phases: []Phase{{300, 300, 500 * time.Millisecond}}, Pace: c.pace, HTTP: c.http, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Requests != served.Load() || r.Requests < 80 || r.Status[200]+r.Status[418] != r.Requests || r.Errors != r.Status[418] || r.Errors == 0 {
+				t.Errorf("%d served: %+v", served.Load(), r)
+			}
+			if !c.conns(conns.Load(), served.Load()) {
+				t.Errorf("%d connections for %d requests", conns.Load(), served.Load())
+			}
+			if len(wrong) > 0 {
+				t.Errorf("arrived: %q", wrong)
+			}
+		})
+	}
+	t.Run("nobody there", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://" + l.Addr().String()}}, Phases: []Phase{{100, 100, 100 * time.Millisecond}}})
+		if err != nil || r.Valid || len(r.Reasons) != 1 || r.Reasons[0].Text != "connection refused" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+func TestReadTargets(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "b.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadTargets(strings.NewReader("# mix\n\n3 GET http://127.0.0.1:1/a?x=1\n/b\nPOST /c @b.json\n\tContent-Type: application/json\n  X: y: z\n"), "http://127.0.0.1:2/base", dir)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got[0].Weight != 3 || got[0].method() != "GET" || got[1].URL != "http://127.0.0.1:2/b" || got[1].Weight != 1 ||
+		got[2].method() != "POST" || string(got[2].Body) != "{}" || got[2].Header.Get("X") != "y: z" || got[2].Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%+v", got)
+	}
+	for text, want := range map[string]string{
+		"":                         "no target",
+		"/a":                       "give the service's URL",
+		"  X: y":                   "header of the target above",
+		"0 http://x/":              "weight of 0",
+		"GET http://x/ /b":         "write [WEIGHT]",
+		"GET":                      "write",
+		"ftp://x/":                 "write it as http",
+		"http://x/ @missing":       "reading a body",
+		"http://u:secret@ x/":      "line 1",
+		"http://x/\n\tno colon":    "line 2",
+		"http://u:secret@h:x y/\n": "line 1",
+	} {
+		_, err := ReadTargets(strings.NewReader(text), "", dir)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if !Loopback(got) || Loopback([]Target{{URL: "http://10.0.0.1/"}}) || Loopback([]Target{{URL: "http://localhost.example/"}}) || !Loopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
+		t.Error("loopback addresses are not told from others")
+	}
+}

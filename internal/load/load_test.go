@@ -1,0 +1,440 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A model answers requests by the bubble's clock and keeps a log of its own.
+type model struct {
+	begin time.Time
+	mu    sync.Mutex
+	log   []time.Duration // latencies from a request's arrival
+	serve func(since time.Duration) error
+	one   chan struct{} // holds a token while somebody is served alone
+}
+
+// alone serves one request at a time. A channel of the bubble tells its clock that nothing can go on; a mutex would not.
+func (m *model) alone(d time.Duration) {
+	m.one <- struct{}{}
+	time.Sleep(d)
+	<-m.one
+}
+
+func (m *model) send(ctx context.Context, _ int) Answer {
+	arrived := time.Now()
+	err := m.serve(arrived.Sub(m.begin))
+	if ctx.Err() != nil {
+		return Answer{Err: ctx.Err()}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, time.Since(arrived))
+	if err != nil {
+		return Answer{Status: 503, Err: err}
+	}
+	return Answer{Status: 200}
+}
+
+// run runs a load against a model in a bubble.
+func run(t *testing.T, o Options, serve func(m *model, since time.Duration) error) (r *Result, m *model) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m = &model{begin: time.Now(), one: make(chan struct{}, 1)}
+		m.serve = func(since time.Duration) error { return serve(m, since) }
+		o.Send = m.send
+		if o.Targets == nil {
+			o.Targets = []Target{{URL: "http://model/"}}
+		}
+		var err error
+		if r, err = Run(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return r, m
+}
+
+func phases(t *testing.T, rate string, d time.Duration) []Phase {
+	t.Helper()
+	p, err := ParseRate(rate, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func codes(r *Result) string {
+	var list []string
+	for _, w := range r.Warnings {
+		list = append(list, w.Code)
+	}
+	return strings.Join(list, " ")
+}
+
+func rankOf[T time.Duration | int64](all []T, q float64) T {
+	s := slices.Clone(all)
+	slices.Sort(s)
+	return s[max(0, int(q*float64(len(s))+0.999999)-1)]
+}
+
+func near(t *testing.T, what string, got, want int64, part float64) {
+	t.Helper()
+	if d := float64(got - want); d > part*float64(want) || -d > part*float64(want) {
+		t.Errorf("%s is %v, want %v", what, time.Duration(got), time.Duration(want))
+	}
+}
+
+// stall answers in 100 us, but not from 2 s to 3 s.
+func stall(_ *model, since time.Duration) error {
+	if since >= 2*time.Second && since < 3*time.Second {
+		time.Sleep(3*time.Second - since)
+	}
+	time.Sleep(100 * time.Microsecond)
+	return nil
+}
+
+// TestCoordinatedOmission: the open loop reports the p99 of the server's own log; a closed loop of ten clients meets the
+// stall ten times in 2500 requests, so its p99 knows nothing of it, and it says so.
+func TestCoordinatedOmission(t *testing.T) {
+	for _, arrivals := range []Arrivals{Poisson, Constant} {
+		r, m := run(t, Options{Phases: phases(t, "500", 5*time.Second), Arrivals: arrivals, Seed: 1}, stall)
+		truth := int64(rankOf(m.log, 0.99))
+		if truth < int64(900*time.Millisecond) {
+			t.Fatalf("the server's own p99 is %v", time.Duration(truth))
+		}
+		near(t, "p99 from the intended start", r.Intended.P99, truth, 0.05)
+		if !r.Valid || len(m.log) != int(r.Requests) {
+			t.Errorf("%d requests, the server counts %d; warnings %s", r.Requests, len(m.log), codes(r))
+		}
+	}
+	r, _ := run(t, Options{Phases: phases(t, "500", 5*time.Second), Closed: 10, Seed: 1}, stall)
+	near(t, "p99 of the closed loop", r.Intended.P99, int64(100*time.Microsecond), 0.01)
+	if got := codes(r); !strings.Contains(got, "closed-loop") {
+		t.Errorf("a closed loop warns of %q", got)
+	}
+	if r.Lateness.P99 < int64(900*time.Millisecond) {
+		t.Errorf("the closed loop's lateness, which holds what it left out, is %v at p99", time.Duration(r.Lateness.P99))
+	}
+}
+
+// TestTimes: the three times of requests that wait for a free client are those that a queue with one server gives them.
+func TestTimes(t *testing.T) {
+	var waited []int64
+	r, m := run(t, Options{Phases: phases(t, "100", 10*time.Second), Seed: 3}, func(m *model, _ time.Duration) error {
+		begin := time.Now()
+		m.alone(5 * time.Millisecond)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		waited = append(waited, int64(time.Since(begin))-5e6)
+		return nil
+	})
+	if r.Service != r.Intended || r.Lateness.Max > 1 {
+		t.Errorf("service %+v, intended %+v, lateness %+v", r.Service, r.Intended, r.Lateness)
+	}
+	near(t, "p90", r.Intended.P90, int64(rankOf(m.log, 0.9)), 0.001)
+	near(t, "p90 of waiting and serving", r.Intended.P90, rankOf(waited, 0.9)+5e6, 0.001)
+	if !r.Valid || r.AchievedPerS < 0.99*r.AskedPerS {
+		t.Errorf("achieved %v of %v: %s", r.AchievedPerS, r.AskedPerS, codes(r))
+	}
+}
+
+// TestGates: each gate closes for its own reason, and the ones that make a run useless say so.
+func TestGates(t *testing.T) {
+	quick := func(*model, time.Duration) error { time.Sleep(time.Millisecond); return nil }
+	var every, calls atomic.Int64
+	for _, c := range []struct {
+		name  string
+		o     Options
+		serve func(*model, time.Duration) error
+		codes string
+		valid bool
+	}{
+		{"good", Options{Phases: phases(t, "200", 10*time.Second)}, quick, "", true},
+		{"few", Options{Phases: phases(t, "5", 10*time.Second)}, quick, "few", true},
+		{"overloaded", Options{Phases: phases(t, "200", 10*time.Second)}, func(m *model, _ time.Duration) error {
+			m.alone(6 * time.Millisecond) // 167 requests a second
+			return nil
+		}, "rate halves", false},
+		{"dropped", Options{Phases: phases(t, "200", 10*time.Second), MaxInFlight: 5}, func(_ *model, since time.Duration) error {
+			if since > 5*time.Second && since < 6*time.Second {
+				time.Sleep(6*time.Second - since)
+			}
+			return quick(nil, 0)
+		}, "dropped rate", false},
+		{"some errors", Options{Phases: phases(t, "200", 10*time.Second)}, func(*model, time.Duration) error {
+			if calls.Add(1)%200 == 7 {
+				return errors.New("status 503")
+			}
+			return quick(nil, 0)
+		}, "errors", true},
+		{"many errors", Options{Phases: phases(t, "200", 10*time.Second)}, func(*model, time.Duration) error {
+			if every.Add(1)%20 == 7 {
+				return errors.New("status 503")
+			}
+			return quick(nil, 0)
+		}, "errors", false},
+		{"nothing", Options{Phases: phases(t, "200", time.Second)}, func(*model, time.Duration) error { return errors.New("connection refused") }, "no-answers", false},
+		{"unsettled", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, since time.Duration) error {
+			if since < 5*time.Second {
+				time.Sleep(3 * time.Millisecond)
+			}
+			return quick(nil, 0)
+		}, "halves", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := run(t, c.o, c.serve)
+			if got := codes(r); got != c.codes || r.Valid != c.valid {
+				t.Errorf("warnings %q, valid %v, want %q, %v: %+v", got, r.Valid, c.codes, c.valid, r)
+			}
+			for _, w := range r.Warnings {
+				if !strings.ContainsAny(w.Text, ":;") {
+					t.Errorf("no remedy in %q", w.Text)
+				}
+			}
+		})
+	}
+}
+
+// TestTimeouts: what was given up counts as an error and has the latency that it had at least.
+func TestTimeouts(t *testing.T) {
+	r, _ := run(t, Options{Phases: phases(t, "100", 10*time.Second), Timeout: time.Second}, func(_ *model, since time.Duration) error {
+		if since > 5*time.Second && since < 6*time.Second {
+			time.Sleep(2 * time.Second)
+		}
+		return nil
+	})
+	if r.TimedOut < 60 || r.Errors != r.TimedOut || r.Intended.P99 < int64(time.Second) || r.Valid {
+		t.Errorf("%d timed out, %d errors, p99 %v, valid %v", r.TimedOut, r.Errors, time.Duration(r.Intended.P99), r.Valid)
+	}
+}
+
+// TestWarmup: a slow beginning is not in the figures, and the recorded part has the whole schedule.
+func TestWarmup(t *testing.T) {
+	r, m := run(t, Options{Phases: phases(t, "100", 5*time.Second), Warmup: time.Second, Seed: 4}, func(_ *model, since time.Duration) error {
+		if since < 900*time.Millisecond {
+			time.Sleep(50 * time.Millisecond)
+		}
+		return nil
+	})
+	s, err := NewSchedule(phases(t, "100", 5*time.Second), Poisson, 4, []int{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(r.Requests) != s.Len() || len(m.log) < s.Len()+60 || r.Intended.Max > 1e6 {
+		t.Errorf("%d requests of %d recorded, %d served, max %v", r.Requests, s.Len(), len(m.log), time.Duration(r.Intended.Max))
+	}
+}
+
+// TestInterrupted: a run that is cut short says so and keeps what it has.
+func TestInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		m := &model{begin: time.Now(), serve: func(time.Duration) error { time.Sleep(time.Millisecond); return nil }}
+		r, err := Run(ctx, Options{Targets: []Target{{}}, Phases: phases(t, "100", 10*time.Second), Send: m.send})
+		if !errors.Is(err, context.DeadlineExceeded) || r == nil || r.Requests < 150 || r.Requests > 250 || r.Valid || r.AchievedPerS < 80 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// TestSaturation: a closed loop without a rate finds what a service can do.
+func TestSaturation(t *testing.T) {
+	r, _ := run(t, Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 16}, func(m *model, _ time.Duration) error {
+		m.alone(2 * time.Millisecond)
+		return nil
+	})
+	if r.AchievedPerS < 495 || r.AchievedPerS > 505 || r.AskedPerS != 0 {
+		t.Errorf("achieved %v", r.AchievedPerS)
+	}
+}
+
+// TestPhasesAndTargets: each part of a run is told apart.
+func TestPhasesAndTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		send := func(_ context.Context, target int) Answer {
+			d := time.Duration(1+target) * 10 * time.Millisecond
+			if time.Since(begin) > 5*time.Second {
+				d *= 4
+			}
+			time.Sleep(d)
+			return Answer{Status: 200}
+		}
+		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://x/a", Weight: 3}, {URL: "http://x/b"}}, Phases: phases(t, "100,300", 10*time.Second), Send: send})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Phases) != 2 || len(r.Targets) != 2 {
+			t.Fatalf("%+v", r)
+		}
+		near(t, "the first phase", r.Phases[0].Intended.P50, 10e6, 0.001)
+		near(t, "the second phase", r.Phases[1].Intended.P50, 40e6, 0.001)
+		near(t, "the rare target", r.Targets[1].Intended.Max, 80e6, 0.001)
+		near(t, "requests of the second phase", r.Phases[1].Requests, 1500, 0.1)
+		near(t, "the frequent target", r.Targets[0].Requests, 3*r.Targets[1].Requests, 0.1)
+		if r.Targets[0].Name != "GET /a" {
+			t.Errorf("a target is called %q", r.Targets[0].Name)
+		}
+	})
+}
+
+func TestSchedule(t *testing.T) {
+	const d = 100 * time.Second
+	for _, rate := range []string{"50", "10..90", "90..10", "20,80", "50..50,50"} {
+		for _, arrivals := range []Arrivals{Constant, Poisson} {
+			p := phases(t, rate, d)
+			s, err := NewSchedule(p, arrivals, 7, []int{1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spread := 1.0
+			if arrivals == Poisson {
+				spread = 200 // five standard deviations of a number of some 1250
+			}
+			if s.Len() != 5000 {
+				t.Errorf("%s %s: %v requests", rate, arrivals, s.Len())
+			}
+			if !slices.IsSorted(s.due) || s.due[0] < 0 || s.due[s.Len()-1] >= int64(d) {
+				t.Errorf("%s %s: times are not in order, or outside of the run", rate, arrivals)
+			}
+			// The first quarter of the time has its part of the integral.
+			first := float64(slices.IndexFunc(s.due, func(v int64) bool { return v > int64(d)/4 }))
+			want := map[string]float64{"50": 1250, "10..90": 500, "90..10": 2000, "20,80": 500, "50..50,50": 1250}[rate]
+			if first < want-spread-1 || first > want+spread+1 {
+				t.Errorf("%s %s: %v requests in the first quarter, want %v", rate, arrivals, first, want)
+			}
+			again, _ := NewSchedule(p, arrivals, 7, []int{1})
+			other, _ := NewSchedule(p, arrivals, 8, []int{1})
+			if !slices.Equal(again.due, s.due) || arrivals == Poisson && slices.Equal(other.due, s.due) {
+				t.Errorf("%s %s: the seed does not decide the schedule", rate, arrivals)
+			}
+		}
+	}
+	if s, _ := NewSchedule(phases(t, "10", time.Second), Constant, 1, []int{1}); s.Due(3) != 300*time.Millisecond {
+		t.Errorf("the fourth of ten a second is due at %v", s.Due(3))
+	}
+}
+
+func TestBadSchedules(t *testing.T) {
+	for _, s := range []string{"", "0", "-1", "x", "1..", "NaN", "Inf", "1e9", "1,,2"} {
+		if p, err := ParseRate(s, time.Second); err == nil {
+			t.Errorf("rate %q gives %v", s, p)
+		}
+	}
+	for _, d := range []time.Duration{0, -1, 2 * time.Hour} {
+		if _, err := ParseRate("1", d); err == nil {
+			t.Errorf("a duration of %v is taken", d)
+		}
+	}
+	if _, err := NewSchedule([]Phase{{1e6, 1e6, time.Minute}}, Constant, 1, nil); err == nil {
+		t.Error("sixty million requests are laid out")
+	}
+}
+
+// TestPercentiles: percentiles are those of a sort of all samples to three digits, and do not depend on how samples were
+// spread over recorders.
+func TestPercentiles(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	whole := newRecorder(1, 1)
+	parts := []*recorder{newRecorder(1, 1), newRecorder(1, 1), newRecorder(1, 1)}
+	var all []int64
+	for range 200_000 {
+		ns := int64(1e5 * (0.2 + random.ExpFloat64()*random.ExpFloat64()*random.ExpFloat64()))
+		all = append(all, ns)
+		s := Sample{End: ns}
+		whole.add(&s, 0, 0, 1<<62)
+		parts[random.IntN(3)].add(&s, 0, 0, 1<<62)
+	}
+	parts[0].merge(parts[1])
+	parts[0].merge(parts[2])
+	if !parts[0].intended.Equals(whole.intended) || parts[0].answered != whole.answered {
+		t.Error("merged recorders differ from a single one")
+	}
+	got := percentiles(whole.intended)
+	for _, c := range []struct {
+		q   float64
+		got int64
+	}{{0.5, got.P50}, {0.9, got.P90}, {0.99, got.P99}, {0.999, got.P999}, {1, got.Max}} {
+		near(t, fmt.Sprint("quantile ", c.q), c.got, rankOf(all, c.q), 0.001)
+	}
+	h := newHistogram()
+	record(h, 10*longest)
+	record(h, -5)
+	if h.TotalCount() != 2 {
+		t.Error("values outside of the range are not counted")
+	}
+}
+
+// TestViews: what is written for other tools can be read by them.
+func TestViews(t *testing.T) {
+	r, m := run(t, Options{Phases: phases(t, "200", 10*time.Second), Seed: 1}, func(_ *model, since time.Duration) error {
+		time.Sleep(since % (17 * time.Millisecond))
+		return nil
+	})
+	var b bytes.Buffer
+	if err := WriteHDR(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	h, err := hdr.NewHistogramLogReader(&b).NextIntervalHistogram()
+	if err != nil || h == nil {
+		t.Fatal(h, err)
+	}
+	if h.TotalCount() != int64(len(m.log)) || h.ValueAtPercentile(99) != r.Intended.P99 {
+		t.Errorf("the log holds %d requests with a p99 of %d", h.TotalCount(), h.ValueAtPercentile(99))
+	}
+	b.Reset()
+	if err := WriteBench(&b, r, "/a b"); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("BenchmarkLoad/path=/a_b/rate=%.4g %d %d p50-ns ", r.AskedPerS, r.Requests, r.Intended.P50); !strings.HasPrefix(b.String(), want) || strings.Count(b.String(), "\n") != 1 {
+		t.Errorf("%q does not begin with %q", b.String(), want)
+	}
+	b.Reset()
+	if err := WriteText(&b, r, "http://model/\x1b[2J"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"p99.9", "latency from the intended start", "99.219%"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Error("a control character came through")
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	ok := Options{Targets: []Target{{URL: "http://127.0.0.1:1/"}}, Phases: phases(t, "10", time.Second)}
+	for name, change := range map[string]func(*Options){
+		"no target":  func(o *Options) { o.Targets = nil },
+		"no phase":   func(o *Options) { o.Phases = nil },
+		"arrivals":   func(o *Options) { o.Arrivals = "bursts" },
+		"pace":       func(o *Options) { o.Pace = "fast" },
+		"clients":    func(o *Options) { o.Closed = -1 },
+		"cap":        func(o *Options) { o.MaxInFlight = -1 },
+		"time-out":   func(o *Options) { o.Timeout = time.Hour },
+		"warm-up":    func(o *Options) { o.Warmup = -1 },
+		"no scheme":  func(o *Options) { o.Targets = []Target{{URL: "127.0.0.1:1"}} },
+		"no request": func(o *Options) { o.Phases = []Phase{{1e-9, 1e-9, time.Second}} },
+		"too long":   func(o *Options) { o.Phases = []Phase{{Duration: 48 * time.Hour}}; o.Closed = 1 },
+	} {
+		o := ok
+		change(&o)
+		if r, err := Run(context.Background(), o); err == nil {
+			t.Errorf("%s: ran and gave %+v", name, r)
+		}
+	}
+}
