@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/report"
 )
 
 // ErrWhatIf is returned, wrapped, when a change cannot be read, or meets
@@ -19,7 +20,7 @@ type Change struct {
 	// sched-poll). "" means any. "queue" means the time in which others were
 	// served at the site while the request waited for its turn; such a change
 	// is relative.
-	Cause string
+	Cause report.CauseName
 	// Site is where: a function's name or the end of one, file.go:line, or
 	// function:line. "" means anywhere. Running time counts for every function
 	// on its stack. Cause or Site must be set.

@@ -43,23 +43,23 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 	var wrong, spoiled []error
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Severity == report.Info || !want.Info && want.mayBeFirst(f.Code, rep) || slices.Contains(want.Beside, f.Code) {
+		if f.Severity == report.SeverityInfo || !want.Info && want.mayBeFirst(string(f.Code), rep) || slices.Contains(want.Beside, string(f.Code)) {
 			continue
 		}
 		err := fmt.Errorf("finding %s, which is not there", describeFinding(f))
-		if strings.HasPrefix(f.Code, "WL1") || f.Cause == "cpu" {
+		if strings.HasPrefix(string(f.Code), "WL1") || f.Cause == "cpu" {
 			spoiled = append(spoiled, err)
 		} else {
 			wrong = append(wrong, err)
 		}
 	}
 	for i := range rep.Findings {
-		if f := &rep.Findings[i]; slices.Contains(sureFacts, f.Code) && !slices.Contains(want.Facts, f.Code) {
+		if f := &rep.Findings[i]; slices.Contains(sureFacts, string(f.Code)) && !slices.Contains(want.Facts, string(f.Code)) {
 			wrong = append(wrong, fmt.Errorf("finding %s, which is not so", describeFinding(f)))
 		}
 	}
 	for _, code := range want.Facts {
-		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == code }) {
+		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return string(f.Code) == code }) {
 			spoiled = append(spoiled, fmt.Errorf("no finding %s", code))
 		}
 	}
@@ -68,7 +68,7 @@ func judgeFindings(rep *report.Report, o *outcome) judgement {
 		switch {
 		case first == nil:
 			wrong = append(wrong, fmt.Errorf("no finding; want %v", want.First))
-		case !want.mayBeFirst(first.Code, rep):
+		case !want.mayBeFirst(string(first.Code), rep):
 			wrong = append(wrong, fmt.Errorf("the first finding is %s; want %v", describeFinding(first), want.First))
 		default:
 			w, s := judgeFirst(rep, first, o)
@@ -96,7 +96,7 @@ var sureFacts = []string{"WL5002", "WL5005", "WL5007", "WL5008"}
 func firstFinding(rep *report.Report, want *truthFindings) *report.Finding {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Severity != report.Info && !want.Info || want.Info && slices.Contains(want.First, f.Code) {
+		if f.Severity != report.SeverityInfo && !want.Info || want.Info && slices.Contains(want.First, string(f.Code)) {
 			return f
 		}
 	}
@@ -144,19 +144,19 @@ type confusion struct {
 
 type confusionRow struct {
 	want  *truthFindings
-	found map[string]string // worst severity by code
-	first string            // code of the first finding above info
-	kept  bool              // the run was judged right
+	found map[report.RuleCode]report.Severity // worst severity by code
+	first report.RuleCode                     // code of the first finding above info
+	kept  bool                                // the run was judged right
 }
 
 func (c *confusion) add(o *outcome, rep *report.Report, right bool) {
-	row := confusionRow{want: o.Service.Findings, found: map[string]string{}, kept: right}
+	row := confusionRow{want: o.Service.Findings, found: map[report.RuleCode]report.Severity{}, kept: right}
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		if row.found[f.Code] == "" {
 			row.found[f.Code] = f.Severity
 		}
-		if row.first == "" && f.Severity != report.Info {
+		if row.first == "" && f.Severity != report.SeverityInfo {
 			row.first = f.Code
 		}
 	}
@@ -186,11 +186,11 @@ its site is wrong, and where the share is off by more than 10 points on a quiet 
 // page writes the table down.
 func (c *confusion) page() string {
 	rules := finding.All()
-	var used []string
+	var used []report.RuleCode
 	for i := range rules {
 		code := rules[i].Code
 		for _, r := range c.rows {
-			if r.want != nil && (r.found[code] != "" || slices.Contains(r.want.First, code) || slices.Contains(r.want.Facts, code)) {
+			if r.want != nil && (r.found[code] != "" || slices.Contains(r.want.First, string(code)) || slices.Contains(r.want.Facts, string(code))) {
 				used = append(used, code)
 				break
 			}
@@ -200,7 +200,7 @@ func (c *confusion) page() string {
 	fmt.Fprintf(&b, "%s\n%s, %s/%s, %d CPUs, %s.\n\n", confusionHead, time.Now().UTC().Format("2006-01-02"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	b.WriteString("| service | expected |")
 	for _, code := range used {
-		fmt.Fprintf(&b, " %s |", strings.TrimPrefix(code, "WL"))
+		fmt.Fprintf(&b, " %s |", strings.TrimPrefix(string(code), "WL"))
 	}
 	fmt.Fprintf(&b, "\n|---|---|%s\n", strings.Repeat("---|", len(used)))
 	var names []string
@@ -228,20 +228,20 @@ func (c *confusion) page() string {
 	b.WriteString("\nColumns:")
 	for i := range rules {
 		if slices.Contains(used, rules[i].Code) {
-			fmt.Fprintf(&b, "\n- WL%s %s", strings.TrimPrefix(rules[i].Code, "WL"), rules[i].Summary)
+			fmt.Fprintf(&b, "\n- WL%s %s", strings.TrimPrefix(string(rules[i].Code), "WL"), rules[i].Summary)
 		}
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
-func (r *confusionRow) cell(code string) string {
+func (r *confusionRow) cell(code report.RuleCode) string {
 	switch severity := r.found[code]; {
 	case severity == "":
 		return " "
-	case severity == report.Info:
+	case severity == report.SeverityInfo:
 		return "i"
-	case !slices.Contains(r.want.Beside, code) && (r.want.Info || !slices.Contains(r.want.First, code)):
+	case !slices.Contains(r.want.Beside, string(code)) && (r.want.Info || !slices.Contains(r.want.First, string(code))):
 		return "?"
 	case code == r.first:
 		return "**!**"

@@ -19,7 +19,7 @@ func TestCounts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		kind  string
+		kind  report.Kind
 		facts []string // whose sum is the number of requests
 		slack int      // requests that may be missing or too many, with the reason
 		again string   // a fact: so many requests may have been sent twice

@@ -76,7 +76,7 @@ func TestLateHub(t *testing.T) {
 	if f == nil || rep.Findings[0].Code != "WL1001" {
 		t.Fatalf("the first finding is not the hub: %+v", rep.Findings)
 	}
-	if f.Severity != report.High || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
+	if f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
 		t.Errorf("%+v at %+v", f, f.Site)
 	}
 	// Of some 15 ms each, 10 ms the hub was ready; what was before that nobody polled for.
@@ -183,10 +183,10 @@ func TestWhatTookThePs(t *testing.T) {
 			continue
 		}
 		f := &rep.Findings[0]
-		if f.Code != c.code || f.Severity != report.High || f.Site == nil || f.Site.Func != c.site || f.Share < 0.97 {
+		if string(f.Code) != c.code || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != c.site || f.Share < 0.97 {
 			t.Errorf("%s at %s is %s", c.code, c.site, describeFinding(f))
 		}
-		if len(rep.Findings) > 1 && rep.Findings[1].Severity != report.Info {
+		if len(rep.Findings) > 1 && rep.Findings[1].Severity != report.SeverityInfo {
 			t.Errorf("%s: also %s", c.code, describeFinding(&rep.Findings[1]))
 		}
 	}
@@ -194,7 +194,7 @@ func TestWhatTookThePs(t *testing.T) {
 
 func findingOf(rep *report.Report, code string) *report.Finding {
 	for i := range rep.Findings {
-		if rep.Findings[i].Code == code {
+		if string(rep.Findings[i].Code) == code {
 			return &rep.Findings[i]
 		}
 	}

@@ -158,7 +158,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 
 func findingByCode(rep *report.Report, code string) *report.Finding {
 	for i := range rep.Findings {
-		if rep.Findings[i].Code == code {
+		if string(rep.Findings[i].Code) == code {
 			return &rep.Findings[i]
 		}
 	}
@@ -221,7 +221,7 @@ func losesRightly(got told) error {
 		say("wait %+v", w)
 	}
 	f := findingByCode(got.Report, "WL2008")
-	if f == nil || f.Severity != report.High || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
+	if f == nil || f.Severity != report.SeverityHigh || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
 		say("finding %+v", f)
 	}
 	return errors.Join(wrong...)

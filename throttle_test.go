@@ -157,7 +157,7 @@ func agrees(rep *report.Report, k *kernelCount, period time.Duration, first stri
 	if math.Abs(float64(th.LostCPUNS-k.ThrottledNS)) > 0.2*float64(k.ThrottledNS) {
 		return fmt.Errorf("%v of CPU time lost, the kernel counted %v", time.Duration(th.LostCPUNS), time.Duration(k.ThrottledNS))
 	}
-	if first != "" && (len(rep.Findings) == 0 || rep.Findings[0].Code != first) {
+	if first != "" && (len(rep.Findings) == 0 || string(rep.Findings[0].Code) != first) {
 		return fmt.Errorf("findings %v; want %s first", codesOf(rep), first)
 	}
 	return nil
@@ -165,7 +165,7 @@ func agrees(rep *report.Report, k *kernelCount, period time.Duration, first stri
 
 func codesOf(rep *report.Report) (codes []string) {
 	for _, f := range rep.Findings {
-		codes = append(codes, f.Code)
+		codes = append(codes, string(f.Code))
 	}
 	return codes
 }
@@ -198,8 +198,8 @@ func TestNotThrottled(t *testing.T) {
 					wrong = append(wrong, fmt.Sprintf("%s (%d of %d periods throttled): %s", th.Verdict, k.Throttled, k.Periods, th.How))
 				}
 				for _, f := range rep.Findings {
-					if !c.quota && strings.HasPrefix(f.Code, "WL4") {
-						wrong = append(wrong, "finding "+f.Code+": "+f.Title)
+					if !c.quota && strings.HasPrefix(string(f.Code), "WL4") {
+						wrong = append(wrong, "finding "+string(f.Code)+": "+f.Title)
 					}
 				}
 				if len(wrong) == 0 {

@@ -104,7 +104,7 @@ func judge(rep *report.Report, o *outcome) judgement {
 	causes := append([]string{tr.Cause}, tr.OrCauses...)
 	sites := append([]truthSite{tr.Site}, tr.OrSites...)
 	right := func(c *report.Cause) bool {
-		return slices.Contains(causes, c.Cause) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(c.Site) })
+		return slices.Contains(causes, string(c.Cause)) && slices.ContainsFunc(sites, func(s truthSite) bool { return s.is(c.Site) })
 	}
 	first := &g.Bands[0].Causes[0]
 	if i := slices.IndexFunc(g.Bands[0].Causes, func(c report.Cause) bool { return right(&c) }); tr.Unmeasured && i >= 0 && i < 3 {
@@ -123,7 +123,7 @@ func judge(rep *report.Report, o *outcome) judgement {
 		// and waiting for a P on the way.
 		c := &g.Bands[0].Causes[i]
 		beside := *c
-		if beside.Cause = tr.Cause; right(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && right(&beside) {
+		if beside.Cause = report.CauseName(tr.Cause); right(c) || tr.Cause == "cpu" && slices.Contains(overheads, c.Cause) && right(&beside) {
 			share += c.Share
 			ns += c.TotalNS
 		}
@@ -165,7 +165,7 @@ func judge(rep *report.Report, o *outcome) judgement {
 	return judgement{errors.Join(wrong...), errors.Join(spoiled...)}
 }
 
-var overheads = []string{"sched", "sched-wake", "gc-assist", "gc-wait", "stw"}
+var overheads = []report.CauseName{report.CauseSched, report.CauseSchedWake, report.CauseGCAssist, report.CauseGCWait, report.CauseSTW}
 
 // slowGroup returns the group that the truth means. The same handler on two
 // listeners makes two groups; then it is the slower one.
@@ -174,11 +174,11 @@ func slowGroup(rep *report.Report, o *outcome) *report.Group {
 	var best *report.Group
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		if g.Kind != tr.Kind {
+		if string(g.Kind) != tr.Kind {
 			continue
 		}
 		switch {
-		case tr.Kind == report.KindTask:
+		case tr.Kind == string(report.KindTask):
 			if g.Name != tr.Group {
 				continue
 			}
@@ -198,7 +198,7 @@ func describe(c *report.Cause) string {
 		s += fmt.Sprintf(" at %s:%d", c.Site.Func, c.Site.Line)
 	}
 	for _, v := range c.Via {
-		s += " via " + v.Wait
+		s += " via " + string(v.Wait)
 		if v.Site != nil {
 			s += fmt.Sprintf(" %s:%d", v.Site.Func, v.Site.Line)
 		}
@@ -209,7 +209,7 @@ func describe(c *report.Cause) string {
 func isSubsequence(want []string, via []report.Via) bool {
 	for _, v := range via {
 		// The truth has one word for all waits for a channel, and for all locks.
-		w := strings.TrimSuffix(v.Wait, " send")
+		w := strings.TrimSuffix(string(v.Wait), " send")
 		if w == "once" {
 			w = "lock"
 		}

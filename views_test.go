@@ -70,7 +70,7 @@ func TestWhatViewsNeed(t *testing.T) {
 				t.Fatalf("%s: %d buckets of %s, %d buckets", g.Name, len(list), cause, len(g.Histogram))
 			}
 			for k, ns := range list {
-				byCause[cause] += ns
+				byCause[string(cause)] += ns
 				sum += ns
 				if ns < 0 || ns > g.Histogram[k][0]*g.Histogram[k][1] {
 					t.Errorf("%s: %d ns of %s in a bucket of %d requests up to %d ns", g.Name, ns, cause, g.Histogram[k][1], g.Histogram[k][0])
@@ -82,9 +82,9 @@ func TestWhatViewsNeed(t *testing.T) {
 		}
 		want := map[string]int64{}
 		for _, c := range g.Bands[0].Causes {
-			want[c.Cause] += c.TotalNS
+			want[string(c.Cause)] += c.TotalNS
 		}
-		if want[report.CauseOther] == 0 && !reflect.DeepEqual(byCause, want) {
+		if want[string(report.CauseOther)] == 0 && !reflect.DeepEqual(byCause, want) {
 			t.Errorf("%s: by bucket %v, by band %v", g.Name, byCause, want)
 		}
 		if g.Count > 20 {

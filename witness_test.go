@@ -116,7 +116,10 @@ func TestWitness(t *testing.T) {
 		t.Skip("runs services and their clients in real time")
 	}
 	prog := testprog.Build(t, "lab/truth")
-	for _, c := range []struct{ name, kind string }{
+	for _, c := range []struct {
+		name string
+		kind report.Kind
+	}{
 		{"waitgroup", report.KindHTTP1}, {"h2-sleep", report.KindHTTP2}, {"grpc-unary", report.KindGRPC},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -63,9 +63,9 @@ type Lost struct {
 
 // HostQuota is what CPU quotas did, by the kernel's counters.
 type HostQuota struct {
-	Verdict string `json:"verdict"` // own, ancestor, none, unknown
-	How     string `json:"how"`
-	OwnNS   int64  `json:"own_ns"`
+	Verdict ThrottleVerdict `json:"verdict"`
+	How     string          `json:"how"`
+	OwnNS   int64           `json:"own_ns"`
 	// AncestorNS is the part of groups above: of this group where the kernel tells (cpu.stat.local), else all that
 	// visible ancestors lost.
 	AncestorNS       int64  `json:"ancestor_ns"`
@@ -80,17 +80,10 @@ type HostMemory struct {
 	GroupMaxBytes int64 `json:"group_max_bytes,omitempty"` // charged to the process's group, page cache included
 }
 
-// Verdicts about the network.
-const (
-	NetworkLost    = "lost"    // segments were sent again while slow requests waited for the network
-	NetworkCleared = "cleared" // nothing was lost: who let requests wait is the other side, or this process
-	NetworkUnknown = "unknown"
-)
-
 // HostNetwork says whether the network lost what was sent.
 type HostNetwork struct {
-	Verdict string `json:"verdict"` // lost, cleared, unknown
-	Text    string `json:"text"`
+	Verdict NetworkVerdict `json:"verdict"`
+	Text    string         `json:"text"`
 	// Retransmitted counts segments that the process's sockets sent again, PeerRetransmitted those of the other ends on
 	// the same host, OutOfOrder those that arrived out of order; AllRetransmitted those of the whole network namespace.
 	Retransmitted     int64  `json:"retransmitted"`

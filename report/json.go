@@ -225,14 +225,3 @@ func scan(data []byte, f func(at int, c byte)) {
 		}
 	}
 }
-
-// CauseOther sums what a capped list of causes leaves out.
-const CauseOther = "other"
-
-// Causes returns the names that a cause can have.
-func Causes() []string {
-	return []string{
-		"cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan",
-		"unknown", CauseOther,
-	}
-}

@@ -105,19 +105,33 @@ func compare(t *testing.T, what string, inGo, inSchema []string) {
 	}
 }
 
-func TestSchemaKnowsTheCauses(t *testing.T) {
+// TestSchemaKnowsTheVocabulary holds the schema's lists to those in Go.
+func TestSchemaKnowsTheVocabulary(t *testing.T) {
 	var s struct {
-		Defs struct {
-			Cause struct {
+		Defs map[string]struct {
+			Enum       []string `json:"enum"`
+			Properties map[string]struct {
 				Enum []string `json:"enum"`
-			} `json:"cause"`
+			} `json:"properties"`
 		} `json:"$defs"`
 	}
 	if err := json.Unmarshal(report.JSONSchema(), &s); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(s.Defs.Cause.Enum, report.Causes()) {
-		t.Errorf("causes: Go has %q, the schema %q", report.Causes(), s.Defs.Cause.Enum)
+	property := func(def, name string) []string { return s.Defs[def].Properties[name].Enum }
+	sameList(t, "causes", report.Causes(), s.Defs["cause"].Enum)
+	sameList(t, "bands", report.BandNames(), property("Band", "band"))
+	sameList(t, "kinds", report.Kinds(), property("Group", "kind"))
+	sameList(t, "severities", report.Severities(), property("Finding", "severity"))
+	sameList(t, "verdicts about throttling", report.ThrottleVerdicts(), property("Throttle", "verdict"))
+	sameList(t, "the host's verdicts about throttling", report.ThrottleVerdicts(), property("HostQuota", "verdict"))
+	sameList(t, "verdicts about the network", report.NetworkVerdicts(), property("HostNetwork", "verdict"))
+}
+
+func sameList[S ~string](t *testing.T, what string, inGo []S, inSchema []string) {
+	t.Helper()
+	if report.Join(inGo) != strings.Join(inSchema, ", ") {
+		t.Errorf("%s: Go has %q, the schema %q", what, inGo, inSchema)
 	}
 }
 
@@ -214,7 +228,7 @@ func TestWriteJSONOfTheZeroReport(t *testing.T) {
 	r.Groups[0].Bands = []report.Band{{Band: report.BandAll, Causes: []report.Cause{{Cause: "cpu"}}}}
 	r.Groups[0].Slowest = make([]report.Request, 1)
 	r.Groups[0].Blocks = make([]report.Block, 1)
-	r.Findings[0] = report.Finding{Severity: report.Low, Predicted: &report.Predicted{}}
+	r.Findings[0] = report.Finding{Severity: report.SeverityLow, Predicted: &report.Predicted{}}
 	r.Runtime.Throttle.Verdict = "unknown"
 	var out bytes.Buffer
 	if err := report.WriteJSON(&out, r); err != nil {

@@ -62,24 +62,12 @@ type Site struct {
 	Line int    `json:"line"`
 }
 
-// Kinds of group.
-const (
-	KindTask      = "task"
-	KindRegion    = "region"
-	KindHTTP1     = "http1"
-	KindHTTP2     = "http2"
-	KindGRPC      = "grpc"
-	KindGoroutine = "goroutine"
-	KindLoop      = "loop"
-	KindFunc      = "func"
-)
-
 // A Group is requests of one kind.
 type Group struct {
 	ID        string  `json:"id"`
 	Name      string  `json:"name"`
 	Named     bool    `json:"named"`
-	Kind      string  `json:"kind"`
+	Kind      Kind    `json:"kind"`
 	Entry     *Site   `json:"entry"`
 	Count     int     `json:"count"`
 	Streaming bool    `json:"streaming"`
@@ -88,7 +76,7 @@ type Group struct {
 	// Histogram holds [upper bound in ns, count] of every bucket in use.
 	Histogram [][2]int64 `json:"histogram"`
 	// HistogramCauses holds, for each cause, the ns of it in every bucket of Histogram, in the same order.
-	HistogramCauses map[string][]int64 `json:"histogram_causes,omitempty"`
+	HistogramCauses map[CauseName][]int64 `json:"histogram_causes,omitempty"`
 	// Blocks summarise stretches of at least 250 ms, for intervals over time.
 	Blocks       []Block   `json:"blocks"`
 	ReadyToRunNS Quantiles `json:"ready_to_run_ns"`
@@ -129,37 +117,29 @@ type Quantiles struct {
 
 // A Block summarises the requests that ended in one stretch of the trace.
 type Block struct {
-	StartNS    int64            `json:"start_ns"`
-	DurationNS int64            `json:"duration_ns"`
-	Count      int              `json:"count"`
-	TotalNS    int64            `json:"total_ns"`
-	Histogram  [][2]int64       `json:"histogram"`
-	Causes     map[string]int64 `json:"causes"` // ns by cause
+	StartNS    int64               `json:"start_ns"`
+	DurationNS int64               `json:"duration_ns"`
+	Count      int                 `json:"count"`
+	TotalNS    int64               `json:"total_ns"`
+	Histogram  [][2]int64          `json:"histogram"`
+	Causes     map[CauseName]int64 `json:"causes"` // ns by cause
 }
-
-// Names of bands.
-const (
-	BandAll  = "all"
-	Band5090 = "p50-90"
-	Band9099 = "p90-99"
-	Band99   = "p99-max"
-)
 
 // A Band is the requests of a group with a latency in [FromNS, ToNS).
 type Band struct {
-	Band   string  `json:"band"`
-	FromNS int64   `json:"from_ns"`
-	ToNS   int64   `json:"to_ns"`
-	Count  int     `json:"count"`
-	Causes []Cause `json:"causes"`
+	Band   BandName `json:"band"`
+	FromNS int64    `json:"from_ns"`
+	ToNS   int64    `json:"to_ns"`
+	Count  int      `json:"count"`
+	Causes []Cause  `json:"causes"`
 }
 
 // A Cause is what a part of a band's time was spent on.
 type Cause struct {
-	Cause    string `json:"cause"`
-	Site     *Site  `json:"site"`
-	SiteFrom string `json:"site_from,omitempty"`
-	Via      []Via  `json:"via"`
+	Cause    CauseName `json:"cause"`
+	Site     *Site     `json:"site"`
+	SiteFrom string    `json:"site_from,omitempty"`
+	Via      []Via     `json:"via"`
 	// Routes lists the chains of waits where there are several; Via is the first.
 	Routes       []Route `json:"routes,omitempty"`
 	RanMeanwhile []Share `json:"ran_meanwhile,omitempty"`
@@ -182,9 +162,9 @@ type Route struct {
 // A Via is one wait on the way from the request to the goroutine that spent
 // the time.
 type Via struct {
-	Wait string `json:"wait"` // lock, chan, select, cond, waitgroup, ...
-	Site *Site  `json:"site"`
-	Call string `json:"call,omitempty"` // see Cause.Call
+	Wait WaitKind `json:"wait"`
+	Site *Site    `json:"site"`
+	Call string   `json:"call,omitempty"` // see Cause.Call
 }
 
 // A Share is a site's part of something, 0..1.
@@ -206,13 +186,13 @@ type Request struct {
 
 // A Segment is a stretch of a request's critical path with one cause.
 type Segment struct {
-	StartNS    int64  `json:"start_ns"`
-	DurationNS int64  `json:"duration_ns"`
-	Goroutine  uint64 `json:"goroutine"`
-	Cause      string `json:"cause"`
-	Site       *Site  `json:"site"`
-	Via        []Via  `json:"via"`
-	Kind       string `json:"kind,omitempty"`
+	StartNS    int64     `json:"start_ns"`
+	DurationNS int64     `json:"duration_ns"`
+	Goroutine  uint64    `json:"goroutine"`
+	Cause      CauseName `json:"cause"`
+	Site       *Site     `json:"site"`
+	Via        []Via     `json:"via"`
+	Kind       string    `json:"kind,omitempty"`
 	// Joined is set where short neighbours were made one, because there were too many. Cause is then CauseOther unless
 	// all are of one cause, and Goroutine the one with most of the time.
 	Joined *Joined `json:"joined,omitempty"`
@@ -220,8 +200,8 @@ type Segment struct {
 
 // Joined says of what a joined segment was made.
 type Joined struct {
-	Count  int              `json:"count"`
-	Causes map[string]int64 `json:"causes"` // ns by cause; they add up to the segment's duration
+	Count  int                 `json:"count"`
+	Causes map[CauseName]int64 `json:"causes"` // ns by cause; they add up to the segment's duration
 }
 
 // A Wake is an edge of a slow request's path: From made To runnable.
@@ -248,21 +228,13 @@ type LaneSpan struct {
 	Site       *Site  `json:"site"`
 }
 
-// Severities of findings, worst first.
-const (
-	High   = "high"
-	Medium = "medium"
-	Low    = "low"
-	Info   = "info"
-)
-
 // A Finding is a rule's verdict.
 type Finding struct {
 	ID         string     `json:"id"`
-	Code       string     `json:"code"`
-	Severity   string     `json:"severity"`
+	Code       RuleCode   `json:"code"`
+	Severity   Severity   `json:"severity"`
 	Title      string     `json:"title"`
-	Cause      string     `json:"cause"`
+	Cause      CauseName  `json:"cause"` // or a family, or empty
 	Site       *Site      `json:"site"`
 	Group      string     `json:"group"`
 	Share      float64    `json:"share"`
@@ -378,12 +350,12 @@ type Sched struct {
 
 // Throttle says whether the kernel held the process back.
 type Throttle struct {
-	Verdict    string  `json:"verdict"` // own, ancestor, none, unknown
-	How        string  `json:"how"`
-	PeriodNS   int64   `json:"period_ns"`
-	LostWallNS int64   `json:"lost_wall_ns"` // covered by freezes
-	LostCPUNS  int64   `json:"lost_cpu_ns"`  // freezes times the CPUs they held: what compares with throttled time
-	Confidence float64 `json:"confidence"`
+	Verdict    ThrottleVerdict `json:"verdict"`
+	How        string          `json:"how"`
+	PeriodNS   int64           `json:"period_ns"`
+	LostWallNS int64           `json:"lost_wall_ns"` // covered by freezes
+	LostCPUNS  int64           `json:"lost_cpu_ns"`  // freezes times the CPUs they held: what compares with throttled time
+	Confidence float64         `json:"confidence"`
 	// Freezes are counted in a trace that shows them; R (Rayleigh's, 0..1) is how closely the ends of the N silences looked
 	// at follow the period, and CPUs how many CPUs a freeze held at most.
 	Freezes int     `json:"freezes,omitempty"`

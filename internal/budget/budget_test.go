@@ -90,10 +90,10 @@ func sample() *report.Report {
 			{ID: "g3", Name: "main.idle", Kind: "http1", Open: report.Open{Count: 2}},
 		},
 		Findings: []report.Finding{
-			{ID: "f1", Code: "WL2001", Severity: report.High, Title: "a sleep is on the path", Group: "g1", Site: site("main.backoff", "/src/shop/main.go", 30), Fix: "do not"},
-			{Code: "WL3001", Severity: report.Medium, Title: "assists", Group: "g1"},
-			{ID: "f3", Code: "WL5001", Severity: report.Info, Title: "few requests"},
-			{ID: "f4", Code: "WL1001", Severity: report.High, Title: "accepted", Ignored: "known"},
+			{ID: "f1", Code: "WL2001", Severity: report.SeverityHigh, Title: "a sleep is on the path", Group: "g1", Site: site("main.backoff", "/src/shop/main.go", 30), Fix: "do not"},
+			{Code: "WL3001", Severity: report.SeverityMedium, Title: "assists", Group: "g1"},
+			{ID: "f3", Code: "WL5001", Severity: report.SeverityInfo, Title: "few requests"},
+			{ID: "f4", Code: "WL1001", Severity: report.SeverityHigh, Title: "accepted", Ignored: "known"},
 		},
 	}
 }
@@ -129,7 +129,7 @@ func TestLimits(t *testing.T) {
 		ok := len(r.Violations) == len(c.want) && r.OK == (len(c.want) == 0) && r.Checked > 0
 		for i := range min(len(c.want), len(r.Violations)) {
 			v := r.Violations[i]
-			ok = ok && strings.HasPrefix(v.Kind+" "+v.Text, c.want[i]) && v.ID != "" && v.Severity == report.High
+			ok = ok && strings.HasPrefix(v.Kind+" "+v.Text, c.want[i]) && v.ID != "" && v.Severity == report.SeverityHigh
 		}
 		if !ok {
 			t.Errorf("%s: %+v, want %q", c.budget, r, c.want)
@@ -150,8 +150,8 @@ func TestShareThatIsNoNumber(t *testing.T) {
 }
 
 func TestFailOn(t *testing.T) {
-	for level, want := range map[string][]string{
-		report.High: {"WL2001"}, report.Medium: {"WL2001", "WL3001"}, report.Low: {"WL2001", "WL3001"},
+	for level, want := range map[report.Severity][]string{
+		report.SeverityHigh: {"WL2001"}, report.SeverityMedium: {"WL2001", "WL3001"}, report.SeverityLow: {"WL2001", "WL3001"},
 	} {
 		var got []string
 		for _, v := range Check(sample(), Rules{FailOn: level}).Violations {
@@ -164,14 +164,14 @@ func TestFailOn(t *testing.T) {
 			t.Errorf("%s: %q, want %q", level, got, want)
 		}
 	}
-	if r := Check(&report.Report{}, Rules{FailOn: report.Low}); !r.OK {
+	if r := Check(&report.Report{}, Rules{FailOn: report.SeverityLow}); !r.OK {
 		t.Errorf("no findings: %+v", r)
 	}
 }
 
 // TestIDsAreStable: fingerprints must survive other values, lines and neighbours, or every run opens new alerts.
 func TestIDsAreStable(t *testing.T) {
-	rules := Rules{FailOn: report.Medium, Limits: []Limit{{Group: "shop.handle", Stat: "p99", NS: 1}, {Group: "shop.handle", Cause: "sched", Band: "all"}, {Group: "gone", Stat: "max", NS: 1}}}
+	rules := Rules{FailOn: report.SeverityMedium, Limits: []Limit{{Group: "shop.handle", Stat: "p99", NS: 1}, {Group: "shop.handle", Cause: "sched", Band: "all"}, {Group: "gone", Stat: "max", NS: 1}}}
 	ids := func(r *Result) (list []string) {
 		for _, v := range r.Violations {
 			list = append(list, v.ID)
@@ -223,9 +223,9 @@ func unescape(t *testing.T, line string) (command string, props map[string]strin
 func TestGitHub(t *testing.T) {
 	hostile := "100%0A a\r\n::error file=x::b, c:d ##[error]"
 	r := &Result{Violations: []Violation{
-		{Code: "WL1,2:3::x%", Metric: "p99", Severity: report.High, Text: hostile, Site: site("f", "/src/shop/a,b:c::d%.go", 7)},
-		{Code: "budget", Severity: report.Medium, Text: "plain", Site: site("f", "/elsewhere/x.go", 7)},
-		{Code: "budget", Severity: report.Low, Text: "\x1b[2J", Site: site("f", "sub/x.go", 0)},
+		{Code: "WL1,2:3::x%", Metric: "p99", Severity: report.SeverityHigh, Text: hostile, Site: site("f", "/src/shop/a,b:c::d%.go", 7)},
+		{Code: "budget", Severity: report.SeverityMedium, Text: "plain", Site: site("f", "/elsewhere/x.go", 7)},
+		{Code: "budget", Severity: report.SeverityLow, Text: "\x1b[2J", Site: site("f", "sub/x.go", 0)},
 	}}
 	var out bytes.Buffer
 	if err := WriteGitHub(&out, r, "/src/shop"); err != nil {
@@ -258,7 +258,7 @@ func TestSARIF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := Check(rep, Rules{Limits: append(limits, Limit{Group: "gone\x1b\u202e\u009b31m", Stat: "p50", NS: 1}), FailOn: report.Medium})
+	res := Check(rep, Rules{Limits: append(limits, Limit{Group: "gone\x1b\u202e\u009b31m", Stat: "p50", NS: 1}), FailOn: report.SeverityMedium})
 	var out bytes.Buffer
 	if err := WriteSARIF(&out, res, "/src/shop", "v1.2.3"); err != nil {
 		t.Fatal(err)

@@ -40,24 +40,24 @@ type Result struct {
 // A Violation is one broken promise.
 type Violation struct {
 	// ID is the same from run to run, whatever the measured values and the lines are.
-	ID       string       `json:"id"`
-	Kind     string       `json:"kind"`
-	Code     string       `json:"code"` // of the finding; else the kind
-	Severity string       `json:"severity"`
-	Group    string       `json:"group"`  // its name; "" for the whole report
-	Metric   string       `json:"metric"` // as in a budget; "" for findings
-	Limit    *float64     `json:"limit"`  // in Unit
-	Value    *float64     `json:"value"`
-	Unit     string       `json:"unit"` // ns, or share (0..1); "" where there is no number
-	Text     string       `json:"text"` // one sentence; names in it are as they are in the report
-	Site     *report.Site `json:"site"` // where most of it comes from
+	ID       string          `json:"id"`
+	Kind     string          `json:"kind"`
+	Code     string          `json:"code"` // of the finding; else the kind
+	Severity report.Severity `json:"severity"`
+	Group    string          `json:"group"`  // its name; "" for the whole report
+	Metric   string          `json:"metric"` // as in a budget; "" for findings
+	Limit    *float64        `json:"limit"`  // in Unit
+	Value    *float64        `json:"value"`
+	Unit     string          `json:"unit"` // ns, or share (0..1); "" where there is no number
+	Text     string          `json:"text"` // one sentence; names in it are as they are in the report
+	Site     *report.Site    `json:"site"` // where most of it comes from
 }
 
 // Rules say what is to be held.
 type Rules struct {
 	Limits []Limit
 	// FailOn is the least severity of findings that are violations: high, medium or low. "" for none.
-	FailOn string
+	FailOn report.Severity
 	// Baseline is an earlier report, or nil. Growth counts when all of its interval lies beyond Tolerance (0.05 is 5 %).
 	Baseline  *report.Report
 	Tolerance float64
@@ -91,7 +91,7 @@ func (r *Result) add(v Violation) {
 		v.Code = v.Kind
 	}
 	if v.Severity == "" {
-		v.Severity = report.High
+		v.Severity = report.SeverityHigh
 	}
 	r.Violations = append(r.Violations, v)
 }
@@ -157,7 +157,7 @@ func groupNames(rep *report.Report) string {
 }
 
 // stat returns a group's latency, the band of the requests that make it, and how many requests it needs to be known.
-func stat(g *report.Group, name string) (ns *int64, band string, need int) {
+func stat(g *report.Group, name string) (ns *int64, band report.BandName, need int) {
 	l := &g.LatencyNS
 	switch name {
 	case "p50":
@@ -192,12 +192,12 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 		value := float64(*ns)
 		v.Kind, v.Value = KindBudget, &value
 		v.Text = fmt.Sprintf("%s: %s is %s, the budget is %s", name, l.Stat, text.Duration(*ns), text.Duration(l.NS))
-		if c := largest(bandOf(g, band), ""); c != nil {
+		if c := largest(g.Band(band), ""); c != nil {
 			v.Site = c.Site
 			v.Text += fmt.Sprintf("; %s of that time is %s", percent(c.Share), causeText(c))
 		}
 	}
-	v.ID = stableID(v.Kind, g.Kind, g.Name, v.Metric)
+	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
 	r.add(v)
 }
 
@@ -210,7 +210,7 @@ func requests(n int) string {
 
 func (r *Result) share(g *report.Group, l *Limit) {
 	name := text.FuncName(g.Name)
-	band := bandOf(g, l.Band)
+	band := g.Band(l.Band)
 	limit := l.Share
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
 	if band == nil || band.Count == 0 {
@@ -236,31 +236,22 @@ func (r *Result) share(g *report.Group, l *Limit) {
 			v.Text += "; most of it is " + causeText(c)
 		}
 	}
-	v.ID = stableID(v.Kind, g.Kind, g.Name, v.Metric)
+	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
 	r.add(v)
 }
 
 // rounding is what a sum of shares may be off by: 20% and 10% are 30%.
 const rounding = 1e-9
 
-func bandText(band string) string {
+func bandText(band report.BandName) string {
 	if band == report.BandAll {
 		return "all requests"
 	}
-	return "band " + band
-}
-
-func bandOf(g *report.Group, name string) *report.Band {
-	for i := range g.Bands {
-		if g.Bands[i].Band == name {
-			return &g.Bands[i]
-		}
-	}
-	return nil
+	return "band " + string(band)
 }
 
 // largest returns the row with most time, of a cause or family, or of all with a name; nil if there is none.
-func largest(b *report.Band, cause string) *report.Cause {
+func largest(b *report.Band, cause report.CauseName) *report.Cause {
 	if b == nil {
 		return nil
 	}
@@ -279,7 +270,8 @@ const placeWidth = 100
 
 func causeText(c *report.Cause) string { return causeAt(c.Cause, c.Kind, c.Site) }
 
-func causeAt(cause, kind string, site *report.Site) string {
+func causeAt(name report.CauseName, kind string, site *report.Site) string {
+	cause := string(name)
 	switch p := text.Place(site, placeWidth); {
 	case p != "":
 		return cause + " at " + p
@@ -303,18 +295,15 @@ func grew(ratio float64) string {
 	return fmt.Sprintf("+%.0f%%", 100*ratio)
 }
 
-// severities from worst to best.
-func severities() []string { return []string{report.High, report.Medium, report.Low, report.Info} }
-
-func (r *Result) findings(rep *report.Report, failOn string) {
-	worst := slices.Index(severities(), failOn)
+func (r *Result) findings(rep *report.Report, failOn report.Severity) {
+	worst := slices.Index(report.Severities(), failOn)
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		r.Checked++
-		if f.Ignored != "" || slices.Index(severities(), f.Severity) > worst {
+		if f.Ignored != "" || slices.Index(report.Severities(), f.Severity) > worst {
 			continue // a severity that is not known counts as worst: better loud than lost
 		}
-		v := Violation{ID: f.ID, Kind: KindFinding, Code: f.Code, Severity: f.Severity, Site: f.Site}
+		v := Violation{ID: f.ID, Kind: KindFinding, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
 		group := ""
 		for k := range rep.Groups {
 			if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
@@ -326,7 +315,7 @@ func (r *Result) findings(rep *report.Report, failOn string) {
 			if f.Site != nil {
 				fn = f.Site.Func
 			}
-			v.ID = stableID(KindFinding, f.Code, f.Group, fn)
+			v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
 		}
 		v.Text = group + f.Title
 		if p := text.Place(f.Site, placeWidth); p != "" {
@@ -359,7 +348,7 @@ func (r *Result) baseline(base, rep *report.Report, tolerance float64) {
 func (r *Result) growth(g *compare.Group, tolerance float64) {
 	name := text.FuncName(g.Name)
 	var grown []string
-	v := Violation{ID: stableID(KindBaseline, g.Kind, g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
+	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
 	tail := false
 	for _, l := range []struct {
 		name string

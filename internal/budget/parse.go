@@ -22,8 +22,8 @@ type Limit struct {
 	Stat string
 	NS   int64
 	// Cause is a cause or a family of causes, Band where its share is looked at.
-	Cause string
-	Band  string
+	Cause report.CauseName
+	Band  report.BandName
 	Share float64 // 0..1
 }
 
@@ -33,26 +33,26 @@ func (l *Limit) Metric() string {
 	case l.Stat != "":
 		return l.Stat
 	case l.Band == report.BandAll:
-		return l.Cause
+		return string(l.Cause)
 	}
-	return l.Band + ":" + l.Cause
+	return string(l.Band) + ":" + string(l.Cause)
 }
 
 // Stats are the latencies that can be limited.
 func Stats() []string { return []string{"mean", "p50", "p90", "p99", "p999", "max"} }
 
 // Families are the names that stand for several causes. They come before a cause of the same name.
-func Families() []string { return []string{"gc", "sched"} }
+func Families() []report.CauseName {
+	return []report.CauseName{report.FamilyGC, report.FamilySched}
+}
 
-// belongs tells whether a row counts for a cause or family.
-func belongs(c *report.Cause, name string) bool {
-	switch name {
-	case "gc": // the collector's stops of the world are its own as well
-		return c.Cause == "gc-assist" || c.Cause == "gc-wait" || c.Cause == "stw" && strings.HasPrefix(c.Kind, "GC")
-	case "sched":
-		return c.Cause == "sched" || c.Cause == "sched-wake" || c.Cause == "sched-poll"
+// belongs reports whether a row counts for a cause or family. Of the stops of the world, the family gc has those of the
+// collector only.
+func belongs(c *report.Cause, name report.CauseName) bool {
+	if name == report.FamilyGC && c.Cause == report.CauseSTW {
+		return strings.HasPrefix(c.Kind, "GC")
 	}
-	return c.Cause == name
+	return c.In(name)
 }
 
 // Parse reads a budget: limits separated by commas, each STAT=DURATION, CAUSE=PERCENT or BAND:CAUSE=PERCENT, and perhaps
@@ -118,17 +118,16 @@ func parseLimit(key, value string) (Limit, error) {
 		}
 		return Limit{Stat: stat, NS: int64(d)}, nil
 	}
-	band, name, ok := strings.Cut(key, ":")
-	if !ok {
-		band, name = report.BandAll, key
+	band, name := report.BandAll, report.CauseName(key)
+	if before, after, ok := strings.Cut(key, ":"); ok {
+		band, name = report.BandName(before), report.CauseName(after)
 	}
-	bands := []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
 	switch {
-	case !slices.Contains(bands, band):
-		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, strings.Join(bands, ", "))
+	case !slices.Contains(report.BandNames(), band):
+		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, report.Join(report.BandNames()))
 	case !slices.Contains(Families(), name) && !slices.Contains(causes(), name):
 		return Limit{}, fmt.Errorf("%q is no latency (%s), no family (%s) and no cause (%s)", name, strings.Join(Stats(), ", "),
-			strings.Join(Families(), ", "), strings.Join(causes(), ", "))
+			report.Join(Families()), report.Join(causes()))
 	}
 	share, err := ParsePercent(value)
 	if err != nil {
@@ -141,8 +140,8 @@ func parseLimit(key, value string) (Limit, error) {
 }
 
 // causes are those that can be limited.
-func causes() []string {
-	return slices.DeleteFunc(report.Causes(), func(c string) bool { return c == report.CauseOther })
+func causes() []report.CauseName {
+	return slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther })
 }
 
 // ParsePercent reads "5%" as 0.05. It wants the sign, because 0.05 could mean either, and no negative number.

@@ -16,7 +16,7 @@ func TestSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := json.Marshal(Check(sample(), Rules{Limits: limits, FailOn: report.Low, Baseline: sample()}))
+		data, err := json.Marshal(Check(sample(), Rules{Limits: limits, FailOn: report.SeverityLow, Baseline: sample()}))
 		if err != nil {
 			t.Fatal(err)
 		}

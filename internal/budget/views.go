@@ -67,11 +67,11 @@ func escapeProperty(s string) string {
 }
 
 // level chooses a tool's word for a severity.
-func level(severity, high, medium, low string) string {
+func level(severity report.Severity, high, medium, low string) string {
 	switch severity {
-	case report.Medium:
+	case report.SeverityMedium:
 		return medium
-	case report.Low, report.Info:
+	case report.SeverityLow, report.SeverityInfo:
 		return low
 	}
 	return high
@@ -248,12 +248,12 @@ const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md
 
 // describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
 func describeRule(v *Violation) sarifRule {
-	r, ok := finding.Named(finding.All(), v.Code)
+	r, ok := finding.Named(finding.All(), report.RuleCode(v.Code))
 	if !ok {
 		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
 	}
 	return sarifRule{
-		ID: r.Code, Name: r.Name, Short: sarifMessage{r.Summary}, Full: &sarifMessage{r.Doc.Means}, URI: rulesPage + "#" + r.Anchor(),
+		ID: string(r.Code), Name: r.Name, Short: sarifMessage{r.Summary}, Full: &sarifMessage{r.Doc.Means}, URI: rulesPage + "#" + r.Anchor(),
 		Help: &sarifHelp{r.Doc.Means + "\n\n" + r.Doc.Measured + "\n\n" + r.Doc.Wrong, r.Markdown()},
 	}
 }

@@ -2,6 +2,8 @@
 // line of the user's, or a dependency's, code where it happened.
 package cause
 
+import "slices"
+
 // A Cause is what a stretch of a request was spent on (the names are a
 // contract, see DESIGN section 4).
 type Cause uint8
@@ -28,8 +30,14 @@ var names = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "
 
 func (c Cause) String() string { return names[c] }
 
-// Names returns the names of all causes.
-func Names() []string { return names[:] }
+// Count is how many causes there are: they are the numbers below it.
+const Count = len(names)
+
+// Named returns the cause of a name.
+func Named(name string) (Cause, bool) {
+	i := slices.Index(names[:], name)
+	return Cause(max(i, 0)), i >= 0
+}
 
 // From says how the site of running time was found.
 type From uint8

@@ -16,7 +16,7 @@ import (
 
 var (
 	checkFormats = []string{"text", "json", "sarif", "github"}
-	failLevels   = []string{report.High, report.Medium, report.Low}
+	failLevels   = strs([]report.Severity{report.SeverityHigh, report.SeverityMedium, report.SeverityLow})
 )
 
 // checking holds the flags of check.
@@ -82,7 +82,7 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
 
 // rules reads the flags, all but the baseline's file.
 func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
-	rules := budget.Rules{FailOn: c.failOn}
+	rules := budget.Rules{FailOn: report.Severity(c.failOn)}
 	for _, b := range c.budgets {
 		limits, err := budget.Parse(b)
 		if err != nil {

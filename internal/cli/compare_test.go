@@ -41,7 +41,7 @@ func shopReport(name string, seed uint64, sleep float64) *report.Report {
 	g := report.Group{ID: "shop", Name: "main.shop", Named: true, Kind: report.KindHTTP1, Entry: site("main.shop", 10), Count: 1000}
 	var network, cpu int64
 	for i := range int64(40) {
-		b := report.Block{StartNS: i * 250e6, DurationNS: 250e6, Count: 25, Causes: map[string]int64{}}
+		b := report.Block{StartNS: i * 250e6, DurationNS: 250e6, Count: 25, Causes: map[report.CauseName]int64{}}
 		for k := range int64(3) {
 			b.Histogram = append(b.Histogram, [2]int64{(10+2*k)*1e6 + int64(sleep) + rng.Int64N(1e5), 12 - 5*k + k*k})
 		}
@@ -61,13 +61,13 @@ func shopReport(name string, seed uint64, sleep float64) *report.Report {
 	mean := g.TotalNS / 1000
 	g.LatencyNS = report.Latency{Mean: &mean, P50: at(10.9e6), P90: at(13.1e6), P99: at(13.9e6), Max: at(14.1e6)}
 	for _, band := range []struct {
-		name  string
+		name  report.BandName
 		share int64
 		count int
 	}{{report.BandAll, 1, 1000}, {report.Band5090, 2, 400}, {report.Band9099, 10, 90}, {report.Band99, 100, 10}} {
 		b := report.Band{Band: band.name, Count: band.count, FromNS: 0, ToNS: *g.LatencyNS.Max + 1}
 		all := float64(g.TotalNS)
-		add := func(cause string, s *report.Site, ns int64) {
+		add := func(cause report.CauseName, s *report.Site, ns int64) {
 			b.Causes = append(b.Causes, report.Cause{Cause: cause, Site: s, TotalNS: ns / band.share, Share: float64(ns) / all, Requests: band.count})
 		}
 		add("network", site("shop/db.query", 77), network)
@@ -82,11 +82,11 @@ func shopReport(name string, seed uint64, sleep float64) *report.Report {
 	r.Runtime.Throttle.Verdict = "none"
 	if sleep > 0 {
 		r.Findings = append(r.Findings, report.Finding{
-			ID: "f1", Code: "WL2001", Severity: report.High, Title: "a sleep is on the path of every request", Cause: "sleep",
+			ID: "f1", Code: "WL2001", Severity: report.SeverityHigh, Title: "a sleep is on the path of every request", Cause: "sleep",
 			Site: site("main.backoff", 30), Group: "shop", Share: 0.3, Confidence: 0.9, Fix: "wait for what the sleep waits for",
 		}, report.Finding{
-			ID: "f2", Code: "WL5001", Severity: report.Medium, Title: "clock, trouble: 100%\r\n::error::" + fmt.Sprint(seed), Group: "shop",
-		}, report.Finding{ID: "f3", Code: "WL1001", Severity: report.High, Title: "known", Group: "shop", Ignored: "accepted"})
+			ID: "f2", Code: "WL5001", Severity: report.SeverityMedium, Title: "clock, trouble: 100%\r\n::error::" + fmt.Sprint(seed), Group: "shop",
+		}, report.Finding{ID: "f3", Code: "WL1001", Severity: report.SeverityHigh, Title: "known", Group: "shop", Ignored: "accepted"})
 	}
 	return r
 }

@@ -89,7 +89,7 @@ func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f.Var(&e.maxMemory, "max-memory", "memory to use at most, such as 300MB; a second of the trace that needs more is left out")
 }
 
-var bands = []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
+var bands = strs(report.BandNames())
 
 // check refuses values that make no sense, before anything is read or recorded.
 func (e *explanation) check(cmd *cobra.Command) error {
@@ -391,7 +391,7 @@ func (e *explanation) write(s *streams, again string, rep *report.Report) error 
 			return report.WriteJSON(w, rep)
 		}
 		return text.Write(w, rep, text.Options{
-			Width: columns, Color: color, Full: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
+			Width: columns, Color: color, Full: e.group != "", Band: report.BandName(e.band), Slowest: e.slowestOr(1), Command: again,
 		})
 	}
 	return e.writeTo(s, to)

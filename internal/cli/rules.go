@@ -30,7 +30,7 @@ also without the directories before it, or * for any. The report keeps ignored f
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var codes []string
 			for _, r := range finding.All() {
-				codes = append(codes, r.Code+"\t"+r.Summary)
+				codes = append(codes, string(r.Code)+"\t"+r.Summary)
 			}
 			return codes, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -68,11 +68,11 @@ also without the directories before it, or * for any. The report keeps ignored f
 func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.Rule, error) {
 	var out []finding.Rule
 	for _, a := range args {
-		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(r.Code, a) || r.Name == a })
+		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(string(r.Code), a) || r.Name == a })
 		if i < 0 {
 			var codes []string
 			for _, r := range rules {
-				codes = append(codes, r.Code, r.Name)
+				codes = append(codes, string(r.Code), r.Name)
 			}
 			hint := "`whylate rules` lists them"
 			if near := nearest(strings.ToUpper(a), codes); near != "" {
@@ -157,7 +157,7 @@ func describe(rules []finding.Rule) []ruleJSON {
 	out := make([]ruleJSON, 0, len(rules))
 	for i := range rules {
 		r := &rules[i]
-		out = append(out, ruleJSON{r.Code, r.Name, r.Family(), r.Summary, r.Doc.Means, r.Doc.Measured, r.Doc.Before, r.Doc.After, r.Doc.Wrong})
+		out = append(out, ruleJSON{string(r.Code), r.Name, r.Family(), r.Summary, r.Doc.Means, r.Doc.Measured, r.Doc.Before, r.Doc.After, r.Doc.Wrong})
 	}
 	return out
 }

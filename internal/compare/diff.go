@@ -49,7 +49,7 @@ type Input struct {
 type GroupRef struct {
 	ID        string         `json:"id"`
 	Name      string         `json:"name"`
-	Kind      string         `json:"kind"`
+	Kind      report.Kind    `json:"kind"`
 	Count     int            `json:"count"`
 	Open      int            `json:"open"` // requests that had not ended when the trace did
 	LatencyNS report.Latency `json:"latency_ns"`
@@ -57,9 +57,9 @@ type GroupRef struct {
 
 // A Group is a group of requests in both reports. ID and Name are those of the new one.
 type Group struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	Kind string `json:"kind"`
+	ID   string      `json:"id"`
+	Name string      `json:"name"`
+	Kind report.Kind `json:"kind"`
 	// Changed tells whether there is evidence of any change, in a latency or in a cause.
 	Changed  bool   `json:"changed"`
 	OldCount int    `json:"old_count"`
@@ -99,8 +99,8 @@ func (c *Change) Ratio() float64 {
 
 // A Row is the time of one cause at one site, in ns a request.
 type Row struct {
-	Cause string `json:"cause"`
-	Kind  string `json:"kind,omitempty"`
+	Cause report.CauseName `json:"cause"`
+	Kind  string           `json:"kind,omitempty"`
 	// OldSite and NewSite differ if lines moved; null on a side that does not have the row, or if no place is known.
 	OldSite *report.Site `json:"old_site"`
 	NewSite *report.Site `json:"new_site"`
@@ -250,7 +250,7 @@ func compareGroups(old, new *report.Group) Group {
 		l.to.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > l.least*float64(max(*l.old, *l.new))
 		g.Changed = g.Changed || l.to.Evidence
 	}
-	g.Causes = append(g.Causes, compareRows(bandOf(old, report.BandAll), bandOf(new, report.BandAll))...)
+	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
 	// What counts for a row is its part of the whole latency.
 	var mean int64
 	for _, l := range []*int64{old.LatencyNS.Mean, new.LatencyNS.Mean} {
@@ -259,13 +259,13 @@ func compareGroups(old, new *report.Group) Group {
 		}
 	}
 	if known {
-		rowEvidence(g.Causes, bandOf(old, report.BandAll), bandOf(new, report.BandAll), a, b, df, leastMean*float64(mean))
+		rowEvidence(g.Causes, old.All(), new.All(), a, b, df, leastMean*float64(mean))
 	}
 	for i := range g.Causes {
 		g.Changed = g.Changed || g.Causes[i].Evidence
 	}
 	if old.LatencyNS.P99 != nil && new.LatencyNS.P99 != nil {
-		g.Tail = append(g.Tail, compareRows(bandOf(old, report.Band99), bandOf(new, report.Band99))...)
+		g.Tail = append(g.Tail, compareRows(tail(old), tail(new))...)
 	}
 	return g
 }
@@ -276,13 +276,12 @@ func whole(v float64) *int64 {
 	return &n
 }
 
-func bandOf(g *report.Group, name string) *report.Band {
-	for i := range g.Bands {
-		if g.Bands[i].Band == name {
-			return &g.Bands[i]
-		}
+// tail is the band of the slowest hundredth, whose mean Group.Tail splits.
+func tail(g *report.Group) *report.Band {
+	if b := g.Band(report.Band99); b != nil {
+		return b
 	}
-	return &report.Band{Band: name}
+	return &report.Band{Band: report.Band99}
 }
 
 // differentLoad is the ratio of request rates from which the load is said to be another one.
@@ -308,7 +307,7 @@ func warnings(old, new *report.Report) []report.Warning {
 			warn("truncated", "the %s trace is cut: only its first %.3g s are compared", side.name, float64(side.r.Input.DurationNS)/1e9)
 		}
 	}
-	if a, b := old.Runtime.Throttle.Verdict, new.Runtime.Throttle.Verdict; a != b && (held(a) || held(b)) {
+	if a, b := old.Runtime.Throttle.Verdict, new.Runtime.Throttle.Verdict; a != b && (a.HeldBack() || b.HeldBack()) {
 		warn("different-throttling", "CPU throttling was %q and is %q", orUnknown(a), orUnknown(b))
 	}
 	a, b := rate(old), rate(new)
@@ -321,10 +320,7 @@ func warnings(old, new *report.Report) []report.Warning {
 	return list
 }
 
-func orUnknown(s string) string { return cmp.Or(s, "unknown") }
-
-// held reports whether a throttle verdict says that threads were held back.
-func held(verdict string) bool { return verdict == "own" || verdict == "ancestor" }
+func orUnknown[S ~string](s S) S { return cmp.Or(s, "unknown") }
 
 // rate is the requests a second that ended.
 func rate(r *report.Report) float64 {

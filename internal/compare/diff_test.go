@@ -212,7 +212,7 @@ func TestRareWaitIsNoEvidence(t *testing.T) {
 }
 
 func TestGroupsAreMatched(t *testing.T) {
-	g := func(id, kind, name string) report.Group {
+	g := func(id string, kind report.Kind, name string) report.Group {
 		return report.Group{ID: id, Kind: kind, Name: name, Count: 1}
 	}
 	old := reportOf("a", g("1", "http1", "a"), g("2", "http1", "b"), g("3", "http1", "gone"))

@@ -43,7 +43,7 @@ type samples struct {
 	seed    uint64
 	latency [4][]float64 // mean, p50, p90, p99, each minus its value without resampling
 	// causes holds, by cause, its time a request relative to that without resampling.
-	causes map[string][]float64
+	causes map[report.CauseName][]float64
 }
 
 var quantiles = [3]float64{0.50, 0.90, 0.99}
@@ -63,7 +63,7 @@ func resample(g *report.Group) *samples {
 	buckets, counts := columns(blocks)
 	causes, sums := causeColumns(blocks)
 	length := int(math.Ceil(math.Cbrt(float64(n))))
-	s := &samples{units: n / length, seed: seedOf(blocks), causes: map[string][]float64{}}
+	s := &samples{units: n / length, seed: seedOf(blocks), causes: map[report.CauseName][]float64{}}
 	rng := rand.New(rand.NewPCG(s.seed, 1))
 	weights := make([]int64, n)
 	for i := range weights {
@@ -157,9 +157,9 @@ func columns(blocks []*report.Block) ([]int64, [][]bucketCount) {
 	return bounds, counts
 }
 
-func causeColumns(blocks []*report.Block) ([]string, [][]int64) {
-	seen := map[string]bool{}
-	var names []string
+func causeColumns(blocks []*report.Block) ([]report.CauseName, [][]int64) {
+	seen := map[report.CauseName]bool{}
+	var names []report.CauseName
 	for _, b := range blocks {
 		for c := range b.Causes {
 			if !seen[c] {
@@ -336,20 +336,14 @@ func (s *samples) row(r *Row, site *report.Site, ns int64, band *report.Band) []
 		return out
 	}
 	ratios := s.causes[r.Cause]
-	var found *report.Cause
-	for i := range band.Causes {
-		if c := &band.Causes[i]; c.Cause == r.Cause && c.Kind == r.Kind && sameSite(c.Site, site) {
-			found = c
-			break
-		}
-	}
+	found := band.Find(r.Cause, r.Kind, site)
 	spread := 0.0
 	if found != nil && band.Count > 0 {
 		hit := max(found.Requests, 1)
 		spread = math.Sqrt(max(0, 1-float64(hit)/float64(band.Count)) / float64(hit))
 	}
 	h := fnv.New64a()
-	h.Write([]byte(r.Cause + "\x00" + r.Kind))
+	h.Write([]byte(string(r.Cause) + "\x00" + r.Kind))
 	if site != nil {
 		h.Write([]byte("\x00" + site.Func))
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(site.Line)))
@@ -363,13 +357,6 @@ func (s *samples) row(r *Row, site *report.Site, ns int64, band *report.Band) []
 		out[k] = float64(ns) * (ratio*(1+spread*rng.NormFloat64()) - 1)
 	}
 	return out
-}
-
-func sameSite(a, b *report.Site) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }
 
 // hidden is the most time a request that a row can have which a capped list leaves out.

@@ -12,7 +12,7 @@ import (
 // A load makes one group of a report from made-up requests, so that what a comparison should say is known.
 type load struct {
 	name    string
-	kind    string
+	kind    report.Kind
 	seconds int
 	rate    int // requests a second
 	// request gives one request's time by cause row.
@@ -20,7 +20,7 @@ type load struct {
 }
 
 type spent struct {
-	cause string
+	cause report.CauseName
 	fn    string
 	line  int
 	ns    int64
@@ -46,7 +46,7 @@ func (l load) group(seed uint64) report.Group {
 		g.TotalNS += r.total
 	}
 	for b := 0; b < l.seconds*4; b++ {
-		block := report.Block{StartNS: int64(b) * 250e6, DurationNS: 250e6, Causes: map[string]int64{}}
+		block := report.Block{StartNS: int64(b) * 250e6, DurationNS: 250e6, Causes: map[report.CauseName]int64{}}
 		buckets := map[int64]int64{}
 		for _, r := range all {
 			if int(r.at*4) != b {
@@ -78,7 +78,7 @@ func (l load) group(seed uint64) report.Group {
 	mean := g.TotalNS / int64(g.Count)
 	g.LatencyNS = report.Latency{Mean: &mean, P50: at(0.5, 5), P90: at(0.9, 10), P99: at(0.99, 100), P999: at(0.999, 1000), Max: at(1, 1)}
 	for _, b := range []struct {
-		name   string
+		name   report.BandName
 		lo, hi float64
 	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}} {
 		part := all[int(b.lo*float64(len(all))):int(b.hi*float64(len(all)))]
@@ -108,7 +108,7 @@ func (l load) group(seed uint64) report.Group {
 			if a.TotalNS != b.TotalNS {
 				return int(b.TotalNS - a.TotalNS)
 			}
-			return compareSites(a.Site, b.Site)
+			return a.Site.Compare(b.Site)
 		})
 		g.Bands = append(g.Bands, band)
 	}

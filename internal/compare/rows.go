@@ -9,7 +9,10 @@ import (
 )
 
 // place is what rows of two builds have in common: lines move with every edit, and a package's files with every checkout.
-type place struct{ cause, kind, fn string }
+type place struct {
+	cause    report.CauseName
+	kind, fn string
+}
 
 func placeOf(c *report.Cause) place {
 	p := place{cause: c.Cause, kind: c.Kind}
@@ -53,16 +56,9 @@ func compareRows(old, new *report.Band) []Row {
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(abs(b.DeltaNS), abs(a.DeltaNS)), cmp.Compare(max(b.OldNS, b.NewNS), max(a.OldNS, a.NewNS)),
-			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Kind, b.Kind), compareSites(a.Site(), b.Site()))
+			cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Kind, b.Kind), a.Site().Compare(b.Site()))
 	})
 	return rows
-}
-
-func compareSites(a, b *report.Site) int {
-	if a == nil || b == nil {
-		return 0
-	}
-	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.Line, b.Line))
 }
 
 func abs(n int64) int64 { return max(n, -n) }

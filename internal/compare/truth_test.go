@@ -71,7 +71,7 @@ func judge(before, after *report.Report, out *testprog.Outcome) (wrong, spoiled 
 		if entry < 0 {
 			continue
 		}
-		if e := before.Groups[entry].Entry; c.Kind == tr.Kind && e != nil && e.Func == tr.Group {
+		if e := before.Groups[entry].Entry; string(c.Kind) == tr.Kind && e != nil && e.Func == tr.Group {
 			g = c
 		}
 	}
@@ -84,7 +84,7 @@ func judge(before, after *report.Report, out *testprog.Outcome) (wrong, spoiled 
 	first := &g.Causes[0]
 	sites := append([]testprog.Site{tr.Site}, tr.OrSites...)
 	causes := append([]string{tr.Cause}, tr.OrCauses...)
-	if !slices.Contains(causes, first.Cause) || first.Site() == nil ||
+	if !slices.Contains(causes, string(first.Cause)) || first.Site() == nil ||
 		!slices.ContainsFunc(sites, func(s testprog.Site) bool { return s.Func == first.Site().Func }) {
 		return fmt.Errorf("the largest change is %+v at %+v, the fault was %s at %s", first, first.Site(), tr.Cause, tr.Site.Func), nil
 	}

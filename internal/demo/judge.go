@@ -11,18 +11,18 @@ import (
 type Fault struct {
 	What    string // in words
 	Path    string
-	Handler string   // end of the group's name
-	Causes  []string // the first cause of the group's time is one of these,
-	Site    string   // in a function whose name ends so
+	Handler string             // end of the group's name
+	Causes  []report.CauseName // the first cause of the group's time is one of these,
+	Site    string             // in a function whose name ends so
 }
 
 // Faults are what the service has.
 func Faults() []Fault {
 	return []Fault{
-		{"a sleep on another goroutine", "/report", "(*service).report", []string{"sleep"}, "(*service).backoff"},
-		{"a lock held across a slow write", "/order", "(*service).order", []string{"network"}, "(*journal).append"},
+		{"a sleep on another goroutine", "/report", "(*service).report", []report.CauseName{"sleep"}, "(*service).backoff"},
+		{"a lock held across a slow write", "/order", "(*service).order", []report.CauseName{"network"}, "(*journal).append"},
 		// The end of the wait that nobody polled for is the same lack of a CPU (sched-poll).
-		{"CPU hogs behind a batching goroutine", "/price", "(*service).price", []string{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
+		{"CPU hogs behind a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
 	}
 }
 
@@ -67,10 +67,13 @@ func Missed(verdicts []Verdict) int {
 
 // weigh adds up the causes of the band all.
 func (v *Verdict) weigh() {
-	type key struct{ cause, site string }
+	type key struct {
+		cause report.CauseName
+		site  string
+	}
 	sums := map[key]float64{}
 	var best key
-	causes := v.Group.Bands[0].Causes
+	causes := v.Group.All().Causes
 	for i := range causes {
 		c := &causes[i]
 		if c.Cause == report.CauseOther {

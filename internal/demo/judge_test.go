@@ -13,7 +13,7 @@ func group(name string, causes ...report.Cause) report.Group {
 	return report.Group{Name: name, Bands: []report.Band{{Band: report.BandAll, Causes: causes}}}
 }
 
-func at(cause, function string, share float64) report.Cause {
+func at(cause report.CauseName, function string, share float64) report.Cause {
 	return report.Cause{Cause: cause, Site: &report.Site{Func: function}, Share: share}
 }
 

@@ -41,7 +41,7 @@ func (a *adder) Request(q *export.Request) error {
 	for i, ns := range q.CauseNS {
 		sum += ns
 		if ns != 0 {
-			a.causes[[2]string{q.Group.ID, cause.Names()[i]}] += ns
+			a.causes[[2]string{q.Group.ID, cause.Cause(i).String()}] += ns
 		}
 	}
 	if sum != q.LatencyNS {
@@ -114,7 +114,7 @@ func TestReplayIsTheReport(t *testing.T) {
 					t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
 				}
 				for _, c := range g.Bands[0].Causes {
-					a.causes[[2]string{g.ID, c.Cause}] -= c.TotalNS
+					a.causes[[2]string{g.ID, string(c.Cause)}] -= c.TotalNS
 				}
 				for _, q := range g.Slowest {
 					q.Lanes, q.Wakes = nil, nil

@@ -191,7 +191,7 @@ func (s *stretches) report(start int64) [][2]int64 {
 // throttle says what was found of the kernel holding the process back.
 func throttle(r *report.Runtime, v *freeze.Verdict, start int64) {
 	r.Throttle = report.Throttle{
-		Verdict: v.Verdict, How: v.How, PeriodNS: v.PeriodNS, LostWallNS: v.LostWallNS, LostCPUNS: v.LostCPUNS, Confidence: v.Confidence,
+		Verdict: report.ThrottleVerdict(v.Verdict), How: v.How, PeriodNS: v.PeriodNS, LostWallNS: v.LostWallNS, LostCPUNS: v.LostCPUNS, Confidence: v.Confidence,
 		R: v.R, N: v.N, Freezes: v.Freezes, CPUs: v.CPUs,
 	}
 	if r.Series == nil {

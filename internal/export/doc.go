@@ -99,7 +99,7 @@ func siteText(s *report.Site) string {
 func viaText(via []report.Via) string {
 	var parts []string
 	for _, v := range via {
-		parts = append(parts, strings.TrimSpace(v.Wait+" "+siteText(v.Site)))
+		parts = append(parts, strings.TrimSpace(string(v.Wait)+" "+siteText(v.Site)))
 	}
 	return strings.Join(parts, " > ")
 }

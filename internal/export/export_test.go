@@ -140,7 +140,7 @@ func TestGoToolPprof(t *testing.T) {
 		if band.Count == 0 {
 			continue
 		}
-		cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-sample_index="+band.Band, file)
+		cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-sample_index="+string(band.Band), file)
 		cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -194,8 +194,8 @@ func TestCSVTotals(t *testing.T) {
 				for _, c := range b.Causes {
 					want += c.TotalNS
 				}
-				if got[g.ID+b.Band] != want {
-					t.Errorf("%s: band %s of %.40q has %d ns in CSV, %d in the report", name, b.Band, g.Name, got[g.ID+b.Band], want)
+				if got[g.ID+string(b.Band)] != want {
+					t.Errorf("%s: band %s of %.40q has %d ns in CSV, %d in the report", name, b.Band, g.Name, got[g.ID+string(b.Band)], want)
 				}
 			}
 		}
@@ -247,7 +247,7 @@ func TestJSONLTotals(t *testing.T) {
 		for _, g := range r.Groups {
 			for _, b := range g.Bands {
 				for _, c := range b.Causes {
-					want[g.ID+b.Band+c.Cause] += c.TotalNS
+					want[g.ID+string(b.Band)+string(c.Cause)] += c.TotalNS
 				}
 			}
 			for _, q := range g.Slowest {
@@ -343,7 +343,7 @@ func checkSegments(t *testing.T, q *report.Request, slices []slice) {
 	}
 	for i, s := range q.Segments {
 		got := slices[i]
-		if got.name != s.Cause || got.from != s.StartNS || got.len != s.DurationNS || got.notes["goroutine"] != fmt.Sprint(s.Goroutine) && s.Goroutine != 0 || s.Site != nil && !strings.HasPrefix(got.notes["site"], s.Site.Func) {
+		if got.name != string(s.Cause) || got.from != s.StartNS || got.len != s.DurationNS || got.notes["goroutine"] != fmt.Sprint(s.Goroutine) && s.Goroutine != 0 || s.Site != nil && !strings.HasPrefix(got.notes["site"], s.Site.Func) {
 			t.Errorf("request %s: segment %d is %+v, want %+v", q.ID, i, got, s)
 		}
 	}

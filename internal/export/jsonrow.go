@@ -71,7 +71,7 @@ func (b *jsonRow) via(key string, list []report.Via) {
 		if i > 0 {
 			*b = append(*b, ',')
 		}
-		b.text(append(*b, `{"wait":`...), v.Wait)
+		b.text(append(*b, `{"wait":`...), string(v.Wait))
 		b.site(b.key("site"), v.Site)
 		if v.Call != "" {
 			b.string("call", v.Call)
@@ -96,7 +96,7 @@ func (b *jsonRow) request(g *report.Group, q *report.Request) {
 
 // segment fills the line of a segment that is not joined of several.
 func (b *jsonRow) segment(request string, s *report.Segment) {
-	b.begin("cause", s.Cause)
+	b.begin("cause", string(s.Cause))
 	b.number("duration_ns", s.DurationNS)
 	b.unsigned("goroutine", s.Goroutine)
 	if s.Kind != "" {

@@ -177,4 +177,4 @@ func ToEndpoint(ctx context.Context, c *Client) func([]byte, int) error {
 	return func(body []byte, spans int) error { return c.Send(ctx, body, spans) }
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -76,7 +76,7 @@ func wallStart(r *report.Report) int64 {
 func (p *packets) request(uuid uint64, g *report.Group, n int) {
 	r := &g.Slowest[n]
 	p.track(track{uuid: uuid, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
-	p.slice(r.StartNS, r.LatencyNS, uuid, "request", g.Name, note{key: "id", text: r.ID}, note{key: "group", text: g.ID}, note{key: "kind", text: g.Kind})
+	p.slice(r.StartNS, r.LatencyNS, uuid, "request", g.Name, note{key: "id", text: r.ID}, note{key: "group", text: g.ID}, note{key: "kind", text: string(g.Kind)})
 	path := uuid + 1
 	p.track(track{uuid: path, parent: uuid, name: "critical path"})
 	p.segments(r, path)
@@ -105,7 +105,7 @@ func (p *packets) request(uuid uint64, g *report.Group, n int) {
 func (p *packets) segments(r *report.Request, track uint64) {
 	for i := range r.Segments {
 		s := &r.Segments[i]
-		p.slice(s.StartNS, s.DurationNS, track, "segment", s.Cause, note{key: "site", text: siteText(s.Site)}, note{key: "via", text: viaText(s.Via)},
+		p.slice(s.StartNS, s.DurationNS, track, "segment", string(s.Cause), note{key: "site", text: siteText(s.Site)}, note{key: "via", text: viaText(s.Via)},
 			note{key: "kind", text: s.Kind}, note{key: "goroutine", number: s.Goroutine})
 	}
 }

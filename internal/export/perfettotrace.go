@@ -594,7 +594,7 @@ func (t *PerfettoTrace) Request(q *Request) error {
 	}
 	id := l.tracks[k]
 	t.p.event(&event{at: q.StartNS, typ: sliceBegin, track: id, category: "request", name: q.Group.Name, notes: []note{
-		{key: "id", text: q.ID}, {key: "goroutine", number: q.Goroutine}, {key: "group", text: q.Group.ID}, {key: "kind", text: q.Group.Kind},
+		{key: "id", text: q.ID}, {key: "goroutine", number: q.Goroutine}, {key: "group", text: q.Group.ID}, {key: "kind", text: string(q.Group.Kind)},
 	}})
 	if t.full == nil || t.full[q.ID] {
 		full := q.Full()

@@ -95,10 +95,10 @@ func checkRequests(t *testing.T, s *shown, rep *report.Report, segments bool) {
 			continue
 		}
 		for _, c := range g.Bands[0].Causes {
-			causes[c.Cause] -= c.TotalNS
+			causes[string(c.Cause)] -= c.TotalNS
 		}
 		for c, ns := range causes {
-			if ns != 0 && causes[report.CauseOther] == 0 {
+			if ns != 0 && causes[string(report.CauseOther)] == 0 {
 				t.Errorf("%s: %d ns of %s too many", g.Name, ns, c)
 			}
 		}

@@ -18,13 +18,13 @@ import (
 // no samples of one type. Labels are group, kind, band and cause
 // (-tagfocus, -tagleaf=cause). Values are nanoseconds.
 func Pprof(w io.Writer, r *report.Report) error {
-	b := profileBuilder{p: &profile.Profile{DefaultSampleType: report.BandAll, DurationNanos: r.Input.DurationNS}, funcs: map[report.Site]*profile.Function{}, locs: map[report.Site]*profile.Location{}}
+	b := profileBuilder{p: &profile.Profile{DefaultSampleType: string(report.BandAll), DurationNanos: r.Input.DurationNS}, funcs: map[report.Site]*profile.Function{}, locs: map[report.Site]*profile.Location{}}
 	if r.Input.Start != nil {
 		b.p.TimeNanos = r.Input.Start.UnixNano()
 	}
-	bands := []string{report.BandAll, report.Band5090, report.Band9099, report.Band99}
+	bands := report.BandNames()
 	for _, name := range bands {
-		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: name, Unit: "nanoseconds"})
+		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: string(name), Unit: "nanoseconds"})
 	}
 	b.p.PeriodType, b.p.Period = &profile.ValueType{Type: "critical_path", Unit: "nanoseconds"}, 1
 	b.p.Comments = []string{"time on the critical paths of requests, written by whylate from " + r.Input.Name}
@@ -61,16 +61,16 @@ type profileBuilder struct {
 
 func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *report.Cause, route report.Route) {
 	s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: map[string][]string{
-		"group": {g.Name}, "kind": {g.Kind}, "band": {band.Band}, "cause": {c.Cause},
+		"group": {g.Name}, "kind": {string(g.Kind)}, "band": {string(band.Band)}, "cause": {string(c.Cause)},
 	}}
 	if c.Kind != "" {
 		s.Label["cause_kind"] = []string{c.Kind}
 	}
 	s.Value[at] = route.TotalNS
 	// The leaf comes first.
-	s.Location = append(s.Location, b.location(c.Site, "["+c.Cause+"]"))
+	s.Location = append(s.Location, b.location(c.Site, "["+string(c.Cause)+"]"))
 	for i := len(route.Via) - 1; i >= 0; i-- {
-		s.Location = append(s.Location, b.location(route.Via[i].Site, "["+route.Via[i].Wait+"]"))
+		s.Location = append(s.Location, b.location(route.Via[i].Site, "["+string(route.Via[i].Wait)+"]"))
 	}
 	root := &report.Site{Func: g.Name}
 	if g.Entry != nil && g.Entry.Func == g.Name {

@@ -32,7 +32,7 @@ type Request struct {
 	// StartNS counts from the trace's start.
 	StartNS, LatencyNS int64
 	Goroutine          uint64
-	// CauseNS are the ns of each cause, by its number in cause.Names; they add
+	// CauseNS are the ns of each cause, by its number in package cause; they add
 	// up to the latency.
 	CauseNS []int64
 	// Full spells the request out as a report holds it, without lanes and wakes.

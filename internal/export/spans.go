@@ -98,7 +98,7 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) [
 	}
 	root := span{
 		trace: trace, id: spanID(0), name: g.Name, kind: kind, start: m.start + q.StartNS, end: m.start + q.StartNS + q.LatencyNS,
-		attributes: []attribute{text("whylate.group", g.ID), text("whylate.kind", g.Kind), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
+		attributes: []attribute{text("whylate.group", g.ID), text("whylate.kind", string(g.Kind)), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
 	}
 	if g.Entry != nil {
 		root.attributes = append(root.attributes, code(g.Entry)...)
@@ -111,8 +111,8 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) [
 	for i := range q.Segments {
 		s := &q.Segments[i]
 		child := span{
-			trace: root.trace, id: spanID(i + 1), parent: root.id, name: s.Cause, kind: spanInternal, start: m.start + s.StartNS, end: m.start + s.StartNS + s.DurationNS,
-			attributes: []attribute{text("whylate.cause", s.Cause), integer("whylate.goroutine", int64(s.Goroutine))},
+			trace: root.trace, id: spanID(i + 1), parent: root.id, name: string(s.Cause), kind: spanInternal, start: m.start + s.StartNS, end: m.start + s.StartNS + s.DurationNS,
+			attributes: []attribute{text("whylate.cause", string(s.Cause)), integer("whylate.goroutine", int64(s.Goroutine))},
 		}
 		if s.Site != nil {
 			child.name += " " + s.Site.Func
@@ -126,7 +126,7 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) [
 		}
 		if s.Joined != nil {
 			for _, c := range sortedKeys(s.Joined.Causes) {
-				child.attributes = append(child.attributes, integer("whylate.joined."+c+"_ns", s.Joined.Causes[c]))
+				child.attributes = append(child.attributes, integer("whylate.joined."+string(c)+"_ns", s.Joined.Causes[c]))
 			}
 		}
 		out = append(out, child)

@@ -45,7 +45,7 @@ func CSV(w io.Writer, r *report.Report) error {
 					line = strconv.Itoa(at.Line)
 				}
 				rows = append(rows, []string{
-					g.ID, plain(g.Name), g.Kind, b.Band, num(b.FromNS), num(b.ToNS), strconv.Itoa(b.Count), c.Cause, plain(c.Kind), plain(at.Func), plain(at.File), line, c.SiteFrom,
+					g.ID, plain(g.Name), string(g.Kind), string(b.Band), num(b.FromNS), num(b.ToNS), strconv.Itoa(b.Count), string(c.Cause), plain(c.Kind), plain(at.Func), plain(at.File), line, c.SiteFrom,
 					plain(viaText(c.Via)), num(c.TotalNS), strconv.FormatFloat(c.Share, 'g', 6, 64), strconv.Itoa(c.Requests),
 				})
 			}
@@ -79,8 +79,8 @@ func newRequestTable(w io.Writer) *requestTable {
 	t := &requestTable{buf: bufio.NewWriterSize(w, 1<<16)}
 	t.out = csv.NewWriter(t.buf)
 	head := []string{"id", "group_id", "group", "kind", "goroutine", "start_ns", "latency_ns"}
-	for _, c := range cause.Names() {
-		head = append(head, c+"_ns")
+	for c := range cause.Cause(cause.Count) {
+		head = append(head, c.String()+"_ns")
 	}
 	t.out.Write(head) // an error stays in the writer
 	return t
@@ -91,9 +91,9 @@ func (t *requestTable) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error 
 
 // Request implements Sink.
 func (t *requestTable) Request(q *Request) error {
-	t.row = append(t.row[:0], q.ID, q.Group.ID, plain(q.Group.Name), q.Group.Kind, strconv.FormatUint(q.Goroutine, 10),
+	t.row = append(t.row[:0], q.ID, q.Group.ID, plain(q.Group.Name), string(q.Group.Kind), strconv.FormatUint(q.Goroutine, 10),
 		strconv.FormatInt(q.StartNS, 10), strconv.FormatInt(q.LatencyNS, 10))
-	for i := range cause.Names() {
+	for i := range cause.Count {
 		t.row = append(t.row, strconv.FormatInt(q.CauseNS[i], 10))
 	}
 	if err := t.out.Write(t.row); err != nil {

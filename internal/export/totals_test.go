@@ -52,16 +52,17 @@ func (x *totals) check(t *testing.T, rep *report.Report) {
 		if x.count[g.ID] != g.Count || x.ns[g.ID] != g.TotalNS {
 			t.Errorf("%s: %d requests of %d ns, in the report %d of %d", g.Name, x.count[g.ID], x.ns[g.ID], g.Count, g.TotalNS)
 		}
-		want := map[string]int64{}
+		want := map[report.CauseName]int64{}
 		for _, c := range g.Bands[0].Causes {
 			want[c.Cause] += c.TotalNS
 		}
 		if want[report.CauseOther] != 0 {
 			continue // of rows that were too many
 		}
-		for _, c := range cause.Names() {
-			if got := x.causes[g.ID][c]; got != want[c] {
-				t.Errorf("%s: %d ns of %s, in the report %d", g.Name, got, c, want[c])
+		for i := range cause.Count {
+			c := cause.Cause(i).String()
+			if got := x.causes[g.ID][c]; got != want[report.CauseName(c)] {
+				t.Errorf("%s: %d ns of %s, in the report %d", g.Name, got, c, want[report.CauseName(c)])
 			}
 		}
 		for _, q := range g.Slowest {
@@ -135,7 +136,8 @@ func readTable(t *testing.T, data []byte) *totals {
 		}
 		group, sum := row[at["group_id"]], int64(0)
 		x.request(t, group, row[at["id"]], num("latency_ns"))
-		for _, c := range cause.Names() {
+		for i := range cause.Count {
+			c := cause.Cause(i).String()
 			x.cause(group, c, num(c+"_ns"))
 			sum += num(c + "_ns")
 		}
@@ -173,7 +175,7 @@ func readLines(t *testing.T, data []byte) *totals {
 			x.request(t, obj.GroupID, obj.ID, obj.LatencyNS)
 		case obj.Joined != nil:
 			for c, ns := range obj.Joined.Causes {
-				x.cause(groups[obj.RequestID], c, ns)
+				x.cause(groups[obj.RequestID], string(c), ns)
 			}
 		default:
 			x.cause(groups[obj.RequestID], obj.Cause, obj.DurationNS)
@@ -197,7 +199,7 @@ func totalsOfSpans(t *testing.T, spans []readSpan) *totals {
 			x.request(t, s.attributes["whylate.group"], s.attributes["whylate.request"], s.end-s.start)
 		case !ok:
 			t.Errorf("span %s is below none that came before", s.name)
-		case s.attributes["whylate.cause"] == report.CauseOther:
+		case s.attributes["whylate.cause"] == string(report.CauseOther):
 			for key, v := range s.attributes {
 				if c, ok := strings.CutPrefix(key, "whylate.joined."); ok {
 					ns, err := strconv.ParseInt(v, 10, 64)

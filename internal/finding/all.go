@@ -1,8 +1,8 @@
 package finding
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 )
 
 // All returns every rule, by code.
@@ -14,6 +14,6 @@ func All() []Rule {
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
 		throttleRule(), procsRule(),
 	}
-	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.Code, b.Code) })
+	slices.SortFunc(all, func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) })
 	return all
 }

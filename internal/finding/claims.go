@@ -38,8 +38,9 @@ const queued = 0.25
 
 // A viaKey is a wait as reports name it.
 type viaKey struct {
-	wait, call string
-	site       report.Site
+	wait report.WaitKind
+	call string
+	site report.Site
 }
 
 func keyOfVia(v *report.Via) viaKey {
@@ -52,7 +53,7 @@ func keyOfVia(v *report.Via) viaKey {
 
 // A leaf is a cause at a site.
 type leaf struct {
-	cause string
+	cause report.CauseName
 	site  report.Site
 }
 
@@ -61,7 +62,7 @@ func leafOf(c *report.Cause) leaf {
 	if c.Site != nil {
 		l.site = *c.Site
 	}
-	if c.Cause == "network" && c.Kind == "inbound" {
+	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
 	}
 	return l
@@ -69,7 +70,7 @@ func leafOf(c *report.Cause) leaf {
 
 // An owner is the rule, and its one finding, that a way to a cause belongs to.
 type owner struct {
-	code string
+	code report.RuleCode
 	via  viaKey // of a convoy or a pool
 	leaf leaf   // of all others
 }
@@ -100,7 +101,7 @@ func claimsOf(in *Input, g *report.Group) *claims {
 		return cl
 	}
 	cl.each(func(c *report.Cause, r *report.Route) {
-		if c.Cause == "sleep" && len(r.Via) > 0 {
+		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
 			if k := keyOfVia(&r.Via[0]); cl.sleep[k] == nil || cl.sleep[k].ns < r.TotalNS {
 				cl.sleep[k] = &part{c, r.Via, r.TotalNS}
 			}
@@ -133,7 +134,7 @@ func (cl *claims) findQueues() {
 
 // each calls f for every way to every cause that rules about waits may claim.
 func (cl *claims) each(f func(c *report.Cause, r *report.Route)) {
-	all := cl.g.Bands[0].Causes
+	all := cl.g.All().Causes
 	for i := range all {
 		if !waits(all[i].Cause) {
 			continue
@@ -146,12 +147,16 @@ func (cl *claims) each(f func(c *report.Cause, r *report.Route)) {
 }
 
 // waits are the causes that rules about waiting may claim.
-func waits(cause string) bool {
-	return slices.Contains([]string{"cpu", "sleep", "network", "syscall", "lock", "chan"}, cause)
+func waits(cause report.CauseName) bool {
+	switch cause {
+	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
+		return true
+	}
+	return false
 }
 
-func isHandOver(wait string) bool {
-	return wait == "chan" || wait == "chan send" || wait == "select" || wait == "cond"
+func isHandOver(wait report.WaitKind) bool {
+	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
 
 // Functions of the standard library in which a request waits for a free place.
@@ -175,7 +180,7 @@ func isQueue(t *summary.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Taken > 0.5 {
 		return true
 	}
-	if c.Cause == "network" && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
+	if c.Cause == report.CauseNetwork && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
 		return false
 	}
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
@@ -190,14 +195,14 @@ func isFanOut(k *viaKey) bool {
 // turns returns what is known of those who waited for others at a cause.
 func (in *Input) turns(c *report.Cause, via []report.Via) *summary.Turns {
 	site := c.Site
-	if c.Cause == "cpu" {
+	if c.Cause == report.CauseCPU {
 		if len(via) == 0 {
 			return nil
 		}
 		site = via[len(via)-1].Site
 	}
 	for i := range in.Turns {
-		if t := &in.Turns[i]; t.Cause == c.Cause && same(t.Site, site) {
+		if t := &in.Turns[i]; report.CauseName(t.Cause) == c.Cause && t.Site.Equal(site) {
 			return t
 		}
 	}
@@ -252,18 +257,14 @@ func (cl *claims) findLeads() {
 }
 
 func compareVia(a, b viaKey) int {
-	return cmp.Or(strings.Compare(a.wait, b.wait), compareSites(a.site, b.site), strings.Compare(a.call, b.call))
-}
-
-func compareSites(a, b report.Site) int {
-	return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), strings.Compare(a.Func, b.Func))
+	return cmp.Or(cmp.Compare(a.wait, b.wait), a.site.Compare(&b.site), strings.Compare(a.call, b.call))
 }
 
 func topLeaf(of map[leaf]int64) leaf {
 	var best leaf
 	top := int64(-1)
 	for l, ns := range of {
-		if ns > top || ns == top && cmp.Or(strings.Compare(l.cause, best.cause), compareSites(l.site, best.site)) < 0 {
+		if ns > top || ns == top && cmp.Or(cmp.Compare(l.cause, best.cause), l.site.Compare(&best.site)) < 0 {
 			best, top = l, ns
 		}
 	}
@@ -285,7 +286,7 @@ func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 // An os.File's own, and that of a logger, only keep what is written in order:
 // the fault is where they write to.
 func isLock(k *viaKey) bool {
-	return k.wait == "once" || k.wait == "lock" && !isFile(k.call) && !isLogger(k.call)
+	return k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call)
 }
 
 func isLogger(call string) bool {
@@ -317,44 +318,44 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if k, ok := cl.own[l]; ok {
 		return ownerOf(k)
 	}
-	switch code := ""; c.Cause {
-	case "sleep":
-		code = "WL2001"
+	switch code := report.RuleCode(""); c.Cause {
+	case report.CauseSleep:
+		code = report.RuleSleep
 		if cl.isLimiter(c) {
-			code = "WL2003"
+			code = report.RulePoolTooSmall
 		} else if cl.flush(c) != nil {
-			code = "WL2004"
+			code = report.RuleFlushInterval
 		}
 		return owner{code: code, leaf: l}
 	case "network":
-		code = "WL2005"
+		code = report.RuleSlowPeer
 		if isFile(c.Call) {
-			code = "WL2007"
+			code = report.RuleBlockingSyscall
 		} else if c.Kind == "inbound" {
-			code = "WL2006"
+			code = report.RuleSlowClient
 		}
 		return owner{code: code, leaf: l}
 	case "syscall":
 		if strings.HasPrefix(c.Call, "net.(*netFD).") {
 			return owner{} // it never blocks: its thread was held up
 		}
-		return owner{code: "WL2007", leaf: l}
+		return owner{code: report.RuleBlockingSyscall, leaf: l}
 	}
 	return owner{}
 }
 
 // isOthersRest reports whether a way leads to a connection that waits for its client's next request.
 func isOthersRest(c *report.Cause, via []report.Via) bool {
-	return c.Cause == "network" && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
+	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
 }
 
 // isNextMessage reports whether a WebSocket's handler waits for what its client says next: nobody waits for that.
 func isNextMessage(c *report.Cause) bool {
-	return c.Cause == "network" && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
+	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
 }
 
 // heaviest returns the first part with a cause, the heaviest one of all if none has it.
-func (c *claim) heaviest(cause string) *part {
+func (c *claim) heaviest(cause report.CauseName) *part {
 	for i := range c.parts {
 		if c.parts[i].Cause.Cause == cause {
 			return &c.parts[i]
@@ -365,9 +366,9 @@ func (c *claim) heaviest(cause string) *part {
 
 func ownerOf(k viaKey) owner {
 	if isLock(&k) {
-		return owner{code: "WL2002", via: k}
+		return owner{code: report.RuleLockConvoy, via: k}
 	}
-	return owner{code: "WL2003", via: k}
+	return owner{code: report.RulePoolTooSmall, via: k}
 }
 
 // isFile reports whether a call reads or writes an os.File: where the poller
@@ -391,7 +392,7 @@ type part struct {
 
 // claimsBy returns what the findings of a rule have of each group's causes,
 // the weightiest first.
-func claimsBy(in *Input, code string, f func(cl *claims, c *claim)) {
+func claimsBy(in *Input, code report.RuleCode, f func(cl *claims, c *claim)) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		cl := claimsOf(in, g)

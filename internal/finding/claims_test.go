@@ -31,7 +31,7 @@ func via(waits ...string) []report.Via {
 		if sends {
 			f = append([]string{"chan send"}, f...)
 		}
-		v := report.Via{Wait: f[0], Site: site(f[1])}
+		v := report.Via{Wait: report.WaitKind(f[0]), Site: site(f[1])}
 		if len(f) > 2 {
 			v.Call = f[2]
 		}
@@ -66,7 +66,7 @@ func oneGroup(causes ...report.Cause) *report.Report {
 
 // waitRules are the rules of this family alone.
 func waitRules(family string) []Rule {
-	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(r.Code, family) })
+	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), family) })
 }
 
 // told lists findings as "code site share".
@@ -74,7 +74,7 @@ func told(found []report.Finding) []string {
 	out := []string{}
 	for i := range found {
 		f := &found[i]
-		s := f.Code
+		s := string(f.Code)
 		if f.Site != nil {
 			s += " " + strings.TrimPrefix(f.Site.Func, "main.") + fmt.Sprintf("@%d", f.Site.Line)
 		}

@@ -8,7 +8,7 @@ import (
 
 func clientRule() Rule {
 	return Rule{
-		Code: "WL2006", Name: "slow-client",
+		Code: report.RuleSlowClient, Name: "slow-client",
 		Summary: "requests wait for their client to send or to read",
 		Doc: Doc{
 			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to it, takes it slowly. " +
@@ -21,7 +21,7 @@ func clientRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2006", func(cl *claims, c *claim) { out = append(out, clientVerdict(cl, c)) })
+			claimsBy(in, report.RuleSlowClient, func(cl *claims, c *claim) { out = append(out, clientVerdict(cl, c)) })
 			return out
 		},
 	}
@@ -30,7 +30,7 @@ func clientRule() Rule {
 func clientVerdict(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	f := report.Finding{
-		Title: "the server waits for its client to send at " + place(users(top.Cause, top.via)), Cause: "network",
+		Title: "the server waits for its client to send at " + place(users(top.Cause, top.via)), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.95,
 		Evidence: []report.Evidence{
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},

@@ -4,7 +4,7 @@ import "github.com/whylate/whylate/report"
 
 func clockRule() Rule {
 	return Rule{
-		Code: "WL5007", Name: "clock",
+		Code: report.RuleClock, Name: "clock",
 		Summary: "the trace's clock is not to be trusted",
 		Doc: Doc{
 			Means:    "Times in the trace contradict each other: an event before the one that must precede it. CPUs' counters that are not in step do that, in some virtual machines.",

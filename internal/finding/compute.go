@@ -8,7 +8,7 @@ import (
 
 func computeRule() Rule {
 	return Rule{
-		Code: "WL1008", Name: "computes",
+		Code: report.RuleComputes, Name: "computes",
 		Summary: "requests compute",
 		Doc: Doc{
 			Means: "The request's time goes into running code on its critical path, not into waiting. That is what a service is for, so by itself it is a fact and no fault; it is a fault where slow " +
@@ -32,7 +32,9 @@ func computes(in *Input) []Verdict {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		cl := claimsOf(in, g)
-		own := func(c *report.Cause, via []report.Via) bool { return c.Cause == "cpu" && cl.of(c, via).code == "" }
+		own := func(c *report.Cause, via []report.Via) bool {
+			return c.Cause == report.CauseCPU && cl.of(c, via).code == ""
+		}
 		share, won := weighWays(g, own)
 		mine := func(c *report.Cause) bool { return mostly(c, own) }
 		if len(g.Bands) == 0 || share < 0.05 {
@@ -40,8 +42,8 @@ func computes(in *Input) []Verdict {
 		}
 		site, most := (*report.Site)(nil), int64(0)
 		byFunc := map[string]int64{}
-		for k := range g.Bands[0].Causes {
-			if c := &g.Bands[0].Causes[k]; mine(c) && c.Site != nil {
+		for k := range g.All().Causes {
+			if c := &g.All().Causes[k]; mine(c) && c.Site != nil {
 				byFunc[c.Site.Func] += c.TotalNS
 				if ns := byFunc[c.Site.Func]; ns > most {
 					site, most = c.Site, ns
@@ -52,7 +54,7 @@ func computes(in *Input) []Verdict {
 			continue
 		}
 		v := Verdict{Won: won, Finding: report.Finding{
-			Title: fmt.Sprintf("%s computes", short(site.Func)), Cause: "cpu", Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+			Title: fmt.Sprintf("%s computes", short(site.Func)), Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 			Evidence: []report.Evidence{{Text: "mean computing of a slow request", Value: float64(won.SlowNS), Unit: "ns"}},
 			Fix:      "make it cheaper (whylate export --to pprof shows where), bound what one request may ask for, or do it ahead",
 		}}
@@ -85,8 +87,8 @@ type extra struct {
 
 // computesMore reports whether slow requests are slow because they compute more.
 func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) {
-	slow := Slow(g)
-	if slow == &g.Bands[0] || slow.Count == 0 || g.LatencyNS.P50 == nil || g.Count == 0 {
+	slow := g.Tail()
+	if slow == g.All() || slow.Count == 0 || g.LatencyNS.P50 == nil || g.Count == 0 {
 		return extra{}, false
 	}
 	sum := func(b *report.Band) (cpu, sampled, all int64) {
@@ -103,7 +105,7 @@ func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) 
 		return cpu, sampled, all
 	}
 	cpu, sampled, all := sum(slow)
-	allCPU, _, _ := sum(&g.Bands[0])
+	allCPU, _, _ := sum(g.All())
 	latency := all / int64(slow.Count)
 	e := extra{ns: cpu/int64(slow.Count) - allCPU/int64(g.Count)}
 	if all > 0 {

@@ -9,7 +9,7 @@ import (
 
 func convoyRule() Rule {
 	return Rule{
-		Code: "WL2002", Name: "lock-convoy",
+		Code: report.RuleLockConvoy, Name: "lock-convoy",
 		Summary: "requests queue for a lock, or for a sync.Once, while its holder works or waits",
 		Doc: Doc{
 			Means: "Requests wait for a Mutex, an RWMutex or a sync.Once whose holder does something slow while it holds it: computes, calls the kernel or a peer, sleeps. " +
@@ -25,7 +25,7 @@ func convoyRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2002", func(cl *claims, c *claim) { out = append(out, convoyVerdict(cl, c)) })
+			claimsBy(in, report.RuleLockConvoy, func(cl *claims, c *claim) { out = append(out, convoyVerdict(cl, c)) })
 			return out
 		},
 	}
@@ -43,7 +43,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 			continue
 		}
 		queuedNS += p.ns
-		if p.Cause.Cause == "lock" {
+		if p.Cause.Cause == report.CauseLock {
 			unseen += p.ns
 		}
 		if w := lockKind(&k) + " at " + place(&k.site); !locks[w] && len(where) < 3 {
@@ -73,14 +73,14 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = fmt.Sprintf("hold the lock for shorter at %s, though it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
 	case c.via.wait == "once":
 		f.Fix = "initialise before the first request comes, or let requests that need not wait go on without it"
-	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex).Lock"):
+	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex).Lock"):
 		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
 		f.Fix = fmt.Sprintf("hold the lock for shorter at %s: what writes builds the new state outside of the lock and takes it, or swaps an atomic.Pointer, only to put it in place; what reads takes a copy, or reads in parts", place(f.Site))
-	case top.Cause.Cause == "cpu" && strings.Contains(c.via.call, "RWMutex"):
+	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex"):
 		f.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
-	case top.Cause.Cause == "cpu":
+	case top.Cause.Cause == report.CauseCPU:
 		f.Fix = "compute outside of the lock, or divide what it guards so that requests take different locks"
-	case top.Cause.Cause == "syscall" && syscallOf(top.Cause).name == "sync":
+	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
 		f.Fix = "do not sync with the lock held: let one goroutine sync once for all that came meanwhile (group commit)"
 	default:
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))

@@ -11,7 +11,7 @@ const sampleNS = 10e6
 
 func cpuTimeRule() Rule {
 	return Rule{
-		Code: "WL5011", Name: "threads-off-cpu",
+		Code: report.RuleThreadsOffCPU, Name: "threads-off-cpu",
 		Summary: "goroutines that show as running were often not on a CPU",
 		Doc: Doc{
 			Means: "A goroutine shows as running while its thread may be waiting for a CPU: a quota (WL4), busy neighbours, or more Ps than CPUs (WL1005). Then time given to computing (cause cpu), and what " +

@@ -89,7 +89,7 @@ func TestDoubts(t *testing.T) {
 			}
 			said := ""
 			for _, f := range all {
-				if f.Code == c.code {
+				if string(f.Code) == c.code {
 					said += f.Title
 					for _, e := range f.Evidence {
 						said += " " + e.Text

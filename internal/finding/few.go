@@ -11,7 +11,7 @@ const fewRequests = 100
 
 func fewRule() Rule {
 	return Rule{
-		Code: "WL5001", Name: "few-requests",
+		Code: report.RuleFewRequests, Name: "few-requests",
 		Summary: "too few requests to speak of slow ones",
 		Doc: Doc{
 			Means:    "Percentiles and the causes of the slow band rest on a handful of requests: the next trace may say something else.",

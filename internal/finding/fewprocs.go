@@ -8,7 +8,7 @@ import (
 
 func fewProcsRule() Rule {
 	return Rule{
-		Code: "WL1006", Name: "too-few-ps",
+		Code: report.RuleTooFewPs, Name: "too-few-ps",
 		Summary: "requests wait for a P while the machine has CPUs to give",
 		Doc: Doc{
 			Means: "All Ps are busy and requests queue for them, but the process may use more CPUs than it has Ps, and threads found a CPU at once when they wanted one: GOMAXPROCS is what limits the service.",
@@ -20,7 +20,7 @@ func fewProcsRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			eachQueue(in, "WL1006", func(q *queue) {
+			eachQueue(in, report.RuleTooFewPs, func(q *queue) {
 				f := &in.Report.Host.Facts
 				may := mayUse(f)
 				evidence := []report.Evidence{
@@ -31,7 +31,7 @@ func fewProcsRule() Rule {
 				}
 				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Census.Procs, may),
-					Cause: "sched", Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
+					Cause: report.CauseSched, Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
 					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits",
 				}})
 			})

@@ -21,9 +21,9 @@ import (
 
 // A Rule looks for one thing to change.
 type Rule struct {
-	Code    string // stable: WL, a digit for the family, three for the rule
-	Name    string // short, with dashes
-	Summary string // one line
+	Code    report.RuleCode // stable: WL, a digit for the family, three for the rule
+	Name    string          // short, with dashes
+	Summary string          // one line
 	Doc     Doc
 	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
 	Run func(*Input) []Verdict
@@ -103,7 +103,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), strings.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
 	out := make([]report.Finding, 0, len(all))
 	seen := map[string]bool{}
@@ -141,5 +141,5 @@ func id(f *report.Finding) string {
 	if f.Site != nil {
 		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)
 	}
-	return summary.StableID("finding", f.Code, f.Group, fn)
+	return summary.StableID("finding", string(f.Code), f.Group, fn)
 }

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,10 +14,10 @@ func TestRulesAreDocumented(t *testing.T) {
 	code := regexp.MustCompile(`^WL[1-5][0-9]{3}$`)
 	seen := map[string]bool{}
 	for _, r := range All() {
-		if !code.MatchString(r.Code) || seen[r.Code] || seen[r.Name] {
+		if !code.MatchString(string(r.Code)) || seen[string(r.Code)] || seen[r.Name] {
 			t.Errorf("%s %s: the code or name is malformed or taken", r.Code, r.Name)
 		}
-		seen[r.Code], seen[r.Name] = true, true
+		seen[string(r.Code)], seen[r.Name] = true, true
 		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
 			t.Errorf("%s: without a run function, or not documented", r.Code)
 		}
@@ -24,7 +25,14 @@ func TestRulesAreDocumented(t *testing.T) {
 			t.Errorf("%s: without an example before and after", r.Code)
 		}
 	}
-	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return strings.Compare(a.Code, b.Code) }) {
+	var codes []report.RuleCode
+	for _, r := range All() {
+		codes = append(codes, r.Code)
+	}
+	if !slices.Equal(codes, report.RuleCodes()) {
+		t.Errorf("rules are %q, the report's vocabulary has %q", codes, report.RuleCodes())
+	}
+	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) }) {
 		t.Error("not in order of codes")
 	}
 }
@@ -34,15 +42,15 @@ func TestSeverity(t *testing.T) {
 		share float64
 		ns    int64
 		fact  bool
-		want  string
+		want  report.Severity
 	}{
-		{0.30, 2e6, false, report.High},
-		{0.29, 50e6, false, report.Medium},
-		{0.90, 1.9e6, false, report.Medium},
-		{0.90, 400e3, false, report.Low},
+		{0.30, 2e6, false, report.SeverityHigh},
+		{0.29, 50e6, false, report.SeverityMedium},
+		{0.90, 1.9e6, false, report.SeverityMedium},
+		{0.90, 400e3, false, report.SeverityLow},
 		{0.90, 99e3, false, ""},
 		{0.04, 50e6, false, ""},
-		{0.90, 50e6, true, report.Info},
+		{0.90, 50e6, true, report.SeverityInfo},
 	} {
 		if got := severity(&Verdict{Won: Won{SlowShare: c.share, SlowNS: c.ns}, Fact: c.fact}); got != c.want {
 			t.Errorf("share %g, %d ns, fact %t: %q, want %q", c.share, c.ns, c.fact, got, c.want)
@@ -65,7 +73,7 @@ func TestFind(t *testing.T) {
 	got := Find(&Input{Report: &report.Report{}}, rules)
 	var order []string
 	for _, f := range got {
-		order = append(order, f.Code+f.Group+f.Severity)
+		order = append(order, string(f.Code)+f.Group+string(f.Severity))
 		if f.ID == "" || f.Evidence == nil {
 			t.Errorf("%s has no id, or null as evidence", f.Code)
 		}
@@ -102,7 +110,7 @@ WL3001 * we know
 		{"WL3001", "", "", 0, "we know"},
 		{"WL2001", "", "", 0, ""},
 	} {
-		f := []report.Finding{{Code: c.code}}
+		f := []report.Finding{{Code: report.RuleCode(c.code)}}
 		if c.fn != "" {
 			f[0].Site = &report.Site{Func: c.fn, File: c.file, Line: c.line}
 		}

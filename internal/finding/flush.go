@@ -9,7 +9,7 @@ import (
 
 func flushRule() Rule {
 	return Rule{
-		Code: "WL2004", Name: "flush-interval",
+		Code: report.RuleFlushInterval, Name: "flush-interval",
 		Summary: "requests wait for the next turn of something that happens at fixed intervals",
 		Doc: Doc{
 			Means: "Requests are done only when a ticker or timer next fires on a goroutine that serves all of them: a batcher that flushes every so often, a loop that looks for work. " +
@@ -22,7 +22,7 @@ func flushRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2004", func(cl *claims, c *claim) { out = append(out, flushVerdict(cl, c)) })
+			claimsBy(in, report.RuleFlushInterval, func(cl *claims, c *claim) { out = append(out, flushVerdict(cl, c)) })
 			return out
 		},
 	}
@@ -50,7 +50,7 @@ func flushVerdict(cl *claims, c *claim) Verdict {
 	t := cl.flush(top.Cause)
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", duration(t.PeriodNS), place(users(top.Cause, top.via))),
-		Cause: "sleep", Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "the interval: ends of the wait lie this, or a multiple of it, apart", Value: float64(t.PeriodNS), Unit: "ns"},
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},

@@ -30,7 +30,7 @@ const (
 // gcPart is the part of a cause that the collector took: 0 or 1, or what its workers ran while requests waited for a P.
 func gcPart(c *report.Cause) float64 {
 	switch c.Cause {
-	case "gc-assist", "gc-wait":
+	case report.CauseGCAssist, report.CauseGCWait:
 		if isForcedWait(c) {
 			return 0
 		}
@@ -48,7 +48,7 @@ func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
 // workersPart is what mark workers ran of what ran while requests waited for a P.
 func workersPart(c *report.Cause) float64 {
-	if c.Cause != "sched" {
+	if c.Cause != report.CauseSched {
 		return 0
 	}
 	for _, r := range c.RanMeanwhile {
@@ -61,7 +61,7 @@ func workersPart(c *report.Cause) float64 {
 
 // isForcedWait reports whether a wait for the collector is one that code asked for.
 func isForcedWait(c *report.Cause) bool {
-	return c.Cause == "gc-wait" && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
+	return c.Cause == report.CauseGCWait && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
 }
 
 // A tuning is what a larger GOGC would do.
@@ -127,7 +127,7 @@ func tune(c *census.Census) (t tuning, ok bool) {
 
 func frequentRule() Rule {
 	return Rule{
-		Code: "WL3004", Name: "gc-too-frequent",
+		Code: report.RuleGCTooFrequent, Name: "gc-too-frequent",
 		Summary: "garbage is collected too often for the size of the heap, at the price of requests",
 		Doc: Doc{
 			Means: "The next collection begins soon after the last one ended: the heap's goal is near to what lives, by a small GOGC or a memory limit, or the heap is so small that " +
@@ -155,7 +155,7 @@ func frequentRule() Rule {
 				site, causes := in.allocator()
 				f := report.Finding{
 					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", digits(t.perSecond), bytesText(gc.GoalBytes-gc.LiveBytes)),
-					Cause: "gc", Site: site, Group: g.ID, Share: share, Confidence: 0.75,
+					Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append([]report.Evidence{
 						{Text: "collections", Value: t.perSecond, Unit: "1/s"},
 						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
@@ -178,7 +178,7 @@ func frequentRule() Rule {
 				if site != nil {
 					f.Fix += "; and allocate less at " + place(site)
 				}
-				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: "gc", Relative: true, Scale: t.then / t.perSecond}}}}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: t.then / t.perSecond}}}}
 			})
 		},
 	}
@@ -208,9 +208,9 @@ func partsEvidence(g *report.Group) []report.Evidence {
 		text string
 		part func(*report.Cause) float64
 	}{
-		{"of the group's time, helping to mark", func(c *report.Cause) float64 { return one(c.Cause == "gc-assist") }},
-		{"standing still for the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == "stw" && isGCStop(c.Kind)) }},
-		{"waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == "gc-wait" && !isForcedWait(c)) }},
+		{"of the group's time, helping to mark", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCAssist) }},
+		{"standing still for the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
 		{"waiting for a P while mark workers ran", workersPart},
 	} {
 		if share, _ := weighPart(g, w.part); share >= 0.01 {
@@ -261,9 +261,9 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 		if len(g.Bands) == 0 {
 			continue
 		}
-		for k := range g.Bands[0].Causes {
-			c := &g.Bands[0].Causes[k]
-			if c.Cause != "gc-assist" || c.Site == nil {
+		for k := range g.All().Causes {
+			c := &g.All().Causes[k]
+			if c.Cause != report.CauseGCAssist || c.Site == nil {
 				continue
 			}
 			total += c.TotalNS
@@ -301,7 +301,7 @@ func bytesText(n int64) string {
 
 // assistPart is 1 for what requests do and wait for themselves while the collector is at work.
 func assistPart(c *report.Cause) float64 {
-	return one(c.Cause == "gc-assist" || c.Cause == "gc-wait" && !isForcedWait(c))
+	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c))
 }
 
 func assistsAndWorkers(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
@@ -316,7 +316,7 @@ func mostlyAssists(g *report.Group) bool {
 
 func assistRule() Rule {
 	return Rule{
-		Code: "WL3001", Name: "mark-assist",
+		Code: report.RuleMarkAssist, Name: "mark-assist",
 		Summary: "requests help to mark the heap, or wait for the collector, because more is allocated than its workers keep up with",
 		Doc: Doc{
 			Means: "While a collection is under way, who allocates must mark in proportion. Requests pay for garbage with their own time, and those that allocate most are the latest.",
@@ -342,7 +342,7 @@ func assistRule() Rule {
 				gc := &in.Census.GC
 				site, causes := in.allocator()
 				f := report.Finding{
-					Title: "requests help the garbage collector instead of going on", Cause: "gc-assist", Site: site, Group: g.ID, Share: share, Confidence: 0.75,
+					Title: "requests help the garbage collector instead of going on", Cause: report.CauseGCAssist, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append(append([]report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
 						{Text: "collections", Value: float64(gc.Cycles) / float64(max(in.Census.SpanNS, 1)) * 1e9, Unit: "1/s"},
@@ -356,7 +356,7 @@ func assistRule() Rule {
 				if in.Allocs != nil {
 					f.Confidence = 0.9
 				}
-				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{predict.Half("gc-assist", "")}}}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{predict.Half(report.CauseGCAssist, "")}}}
 			})
 		},
 	}
@@ -364,7 +364,7 @@ func assistRule() Rule {
 
 func workersRule() Rule {
 	return Rule{
-		Code: "WL3002", Name: "gc-takes-ps",
+		Code: report.RuleGCTakesPs, Name: "gc-takes-ps",
 		Summary: "requests wait for a P while the collector's workers run on them",
 		Doc: Doc{
 			Means: "Marking runs on a quarter of the Ps, and on every other P that has nothing to do at the moment. On few Ps that is one worker on each for a part of the time (25 % of each with up to three), so requests " +
@@ -394,7 +394,7 @@ func workersRule() Rule {
 					causes = []report.Evidence{{Text: "of the collections, begun by what is allocated at " + place(site), Value: gc.BegunShare, Unit: "share"}}
 				}
 				return []Verdict{{Won: won, Changes: []predict.Change{}, Finding: report.Finding{
-					Title: "requests wait for a P while the garbage collector's workers run", Cause: "sched", Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+					Title: "requests wait for a P while the garbage collector's workers run", Cause: report.CauseSched, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 					Evidence: append([]report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
 						{Text: "of the Ps' time, dedicated workers", Value: float64(gc.DedicatedNS) / ps, Unit: "share"},
@@ -412,7 +412,7 @@ func workersRule() Rule {
 
 func forcedRule() Rule {
 	return Rule{
-		Code: "WL3005", Name: "forced-gc",
+		Code: report.RuleForcedGC, Name: "forced-gc",
 		Summary: "requests wait for a collection that code asked for, or are held up by it",
 		Doc: Doc{
 			Means: "runtime.GC or debug.FreeOSMemory runs a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All others help or wait while it lasts.",
@@ -444,13 +444,13 @@ func forcedRule() Rule {
 					}
 					return one(mostly) * gcPart(c)
 				})
-				title, cause, changes := "requests wait for a garbage collection that is forced at ", "gc-wait", []predict.Change{predict.Gone("gc", "")}
+				title, cause, changes := "requests wait for a garbage collection that is forced at ", report.CauseGCWait, []predict.Change{predict.Gone(report.FamilyGC, "")}
 				if behind {
 					if share < fewGC {
 						return nil
 					}
 					site = gc.ForcedAt
-					title, cause = "requests are held up by garbage collections that are forced beside them, at ", "gc"
+					title, cause = "requests are held up by garbage collections that are forced beside them, at ", report.FamilyGC
 					changes = []predict.Change{} // waits for Ps are not timed again
 				}
 				return []Verdict{{Won: won, Changes: changes, Finding: report.Finding{

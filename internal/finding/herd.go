@@ -9,7 +9,7 @@ import (
 
 func herdRule() Rule {
 	return Rule{
-		Code: "WL1004", Name: "herd",
+		Code: report.RuleHerd, Name: "herd",
 		Summary: "many goroutines wake at the same time and take the Ps",
 		Doc: Doc{
 			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
@@ -26,7 +26,7 @@ func herdRule() Rule {
 
 func herds(in *Input) []Verdict {
 	var out []Verdict
-	eachQueue(in, "WL1004", func(q *queue) {
+	eachQueue(in, report.RuleHerd, func(q *queue) {
 		var h *census.Herd
 		for i := range q.takers {
 			if h = herdOf(in.Census, &q.takers[i]); h != nil {
@@ -44,7 +44,7 @@ func herds(in *Input) []Verdict {
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%d goroutines of %s wake together and take the Ps", h.Most, short(h.Start)),
-			Cause: "sched", Site: h.Site, Group: q.g.ID, Share: q.share, Confidence: 0.85, Evidence: evidence,
+			Cause: report.CauseSched, Site: h.Site, Group: q.g.ID, Share: q.share, Confidence: 0.85, Evidence: evidence,
 			Fix: "one goroutine with one ticker for all of them, or a random delay before each one's first tick",
 		}})
 	})

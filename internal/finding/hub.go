@@ -11,7 +11,7 @@ import (
 
 func hubRule() Rule {
 	return Rule{
-		Code: "WL1001", Name: "hub-late",
+		Code: report.RuleHubLate, Name: "hub-late",
 		Summary: "a goroutine that many requests wait for runs late",
 		Doc: Doc{
 			Means: "Requests hand something to one goroutine and wait for its answer: a batcher, a dispatcher, the reader of a shared connection. That goroutine could " +
@@ -83,7 +83,7 @@ func (in *Input) servesRequests(start string) bool {
 
 // has reports whether a cause is a wait behind the hub.
 func (h *hubClaim) has(c *report.Cause) bool {
-	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return same(s, c.Site) })
+	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Equal(c.Site) })
 }
 
 func claimedBy(hubs []*hubClaim, c *report.Cause) *hubClaim {
@@ -120,14 +120,14 @@ func (h *hubClaim) verdict(g *report.Group) Verdict {
 	if h.GapNS*20 > h.LateNS {
 		evidence = append(evidence, report.Evidence{Text: "of that, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
 	}
-	network, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "network" })
+	network, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork })
 	evidence = append(evidence,
 		report.Evidence{Text: "the longest of them", Value: float64(h.MaxNS), Unit: "ns"},
 		report.Evidence{Text: "late runs", Value: float64(h.Late), Unit: "count"},
 		report.Evidence{Text: "of the requests' time, waits for the network itself", Value: network, Unit: "share"})
 	return Verdict{Won: h.won, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), per),
-		Cause: "sched", Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85, Evidence: evidence,
+		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85, Evidence: evidence,
 		Fix: "let less run beside it (bound what computes at a time, fewer goroutines that tick), or spread the requests over several such goroutines",
 	}}
 }

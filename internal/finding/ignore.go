@@ -67,7 +67,7 @@ func Mark(findings []report.Finding, ignored []Ignore) {
 // ignoredBy returns the reason of the first Ignore that fits, or "".
 func ignoredBy(all []Ignore, f *report.Finding) string {
 	for _, i := range all {
-		if ok, _ := path.Match(i.Code, f.Code); ok && i.at(f.Site) {
+		if ok, _ := path.Match(i.Code, string(f.Code)); ok && i.at(f.Site) {
 			return i.Reason
 		}
 	}

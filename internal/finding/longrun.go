@@ -9,7 +9,7 @@ import (
 
 func longRunRule() Rule {
 	return Rule{
-		Code: "WL1007", Name: "long-runs",
+		Code: report.RuleLongRuns, Name: "long-runs",
 		Summary: "loops that do not yield hold requests up on Ps that are otherwise free",
 		Doc: Doc{
 			Means: "Now and then goroutines compute for 10 ms and more without a pause on every P. The runtime preempts a goroutine only after about 10 ms, and polls the network only then, " +
@@ -26,10 +26,10 @@ func longRunRule() Rule {
 
 func longRuns(in *Input) []Verdict {
 	var out []Verdict
-	eachQueue(in, "WL1007", func(q *queue) {
+	eachQueue(in, report.RuleLongRuns, func(q *queue) {
 		t := &q.takers[0]
 		for i := range q.takers {
-			if kindOf(in, &q.takers[i]) == "WL1007" {
+			if kindOf(in, &q.takers[i]) == report.RuleLongRuns {
 				t = &q.takers[i]
 				break
 			}
@@ -50,7 +50,7 @@ func longRuns(in *Input) []Verdict {
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%s computes on all Ps for long without yielding", t.name()),
-			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: evidence,
+			Cause: report.CauseSched, Site: t.site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: evidence,
 			Fix: "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
 		}})
 	})

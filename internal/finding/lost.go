@@ -8,7 +8,7 @@ import (
 
 func lostRule() Rule {
 	return Rule{
-		Code: "WL5008", Name: "lost-events",
+		Code: report.RuleLostEvents, Name: "lost-events",
 		Summary: "parts of the trace were left out",
 		Doc: Doc{
 			Means:    "Some events could not be used: of a type that this build does not know, without the goroutine or P they belong to, or in a generation that was too large for the memory allowed.",

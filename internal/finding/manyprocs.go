@@ -4,7 +4,7 @@ import "github.com/whylate/whylate/report"
 
 func manyProcsRule() Rule {
 	return Rule{
-		Code: "WL1005", Name: "too-many-ps",
+		Code: report.RuleTooManyPs, Name: "too-many-ps",
 		Summary: "more Ps than the CPU there is: threads spend it looking for work",
 		Doc: Doc{
 			Means: "GOMAXPROCS is larger than the CPUs that the process really gets, or than it has work for. Each P that runs out of work searches all others before it sleeps, and has a thread " +
@@ -48,7 +48,7 @@ func manyProcs(in *Input) []Verdict {
 	}
 	s := &in.Census.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: "sched", Confidence: 0.6,
+		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}
 	if crowded(in) {

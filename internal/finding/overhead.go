@@ -15,7 +15,7 @@ const muchTracing = 0.10
 
 func overheadRule() Rule {
 	return Rule{
-		Code: "WL5004", Name: "trace-overhead",
+		Code: report.RuleTraceOverhead, Name: "trace-overhead",
 		Summary: "writing the trace took a good part of the CPU",
 		Doc: Doc{
 			Means:    "The service made so many events that writing them down slowed it: what is short in truth (runs, hand-overs) looks longer, and saturation comes earlier.",

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/whylate/whylate/report"
 )
 
 // Named returns the rule with a code.
-func Named(rules []Rule, code string) (*Rule, bool) {
+func Named(rules []Rule, code report.RuleCode) (*Rule, bool) {
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Code == code })
 	if i < 0 {
 		return nil, false
@@ -16,7 +18,7 @@ func Named(rules []Rule, code string) (*Rule, bool) {
 }
 
 // Anchor is where the page of all rules speaks of this one.
-func (r *Rule) Anchor() string { return strings.ToLower(r.Code) }
+func (r *Rule) Anchor() string { return strings.ToLower(string(r.Code)) }
 
 // Markdown is the rule's documentation as Markdown, without a heading of its own.
 func (r *Rule) Markdown() string {

@@ -9,7 +9,7 @@ import (
 
 func peerRule() Rule {
 	return Rule{
-		Code: "WL2005", Name: "slow-peer",
+		Code: report.RuleSlowPeer, Name: "slow-peer",
 		Summary: "requests wait for the answer of a peer over the network",
 		Doc: Doc{
 			Means: "Requests wait for a peer that they have asked over the network: a database, another service, a name server. What the peer, the network between, and the kernels on both sides took " +
@@ -22,7 +22,7 @@ func peerRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2005", func(cl *claims, c *claim) {
+			claimsBy(in, report.RuleSlowPeer, func(cl *claims, c *claim) {
 				v := peerVerdict(cl, c)
 				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
 				out = append(out, v)
@@ -45,7 +45,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	gap := weighGap(cl.g)
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
-		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: "network",
+		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
@@ -58,7 +58,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 // weighGap is the share of a group's time in which data may have been there
 // without anybody looking.
 func weighGap(g *report.Group) float64 {
-	share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "sched-poll" })
+	share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll })
 	return share
 }
 

@@ -8,7 +8,7 @@ import (
 
 func periodRule() Rule {
 	return Rule{
-		Code: "WL5010", Name: "one-slow-period",
+		Code: report.RuleOneSlowPeriod, Name: "one-slow-period",
 		Summary: "most slow requests fall into one stretch of the trace",
 		Doc: Doc{
 			Means: "The tail is made by one incident, not by how the service always is: a restart, a neighbour, a deployment, one bad query. Its causes say what happened then; another trace may show none " +

@@ -4,7 +4,7 @@ import "github.com/whylate/whylate/report"
 
 func pollGapRule() Rule {
 	return Rule{
-		Code: "WL5006", Name: "poll-gaps",
+		Code: report.RulePollGaps, Name: "poll-gaps",
 		Summary: "a part of the time is an upper bound: nobody polled the network",
 		Doc: Doc{
 			Means: "With all Ps busy the network is looked at about every 10 ms only. A message that is read after such a gap may have come at its beginning or at its end; the trace cannot tell. " +
@@ -17,7 +17,7 @@ func pollGapRule() Rule {
 			most := 0.0
 			for i := range in.Report.Groups {
 				g := &in.Report.Groups[i]
-				share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == "sched-poll" })
+				share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll })
 				if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
 					// What came in during a gap waited before its request began, for the trace.
 					share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
@@ -30,7 +30,7 @@ func pollGapRule() Rule {
 				return nil
 			}
 			f := report.Finding{
-				Title: "messages may have lain unread: with all Ps busy nobody polls the network", Cause: "sched-poll", Group: worst.ID, Share: most, Confidence: 1,
+				Title: "messages may have lain unread: with all Ps busy nobody polls the network", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
 				Evidence: []report.Evidence{{Text: "of the time, at most, before a message was looked for", Value: most, Unit: "share"}},
 				Fix:      "measure latency at the client as well; free the Ps (see WL1001, WL1002)",
 			}

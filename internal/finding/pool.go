@@ -17,7 +17,7 @@ const utilisation = 0.7
 
 func poolRule() Rule {
 	return Rule{
-		Code: "WL2003", Name: "pool-too-small",
+		Code: report.RulePoolTooSmall, Name: "pool-too-small",
 		Summary: "requests queue for a pool, a semaphore, a limiter or a worker that has too few places",
 		Doc: Doc{
 			Means: "Requests stand in line for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. The place is taken by other requests, " +
@@ -34,7 +34,7 @@ func poolRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2003", func(cl *claims, c *claim) {
+			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
 				if c.via == (viaKey{}) {
 					out = append(out, limiterVerdict(cl, c))
 				} else {
@@ -121,7 +121,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	}
 	f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
 	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), duration(int64(l.placeNS)))
-	if top.Cause.Cause == "cpu" {
+	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
 		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d, all busy %.0f %% of the time)",
 			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
@@ -130,7 +130,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		_, ok := cl.contended(via)
 		return ok && cl.of(cause, via) == c.owner
 	})
-	if in := cl.in; top.Cause.Cause != "cpu" && top.Cause.Site != nil && in.Predict != nil {
+	if in := cl.in; top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil && in.Predict != nil {
 		// What the fix says: places enough, so that nobody queues.
 		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site, top.Cause.Cause))})
 	}
@@ -149,7 +149,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 		},
 	}
 	f.Fix = fmt.Sprintf("raise the limit given to SetLimit to what a request starts, if what is behind %s bears it, or make that shorter", place(f.Site))
-	if top.Cause.Cause == "cpu" {
+	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
 		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
 	}
@@ -184,7 +184,7 @@ func limiterVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
-		Title: "requests wait for a rate limiter", Cause: "sleep", Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},
 			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},

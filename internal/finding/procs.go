@@ -9,7 +9,7 @@ import (
 
 func procsRule() Rule {
 	return Rule{
-		Code: "WL4002", Name: "gomaxprocs-and-limit",
+		Code: report.RuleGOMAXPROCSAndLimit, Name: "gomaxprocs-and-limit",
 		Summary: "GOMAXPROCS does not fit the CPU limit",
 		Doc: Doc{
 			Means: "GOMAXPROCS is how many threads run Go code at once. More than the CPU limit feeds use the quota up within a part of each period, and then all stand still until " +
@@ -44,7 +44,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g", procs, limit)
 		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
 		g, share, won := mostThrottled(in.Report)
-		if g == nil || !heldBack(&in.Report.Runtime.Throttle) || starves(in.Report, limit) {
+		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || starves(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}
 		}
 		f.Cause, f.Group, f.Share = "throttle", g.ID, share

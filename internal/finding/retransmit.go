@@ -11,7 +11,7 @@ import (
 
 func retransmitRule() Rule {
 	return Rule{
-		Code: "WL2008", Name: "retransmissions",
+		Code: report.RuleRetransmissions, Name: "retransmissions",
 		Summary: "segments were lost on the network while slow requests waited for it",
 		Doc: Doc{
 			Means: "The kernel had to send segments of the service's connections again, because nobody acknowledged them, while slow requests waited for the network. Linux sends again after 200 ms at the least " +
@@ -55,7 +55,7 @@ func retransmissions(in *Input) []Verdict {
 // retransmitVerdict is about a group in which a part of the slowest requests
 // met a retransmission, those in met.
 func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, part float64) Verdict {
-	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == "network" })
+	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork })
 	n := &h.Network
 	again, sum := n.Retransmitted+n.PeerRetransmitted, int64(0)
 	for _, w := range met {
@@ -94,7 +94,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		evidence = append(evidence, report.Evidence{Text: text, Value: float64(s.Retransmitted), Unit: "segments"})
 	}
 	return Verdict{Won: won, Finding: report.Finding{
-		Title: "the network loses segments to " + remotes(met), Cause: "network", Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
+		Title: "the network loses segments to " + remotes(met), Cause: report.CauseNetwork, Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
 		Evidence: evidence,
 		Fix:      "look at the path, not at the peer: queues and policers on the way, interface errors (ip -s link), an MTU that does not fit, conntrack tables; until it is mended, time out and retry early, or hedge",
 	}}

@@ -8,7 +8,7 @@ import (
 
 func saturatedRule() Rule {
 	return Rule{
-		Code: "WL1002", Name: "ps-taken",
+		Code: report.RulePsTaken, Name: "ps-taken",
 		Summary: "requests wait for a P while others compute on all of them",
 		Doc: Doc{
 			Means: "The request's goroutine could run, but all Ps (GOMAXPROCS of them) were running other goroutines, so it waited in a run queue. Either something computes more than it " +
@@ -28,7 +28,7 @@ func saturatedRule() Rule {
 
 func taken(in *Input) []Verdict {
 	var out []Verdict
-	eachQueue(in, "WL1002", func(q *queue) {
+	eachQueue(in, report.RulePsTaken, func(q *queue) {
 		t := &q.takers[0]
 		if busy(in) < saturated && (q.won.SlowNS < 1e6 || q.share < 0.05) {
 			return
@@ -50,7 +50,7 @@ func taken(in *Input) []Verdict {
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("requests wait for a P: %s runs on them", t.name()),
-			Cause: "sched", Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix,
+			Cause: report.CauseSched, Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix,
 		}})
 	})
 	return out

@@ -17,7 +17,9 @@ import (
 // otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002), or there are too few (WL1006). Waits during which a P stood idle are WL1003's, or WL1005's.
 
 // isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
-func isSched(c *report.Cause) bool { return c.Cause == "sched" || c.Cause == "sched-poll" }
+func isSched(c *report.Cause) bool {
+	return c.Cause == report.CauseSched || c.Cause == report.CauseSchedPoll
+}
 
 // A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
 type taker struct {
@@ -33,9 +35,9 @@ type queue struct {
 	hubs   []*hubClaim
 	share  float64 // of the group's time that is not the hubs'
 	won    Won
-	takers []taker // the largest first
-	most   float64 // share of the largest kind of taker
-	code   string  // the rule that the rest belongs to
+	takers []taker         // the largest first
+	most   float64         // share of the largest kind of taker
+	code   report.RuleCode // the rule that the rest belongs to
 }
 
 // queueOf sorts out a group's waiting for Ps.
@@ -50,19 +52,19 @@ func queueOf(in *Input, g *report.Group) *queue {
 	if q.takers = takers(in.Census, g); len(q.takers) == 0 {
 		return q
 	}
-	kinds := map[string]float64{}
+	kinds := map[report.RuleCode]float64{}
 	for i := range q.takers {
 		kinds[kindOf(in, &q.takers[i])] += q.takers[i].share
 	}
-	q.code = "WL1002"
-	for _, code := range []string{"WL1004", "WL1007"} {
+	q.code = report.RulePsTaken
+	for _, code := range []report.RuleCode{report.RuleHerd, report.RuleLongRuns} {
 		if kinds[code] > 0.5 {
 			q.code = code
 		}
 	}
 	q.most = kinds[q.code]
-	if q.code == "WL1002" && tooFew(in) {
-		q.code = "WL1006"
+	if q.code == report.RulePsTaken && tooFew(in) {
+		q.code = report.RuleTooFewPs
 	}
 	return q
 }
@@ -74,9 +76,9 @@ func takers(c *census.Census, g *report.Group) []taker {
 	}
 	var out []taker
 	total := 0.0
-	for i := range g.Bands[0].Causes {
-		cause := &g.Bands[0].Causes[i]
-		if cause.Cause != "sched" {
+	for i := range g.All().Causes {
+		cause := &g.All().Causes[i]
+		if cause.Cause != report.CauseSched {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
@@ -123,14 +125,14 @@ func runsAt(c *census.Census, fn string) (start string, long float64) {
 }
 
 // kindOf returns the code, or family, of the rule that a taker speaks for.
-func kindOf(in *Input, t *taker) string {
+func kindOf(in *Input, t *taker) report.RuleCode {
 	switch {
 	case herdOf(in.Census, t) != nil:
-		return "WL1004"
+		return report.RuleHerd
 	case t.long > 0.5 && busy(in) < saturated:
-		return "WL1007"
+		return report.RuleLongRuns
 	}
-	return "WL1002"
+	return report.RulePsTaken
 }
 
 // saturated is from when on Ps count as busy all the time.
@@ -187,7 +189,7 @@ func ranEvidence(takers []taker) []report.Evidence {
 }
 
 // eachQueue calls f for every group's waiting for Ps that belongs to a rule.
-func eachQueue(in *Input, code string, f func(q *queue)) {
+func eachQueue(in *Input, code report.RuleCode, f func(q *queue)) {
 	for i := range in.Report.Groups {
 		if q := queueOf(in, &in.Report.Groups[i]); q.code == code && q.share > 0 {
 			f(q)
@@ -210,8 +212,8 @@ func (t *taker) serves(in *Input) bool {
 		if len(g.Bands) == 0 {
 			continue
 		}
-		for k := range g.Bands[0].Causes {
-			if c := &g.Bands[0].Causes[k]; c.Cause == "cpu" && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
+		for k := range g.All().Causes {
+			if c := &g.All().Causes[k]; c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
 				return true
 			}
 		}
@@ -226,7 +228,7 @@ const mostSites = 4
 // such a finding is that of what ran, not of what waited.
 func (q *queue) changes() []predict.Change {
 	if len(q.hubs) == 0 {
-		return []predict.Change{predict.Half("sched", "")}
+		return []predict.Change{predict.Half(report.CauseSched, "")}
 	}
 	type waits struct {
 		ns     int64
@@ -234,8 +236,8 @@ func (q *queue) changes() []predict.Change {
 	}
 	sites := map[string]*waits{}
 	total, said := int64(0), int64(0)
-	for i := range q.g.Bands[0].Causes {
-		c := &q.g.Bands[0].Causes[i]
+	for i := range q.g.All().Causes {
+		c := &q.g.All().Causes[i]
 		if !isSched(c) || c.Site == nil {
 			continue
 		}
@@ -258,7 +260,7 @@ func (q *queue) changes() []predict.Change {
 	out := []predict.Change{}
 	for _, text := range order {
 		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < mostSites {
-			out = append(out, predict.Half("sched", text))
+			out = append(out, predict.Half(report.CauseSched, text))
 			said += w.ns
 		}
 	}
@@ -273,8 +275,8 @@ func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
 	if len(g.Bands) == 0 {
 		return nil
 	}
-	for i := range g.Bands[0].Causes { // by share
-		if c := &g.Bands[0].Causes[i]; match(c) && c.Site != nil {
+	for i := range g.All().Causes { // by share
+		if c := &g.All().Causes[i]; match(c) && c.Site != nil {
 			return c.Site
 		}
 	}

@@ -18,7 +18,7 @@ func ptr[T any](v T) *T { return &v }
 func groupWith(causes ...report.Cause) report.Group {
 	const n = 200
 	g := report.Group{ID: "g", Name: "main.handle", Named: true, Kind: report.KindHTTP1, Count: n, TotalNS: n * 10e6, LatencyNS: report.Latency{P50: ptr(int64(10e6)), Max: ptr(int64(12e6))}}
-	for _, b := range []string{report.BandAll, report.Band5090, report.Band9099} {
+	for _, b := range []report.BandName{report.BandAll, report.Band5090, report.Band9099} {
 		count := n
 		if b != report.BandAll {
 			count = n / 10
@@ -49,10 +49,10 @@ func input(c census.Census, groups ...report.Group) *Input {
 func found(in *Input) (faults, facts []string, all []report.Finding) {
 	all = Find(in, All())
 	for _, f := range all {
-		if f.Severity == report.Info {
-			facts = append(facts, f.Code)
+		if f.Severity == report.SeverityInfo {
+			facts = append(facts, string(f.Code))
 		} else {
-			faults = append(faults, f.Code)
+			faults = append(faults, string(f.Code))
 		}
 	}
 	return faults, facts, all
@@ -106,8 +106,8 @@ func TestWhoTookThePs(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.name, faults, c.code)
 			continue
 		}
-		f := all[slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == c.code })]
-		if f.Site == nil || f.Site.Func != c.site || f.Share < c.share-0.01 || f.Share > c.share+0.01 || f.Severity == report.Low {
+		f := all[slices.IndexFunc(all, func(f report.Finding) bool { return string(f.Code) == c.code })]
+		if f.Site == nil || f.Site.Func != c.site || f.Share < c.share-0.01 || f.Share > c.share+0.01 || f.Severity == report.SeverityLow {
 			t.Errorf("%s: %s %.2f at %+v, want %.2f at %s", c.name, f.Severity, f.Share, f.Site, c.share, c.site)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 func selfLoadRule() Rule {
 	return Rule{
-		Code: "WL5005", Name: "load-in-process",
+		Code: report.RuleLoadInProcess, Name: "load-in-process",
 		Summary: "the load seems to come from the same process",
 		Doc: Doc{
 			Means: "A load generator or test client runs in the same process as the server: it takes Ps and CPU from it, wakes with it, and allocates on its heap. Latencies and waits for Ps are those of both " +
@@ -73,9 +73,9 @@ func leadsToClient(g *report.Group) bool {
 	if len(g.Bands) == 0 {
 		return false
 	}
-	for i := range g.Bands[0].Causes {
-		c := &g.Bands[0].Causes[i]
-		if c.Site != nil && (isClient(c.Site.Func) || c.Cause == "network" && c.Kind != "inbound" && strings.Contains(c.Site.Func, "grpc/internal/transport")) {
+	for i := range g.All().Causes {
+		c := &g.All().Causes[i]
+		if c.Site != nil && (isClient(c.Site.Func) || c.Cause == report.CauseNetwork && c.Kind != "inbound" && strings.Contains(c.Site.Func, "grpc/internal/transport")) {
 			return true
 		}
 		for k := range c.Via {

@@ -8,7 +8,7 @@ import (
 
 // Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
 type Won struct {
-	SlowShare float64 // of the time of the group's slow requests (see Slow), 0..1
+	SlowShare float64 // of the time of the group's slow requests (see report.Group.Tail), 0..1
 	SlowNS    int64   // for one slow request, on average
 	TotalNS   int64   // for all requests of the trace: what findings are ordered by
 }
@@ -16,13 +16,13 @@ type Won struct {
 // Thresholds of severity, the same for all rules: a fix must win this share of the slow requests' time, and so much of
 // one slow request, on average. Below the lowest a rule's verdict is not shown at all.
 var thresholds = []struct {
-	severity string
+	severity report.Severity
 	share    float64
 	ns       int64
 }{
-	{report.High, 0.30, 2e6},
-	{report.Medium, 0.10, 500e3},
-	{report.Low, 0.05, 100e3},
+	{report.SeverityHigh, 0.30, 2e6},
+	{report.SeverityMedium, 0.10, 500e3},
+	{report.SeverityLow, 0.05, 100e3},
 }
 
 // Severities explains the thresholds in words.
@@ -30,9 +30,9 @@ const Severities = `high: the fix would win at least 30 % of the slow requests' 
 	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
 	`info is for facts that weaken or explain other findings and for what is no fault.`
 
-func severity(v *Verdict) string {
+func severity(v *Verdict) report.Severity {
 	if v.Fact {
-		return report.Info
+		return report.SeverityInfo
 	}
 	for _, t := range thresholds {
 		if v.Won.SlowShare >= t.share && v.Won.SlowNS >= t.ns {
@@ -42,24 +42,7 @@ func severity(v *Verdict) string {
 	return ""
 }
 
-func rank(severity string) int {
-	return slices.Index([]string{report.High, report.Medium, report.Low, report.Info}, severity)
-}
-
-// fewestSlow is how many requests a band needs to stand for the slow ones: a few may be an accident.
-const fewestSlow = 10
-
-// Slow returns the band of a group's slow requests, nil for a group without any.
-func Slow(g *report.Group) *report.Band {
-	var found *report.Band
-	for i := range g.Bands {
-		b := &g.Bands[i]
-		if found == nil || (b.Band == report.Band9099 || b.Band == report.Band99) && b.Count >= fewestSlow {
-			found = b
-		}
-	}
-	return found
-}
+func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
 // Weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
 // altogether would win.
@@ -87,8 +70,8 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		}
 		return min(share, 1), total
 	}
-	share, won.TotalNS = add(&g.Bands[0])
-	slow := Slow(g)
+	share, won.TotalNS = add(g.All())
+	slow := g.Tail()
 	ns := int64(0)
 	if won.SlowShare, ns = add(slow); slow.Count > 0 {
 		won.SlowNS = ns / int64(slow.Count)

@@ -9,7 +9,7 @@ import (
 
 func sleepRule() Rule {
 	return Rule{
-		Code: "WL2001", Name: "sleep",
+		Code: report.RuleSleep, Name: "sleep",
 		Summary: "requests wait for a sleep, a timer or a deadline",
 		Doc: Doc{
 			Means: "Requests cannot end before a time.Sleep, a timer or a deadline somewhere on their critical path has run out, be it on their own goroutine or on another one that " +
@@ -25,7 +25,7 @@ func sleepRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2001", func(cl *claims, c *claim) { out = append(out, sleepVerdict(cl, c)) })
+			claimsBy(in, report.RuleSleep, func(cl *claims, c *claim) { out = append(out, sleepVerdict(cl, c)) })
 			return out
 		},
 	}
@@ -34,7 +34,7 @@ func sleepRule() Rule {
 func sleepVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	f := report.Finding{
-		Title: "requests wait while " + onePlace(top), Cause: "sleep", Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Title: "requests wait while " + onePlace(top), Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
 			{Text: "requests that met it", Value: float64(top.Requests), Unit: "count"},

@@ -11,7 +11,7 @@ import (
 
 func stopRule() Rule {
 	return Rule{
-		Code: "WL3003", Name: "stopped-world",
+		Code: report.RuleStoppedWorld, Name: "stopped-world",
 		Summary: "requests stand still because the world is stopped: for long, or again and again",
 		Doc: Doc{
 			Means: "For some things the runtime stops all goroutines: both ends of a collection, ReadMemStats, stacks of all goroutines, a heap dump, a change of GOMAXPROCS. Requests stand still until the last goroutine has stopped " +
@@ -29,7 +29,7 @@ func stopRule() Rule {
 				for b := range g.Bands {
 					for i := range g.Bands[b].Causes {
 						c := &g.Bands[b].Causes[i]
-						if c.Cause != "stw" || seen[c.Kind] || isGCStop(c.Kind) && in.gcElsewhere() {
+						if c.Cause != report.CauseSTW || seen[c.Kind] || isGCStop(c.Kind) && in.gcElsewhere() {
 							continue
 						}
 						seen[c.Kind] = true
@@ -43,7 +43,7 @@ func stopRule() Rule {
 }
 
 func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
-	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == "stw" && c.Kind == kind })
+	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
 	var all census.Stop
 	var top *census.Stop
 	for i := range in.Census.Stops {
@@ -61,7 +61,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		all.StoppingNS += s.StoppingNS
 	}
 	f := report.Finding{
-		Title: fmt.Sprintf("requests stand still while the world is stopped (%s)", kind), Cause: "stw", Group: g.ID, Share: share, Confidence: 0.95,
+		Title: fmt.Sprintf("requests stand still while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 		Evidence: []report.Evidence{
 			{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
 			{Text: "stops", Value: float64(all.Count), Unit: "count"},
@@ -99,5 +99,5 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	default:
 		f.Fix = "do it seldom, or while no requests are served"
 	}
-	return Verdict{Won: won, Finding: f, Changes: []predict.Change{predict.Half("stw", "")}}
+	return Verdict{Won: won, Finding: f, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}}
 }

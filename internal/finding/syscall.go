@@ -9,7 +9,7 @@ import (
 
 func syscallRule() Rule {
 	return Rule{
-		Code: "WL2007", Name: "blocking-syscall",
+		Code: report.RuleBlockingSyscall, Name: "blocking-syscall",
 		Summary: "requests wait in the kernel or in C: a sync to disk, a child process, a name looked up in C, a write to a slow reader",
 		Doc: Doc{
 			Means: "The request's path is inside a system call or a call to C that does not go through the network poller: a sync to disk, file input and output, waiting for a child process, " +
@@ -22,7 +22,7 @@ func syscallRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, "WL2007", func(cl *claims, c *claim) { out = append(out, syscallVerdict(cl, c)) })
+			claimsBy(in, report.RuleBlockingSyscall, func(cl *claims, c *claim) { out = append(out, syscallVerdict(cl, c)) })
 			return out
 		},
 	}
@@ -83,7 +83,7 @@ func syscallVerdict(cl *claims, c *claim) Verdict {
 	if k.name == "" {
 		f.Confidence = 0.6
 	}
-	if top.Cause.Cause == "network" {
+	if top.Cause.Cause == report.CauseNetwork {
 		f.Fix = fmt.Sprintf("the reader of the pipe written to at %s is slow: write from a goroutine of its own through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}

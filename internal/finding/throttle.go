@@ -11,7 +11,7 @@ import (
 
 func throttleRule() Rule {
 	return Rule{
-		Code: "WL4001", Name: "throttled",
+		Code: report.RuleThrottled, Name: "throttled",
 		Summary: "requests stand still while the CPU quota is used up",
 		Doc: Doc{
 			Means: "The process, or its container, has a CPU limit. The kernel gives it the limit's CPU time anew every period, 100 ms as a rule; once that is used up, it holds all " +
@@ -33,15 +33,12 @@ func throttleRule() Rule {
 	}
 }
 
-func isThrottle(c *report.Cause) bool { return c.Cause == "throttle" }
-
-// heldBack reports whether the verdict is that a limit held the process back.
-func heldBack(t *report.Throttle) bool { return t.Verdict == "own" || t.Verdict == "ancestor" }
+func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
 func throttled(in *Input) []Verdict {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle
-	if !heldBack(t) {
+	if !t.Verdict.HeldBack() {
 		return nil
 	}
 	var out []Verdict
@@ -51,9 +48,9 @@ func throttled(in *Input) []Verdict {
 		if won.TotalNS == 0 {
 			continue
 		}
-		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone("throttle", "")}, Finding: report.Finding{
+		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
 			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), duration(won.SlowNS)),
-			Cause: "throttle", Group: g.ID, Share: share, Confidence: t.Confidence,
+			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
 			Fix:      throttleFix(in),
 		}})
@@ -61,7 +58,7 @@ func throttled(in *Input) []Verdict {
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was hit, or samples saw what the trace does not show.
 		out = append(out, Verdict{Fact: true, Finding: report.Finding{
-			Title: whose(in.Report) + " CPU limit held the process back, but no request's path shows it", Cause: "throttle", Confidence: t.Confidence,
+			Title: whose(in.Report) + " CPU limit held the process back, but no request's path shows it", Cause: report.CauseThrottle, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, nil), Fix: throttleFix(in),
 		}})
 	}
@@ -95,7 +92,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 				}
 			}
 			if b.Count > 0 {
-				add("share of band "+b.Band, share, "share")
+				add("share of band "+string(b.Band), share, "share")
 			}
 			if i == 0 {
 				add(fmt.Sprintf("requests that froze at its most frequent place, of %d", b.Count), float64(hit), "requests")

@@ -9,7 +9,7 @@ import (
 )
 
 // frozen is a report of a group that spends a share of its time frozen.
-func frozen(verdict string, share float64, procs int, host *report.Host) *report.Report {
+func frozen(verdict report.ThrottleVerdict, share float64, procs int, host *report.Host) *report.Report {
 	const slow = 80_000_000
 	band := report.Band{Band: report.BandAll, Count: 100, Causes: []report.Cause{
 		{Cause: "throttle", Site: &report.Site{Func: "main.work", File: "/src/main.go", Line: 7}, TotalNS: int64(share * slow * 100), Share: share, Requests: 80},
@@ -59,7 +59,7 @@ func TestThrottleRules(t *testing.T) {
 		got := Find(&Input{Report: c.report}, []Rule{throttleRule(), procsRule()})
 		var codes []string
 		for _, f := range got {
-			codes = append(codes, f.Code+" "+f.Severity)
+			codes = append(codes, string(f.Code)+" "+string(f.Severity))
 		}
 		if !slices.Equal(codes, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, codes, c.want)

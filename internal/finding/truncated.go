@@ -4,7 +4,7 @@ import "github.com/whylate/whylate/report"
 
 func truncatedRule() Rule {
 	return Rule{
-		Code: "WL5002", Name: "truncated",
+		Code: report.RuleTruncated, Name: "truncated",
 		Summary: "the trace is cut or damaged",
 		Doc: Doc{
 			Means:    "The trace ends in the middle of a generation (about a second), or something in it cannot be read. Whole generations before that are reported; what came after is not known.",

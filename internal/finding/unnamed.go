@@ -4,7 +4,7 @@ import "github.com/whylate/whylate/report"
 
 func unnamedRule() Rule {
 	return Rule{
-		Code: "WL5003", Name: "biased-names",
+		Code: report.RuleBiasedNames, Name: "biased-names",
 		Summary: "many requests show no handler, so the named groups look slower than they are",
 		Doc: Doc{
 			Means: "A request that never waits leaves no stack with its handler on it in the trace. Such requests, the fast ones, form a group of their own, and the percentiles of the named groups are " +

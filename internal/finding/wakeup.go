@@ -7,7 +7,7 @@ import (
 
 func wakeupRule() Rule {
 	return Rule{
-		Code: "WL1003", Name: "slow-wakeup",
+		Code: report.RuleSlowWakeup, Name: "slow-wakeup",
 		Summary: "goroutines that could run wait although a P stands idle",
 		Doc: Doc{
 			Means: "A goroutine became runnable, a P stood idle, and still it took time until it ran: a thread had to be woken for the P, and the kernel took its time. Each hand-over " +
@@ -23,7 +23,7 @@ func wakeupRule() Rule {
 	}
 }
 
-func isWake(c *report.Cause) bool { return c.Cause == "sched-wake" }
+func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
 func wakeups(in *Input) []Verdict {
 	var out []Verdict
@@ -34,8 +34,8 @@ func wakeups(in *Input) []Verdict {
 		g := &in.Report.Groups[i]
 		share, won := Weigh(g, isWake)
 		if site := topSite(g, isWake); share > 0 && site != nil {
-			v := Verdict{Won: won, Changes: []predict.Change{predict.Half("sched-wake", "")}, Finding: report.Finding{
-				Title: "goroutines wait to be woken although Ps stand idle", Cause: "sched-wake", Site: site, Group: g.ID, Share: share, Confidence: 0.7,
+			v := Verdict{Won: won, Changes: []predict.Change{predict.Half(report.CauseSchedWake, "")}, Finding: report.Finding{
+				Title: "goroutines wait to be woken although Ps stand idle", Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 				Evidence: []report.Evidence{
 					{Text: "mean wake-up latency of a slow request, all its hand-overs", Value: float64(won.SlowNS), Unit: "ns"},
 					{Text: "of the time, at least one P stood idle", Value: in.Report.Runtime.Sched.PsIdle, Unit: "share"},

@@ -11,7 +11,7 @@ const fewWindows = 5
 
 func windowRule() Rule {
 	return Rule{
-		Code: "WL5009", Name: "short-window",
+		Code: report.RuleShortWindow, Name: "short-window",
 		Summary: "the trace is short against its slowest requests",
 		Doc: Doc{
 			Means:    "Requests nearly as long as the trace are mostly cut off at its beginning or end, so the slowest ones are missing or few, and percentiles look better than they are.",

@@ -36,7 +36,7 @@ func onWhose(via []report.Via) string {
 	}
 	var waits []string
 	for i := range via {
-		waits = append(waits, via[i].Wait+" at "+place(via[i].Site))
+		waits = append(waits, string(via[i].Wait)+" at "+place(via[i].Site))
 	}
 	s := "on another goroutine that the request waits for by " + waits[0]
 	for _, w := range waits[1:] {
@@ -63,11 +63,11 @@ func doing(c *report.Cause, via []report.Via) string {
 		call = " in " + call
 	}
 	switch c.Cause {
-	case "cpu":
+	case report.CauseCPU:
 		return "computes in " + at
-	case "sleep":
+	case report.CauseSleep:
 		return timer(c) + " at " + at
-	case "network":
+	case report.CauseNetwork:
 		switch {
 		case isFile(c.Call):
 			return "waits for a pipe" + call + " at " + at
@@ -93,8 +93,6 @@ func timer(c *report.Cause) string {
 	}
 	return "waits for a timer or ticker"
 }
-
-func same(a, b *report.Site) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // halfOf is the change that a prediction assumes for a cause whose finding may
 // be at another site: the user's line rather than the library's.

@@ -66,16 +66,16 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 // requests of any group, and the share of poll gaps in the same group.
 func asked(rep *report.Report) (network, gaps float64) {
 	for i := range rep.Groups {
-		b := slowBand(&rep.Groups[i])
+		b := rep.Groups[i].Tail()
 		if b == nil {
 			continue
 		}
 		net, gap := 0.0, 0.0
 		for _, c := range b.Causes {
 			switch c.Cause {
-			case "network":
+			case report.CauseNetwork:
 				net += c.Share
-			case "sched-poll":
+			case report.CauseSchedPoll:
 				gap += c.Share
 			}
 		}
@@ -86,18 +86,7 @@ func asked(rep *report.Report) (network, gaps float64) {
 	return network, gaps
 }
 
-// slowBand is the highest band with some requests.
-func slowBand(g *report.Group) *report.Band {
-	var found *report.Band
-	for i := range g.Bands {
-		if b := &g.Bands[i]; found == nil || b.Band != report.Band5090 && b.Count >= 10 {
-			found = b
-		}
-	}
-	return found
-}
-
-func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict, text string) {
+func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	again := n.Retransmitted + n.PeerRetransmitted
 	switch {
 	case v.s.looks == 0:
@@ -193,7 +182,7 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 		for k := range g.Slowest {
 			r := &g.Slowest[k]
 			for _, seg := range r.Segments {
-				if seg.Cause != "network" || seg.DurationNS < minWait {
+				if seg.Cause != report.CauseNetwork || seg.DurationNS < minWait {
 					continue
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}

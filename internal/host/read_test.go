@@ -141,7 +141,7 @@ func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		set      func(i int64, l *Line)
-		want     string
+		want     report.ThrottleVerdict
 		measured bool
 	}{
 		{"nothing throttled", func(_ int64, l *Line) { l.ThrottledNS, l.Periods, l.LocalNS = p(5), p(9), p(5) }, "none", true},

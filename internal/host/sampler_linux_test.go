@@ -81,7 +81,7 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			if got != to-from || periods != toPeriods-fromPeriods || to == from {
 				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
 			}
-			if h.Quota.Verdict != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
+			if string(h.Quota.Verdict) != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
 				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.How, h.Quota.Group, where, limited.Dir)
 			}
 			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (where == "own") {

@@ -176,12 +176,12 @@ func (t *tick) stat() *cgroup.Stat {
 func (v *view) quota(h *report.Host) {
 	from, to := v.around()
 	if from.group != to.group {
-		h.Quota = report.HostQuota{Verdict: string(cgroup.VerdictUnknown), How: "the process was moved to another group meanwhile"}
+		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group meanwhile"}
 		return
 	}
 	c := cgroup.Compare(from.stat(), to.stat())
 	h.Quota = report.HostQuota{
-		Verdict: string(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
+		Verdict: report.ThrottleVerdict(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
 		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
 	}
 	h.Quota.Group = v.throttledGroup(c.Verdict)
@@ -248,7 +248,7 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 		l.CPUNS = v.sum(ticks, false)
 	}
 	l.QuotaNS = v.sum(held, true)
-	if l.QuotaNS != nil && h.Quota.Verdict == string(cgroup.VerdictUnknown) && *l.QuotaNS == 0 {
+	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
 	l.StealNS = v.steal()

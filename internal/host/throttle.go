@@ -42,7 +42,7 @@ func Throttle(rep *report.Report) {
 	}
 	t.Verdict, t.How, t.LostCPUNS = h.Quota.Verdict, howSamples, lost
 	t.Confidence = min(1, h.Coverage)
-	if h.Facts.PeriodNS > 0 && h.Quota.Verdict != string(cgroup.VerdictNone) {
+	if h.Facts.PeriodNS > 0 && h.Quota.Verdict != report.ThrottleNone {
 		t.PeriodNS = h.Facts.PeriodNS
 	}
 }

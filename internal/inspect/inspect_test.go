@@ -143,7 +143,7 @@ func compareCauses(t *testing.T, g *report.Group, page *inspect.Page, open []ins
 	t.Helper()
 	want := map[string]int64{}
 	for _, c := range g.Bands[0].Causes {
-		want[c.Cause] += c.TotalNS
+		want[string(c.Cause)] += c.TotalNS
 	}
 	if want["other"] != 0 {
 		return

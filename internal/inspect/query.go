@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/report"
 )
 
 // A Query selects requests. The zero value is all of them, by time.
@@ -102,12 +102,6 @@ func use(list []string, key string, most int) (kept []string, gone string) {
 	return list, ""
 }
 
-// causeNamed returns the cause of a name.
-func causeNamed(name string) (cause.Cause, bool) {
-	i := slices.Index(cause.Names(), name)
-	return cause.Cause(max(i, 0)), i >= 0
-}
-
 // inOrder returns all rows, least first.
 func (t *Trace) inOrder(by string) ([]int32, error) {
 	o, c := &t.order, &t.x.reqs
@@ -130,7 +124,7 @@ func (t *Trace) inOrder(by string) ([]int32, error) {
 			keys[i] = int64(g)
 		}
 	default:
-		k, ok := causeNamed(by)
+		k, ok := cause.Named(by)
 		if !ok {
 			return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
 		}
@@ -219,8 +213,8 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 	var k cause.Cause
 	if q.Cause != "" {
 		var ok bool
-		if k, ok = causeNamed(q.Cause); !ok {
-			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, strings.Join(cause.Names(), ", "))
+		if k, ok = cause.Named(q.Cause); !ok {
+			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, report.Join(report.Causes()[:cause.Count]))
 		}
 	}
 	return func(row int32) bool {

@@ -18,7 +18,7 @@ type Change struct {
 	// means any. Queue means the time in which others were served at the site
 	// while the request waited its turn: what more servers, a larger pool or
 	// finer locks would win, rather than a shorter service.
-	Cause string
+	Cause report.CauseName
 	// Site is where: a function's name or the end of one, file.go:line, or
 	// function:line. "" means anywhere. Running time counts for every function on its stack.
 	Site string
@@ -32,36 +32,40 @@ type Change struct {
 
 // SiteText writes a site of a report for Change.Site: running time belongs to
 // its function, anything else to the line.
-func SiteText(s *report.Site, cause string) string {
-	if cause == "cpu" || s.Line == 0 {
+func SiteText(s *report.Site, cause report.CauseName) string {
+	if cause == report.CauseCPU || s.Line == 0 {
 		return s.Func
 	}
 	return s.Func + ":" + strconv.Itoa(s.Line)
 }
 
 // Half makes every instance take half the time.
-func Half(cause, site string) Change {
+func Half(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true, Scale: 0.5}
 }
 
 // Gone takes a cause at a site away.
-func Gone(cause, site string) Change { return Change{Cause: cause, Site: site, Relative: true} }
+func Gone(cause report.CauseName, site string) Change {
+	return Change{Cause: cause, Site: site, Relative: true}
+}
 
 // To makes every instance take d at most.
-func To(cause, site string, d time.Duration) Change { return Change{Cause: cause, Site: site, To: d} }
+func To(cause report.CauseName, site string, d time.Duration) Change {
+	return Change{Cause: cause, Site: site, To: d}
+}
 
 // Queue is the Cause of changes to the time that requests wait for others who
 // are served before them.
 const Queue = "queue"
 
-// families are the words for several causes together.
-var families = map[string][]cause.Cause{
-	"gc":    {cause.GCAssist, cause.GCWait, cause.STW},
-	"sched": {cause.Sched, cause.SchedWake, cause.SchedPoll},
+// families are the causes of report.FamilyGC and report.FamilySched.
+var families = map[report.CauseName][]cause.Cause{
+	report.FamilyGC:    {cause.GCAssist, cause.GCWait, cause.STW},
+	report.FamilySched: {cause.Sched, cause.SchedWake, cause.SchedPoll},
 }
 
-func isCause(name string) bool {
-	return name == Queue || name != "" && (families[name] != nil || slices.Contains(cause.Names(), name))
+func isCause(name report.CauseName) bool {
+	return name == Queue || name != report.CauseOther && report.Family(name) != nil
 }
 
 // has reports whether the change is about a cause.
@@ -72,7 +76,7 @@ func (c *Change) has(x cause.Cause) bool {
 	if f := families[c.Cause]; f != nil {
 		return slices.Contains(f, x)
 	}
-	return x.String() == c.Cause
+	return x.String() == string(c.Cause)
 }
 
 // A timer that nothing else wakes the process for is late by up to a
@@ -116,7 +120,7 @@ func (c *Change) scale(whole, late int64) times {
 func (c Change) String() string {
 	s := c.Site
 	if c.Cause != "" {
-		s = c.Cause + "@" + s
+		s = string(c.Cause) + "@" + s
 	}
 	switch {
 	case !c.Relative && c.To > 0:
@@ -137,8 +141,8 @@ func Parse(s string) (Change, error) {
 	var c Change
 	c.Site = strings.TrimSpace(s[:i])
 	before, after, ok := strings.Cut(c.Site, "@")
-	if ok && isCause(before) {
-		c.Cause, c.Site = before, after
+	if ok && isCause(report.CauseName(before)) {
+		c.Cause, c.Site = report.CauseName(before), after
 	}
 	if c.Site == "" && c.Cause == "" {
 		return Change{}, fmt.Errorf("what-if %q: name a site before the equals sign", s)

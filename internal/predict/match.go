@@ -123,7 +123,7 @@ func (m *Model) Find(c *Change) error {
 	if c.Cause == Queue {
 		what = "no request of the sample waited for others to be served"
 	} else if c.Cause != "" {
-		what += " on " + c.Cause
+		what += " on " + string(c.Cause)
 	}
 	if c.Site != "" {
 		what += " at " + c.Site

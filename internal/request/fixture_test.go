@@ -173,7 +173,7 @@ func TestManyGenerations(t *testing.T) {
 		t.Errorf("it took %d ns, want %d", g.TotalNS, want)
 	}
 	var sum int64
-	causes := map[string]int64{}
+	causes := map[report.CauseName]int64{}
 	for _, c := range g.Bands[0].Causes {
 		sum += c.TotalNS
 		causes[c.Cause] += c.TotalNS

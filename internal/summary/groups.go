@@ -94,7 +94,7 @@ func (t *Tables) groupReport(g *group, v View) report.Group {
 	kind, name, named := t.title(g)
 	r := report.Group{
 		ID:         StableID("group", kind, name),
-		Kind:       kind,
+		Kind:       report.Kind(kind),
 		Name:       name,
 		Named:      named,
 		Count:      int(g.lat.n),
@@ -116,14 +116,14 @@ func (t *Tables) groupReport(g *group, v View) report.Group {
 	for _, bi := range keysOf(g.blocks) {
 		b := g.blocks[bi]
 		length := int64(BlockNS) << t.blockShift
-		rb := report.Block{StartNS: bi*length - v.Start, DurationNS: length, Count: int(b.lat.n), TotalNS: b.lat.sum, Histogram: pairs(&b.lat), Causes: map[string]int64{}}
+		rb := report.Block{StartNS: bi*length - v.Start, DurationNS: length, Count: int(b.lat.n), TotalNS: b.lat.sum, Histogram: pairs(&b.lat), Causes: map[report.CauseName]int64{}}
 		if rb.StartNS < 0 {
 			rb.DurationNS += rb.StartNS
 			rb.StartNS = 0
 		}
 		for c, ns := range b.causes {
 			if ns != 0 {
-				rb.Causes[cause.Cause(c).String()] = ns
+				rb.Causes[causeName(cause.Cause(c))] = ns
 			}
 		}
 		r.Blocks = append(r.Blocks, rb)
@@ -204,7 +204,7 @@ func (t *Tables) bands(g *group, r *report.Group, v View) {
 	g.lat.each(func(b int32, c int64) { counts[coarse(b)] += c })
 	order := keysOf(counts)
 	limits := []struct {
-		name   string
+		name   report.BandName
 		lo, hi float64
 	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}}
 	lines := map[rowKey]siteFrom{}
@@ -399,7 +399,7 @@ func (t *Tables) routes(byVia map[int32]int64, v View) ([]report.Via, []report.R
 func viaText(vs []report.Via) string {
 	s := ""
 	for _, v := range vs {
-		s += v.Wait + siteText(v.Site) + v.Call
+		s += string(v.Wait) + siteText(v.Site) + v.Call
 	}
 	return s
 }
@@ -457,7 +457,7 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View, lines
 			site = line.site
 		}
 		rc := report.Cause{
-			Cause: rk.cause.String(), Site: t.Site(site, v), SiteFrom: from.String(),
+			Cause: causeName(rk.cause), Site: t.Site(site, v), SiteFrom: from.String(),
 			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: t.ranReport(m.ids, v), Kind: t.syms.String(rk.kind), Call: m.call(t),
 		}
 		rc.Via, rc.Routes = t.routes(m.byVia, v)
@@ -479,7 +479,7 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View, lines
 		return cmp.Compare(rowText(&a), rowText(&b))
 	})
 	if len(rows) > maxCauses {
-		other := report.Cause{Cause: "other", Via: []report.Via{}}
+		other := report.Cause{Cause: report.CauseOther, Via: []report.Via{}}
 		for _, r := range rows[maxCauses-1:] {
 			other.TotalNS += r.TotalNS
 			other.Share += r.Share
@@ -492,8 +492,11 @@ func (t *Tables) causeRows(g *group, in map[int32]bool, count int, v View, lines
 
 // rowText orders rows of equal time by what they say.
 func rowText(c *report.Cause) string {
-	return c.Cause + siteText(c.Site) + c.SiteFrom + c.Kind + viaText(c.Via)
+	return string(c.Cause) + siteText(c.Site) + c.SiteFrom + c.Kind + viaText(c.Via)
 }
+
+// causeName is the report's name of a cause.
+func causeName(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
 
 func siteText(s *report.Site) string {
 	if s == nil {
@@ -505,7 +508,7 @@ func siteText(s *report.Site) string {
 func (t *Tables) viaReport(vs []Via, v View) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
-		out = append(out, report.Via{Wait: x.Wait.String(), Site: t.Site(x.Site, v), Call: t.syms.String(x.Call)})
+		out = append(out, report.Via{Wait: report.WaitKind(x.Wait.String()), Site: t.Site(x.Site, v), Call: t.syms.String(x.Call)})
 	}
 	return out
 }
@@ -577,7 +580,7 @@ func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 	// Of a request over many generations only so many segments were kept.
 	if n := len(s.Segments); n > 0 && s.Segments[n-1].End < s.End {
 		last := s.Segments[n-1].End
-		r.Segments = append(r.Segments, report.Segment{StartNS: last - v.Start, DurationNS: s.End - last, Goroutine: s.G, Cause: cause.Unknown.String(), Via: []report.Via{}, Kind: "left out"})
+		r.Segments = append(r.Segments, report.Segment{StartNS: last - v.Start, DurationNS: s.End - last, Goroutine: s.G, Cause: report.CauseUnknown, Via: []report.Via{}, Kind: "left out"})
 	}
 	for _, w := range s.Detail.Wakes {
 		r.Wakes = append(r.Wakes, report.Wake{TimeNS: w.Time - v.Start, From: w.From, To: w.To, Site: t.Site(w.Site, v)})
@@ -614,7 +617,7 @@ func (t *Tables) slowReport(s *Slow, group string, v View) report.Request {
 
 func (t *Tables) segment(s *Slow, i int, v View) report.Segment {
 	g := &s.Segments[i]
-	seg := report.Segment{StartNS: g.Start - v.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: g.Cause.String(), Site: t.Site(g.Site, v), Via: t.viaReport(s.Vias[i], v), Kind: t.syms.String(g.Kind)}
+	seg := report.Segment{StartNS: g.Start - v.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: causeName(g.Cause), Site: t.Site(g.Site, v), Via: t.viaReport(s.Vias[i], v), Kind: t.syms.String(g.Kind)}
 	if g.Cause == cause.Network {
 		seg.Kind = "outbound"
 		if g.Inbound {

@@ -51,12 +51,12 @@ func parts(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 // causes they are; only what they have in common is said of the whole.
 func (t *Tables) joined(s *Slow, from, to int, v View) report.Segment {
 	list := s.Segments[from:to]
-	j := &report.Joined{Count: len(list), Causes: map[string]int64{}}
+	j := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
 	same, longest := true, from
 	ran := map[uint64]int64{}
 	for i := range list {
 		g := &list[i]
-		j.Causes[g.Cause.String()] += g.End - g.Start
+		j.Causes[causeName(g.Cause)] += g.End - g.Start
 		ran[g.G] += g.End - g.Start
 		same = same && g.Cause == list[0].Cause && g.Site == list[0].Site
 		if l := &s.Segments[longest]; g.End-g.Start > l.End-l.Start {

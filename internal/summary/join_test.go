@@ -50,7 +50,7 @@ func TestLongPathsStayWhole(t *testing.T) {
 			}
 			at += x.DurationNS
 			if x.Joined == nil {
-				got[x.Cause] += x.DurationNS
+				got[string(x.Cause)] += x.DurationNS
 				found = found || x.DurationNS == longest
 				count++
 				continue
@@ -58,7 +58,7 @@ func TestLongPathsStayWhole(t *testing.T) {
 			count += x.Joined.Count
 			sum := int64(0)
 			for c, ns := range x.Joined.Causes {
-				got[c] += ns
+				got[string(c)] += ns
 				sum += ns
 			}
 			if sum != x.DurationNS {

@@ -3,6 +3,8 @@ package summary
 import (
 	"cmp"
 	"slices"
+
+	"github.com/whylate/whylate/report"
 )
 
 // sampleSize is how many requests of a group are kept whatever their latency,
@@ -52,20 +54,20 @@ func (g *group) typical() *Slow {
 }
 
 // histogramCauses are the nanoseconds of each cause in the buckets of pairs.
-func (t *Tables) histogramCauses(g *group) map[string][]int64 {
+func (t *Tables) histogramCauses(g *group) map[report.CauseName][]int64 {
 	at := map[int32]int{}
 	buckets := map[int32]int64{}
 	g.lat.each(func(b int32, _ int64) { buckets[coarse(b)] = 0 })
 	for i, b := range keysOf(buckets) {
 		at[b] = i
 	}
-	out := map[string][]int64{}
+	out := map[report.CauseName][]int64{}
 	g.cells.each(func(bucket, id int32, c *cell) {
 		i, ok := at[bucket]
 		if !ok || c.ns == 0 {
 			return
 		}
-		name := t.keys[id].cause.String()
+		name := causeName(t.keys[id].cause)
 		if out[name] == nil {
 			out[name] = make([]int64, len(at))
 		}

@@ -101,13 +101,13 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// Head returns s escaped and, where it is wider than max columns, cut at the end with an ellipsis. The work does not
+// Head returns s, a text of any string type, escaped and, where it is wider than max columns, cut at the end with an ellipsis. The work does not
 // grow with the length of s beyond max.
-func Head(s string, max int) string {
+func Head[S ~string](text S, max int) string {
 	if max <= 0 {
 		return ""
 	}
-	s, cut := clip(s, max)
+	s, cut := clip(string(text), max)
 	s = Escape(s)
 	if !cut && Width(s) <= max {
 		return s

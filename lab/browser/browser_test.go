@@ -293,7 +293,7 @@ func one() *report.Report {
 	seg := report.Segment{StartNS: 1000, DurationNS: 5e6, Goroutine: 7, Cause: "sleep", Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}}
 	return &report.Report{Schema: report.Schema, Input: report.Input{Name: "one.trace", DurationNS: 1e9, Go: "1.26"}, Groups: []report.Group{{
 		ID: "g", Name: "main.f", Named: true, Kind: report.KindFunc, Count: 1, TotalNS: 5e6, LatencyNS: report.Latency{Mean: ns(5e6), Max: ns(5e6)}, Histogram: [][2]int64{{5111808, 1}},
-		HistogramCauses: map[string][]int64{"sleep": {5e6}}, Blocks: []report.Block{{DurationNS: 250e6, Count: 1, TotalNS: 5e6, Histogram: [][2]int64{{5111808, 1}}, Causes: map[string]int64{"sleep": 5e6}}},
+		HistogramCauses: map[report.CauseName][]int64{"sleep": {5e6}}, Blocks: []report.Block{{DurationNS: 250e6, Count: 1, TotalNS: 5e6, Histogram: [][2]int64{{5111808, 1}}, Causes: map[report.CauseName]int64{"sleep": 5e6}}},
 		Bands:   []report.Band{{Band: "all", ToNS: 5111808, Count: 1, Causes: []report.Cause{{Cause: "sleep", Site: seg.Site, TotalNS: 5e6, Share: 1, Requests: 1}}}},
 		Slowest: []report.Request{{ID: "r1", StartNS: 1000, LatencyNS: 5e6, Goroutine: 7, Segments: []report.Segment{seg}}},
 	}}, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "none"}}}

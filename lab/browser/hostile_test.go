@@ -22,9 +22,9 @@ func whole(t *testing.T) *report.Report {
 	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS, Gone: true}
 	seg := g.Slowest[0].Segments[0]
 	r.Findings = []report.Finding{
-		{ID: "f1", Code: "WL2001", Severity: report.High, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
-		{ID: "f2", Code: "WL5001", Severity: report.Medium, Title: "of the whole trace", Evidence: []report.Evidence{}, Confidence: 0.5},
-		{ID: "f3", Code: "WL5002", Severity: report.Info, Title: "known", Evidence: []report.Evidence{}, Confidence: 1, Ignored: "we know"},
+		{ID: "f1", Code: "WL2001", Severity: report.SeverityHigh, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
+		{ID: "f2", Code: "WL5001", Severity: report.SeverityMedium, Title: "of the whole trace", Evidence: []report.Evidence{}, Confidence: 0.5},
+		{ID: "f3", Code: "WL5002", Severity: report.SeverityInfo, Title: "known", Evidence: []report.Evidence{}, Confidence: 1, Ignored: "we know"},
 	}
 	r.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: doubtful}}
 	r.Runtime.Throttle = report.Throttle{Verdict: "own", How: "the threads fell silent together", PeriodNS: 100e6, LostWallNS: 3e6, LostCPUNS: 6e6, Confidence: 0.9, Freezes: 2, R: 0.94, N: 12, CPUs: 2}
@@ -176,7 +176,7 @@ func TestSmallAndCut(t *testing.T) {
 	millions := one()
 	millions.Groups[0].Count = 500000
 	millions.Groups[0].Histogram = [][2]int64{{1114112, 300000}, {5111808, 199999}, {1 << 33, 1}}
-	millions.Groups[0].HistogramCauses = map[string][]int64{"sleep": {3e11, 9e11, 8e9}}
+	millions.Groups[0].HistogramCauses = map[report.CauseName][]int64{"sleep": {3e11, 9e11, 8e9}}
 	for name, r := range map[string]*report.Report{"empty": empty, "cut": cut, "open": open_, "millions": millions} {
 		for _, width := range []int{1280, 400} {
 			p := open(t, browser, r, width, width == 400, "")

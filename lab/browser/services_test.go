@@ -167,7 +167,7 @@ func (p *tab) checkFindings(r *report.Report) {
 		f := &r.Findings[i]
 		card := `document.querySelector('#finding-` + fmt.Sprint(i) + `')`
 		text := ask[string](p, card+`.textContent`)
-		for _, want := range []string{f.Code, f.Severity, f.Title, f.Fix, f.Ignored} {
+		for _, want := range []string{string(f.Code), string(f.Severity), f.Title, f.Fix, f.Ignored} {
 			if !strings.Contains(text, want) {
 				p.t.Errorf("the card of %s does not say %q", f.Code, want)
 			}
@@ -287,8 +287,8 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 			p.do(chromedp.Click(chromedp.CSS(more)))
 			p.settle()
 		}
-		same("band "+b.Band, sumOf(p, "#bandcauses tbody [data-ns]", "ns"), total(b.Causes))
-		same("the bar of band "+b.Band, sumOf(p, "#bandcauses .bar .part", "ns"), total(b.Causes))
+		same("band "+string(b.Band), sumOf(p, "#bandcauses tbody [data-ns]", "ns"), total(b.Causes))
+		same("the bar of band "+string(b.Band), sumOf(p, "#bandcauses .bar .part", "ns"), total(b.Causes))
 		first := ask[string](p, `document.querySelector('#bandcauses tbody tr').textContent`)
 		if c := &b.Causes[0]; c.Site != nil && c.Site.File != "" && !strings.Contains(first, fmt.Sprintf("%s:%d", filepath.Base(c.Site.File), c.Site.Line)) {
 			p.t.Errorf("%s, %s: the first cause is shown as %q", g.Name, b.Band, first)
@@ -351,7 +351,7 @@ func (p *tab) checkWaterfall(req *report.Request) int {
 		if d.Seg != k || d.X < x-0.5 || d.X > x+0.5 || d.W < width-0.5 || d.W > width+0.5 {
 			p.t.Errorf("request %s: segment %d is drawn at %.2f, %.2f wide, want %.2f, %.2f", req.ID, k, d.X, d.W, x, width)
 		}
-		if !strings.Contains(" "+d.Class+" ", " c-"+s.Cause+" ") {
+		if !strings.Contains(" "+d.Class+" ", " c-"+string(s.Cause)+" ") {
 			p.t.Errorf("request %s: segment %d of cause %s has class %q", req.ID, k, s.Cause, d.Class)
 		}
 		if g, ok := laneOf[d.LaneY]; d.LaneY >= 0 && ok && g != s.Goroutine {

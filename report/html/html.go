@@ -46,19 +46,19 @@ type Options struct {
 // A Rule is the documentation of one code, plain paragraphs. What is empty is
 // not shown.
 type Rule struct {
-	Code     string `json:"code"`
-	Name     string `json:"name"`
-	Summary  string `json:"summary"`
-	Means    string `json:"means"`    // what a finding says about the service
-	Measured string `json:"measured"` // how, and from what
-	Before   string `json:"before"`   // an example of the fault
-	After    string `json:"after"`    // the same, mended
-	Wrong    string `json:"wrong"`    // when the finding is wrong or does not matter
+	Code     report.RuleCode `json:"code"`
+	Name     string          `json:"name"`
+	Summary  string          `json:"summary"`
+	Means    string          `json:"means"`    // what a finding says about the service
+	Measured string          `json:"measured"` // how, and from what
+	Before   string          `json:"before"`   // an example of the fault
+	After    string          `json:"after"`    // the same, mended
+	Wrong    string          `json:"wrong"`    // when the finding is wrong or does not matter
 }
 
 // about is what the page says of itself.
 func (o *Options) about(r *report.Report) ([]byte, error) {
-	used := map[string]bool{}
+	used := map[report.RuleCode]bool{}
 	for i := range r.Findings {
 		used[r.Findings[i].Code] = true
 	}

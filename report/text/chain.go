@@ -15,7 +15,7 @@ type stretch struct {
 	start, duration int64
 	parts           int
 	seg             *report.Segment // the longest of them
-	causes          []string
+	causes          []report.CauseName
 }
 
 // shortest is the part of a request below which a segment is not worth a line of its own.
@@ -27,11 +27,11 @@ func stretches(segs []report.Segment, most int, least int64) []stretch {
 	var out []stretch
 	for i := range segs {
 		s := &segs[i]
-		if n := len(out); n > 0 && out[n-1].seg.Cause == s.Cause && out[n-1].seg.Kind == s.Kind && sameSite(out[n-1].seg.Site, s.Site) {
+		if n := len(out); n > 0 && out[n-1].seg.Cause == s.Cause && out[n-1].seg.Kind == s.Kind && out[n-1].seg.Site.Equal(s.Site) {
 			out[n-1].duration += s.DurationNS
 			continue
 		}
-		out = append(out, stretch{s.StartNS, s.DurationNS, 1, s, []string{s.Cause}})
+		out = append(out, stretch{s.StartNS, s.DurationNS, 1, s, []report.CauseName{s.Cause}})
 	}
 	if len(out) <= most {
 		return out
@@ -65,13 +65,6 @@ func stretches(segs []report.Segment, most int, least int64) []stretch {
 	return joined
 }
 
-func sameSite(a, b *report.Site) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
-}
-
 // chain shows a request as its segments on one scale.
 func (p *page) chain(g *report.Group, r *report.Request) {
 	if len(r.Segments) == 0 {
@@ -99,7 +92,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		spans[1].style = causeStyle(s.seg.Cause)
 		if s.parts > 1 {
 			spans[1].style = dim
-			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+strings.Join(s.causes, ", "), p.width-widthOf(spans))})
+			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+report.Join(s.causes), p.width-widthOf(spans))})
 			p.line(spans...)
 			continue
 		}

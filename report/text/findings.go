@@ -25,7 +25,7 @@ func (p *page) findings() {
 	for i := range all {
 		switch f := &all[i]; {
 		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
-		case (f.Severity == report.High || f.Severity == report.Medium) && len(weighty) < maxFindings:
+		case (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
 		default:
 			others = append(others, f)
@@ -49,7 +49,7 @@ func (p *page) findings() {
 // finding says in a few lines what is wrong, the evidence, what to do, and what that would win.
 func (p *page) finding(head span, f *report.Finding) {
 	st := yellow
-	if f.Severity == report.High {
+	if f.Severity == report.SeverityHigh {
 		st = boldRed
 	}
 	title := []span{{st, termtext.Head(f.Severity, 10)}, {plain, " "}, {bold, p.sentence(f.Title)}}
@@ -232,7 +232,7 @@ func from(ns *int64) string {
 // folded lists findings of less weight by their titles.
 func (p *page) folded(head span, list []*report.Finding) {
 	var spans []span
-	severity := ""
+	severity := report.Severity("")
 	for i, f := range list[:min(len(list), maxFolded)] {
 		if i > 0 {
 			spans = append(spans, span{plain, "; "})

@@ -12,16 +12,17 @@ import (
 
 // A row is a cause at a site, over all ways that lead to it.
 type row struct {
-	cause, kind string
-	site        *report.Site
-	pipe        bool           // it is a pipe, terminal or device that the poller watches, no peer
-	near        bool           // the site is only known from the events around
-	routes      []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
-	own         bool           // the routes are those of the band that rows are sorted by
-	ran         []report.Share
-	share       float64 // in the band that rows are sorted by
-	total       int64   // in the same
-	bands       []float64
+	cause  report.CauseName
+	kind   string
+	site   *report.Site
+	pipe   bool           // it is a pipe, terminal or device that the poller watches, no peer
+	near   bool           // the site is only known from the events around
+	routes []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
+	own    bool           // the routes are those of the band that rows are sorted by
+	ran    []report.Share
+	share  float64 // in the band that rows are sorted by
+	total  int64   // in the same
+	bands  []float64
 }
 
 // addRoutes adds the ways of a cause to the row's.
@@ -43,7 +44,7 @@ func (r *row) addRoutes(c *report.Cause) {
 	}
 }
 
-func sameVia(a, b report.Via) bool { return a.Wait == b.Wait && sameSite(a.Site, b.Site) }
+func sameVia(a, b report.Via) bool { return a.Wait == b.Wait && a.Site.Equal(b.Site) }
 
 // way returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
 func (r *row) way() (via []report.Via, part float64, ways int) {
@@ -66,8 +67,9 @@ func (r *row) way() (via []report.Via, part float64, ways int) {
 }
 
 type rowKey struct {
-	cause, kind string
-	site        report.Site
+	cause report.CauseName
+	kind  string
+	site  report.Site
 }
 
 // merge returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
@@ -174,7 +176,7 @@ func (p *page) title(g *report.Group) {
 	p.line(span{bold, p.groupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
-func kindWords(kind string) string {
+func kindWords(kind report.Kind) string {
 	switch kind {
 	case report.KindHTTP1:
 		return "HTTP/1"
@@ -249,11 +251,10 @@ func (p *page) columns(g *report.Group) []column {
 		if b.Count == 0 {
 			continue
 		}
-		head := b.Band
-		if head == report.Band99 {
+		head := termtext.Head(b.Band, 10)
+		if b.Band == report.Band99 {
 			head = "p99+"
 		}
-		head = termtext.Head(head, 10)
 		cols = append(cols, column{b, i, head, termtext.Width(head) + 2})
 	}
 	// The middle says least.
@@ -267,7 +268,7 @@ const causeColumn = 12
 
 // causes shows a group's causes by band.
 func (p *page) causes(g *report.Group, full bool) {
-	by := tail(g, "")
+	by := g.Tail()
 	cols := p.columns(g)
 	room := p.width - 2 - causeColumn
 	for i := range cols {
@@ -451,7 +452,7 @@ func waits(via []report.Via, hops, room int) []span {
 			}
 		}
 		out = append(out, span{dim, termtext.Head(h.Wait, 12)})
-		for j, s := range place(h.Site, room-termtext.Width(h.Wait)) {
+		for j, s := range place(h.Site, room-termtext.Width(string(h.Wait))) {
 			if j == 0 {
 				s.text = " " + s.text
 			}
@@ -466,12 +467,7 @@ func waits(via []report.Via, hops, room int) []span {
 
 // band shows the causes of one band, every way by itself, with what each costs a request.
 func (p *page) band(g *report.Group) {
-	var b *report.Band
-	for i := range g.Bands {
-		if g.Bands[i].Band == p.opts.Band {
-			b = &g.Bands[i]
-		}
-	}
+	b := g.Band(p.opts.Band)
 	if b == nil || b.Count == 0 {
 		p.line(span{dim, "  no requests in band " + termtext.Head(p.opts.Band, 20)})
 		return
@@ -545,21 +541,21 @@ func shortNumber(n int) string {
 	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
 }
 
-func causeName(cause string) string { return termtext.Head(cause, causeColumn-1) }
+func causeName(cause report.CauseName) string { return termtext.Head(cause, causeColumn-1) }
 
-func causeStyle(cause string) style {
+func causeStyle(cause report.CauseName) style {
 	switch cause {
-	case "cpu":
+	case report.CauseCPU:
 		return green
-	case "sched", "sched-wake", "sched-poll", "gc-assist", "gc-wait":
+	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
 		return yellow
-	case "sleep":
+	case report.CauseSleep:
 		return blue
-	case "network":
+	case report.CauseNetwork:
 		return magenta
-	case "syscall":
+	case report.CauseSyscall:
 		return cyan
-	case "throttle", "stw", "lock", "chan":
+	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
 		return red
 	}
 	return dim

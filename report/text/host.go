@@ -103,7 +103,7 @@ func lostTime(h *report.Host) []span {
 
 // network answers "network or us".
 func (p *page) network(n *report.HostNetwork) {
-	word := map[string]span{
+	word := map[report.NetworkVerdict]span{
 		report.NetworkLost:    {boldRed, "network lost segments"},
 		report.NetworkCleared: {green, "network cleared"},
 		report.NetworkUnknown: {plain, "network not judged"},

@@ -90,7 +90,7 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 func (p *page) inALine(g *report.Group, nameWidth int) []span {
 	spans := []span{right(plain, shortNumber(g.Count), 10), right(plain, maybe(g.LatencyNS.P50), 8),
 		right(plain, maybe(g.LatencyNS.P99), 8), right(plain, maybe(g.LatencyNS.Max), 8), {plain, "  "}}
-	if rows := merge(g, tail(g, "")); len(rows) > 0 && g.Count > 0 {
+	if rows := merge(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
 		spans = append(spans, span{plain, percent(rows[0].share) + " "}, span{causeStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
 		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
 	}

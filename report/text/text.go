@@ -26,7 +26,7 @@ type Options struct {
 	// Full shows every group in full, instead of the one with the most latency in full and the others in short.
 	Full bool
 	// Band, if not empty, shows the causes of this band only, in more detail.
-	Band string
+	Band report.BandName
 	// Slowest is how many of a group's slowest requests are shown: 0 means 1, negative none.
 	Slowest int
 	// Command is how the report can be had again, such as "whylate explain x.trace", for the hints on how to go on;
@@ -173,12 +173,12 @@ func (p *page) runtime() {
 	}
 	spans := []span{{plain, strings.Join(parts, "; ")}}
 	switch t := &rt.Throttle; t.Verdict {
-	case "own", "ancestor":
+	case report.ThrottleOwn, report.ThrottleAncestor:
 		whose := "its own"
 		if p.r.Host == nil && t.R > 0 {
 			whose = "a" // a trace alone cannot tell whose
 		}
-		if t.Verdict == "ancestor" {
+		if t.Verdict == report.ThrottleAncestor {
 			whose = "an ancestor's"
 		}
 		if len(parts) > 0 {
@@ -246,7 +246,7 @@ func (p *page) next() {
 	case len(p.r.Groups) > 1 && !p.opts.Full:
 		hint = " --group " + ShellQuote(nameEnd(p.r.Groups[min(1, len(p.r.Groups)-1)].Name))
 	case p.opts.Band == "":
-		hint = " --band " + tail(&p.r.Groups[0], "").Band
+		hint = " --band " + string(p.r.Groups[0].Tail().Band)
 	default:
 		hint = " --json"
 	}

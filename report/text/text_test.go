@@ -137,7 +137,7 @@ func TestMegabyteNames(t *testing.T) {
 		for j := range r.Groups[0].Bands[i].Causes {
 			c := &r.Groups[0].Bands[i].Causes[j]
 			c.Site = &report.Site{Func: long, File: long, Line: j}
-			c.Via = []report.Via{{Wait: long, Site: c.Site}}
+			c.Via = []report.Via{{Wait: report.WaitKind(long), Site: c.Site}}
 		}
 	}
 	r.Input.Warnings = []report.Warning{{Text: long}}
@@ -224,7 +224,7 @@ func TestCheck(t *testing.T) {
 		predicted.Check = c.check
 		inWhatIf, inFinding := *r, *r
 		inWhatIf.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: predicted}}
-		inFinding.Findings = []report.Finding{{ID: "f", Code: "WL2001", Severity: report.High, Title: "requests sleep", Group: g.ID, Predicted: &predicted}}
+		inFinding.Findings = []report.Finding{{ID: "f", Code: "WL2001", Severity: report.SeverityHigh, Title: "requests sleep", Group: g.ID, Predicted: &predicted}}
 		for name, r := range map[string]*report.Report{"what if": &inWhatIf, "finding": &inFinding} {
 			for _, width := range []int{60, 100} {
 				out := render(t, r, text.Options{Width: width})
@@ -257,7 +257,7 @@ func FuzzWrite(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out := render(t, r, text.Options{Width: width, Band: band, Command: "whylate explain x", Slowest: 3})
+		out := render(t, r, text.Options{Width: width, Band: report.BandName(band), Command: "whylate explain x", Slowest: 3})
 		if width == 0 {
 			width = 100
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // bandWords says which requests a band holds.
-func bandWords(band string) string {
+func bandWords(band report.BandName) string {
 	switch band {
 	case report.Band99:
 		return "The slowest 1%"
@@ -19,29 +19,6 @@ func bandWords(band string) string {
 		return "From p50 to p90, requests"
 	}
 	return "Requests"
-}
-
-// fewest is how many requests a band must hold to be what is said of a group's slow requests: a few may be an accident.
-const fewest = 10
-
-// tail returns the band of a group's slowest requests that holds enough of them, or the named one; where no such band
-// does, all requests.
-func tail(g *report.Group, name string) *report.Band {
-	found := &report.Band{Band: report.BandAll}
-	if len(g.Bands) > 0 {
-		found = &g.Bands[0] // all
-	}
-	for i := range g.Bands {
-		b := &g.Bands[i]
-		if b.Band == name {
-			return b
-		}
-		// Bands stand in order of latency.
-		if (b.Band == report.Band9099 || b.Band == report.Band99) && b.Count >= fewest {
-			found = b
-		}
-	}
-	return found
 }
 
 // indent is where text begins beside a heading.
@@ -73,7 +50,10 @@ func (p *page) verdict() {
 // groupVerdict says which requests were slow, and then in a line for each cause what for: the first cause, and those
 // after it that matter.
 func (p *page) groupVerdict(g *report.Group, head span, first bool) {
-	b := tail(g, p.opts.Band)
+	b := g.Tail()
+	if named := g.Band(p.opts.Band); named != nil {
+		b = named
+	}
 	rows := merge(g, b)
 	if g.Count == 0 || len(rows) == 0 || rows[0].total <= 0 {
 		p.paragraph(head, indent, span{bold, p.groupName(g, p.width-indent-2)}, span{plain, ": no request ended in the trace."})
@@ -157,13 +137,13 @@ func (p *page) spent(b *report.Band, row *row, eachWidth int) {
 	say := func(st style, text string) { spans = append(spans, span{st, text}) }
 	words, at := causeWords(row.cause)
 	switch {
-	case row.cause == "stw" && row.kind != "":
+	case row.cause == report.CauseSTW && row.kind != "":
 		words = "with the world stopped (" + termtext.Head(row.kind, 40) + ")"
-	case row.cause == "network" && row.pipe:
+	case row.cause == report.CauseNetwork && row.pipe:
 		words = "waiting for the other end of a pipe"
-	case row.cause == "network" && row.kind == "inbound":
+	case row.cause == report.CauseNetwork && row.kind == "inbound":
 		words = "waiting for the client"
-	case row.cause == "network" && row.kind == "outbound":
+	case row.cause == report.CauseNetwork && row.kind == "outbound":
 		words = "waiting for a peer on the network"
 	}
 	say(bold, words)
@@ -199,35 +179,35 @@ func (p *page) spent(b *report.Band, row *row, eachWidth int) {
 }
 
 // causeWords says a cause in words, and what leads to its site.
-func causeWords(cause string) (words, at string) {
+func causeWords(cause report.CauseName) (words, at string) {
 	switch cause {
-	case "cpu":
+	case report.CauseCPU:
 		return "computing", " in "
-	case "sched":
+	case report.CauseSched:
 		return "ready to run, waiting for a CPU", ", at "
-	case "sched-wake":
+	case report.CauseSchedWake:
 		return "ready to run beside an idle CPU", ", at "
-	case "sched-poll":
+	case report.CauseSchedPoll:
 		return "with data perhaps ready that nobody polled for", ", at "
-	case "throttle":
+	case report.CauseThrottle:
 		return "frozen by the CPU quota", ", at "
-	case "gc-assist":
+	case report.CauseGCAssist:
 		return "helping the garbage collector", ", allocating in "
-	case "gc-wait":
+	case report.CauseGCWait:
 		return "waiting for the garbage collector", ", in "
-	case "stw":
+	case report.CauseSTW:
 		return "with the world stopped", ", by "
-	case "sleep":
+	case report.CauseSleep:
 		return "asleep", " in "
-	case "network":
+	case report.CauseNetwork:
 		return "waiting for the network", " in "
-	case "syscall":
+	case report.CauseSyscall:
 		return "in the kernel", ", called from "
-	case "lock":
+	case report.CauseLock:
 		return "waiting for a lock", " in "
-	case "chan":
+	case report.CauseChan:
 		return "waiting on a channel", " in "
-	case "unknown":
+	case report.CauseUnknown:
 		return "in ways the trace does not show", ", at "
 	case report.CauseOther:
 		return "on many small causes", ", at "

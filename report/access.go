@@ -1,0 +1,117 @@
+package report
+
+import (
+	"cmp"
+	"strings"
+)
+
+// TailRequests is how many requests a band must hold to speak for the slow ones: a few may be an accident.
+const TailRequests = 10
+
+// Group returns the group with this id, or nil.
+func (r *Report) Group(id string) *Group {
+	for i := range r.Groups {
+		if r.Groups[i].ID == id {
+			return &r.Groups[i]
+		}
+	}
+	return nil
+}
+
+// Band returns the band of this name, or nil.
+func (g *Group) Band(name BandName) *Band {
+	for i := range g.Bands {
+		if g.Bands[i].Band == name {
+			return &g.Bands[i]
+		}
+	}
+	return nil
+}
+
+// All returns the band of all requests. It is never nil: a group without bands gets an empty one.
+func (g *Group) All() *Band {
+	if b := g.Band(BandAll); b != nil {
+		return b
+	}
+	return &Band{Band: BandAll}
+}
+
+// Tail returns the band that speaks for a group's slow requests: Band99 where it holds at least TailRequests, else
+// Band9099 where that does, else all. It is never nil.
+func (g *Group) Tail() *Band {
+	for _, name := range []BandName{Band99, Band9099} {
+		if b := g.Band(name); b != nil && b.Count >= TailRequests {
+			return b
+		}
+	}
+	return g.All()
+}
+
+// Late reports whether requests of the group that had not ended are late: whether the oldest of them is older than what
+// is usual, which is the 99th percentile, or the maximum where there is none, or nothing where no request ended.
+func (g *Group) Late() bool {
+	if g.Open.Count == 0 {
+		return false
+	}
+	for _, usual := range []*int64{g.LatencyNS.P99, g.LatencyNS.Max} {
+		if usual != nil {
+			return g.Open.OldestNS > *usual
+		}
+	}
+	return true
+}
+
+// Find returns the row of a cause at a site, or nil. A nil site is found where the row has none.
+func (b *Band) Find(cause CauseName, kind string, site *Site) *Cause {
+	for i := range b.Causes {
+		if c := &b.Causes[i]; c.Cause == cause && c.Kind == kind && c.Site.Equal(site) {
+			return c
+		}
+	}
+	return nil
+}
+
+// In reports whether the cause is the named one or one of the named family.
+func (c *Cause) In(family CauseName) bool {
+	if c.Cause == family {
+		return true
+	}
+	for _, name := range Family(family) {
+		if c.Cause == name {
+			return true
+		}
+	}
+	return false
+}
+
+// AllRoutes returns the chains of waits that led to a cause: Routes, or Via alone where there is one.
+func (c *Cause) AllRoutes() []Route {
+	if len(c.Routes) == 0 {
+		return []Route{{Via: c.Via, TotalNS: c.TotalNS}}
+	}
+	return c.Routes
+}
+
+// Equal reports whether both are the same place or both nil.
+func (s *Site) Equal(o *Site) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return *s == *o
+}
+
+// Compare orders places by file, line and function; nil comes first.
+func (s *Site) Compare(o *Site) int {
+	switch {
+	case s == nil && o == nil:
+		return 0
+	case s == nil:
+		return -1
+	case o == nil:
+		return 1
+	}
+	return cmp.Or(strings.Compare(s.File, o.File), cmp.Compare(s.Line, o.Line), strings.Compare(s.Func, o.Func))
+}
+
+// Equal reports whether both are the same wait at the same place, in whichever call of the standard library.
+func (v *Via) Equal(o *Via) bool { return v.Wait == o.Wait && v.Site.Equal(o.Site) }

@@ -1,0 +1,226 @@
+package report
+
+import "strings"
+
+// A CauseName says what a part of a request's latency was spent on. The names are part of the contract.
+type CauseName string
+
+// Causes. A cause has a site unless its time cannot be given to a place.
+const (
+	CauseCPU       CauseName = "cpu"        // running
+	CauseSched     CauseName = "sched"      // runnable while all Ps were busy
+	CauseSchedWake CauseName = "sched-wake" // runnable while a P was idle: the latency of waking a thread
+	CauseSchedPoll CauseName = "sched-poll" // the end of a network wait during which nobody polled; an upper bound
+	CauseThrottle  CauseName = "throttle"   // held back by a CPU quota
+	CauseGCAssist  CauseName = "gc-assist"  // marking for the garbage collector, because the goroutine allocated
+	CauseGCWait    CauseName = "gc-wait"    // waiting for a phase of the garbage collector
+	CauseSTW       CauseName = "stw"        // the world was stopped; Cause.Kind says for what
+	CauseSleep     CauseName = "sleep"      // time.Sleep, timers, tickers, deadlines
+	CauseNetwork   CauseName = "network"    // the poller: a peer has not answered or not sent yet; also pipes
+	CauseSyscall   CauseName = "syscall"    // in the kernel or in cgo
+	CauseLock      CauseName = "lock"       // a lock whose release nobody in this process explains
+	CauseChan      CauseName = "chan"       // a channel operation whose end nobody in this process explains
+	CauseUnknown   CauseName = "unknown"    // before the trace began, or lost
+	// CauseOther sums the rows that a capped list leaves out. It is no cause of a single stretch.
+	CauseOther CauseName = "other"
+)
+
+// Families are words for several causes together. A finding may name one in place of a cause.
+const (
+	FamilyGC    CauseName = "gc"       // CauseGCAssist, CauseGCWait and CauseSTW
+	FamilySched CauseName = CauseSched // CauseSched, CauseSchedWake and CauseSchedPoll
+)
+
+// Causes returns the causes that a row can have, CauseOther last.
+func Causes() []CauseName {
+	return []CauseName{
+		CauseCPU, CauseSched, CauseSchedWake, CauseSchedPoll, CauseThrottle, CauseGCAssist, CauseGCWait, CauseSTW, CauseSleep, CauseNetwork,
+		CauseSyscall, CauseLock, CauseChan, CauseUnknown, CauseOther,
+	}
+}
+
+// Family returns the causes that a name stands for: those of a family, or the cause itself. It is nil for a name that is
+// neither.
+func Family(name CauseName) []CauseName {
+	switch name {
+	case FamilyGC:
+		return []CauseName{CauseGCAssist, CauseGCWait, CauseSTW}
+	case FamilySched:
+		return []CauseName{CauseSched, CauseSchedWake, CauseSchedPoll}
+	}
+	for _, c := range Causes() {
+		if c == name {
+			return []CauseName{c}
+		}
+	}
+	return nil
+}
+
+// A WaitKind says what a goroutine waited for while another one worked for it.
+type WaitKind string
+
+// Kinds of wait.
+const (
+	WaitAny       WaitKind = "wait" // of a kind that its stack does not tell
+	WaitLock      WaitKind = "lock"
+	WaitGroup     WaitKind = "waitgroup"
+	WaitCond      WaitKind = "cond"
+	WaitOnce      WaitKind = "once"
+	WaitChan      WaitKind = "chan" // a receive
+	WaitChanSend  WaitKind = "chan send"
+	WaitSelect    WaitKind = "select"
+	WaitCoroutine WaitKind = "coroutine"
+	WaitNetwork   WaitKind = "network" // ended by a goroutine: a deadline or a close
+)
+
+// WaitKinds returns all kinds of wait.
+func WaitKinds() []WaitKind {
+	return []WaitKind{WaitAny, WaitLock, WaitGroup, WaitCond, WaitOnce, WaitChan, WaitChanSend, WaitSelect, WaitCoroutine, WaitNetwork}
+}
+
+// A Kind says how the requests of a group were found.
+type Kind string
+
+// Kinds of group.
+const (
+	KindTask      Kind = "task"
+	KindRegion    Kind = "region"
+	KindHTTP1     Kind = "http1"
+	KindHTTP2     Kind = "http2"
+	KindGRPC      Kind = "grpc"
+	KindGoroutine Kind = "goroutine"
+	KindLoop      Kind = "loop"
+	KindFunc      Kind = "func"
+)
+
+// Kinds returns all kinds of group.
+func Kinds() []Kind {
+	return []Kind{KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
+}
+
+// A BandName names the requests of a group between two percentiles of its latency.
+type BandName string
+
+// Bands, by latency.
+const (
+	BandAll  BandName = "all"
+	Band5090 BandName = "p50-90"
+	Band9099 BandName = "p90-99"
+	Band99   BandName = "p99-max"
+)
+
+// BandNames returns all bands in the order of Group.Bands.
+func BandNames() []BandName { return []BandName{BandAll, Band5090, Band9099, Band99} }
+
+// A Severity says how much mending a finding would win.
+type Severity string
+
+// Severities of findings.
+const (
+	SeverityHigh   Severity = "high"
+	SeverityMedium Severity = "medium"
+	SeverityLow    Severity = "low"
+	SeverityInfo   Severity = "info" // no fault, or a fact that weakens the report
+)
+
+// Severities returns all severities, worst first.
+func Severities() []Severity {
+	return []Severity{SeverityHigh, SeverityMedium, SeverityLow, SeverityInfo}
+}
+
+// A ThrottleVerdict says whose CPU quota held the process back.
+type ThrottleVerdict string
+
+// Verdicts about throttling.
+const (
+	ThrottleOwn      ThrottleVerdict = "own"      // the quota of the process's own group
+	ThrottleAncestor ThrottleVerdict = "ancestor" // the quota of a group above it
+	ThrottleNone     ThrottleVerdict = "none"     // measured, and zero
+	ThrottleUnknown  ThrottleVerdict = "unknown"  // it cannot be measured here
+)
+
+// ThrottleVerdicts returns all verdicts about throttling.
+func ThrottleVerdicts() []ThrottleVerdict {
+	return []ThrottleVerdict{ThrottleOwn, ThrottleAncestor, ThrottleNone, ThrottleUnknown}
+}
+
+// HeldBack reports whether a quota held the process back.
+func (v ThrottleVerdict) HeldBack() bool { return v == ThrottleOwn || v == ThrottleAncestor }
+
+// A NetworkVerdict says whether the network lost what was sent.
+type NetworkVerdict string
+
+// Verdicts about the network.
+const (
+	NetworkLost    NetworkVerdict = "lost"    // segments were sent again while slow requests waited for the network
+	NetworkCleared NetworkVerdict = "cleared" // nothing was lost: the other side, or this process, let requests wait
+	NetworkUnknown NetworkVerdict = "unknown"
+)
+
+// NetworkVerdicts returns all verdicts about the network.
+func NetworkVerdicts() []NetworkVerdict {
+	return []NetworkVerdict{NetworkLost, NetworkCleared, NetworkUnknown}
+}
+
+// A RuleCode names the rule that made a finding: WL, a digit for the family, three for the rule. `whylate rules CODE`
+// explains it.
+type RuleCode string
+
+// Rules.
+const (
+	RuleHubLate            RuleCode = "WL1001"
+	RulePsTaken            RuleCode = "WL1002"
+	RuleSlowWakeup         RuleCode = "WL1003"
+	RuleHerd               RuleCode = "WL1004"
+	RuleTooManyPs          RuleCode = "WL1005"
+	RuleTooFewPs           RuleCode = "WL1006"
+	RuleLongRuns           RuleCode = "WL1007"
+	RuleComputes           RuleCode = "WL1008"
+	RuleSleep              RuleCode = "WL2001"
+	RuleLockConvoy         RuleCode = "WL2002"
+	RulePoolTooSmall       RuleCode = "WL2003"
+	RuleFlushInterval      RuleCode = "WL2004"
+	RuleSlowPeer           RuleCode = "WL2005"
+	RuleSlowClient         RuleCode = "WL2006"
+	RuleBlockingSyscall    RuleCode = "WL2007"
+	RuleRetransmissions    RuleCode = "WL2008"
+	RuleMarkAssist         RuleCode = "WL3001"
+	RuleGCTakesPs          RuleCode = "WL3002"
+	RuleStoppedWorld       RuleCode = "WL3003"
+	RuleGCTooFrequent      RuleCode = "WL3004"
+	RuleForcedGC           RuleCode = "WL3005"
+	RuleThrottled          RuleCode = "WL4001"
+	RuleGOMAXPROCSAndLimit RuleCode = "WL4002"
+	RuleFewRequests        RuleCode = "WL5001"
+	RuleTruncated          RuleCode = "WL5002"
+	RuleBiasedNames        RuleCode = "WL5003"
+	RuleTraceOverhead      RuleCode = "WL5004"
+	RuleLoadInProcess      RuleCode = "WL5005"
+	RulePollGaps           RuleCode = "WL5006"
+	RuleClock              RuleCode = "WL5007"
+	RuleLostEvents         RuleCode = "WL5008"
+	RuleShortWindow        RuleCode = "WL5009"
+	RuleOneSlowPeriod      RuleCode = "WL5010"
+	RuleThreadsOffCPU      RuleCode = "WL5011"
+)
+
+// RuleCodes returns the codes of all rules.
+func RuleCodes() []RuleCode {
+	return []RuleCode{
+		RuleHubLate, RulePsTaken, RuleSlowWakeup, RuleHerd, RuleTooManyPs, RuleTooFewPs,
+		RuleLongRuns, RuleComputes, RuleSleep, RuleLockConvoy, RulePoolTooSmall, RuleFlushInterval,
+		RuleSlowPeer, RuleSlowClient, RuleBlockingSyscall, RuleRetransmissions, RuleMarkAssist, RuleGCTakesPs,
+		RuleStoppedWorld, RuleGCTooFrequent, RuleForcedGC, RuleThrottled, RuleGOMAXPROCSAndLimit, RuleFewRequests,
+		RuleTruncated, RuleBiasedNames, RuleTraceOverhead, RuleLoadInProcess, RulePollGaps, RuleClock,
+		RuleLostEvents, RuleShortWindow, RuleOneSlowPeriod, RuleThreadsOffCPU,
+	}
+}
+
+// Join lists names with commas between them.
+func Join[S ~string](names []S) string {
+	parts := make([]string, len(names))
+	for i, n := range names {
+		parts[i] = string(n)
+	}
+	return strings.Join(parts, ", ")
+}
