@@ -102,9 +102,6 @@ func Auto(l *cgroup.Limits) int {
 	return max(1, int(min(math.Ceil(c.Quota), float64(c.Parallelism))))
 }
 
-// smallestMemory is the least GOMEMLIMIT that service/tune sets.
-const smallestMemory = 64 << 20
-
 // Judge makes the answer from the facts. It reads nothing else.
 func Judge(f *Facts) *Answer {
 	a := &Answer{
@@ -276,10 +273,8 @@ func (j *judge) memory() {
 		linkedWhy += "; it is linked into the program"
 	}
 	j.choice(Choice{Knob: knob, Who: whoAutomemlimit, InForce: linked && ok, Why: linkedWhy}, v, ok)
-	if ok && v >= smallestMemory {
+	if ok {
 		j.choice(Choice{Knob: knob, Who: whoTune, Why: why + ", less the memory that is not Go's; observed unless told to apply"}, v, true)
-	} else if ok {
-		j.choice(Choice{Knob: knob, Who: whoTune, Why: fmt.Sprintf("less than %s would only make the collector run all the time", size(smallestMemory))}, 0, false)
 	}
 }
 

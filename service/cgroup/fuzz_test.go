@@ -230,6 +230,11 @@ func FuzzRead(f *testing.F) {
 		s.Sample(&b)
 		s.SampleLimits(&bo)
 		s.SampleMemory(&m)
+		s.SampleMemoryAt(1, &m)
+		var p Pressure
+		if s.SamplePressure(&p); p.CPU < 0 || p.Memory < 0 || p.MemoryFull < 0 {
+			t.Fatalf("%+v", p)
+		}
 		if s.Moved() {
 			t.Fatal("moved, though nothing changed")
 		}

@@ -62,14 +62,46 @@ type Stat struct {
 type MemoryStat struct {
 	// Current is what the group is charged for, page cache included.
 	Current int64
-	// InactiveFile is the page cache in it that the kernel gives up first:
-	// Current less InactiveFile is the usual "working set". 0 if unknown.
-	InactiveFile int64
+	// InactiveFile and ActiveFile are the page cache in it, the part that the
+	// kernel gives up first and the part that was used more than once: Current
+	// less InactiveFile is the usual "working set", but the kernel gives up both
+	// before it kills. Shared memory and tmpfs are in neither. 0 if unknown.
+	InactiveFile, ActiveFile int64
+	// SlabReclaimable is kernel memory that it gives up as well: cached names
+	// and inodes (v2 only).
+	SlabReclaimable int64
 	// Swap is swapped out.
 	Swap int64
+	// AtHigh and AtMax count how often the group reached memory.high (v2) and
+	// its hard limit (v1: failcnt), so that the kernel had to reclaim.
+	AtHigh, AtMax int64
 	// OOMKills counts processes of the group that the kernel killed for want
 	// of memory (v1 since Linux 4.13).
 	OOMKills int64
+}
+
+// Unreclaimable is what the group is charged for that the kernel cannot drop:
+// without page cache and caches of its own.
+func (m *MemoryStat) Unreclaimable() int64 {
+	return max(0, m.Current-m.InactiveFile-m.ActiveFile-m.SlabReclaimable)
+}
+
+// Pressure is how long tasks stood still for want of something (pressure stall
+// information, the kernel's accounting/psi.rst), all together since the group
+// was made or the machine was started.
+type Pressure struct {
+	// Machine says that these are the whole machine's numbers: v1 has none for
+	// a group.
+	Machine bool `json:"machine"`
+	// HasCPU and HasMemory say which were read.
+	HasCPU    bool `json:"has_cpu"`
+	HasMemory bool `json:"has_memory"`
+	// CPU is time in which some task waited for a CPU, be it for a quota or for
+	// neighbours. Memory is time in which some task waited for memory to be
+	// reclaimed or read back, and MemoryFull that in which all did.
+	CPU        time.Duration `json:"cpu_some_ns"`
+	Memory     time.Duration `json:"memory_some_ns"`
+	MemoryFull time.Duration `json:"memory_full_ns"`
 }
 
 // Tightest is the cheap part of Limits, for following a limit that changes.
@@ -88,6 +120,10 @@ type Tightest struct {
 	// is the tightest, MemoryDepth is -1 and Memory is that limit.
 	Memory      int64
 	MemoryDepth int
+	// High is the tightest v2 memory.high in bytes, beyond which the kernel
+	// slows allocations down, and HighDepth its level; 0 and -1 without one.
+	High      int64
+	HighDepth int
 }
 
 // A Sampler reads the counters and limits of one process's group again and
@@ -110,10 +146,18 @@ type Sampler struct {
 	usage      handle // v1 cpuacct.usage
 	memory     []samplerMemory
 	memVersion Version
-	memCur     handle
-	memStat    handle
-	memSwap    handle
-	memEvents  handle
+	charged    samplerCharge // the group that the process is charged to
+	above      samplerCharge // another level, opened when it was first asked for
+
+	cpuPressure, memPressure handle
+	machinePressure          bool
+}
+
+// samplerCharge is where a group's memory is counted.
+type samplerCharge struct {
+	depth                       int
+	current, stat, swap, events handle
+	failures                    handle // v1
 }
 
 type samplerCPU struct {
@@ -125,8 +169,9 @@ type samplerCPU struct {
 }
 
 type samplerMemory struct {
-	depth int
-	max   handle
+	level     Level
+	depth     int
+	max, high handle
 }
 
 // maxSampled bounds the levels whose files stay open, so that no odd
@@ -175,24 +220,20 @@ func NewSampler(opts Options) (*Sampler, error) {
 	s.memVersion = mem.Version
 	mem.levels = mem.levels[:min(len(mem.levels), maxSampled)]
 	for i, lv := range mem.levels {
-		limit, current, events := "memory.max", "memory.current", "memory.events"
+		m := samplerMemory{level: lv, depth: lv.Depth}
 		if mem.Version == V1 {
-			limit, current, events = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"
+			m.max = s.try(lv.Dir, "memory.limit_in_bytes")
+		} else {
+			m.max, m.high = s.try(lv.Dir, "memory.max"), s.try(lv.Dir, "memory.high")
 		}
-		s.memory = append(s.memory, samplerMemory{depth: lv.Depth, max: s.try(lv.Dir, limit)})
+		s.memory = append(s.memory, m)
 		// Where v2's memory controller is not enabled, the nearest ancestor
 		// that has it is charged.
-		if s.memCur != nil || mem.Version == V1 && i > 0 {
-			continue
-		}
-		if s.memCur = s.try(lv.Dir, current); s.memCur == nil && mem.Version == V2 {
-			continue
-		}
-		s.memStat, s.memEvents = s.try(lv.Dir, "memory.stat"), s.try(lv.Dir, events)
-		if mem.Version == V2 {
-			s.memSwap = s.try(lv.Dir, "memory.swap.current")
+		if s.charged.current == nil && (mem.Version == V2 || i == 0) {
+			s.charged = s.openCharge(lv)
 		}
 	}
+	s.openPressure(cpu, mem)
 	s.membership, _ = s.src.open(f.proc + "/cgroup")
 	if s.membership != nil {
 		s.membershipBytes = append(s.membershipBytes, s.read(s.membership)...)
@@ -205,6 +246,39 @@ func NewSampler(opts Options) (*Sampler, error) {
 		return nil, fmt.Errorf("sampling the cgroup: %w: no counter and no limit can be read (%v)", ErrNotMeasurable, f.notes)
 	}
 	return s, nil
+}
+
+func (s *Sampler) openCharge(lv Level) samplerCharge {
+	c := samplerCharge{depth: lv.Depth}
+	if s.memVersion == V1 {
+		c.current, c.events = s.try(lv.Dir, "memory.usage_in_bytes"), s.try(lv.Dir, "memory.oom_control")
+		c.failures = s.try(lv.Dir, "memory.failcnt")
+	} else {
+		if c.current = s.try(lv.Dir, "memory.current"); c.current == nil {
+			return c
+		}
+		c.events, c.swap = s.try(lv.Dir, "memory.events"), s.try(lv.Dir, "memory.swap.current")
+	}
+	c.stat = s.try(lv.Dir, "memory.stat")
+	return c
+}
+
+// openPressure opens the group's own files, else the machine's: v1 groups have
+// none.
+func (s *Sampler) openPressure(cpu, mem Hierarchy) {
+	for _, h := range []struct {
+		hierarchy Hierarchy
+		file      string
+		to        *handle
+	}{{cpu, "cpu.pressure", &s.cpuPressure}, {mem, "memory.pressure", &s.memPressure}} {
+		if h.hierarchy.Version == V2 && len(h.hierarchy.levels) > 0 {
+			*h.to = s.try(h.hierarchy.levels[0].Dir, h.file)
+		}
+	}
+	if s.cpuPressure == nil && s.memPressure == nil {
+		s.machinePressure = true
+		s.cpuPressure, s.memPressure = s.try("/proc/pressure", "cpu"), s.try("/proc/pressure", "memory")
+	}
 }
 
 func (s *Sampler) try(dir, name string) handle {
@@ -389,17 +463,41 @@ func (s *Sampler) SampleLevels(dst []LevelStat) []LevelStat {
 // SampleMemory reads the memory counters into m. It fails if what the group
 // is charged for cannot be read. It does not allocate, but makes the kernel
 // add its counters up: some ten times the cost of Sample.
-func (s *Sampler) SampleMemory(m *MemoryStat) error {
+func (s *Sampler) SampleMemory(m *MemoryStat) error { return s.sampleCharge(&s.charged, m) }
+
+// SampleMemoryAt is SampleMemory for the visible group so many levels up, which
+// other groups below it are charged to as well. It fails if that group is not
+// visible. It allocates when another level is asked for than the last time.
+func (s *Sampler) SampleMemoryAt(depth int, m *MemoryStat) error {
 	*m = MemoryStat{}
-	n, err := parseNumber(s.read(s.memCur))
+	if depth == s.charged.depth {
+		return s.SampleMemory(m)
+	}
+	if s.above.current == nil || s.above.depth != depth {
+		s.above.close()
+		for _, l := range s.memory {
+			if l.depth == depth {
+				s.above = s.openCharge(l.level)
+			}
+		}
+	}
+	if s.above.depth != depth {
+		return errNothing
+	}
+	return s.sampleCharge(&s.above, m)
+}
+
+func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
+	*m = MemoryStat{}
+	n, err := parseNumber(s.read(c.current))
 	if err != nil || n < 0 {
 		return errNothing
 	}
 	m.Current = n
-	if n, err := parseNumber(s.read(s.memSwap)); err == nil && n >= 0 {
+	if n, err := parseNumber(s.read(c.swap)); err == nil && n >= 0 {
 		m.Swap = n
 	}
-	b := s.read(s.memStat)
+	b := s.read(c.stat)
 	for len(b) > 0 {
 		k, v, rest := nextKey(b)
 		b = rest
@@ -408,21 +506,73 @@ func (s *Sampler) SampleMemory(m *MemoryStat) error {
 			if s.memVersion == V2 {
 				m.InactiveFile = v
 			}
+		case "active_file":
+			if s.memVersion == V2 {
+				m.ActiveFile = v
+			}
+		case "slab_reclaimable":
+			m.SlabReclaimable = v
 		case "total_inactive_file":
 			m.InactiveFile = v
+		case "total_active_file":
+			m.ActiveFile = v
 		case "total_swap":
 			m.Swap = v
 		}
 	}
-	b = s.read(s.memEvents)
+	b = s.read(c.events)
 	for len(b) > 0 {
 		k, v, rest := nextKey(b)
 		b = rest
-		if string(k) == "oom_kill" {
+		switch string(k) {
+		case "oom_kill":
 			m.OOMKills = v
+		case "high":
+			m.AtHigh = v
+		case "max":
+			m.AtMax = v
 		}
 	}
+	if n, err := parseNumber(s.read(c.failures)); err == nil && n >= 0 {
+		m.AtMax = n
+	}
 	return nil
+}
+
+// SamplePressure reads pressure stall information into p. It fails if there is
+// none: a kernel without it, or one started without psi=1. It does not allocate.
+func (s *Sampler) SamplePressure(p *Pressure) error {
+	*p = Pressure{Machine: s.machinePressure}
+	p.CPU, _, p.HasCPU = pressure(s.read(s.cpuPressure))
+	p.Memory, p.MemoryFull, p.HasMemory = pressure(s.read(s.memPressure))
+	if !p.HasCPU && !p.HasMemory {
+		return errNothing
+	}
+	return nil
+}
+
+// pressure reads the totals of a file of two lines, "some avg10=0.00 ...
+// total=MICROSECONDS" and the same with "full".
+func pressure(b []byte) (some, full time.Duration, ok bool) {
+	for len(b) > 0 {
+		var line []byte
+		line, b = cutLine(b)
+		i := bytes.LastIndex(line, []byte(" total="))
+		if i < 0 {
+			continue
+		}
+		us, good := parseCount(line[i+len(" total="):])
+		if !good || us < 0 {
+			continue
+		}
+		switch {
+		case bytes.HasPrefix(line, []byte("some ")):
+			some, ok = micros(us), true
+		case bytes.HasPrefix(line, []byte("full ")):
+			full = micros(us)
+		}
+	}
+	return some, full, ok
 }
 
 // nextKey returns the next "key value" line of a flat keyed file, skipping
@@ -445,7 +595,7 @@ func nextKey(b []byte) (key []byte, value int64, rest []byte) {
 // SampleLimits reads the limits into b. It fails only if no limit file could
 // be read. It does not allocate.
 func (s *Sampler) SampleLimits(b *Tightest) error {
-	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1}
+	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1, HighDepth: -1}
 	any := false
 	for i := range s.cpu {
 		c := &s.cpu[i]
@@ -464,7 +614,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	}
 	hier := int64(0) // v1: the minimum over all that bind, seen or not
 	if s.memVersion == V1 {
-		text := s.read(s.memStat)
+		text := s.read(s.charged.stat)
 		for len(text) > 0 {
 			k, v, rest := nextKey(text)
 			text = rest
@@ -486,6 +636,16 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 		loose := s.memory[i].depth > 0 && n < hier // use_hierarchy is off
 		if limited && !loose && (b.MemoryDepth < 0 || n < b.Memory) {
 			b.Memory, b.MemoryDepth = n, s.memory[i].depth
+		}
+	}
+	for i := range s.memory {
+		text := s.read(s.memory[i].high)
+		if text == nil {
+			continue
+		}
+		n, limited, err := parseMemory(text)
+		if err == nil && limited && n > 0 && (b.HighDepth < 0 || n < b.High) {
+			b.High, b.HighDepth = n, s.memory[i].depth
 		}
 	}
 	if hier > 0 && hier < noLimit && (b.MemoryDepth < 0 || hier < b.Memory) {
@@ -541,8 +701,18 @@ func (s *Sampler) Close() error {
 		closing(&s.cpu[i].stat, &s.cpu[i].quota, &s.cpu[i].period)
 	}
 	for i := range s.memory {
-		closing(&s.memory[i].max)
+		closing(&s.memory[i].max, &s.memory[i].high)
 	}
-	closing(&s.local, &s.usage, &s.memCur, &s.memStat, &s.memSwap, &s.memEvents, &s.membership)
+	closing(&s.local, &s.usage, &s.membership, &s.cpuPressure, &s.memPressure)
+	return errors.Join(err, s.charged.close(), s.above.close())
+}
+
+func (c *samplerCharge) close() (err error) {
+	for _, h := range []*handle{&c.current, &c.stat, &c.swap, &c.events, &c.failures} {
+		if *h != nil {
+			err = errors.Join(err, (*h).close())
+			*h = nil
+		}
+	}
 	return err
 }

@@ -18,12 +18,14 @@ func TestSamplerAllocatesNothing(t *testing.T) {
 	var st, old Stat
 	var b Tightest
 	var m MemoryStat
+	var p Pressure
 	levels := s.SampleLevels(nil)
 	n := testing.AllocsPerRun(100, func() {
 		levels = s.SampleLevels(levels[:0])
 		s.Sample(&st)
 		s.SampleLimits(&b)
 		s.SampleMemory(&m)
+		s.SamplePressure(&p)
 		s.Moved()
 		Compare(&old, &st)
 	})
@@ -92,7 +94,10 @@ func TestSamplerReadsUnits(t *testing.T) {
 	put(v2, "sys/fs/cgroup/shop.slice/cpu.stat", "usage_usec 1\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
 	put(v2, own+"memory.current", "104857600\n")
 	put(v2, own+"memory.swap.current", "4096\n")
-	put(v2, own+"memory.stat", "anon 1\nfile 2\nkernel 3\ninactive_anon 4\ninactive_file 20971520\n")
+	put(v2, own+"memory.stat", "anon 1\nfile 2\nkernel 3\ninactive_anon 4\ninactive_file 20971520\nactive_file 10485760\nslab_reclaimable 1048576\n")
+	put(v2, parent+"memory.current", "209715200\n")
+	put(v2, own+"cpu.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=3000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+	put(v2, own+"memory.pressure", "some avg10=1.00 avg60=0.50 avg300=0.10 total=2000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n")
 	put(v2, own+"memory.events", "low 0\nhigh 7\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n")
 
 	v1 := readFixture(t, "testdata/hybrid.txtar")
@@ -102,7 +107,11 @@ func TestSamplerReadsUnits(t *testing.T) {
 	put(v1, "sys/fs/cgroup/cpu,cpuacct/"+g+"cpuacct.usage", "7000000000\n")
 	put(v1, "sys/fs/cgroup/cpu,cpuacct/system.slice/cpu.stat", "nr_periods 9\nnr_throttled 3\nthrottled_time 400000000\n")
 	put(v1, "sys/fs/cgroup/memory/"+g+"memory.usage_in_bytes", "104857600\n")
-	put(v1, "sys/fs/cgroup/memory/"+g+"memory.stat", "inactive_file 1\nhierarchical_memory_limit 1073741824\ntotal_inactive_file 20971520\ntotal_swap 4096\n")
+	put(v1, "sys/fs/cgroup/memory/"+g+"memory.stat", "inactive_file 1\nhierarchical_memory_limit 1073741824\ntotal_inactive_file 20971520\nactive_file 5\ntotal_active_file 10485760\ntotal_swap 4096\n")
+	put(v1, "sys/fs/cgroup/memory/"+g+"memory.failcnt", "3\n")
+	put(v1, "sys/fs/cgroup/memory/system.slice/memory.usage_in_bytes", "209715200\n")
+	put(v1, "proc/pressure/cpu", "some avg10=1.00 avg60=0.50 avg300=0.10 total=3000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+	put(v1, "proc/pressure/memory", "some avg10=1.00 avg60=0.50 avg300=0.10 total=2000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n")
 	put(v1, "sys/fs/cgroup/memory/"+g+"memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
 
 	want := Stat{
@@ -130,8 +139,27 @@ func TestSamplerReadsUnits(t *testing.T) {
 		if err := s.SampleMemory(&m); err != nil {
 			t.Fatal(err)
 		}
-		if want := (MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, Swap: 4096, OOMKills: 1}); m != want {
-			t.Errorf("memory %+v, want %+v", m, want)
+		wm, unreclaimable := MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, ActiveFile: 10 << 20, Swap: 4096, AtMax: 3, OOMKills: 1}, int64(70<<20)
+		if f == v2 {
+			wm.SlabReclaimable, wm.AtHigh, unreclaimable = 1<<20, 7, 69<<20
+		}
+		if m != wm || m.Unreclaimable() != unreclaimable {
+			t.Errorf("memory %+v, unreclaimable %d; want %+v, %d", m, m.Unreclaimable(), wm, unreclaimable)
+		}
+		for range 2 {
+			if err := s.SampleMemoryAt(1, &m); err != nil || m.Current != 200<<20 {
+				t.Errorf("memory of the parent: %+v, %v", m, err)
+			}
+			if err := s.SampleMemoryAt(9, &m); err == nil {
+				t.Errorf("memory of a group that is not there: %+v", m)
+			}
+		}
+		var p Pressure
+		if err := s.SamplePressure(&p); err != nil {
+			t.Error(err)
+		}
+		if want := (Pressure{Machine: f == v1, HasCPU: true, HasMemory: true, CPU: 3 * time.Millisecond, Memory: 2 * time.Millisecond, MemoryFull: time.Millisecond}); p != want {
+			t.Errorf("pressure %+v, want %+v", p, want)
 		}
 		levels := s.SampleLevels(nil)
 		if len(levels) < 2 || levels[0].Depth != 0 || !strings.HasSuffix(levels[0].Group, "/api.service") || levels[0].Periods != 40 ||
@@ -194,6 +222,9 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 		}
 		if l.Memory.MaxLevel >= 0 {
 			memDepth = l.Memory.Levels[l.Memory.MaxLevel].Depth
+		}
+		if b.High != l.Memory.High || b.HighDepth >= 0 && b.HighDepth != l.Memory.Levels[l.Memory.HighLevel].Depth {
+			t.Errorf("%s: memory.high %d at %d, Read says %d", name, b.High, b.HighDepth, l.Memory.High)
 		}
 		if b.Quota != l.CPU.Quota || b.QuotaDepth != depth || b.OwnQuota != own || b.Memory != l.Memory.Max || b.MemoryDepth != memDepth {
 			t.Errorf("%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, own, l.Memory.Max, memDepth)

@@ -33,17 +33,18 @@
 // # GOMEMLIMIT
 //
 // A share of the tightest memory limit, less memory of the group that is not
-// Go's; none if less than 64 MiB would remain.
+// Go's and that the kernel cannot drop.
 //
 // # GOGC
 //
 // Raised above its initial value, in steps, while collecting costs more than
-// a twentieth of the CPU time really used and the heap is far below seven
-// tenths of the memory; lowered at once when that is no longer so. A guard
+// a twentieth of the CPU time really used and the process is far below seven
+// tenths of the memory, and only under a GOMEMLIMIT that keeps it there; lowered
+// at the next collection when that is no longer so. A guard
 // watches for a memory limit that makes the collector take the service's CPU
-// for nothing: it takes the limit away if this package set it, so that a
-// process that does not fit ends soon and visibly, and raises an alarm in any
-// case. The collector's share is one of real CPU time, which the runtime's own
+// for nothing: it raises an alarm, and a limit that this package set falls back
+// to its share of the container's, so that a process that does not fit ends
+// soon and visibly. The collector's share is one of real CPU time, which the runtime's own
 // estimate, counted in Ps, exceeds under a quota.
 //
 // docs/tune.md has the reasons and measurements.

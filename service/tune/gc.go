@@ -3,17 +3,21 @@ package tune
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
-// gcWindow is what was measured between two looks with at least one garbage
-// collection in between.
+// gcWindow is what was measured between two looks.
 type gcWindow struct {
-	// cycles completed in this window.
-	cycles uint64
+	// cycles completed in this window, which took so long.
+	cycles  uint64
+	elapsed time.Duration
 	// live, stacks, globals and goal are bytes at the last collection: what it
 	// found reachable, what else it scanned, and the heap size at which the
 	// next one is to be done.
 	live, stacks, globals, goal int64
+	// overhead is what the runtime mapped besides the heap's objects and its
+	// free parts.
+	overhead int64
 	// gogc is GOGC now, below 0 for off.
 	gogc int
 	// memory is what the whole process may use: the group's limit, or
@@ -21,9 +25,15 @@ type gcWindow struct {
 	memory int64
 	// other is memory in it that the runtime does not know of.
 	other int64
-	// limit is GOMEMLIMIT in force, and ours whether this tuner set it.
-	limit int64
-	ours  bool
+	// limit is GOMEMLIMIT in force; ours says that this tuner set it, and slack
+	// that it is less than the ceiling because of other memory or of GOGC.
+	limit       int64
+	ours, slack bool
+	// calm is the limit that there would be without the guard's doing.
+	calm int64
+	// safe says that a limit is in force that keeps the heap inside of memory,
+	// or that one can be set.
+	safe bool
 	// share of the process's real CPU time that went into collecting, 0 to 1;
 	// below 0 if unknown.
 	share float64
@@ -46,8 +56,9 @@ const (
 	// Only a service that spends so much of its CPU on collecting has
 	// something to win.
 	gcHurts = 0.05
-	// The heap may grow to this share of the memory: a target, so that most
-	// of the headroom is used, and not all of it.
+	// All of the process may grow to this share of the memory: a target, so
+	// that most of the headroom is used, and not all of it. A GOMEMLIMIT keeps
+	// it.
 	memoryTarget = 0.70
 	// Beyond it GOGC has next to nothing to give: 400 already leaves a fifth
 	// of the collections.
@@ -56,6 +67,16 @@ const (
 	cyclesToRaise = 5
 	// A step up is at most by half.
 	largestStep = 1.5
+	// GOGC goes up if so much more fits, and down if so much less does: in
+	// between it stays.
+	raiseIf, lowerIf = 1.15, 0.8
+	// It goes up only to what fitted during the last one to two times so many
+	// collections: a live heap that swings would take it down again.
+	cyclesToRemember = 32
+	// After a step down so many collections pass before the next one up, twice
+	// as many after each further one, up to so many times.
+	cyclesToRest = 40
+	mostRest     = 16
 
 	// More than this share of real CPU in the collector is a service that no
 	// longer serves ...
@@ -63,10 +84,12 @@ const (
 	// ... and so is a heap limit that leaves so little room between two
 	// collections, whatever GOGC says.
 	thrashGOGC = 15
-	// So many collections in a row before the guard acts.
+	// So many collections in a row, for so long, before the guard speaks, and for
+	// so long before it acts: a heap limit that is tight for some seconds does
+	// less harm than one that lets the kernel kill.
 	cyclesToThrash = 10
-	// With the limit lifted GOGC paces alone, at no less than this.
-	thrashFloor = 50
+	timeToAlarm    = time.Second
+	timeToRelax    = 10 * time.Second
 	// The limit comes back when it would leave so much room again ...
 	calmGOGC = 60
 	// ... for so many collections.
@@ -78,17 +101,27 @@ type gcState struct {
 	// base is GOGC as it was found: the policy never goes below it.
 	base                int
 	raise, thrash, calm uint64
-	lifted              bool
-	liftedLimit         int64
-	announced           bool
+	thrashed            time.Duration
+	rest, lowered       uint64
+	// tightest is the lowest GOGC that would have fitted, in the remembered
+	// collections before and in those of now.
+	tightest       [2]int
+	tightestCycles uint64
+	// relaxed says that the guard gave way.
+	relaxed bool
+	// announced says that there was an alarm, and well counts the collections
+	// since that were none.
+	announced bool
+	well      uint64
 }
 
 // gcDecision is what to do now.
 type gcDecision struct {
 	// gogc is the GOGC wanted.
 	gogc int
-	// lift asks for GOMEMLIMIT to be taken away, restore for it to come back.
-	lift, restore bool
+	// relax asks for GOMEMLIMIT to fall back to its ceiling, restore for it to
+	// count other memory again.
+	relax, restore bool
 	// alarm says that the collector is crawling, whether or not anything can
 	// be done about it.
 	alarm  bool
@@ -97,70 +130,101 @@ type gcDecision struct {
 
 // step looks at one window.
 //
-// GOGC is only ever raised above its base, towards a memory target and when
-// collecting costs real CPU time; it comes down at once when memory is needed.
-// Under a memory limit that is too small the collector eats the service
-// alive for hours before anything is killed: the guard then takes a limit away
-// that this tuner set, and leaves it to the kernel to end what does not fit.
+// GOGC is only ever raised above its base, under a memory limit, towards a
+// memory target and when collecting costs real CPU time. A memory limit that is
+// too small makes the collector eat the service alive for hours: where it is
+// less than the ceiling because of other memory, the guard gives that up.
 func (s *gcState) step(w gcWindow) gcDecision {
 	d := gcDecision{gogc: w.gogc}
-	if w.cycles == 0 || w.gogc < 0 {
+	if w.cycles == 0 {
 		return d
 	}
-	if s.base == 0 {
-		s.base = max(1, w.gogc)
+	usual := 100 // with GOGC=off the limit alone paces
+	if w.gogc >= 0 {
+		if s.base == 0 {
+			s.base = max(1, w.gogc)
+		}
+		usual = min(w.gogc, s.base)
 	}
 	effective := effectiveGOGC(w)
-
-	if s.lifted {
-		return s.whileLifted(w, d)
-	}
-	limited := w.limit != noMemoryLimit && effective < float64(w.gogc)/2
+	limited := w.limit != noMemoryLimit && effective < float64(usual)/2
 	if limited && (effective < thrashGOGC || w.share > thrashShare) {
-		s.thrash += w.cycles
+		s.thrash, s.thrashed, s.well = s.thrash+w.cycles, s.thrashed+w.elapsed, 0
 	} else {
-		s.thrash, s.announced = 0, false
+		if s.thrash, s.thrashed = 0, 0; s.announced {
+			if s.well += w.cycles; s.well >= cyclesToCalm {
+				s.announced = false
+			}
+		}
 	}
-	if s.thrash >= cyclesToThrash {
+	if s.thrash >= cyclesToThrash && s.thrashed >= timeToAlarm {
 		d.alarm = !s.announced
 		s.announced = true
-		d.reason = fmt.Sprintf("the memory limit leaves %.0f %% of the heap to allocate between collections and the collector takes %s of the CPU time used, for %d collections",
-			max(0, effective), shareText(w.share), s.thrash)
-		if w.ours {
-			s.lifted, s.liftedLimit, s.calm = true, w.limit, 0
-			s.thrash, s.raise = 0, 0
-			d.alarm, d.lift, d.gogc = true, true, max(s.base, thrashFloor)
+		d.gogc = min(w.gogc, s.base)
+		d.reason = fmt.Sprintf("the memory limit leaves %.0f %% of the heap to allocate between collections and the collector takes %s of the CPU time used, for %d collections in %s",
+			max(0, effective), shareText(w.share), s.thrash, s.thrashed.Round(100*time.Millisecond))
+		if w.ours && w.slack && !s.relaxed && s.thrashed >= timeToRelax {
+			s.relaxed, s.calm, s.thrash, s.thrashed, s.announced = true, 0, 0, 0, false
+			d.alarm, d.relax = true, true
 		}
+		return d
+	}
+	if s.relaxed {
+		return s.whileRelaxed(w, d)
+	}
+	if w.gogc < 0 {
 		return d
 	}
 	return s.towardsTarget(w, d)
 }
 
-// towardsTarget computes the GOGC with which the next goal would just reach
-// the target, and goes there: down at once, up in steps.
+// fits is the GOGC with which all of the process would just reach the target.
+func (s *gcState) fits(w gcWindow) int {
+	base := float64(w.live + w.stacks + w.globals)
+	if base <= 0 {
+		return highestGOGC
+	}
+	room := memoryTarget*float64(w.memory) - float64(w.other) - float64(w.overhead) - float64(w.live)
+	return max(s.base, int(max(0, min(highestGOGC, 100*room/base))))
+}
+
+// remember notes what fits now and returns what fitted all the time lately.
+func (s *gcState) remember(fits int, cycles uint64) int {
+	if s.tightest == [2]int{} {
+		s.tightest = [2]int{fits, fits}
+	}
+	s.tightest[1] = min(s.tightest[1], fits)
+	always := min(s.tightest[0], s.tightest[1])
+	if s.tightestCycles += cycles; s.tightestCycles >= cyclesToRemember {
+		s.tightest, s.tightestCycles = [2]int{s.tightest[1], fits}, 0
+	}
+	return always
+}
+
+// towardsTarget goes to the GOGC that fits: down at once, up in steps, and not
+// at all in between.
 func (s *gcState) towardsTarget(w gcWindow, d gcDecision) gcDecision {
-	if w.memory <= 0 {
+	s.rest -= min(s.rest, w.cycles)
+	if w.memory <= 0 || !w.safe {
 		if w.gogc > s.base {
-			d.gogc, d.reason = s.base, "the memory limit can no longer be seen"
+			d.gogc, d.reason = s.base, "there is no memory limit in force"
 		}
 		s.raise = 0
 		return d
 	}
-	base := float64(w.live + w.stacks + w.globals)
-	room := memoryTarget*float64(w.memory) - float64(w.other) - float64(w.live) - float64(w.stacks) - float64(w.globals)
-	fits := highestGOGC
-	if base > 0 {
-		fits = int(max(0, min(highestGOGC, 100*room/base)))
-	}
-	fits = max(s.base, fits)
-	if fits < w.gogc && w.gogc > s.base {
+	fits := s.fits(w)
+	always := s.remember(fits, w.cycles)
+	if w.gogc > s.base && float64(fits) < lowerIf*float64(w.gogc) {
 		s.raise = 0
-		d.gogc = fits
+		s.lowered = min(max(1, 2*s.lowered), mostRest)
+		s.rest = s.lowered * cyclesToRest
+		if d.gogc = fits; float64(fits) < raiseIf*float64(s.base) {
+			d.gogc = s.base
+		}
 		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), percent(memoryTarget), bytesText(w.memory))
 		return d
 	}
-	// Small moves are not worth a change.
-	if w.share < gcHurts || float64(fits) < 1.1*float64(w.gogc) {
+	if w.share < gcHurts || float64(always) < raiseIf*float64(w.gogc) || s.rest > 0 {
 		s.raise = 0
 		return d
 	}
@@ -168,18 +232,18 @@ func (s *gcState) towardsTarget(w gcWindow, d gcDecision) gcDecision {
 		return d
 	}
 	s.raise = 0
-	d.gogc = min(fits, int(math.Ceil(largestStep*float64(w.gogc))))
-	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the heap may grow to %s of %s", shareText(w.share), percent(memoryTarget), bytesText(w.memory))
+	d.gogc = min(always, int(math.Ceil(largestStep*float64(w.gogc))))
+	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.share), percent(memoryTarget), bytesText(w.memory))
 	return d
 }
 
-// whileLifted waits until the limit would leave room again.
-func (s *gcState) whileLifted(w gcWindow, d gcDecision) gcDecision {
-	d.gogc = max(w.gogc, thrashFloor)
+// whileRelaxed waits until the limit would leave room again.
+func (s *gcState) whileRelaxed(w gcWindow, d gcDecision) gcDecision {
+	d.gogc = min(w.gogc, s.base)
 	base := float64(w.live + w.stacks + w.globals)
 	under := math.Inf(1)
 	if base > 0 {
-		under = 100 * (float64(s.liftedLimit) - float64(w.stacks) - float64(w.globals) - float64(w.live)) / base
+		under = 100 * float64(w.calm-w.overhead-w.live) / base
 	}
 	if under < calmGOGC {
 		s.calm = 0
@@ -188,9 +252,9 @@ func (s *gcState) whileLifted(w gcWindow, d gcDecision) gcDecision {
 	if s.calm += w.cycles; s.calm < cyclesToCalm {
 		return d
 	}
-	s.lifted, s.calm = false, 0
-	d.restore, d.gogc = true, s.base
-	d.reason = fmt.Sprintf("for %d collections the live heap of %s would have had room below the limit of %s again", cyclesToCalm, bytesText(w.live), bytesText(s.liftedLimit))
+	s.relaxed, s.calm = false, 0
+	d.restore = true
+	d.reason = fmt.Sprintf("for %d collections the live heap of %s would have had room below a limit of %s again", cyclesToCalm, bytesText(w.live), bytesText(w.calm))
 	return d
 }
 

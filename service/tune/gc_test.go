@@ -2,8 +2,10 @@ package tune
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 const mib = 1 << 20
@@ -17,19 +19,51 @@ func TestMemoryFor(t *testing.T) {
 		{"no limit", memoryInput{ratio: 0.9}, noMemoryLimit},
 		{"the ratio", memoryInput{limit: 1000 * mib, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
 		{"less other memory", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 200 * mib, current: noMemoryLimit}, 700 * mib},
+		{"less what is reserved", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, reserve: 200 * mib, current: noMemoryLimit}, 700 * mib},
 		{"whole MiB", memoryInput{limit: 1000*mib + 12345, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
-		{"too small a limit", memoryInput{limit: 64 * mib, ratio: 0.9, current: noMemoryLimit}, noMemoryLimit},
-		{"just enough", memoryInput{limit: 128 * mib, ratio: 0.5, current: noMemoryLimit}, 64 * mib},
-		{"too much other memory", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 850 * mib, current: 900 * mib}, noMemoryLimit},
+		{"a small container", memoryInput{limit: 64 * mib, ratio: 0.9, current: noMemoryLimit}, 57 * mib},
+		{"a tiny one", memoryInput{limit: 12 * mib, ratio: 0.9, other: 11 * mib, current: noMemoryLimit}, 1 * mib},
+		{"the live heap comes first", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 500 * mib, current: noMemoryLimit}, 500 * mib},
+		{"but the ceiling before it", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 990 * mib, current: noMemoryLimit}, 900 * mib},
+		{"the guard gave way: nine tenths, never none", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, relaxed: true, current: 300 * mib}, 900 * mib},
+		{"the guard gave way under a low ratio", memoryInput{limit: 1000 * mib, ratio: 0.5, other: 100 * mib, relaxed: true, current: 400 * mib}, 900 * mib},
+		{"memory.high alone", memoryInput{high: 800 * mib, ratio: 0.9, current: noMemoryLimit}, 760 * mib},
+		{"memory.high below the limit", memoryInput{limit: 1000 * mib, high: 800 * mib, ratio: 0.9, current: noMemoryLimit}, 760 * mib},
+		{"memory.high that does not matter", memoryInput{limit: 1000 * mib, high: 990 * mib, ratio: 0.9, current: noMemoryLimit}, 900 * mib},
+		{"GOGC's share", memoryInput{limit: 1000 * mib, ratio: 0.9, target: 0.7, other: 100 * mib, current: noMemoryLimit}, 600 * mib},
+		{"GOGC's share above the ratio", memoryInput{limit: 1000 * mib, ratio: 0.5, target: 0.7, current: noMemoryLimit}, 500 * mib},
 		{"other memory moved a little", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 205 * mib, current: 700 * mib}, 700 * mib},
 		{"it grew", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 220 * mib, current: 700 * mib}, 680 * mib},
-		{"it shrank a little", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 180 * mib, current: 700 * mib}, 700 * mib},
-		{"it shrank", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, current: 700 * mib}, 800 * mib},
+		{"it shrank a little", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 180 * mib, current: 700 * mib, settled: true}, 700 * mib},
+		{"it shrank just now", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, current: 700 * mib}, 700 * mib},
+		{"it shrank a while ago", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 100 * mib, current: 700 * mib, settled: true}, 800 * mib},
+		{"the live heap grew: at once", memoryInput{limit: 1000 * mib, ratio: 0.9, other: 600 * mib, needs: 500 * mib, current: 300 * mib}, 500 * mib},
 		{"more Go than charged", memoryInput{limit: 1000 * mib, ratio: 0.9, other: -5 * mib, current: noMemoryLimit}, 900 * mib},
 	} {
 		got, reason := memoryFor(c.in)
 		if got != c.want || reason == "" {
 			t.Errorf("%s: %s (%s), want %s", c.name, bytesText(got), reason, bytesText(c.want))
+		}
+	}
+}
+
+// Whatever else there is, GOMEMLIMIT is never above the ceiling, never less than
+// the live heap needs below it, and never none where there is a limit.
+func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 1))
+	some := func() int64 { return r.Int64N(2000 * mib) }
+	for range 20000 {
+		in := memoryInput{limit: 2*mib + some(), ratio: 0.1 + 0.9*r.Float64(), other: some(), needs: some(), relaxed: r.IntN(3) == 0, settled: true}
+		if r.IntN(2) == 0 {
+			in.high = 2*mib + some()
+		}
+		if r.IntN(2) == 0 {
+			in.target = memoryTarget
+		}
+		got, _ := memoryFor(in)
+		ceiling := max(in.ceiling(), mib)
+		if got > ceiling || got < min(ceiling, in.needs) || got < mib {
+			t.Fatalf("%+v: %s, ceiling %s", in, bytesText(got), bytesText(ceiling))
 		}
 	}
 }
@@ -68,22 +102,48 @@ func TestGCShare(t *testing.T) {
 	}
 }
 
-// heap is a service with a constant live heap: the pacer's rules give the
-// goal, and the collector's share falls as the goal grows.
+// heap is a service under the tuner's two memory policies: the pacer's rules
+// give the goal, and the collector's share falls as the goal grows.
 type heap struct {
-	live, memory, limit int64
-	gogc                int
-	ours                bool
+	live, memory, other int64
+	// foreign is a GOMEMLIMIT that somebody else set; 0 is none.
+	foreign int64
+	apply   bool // GOMEMLIMIT is applied, not only observed
+	gogc    int
 	// cost is the collector's share at GOGC 100.
-	cost float64
+	cost  float64
+	limit int64
 }
 
-func (h *heap) window() gcWindow {
-	goal := h.live + h.live*int64(h.gogc)/100
-	if h.limit != noMemoryLimit {
-		goal = max(h.live, min(goal, h.limit))
+func (h *heap) input(s *gcState) memoryInput {
+	in := memoryInput{limit: h.memory, ratio: 0.9, other: h.other, needs: h.live + h.live/10, relaxed: s.relaxed, settled: true}
+	if s.base > 0 && h.gogc > s.base {
+		in.target = memoryTarget
 	}
-	w := gcWindow{cycles: 1, live: h.live, goal: goal, gogc: h.gogc, memory: h.memory, limit: h.limit, ours: h.ours}
+	return in
+}
+
+func (h *heap) window(s *gcState) gcWindow {
+	h.limit = noMemoryLimit
+	in := h.input(s)
+	switch {
+	case h.foreign != 0:
+		h.limit = h.foreign
+	case h.apply || in.target > 0:
+		h.limit, _ = memoryFor(in)
+	}
+	w := gcWindow{cycles: 1, elapsed: time.Second, live: h.live, gogc: h.gogc, memory: h.memory, other: h.other, limit: h.limit, ours: h.apply && h.foreign == 0}
+	w.goal = h.live + h.live*int64(h.gogc)/100
+	if h.limit != noMemoryLimit {
+		w.goal = max(h.live, min(w.goal, h.limit))
+	}
+	w.slack = w.ours && h.limit < in.ceiling()
+	in.relaxed, in.target = false, 0
+	w.calm, _ = memoryFor(in)
+	w.safe = h.memory > 0
+	if h.foreign != 0 {
+		w.memory, w.other = h.foreign, 0
+	}
 	w.share = min(0.9, h.cost*100/max(1, effectiveGOGC(w)))
 	return w
 }
@@ -91,27 +151,21 @@ func (h *heap) window() gcWindow {
 // run feeds n collections, following the decisions.
 func (h *heap) run(s *gcState, n int) (decisions []gcDecision) {
 	for range n {
-		d := s.step(h.window())
-		if d.gogc != h.gogc || d.lift || d.restore || d.alarm {
+		d := s.step(h.window(s))
+		if d.gogc != h.gogc || d.relax || d.restore || d.alarm {
 			decisions = append(decisions, d)
 		}
 		h.gogc = d.gogc
-		if d.lift {
-			h.limit = noMemoryLimit
-		}
-		if d.restore {
-			h.limit = s.liftedLimit
-		}
 	}
 	return decisions
 }
 
 func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
-	h := heap{live: 100 * mib, memory: 1000 * mib, limit: noMemoryLimit, gogc: 100, cost: 0.3}
+	h := heap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
 	before := h.gogc
 	for range 100 {
-		d := s.step(h.window())
+		d := s.step(h.window(&s))
 		if float64(d.gogc) > math.Ceil(1.5*float64(before)) {
 			t.Fatalf("a step from %d to %d", before, d.gogc)
 		}
@@ -119,28 +173,61 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 			t.Errorf("reason %q", d.reason)
 		}
 		h.gogc, before = d.gogc, d.gogc
+		if h.window(&s); h.gogc > 100 && h.limit != 700*mib {
+			t.Fatalf("GOGC %d with a limit of %s", h.gogc, bytesText(h.limit))
+		}
 	}
 	// 700 MiB would allow 600; 400 is the cap.
 	if h.gogc != 400 {
 		t.Errorf("GOGC %d, want 400", h.gogc)
 	}
-	// The live heap grows: down at once, and never below the base.
-	h.live = 300 * mib
-	if d := s.step(h.window()); d.gogc != 133 {
-		t.Errorf("at 300 MiB live: GOGC %d, want 133", d.gogc)
+	// The live heap grows: down at the next collection, and never below the base.
+	h.live = 250 * mib
+	if d := s.step(h.window(&s)); d.gogc != 180 {
+		t.Errorf("at 250 MiB live: GOGC %d, want 180", d.gogc)
 	}
-	h.live, h.gogc = 650*mib, 133
-	if d := s.step(h.window()); d.gogc != 100 {
+	h.live, h.gogc = 650*mib, 180
+	if d := s.step(h.window(&s)); d.gogc != 100 {
 		t.Errorf("at 650 MiB live: GOGC %d, want the base of 100", d.gogc)
+	}
+}
+
+// A live heap that swings by a fifth moves GOGC a few times, not each time.
+func TestGOGCDoesNotFlap(t *testing.T) {
+	h := heap{memory: 1000 * mib, gogc: 100, cost: 0.3}
+	var s gcState
+	changes := 0
+	for i := range 2000 {
+		h.live = int64(180+30*math.Sin(float64(i)/7)) * mib
+		changes += len(h.run(&s, 1))
+	}
+	if changes > 8 {
+		t.Errorf("%d changes in 2000 collections", changes)
+	}
+	if h.gogc < 200 {
+		t.Errorf("GOGC ended at %d", h.gogc)
+	}
+	// A heap that really needs the room each minute gets ever longer rests.
+	changes = 0
+	for i := range 20000 {
+		h.live = 150 * mib
+		if i%400 > 350 {
+			h.live = 330 * mib
+		}
+		changes += len(h.run(&s, 1))
+	}
+	if changes > 120 {
+		t.Errorf("%d changes in 20000 collections with 50 swings", changes)
 	}
 }
 
 func TestGOGCIsLeftAlone(t *testing.T) {
 	for name, h := range map[string]heap{
-		"collecting is cheap": {live: 100 * mib, memory: 1000 * mib, limit: noMemoryLimit, gogc: 100, cost: 0.03},
-		"no memory limit":     {live: 100 * mib, limit: noMemoryLimit, gogc: 100, cost: 0.3},
-		"no room":             {live: 400 * mib, memory: 1000 * mib, limit: noMemoryLimit, gogc: 100, cost: 0.3},
-		"off":                 {live: 100 * mib, memory: 1000 * mib, limit: noMemoryLimit, gogc: -1, cost: 0.3},
+		"collecting is cheap": {live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.03},
+		"no memory limit":     {live: 100 * mib, gogc: 100, cost: 0.3},
+		"no room":             {live: 400 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3},
+		"other memory":        {live: 100 * mib, memory: 1000 * mib, other: 550 * mib, gogc: 100, cost: 0.15},
+		"off":                 {live: 100 * mib, memory: 1000 * mib, gogc: -1, cost: 0.3},
 	} {
 		var s gcState
 		if got := h.run(&s, 50); len(got) != 0 {
@@ -149,54 +236,80 @@ func TestGOGCIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestTheGuardLiftsALimitThatStrangles(t *testing.T) {
-	h := heap{live: 880 * mib, memory: 1000 * mib, limit: 900 * mib, gogc: 100, ours: true, cost: 0.1}
+// Without a limit that keeps the heap inside of the memory GOGC comes back down.
+func TestGOGCNeverStaysUpUnsafely(t *testing.T) {
+	h := heap{live: 100 * mib, memory: 1000 * mib, gogc: 100, cost: 0.3}
 	var s gcState
-	got := h.run(&s, 9)
-	if len(got) != 0 {
-		t.Fatalf("before ten collections: %+v", got)
+	h.run(&s, 100)
+	w := h.window(&s)
+	w.safe = false
+	if d := s.step(w); h.gogc <= 100 || d.gogc != 100 {
+		t.Errorf("GOGC %d, then %d", h.gogc, d.gogc)
 	}
-	got = h.run(&s, 1)
-	if len(got) != 1 || !got[0].lift || !got[0].alarm || got[0].gogc != 100 {
+}
+
+func TestTheGuardGivesOtherMemoryUp(t *testing.T) {
+	h := heap{live: 500 * mib, memory: 1000 * mib, other: 450 * mib, gogc: 100, apply: true, cost: 0.1}
+	var s gcState
+	if got := h.run(&s, 9); len(got) != 0 || h.limit != 550*mib {
+		t.Fatalf("before ten collections: %+v, limit %s", got, bytesText(h.limit))
+	}
+	got := h.run(&s, 1)
+	if len(got) != 1 || !got[0].relax || !got[0].alarm || got[0].gogc != 100 {
 		t.Fatalf("at the tenth: %+v", got)
 	}
-	if got := h.run(&s, 100); len(got) != 0 {
-		t.Errorf("while the live heap stays: %+v", got)
+	if got := h.run(&s, 100); len(got) != 0 || h.limit != 900*mib {
+		t.Errorf("while the live heap stays: %+v, limit %s", got, bytesText(h.limit))
 	}
-	h.live = 400 * mib
-	got = h.run(&s, 19)
-	if len(got) != 0 {
+	// The live heap fills nine tenths as well: an alarm, and never none.
+	h.live = 880 * mib
+	if got := h.run(&s, 100); len(got) != 1 || !got[0].alarm || got[0].relax || h.limit != 900*mib {
+		t.Errorf("a live heap of 880 MiB: %+v, limit %s", got, bytesText(h.limit))
+	}
+	h.live = 250 * mib
+	if got := h.run(&s, 19); len(got) != 0 {
 		t.Errorf("before it is calm: %+v", got)
 	}
-	got = h.run(&s, 1)
-	if len(got) != 1 || !got[0].restore {
+	if got := h.run(&s, 1); len(got) != 1 || !got[0].restore {
 		t.Errorf("when calm: %+v", got)
 	}
-	if h.limit != 900*mib {
+	if h.window(&s); h.limit != 450*mib {
 		t.Errorf("limit %s", bytesText(h.limit))
 	}
 }
 
 func TestTheGuardOnlyAlarmsAboutAForeignLimit(t *testing.T) {
-	h := heap{live: 880 * mib, memory: 1000 * mib, limit: 900 * mib, gogc: 100, cost: 0.1}
+	h := heap{live: 880 * mib, memory: 1000 * mib, foreign: 900 * mib, gogc: 100, cost: 0.1}
 	var s gcState
 	got := h.run(&s, 200)
-	if len(got) != 1 || !got[0].alarm || got[0].lift {
+	if len(got) != 1 || !got[0].alarm || got[0].relax {
 		t.Errorf("%+v", got)
 	}
 	// It recovers, and falls ill again: a second alarm.
-	h.live = 100 * mib
-	h.gogc = 100
-	h.cost = 0.01
-	h.run(&s, 5)
+	h.live, h.cost = 100*mib, 0.01
+	h.run(&s, cyclesToCalm)
 	h.live = 880 * mib
 	if got := h.run(&s, 50); len(got) != 1 || !got[0].alarm {
 		t.Errorf("the second time: %+v", got)
 	}
 }
 
+// With GOGC=off the limit alone paces: the guard watches all the same.
+func TestTheGuardWatchesWithoutGOGC(t *testing.T) {
+	var s gcState
+	w := gcWindow{cycles: 1, elapsed: time.Second, live: 880 * mib, goal: 890 * mib, gogc: -1, memory: 1000 * mib, limit: 900 * mib, ours: true, share: 0.4}
+	for range cyclesToThrash - 1 {
+		if d := s.step(w); d.alarm {
+			t.Fatal("too early")
+		}
+	}
+	if d := s.step(w); !d.alarm || d.gogc != -1 {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestAHeavyCollectorWithoutALimitIsNoThrashing(t *testing.T) {
-	h := heap{live: 400 * mib, memory: 1000 * mib, limit: noMemoryLimit, gogc: 100, cost: 0.5}
+	h := heap{live: 400 * mib, memory: 1000 * mib, gogc: 100, cost: 0.5}
 	var s gcState
 	if got := h.run(&s, 100); len(got) != 0 {
 		t.Errorf("%+v", got)

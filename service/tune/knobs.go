@@ -16,6 +16,8 @@ type knobs struct {
 	setMemory   func(int64)
 	setGOGC     func(int)
 	defaultProc func() bool // hand GOMAXPROCS back to the runtime, if it can take it
+	// observe changes what the runtime told; tests have another runtime.
+	observe func(goStats) goStats
 	// aware says that the runtime picks GOMAXPROCS by the quota itself and
 	// follows its changes.
 	aware bool
@@ -27,6 +29,7 @@ func runtimeKnobs() knobs {
 		procs:       func() int { return runtime.GOMAXPROCS(0) },
 		setMemory:   func(n int64) { debug.SetMemoryLimit(n) },
 		setGOGC:     func(n int) { debug.SetGCPercent(n) },
+		observe:     func(s goStats) goStats { return s },
 		defaultProc: setDefaultGOMAXPROCS,
 		aware:       aware.Runtime(),
 	}

@@ -24,8 +24,17 @@ type inputs struct {
 	stat   cgroup.Stat
 	statOK bool
 
-	charged   int64 // the group's memory less page cache that can be dropped
-	chargedOK bool
+	// memory is what the process's own group is charged for, binding the same
+	// of the group whose limit is the tightest.
+	memory, binding     cgroup.MemoryStat
+	memoryOK, bindingOK bool
+	memoryAt            time.Time
+	// provided is a limit given by the program, from providedBy.
+	provided   int64
+	providedBy string
+
+	pressure   cgroup.Pressure
+	pressureOK bool
 
 	cpu   time.Duration
 	cpuOK bool
@@ -40,9 +49,17 @@ type goStats struct {
 	live, stacks, globals, goal          int64
 	gogc                                 int
 	memoryLimit                          int64
-	mapped                               int64   // by the runtime, less what it gave back
-	waited                               float64 // seconds that goroutines waited for a P, all together
+	mapped                               int64 // by the runtime, less what it gave back
+	// overhead is the part of mapped that is neither objects nor free heap:
+	// stacks, the runtime's own structures.
+	overhead int64
+	waited   float64 // seconds that goroutines waited for a P, all together
 }
+
+// needs is the GOMEMLIMIT below which the collector would run nearly all the
+// time: a tenth more than what lives, of which some is garbage that the last
+// collection came too early for.
+func (s *goStats) needs() int64 { return s.overhead + s.live + s.live/10 }
 
 // The metrics that goStats needs; all exist since Go 1.21.
 const (
@@ -58,7 +75,10 @@ const (
 	mLimit
 	mMapped
 	mReleased
-	mLatencies
+	mObjects
+	mUnused
+	mFree
+	mLatencies // the one that costs something: last, so that it can be left out
 	mCount
 )
 
@@ -76,6 +96,9 @@ func newSamples() []metrics.Sample {
 		mLimit:     "/gc/gomemlimit:bytes",
 		mMapped:    "/memory/classes/total:bytes",
 		mReleased:  "/memory/classes/heap/released:bytes",
+		mObjects:   "/memory/classes/heap/objects:bytes",
+		mUnused:    "/memory/classes/heap/unused:bytes",
+		mFree:      "/memory/classes/heap/free:bytes",
 		mLatencies: "/sched/latencies:seconds",
 	}
 	s := make([]metrics.Sample, mCount)
@@ -107,11 +130,12 @@ func readGo(samples []metrics.Sample) goStats {
 		mapped:      number(mMapped) - number(mReleased),
 		gogc:        -1,
 	}
+	s.overhead = max(0, s.mapped-number(mObjects)-number(mUnused)-number(mFree))
 	// GOGC=off is a negative number that the metric shows as a huge one.
 	if n := number(mGOGC); n <= math.MaxInt32 {
 		s.gogc = int(n)
 	}
-	if samples[mLatencies].Value.Kind() == metrics.KindFloat64Histogram {
+	if len(samples) > mLatencies && samples[mLatencies].Value.Kind() == metrics.KindFloat64Histogram {
 		s.waited = sumOf(samples[mLatencies].Value.Float64Histogram())
 	}
 	return s
@@ -182,11 +206,9 @@ func (r *reader) read(in *inputs, numCPU int) {
 	if r.sampler != nil {
 		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
 		in.statOK = r.sampler.Sample(&in.stat) == nil
-		var m cgroup.MemoryStat
-		if r.sampler.SampleMemory(&m) == nil {
-			in.charged, in.chargedOK = max(0, m.Current-m.InactiveFile), true
-		}
+		in.pressureOK = r.sampler.SamplePressure(&in.pressure) == nil
 	}
+	r.readMemory(in)
 	if all || in.bounds != r.last {
 		r.last = in.bounds
 		r.nextAll = in.at.Add(readAllEvery)
@@ -206,12 +228,52 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.rt = readGo(r.samples)
 }
 
-// otherMemory is what the group is charged for beyond what Go mapped.
+// readMemory reads what the groups are charged for. The kernel adds its counters
+// up for that, which is not cheap.
+func (r *reader) readMemory(in *inputs) {
+	in.memoryAt = in.at
+	if r.sampler == nil {
+		return
+	}
+	in.memoryOK = r.sampler.SampleMemory(&in.memory) == nil
+	in.binding, in.bindingOK = in.memory, in.memoryOK
+	if d := in.bounds.MemoryDepth; d > 0 {
+		in.bindingOK = r.sampler.SampleMemoryAt(d, &in.binding) == nil
+	}
+}
+
+// memoryEvery is the pace of reading memory counters after collections.
+const memoryEvery = 100 * time.Millisecond
+
+// readAfterCollection brings what the memory policies need up to date.
+func (r *reader) readAfterCollection(in *inputs) {
+	in.at = time.Now()
+	waited := in.rt.waited
+	in.rt = readGo(r.samples[:mLatencies])
+	in.rt.waited = waited
+	in.cpu, in.cpuOK = cputime.Process()
+	if in.at.Sub(in.memoryAt) >= memoryEvery {
+		r.readMemory(in)
+	}
+}
+
+// otherMemory is what the group whose limit binds is charged for beyond what Go
+// mapped and beyond what the kernel can drop. Swapped pages of the heap count as
+// mapped, so swap counts too.
 func (in *inputs) otherMemory() int64 {
-	if !in.chargedOK {
+	if !in.bindingOK {
 		return 0
 	}
-	return max(0, in.charged-in.rt.mapped)
+	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.rt.mapped)
+}
+
+// memoryLimit is the limit beyond which the kernel kills, or what the program
+// gave instead; 0 is none.
+func (in *inputs) memoryLimit() int64 {
+	if in.providedBy != "" {
+		return in.provided
+	}
+	return in.bounds.Memory
 }
 
 // cpuSource names the file that the CPU bound comes from.
@@ -225,6 +287,9 @@ func (in *inputs) cpuSource() string {
 }
 
 func (in *inputs) memorySource() string {
+	if in.providedBy != "" {
+		return in.providedBy
+	}
 	for _, b := range in.limits.Memory.Bounds {
 		if b.Won && b.Kind != cgroup.BoundTotal {
 			return sourceText(b.File, b.Text, b.Depth)

@@ -70,6 +70,10 @@ type procsInput struct {
 	quota float64
 	// cpus is how many CPUs the affinity mask allows; at least 1.
 	cpus int
+	// least and most are the user's bounds; 0 is none.
+	least, most int
+	// rounding is the user's, in place of the policy's; nil is none.
+	rounding func(float64) int
 }
 
 // procsFor returns the GOMAXPROCS of a static policy, for Latency its start,
@@ -78,6 +82,17 @@ type procsInput struct {
 // A quota is what the whole group may use; more CPUs than the affinity mask
 // has cannot run anything, so that is the upper bound of every policy.
 func procsFor(in procsInput) (n int, reason string) {
+	n, reason = unbounded(in)
+	if in.most > 0 && n > in.most {
+		n, reason = in.most, fmt.Sprintf("%s; at most %d as the program says", reason, in.most)
+	}
+	if least := min(in.least, max(1, in.cpus)); n < least {
+		n, reason = least, fmt.Sprintf("%s; at least %d as the program says", reason, in.least)
+	}
+	return n, reason
+}
+
+func unbounded(in procsInput) (n int, reason string) {
 	cpus := max(1, in.cpus)
 	if !(in.quota > 0) {
 		return cpus, fmt.Sprintf("no CPU quota can be seen; %d CPUs in the affinity mask", cpus)
@@ -86,10 +101,12 @@ func procsFor(in procsInput) (n int, reason string) {
 	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
 	const grain = 0.01
 	var want float64
-	switch in.policy {
-	case PolicyFloor:
+	switch {
+	case in.rounding != nil:
+		want = float64(in.rounding(in.quota))
+	case in.policy == PolicyFloor:
 		want = math.Floor(in.quota + grain)
-	case PolicyRound:
+	case in.policy == PolicyRound:
 		want = math.Floor(in.quota + 0.5 + grain)
 	default:
 		want = math.Ceil(in.quota - grain)
@@ -101,6 +118,9 @@ func procsFor(in procsInput) (n int, reason string) {
 	how := map[Policy]string{PolicyFloor: "rounded down, at least 1", PolicyRound: "rounded to the nearest, at least 1"}[in.policy]
 	if how == "" {
 		how = "rounded up"
+	}
+	if in.rounding != nil {
+		how = "rounded by the program's own function"
 	}
 	return int(want), fmt.Sprintf("a CPU quota of %s, %s", cpusText(in.quota), how)
 }
@@ -135,6 +155,8 @@ type latencyWindow struct {
 	runnable float64
 	// used is the CPU time of the process over the window's length, in CPUs.
 	used float64
+	// least and most are the user's bounds of GOMAXPROCS; 0 is none.
+	least, most int
 	// measured is false if one of these is not known.
 	measured bool
 }
@@ -172,9 +194,13 @@ type latencyState struct {
 // step looks at one window and returns the GOMAXPROCS wanted from now on, and
 // why if it is another one.
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
-	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus})
+	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, least: w.least, most: w.most})
 	high, _ := procsFor(procsInput{policy: PolicyCeil, quota: w.quota, cpus: w.cpus})
 	high = max(1, min(2*high, w.cpus))
+	if w.most > 0 {
+		high = min(high, w.most)
+	}
+	high = max(low, high)
 	if w.quota <= 0 {
 		low = high
 	}

@@ -32,10 +32,22 @@ type State struct {
 	MemoryLimit  int64  `json:"memory_limit"`
 	MemorySource string `json:"memory_source"`
 	HostMemory   int64  `json:"host_memory"`
-	// MemoryUsed is what the group is charged for without droppable page
-	// cache, and Headroom the limit less that; -1 where unknown.
+	// MemoryHigh is the tightest v2 memory.high in bytes, 0 for none.
+	MemoryHigh int64 `json:"memory_high"`
+	// MemoryUsed is what the process's group is charged for without what the
+	// kernel can drop (page cache, caches of its own), and Headroom the limit
+	// less that of the group that has the limit; -1 where unknown.
 	MemoryUsed int64 `json:"memory_used"`
 	Headroom   int64 `json:"memory_headroom"`
+	// Swap is what the group has swapped out. AtHigh and AtMax count how often
+	// it reached memory.high and its limit, OOMKills the processes that were
+	// killed, since the group was made.
+	Swap     int64 `json:"swap"`
+	AtHigh   int64 `json:"at_memory_high"`
+	AtMax    int64 `json:"at_memory_max"`
+	OOMKills int64 `json:"oom_kills"`
+	// Pressure is pressure stall information, null where there is none.
+	Pressure *cgroup.Pressure `json:"pressure"`
 	// GOMEMLIMIT is its value now, math.MaxInt64 for none, and MemoryBy who
 	// set it.
 	GOMEMLIMIT int64  `json:"gomemlimit"`
@@ -79,7 +91,8 @@ func (t *Tuner) State() State {
 		ProcsMode:  t.opts.Procs,
 		Policy:     t.opts.Policy,
 
-		MemoryLimit:  in.bounds.Memory,
+		MemoryLimit:  in.memoryLimit(),
+		MemoryHigh:   in.bounds.High,
 		MemorySource: in.memorySource(),
 		HostMemory:   in.limits.Memory.Total,
 		MemoryUsed:   -1,
@@ -100,11 +113,16 @@ func (t *Tuner) State() State {
 	if t.firstOK && in.statOK {
 		s.Throttled = cgroup.Compare(&t.first, &in.stat)
 	}
-	if in.chargedOK {
-		s.MemoryUsed = in.charged
-		if in.bounds.Memory > 0 {
-			s.Headroom = max(0, in.bounds.Memory-in.charged)
-		}
+	if in.memoryOK {
+		s.MemoryUsed = in.memory.Unreclaimable()
+		s.AtHigh, s.AtMax, s.OOMKills, s.Swap = in.memory.AtHigh, in.memory.AtMax, in.memory.OOMKills, in.memory.Swap
+	}
+	if limit := in.memoryLimit(); limit > 0 && in.bindingOK {
+		s.Headroom = max(0, limit-in.binding.Unreclaimable())
+	}
+	if in.pressureOK {
+		p := in.pressure
+		s.Pressure = &p
 	}
 	if in.rt.live > 0 && in.rt.gogc >= 0 {
 		w := gcWindow{live: in.rt.live, stacks: in.rt.stacks, globals: in.rt.globals, goal: in.rt.goal}

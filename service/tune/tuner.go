@@ -3,7 +3,6 @@ package tune
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -67,9 +66,22 @@ type Options struct {
 	Procs, Memory, GC Mode
 	// Policy is how GOMAXPROCS follows the quota; PolicyCeil by default.
 	Policy Policy
+	// MinProcs and MaxProcs bound GOMAXPROCS under every policy; 0 is no bound.
+	// More than the CPUs of the affinity mask is never set.
+	MinProcs, MaxProcs int
+	// Rounding, if not nil, makes a number of Ps of a quota in CPUs in place of
+	// PolicyCeil, PolicyFloor and PolicyRound. A result below 1 is taken as 1.
+	Rounding func(quota float64) int
 	// MemoryRatio is the share of the memory limit that Go and the rest may
 	// use together, above 0 and up to 1; anything else is 0.9.
 	MemoryRatio float64
+	// MemoryReserve is how many bytes are left for memory that is not Go's, also
+	// while less is used: for C code that allocates later, say.
+	MemoryReserve int64
+	// MemoryLimit, if not nil, gives the memory limit in bytes at each look in
+	// place of the cgroup's, and where it is from; 0 bytes is none, and an empty
+	// source leaves it to the cgroup.
+	MemoryLimit func() (limit int64, source string)
 	// Interval is the time between two looks; 0 is a second, less than 10 ms
 	// is taken as 10 ms.
 	Interval time.Duration
@@ -100,6 +112,15 @@ type Tuner struct {
 	prev  inputs
 	looks int
 
+	hook    *collectionHook
+	alarmed time.Time
+	// settled counts the looks in a row at which GOMEMLIMIT could rise, and
+	// ceiling is its bound at the last.
+	settled int
+	// raised says that GOGC is, or is about to be, above its initial value.
+	raised, wasRaised bool
+	ceiling           int64
+
 	procs knobState
 	// runtimes says that GOMAXPROCS was the runtime's own choice at the start.
 	runtimes bool
@@ -110,6 +131,8 @@ type Tuner struct {
 	gc         gcState
 	gcFrom     gcTimes
 	gcFromAt   time.Time
+	gcCycles   uint64 // seen by the policy, at gcAt
+	gcAt       time.Time
 	gcShare    float64 // of real CPU; below 0 unknown
 	quotaShare float64
 	first      cgroup.Stat
@@ -142,10 +165,24 @@ type knobState struct {
 // other for code that sets its own value.
 func Start(opts Options) *Tuner {
 	t := newTuner(opts, runtimeKnobs(), readEnvironment())
-	t.look()
-	go t.run()
+	t.start()
 	return t
 }
+
+func (t *Tuner) start() {
+	t.look()
+	if t.watchesMemory() {
+		t.hook = newCollectionHook()
+	}
+	go t.run()
+}
+
+// watchesMemory reports whether the memory policies may change anything, so
+// that they look after each collection.
+func (t *Tuner) watchesMemory() bool { return t.opts.Memory == ModeApply || t.opts.GC == ModeApply }
+
+// betweenCollections is the least time between two looks after collections.
+const betweenCollections = 10 * time.Millisecond
 
 func newTuner(opts Options, k knobs, env environment) *Tuner {
 	if !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1) {
@@ -168,12 +205,23 @@ func (t *Tuner) run() {
 	defer close(t.done)
 	tick := time.NewTicker(t.opts.Interval)
 	defer tick.Stop()
+	var collected <-chan struct{}
+	if t.hook != nil {
+		defer t.hook.stop()
+		collected = t.hook.after
+	}
+	var last time.Time
 	for {
 		select {
 		case <-t.stop:
 			return
 		case <-tick.C:
 			t.look()
+		case <-collected:
+			if now := time.Now(); now.Sub(last) >= betweenCollections {
+				last = now
+				t.lookAfterCollection()
+			}
 		}
 	}
 }
@@ -209,7 +257,7 @@ func (t *Tuner) unlockAndTell() {
 }
 
 func (t *Tuner) restore() {
-	s := readGo(t.read.samples)
+	s := t.knobs.observe(readGo(t.read.samples))
 	if p := &t.procs; p.changed && int64(t.knobs.procs()) == p.set {
 		how := "the value found at the start"
 		if t.runtimes && t.knobs.defaultProc() {
@@ -220,15 +268,22 @@ func (t *Tuner) restore() {
 		p.changed = false
 		t.tell(p, Event{Knob: KnobGOMAXPROCS, Action: ActionRestore, From: p.set, To: int64(t.knobs.procs()), Reason: "stopped: " + how})
 	}
+	if g := &t.gogc; g.changed && int64(s.gogc) == g.set {
+		t.knobs.setGOGC(int(g.initial))
+		g.changed = false
+		t.tell(g, Event{Knob: KnobGOGC, Action: ActionRestore, From: g.set, To: g.initial, Reason: "stopped: the value found at the start"})
+	}
 	if m := &t.memory; m.changed && s.memoryLimit == m.set {
 		t.knobs.setMemory(m.initial)
 		m.changed = false
 		t.tell(m, Event{Knob: KnobGOMEMLIMIT, Action: ActionRestore, From: m.set, To: m.initial, Reason: "stopped: the value found at the start"})
 	}
-	if g := &t.gogc; g.changed && int64(s.gogc) == g.set {
-		t.knobs.setGOGC(int(g.initial))
-		g.changed = false
-		t.tell(g, Event{Knob: KnobGOGC, Action: ActionRestore, From: g.set, To: g.initial, Reason: "stopped: the value found at the start"})
+}
+
+func (t *Tuner) procsInput() procsInput {
+	return procsInput{
+		policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus,
+		least: t.opts.MinProcs, most: t.opts.MaxProcs, rounding: t.opts.Rounding,
 	}
 }
 
@@ -246,6 +301,7 @@ func (t *Tuner) look() {
 	defer t.unlockAndTell()
 	t.prev = t.now
 	t.read.read(&t.now, runtime.NumCPU())
+	t.now.rt = t.knobs.observe(t.now.rt)
 	if t.looks == 0 {
 		t.procs.initial = int64(t.knobs.procs())
 		t.runtimes = t.procs.initial == int64(t.runtimeChoice())
@@ -254,16 +310,14 @@ func (t *Tuner) look() {
 		t.first, t.firstOK = t.now.stat, t.now.statOK
 	}
 	t.looks++
+	if t.opts.MemoryLimit != nil {
+		t.now.provided, t.now.providedBy = t.opts.MemoryLimit()
+	}
 	t.measureGC()
 	if t.opts.Procs != ModeOff {
 		t.lookAtProcs()
 	}
-	if t.opts.Memory != ModeOff {
-		t.lookAtMemory()
-	}
-	if t.opts.GC != ModeOff || t.opts.Memory == ModeApply {
-		t.lookAtGC() // a limit is never applied without its guard
-	}
+	t.lookAtMemoryAndGC(true)
 }
 
 // patience is for how many looks another value must be wanted before it is
@@ -275,7 +329,7 @@ func (t *Tuner) lookAtProcs() {
 	p := &t.procs
 	current := int64(t.knobs.procs())
 	e := Event{Knob: KnobGOMAXPROCS, From: current, To: current, Source: t.now.cpuSource()}
-	n, reason := procsFor(procsInput{policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus})
+	n, reason := procsFor(t.procsInput())
 	want := int64(n)
 	if t.now.unreadable != nil {
 		reason += fmt.Sprintf(" (limits: %v)", t.now.unreadable)
@@ -363,7 +417,7 @@ func (t *Tuner) setByOthers(current, own int64) bool {
 }
 
 func (t *Tuner) latencyWindow(current int) latencyWindow {
-	w := latencyWindow{quota: t.now.bounds.Quota, cpus: t.now.cpus, current: current}
+	w := latencyWindow{quota: t.now.bounds.Quota, cpus: t.now.cpus, current: current, least: t.opts.MinProcs, most: t.opts.MaxProcs}
 	wall := t.now.at.Sub(t.prev.at)
 	if wall <= 0 || !t.now.statOK || !t.prev.statOK || !t.now.cpuOK {
 		return w
@@ -382,139 +436,6 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 	w.runnable = max(0, t.now.rt.waited-t.prev.rt.waited) / wall.Seconds()
 	w.used = (t.now.cpu - t.prev.cpu).Seconds() / wall.Seconds()
 	return w
-}
-
-func (t *Tuner) lookAtMemory() {
-	m := &t.memory
-	current := t.now.rt.memoryLimit
-	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
-	in := memoryInput{limit: t.now.bounds.Memory, ratio: t.opts.MemoryRatio, other: t.now.otherMemory()}
-	if m.changed {
-		in.current = m.set
-	} else if m.spoke {
-		in.current = m.told.To
-	}
-	want, reason := memoryFor(in)
-	e.Undo = "GOMEMLIMIT in the environment sets another value"
-	if t.env.memory != "" {
-		e.Action, e.Source, e.Undo = ActionKeep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
-		e.Reason = "set by hand to " + t.env.memory
-		t.tell(m, e)
-		return
-	}
-	if m.changed && current != m.set || !m.changed && current != m.initial || m.initial != noMemoryLimit {
-		m.foreign = true
-	}
-	if m.foreign {
-		e.Action, e.Source, e.Undo = ActionKeep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
-		e.Reason = fmt.Sprintf("other code set the limit to %s", bytesText(current))
-		t.tell(m, e)
-		return
-	}
-	if t.gc.lifted {
-		return // the guard took it away
-	}
-	e.To, e.Reason = want, reason
-	switch {
-	case want == current:
-		e.Action = ActionKeep
-	case t.opts.Memory == ModeObserve:
-		e.Action = ActionWouldSet
-	default:
-		e.Action = ActionSet
-		t.knobs.setMemory(want)
-		m.set, m.changed = want, true
-	}
-	t.tell(m, e)
-}
-
-// measureGC brings the collector's share up to date. The runtime refreshes its
-// CPU classes at the end of a collection, so windows end there.
-func (t *Tuner) measureGC() {
-	s := &t.now.rt
-	to := gcTimes{gc: s.gcSeconds, busy: s.totalSeconds - s.idleSeconds, real: t.now.cpu.Seconds()}
-	if t.gcFromAt.IsZero() || !t.now.cpuOK {
-		t.gcFrom, t.gcFromAt = to, t.now.at
-		return
-	}
-	if to.busy == t.gcFrom.busy {
-		return // no collection since
-	}
-	t.gcShare = gcShare(t.gcFrom, to)
-	t.quotaShare = -1
-	if q, wall := t.now.bounds.Quota, t.now.at.Sub(t.gcFromAt).Seconds(); q > 0 && t.gcShare >= 0 && wall > 0 {
-		t.quotaShare = t.gcShare * (to.real - t.gcFrom.real) / (q * wall)
-	}
-	t.gcFrom, t.gcFromAt = to, t.now.at
-}
-
-func (t *Tuner) gcWindow() gcWindow {
-	s := &t.now.rt
-	w := gcWindow{
-		live: s.live, stacks: s.stacks, globals: s.globals, goal: s.goal, gogc: s.gogc,
-		memory: t.now.bounds.Memory, other: t.now.otherMemory(),
-		limit: s.memoryLimit, ours: t.memory.changed && t.opts.Memory == ModeApply, share: t.gcShare,
-	}
-	if t.looks > 1 {
-		w.cycles = s.cycles - t.prev.rt.cycles
-	}
-	if s.memoryLimit != noMemoryLimit && (w.memory == 0 || s.memoryLimit < w.memory) {
-		w.memory, w.other = s.memoryLimit, 0
-	}
-	return w
-}
-
-func (t *Tuner) lookAtGC() {
-	g := &t.gogc
-	current := int64(t.now.rt.gogc)
-	e := Event{Knob: KnobGOGC, From: current, To: current, Source: "runtime/metrics and the memory limit"}
-	e.Undo = "GOGC in the environment sets another value"
-	if g.changed && current != g.set || !g.changed && current != g.initial {
-		g.foreign = true
-	}
-	d := t.gc.step(t.gcWindow())
-	if d.alarm {
-		a := e
-		a.Action, a.Reason = ActionAlarm, d.reason
-		a.Undo = "a larger memory limit, or a smaller live heap"
-		t.tell(&knobState{}, a)
-	}
-	if d.lift {
-		t.knobs.setMemory(t.memory.initial)
-		t.tell(&t.memory, Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: t.memory.set, To: t.memory.initial, Source: "the guard against thrashing",
-			Reason: d.reason, Undo: "comes back when the live heap leaves room again"})
-		t.memory.set = t.memory.initial
-	}
-	if d.restore {
-		t.knobs.setMemory(t.gc.liftedLimit)
-		t.memory.set, t.memory.changed = t.gc.liftedLimit, true
-		t.tell(&t.memory, Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: noMemoryLimit, To: t.gc.liftedLimit, Source: "the guard against thrashing",
-			Reason: d.reason, Undo: "GOMEMLIMIT in the environment sets another value"})
-	}
-	e.To, e.Reason = int64(d.gogc), d.reason
-	switch {
-	case t.opts.GC == ModeOff:
-	case t.env.gogc != "":
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
-		t.tell(g, e)
-	case g.foreign:
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(KnobGOGC, current)), "remove the call of debug.SetGCPercent"
-		t.tell(g, e)
-	case e.To == current:
-	case t.opts.GC == ModeObserve:
-		e.Action = ActionWouldSet
-		// Nothing follows, so the wish moves about: told again when it moved by
-		// a fifth.
-		if g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
-			return
-		}
-		t.tell(g, e)
-	default:
-		e.Action = ActionSet
-		t.knobs.setGOGC(d.gogc)
-		g.set, g.changed = e.To, true
-		t.tell(g, e)
-	}
 }
 
 // keptEvents is how many events State returns.

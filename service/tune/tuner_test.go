@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/metrics"
 	"strings"
 	"testing"
@@ -50,6 +51,7 @@ func (f *fake) knobs() knobs {
 			}
 			return f.hasDef
 		},
+		observe:   func(s goStats) goStats { return s },
 		setMemory: func(n int64) { f.memory = append(f.memory, n) },
 		setGOGC:   func(n int) { f.gogc = append(f.gogc, n) },
 		aware:     f.aware,
@@ -351,5 +353,201 @@ func TestEventText(t *testing.T) {
 	e := Event{Knob: KnobGOMEMLIMIT, Action: ActionSet, From: noMemoryLimit, To: 900 * mib, Reason: "because"}
 	if got := fmt.Sprint(e); got != "set GOMEMLIMIT=900 MiB (was none): because" {
 		t.Error(got)
+	}
+}
+
+// simulated is a runtime whose heap follows the pacer's rules and the limit and
+// GOGC that were set.
+type simulated struct {
+	fake
+	live, limit int64
+	percent     int
+	cycles      uint64
+	log         []string // what was set, in order
+}
+
+func (s *simulated) knobs() knobs {
+	k := s.fake.knobs()
+	k.setMemory = func(n int64) { s.limit = n; s.log = append(s.log, "limit "+bytesText(n)) }
+	k.setGOGC = func(n int) { s.percent = n; s.log = append(s.log, fmt.Sprint("GOGC ", n)) }
+	k.observe = func(g goStats) goStats {
+		s.cycles += 5
+		g.cycles, g.gcSeconds, g.totalSeconds, g.idleSeconds = s.cycles, float64(s.cycles), 3*float64(s.cycles), 0
+		g.live, g.stacks, g.globals, g.overhead = s.live, 0, 0, 4*mib
+		g.gogc, g.memoryLimit = s.percent, s.limit
+		g.goal = s.live + s.live*int64(s.percent)/100
+		if s.limit != noMemoryLimit {
+			g.goal = max(s.live, min(g.goal, s.limit-g.overhead))
+		}
+		g.mapped = g.goal + g.overhead
+		return g
+	}
+	return k
+}
+
+// GOGC never rises without a limit, whatever is done about GOMEMLIMIT: the
+// limit comes first and goes last.
+func TestALimitComesBeforeGOGC(t *testing.T) {
+	for _, mode := range []Mode{ModeObserve, ModeOff, ModeApply} {
+		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: noMemoryLimit, percent: 100}
+		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
+		var tuner *Tuner
+		events := &recorder{}
+		tuner = newTuner(Options{Procs: ModeOff, Memory: mode, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
+			Cgroup: cgroup.Options{FS: fsys}, OnEvent: func(e Event) { events.events = append(events.events, e) }}, s.knobs(), environment{})
+		close(tuner.done)
+		for range 30 {
+			// The share is measured over time on the clock, which this test has not.
+			tuner.gcShare = 0.3
+			tuner.look()
+			if s.percent > 100 && s.limit != 358*mib {
+				t.Fatalf("%v: GOGC %d with a limit of %s: %q", mode, s.percent, bytesText(s.limit), s.log)
+			}
+		}
+		if s.percent < 300 || !strings.HasPrefix(s.log[len(s.log)-1], "GOGC") {
+			t.Errorf("%v: GOGC %d: %q", mode, s.percent, s.log)
+		}
+		// The live heap outgrows the share: GOGC comes down first, and the limit
+		// stays for as long as the heap would go beyond it.
+		s.live = 300 * mib
+		tuner.look()
+		tuner.look()
+		if s.percent != 100 || s.limit < 450*mib || s.limit == noMemoryLimit {
+			t.Errorf("%v: GOGC %d, limit %s: %q", mode, s.percent, bytesText(s.limit), s.log)
+		}
+		s.live = 100 * mib
+		tuner.look()
+		if want := mode == ModeApply; (s.limit != noMemoryLimit) != want {
+			t.Errorf("%v: limit %s when GOGC is no longer raised: %q", mode, bytesText(s.limit), s.log)
+		}
+		tuner.Stop()
+		if s.percent != 100 || s.limit != noMemoryLimit {
+			t.Errorf("%v: after Stop: GOGC %d, limit %s", mode, s.percent, bytesText(s.limit))
+		}
+	}
+}
+
+// A GOMEMLIMIT by hand that is no bound, or none at all by hand, keeps GOGC down.
+func TestGOGCStaysDownWithoutABound(t *testing.T) {
+	for limit, raised := range map[int64]bool{noMemoryLimit: false, 600 * mib: false, 512 * mib: false, 400 * mib: true} {
+		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
+		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
+			Cgroup: cgroup.Options{FS: withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")}}, s.knobs(), environment{memory: "by hand"})
+		close(tuner.done)
+		for range 30 {
+			tuner.gcShare = 0.3
+			tuner.look()
+		}
+		if (s.percent > 100) != raised {
+			t.Errorf("GOMEMLIMIT=%s: GOGC %d", bytesText(limit), s.percent)
+		}
+		tuner.Stop()
+	}
+}
+
+// The hook sends a token after a collection, and none after it was stopped.
+func TestCollectionHook(t *testing.T) {
+	h := newCollectionHook()
+	for range 3 {
+		runtime.GC()
+		select {
+		case <-h.after:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no token after a collection")
+		}
+	}
+	h.stop()
+	for range 3 {
+		runtime.GC()
+	}
+	select {
+	case <-h.after: // the one that was on its way
+	default:
+	}
+	runtime.GC()
+	select {
+	case <-h.after:
+		t.Error("a token after stop")
+	default:
+	}
+}
+
+// Page cache is not memory that the heap must leave room for; shared memory is.
+func TestPageCacheIsNotOtherMemory(t *testing.T) {
+	for stat, want := range map[string]int64{
+		"inactive_file 209715200\nactive_file 209715200\nslab_reclaimable 104857600\n": 921,
+		"inactive_file 0\nactive_file 0\nshmem 524288000\n":                            421,
+	} {
+		s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+		fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
+		fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte(stat)}
+		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+		close(tuner.done)
+		tuner.look()
+		if got := s.limit / mib; got < want-1 || got > want+1 {
+			t.Errorf("%q: GOMEMLIMIT %d MiB, want %d", stat, got, want)
+		}
+		tuner.Stop()
+	}
+}
+
+// What siblings use of a limit of the parent is not free.
+func TestSiblingsUnderTheParentsLimit(t *testing.T) {
+	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	fsys := withMemory(machine("max 100000", "max 100000"), "max\n", "25165824\n")
+	fsys["sys/fs/cgroup/pod/memory.max"] = &fstest.MapFile{Data: []byte("1073741824\n")}
+	fsys["sys/fs/cgroup/pod/memory.current"] = &fstest.MapFile{Data: []byte("445644800\n")} // 425 MiB
+	fsys["sys/fs/cgroup/pod/memory.stat"] = &fstest.MapFile{Data: []byte("active_file 0\n")}
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	if got := s.limit / mib; got < 519 || got > 521 {
+		t.Errorf("GOMEMLIMIT %d MiB, want 921 less the 401 of siblings", got)
+	}
+	if st := tuner.State(); st.MemoryUsed != 24*mib || st.Headroom != (1024-425)*mib {
+		t.Errorf("used %s, headroom %s", bytesText(st.MemoryUsed), bytesText(st.Headroom))
+	}
+	tuner.Stop()
+}
+
+// A limit that the program gives goes before the group's.
+func TestTheProgramsOwnMemoryLimit(t *testing.T) {
+	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	limit, source := int64(400*mib), "the machine"
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fstest.MapFS{}},
+		MemoryLimit: func() (int64, string) { return limit, source }}, s.knobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	if st := tuner.State(); s.limit != 310*mib || st.MemoryLimit != limit || st.MemorySource != source {
+		t.Errorf("GOMEMLIMIT %s, state %+v", bytesText(s.limit), st)
+	}
+	tuner.Stop()
+}
+
+func TestBoundsOfProcs(t *testing.T) {
+	double := func(q float64) int { return int(2 * q) }
+	for _, c := range []struct {
+		in   procsInput
+		want int
+	}{
+		{procsInput{quota: 0.5, cpus: 8, least: 2}, 2},
+		{procsInput{quota: 6, cpus: 8, most: 4}, 4},
+		{procsInput{quota: 0, cpus: 64, most: 16}, 16},
+		{procsInput{quota: 0.5, cpus: 1, least: 2}, 1},
+		{procsInput{quota: 2.5, cpus: 8, rounding: double}, 5},
+		{procsInput{quota: 0.2, cpus: 8, rounding: double}, 1},
+		{procsInput{quota: 2.5, cpus: 4, rounding: double}, 4},
+		{procsInput{policy: PolicyFloor, quota: 2.5, cpus: 8, least: 1, most: 8}, 2},
+	} {
+		if got, reason := procsFor(c.in); got != c.want || reason == "" {
+			t.Errorf("%+v: %d (%s), want %d", c.in, got, reason, c.want)
+		}
+	}
+	s := latencyState{}
+	if n, _ := s.step(latencyWindow{quota: 4, cpus: 16, current: 16, most: 5}); n != 5 {
+		t.Errorf("latency with at most 5: %d", n)
+	}
+	if n, _ := s.step(latencyWindow{quota: 0.5, cpus: 16, current: 1, least: 3}); n != 3 {
+		t.Errorf("latency with at least 3: %d", n)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package quotatest makes real CPU cgroups for tests and runs children in
+// Package quotatest makes real cgroups for tests and runs children in
 // them.
 package quotatest
 
@@ -31,12 +31,12 @@ func New(t testing.TB, cpus float64) *Group {
 	if os.Getuid() != 0 {
 		t.Skip("making a cgroup needs root")
 	}
-	mount, v2, err := findMount()
+	mount, v2, err := findMount("cpu")
 	if err != nil {
 		t.Skipf("no cpu controller to make a group in: %v", err)
 	}
 	if v2 {
-		if err := enable(mount); err != nil {
+		if err := enable(mount, "cpu"); err != nil {
 			t.Skipf("cannot enable the cpu controller: %v", err)
 		}
 	}
@@ -47,7 +47,7 @@ func New(t testing.TB, cpus float64) *Group {
 func (g *Group) Child(t testing.TB, cpus float64) *Group {
 	t.Helper()
 	if g.v2 {
-		if err := enable(g.Dir); err != nil {
+		if err := enable(g.Dir, "cpu"); err != nil {
 			t.Skipf("cannot enable the cpu controller: %v", err)
 		}
 	}
@@ -55,6 +55,23 @@ func (g *Group) Child(t testing.TB, cpus float64) *Group {
 }
 
 func make1(t testing.TB, parent string, v2 bool, cpus float64) *Group {
+	t.Helper()
+	g := makeGroup(t, parent, v2)
+	if err := g.Limit(cpus); err != nil {
+		t.Skipf("cannot set a quota: %v", err)
+	}
+	// The largest weight: within its quota the group goes before neighbours, so
+	// that a busy machine disturbs the measurement less. A kernel without
+	// weights measures all the same.
+	file, weight := "cpu.shares", "262144"
+	if v2 {
+		file, weight = "cpu.weight", "10000"
+	}
+	_ = os.WriteFile(filepath.Join(g.Dir, file), []byte(weight), 0)
+	return g
+}
+
+func makeGroup(t testing.TB, parent string, v2 bool) *Group {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "whylate-test-")
 	if err != nil {
@@ -71,17 +88,6 @@ func make1(t testing.TB, parent string, v2 bool, cpus float64) *Group {
 		}
 		t.Errorf("removing the group: %v", err)
 	})
-	if err := g.Limit(cpus); err != nil {
-		t.Skipf("cannot set a quota: %v", err)
-	}
-	// The largest weight: within its quota the group goes before neighbours, so
-	// that a busy machine disturbs the measurement less. A kernel without
-	// weights measures all the same.
-	file, weight := "cpu.shares", "262144"
-	if v2 {
-		file, weight = "cpu.weight", "10000"
-	}
-	_ = os.WriteFile(filepath.Join(dir, file), []byte(weight), 0)
 	return g
 }
 
@@ -148,12 +154,12 @@ func (g *Group) HasLocal() bool {
 	return err == nil
 }
 
-func enable(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+cpu"), 0)
+func enable(dir, controller string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 }
 
-// findMount prefers v1: where its cpu controller is mounted, v2 has none.
-func findMount() (dir string, v2 bool, err error) {
+// findMount prefers v1: where a controller is mounted there, v2 does not have it.
+func findMount(controller string) (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", false, err
@@ -167,13 +173,13 @@ func findMount() (dir string, v2 bool, err error) {
 		switch g[0] {
 		case "cgroup":
 			for _, option := range strings.Split(g[2], ",") {
-				if option == "cpu" {
+				if option == controller {
 					return f[4], false, nil
 				}
 			}
 		case "cgroup2":
 			c, err := os.ReadFile(filepath.Join(f[4], "cgroup.controllers"))
-			if err == nil && strings.Contains(" "+strings.TrimSpace(string(c))+" ", " cpu ") {
+			if err == nil && strings.Contains(" "+strings.TrimSpace(string(c))+" ", " "+controller+" ") {
 				dir, v2 = f[4], true
 			}
 		}

@@ -1,0 +1,257 @@
+package tune
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// lookAfterCollection looks at memory and the collector only: what lives may
+// have grown in one collection by more than a second's look could mend.
+func (t *Tuner) lookAfterCollection() {
+	t.mu.Lock()
+	defer t.unlockAndTell()
+	t.read.readAfterCollection(&t.now)
+	t.now.rt = t.knobs.observe(t.now.rt)
+	t.measureGC()
+	t.lookAtMemoryAndGC(false)
+}
+
+// lookAtMemoryAndGC decides about GOGC and GOMEMLIMIT, in the order in which
+// the heap is never without a bound: a limit comes before GOGC rises, and goes
+// after it fell. second says that this is a look of the interval's.
+func (t *Tuner) lookAtMemoryAndGC(second bool) {
+	if t.opts.Memory == ModeOff && t.opts.GC == ModeOff {
+		return
+	}
+	t.noteForeign()
+	d := t.gc.step(t.gcWindow())
+	t.raised = t.opts.GC == ModeApply && t.env.gogc == "" && !t.gogc.foreign && d.gogc > t.gc.base && t.gc.base > 0
+	t.tellGuard(d)
+	if int64(d.gogc) >= int64(t.now.rt.gogc) {
+		t.lookAtMemory(second)
+		t.applyGOGC(d)
+		return
+	}
+	t.applyGOGC(d)
+	t.lookAtMemory(second)
+}
+
+// noteForeign notes that other code set a limit or GOGC.
+func (t *Tuner) noteForeign() {
+	m, g := &t.memory, &t.gogc
+	limit, gogc := t.now.rt.memoryLimit, int64(t.now.rt.gogc)
+	if m.changed && limit != m.set || !m.changed && limit != m.initial || m.initial != noMemoryLimit {
+		m.foreign = true
+	}
+	if g.changed && gogc != g.set || !g.changed && gogc != g.initial {
+		g.foreign = true
+	}
+}
+
+// memoryInput is what memoryFor needs now.
+func (t *Tuner) memoryInput() memoryInput {
+	in := memoryInput{
+		limit: t.now.memoryLimit(), high: t.now.bounds.High, ratio: t.opts.MemoryRatio,
+		other: t.now.otherMemory(), reserve: t.opts.MemoryReserve, needs: t.now.rt.needs(),
+		relaxed: t.gc.relaxed,
+	}
+	if t.raised {
+		in.target = memoryTarget
+	}
+	if m := &t.memory; m.changed {
+		in.current = m.set
+	} else if m.spoke {
+		in.current = m.told.To
+	}
+	return in
+}
+
+// settledAfter is for how many looks of the interval's other memory must be
+// less before the limit rises.
+const settledAfter = 10
+
+func (t *Tuner) lookAtMemory(second bool) {
+	m := &t.memory
+	// A raised GOGC has a limit in any mode.
+	apply := t.opts.Memory == ModeApply || t.raised
+	if t.opts.Memory == ModeOff && !t.raised && !m.changed {
+		return
+	}
+	current := t.now.rt.memoryLimit
+	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
+	e.Undo = "WHYLATE_GOMEMLIMIT=off, or GOMEMLIMIT in the environment"
+	if t.env.memory != "" {
+		e.Action, e.Source, e.Undo = ActionKeep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
+		e.Reason = "set by hand to " + t.env.memory
+		t.tell(m, e)
+		return
+	}
+	if m.foreign {
+		e.Action, e.Source, e.Undo = ActionKeep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
+		e.Reason = fmt.Sprintf("other code set the limit to %s", bytesText(current))
+		t.tell(m, e)
+		return
+	}
+	in := t.memoryInput()
+	if !apply && m.changed && t.outgrown(in) {
+		// The heap would do without a limit what it was to be kept from.
+		apply = true
+	}
+	if !apply && m.changed {
+		t.knobs.setMemory(m.initial)
+		t.now.rt.memoryLimit, m.changed = m.initial, false
+		e.Action, e.To, e.Reason = ActionRestore, m.initial, "GOGC is no longer raised, and GOMEMLIMIT is only observed"
+		t.tell(m, e)
+		return
+	}
+	ceiling := in.ceiling()
+	// A limit that was changed is followed at once, other memory that shrank
+	// after a while, and GOGC's share at once.
+	in.settled = t.settled >= settledAfter || ceiling != t.ceiling || t.raised != t.wasRaised || in.relaxed
+	t.ceiling, t.wasRaised = ceiling, t.raised
+	want, reason := memoryFor(in)
+	if free := in; second {
+		free.settled = true
+		if w, _ := memoryFor(free); w > in.current {
+			t.settled++
+		} else {
+			t.settled = 0
+		}
+	}
+	e.To, e.Reason = want, reason
+	switch {
+	case want == current:
+		e.Action = ActionKeep
+	case !apply:
+		e.Action = ActionWouldSet
+	default:
+		e.Action = ActionSet
+		if t.opts.Memory != ModeApply {
+			e.Reason += ", for as long as GOGC is raised or the heap is too large without it"
+		}
+		t.knobs.setMemory(want)
+		t.now.rt.memoryLimit = want
+		m.set, m.changed, t.settled = want, true, 0
+	}
+	t.tell(m, e)
+}
+
+// outgrown reports whether the heap would go beyond the limit if GOGC alone
+// paced it.
+func (t *Tuner) outgrown(in memoryInput) bool {
+	s := &t.now.rt
+	limit, _ := memoryFor(in)
+	gogc := int64(max(0, s.gogc))
+	return s.overhead+s.live+(s.live+s.stacks+s.globals)*gogc/100 > limit
+}
+
+// measureGC brings the collector's share up to date. The runtime refreshes its
+// CPU classes at the end of a collection, so windows end there.
+func (t *Tuner) measureGC() {
+	s := &t.now.rt
+	to := gcTimes{gc: s.gcSeconds, busy: s.totalSeconds - s.idleSeconds, real: t.now.cpu.Seconds()}
+	if t.gcFromAt.IsZero() || !t.now.cpuOK {
+		t.gcFrom, t.gcFromAt = to, t.now.at
+		return
+	}
+	wall := t.now.at.Sub(t.gcFromAt)
+	if to.busy == t.gcFrom.busy || wall < shareWindow {
+		return // no collection since, or too short a time to tell
+	}
+	t.gcShare = gcShare(t.gcFrom, to)
+	t.quotaShare = -1
+	if q := t.now.bounds.Quota; q > 0 && t.gcShare >= 0 {
+		t.quotaShare = t.gcShare * (to.real - t.gcFrom.real) / (q * wall.Seconds())
+	}
+	t.gcFrom, t.gcFromAt = to, t.now.at
+}
+
+func (t *Tuner) gcWindow() gcWindow {
+	s := &t.now.rt
+	w := gcWindow{
+		live: s.live, stacks: s.stacks, globals: s.globals, goal: s.goal, gogc: s.gogc, overhead: s.overhead,
+		memory: t.now.memoryLimit(), other: max(t.now.otherMemory(), t.opts.MemoryReserve),
+		limit: s.memoryLimit, share: t.gcShare,
+	}
+	if h := t.now.bounds.High; h > 0 && (w.memory == 0 || h < w.memory) {
+		w.memory = h
+	}
+	if t.looks > 1 {
+		w.cycles = s.cycles - t.gcCycles
+	}
+	if w.cycles > 0 || t.looks <= 1 {
+		w.elapsed = t.now.at.Sub(t.gcAt)
+		t.gcCycles, t.gcAt = s.cycles, t.now.at
+	}
+	if !t.memory.foreign && t.env.memory == "" {
+		in := t.memoryInput()
+		in.target = 0
+		w.safe = in.ceiling() != noMemoryLimit
+		w.ours = t.memory.changed && t.opts.Memory == ModeApply
+		w.slack = w.ours && s.memoryLimit < in.ceiling()
+		in.relaxed, in.current = false, 0
+		w.calm, _ = memoryFor(in)
+		return w
+	}
+	// A limit by hand bounds the heap if it leaves the rest some room.
+	w.safe = s.memoryLimit != noMemoryLimit && (w.memory == 0 || float64(s.memoryLimit) <= largestSafe*float64(w.memory))
+	if w.safe {
+		w.memory, w.other = s.memoryLimit, 0
+	}
+	return w
+}
+
+const (
+	// shareWindow is the least time over which the collector's share is taken.
+	shareWindow = 200 * time.Millisecond
+	// A GOMEMLIMIT by hand of more than this share of the memory does not keep
+	// a process from being killed.
+	largestSafe = 0.97
+)
+
+// tellGuard tells what the guard did; lookAtMemory does it.
+func (t *Tuner) tellGuard(d gcDecision) {
+	if !d.alarm || !d.relax && !t.alarmed.IsZero() && t.now.at.Sub(t.alarmed) < time.Minute {
+		return
+	}
+	t.alarmed = t.now.at
+	e := Event{Knob: KnobGOGC, Action: ActionAlarm, From: int64(t.now.rt.gogc), To: int64(t.now.rt.gogc), Source: "runtime/metrics and the memory limit"}
+	e.Reason = d.reason
+	if d.relax {
+		e.Reason += "; GOMEMLIMIT no longer counts memory that is not Go's"
+	}
+	e.Undo = "a larger memory limit, or a smaller live heap"
+	t.tell(&knobState{}, e)
+}
+
+func (t *Tuner) applyGOGC(d gcDecision) {
+	g := &t.gogc
+	current := int64(t.now.rt.gogc)
+	e := Event{Knob: KnobGOGC, From: current, To: int64(d.gogc), Source: "runtime/metrics and the memory limit", Reason: d.reason}
+	e.Undo = "WHYLATE_GOGC=off, or GOGC in the environment"
+	switch {
+	case t.opts.GC == ModeOff:
+	case t.env.gogc != "":
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
+		t.tell(g, e)
+	case g.foreign:
+		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(KnobGOGC, current)), "remove the call of debug.SetGCPercent"
+		t.tell(g, e)
+	case e.To == current:
+	case t.opts.GC == ModeObserve:
+		e.Action = ActionWouldSet
+		// Nothing follows, so the wish moves about: told again when it moved by
+		// a fifth.
+		if g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
+			return
+		}
+		t.tell(g, e)
+	default:
+		e.Action = ActionSet
+		t.knobs.setGOGC(d.gogc)
+		t.now.rt.gogc = d.gogc
+		g.set, g.changed = e.To, true
+		t.tell(g, e)
+	}
+}

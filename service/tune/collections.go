@@ -1,0 +1,41 @@
+package tune
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// A collectionHook sends a token after each garbage collection: the runtime
+// queues the finalizer of an object that nothing points to when a collection
+// found it, and the finalizer makes the next object wait. That costs one
+// finalizer a collection, and nothing between two.
+type collectionHook struct {
+	stopped atomic.Bool
+	after   chan struct{} // of capacity 1; a token that nobody took stands for all
+}
+
+// A sentinel holds a pointer, so that the runtime does not put it into a block
+// with other small objects, whose finalizers could wait for each other.
+type sentinel struct{ hook *collectionHook }
+
+func newCollectionHook() *collectionHook {
+	h := &collectionHook{after: make(chan struct{}, 1)}
+	h.arm()
+	return h
+}
+
+func (h *collectionHook) arm() { runtime.SetFinalizer(&sentinel{h}, (*sentinel).found) }
+
+func (s *sentinel) found() {
+	h := s.hook
+	if h.stopped.Load() {
+		return
+	}
+	select {
+	case h.after <- struct{}{}:
+	default:
+	}
+	h.arm()
+}
+
+func (h *collectionHook) stop() { h.stopped.Store(true) }

@@ -1,0 +1,326 @@
+package tune
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/quotatest"
+)
+
+// A load is what a child does in a group with a memory limit.
+type load struct {
+	// Memory and GC are what the tuner does.
+	Memory, GC Mode
+	// NoLimit decides about GOMEMLIMIT and does not set it, and after Warm
+	// looks no more, with GOGC as high as it may be.
+	NoLimit bool
+	// File is the size of a file that is read again and again, by read(2), so
+	// that the page cache counts it as active.
+	File int
+	// C is memory that the runtime does not know of.
+	C int
+	// From and To are MiB that live: From for Warm, To for Run.
+	From, To int
+	// Ramp is how long the way from From to To takes.
+	Ramp, Warm, Run time.Duration
+	// Rate is how much is allocated a second, in MiB.
+	Rate int
+}
+
+// lived is what a child says of itself before it ends.
+type lived struct {
+	GOGC        int     // the highest
+	Limit       int64   // the lowest
+	Footprint   int64   // the highest that the group was charged for without cache that can be dropped, after Warm
+	Collections float64 // for each GiB allocated in Run
+	Changes     int     // of GOGC
+}
+
+// A node holds a pointer, so that marking it costs something.
+type node struct {
+	next *node
+	data [1000]byte
+}
+
+// endure runs a load in this process.
+func endure(l load) lived {
+	var r lived
+	var mu sync.Mutex
+	r.Limit = noMemoryLimit
+	k := runtimeKnobs()
+	if l.NoLimit {
+		set := int64(noMemoryLimit)
+		k.setMemory = func(n int64) { set = n }
+		k.observe = func(s goStats) goStats {
+			s.memoryLimit = set
+			return s
+		}
+	}
+	t := newTuner(Options{
+		Procs: ModeOff, Memory: l.Memory, GC: l.GC, Logger: slog.New(slog.DiscardHandler),
+		OnEvent: func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Action != ActionSet {
+				return
+			}
+			switch e.Knob {
+			case KnobGOGC:
+				r.GOGC = max(r.GOGC, int(e.To))
+				r.Changes++
+			case KnobGOMEMLIMIT:
+				r.Limit = min(r.Limit, e.To)
+			}
+		},
+	}, k, environment{})
+	if l.NoLimit {
+		t.look()
+		go t.run() // without a look after each collection
+	} else {
+		t.start()
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	if l.File > 0 {
+		name := filled(l.File)
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			reread(name, stop)
+			os.Remove(name)
+		}()
+	}
+	if l.C > 0 {
+		defer runtime.KeepAlive(mapped(l.C))
+	}
+	var heads [64]*node
+	held, total := 0, 0
+	hold := func(mib int) {
+		for ; held < mib<<10; held++ {
+			heads[held%64] = &node{next: heads[held%64]}
+			total += 1024
+		}
+	}
+	churn := func(d time.Duration, to int) {
+		start, from, begun := total, held>>10, time.Now()
+		for {
+			passed := time.Since(begun)
+			if passed >= d {
+				return
+			}
+			if ramp := l.Ramp; to > from && ramp > 0 {
+				hold(min(to, from+int(float64(to-from)*float64(passed)/float64(ramp))))
+			} else {
+				hold(to)
+			}
+			if total > start+int(passed.Seconds()*float64(l.Rate<<20)) {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			for range 64 {
+				garbage = make([]byte, 16<<10)
+				total += 16 << 10
+			}
+			if s := t.State(); passed > d/2 && s.MemoryUsed > 0 {
+				r.Footprint = max(r.Footprint, s.MemoryUsed)
+			}
+		}
+	}
+	churn(l.Warm, l.From)
+	if l.NoLimit {
+		close(t.stop) // too late a look is none
+		<-t.done
+		if l.GC == ModeApply {
+			debug.SetGCPercent(highestGOGC)
+		}
+	}
+	r.Footprint = 0
+	var gc debug.GCStats
+	debug.ReadGCStats(&gc)
+	before, n := total, gc.NumGC
+	churn(l.Run, l.To)
+	debug.ReadGCStats(&gc)
+	r.Collections = float64(gc.NumGC-n) / (float64(total-before) / (1 << 30))
+	close(stop)
+	wg.Wait()
+	if !l.NoLimit {
+		t.Stop()
+	}
+	runtime.KeepAlive(heads)
+	return r
+}
+
+// try runs a load in a group of so many MiB.
+func try(t *testing.T, limit int64, l load) (r lived, killed bool) {
+	t.Helper()
+	g := quotatest.NewMemory(t, limit*mib)
+	if l.Rate == 0 {
+		l.Rate = 400
+	}
+	b, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := g.Command(exe)
+	cmd.Env = append(os.Environ(), childVariable+"=endure", "WHYLATE_TUNE_TEST_LOAD="+string(b), "GOGC=", "GOMEMLIMIT=", "GOMAXPROCS=2")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	if errs.Len() > 0 {
+		t.Logf("%s", errs.Bytes())
+	}
+	kills := g.Kills(t)
+	if quotatest.Killed(err) && kills > 0 {
+		return r, true
+	}
+	if err != nil {
+		t.Fatalf("child: %v", err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("child said %q: %v", out.Bytes(), err)
+	}
+	return r, false
+}
+
+// TestNoServiceDiesOfUs runs services in real groups: each survives with the
+// policy in force and is killed by the kernel with the same policy but for the
+// limit, which is decided and not set, and for the look after each collection.
+func TestNoServiceDiesOfUs(t *testing.T) {
+	if os.Getenv("WHYLATE_FULL") == "" {
+		t.Skip("takes a minute and kills processes: WHYLATE_FULL=1 runs it")
+	}
+	const s = time.Second
+	for _, c := range []struct {
+		name  string
+		limit int64
+		load
+		// check holds the survivor to more than its life.
+		check func(lived) string
+	}{{
+		"page cache in use is not other memory", 256,
+		load{Memory: ModeApply, GC: ModeOff, File: 157, From: 30, To: 146, Warm: 2 * s, Run: 4 * s, Ramp: 3 * s},
+		func(r lived) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 200) },
+	}, {
+		"a small container has a limit", 64,
+		load{Memory: ModeApply, GC: ModeOff, From: 30, To: 30, Warm: s, Run: 2 * s},
+		func(r lived) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 40) },
+	}, {
+		"a live heap that grows by a step while GOGC is raised", 512,
+		load{Memory: ModeObserve, GC: ModeApply, From: 60, To: 190, Warm: 6500 * time.Millisecond, Run: 3 * s, Rate: 400},
+		func(r lived) string { return atLeast("the highest GOGC", float64(r.GOGC), 200) },
+	}, {
+		"C memory is left room for", 256,
+		load{Memory: ModeApply, GC: ModeOff, C: 96, From: 30, To: 90, Warm: s, Run: 4 * s, Ramp: 2 * s},
+		func(r lived) string { return atMost("the footprint in MiB", float64(r.Footprint/mib), 245) },
+	}} {
+		t.Run(c.name, func(t *testing.T) {
+			r, killed := try(t, c.limit, c.load)
+			if killed {
+				t.Fatal("killed")
+			}
+			t.Logf("lowest limit %s, highest GOGC %d (%d changes), footprint %s, %.0f collections a GiB", bytesText(r.Limit), r.GOGC, r.Changes, bytesText(r.Footprint), r.Collections)
+			if problem := c.check(r); problem != "" {
+				t.Error(problem)
+			}
+			c.load.NoLimit = true
+			if _, killed := try(t, c.limit, c.load); !killed {
+				t.Error("survives without a limit as well: this test proves nothing")
+			}
+		})
+	}
+}
+
+// A service whose GOGC is raised keeps to the share of the memory that was
+// promised.
+func TestTheShareOfMemoryIsKept(t *testing.T) {
+	if os.Getenv("WHYLATE_FULL") == "" {
+		t.Skip("takes some seconds in a real group: WHYLATE_FULL=1 runs it")
+	}
+	r, killed := try(t, 512, load{Memory: ModeApply, GC: ModeApply, From: 60, To: 60, Warm: 4 * time.Second, Run: 4 * time.Second})
+	t.Logf("highest GOGC %d, footprint %s of 512 MiB", r.GOGC, bytesText(r.Footprint))
+	if killed || r.GOGC < 300 || r.Footprint > 370*mib || r.Footprint < 250*mib {
+		t.Errorf("killed %v, highest GOGC %d, footprint %s; want 300 or more, and about 358 MiB, 70 %%", killed, r.GOGC, bytesText(r.Footprint))
+	}
+}
+
+func atLeast(what string, got, want float64) string {
+	if got >= want {
+		return ""
+	}
+	return fmt.Sprintf("%s is %.0f, want at least %.0f", what, got, want)
+}
+
+func atMost(what string, got, want float64) string {
+	if got <= want {
+		return ""
+	}
+	return fmt.Sprintf("%s is %.0f, want at most %.0f", what, got, want)
+}
+
+// filled makes a file of so many MiB.
+func filled(mib int) string {
+	f, err := os.CreateTemp("", "whylate-tune-")
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for range mib {
+		if _, err := f.Write(block); err != nil {
+			panic(err)
+		}
+	}
+	if err := f.Sync(); err != nil { // dirty pages cannot be dropped at once
+		panic(err)
+	}
+	return f.Name()
+}
+
+// reread reads a file again and again until stop is closed.
+func reread(name string, stop <-chan struct{}) {
+	f, err := os.Open(name)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	block := make([]byte, 64<<10)
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if n, err := f.Read(block); n == 0 || err != nil {
+			if _, err := f.Seek(0, 0); err != nil {
+				panic(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// mapped maps so many MiB that the runtime does not know of, as C code does,
+// and touches them.
+func mapped(mib int) []byte {
+	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	return b
+}
