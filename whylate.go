@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
 
@@ -77,7 +78,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
 	for _, p := range opts.PathMap {
-		in.PathMap = append(in.PathMap, explain.Rewrite(p))
+		in.PathMap = append(in.PathMap, spell.Rewrite(p))
 	}
 	for _, c := range opts.WhatIf {
 		in.WhatIf = append(in.WhatIf, c.internal())

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/exp/trace"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/groups"
+	"github.com/whylate/whylate/internal/pass"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -56,7 +58,7 @@ func child(c config, args []string, out io.Writer) error {
 		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
 		"reference":  reference,
 		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
-		"no rules":   func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{NoRules: true}) },
+		"groups":     groupsOnly,
 	}[c.child]
 	if work == nil {
 		return fmt.Errorf("nothing to measure is called %q", c.child)
@@ -116,6 +118,18 @@ func reference(r io.Reader) (events int64, err error) {
 			events++
 		}
 	}
+}
+
+// groupsOnly walks all requests and adds them up into groups, and does nothing else.
+func groupsOnly(r io.Reader) (events int64, err error) {
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
+	if err != nil {
+		return 0, err
+	}
+	p := pass.New(pass.Options{})
+	p.Sums = []pass.Sum{groups.New()}
+	err = p.Run(context.Background(), rd)
+	return p.Events, err
 }
 
 func explainAll(r io.Reader, opts explain.Options) (events int64, err error) {

@@ -2,7 +2,6 @@ package cause
 
 import (
 	"github.com/whylate/whylate/internal/critpath"
-	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -11,7 +10,7 @@ import (
 type Segment struct {
 	Start, End int64
 	G          uint64
-	Cause      Cause
+	Code       Code
 	From       From
 	Site       tracefmt.FrameID // 0: none
 	Via        int32            // index in the walk's Vias, or -1
@@ -25,14 +24,11 @@ type Segment struct {
 	// Call is, for waits and system calls, the standard library's function that
 	// tells what they are in: see Sites.Call.
 	Call tracefmt.StringID
-	// Freeze says which candidate freeze the segment lies in: none for all that a
-	// Classifier returns.
-	Freeze freeze.Class
 }
 
 // Throttled returns the segment as time that a freeze took.
 func (s Segment) Throttled() Segment {
-	return Segment{Start: s.Start, End: s.End, G: s.G, Cause: Throttle, Site: s.Site, Via: s.Via}
+	return Segment{Start: s.Start, End: s.End, G: s.G, Code: Code(Throttle), Site: s.Site, Via: s.Via}
 }
 
 // A Classifier turns steps into segments. One goroutine may use it at a time.
@@ -63,7 +59,7 @@ func (c *Classifier) add(s *Segment) {
 	}
 	if n := len(c.out); n > 0 {
 		l := &c.out[n-1]
-		if l.End == s.Start && l.Cause == s.Cause && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack && l.Call == s.Call {
+		if l.End == s.Start && l.Code == s.Code && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack && l.Call == s.Call {
 			l.End = s.End
 			return
 		}
@@ -82,29 +78,29 @@ func (c *Classifier) step(st *critpath.Step) {
 		c.runnable(s)
 		return
 	case critpath.Syscall:
-		s.Cause, s.Site, s.Call = Syscall, c.Sites.Of(st.Stack), c.Sites.Socket(st.Stack)
+		s.Code, s.Site, s.Call = Code(Syscall), c.Sites.Of(st.Stack), c.Sites.Socket(st.Stack)
 		if s.Call == 0 {
 			s.Call = c.Sites.Call(st.Stack)
 		}
 	case critpath.Sleep:
-		s.Cause, s.Site, s.Call = Sleep, c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
+		s.Code, s.Site, s.Call = Code(Sleep), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 		if st.Timer != 0 {
 			s.Call = c.Sites.entry(st.Timer)
 		}
 	case critpath.Network:
-		s.Cause, s.Site, s.Inbound, s.Call = Network, c.Sites.Of(st.Stack), st.Inbound, c.Sites.Call(st.Stack)
+		s.Code, s.Site, s.Inbound, s.Call = Code(Network), c.Sites.Of(st.Stack), st.Inbound, c.Sites.Call(st.Stack)
 	case critpath.PollGap:
-		s.Cause, s.Site = SchedPoll, c.Sites.Of(st.Stack)
+		s.Code, s.Site = Code(SchedPoll), c.Sites.Of(st.Stack)
 	case critpath.Lock:
-		s.Cause, s.Site = Lock, c.Sites.Of(st.Stack)
+		s.Code, s.Site = Code(Lock), c.Sites.Of(st.Stack)
 	case critpath.Chan:
-		s.Cause, s.Site = Chan, c.Sites.Of(st.Stack)
+		s.Code, s.Site = Code(Chan), c.Sites.Of(st.Stack)
 	case critpath.Assist:
-		s.Cause, s.Site = GCAssist, c.Sites.Of(st.Stack)
+		s.Code, s.Site = Code(GCAssist), c.Sites.Of(st.Stack)
 	case critpath.GCWait:
-		s.Cause, s.Site, s.Call = GCWait, c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
+		s.Code, s.Site, s.Call = Code(GCWait), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 	case critpath.StopWorld:
-		s.Cause, s.Site = STW, c.Sites.Of(st.Stack)
+		s.Code, s.Site = Code(STW), c.Sites.Of(st.Stack)
 		if r, ok := c.stopAt(st.Start); ok {
 			s.Kind = r.Kind
 		}
@@ -116,7 +112,7 @@ func (c *Classifier) step(st *critpath.Step) {
 // that of the event that ended the stretch, or of the one before it where only
 // that one shows code which is not the standard library's.
 func (c *Classifier) running(st *critpath.Step, s Segment) {
-	s.Cause = CPU
+	s.Code = Code(CPU)
 	s.From = FromBracket
 	s.Site = c.Sites.Of(st.Stack)
 	if st.Preempted {
@@ -169,7 +165,7 @@ func (c *Classifier) runnable(s Segment) {
 		c.waitForP(before)
 		stop := s
 		stop.Start, stop.End = from, to
-		stop.Cause, stop.Kind, stop.Site = STW, r.Kind, c.Sites.Of(r.Stack)
+		stop.Code, stop.Kind, stop.Site = Code(STW), r.Kind, c.Sites.Of(r.Stack)
 		c.add(&stop)
 		at = to
 	})
@@ -192,10 +188,10 @@ func (c *Classifier) waitForP(s Segment) {
 				return false
 			}
 			busy := s
-			busy.Start, busy.End, busy.Cause = at, a, Sched
+			busy.Start, busy.End, busy.Code = at, a, Code(Sched)
 			c.add(&busy)
 			idle := s
-			idle.Start, idle.End, idle.Cause = a, b, SchedWake
+			idle.Start, idle.End, idle.Code = a, b, Code(SchedWake)
 			c.add(&idle)
 			at = b
 			return true
@@ -208,12 +204,12 @@ func (c *Classifier) waitForP(s Segment) {
 			}
 			mid := min(at+idle, s.End)
 			wake := s
-			wake.Start, wake.End, wake.Cause = at, mid, SchedWake
+			wake.Start, wake.End, wake.Code = at, mid, Code(SchedWake)
 			c.add(&wake)
 			at = mid
 		}
 	}
-	s.Start, s.Cause = at, Sched
+	s.Start, s.Code = at, Code(Sched)
 	c.add(&s)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -133,7 +134,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if !ok || old == "" {
 			return usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
-		e.given.PathMap = append(e.given.PathMap, explain.Rewrite{Old: old, New: with})
+		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
 	}
 	for _, text := range e.whatIf {
 		c, err := explain.ParseChange(text)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +18,17 @@ import (
 	"github.com/whylate/whylate/internal/allocs"
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/detailed"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/freeze"
+	"github.com/whylate/whylate/internal/groups"
 	"github.com/whylate/whylate/internal/inspect"
+	"github.com/whylate/whylate/internal/pass"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -47,7 +51,7 @@ type Options struct {
 	// trace, counted from its start; a To of 0 means the end.
 	From, To time.Duration
 	// PathMap rewrites the beginnings of file names; the first that fits counts.
-	PathMap []Rewrite
+	PathMap []spell.Rewrite
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
@@ -60,8 +64,6 @@ type Options struct {
 	Host, Allocs io.Reader
 	// WhatIf are changes whose gain is predicted, all of them together.
 	WhatIf []predict.Change
-	// NoRules leaves findings out.
-	NoRules bool
 	// Keep, if not nil, is filled so that the trace can be replayed.
 	Keep *Kept
 	// Progress, if not nil, is called now and then, from the calling
@@ -71,9 +73,6 @@ type Options struct {
 	// of "whylate view".
 	Index *inspect.Index
 }
-
-// A Rewrite replaces the beginning of a file name.
-type Rewrite struct{ Old, New string }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
 // could be read: there is nothing to report.
@@ -94,244 +93,188 @@ const bytesPerRaw = 8
 // Explain reads ahead from another goroutine; it returns without waiting for
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
-	e := newEngine(opts)
+	if opts.Slowest == 0 {
+		opts.Slowest = 3
+	}
+	e := &engine{
+		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), census: census.NewCollector(),
+	}
+	rd, err := newReader(r, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
+	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues}
+	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, e}
+	if opts.Index != nil {
+		p.Sums = append(p.Sums, opts.Index)
+		p.Listeners = append(p.Listeners, opts.Index)
+	}
+	e.pass = p
+	return e.finish(ctx, p.Run(ctx, rd))
+}
+
+// newReader returns a reader of a trace that keeps to the bound of memory.
+func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.name(), err)
+		return nil, fmt.Errorf("%s: %w", opts.name(), err)
 	}
-	return e.run(ctx, rd)
+	return rd, nil
 }
 
-type engine struct {
-	opts    Options
-	paths   [][2]string
-	workers int
-	model   *predict.Model
-
-	win    timeline.Window
-	syms   tracefmt.Symbols // as they were when the last walk began
-	tables []*summary.Tables
-	byTime []int32           // see byTime
-	census *census.Collector // nil without rules
-	again  *replay           // nil but in a second run
-	rt     runtimeStats
-	freeze freeze.Detector
-	start  int64
-	end    int64
-	events int64
+// pass returns the options of a pass.
+func (o *Options) pass(p path.Options) pass.Options {
+	out := pass.Options{Workers: o.Workers, From: o.From, To: o.To, Progress: o.Progress, Path: p}
+	if o.Request != nil {
+		out.Match = o.Request.MatchString
+	}
+	return out
 }
 
-func newEngine(opts Options) *engine {
-	e := &engine{opts: opts, workers: opts.Workers}
-	if !opts.NoRules {
-		e.census = census.NewCollector()
-	}
-	if e.workers <= 0 {
-		e.workers = runtime.GOMAXPROCS(0)
-	}
-	if e.opts.Slowest == 0 {
-		e.opts.Slowest = 3
-	}
-	for _, m := range opts.PathMap {
-		e.paths = append(e.paths, [2]string{m.Old, m.New})
-	}
-	return e
-}
-
-func (e *engine) name() string {
-	if e.opts.Name == "" {
+func (o *Options) name() string {
+	if o.Name == "" {
 		return "trace"
 	}
-	return e.opts.Name
+	return o.Name
 }
 
-func (e *engine) run(ctx context.Context, rd *tracefmt.Reader) (*report.Report, error) {
-	dec := timeline.NewDecoder(rd, e.workers)
-	defer dec.Close()
-	fopts := request.Options{Workers: e.workers}
-	if e.opts.Request != nil {
-		fopts.Match = e.opts.Request.MatchString
+// An engine makes one report.
+type engine struct {
+	opts    Options
+	pass    *pass.Pass
+	groups  *groups.Sum
+	slowest *detailed.Sum
+	samples *predict.Samples
+	queues  *queues.Sum
+	census  *census.Collector
+	rt      runtimeStats
+	freezes freeze.Detector
+	model   *predict.Model
+	// selected says which groups are reported.
+	selected groups.Selection
+	beside   sync.WaitGroup
+}
+
+// A freezeListener gives generations to a detector of freezes.
+type freezeListener struct{ *freeze.Detector }
+
+// Decoded implements pass.Listener.
+func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+	if gap {
+		f.Skip()
 	}
-	finder := request.NewFinder(dec.Symbols, &e.win, fopts)
-	dec.Classify = request.NewClassifier(dec.Symbols).Flags
-	for range e.workers {
-		t := summary.New(&e.win, &e.syms, e.opts.Slowest)
-		t.Freezes = &e.freeze
-		t.OnlyCauses = e.opts.NoRules && len(e.opts.WhatIf) == 0
-		e.tables = append(e.tables, t)
-	}
-	if e.again != nil {
-		e.tables = e.again.tables(e)
-	}
-	index := e.opts.Index
-	if index != nil {
-		index.Watch(e.tables)
-	}
-	skipped := false
-	// One generation's requests are walked while the next is decoded: then
-	// nobody waits for the slower of two workers.
-	walked := make(chan struct{}, 1)
-	walked <- struct{}{}
-	oldest := int64(0)
-	var cut error
-	for {
-		g, err := dec.NextContext(ctx)
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				cut = err
-			}
-			break
-		}
-		<-walked
-		e.drop(dec, oldest)
-		if g == nil {
-			e.win = timeline.Window{} // skipped: what was before cannot be joined
-			if e.again != nil {
-				e.again.joined = false
-			}
-			skipped = true
-			e.freeze.Skip()
-			walked <- struct{}{}
-			continue
-		}
-		if len(e.win.Gens) == 0 && e.events == 0 {
-			e.start = g.Base
-		}
-		e.end = max(e.end, g.End)
-		e.events += g.Events
-		e.win.Gens = append(e.win.Gens, g)
-		if index != nil {
-			index.Decoded(g, skipped)
-		}
-		skipped = false
-		e.freeze.Add(g)
-		reqs := finder.Add(g)
-		oldest = finder.Oldest()
-		e.syms = dec.Symbols.Snapshot()
-		go func() {
-			var beside sync.WaitGroup
-			beside.Go(func() {
-				e.rt.add(g, &e.syms)
-				if e.census != nil {
-					e.census.Add(g)
-				}
-			})
-			if e.again != nil {
-				e.again.generation(g, &e.syms)
-				e.again.order(reqs)
-			}
-			if index != nil {
-				beside.Go(func() { index.Lived(g) })
-			}
-			e.walk(reqs)
-			if e.again != nil {
-				e.again.walked()
-			}
-			beside.Wait()
-			if index != nil {
-				index.Walked()
-			}
-			walked <- struct{}{}
-		}()
-		if e.opts.Progress != nil {
-			e.opts.Progress(rd.Consumed())
-		}
-	}
-	<-walked
-	if e.rt.gens == 0 {
+	f.Add(g)
+}
+
+// Walked implements pass.Listener.
+func (freezeListener) Walked() {}
+
+// Dropped implements pass.Listener.
+func (freezeListener) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// Decoded implements pass.Listener.
+func (e *engine) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	e.beside.Go(func() {
+		e.rt.add(g, syms)
+		e.census.Add(g)
+	})
+}
+
+// Walked implements pass.Listener.
+func (e *engine) Walked() { e.beside.Wait() }
+
+// Dropped implements pass.Listener.
+func (e *engine) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// finish makes the report when the trace was read; cut says why not to its end.
+func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) {
+	name := e.opts.name()
+	if e.pass.Generations == 0 {
 		if cut == nil {
 			cut = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
+			return nil, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 		}
-		return nil, fmt.Errorf("%s: %w: %w", e.name(), ErrNothing, cut)
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, cut)
 	}
-	e.syms = dec.Symbols.Snapshot()
-	e.walk(finder.Finish(e.end))
-	rep := e.report(rd, dec, finder, cut)
+	rep := e.report(cut)
 	if err := e.whatIf(rep); err != nil {
-		return rep, fmt.Errorf("%s: %w", e.name(), err)
+		return rep, fmt.Errorf("%s: %w", name, err)
 	}
 	if ctx.Err() != nil {
-		return rep, fmt.Errorf("%s: %w", e.name(), context.Cause(ctx))
+		return rep, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}
 	return rep, nil
 }
 
-// maxWindow bounds how many generations are kept for requests that are open.
-const maxWindow = 8
-
-// slack is how long before the oldest open request the window begins, at
-// least: what a goroutine was doing then may have begun a little earlier.
-const slack = 50e6
-
-// drop forgets generations that no open request can need.
-func (e *engine) drop(dec *timeline.Decoder, oldest int64) {
-	for len(e.win.Gens) > 1 && (e.win.Gens[1].Base <= oldest-slack || len(e.win.Gens) > maxWindow) {
-		g := e.win.DropFirst()
-		switch {
-		case e.again != nil:
-			e.again.recycle(dec, g)
-		case e.opts.Index == nil || !e.opts.Index.Dropped(g, e.win.Carry()):
-			dec.Recycle(g)
-		}
-	}
-}
-
-func (e *engine) report(rd *tracefmt.Reader, dec *timeline.Decoder, finder *request.Finder, cut error) *report.Report {
-	all := e.tables[0]
-	for _, t := range e.tables[1:] {
-		all.Merge(t)
-	}
+func (e *engine) report(cut error) *report.Report {
+	p := e.pass
 	samples, sampleErr := e.readHost()
-	froze := e.freeze.Verdict()
-	all.Settle(froze.IsFreeze)
-	all.Refine()
+	froze := e.freezes.Verdict()
+	sp := &spell.Speller{
+		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Settled: cause.Settle(froze.IsFreeze),
+	}
+	ts := path.Merge(p.Stages)
+	became := e.groups.Merge(ts)
+	path.Regroup(ts, became)
+	e.slowest.Merge(ts)
+	e.samples.Merge(ts)
+	e.queues.Merge()
+	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
+
 	rep := &report.Report{
 		Schema: report.Schema,
 		Input: report.Input{
-			Name: e.opts.Name, Bytes: rd.Unpacked(), Events: e.events, DurationNS: e.end - e.start,
-			Go: fmt.Sprintf("1.%d", rd.Minor()), GOMAXPROCS: e.rt.procs, Truncated: cut != nil, Observer: all.Observer, Warnings: []report.Warning{},
+			Name: e.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
+			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.rt.procs, Truncated: cut != nil, Observer: e.groups.Observer(), Warnings: []report.Warning{},
 		},
 		Findings: []report.Finding{},
 	}
-	if e.rt.snapshot != nil {
-		s := e.rt.snapshot
-		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(e.rt.snapshotTime - e.start)).UTC()
+	if s := e.rt.snapshot; s != nil {
+		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(e.rt.snapshotTime - p.Start)).UTC()
 		rep.Input.Start = &wall
 	}
-	e.model = all.Model(e.end - e.start)
-	view := summary.View{Start: e.start, End: e.end, Group: e.opts.Group, PathMap: e.paths, Kinds: e.kinds(finder, all), Model: e.model}
-	rep.Groups = all.Groups(view)
-	rep.Runtime = e.rt.report(e)
-	throttle(&rep.Runtime, &froze, e.start)
-	e.warnings(rep, rd, dec, cut)
+	e.selected = groups.Selection{Name: e.opts.Group, Kinds: e.kinds()}
+	rep.Groups = e.rows(sp)
+	rep.Runtime = e.rt.report(p.Start, p.End)
+	throttle(&rep.Runtime, &froze, p.Start)
+	e.warnings(rep, cut)
 	e.addHost(rep, samples, sampleErr)
-	if !e.opts.NoRules {
-		rep.Findings = finding.Find(&finding.Input{Report: rep, Census: e.takeCensus(all, view), Turns: all.Turns(view), Allocs: e.allocs(rep), Predict: e.model.WhatIf}, finding.All())
-	}
+	rep.Findings = finding.Find(&finding.Input{
+		Report: rep, Census: e.takeCensus(sp), Turns: e.queues.Turns(sp, e.selected.Kinds), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
+	}, finding.All())
 	if e.opts.Keep != nil {
-		e.opts.Keep.fill(e, all, rep)
+		e.opts.Keep.fill(e, rep, became, sp)
 	}
 	if e.opts.Index != nil {
-		e.opts.Index.Finish(&e.win, all, view, dec.Symbols, rd.Minor())
+		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), &e.freezes, sp)
 	}
 	return rep
 }
 
+// rows returns the groups of the report, and makes them known to the model.
+func (e *engine) rows(sp *spell.Speller) []report.Group {
+	out := []report.Group{}
+	for _, row := range e.groups.Rows(sp, e.selected) {
+		g := row.Group
+		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
+		if g.Count > 0 {
+			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS.P50, g.LatencyNS.P99)
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
 // allocs reads the allocation profile; what is wrong with it is a warning.
-func (e *engine) allocs(rep *report.Report) *allocs.Profile {
+func (e *engine) allocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 	if e.opts.Allocs == nil {
 		return nil
 	}
 	p, err := allocs.Read(e.opts.Allocs, func(s report.Site) report.Site {
-		for _, m := range e.paths {
-			if rest, ok := strings.CutPrefix(s.File, m[0]); ok {
-				s.File = m[1] + rest
-				break
-			}
-		}
+		s.File = sp.File(s.File)
 		return s
 	})
 	if errors.Is(err, allocs.ErrEmpty) {
@@ -345,39 +288,37 @@ func (e *engine) allocs(rep *report.Report) *allocs.Profile {
 }
 
 // takeCensus returns what the whole process did.
-func (e *engine) takeCensus(all *summary.Tables, view summary.View) *census.Census {
-	c := e.census.Census(&census.Names{
-		Symbols: &e.syms, Sites: cause.NewSites(&e.syms),
-		Site: func(f tracefmt.FrameID) *report.Site { return all.Site(f, view) },
-	})
-	c.Hubs = all.Hubs(view)
+func (e *engine) takeCensus(sp *spell.Speller) *census.Census {
+	c := e.census.Census(&census.Names{Symbols: sp.Syms, Sites: sp.Sites, Site: sp.Site})
+	c.Hubs = e.queues.Hubs(sp)
 	return c
 }
 
 // kinds leaves out what was only looked at in case that nothing better would
 // be found.
-func (e *engine) kinds(finder *request.Finder, all *summary.Tables) func(request.Kind) bool {
+func (e *engine) kinds() func(request.Kind) bool {
 	if e.opts.Request != nil {
 		return nil
 	}
-	if finder.Sure() {
+	if e.pass.Finder.Sure() {
 		return func(k request.Kind) bool {
 			return k != request.Goroutine && k != request.Loop && k != request.Main
 		}
 	}
-	some := all.Has(func(k request.Kind) bool { return k != request.Main })
+	some := e.groups.Has(func(k request.Kind) bool { return k != request.Main })
 	return func(k request.Kind) bool { return k != request.Main || !some }
 }
 
-func (e *engine) warnings(rep *report.Report, rd *tracefmt.Reader, dec *timeline.Decoder, cut error) {
+func (e *engine) warnings(rep *report.Report, cut error) {
+	dec := e.pass.Decoder
 	warn := func(code, text string) {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
 	}
-	for _, w := range rd.Warnings() {
+	for _, w := range e.pass.Reader.Warnings() {
 		warn(w.Code, w.Text)
 	}
 	if cut != nil {
-		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.rt.gens, "whole generation")))
+		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.pass.Generations, "whole generation")))
 	}
 	if typ, ok := dec.UnknownType(); ok {
 		warn("unknown-event", fmt.Sprintf("events of type %d are not known to this build; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
@@ -425,7 +366,6 @@ func plural(n int, what string) string {
 
 // runtimeStats adds up how the runtime behaved.
 type runtimeStats struct {
-	gens         int
 	procs        int
 	cycles       int
 	markNS       int64
@@ -441,7 +381,6 @@ type runtimeStats struct {
 }
 
 func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
-	s.gens++
 	for _, p := range g.Procs {
 		s.procs = p.N
 	}
@@ -487,14 +426,14 @@ func (s *runtimeStats) addMark(from, to int64) {
 	s.series.gc.add(from, to-from)
 }
 
-func (s *runtimeStats) report(e *engine) report.Runtime {
-	s.phases.Close(e.end, s.addMark)
+func (s *runtimeStats) report(start, end int64) report.Runtime {
+	s.phases.Close(end, s.addMark)
 	r := report.Runtime{
 		GC:       report.GC{Cycles: s.cycles, MarkNS: s.markNS, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
 		Sched:    report.Sched{Goroutines: s.goroutines},
 		Throttle: report.Throttle{Verdict: freeze.Unknown},
 		STW:      []report.STW{},
-		Series:   s.series.report(e.start, e.end),
+		Series:   s.series.report(start, end),
 	}
 	if s.series.spanNS > 0 {
 		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)

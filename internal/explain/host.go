@@ -26,13 +26,13 @@ func (e *engine) readHost() (*host.Samples, error) {
 		return nil, err
 	}
 	if l, ok := samples.Limits(e.window()); ok {
-		e.freeze.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: string(l.Verdict)}
+		e.freezes.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: string(l.Verdict)}
 	}
 	return samples, nil
 }
 
 func (e *engine) window() host.Window {
-	return host.Window{Start: e.start, End: e.end, Snapshot: e.rt.snapshot, At: e.rt.snapshotTime}
+	return host.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: e.rt.snapshot, At: e.rt.snapshotTime}
 }
 
 // addHost adds what host samples tell of the trace's time. What is wrong with

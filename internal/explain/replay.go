@@ -7,9 +7,13 @@ import (
 	"io"
 	"slices"
 
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/detailed"
 	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/pass"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -20,84 +24,118 @@ import (
 // but sums was kept of them.
 type Kept struct {
 	opts   Options
-	tables *summary.Tables
-	groups map[string]*report.Group
+	walk   path.Options
+	groups map[string]*report.Group // by path.GroupKey.Text
+	count  int                      // requests in them
 }
 
-func (k *Kept) fill(e *engine, all *summary.Tables, rep *report.Report) {
-	k.opts, k.tables, k.groups = e.opts, all, make(map[string]*report.Group)
+func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *spell.Speller) {
+	k.opts, k.walk = e.opts, path.Options{Freezes: &e.freezes, Settled: sp.Settled}
+	byID := make(map[string]*report.Group)
+	k.count = 0
 	for i := range rep.Groups {
-		k.groups[rep.Groups[i].ID] = &rep.Groups[i]
+		byID[rep.Groups[i].ID] = &rep.Groups[i]
+		k.count += rep.Groups[i].Count
+	}
+	k.groups = make(map[string]*report.Group)
+	ids, known := e.groups.IDs(sp, e.selected), e.pass.Stages[0].IDs
+	for from, to := range became {
+		if g := byID[ids[to]]; g != nil {
+			k.groups[known.Group(path.GroupID(from)).Text(sp.Syms)] = g
+		}
 	}
 }
 
-// Replay reads the trace that was explained again and gives it to a sink. It is the same run once more, so requests, groups
-// and causes are the report's. It ends where nothing more can come that lies
-// before Options.To.
+// Replay reads the trace that was explained again and gives it to a sink. It
+// is the same run once more, so requests, groups and causes are the report's. It
+// ends where nothing more can come that lies before Options.To.
 func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error {
-	if k.tables == nil {
+	if k.groups == nil {
 		return errors.New("reading a trace again: it was not explained")
 	}
-	opts := k.opts
-	opts.Keep, opts.NoRules, opts.Slowest = nil, true, -1
-	e := newEngine(opts)
+	rd, err := newReader(r, k.opts)
+	if err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	e.again = &replay{kept: k, sink: sink, ids: k.tables.GroupIDs(), stop: stop, joined: true}
-	for _, g := range k.groups {
-		e.again.left += g.Count
+	opts := k.opts.pass(k.walk)
+	opts.InOrder = true
+	p := &replay{kept: k, sink: sink, stop: stop, left: k.count, pass: pass.New(opts)}
+	p.pass.Sums, p.pass.Listeners = []pass.Sum{p}, []pass.Listener{p}
+	cut := p.pass.Run(ctx, rd)
+	switch {
+	case p.err != nil:
+		return p.err
+	case p.enough:
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", k.opts.name(), context.Cause(ctx))
+	case p.pass.Generations == 0:
+		return fmt.Errorf("%s: %w: %w", k.opts.name(), ErrNothing, cut)
 	}
-	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.name(), err)
-	}
-	if _, err = e.run(ctx, rd); err == nil || e.again.err != nil || e.again.enough {
-		err = e.again.err
-	}
-	if err == nil {
-		err = sink.Close(e.end - e.start)
-	}
-	return err
+	return sink.Close(p.pass.End - p.pass.Start)
 }
 
-// replay is what a second run does besides.
+// A replay gives requests to a sink, one after the other. It implements
+// pass.Sum, as the only part of itself, and pass.Listener.
 type replay struct {
-	kept *Kept
-	sink export.Sink
-	ids  func(*summary.Tables, *summary.Whole) string
-	stop context.CancelCauseFunc
-	err  error
-	left int // requests of the report that were not given yet
+	kept   *Kept
+	sink   export.Sink
+	stop   context.CancelCauseFunc
+	pass   *pass.Pass
+	stage  *path.Stage
+	groups []*report.Group // by path.GroupID
+	sp     spell.Speller
+	err    error
+	left   int // requests of the report that were not given yet
 	// enough says that the sink has all that it wants.
-	enough bool
-
-	joined  bool
-	dropped []*timeline.Gen // not needed by the engine any more
+	enough  bool
+	dropped []*timeline.Gen // that the sink may hold on to
 }
 
-// tables returns the one table of a second run: the sink gets requests in
-// order.
-func (p *replay) tables(e *engine) []*summary.Tables {
-	t := summary.New(&e.win, &e.syms, -1)
-	t.Freezes, t.Froze = p.kept.tables.Freezes, p.kept.tables.Froze
-	t.SetEach(func(w *summary.Whole) {
-		if p.err != nil || p.enough {
-			return
-		}
-		group := p.kept.groups[p.ids(t, w)]
-		if group == nil {
-			return
-		}
-		p.left--
-		id := summary.RequestID(group.ID, w.Start-e.start, w.G)
-		p.fail(p.sink.Request(&export.Request{
-			Group: group, ID: id, StartNS: w.Start - e.start, LatencyNS: w.End - w.Start, Goroutine: w.G, CauseNS: w.Causes[:],
-			Full: func() report.Request {
-				return t.Request(w, group.ID, summary.View{Start: e.start, PathMap: e.paths})
-			},
-		}))
-	})
-	return []*summary.Tables{t}
+// Part implements pass.Sum.
+func (p *replay) Part(stage *path.Stage) path.Adder {
+	p.stage = stage
+	return p
+}
+
+// Begin implements pass.Sum.
+func (p *replay) Begin([]request.Request) {
+	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Settled: p.kept.walk.Settled}
+}
+
+// End implements pass.Sum.
+func (p *replay) End() {}
+
+// Add implements path.Adder.
+func (p *replay) Add(w *path.Walked) {
+	if p.err != nil || p.enough || w.Observer || w.Req.Open || w.Form != path.Whole && w.Form != path.Joint {
+		return
+	}
+	group := p.group(w.Group)
+	if group == nil {
+		return
+	}
+	p.left--
+	var causes [cause.Causes]int64
+	for _, s := range w.Sums {
+		causes[p.stage.IDs.Cause(s.Cause).Code] += s.NS
+	}
+	start := w.Start - p.pass.Start
+	p.fail(p.sink.Request(&export.Request{
+		Group: group, ID: spell.RequestID(group.ID, start, w.Req.G), StartNS: start, LatencyNS: w.Latency(), Goroutine: w.Req.G, CauseNS: causes[:],
+		Full: func() report.Request { return detailed.Of(w).Report(group.ID, &p.sp) },
+	}))
+}
+
+// group returns the group of the report that a group here is a part of, nil if
+// the report does not have it.
+func (p *replay) group(id path.GroupID) *report.Group {
+	for int(id) >= len(p.groups) {
+		key := p.stage.IDs.Group(path.GroupID(len(p.groups)))
+		p.groups = append(p.groups, p.kept.groups[key.Text(p.stage.Syms)])
+	}
+	return p.groups[id]
 }
 
 func (p *replay) fail(err error) {
@@ -107,20 +145,20 @@ func (p *replay) fail(err error) {
 	}
 }
 
-func (p *replay) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
+// Decoded implements pass.Listener.
+func (p *replay) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if p.err == nil && !p.enough {
-		p.fail(p.sink.Generation(g, syms, p.joined))
+		p.fail(p.sink.Generation(g, syms, !gap))
 	}
-	p.joined = true
 }
 
 // errEnough ends a second reading that need not go on.
 var errEnough = errors.New("all that is wanted was read")
 
-// walked ends the reading when all that lies before Options.To was given.
-// That is not yet so when a generation begins after it: a request may be known
-// for one only later, so they are counted.
-func (p *replay) walked() {
+// Walked implements pass.Listener. It ends the reading when all that lies before
+// Options.To was given. That is not yet so when a generation begins after it: a
+// request may be known for one only later, so they are counted.
+func (p *replay) Walked() {
 	if p.kept.opts.To <= 0 || p.left > 0 || p.err != nil || p.enough {
 		return
 	}
@@ -130,17 +168,13 @@ func (p *replay) walked() {
 	}
 }
 
-// order brings the requests of a generation into an order that a trace alone
-// decides.
-func (p *replay) order(reqs []request.Request) {
-	slices.SortStableFunc(reqs, request.Compare)
-}
-
-// recycle hands a generation back when the sink cannot need it any more.
-func (p *replay) recycle(dec *timeline.Decoder, g *timeline.Gen) {
+// Dropped implements pass.Listener. It keeps a generation as long as the sink may
+// need it.
+func (p *replay) Dropped(g *timeline.Gen, _ map[uint64]timeline.Span) bool {
 	p.dropped = append(p.dropped, g)
 	if len(p.dropped) > export.KeepGenerations {
-		dec.Recycle(p.dropped[0])
+		p.pass.Decoder.Recycle(p.dropped[0])
 		p.dropped = slices.Delete(p.dropped, 0, 1)
 	}
+	return true
 }

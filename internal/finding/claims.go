@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/internal/stdlib"
-	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/report"
 )
 
@@ -173,7 +173,7 @@ const fewestServed = 5
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. One that serves all who wait at once is none, and nor is
 // one that reads the answers of a connection that many share.
-func isQueue(t *summary.Turns, c *report.Cause, v *report.Via) bool {
+func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Served < fewestServed || t.Together > 1.5 {
 		return false
 	}
@@ -193,7 +193,7 @@ func isFanOut(k *viaKey) bool {
 }
 
 // turns returns what is known of those who waited for others at a cause.
-func (in *Input) turns(c *report.Cause, via []report.Via) *summary.Turns {
+func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 	site := c.Site
 	if c.Cause == report.CauseCPU {
 		if len(via) == 0 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/census"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -85,8 +85,8 @@ func told(found []report.Finding) []string {
 
 func TestWaits(t *testing.T) {
 	// Three others wait for a goroutine while it serves one.
-	turns := func(cause, at string, taken, waiting, together float64) summary.Turns {
-		return summary.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
+	turns := func(cause, at string, taken, waiting, together float64) queues.Turns {
+		return queues.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
 	}
 	flush := turns("sleep", "flush@9", 0, 4, 4)
 	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
@@ -95,7 +95,7 @@ func TestWaits(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
-		turns  []summary.Turns
+		turns  []queues.Turns
 		want   []string
 	}{
 		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
@@ -121,29 +121,29 @@ func TestWaits(t *testing.T) {
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
 		{"a semaphore", []report.Cause{
 			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
-			[]summary.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
+			[]queues.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
 		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
+			[]queues.Turns{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
 		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+			[]queues.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
 		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+			[]queues.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
 		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
-			[]summary.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
+			[]queues.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
-		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []summary.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
 		{"a flush, and who is added meanwhile", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
-			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []summary.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
 		{"somebody else's client rests", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
 		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
-			[]summary.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
+			[]queues.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
 		{"the library's line is not the user's", []report.Cause{
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
@@ -159,7 +159,7 @@ func TestWaits(t *testing.T) {
 		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
 		{"an errgroup with a limit", []report.Cause{
 			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
-			[]summary.Turns{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
+			[]queues.Turns{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
 		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestWords(t *testing.T) {
 // keep for 10 ms.
 func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in := &Input{Report: rep, Turns: []summary.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}}}
+	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}}}
 	got := map[string]float64{}
 	for _, v := range poolRule().Run(in) {
 		for _, e := range v.Evidence {
@@ -235,7 +235,7 @@ func TestPoolSize(t *testing.T) {
 	}
 	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
-	in = &Input{Report: rep, Turns: []summary.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, ServiceNS: 1e6, Served: 100}}}
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, ServiceNS: 1e6, Served: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range poolRule().Run(in) {
 		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 would do") {

@@ -15,7 +15,8 @@ import (
 	"github.com/whylate/whylate/internal/allocs"
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/queues"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
 
@@ -50,7 +51,7 @@ type Input struct {
 	Census *census.Census // what the whole process did; never nil
 	// Turns says of what requests waited for on other goroutines whether they
 	// queued for it.
-	Turns []summary.Turns
+	Turns []queues.Turns
 	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
 	Allocs *allocs.Profile
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
@@ -141,5 +142,5 @@ func id(f *report.Finding) string {
 	if f.Site != nil {
 		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)
 	}
-	return summary.StableID("finding", string(f.Code), f.Group, fn)
+	return spell.ID("finding", string(f.Code), f.Group, fn)
 }

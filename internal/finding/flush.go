@@ -3,7 +3,7 @@ package finding
 import (
 	"fmt"
 
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -30,7 +30,7 @@ func flushRule() Rule {
 
 // flush returns what is known of a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
-func (cl *claims) flush(c *report.Cause) *summary.Turns {
+func (cl *claims) flush(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
 	if t == nil || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*fewestServed || t.Served < 5*t.Servers {
 		return nil

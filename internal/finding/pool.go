@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/predict"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -159,7 +159,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 // A poolKind is what sort of place is waited for, and what makes it larger.
 type poolKind struct{ name, fix string }
 
-func poolOf(k *viaKey, t *summary.Turns) poolKind {
+func poolOf(k *viaKey, t *queues.Turns) poolKind {
 	switch {
 	case k.call == sqlPool:
 		return poolKind{"a connection of a database/sql pool", "raise SetMaxOpenConns (and SetMaxIdleConns with it)"}

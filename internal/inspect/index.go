@@ -12,9 +12,14 @@ package inspect
 
 import (
 	"slices"
+	"sync"
 
+	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/freeze"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/pass"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -50,7 +55,7 @@ func (l Limits) orUsual() Limits {
 // fills it; it is read through a Trace.
 type Index struct {
 	limits Limits
-	view   summary.View
+	sp     *spell.Speller
 	master *tracefmt.Symbols // grows only while the trace is first read
 	syms   tracefmt.Symbols  // for readers
 	minor  int
@@ -64,11 +69,9 @@ type Index struct {
 	first  int // the first generation of explain's window, in gens
 	procs  uint32
 
-	freezes *freeze.Detector
-	froze   func(freeze.Class) bool
-
-	settled *summary.Tables
-	buffers [][]visited // by table
+	walk    path.Options // as the requests were walked, freezes settled
+	buffers []*buffer    // by worker
+	lived   sync.WaitGroup
 }
 
 // genInfo is where a generation lies and what decoding it again needs.
@@ -91,25 +94,60 @@ func NewIndex(limits Limits) *Index {
 	return x
 }
 
-// visited is a request as it was added up, in a table's own buffer.
-type visited struct {
-	summary.Visited
-	parts []int64
+// A visit is a request as it was added up.
+type visit struct {
+	kind       request.Kind
+	group      groupRef
+	start, end int64
+	g          uint64
+	open, cut  bool
+	causes     cause.Sums
+	parts      []int64 // the borders at which a long request was cut to be walked
 }
 
-// Watch makes the index see the requests that some tables add up.
-func (x *Index) Watch(tables []*summary.Tables) {
-	x.buffers = make([][]visited, len(tables))
-	for i, t := range tables {
-		t.SetVisit(i, func(v *summary.Visited) {
-			x.buffers[i] = append(x.buffers[i], visited{*v, slices.Clone(v.Parts)})
-		})
+// A groupRef is a path.GroupID of one worker, told apart from those of others.
+type groupRef int32
+
+const refShift = 20
+
+// A buffer is one worker's part of an Index: the requests of one generation.
+type buffer struct {
+	number groupRef
+	stage  *path.Stage
+	visits []visit
+}
+
+// Part implements pass.Sum.
+func (x *Index) Part(stage *path.Stage) path.Adder {
+	b := &buffer{number: groupRef(len(x.buffers)), stage: stage}
+	x.buffers = append(x.buffers, b)
+	return b
+}
+
+// Begin implements pass.Sum.
+func (x *Index) Begin([]request.Request) {}
+
+// End implements pass.Sum.
+func (x *Index) End() {}
+
+// Add implements pass.Adder.
+func (b *buffer) Add(w *path.Walked) {
+	if w.Observer || w.Form != path.Whole && w.Form != path.Joint {
+		return
 	}
+	r := w.Req
+	v := visit{
+		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.From, end: r.End, g: r.G, open: r.Open, cut: r.Cut, parts: slices.Clone(w.Borders),
+	}
+	for _, s := range w.Sums {
+		v.causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
+	}
+	b.visits = append(b.visits, v)
 }
 
-// Decoded notes a generation as it comes. Gap says that one before it was
-// skipped.
-func (x *Index) Decoded(g *timeline.Gen, gap bool) {
+// Decoded implements pass.Listener. It notes a generation, and in the
+// background its goroutines.
+func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	x.gens = append(x.gens, genInfo{
 		num: g.Num, offset: g.Offset, bytes: g.Bytes, base: g.Base, end: g.End, events: g.Events,
 		resume:   timeline.Resume{First: g.First, Stopped: slices.Clone(g.Resume().Stopped)},
@@ -119,40 +157,32 @@ func (x *Index) Decoded(g *timeline.Gen, gap bool) {
 		x.first = len(x.gens) - 1
 	}
 	g.EachProc(func(p uint32) { x.procs = max(x.procs, p+1) })
-}
-
-// Lived notes the goroutines of the generation that was decoded last. It may
-// run beside the walk of its requests.
-func (x *Index) Lived(g *timeline.Gen) {
-	x.gos.add(g, x.limits.Goroutines)
-	if x.gens[len(x.gens)-1].afterGap {
-		x.runs.Close(x.ran)
-	}
-	x.runs.Add(g, x.ran)
+	x.lived.Go(func() {
+		x.gos.add(g, x.limits.Goroutines)
+		if gap {
+			x.runs.Close(x.ran)
+		}
+		x.runs.Add(g, x.ran)
+	})
 }
 
 func (x *Index) ran(r timeline.Run) { x.gos.addRun(x.gos.ran, &r) }
 
-// Walked takes the requests that were walked since the last call; the
-// generation decoded last was the window's last. Nobody may add to the tables
-// meanwhile.
+// Walked implements pass.Listener. It moves the requests that were added since
+// the last call into the columns, in an order that does not depend on how the
+// work was divided; the generation decoded last was the window's last.
 func (x *Index) Walked() {
+	x.lived.Wait()
 	last := len(x.gens) - 1
 	x.gens[last].first = x.first
-	x.flush(last)
-}
-
-// flush moves what the tables' buffers hold into the columns, in an order that
-// does not depend on how the work was divided.
-func (x *Index) flush(gen int) {
-	var all []visited
-	for i, b := range x.buffers {
-		all = append(all, b...)
-		x.buffers[i] = b[:0]
+	var all []visit
+	for _, b := range x.buffers {
+		all = append(all, b.visits...)
+		b.visits = b.visits[:0]
 	}
-	slices.SortFunc(all, compareVisited)
+	slices.SortFunc(all, compareVisits)
 	for i := range all {
-		x.reqs.add(&all[i], gen)
+		x.reqs.add(&all[i], last)
 	}
 	x.reqs.fit(x.limits.Requests)
 }
@@ -178,20 +208,19 @@ func (x *Index) take(at int, g *timeline.Gen) bool {
 	return true
 }
 
-// Finish ends the pass. Rest are the generations still in the window, of which
-// requests that were not over have been walked by now; tables are all of them
-// merged and refined, syms the trace's symbols, minor the version of its format.
-func (x *Index) Finish(win *timeline.Window, tables *summary.Tables, view summary.View, syms *tracefmt.Symbols, minor int) {
-	if len(x.gens) > 0 {
-		x.flush(len(x.gens) - 1)
-	}
-	for len(win.Gens) > 0 {
-		x.Dropped(win.DropFirst(), win.Carry())
+// Finish ends the pass. ts translates each worker's groups to those of the
+// report, whose ids are given; freezes are what the requests were walked with.
+func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller) {
+	for len(p.Window.Gens) > 0 {
+		x.Dropped(p.Window.DropFirst(), p.Window.Carry())
 	}
 	x.runs.Close(x.ran)
-	x.freezes, x.froze = tables.Freezes, tables.Froze
-	x.view, x.master, x.syms, x.minor = view, syms, syms.Snapshot(), minor
-	x.reqs.finish(tables, view)
-	x.settled = tables
+	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
+	// Sites are looked up by many at once from now on, each with its own memory.
+	own := *sp
+	own.Syms, own.Sites = &x.syms, nil
+	x.sp = &own
+	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled}
+	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
 	x.buffers = nil
 }

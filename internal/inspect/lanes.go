@@ -89,7 +89,7 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 		return nil, fmt.Errorf("the time asked for ends before it begins")
 	}
 	width := (tile.To - tile.From + int64(tile.Buckets) - 1) / int64(tile.Buckets)
-	tile.From, tile.To = max(tile.From, 0), min(tile.To, t.x.view.End-t.start+1)
+	tile.From, tile.To = max(tile.From, 0), min(tile.To, t.x.sp.End-t.start+1)
 	out := &Strips{From: tile.From, To: tile.To, BucketNS: width}
 	if tile.To <= tile.From {
 		for _, l := range tile.Lanes {
@@ -266,7 +266,7 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 // beginning.
 func (t *Trace) extent(i int) (from, to int64) {
 	gens := t.x.gens
-	from, to = gens[i].base-t.start, t.x.view.End-t.start+1
+	from, to = gens[i].base-t.start, t.x.sp.End-t.start+1
 	if i+1 < len(gens) {
 		to = gens[i+1].base - t.start
 	}
@@ -419,7 +419,7 @@ func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 }
 
 // Site spells a frame out; nil for none.
-func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.x.view.Site(&t.x.syms, f) }
+func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.x.sp.Site(f) }
 
 // String returns the text of a string's id.
 func (t *Trace) String(id tracefmt.StringID) string { return t.x.syms.String(id) }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/detailed"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/report"
 )
@@ -25,9 +27,9 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	defer leave()
 	row := int32(n)
 	start, end, last := c.start[row], c.start[row]+c.latency[row], int(c.gen[row])
-	s := summary.Slow{Start: start, End: end, G: c.g[row]}
+	out := detailed.Request{Start: start, End: end, G: c.g[row]}
 	parts := append([]int64{start}, c.parts[row]...)
-	var tables *summary.Tables
+	var sites *cause.Sites
 	for i, from := range parts {
 		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g[row]}
 		if len(parts) > 1 {
@@ -45,13 +47,18 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		tables = summary.New(win, &t.x.syms, -1)
-		tables.Freezes, tables.Froze = t.x.freezes, t.x.froze
-		tables.LikeIn(t.x.settled)
-		tables.Walk(&r, &s)
+		stage := path.New(win, &t.x.syms, t.x.walk)
+		w := stage.Again(&r)
+		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.Vias()...)
+		if r.Part == request.Whole {
+			out.AddLanes(stage, w.Steps)
+		}
+		sites = stage.Sites
 	}
-	out := tables.Report(&s, c.ids[c.group[row]], t.x.view)
-	return &out, nil
+	sp := *t.x.sp
+	sp.Sites = sites
+	rep := out.Report(c.ids[c.group[row]], &sp)
+	return &rep, nil
 }
 
 // windowOf returns the window that explain had when generation last was its

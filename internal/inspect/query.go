@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/cause"
-	"github.com/whylate/whylate/internal/summary"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
 
@@ -79,7 +79,7 @@ type orders struct {
 type selection struct {
 	rows    []int32
 	totalNS int64
-	causes  [summary.Causes]int64
+	causes  [cause.Causes]int64
 }
 
 // keepOrders and keepSelections bound what is remembered, at 4 bytes a row.
@@ -267,12 +267,12 @@ func (t *Trace) row(row int32) Row {
 		N: int(row), StartNS: c.start[row] - t.start, LatencyNS: c.latency[row], Group: c.ids[c.group[row]], Goroutine: c.g[row],
 		Open: c.flags[row]&flagOpen != 0, Cut: c.flags[row]&flagCut != 0, Causes: shares(c.causes(row)),
 	}
-	r.ID = summary.RequestID(r.Group, r.StartNS, r.Goroutine)
+	r.ID = spell.RequestID(r.Group, r.StartNS, r.Goroutine)
 	return r
 }
 
 // shares lists causes, most time first.
-func shares(ns [summary.Causes]int64) []CauseShare {
+func shares(ns [cause.Causes]int64) []CauseShare {
 	out := []CauseShare{}
 	for k, v := range ns {
 		if v > 0 {
@@ -287,7 +287,7 @@ func shares(ns [summary.Causes]int64) []CauseShare {
 func (t *Trace) Find(id string) (n int, ok bool) {
 	c := &t.x.reqs
 	for i := range c.start {
-		if summary.RequestID(c.ids[c.group[i]], c.start[i]-t.start, c.g[i]) == id {
+		if spell.RequestID(c.ids[c.group[i]], c.start[i]-t.start, c.g[i]) == id {
 			return i, true
 		}
 	}

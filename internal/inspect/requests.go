@@ -3,11 +3,12 @@ package inspect
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
 )
 
 // requestColumns holds requests, a row each: 34 bytes, and about 4 for each
@@ -16,17 +17,17 @@ type requestColumns struct {
 	start   []int64
 	latency []int64
 	g       []uint64
-	group   []int32 // a summary.GroupRef until finish, then an index in ids, or -1
+	group   []int32 // a groupRef until finish, then an index in ids
 	gen     []int32 // the window's last generation when it was walked
 	flags   []uint8
 	at      []uint32 // of its causes in bytes
-	bytes   []byte   // cause, ns as varint, ...; 0xff ends the row
+	bytes   []byte   // code + 1 and ns as varints, ...; 0 ends the row
 	parts   map[int32][]int64
-	held    map[int32][]summary.Held // until finish
 
-	ids     []string // of groups
-	seen    int      // all that there were
-	atLeast int64    // shorter ones were left out
+	settled *cause.Settlement // of codes
+	ids     []string          // of groups
+	seen    int               // all that there were
+	atLeast int64             // shorter ones were left out
 }
 
 const (
@@ -35,40 +36,38 @@ const (
 	kindShift = 4
 )
 
-func compareVisited(a, b visited) int {
-	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind))
+func compareVisits(a, b visit) int {
+	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.g, b.g), cmp.Compare(a.kind, b.kind))
 }
 
 func (c *requestColumns) rows() int { return len(c.start) }
 
-func (c *requestColumns) add(v *visited, gen int) {
+func (c *requestColumns) add(v *visit, gen int) {
 	c.seen++
-	lat := v.End - v.Start
+	lat := v.end - v.start
 	if lat < c.atLeast || len(c.bytes) > 1<<32-1<<12 {
 		return
 	}
 	row := int32(len(c.start))
-	c.start = append(c.start, v.Start)
+	c.start = append(c.start, v.start)
 	c.latency = append(c.latency, lat)
-	c.g = append(c.g, v.G)
-	c.group = append(c.group, int32(v.Group))
+	c.g = append(c.g, v.g)
+	c.group = append(c.group, int32(v.group))
 	c.gen = append(c.gen, int32(gen))
-	f := uint8(v.Kind) << kindShift
-	if v.Open {
+	f := uint8(v.kind) << kindShift
+	if v.open {
 		f |= flagOpen
 	}
-	if v.Cut {
+	if v.cut {
 		f |= flagCut
 	}
 	c.flags = append(c.flags, f)
 	c.at = append(c.at, uint32(len(c.bytes)))
-	c.encode(&v.Causes)
-	if v.Held != nil {
-		if c.held == nil {
-			c.held = make(map[int32][]summary.Held)
-		}
-		c.held[row] = v.Held
-	}
+	v.causes.Each(func(code cause.Code, ns int64) {
+		c.bytes = binary.AppendUvarint(c.bytes, uint64(code)+1)
+		c.bytes = binary.AppendUvarint(c.bytes, uint64(ns))
+	})
+	c.bytes = append(c.bytes, 0)
 	if v.parts != nil {
 		if c.parts == nil {
 			c.parts = make(map[int32][]int64)
@@ -77,37 +76,31 @@ func (c *requestColumns) add(v *visited, gen int) {
 	}
 }
 
-// encode appends a row's causes to bytes.
-func (c *requestColumns) encode(causes *[summary.Causes]int64) {
-	for k, ns := range causes {
-		if ns > 0 {
-			c.bytes = append(c.bytes, byte(k))
-			c.bytes = binary.AppendUvarint(c.bytes, uint64(ns))
-		}
+// eachSum calls f for every sum of a row, with its settled cause; there may be
+// several of one cause.
+func (c *requestColumns) eachSum(row int32, f func(k cause.Cause, ns int64)) {
+	for b := c.bytes[c.at[row]:]; b[0] != 0; {
+		code, n := binary.Uvarint(b)
+		ns, m := binary.Uvarint(b[n:])
+		b = b[n+m:]
+		f(c.settled[code-1], int64(ns))
 	}
-	c.bytes = append(c.bytes, 0xff)
 }
 
 // causes returns the ns of each cause of a row.
-func (c *requestColumns) causes(row int32) (ns [summary.Causes]int64) {
-	for b := c.bytes[c.at[row]:]; b[0] != 0xff; {
-		v, n := binary.Uvarint(b[1:])
-		ns[b[0]] = int64(v)
-		b = b[1+n:]
-	}
+func (c *requestColumns) causes(row int32) (ns [cause.Causes]int64) {
+	c.eachSum(row, func(k cause.Cause, v int64) { ns[k] += v })
 	return ns
 }
 
 // cause returns the ns of one cause of a row.
-func (c *requestColumns) cause(row int32, k cause.Cause) int64 {
-	for b := c.bytes[c.at[row]:]; b[0] != 0xff; {
-		v, n := binary.Uvarint(b[1:])
-		if b[0] == byte(k) {
-			return int64(v)
+func (c *requestColumns) cause(row int32, k cause.Cause) (ns int64) {
+	c.eachSum(row, func(of cause.Cause, v int64) {
+		if of == k {
+			ns += v
 		}
-		b = b[1+n:]
-	}
-	return 0
+	})
+	return ns
 }
 
 // fit leaves the shortest requests out if there are more than most: half of
@@ -125,15 +118,11 @@ func (c *requestColumns) filter(least int64) {
 	c.atLeast = least
 	var out requestColumns
 	out.parts, out.seen, out.atLeast, out.ids = make(map[int32][]int64), c.seen, least, c.ids
-	out.held = make(map[int32][]summary.Held)
 	for i := range c.start {
 		if c.latency[i] < least {
 			continue
 		}
 		c.copyRow(&out, int32(i))
-		if h := c.held[int32(i)]; h != nil {
-			out.held[int32(out.rows()-1)] = h
-		}
 	}
 	*c = out
 }
@@ -150,8 +139,12 @@ func (c *requestColumns) copyRow(out *requestColumns, i int32) {
 	out.flags = append(out.flags, c.flags[i])
 	out.at = append(out.at, uint32(len(out.bytes)))
 	end := c.at[i]
-	for ; c.bytes[end] != 0xff; end++ {
-		for end++; c.bytes[end] >= 0x80; end++ {
+	for c.bytes[end] != 0 {
+		for range 2 { // code and ns
+			for c.bytes[end] >= 0x80 {
+				end++
+			}
+			end++
 		}
 	}
 	out.bytes = append(out.bytes, c.bytes[c.at[i]:end+1]...)
@@ -159,44 +152,23 @@ func (c *requestColumns) copyRow(out *requestColumns, i int32) {
 
 // finish gives the rows the groups of the report, and leaves out those of
 // groups that it does not have.
-func (c *requestColumns) finish(t *summary.Tables, view summary.View) {
-	at := make(map[summary.GroupRef]int32)
-	byID := make(map[string]int32)
-	t.EachRef(view, func(id string, refs []summary.GroupRef) {
-		k, ok := byID[id]
-		if !ok {
-			k = int32(len(c.ids))
-			byID[id] = k
-			c.ids = append(c.ids, id)
-		}
-		for _, r := range refs {
-			at[r] = k
-		}
-	})
-	// Their order must not depend on a map's.
-	order := slices.Clone(c.ids)
-	slices.Sort(order)
-	for r, k := range at {
-		i, _ := slices.BinarySearch(order, c.ids[k])
-		at[r] = int32(i)
-	}
-	c.ids = order
-	var out requestColumns
-	out.parts, out.atLeast, out.ids = make(map[int32][]int64), c.atLeast, c.ids
-	for i := range c.start {
-		k, ok := at[summary.GroupRef(c.group[i])]
-		if !ok {
-			continue
-		}
-		c.group[i] = k
-		c.copyRow(&out, int32(i))
-		if held := c.held[int32(i)]; held != nil {
-			causes := c.causes(int32(i))
-			for _, h := range held {
-				causes[t.Settled(h)] += h.NS
+func (c *requestColumns) finish(buffers []*buffer, ts []path.Translation, ids map[path.GroupID]string, settled *cause.Settlement) {
+	c.ids = slices.Compact(slices.Sorted(maps.Values(ids)))
+	at := make(map[groupRef]int32)
+	for i, b := range buffers {
+		for from, to := range ts[i].Groups {
+			if id, ok := ids[to]; ok {
+				k, _ := slices.BinarySearch(c.ids, id)
+				at[b.number<<refShift|groupRef(from)] = int32(k)
 			}
-			out.bytes = out.bytes[:out.at[out.rows()-1]]
-			out.encode(&causes)
+		}
+	}
+	var out requestColumns
+	out.parts, out.atLeast, out.ids, out.settled = make(map[int32][]int64), c.atLeast, c.ids, settled
+	for i := range c.start {
+		if k, ok := at[groupRef(c.group[i])]; ok {
+			c.group[i] = k
+			c.copyRow(&out, int32(i))
 		}
 	}
 	out.seen = c.seen - (c.rows() - out.rows())

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -177,7 +176,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			tables := summary.New(win, &t.x.syms, -1)
+			w := newToucher(win, &t.x.syms, wanted)
 			for ctx.Err() == nil {
 				k := int(next.Add(1)) - 1
 				if k*chunk >= hi {
@@ -185,7 +184,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 				}
 				for i := max(k*chunk, lo); i < min((k+1)*chunk, hi); i++ {
 					r := request.Request{Kind: c.kind(int32(i)), Start: max(c.start[i], win.Start()), End: c.start[i] + c.latency[i], G: c.g[i]}
-					if tables.Touches(&r, wanted) {
+					if w.touches(&r) {
 						bits[i>>6] |= 1 << (i & 63)
 					}
 				}
@@ -267,7 +266,7 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 
 // lineup returns the goroutines that a query selects.
 func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
-	g, end := &t.x.gos, t.x.view.End-t.start+1
+	g, end := &t.x.gos, t.x.sp.End-t.start+1
 	// Times that select the same have one key.
 	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
 		q.To = end
@@ -386,7 +385,7 @@ func (t *Trace) Named(ids []uint64) []Goroutine {
 // whole trace that was noted while it was indexed; of another one that is too
 // long to be looked at as a whole, it is what ran in its first generations.
 func (t *Trace) ran(ctx context.Context, from, to int64) ([]int64, error) {
-	if from <= 0 && to >= t.x.view.End-t.start {
+	if from <= 0 && to >= t.x.sp.End-t.start {
 		return t.x.gos.ran, nil
 	}
 	leave, err := t.enter(ctx)

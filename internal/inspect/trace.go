@@ -68,7 +68,7 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 		return nil, errNothing
 	}
 	t := &Trace{
-		x: x, src: src, size: size, start: x.view.Start,
+		x: x, src: src, size: size, start: x.sp.Start,
 		cache: make(map[int]*list.Element), recent: list.New(), flying: make(map[int]*flight),
 		decoder: timeline.NewSingle(x.master, runtime.GOMAXPROCS(0)),
 		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
@@ -241,7 +241,7 @@ func (t *Trace) Facts() Facts {
 		RequestBytes: int64(cap(c.start)+cap(c.latency)+cap(c.g))*8 + int64(cap(c.group)+cap(c.gen)+cap(c.at))*4 + int64(cap(c.flags)+cap(c.bytes)),
 		Goroutines:   len(g.id), GoroutineBytes: int64(cap(g.id)+cap(g.born)+cap(g.last)+cap(g.ran))*8 + int64(cap(g.start)+cap(g.pieces))*4 + int64(cap(g.own)) + int64(len(g.at))*20,
 		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
-		DurationNS: t.x.view.End - t.start,
+		DurationNS: t.x.sp.End - t.start,
 	}
 	for i := range t.x.gens {
 		f.Events += t.x.gens[i].events

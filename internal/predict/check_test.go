@@ -27,7 +27,7 @@ func checkOf(t *testing.T, change string, of []alikes) *report.Check {
 			id++
 			network := a.network + int64(i)*a.spread
 			g := chained(id, part{place: place{cause: cause.Sleep}, ns: a.sleep * us}, part{place: place{cause: cause.Network}, ns: network * us})
-			if s.Count(g.Start, g.Start+g.Latency, g.G) && (a.kept == 0 || i < a.kept) {
+			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) && (a.kept == 0 || i < a.kept) {
 				s.Add(g)
 			}
 		}
@@ -54,7 +54,7 @@ func chained(id int64, parts ...part) *Graph {
 func checkSample(t *testing.T, change string, s *Sample) *report.Check {
 	t.Helper()
 	_, syms := timelinetest.Built(t, graphs[0].build)
-	m := NewModel(syms, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+	m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	m.Group("g", s, nil, nil)
 	p := m.WhatIf("g", parse(t, []string{change}))
 	if p == nil {
@@ -152,7 +152,7 @@ func TestCheckByLength(t *testing.T) {
 			return part{place: place{cause: cause.CPU}, ns: 100 * us, others: others, run: run}
 		}
 		g := chained(i+1, busy(true, 1), part{place: place{cause: cause.Sleep}, ns: 10000 * us, others: true}, busy(false, 2))
-		s.Count(g.Start, g.Start+g.Latency, g.G)
+		s.Count(g.Start, g.Start+g.Latency, g.G, 1)
 		s.Add(g)
 	}
 	if c := checkSample(t, "cpu@=50%", s); c != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
-	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -52,8 +51,8 @@ type part struct {
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
 	firstMix, lastMix int32
 	key               int32 // in the model's places
-	// freeze is the class of the candidate freeze that it lies in: see Settle.
-	freeze freeze.Class
+	// code says whether it lies in a candidate freeze: see settle.
+	code cause.Code
 }
 
 // A place is what a change can be about.
@@ -161,9 +160,9 @@ func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 }
 
 func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
-	p := part{place: place{cause: seg.Cause, site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker, freeze: seg.Freeze}
+	p := part{place: place{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker, code: seg.Code}
 	p.whole = max(src.Whole, p.ns)
-	switch seg.Cause {
+	switch seg.Code.Cause() {
 	case cause.CPU:
 		if p.stack = seg.Stack; p.stack == 0 {
 			p.near, p.stack = true, src.Stack
@@ -207,23 +206,23 @@ func (b *Builder) handsOver(stack tracefmt.StackID) bool {
 
 // chain makes a graph of sums by cause and site.
 func (b *Builder) chain(out *Graph, segs []cause.Segment) {
-	type held struct {
+	type sum struct {
 		place
-		freeze freeze.Class
+		code cause.Code
 	}
-	at := make(map[held]int)
+	at := make(map[sum]int)
 	last := node{time: out.Latency}
 	for i := range segs {
 		s := &segs[i]
-		k := held{place{cause: s.Cause, site: s.Site}, s.Freeze}
-		if s.Cause == cause.CPU {
+		k := sum{place{cause: s.Code.Cause(), site: s.Site}, s.Code}
+		if k.cause == cause.CPU {
 			k.stack = s.Stack
 		}
 		j, ok := at[k]
 		if !ok {
 			j = len(out.parts)
 			at[k] = j
-			out.parts = append(out.parts, part{place: k.place, freeze: k.freeze})
+			out.parts = append(out.parts, part{place: k.place, code: k.code})
 		}
 		out.parts[j].ns += s.End - s.Start
 		out.parts[j].whole = max(out.parts[j].whole, s.End-s.Start)

@@ -37,13 +37,14 @@ import (
 
 // A Model predicts for the groups of one report. Not safe for concurrent use.
 type Model struct {
-	syms   *tracefmt.Symbols
-	sites  *cause.Sites
-	under  func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)
-	groups map[string]*group
-	keys   map[place]int32
-	places []place
-	ready  bool
+	syms    *tracefmt.Symbols
+	sites   *cause.Sites
+	settled *cause.Settlement
+	under   func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)
+	groups  map[string]*group
+	keys    map[place]int32
+	places  []place
+	ready   bool
 	// duration is the length of the trace.
 	duration int64
 }
@@ -60,10 +61,10 @@ type weighted struct {
 }
 
 // NewModel returns a model without groups, of a trace of some length in ns.
-// under tells, for a function, which
-// sites were seen running below it, and for how long.
-func NewModel(syms *tracefmt.Symbols, duration int64, under func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
-	return &Model{syms: syms, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32)}
+// settled says which candidate freezes were freezes; under returns, for a
+// function, which sites were seen running below it, and for how long.
+func NewModel(syms *tracefmt.Symbols, settled *cause.Settlement, duration int64, under func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
+	return &Model{syms: syms, settled: settled, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32)}
 }
 
 // Group adds a group by its id in the report, with its percentiles as they
@@ -122,6 +123,7 @@ func (m *Model) punctuality() {
 func (m *Model) number(g *group) {
 	g.sample.weighted(func(gr *Graph, w float64) {
 		g.graphs = append(g.graphs, weighted{gr, w})
+		gr.settle(m.settled)
 		for i := range gr.parts {
 			gr.parts[i].key = m.key(gr.parts[i].place)
 		}
@@ -129,6 +131,19 @@ func (m *Model) number(g *group) {
 			gr.mix[i].key = m.key(gr.mix[i].place)
 		}
 	})
+}
+
+// settle decides about the parts that overlap what may be freezes: they become
+// cause throttle, or stay what they were.
+func (g *Graph) settle(by *cause.Settlement) {
+	for i := range g.parts {
+		p := &g.parts[i]
+		if p.code.IsPending() && by[p.code] == cause.Throttle {
+			p.place = place{cause: cause.Throttle, site: p.site}
+			p.whole, p.run, p.others, p.firstMix, p.lastMix = p.ns, 0, false, 0, 0
+		}
+		p.code = cause.Code(p.cause)
+	}
 }
 
 func (m *Model) key(p place) int32 {

@@ -302,9 +302,9 @@ func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *
 	segs := cause.New(win, syms).Segments(w.Walk(1, from, end))
 	g := NewBuilder(win, syms).Build(1, from, end, segs)
 	s := new(Sample)
-	s.Count(from, end, 1)
+	s.Count(from, end, 1, 1)
 	s.Add(g)
-	m := NewModel(syms, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+	m := NewModel(syms, settled, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	was := g.Latency
 	m.Group("g", s, &was, &was)
 	return m, g
@@ -400,6 +400,9 @@ func TestProperties(t *testing.T) {
 	}
 }
 
+// settled says that there were no freezes.
+var settled = cause.Settle(func(freeze.Class) bool { return false })
+
 // TestThrottle: what lies in a freeze is throttle once it is known to be one,
 // and what it was otherwise.
 func TestThrottle(t *testing.T) {
@@ -410,17 +413,17 @@ func TestThrottle(t *testing.T) {
 		builder.Split = func(segs []cause.Segment) []cause.Segment {
 			segs = slices.Clone(segs)
 			for i := range segs {
-				if segs[i].Cause == cause.CPU {
-					segs[i].Freeze = freeze.Locked
+				if segs[i].Code == cause.Code(cause.CPU) {
+					segs[i].Code = cause.Pending(cause.CPU, freeze.Locked)
 				}
 			}
 			return segs
 		}
 		s := new(Sample)
-		s.Count(from, to, 1)
+		s.Count(from, to, 1, 1)
 		s.Add(builder.Build(1, from, to, nil))
-		s.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
-		m := NewModel(syms, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
+		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		m.Group("g", s, nil, nil)
 		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
 			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
@@ -487,7 +490,7 @@ func TestSample(t *testing.T) {
 	fill := func(gs []*Graph) *Sample {
 		s := new(Sample)
 		for _, g := range gs {
-			if s.Count(g.Start, g.Start+g.Latency, g.G) {
+			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) {
 				s.Add(g)
 			}
 		}
@@ -548,10 +551,10 @@ func BenchmarkWhatIf(b *testing.B) {
 	for i := range int64(240) {
 		c := *g
 		c.Start, c.Latency = g.Start+i, g.Latency<<(i/perStratum/4)+g.Latency*(i/perStratum%4)/4
-		s.Count(c.Start, c.Start+c.Latency, c.G)
+		s.Count(c.Start, c.Start+c.Latency, c.G, 1)
 		s.Add(&c)
 	}
-	m = NewModel(m.syms, m.duration, m.under)
+	m = NewModel(m.syms, m.settled, m.duration, m.under)
 	m.Group("g", s, nil, nil)
 	change := []Change{Half("", "main.hold")}
 	for b.Loop() {

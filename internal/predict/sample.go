@@ -5,9 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	"github.com/whylate/whylate/internal/cause"
-	"github.com/whylate/whylate/internal/freeze"
 )
 
 // Bounds of a sample: requests are divided by latency into strata a quarter of
@@ -52,11 +49,11 @@ func key(start int64, g uint64) uint64 {
 
 func (g *Graph) key() uint64 { return key(g.Start, g.G) }
 
-// Want counts a request; if it is one of the sample, its graph is left to Fill,
+// Want counts a request that stands for weight requests; if it is one of the sample, its graph is left to Fill,
 // because others may yet take its place. It reports whether it is the first for
 // which Fill has to be called.
-func (s *Sample) Want(start, end int64, g uint64) bool {
-	if !s.Count(start, end, g) {
+func (s *Sample) Want(start, end int64, g uint64, weight int64) bool {
+	if !s.Count(start, end, g, weight) {
 		return false
 	}
 	w := &Graph{Latency: end - start, Start: start, G: g, unbuilt: true}
@@ -76,15 +73,16 @@ func (s *Sample) Fill(build func(start, end int64, g uint64) *Graph) {
 	s.pending = s.pending[:0]
 }
 
-// Count counts a request and reports whether its graph is wanted.
-func (s *Sample) Count(start, end int64, g uint64) bool {
+// Count counts a request that stands for weight requests, and reports whether
+// its graph is wanted.
+func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 	i := stratumOf(end - start)
 	st := s.strata[i]
 	if st == nil {
 		st = &stratum{limit: math.MaxUint64}
 		s.strata[i] = st
 	}
-	st.count++
+	st.count += weight
 	return key(start, g) < st.limit
 }
 
@@ -120,21 +118,6 @@ func (s *Sample) Merge(o *Sample) {
 			s.strata[i].add(g)
 		}
 	}
-}
-
-// Settle decides about all parts that overlap what may be freezes: they become
-// cause throttle, or stay what they were.
-func (s *Sample) Settle(isFreeze func(freeze.Class) bool) {
-	s.weighted(func(g *Graph, _ float64) {
-		for i := range g.parts {
-			p := &g.parts[i]
-			if p.freeze != 0 && isFreeze(p.freeze) {
-				p.place = place{cause: cause.Throttle, site: p.site}
-				p.whole, p.run, p.others, p.firstMix, p.lastMix = p.ns, 0, false, 0, 0
-			}
-			p.freeze = 0
-		}
-	})
 }
 
 // weighted calls f for every graph with the number of requests it stands for.

@@ -1,4 +1,4 @@
-package summary
+package queues
 
 import (
 	"math/rand/v2"
@@ -6,34 +6,32 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
-// crowd makes tables of a generation in which clients take turns, and what of each worker saw what.
+// crowd makes the sums of a generation in which clients take turns, and what of each worker saw what.
 func crowd(workers int, list []turn, gs ...uint64) []Turns {
 	syms := tracefmt.NewSymbols().Snapshot()
-	var all []*Tables
+	sum := New()
 	for range workers {
-		t := New(&timeline.Window{}, &syms, 0)
-		t.turns.next(nil)
-		t.turns.span = 1e9
-		all = append(all, t)
+		sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
+	sum.Begin(nil)
+	sum.span = 1e9
 	for i, a := range list {
-		ts := &all[i%workers].turns
+		ts := &sum.parts[i%workers].turns
 		ts.list = append(ts.list, a)
 	}
 	for i, g := range gs {
-		all[i%workers].turns.gs[g] = struct{}{}
+		sum.parts[i%workers].turns.gs[g] = struct{}{}
 	}
-	Settle(all)
-	for _, t := range all[1:] {
-		t.turns.span = 0
-		all[0].Merge(t)
-	}
-	return all[0].Turns(View{})
+	sum.End()
+	sum.Merge()
+	return sum.Turns(&spell.Speller{Syms: &syms}, nil)
 }
 
 func TestTurns(t *testing.T) {
@@ -43,13 +41,13 @@ func TestTurns(t *testing.T) {
 	for i := range int64(20) {
 		at := i * 10 * ms
 		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
-		worker = append(worker, turn{key, 7, at, at + 20*ms, false}, turn{key, 7, at + 20*ms, at + 30*ms, true})
+		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1})
 		// A batcher that answers three at once.
-		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true})
+		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1})
 		// A goroutine for each.
-		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true})
+		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1})
 		// A slot: the holder is another request.
-		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true})
+		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1})
 	}
 	for _, c := range []struct {
 		name                     string

@@ -1,68 +1,76 @@
-package explain
+package pass
 
 import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/summary"
 )
 
 // walkChunk is how many requests a worker takes at a time.
 const walkChunk = 64
 
-// walk adds requests up, in parallel. Parts of long requests must meet in one
-// table: they are few, and go to the first.
-func (e *engine) walk(reqs []request.Request) {
+// walk walks requests and has them added up, in parallel. Parts of long requests
+// must meet in one stage: they are few, and go to the first.
+func (p *Pass) walk(reqs []request.Request) {
 	if len(reqs) == 0 {
 		return
 	}
-	from, to := e.start+int64(e.opts.From), int64(1<<63-1)
-	if e.opts.To > 0 {
-		to = e.start + int64(e.opts.To)
+	for i := range p.workers {
+		p.workers[i].stage.Begin(len(reqs))
 	}
-	wanted := func(r *request.Request) bool { return r.Part == request.Middle || r.End >= from && r.End < to }
-	for _, t := range e.tables {
-		t.NextGeneration(reqs)
+	for _, s := range p.Sums {
+		s.Begin(reqs)
 	}
-	if e.again == nil { // which wants them in the order that they have
-		e.byTime = byTime(reqs, e.byTime)
-	}
-	at := func(i int) *request.Request {
-		if e.again == nil {
-			i = int(e.byTime[i])
-		}
-		return &reqs[i]
-	}
+	at := p.order(reqs)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for _, t := range e.tables {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+	for i := range p.workers {
+		w := &p.workers[i]
+		wg.Go(func() {
 			for {
 				i := int(next.Add(walkChunk)) - walkChunk
 				if i >= len(reqs) {
-					t.BuildGraphs()
+					w.flush()
 					return
 				}
 				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
-					if r := at(k); r.Part == request.Whole && wanted(r) {
-						t.Add(r)
+					if r := at(k); r.Part == request.Whole && p.wanted(r) {
+						w.add(w.stage.Walk(r))
 					}
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
+	w := &p.workers[0]
 	for k := range reqs {
-		if r := &reqs[k]; r.Part != request.Whole && wanted(r) {
-			e.tables[0].Add(r)
+		r := &reqs[k]
+		if r.Part == request.Whole || !p.wanted(r) {
+			continue
+		}
+		w.add(w.stage.Walk(r))
+		if r.Part == request.Last {
+			w.add(w.stage.Join(r))
 		}
 	}
-	e.tables[0].BuildGraphs()
-	summary.Settle(e.tables)
-	summary.EndGeneration(e.tables)
+	w.flush()
+	for _, s := range p.Sums {
+		s.End()
+	}
+}
+
+func (w *worker) add(walked *path.Walked) {
+	for _, a := range w.adders {
+		a.Add(walked)
+	}
+}
+
+func (w *worker) flush() {
+	for _, f := range w.flushers {
+		f.Flush()
+	}
 }
 
 // byTime returns the requests' indices roughly in order of their ends, in buf

@@ -1,4 +1,4 @@
-package summary
+package groups
 
 // cells is a table of sums by latency bucket and cause: a hash table with
 // open addressing, because adding up is most of what happens to a request.

@@ -1,4 +1,4 @@
-package summary
+package queues
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/critpath"
-	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
@@ -40,7 +40,10 @@ const (
 	minLate  = 100e3
 )
 
-func (l *lates) keeps(k lateKey) bool { return hash(uint64(k.at)^k.g<<40)>>16&l.mask == 0 }
+func (l *lates) keeps(k lateKey) bool {
+	h := (uint64(k.at) ^ k.g<<40) * 0x9e3779b97f4a7c15
+	return (h^h>>32)>>16&l.mask == 0
+}
 
 func (l *lates) thin() {
 	for len(l.runs) > maxLates {
@@ -68,10 +71,11 @@ func (l *lates) at(k lateKey) *lateRun {
 }
 
 // addLates takes note of other goroutines' late runs on a request's path.
-func (t *Tables) addLates(r *request.Request, steps []critpath.Step) {
+func (p *part) addLates(w *path.Walked) {
+	steps := w.Steps
 	for i := range steps {
 		s := &steps[i]
-		if s.Kind != critpath.Runnable || s.G == r.G {
+		if s.Kind != critpath.Runnable || s.G == w.Req.G {
 			continue
 		}
 		ready, gap := s.Start, int64(0)
@@ -83,9 +87,9 @@ func (t *Tables) addLates(r *request.Request, steps []critpath.Step) {
 		if s.End-ready < minLate {
 			continue
 		}
-		if run := t.late.at(lateKey{s.G, s.End}); run != nil {
-			run.requests++
-			run.ns += s.End - ready
+		if run := p.late.at(lateKey{s.G, s.End}); run != nil {
+			run.requests += w.Weight
+			run.ns += w.Weight * (s.End - ready)
 			run.ready = min(run.ready, ready)
 			run.gap = max(run.gap, gap)
 			run.stack = max(run.stack, s.Stack)
@@ -109,12 +113,12 @@ const (
 	maxHubSites = 8
 )
 
-// EndGeneration adds up what the tables of all workers noted of a generation whose requests have all been added. Calls
-// of Add must not run beside it.
-func EndGeneration(tables []*Tables) {
-	all := &tables[0].late
-	for _, t := range tables[1:] {
-		l := &t.late
+// joinLates adds up what all workers noted of a generation whose requests have
+// all been added.
+func (s *Sum) joinLates() {
+	all := &s.parts[0].late
+	for _, p := range s.parts[1:] {
+		l := &p.late
 		all.mask = max(all.mask, l.mask)
 		for k, run := range l.runs {
 			if o := all.runs[k]; o != nil {
@@ -132,34 +136,34 @@ func EndGeneration(tables []*Tables) {
 	}
 	maps.DeleteFunc(all.runs, func(k lateKey, _ *lateRun) bool { return !all.keeps(k) })
 	all.thin()
-	tables[0].addHubs()
+	s.addHubs(all)
 	all.runs, all.mask = nil, 0
 }
 
-func (t *Tables) addHubs() {
-	weight := int64(t.late.mask + 1)
+func (s *Sum) addHubs(all *lates) {
+	weight := int64(all.mask + 1)
 	type late struct {
 		lateKey
 		*lateRun
 	}
-	runs := make([]late, 0, len(t.late.runs))
-	for k, run := range t.late.runs {
+	runs := make([]late, 0, len(all.runs))
+	for k, run := range all.runs {
 		runs = append(runs, late{k, run})
 	}
 	// Those that held up most are looked at most closely.
 	slices.SortFunc(runs, func(a, b late) int {
 		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(a.at, b.at), cmp.Compare(a.g, b.g))
 	})
-	if t.hubs == nil {
-		t.hubs = make(map[uint64]*hub)
+	if s.hubs == nil {
+		s.hubs = make(map[uint64]*hub)
 	}
 	looked := 0
 	for _, l := range runs {
 		k, run := l.lateKey, l.lateRun
-		h := t.hubs[k.g]
+		h := s.hubs[k.g]
 		if h == nil {
 			h = &hub{sites: make(map[tracefmt.StackID]int64), ran: make(map[tracefmt.FrameID]int64)}
-			t.hubs[k.g] = h
+			s.hubs[k.g] = h
 		}
 		late := k.at - run.ready
 		h.late += weight
@@ -174,78 +178,47 @@ func (t *Tables) addHubs() {
 		h.start = max(h.start, run.stack)
 		if run.requests > 1 && looked < maxLateRan {
 			looked++
-			t.eachRanMeanwhile(run.ready+run.gap, k.at, k.g, func(site tracefmt.FrameID, ns int64) { h.ran[site] += ns })
+			s.parts[0].stage.EachRanMeanwhile(run.ready+run.gap, k.at, k.g, func(site tracefmt.FrameID, ns int64) { h.ran[site] += ns })
 		}
 	}
-	if len(t.hubs) > maxHubs {
-		ids := t.hubsByWeight()
+	if len(s.hubs) > maxHubs {
+		ids := s.hubsByWeight()
 		for _, id := range ids[maxHubs/2:] {
-			delete(t.hubs, id)
+			delete(s.hubs, id)
 		}
 	}
 }
 
-// ranWindow is how much of one wait for a P is looked at.
-const ranWindow = 300e3
-
-// eachRanMeanwhile calls f with what others ran between from and to, or in a part of it that stands for all.
-func (t *Tables) eachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt.FrameID, ns int64)) {
-	// Which part depends on when it was, so that it is the same in every run.
-	weight := int64(1)
-	if d := to - from; d > ranWindow {
-		weight = d / ranWindow
-		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - ranWindow)
-		to = from + ranWindow
-	}
-	if to <= from {
-		return
-	}
-	g := t.win.Gens[t.win.At(from)]
-	g.EachRun(from, to, func(r timeline.Run) {
-		if r.G == me {
-			return
-		}
-		stack := r.Stack
-		if stack == 0 {
-			// A run to the goroutine's end shows no stack, however long it was; its start function is known.
-			if b, ok := g.BirthOf(r.G); ok {
-				stack = b.Start
-			}
-		}
-		f(t.class.Sites.Of(stack), (min(r.To, to)-max(r.From, from))*weight)
+func (s *Sum) hubsByWeight() []uint64 {
+	return slices.SortedFunc(maps.Keys(s.hubs), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(s.hubs[b].ns, s.hubs[a].ns), cmp.Compare(a, b))
 	})
 }
 
-func (t *Tables) hubsByWeight() []uint64 {
-	return slices.SortedFunc(maps.Keys(t.hubs), func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(t.hubs[b].ns, t.hubs[a].ns), cmp.Compare(a, b))
-	})
-}
-
-// shownHubs is how many hubs a census lists.
+// shownHubs is how many hubs are listed.
 const shownHubs = 20
 
 // Hubs returns the goroutines whose late runs held up the most time of others' requests.
-func (t *Tables) Hubs(v View) []census.Hub {
+func (s *Sum) Hubs(sp *spell.Speller) []census.Hub {
 	var out []census.Hub
-	for _, id := range t.hubsByWeight() {
+	for _, id := range s.hubsByWeight() {
 		if len(out) == shownHubs {
 			break
 		}
-		h := t.hubs[id]
+		h := s.hubs[id]
 		c := census.Hub{
-			G: id, Start: census.StartOf(t.syms, h.start), Late: h.late, HeldUp: h.heldUp, LateNS: h.lateNS, GapNS: h.gapNS, MaxNS: h.maxNS, HeldUpNS: h.ns,
-			Ran: t.ranShares(h.ran, v),
+			G: id, Start: sp.StartOf(h.start), Late: h.late, HeldUp: h.heldUp, LateNS: h.lateNS, GapNS: h.gapNS, MaxNS: h.maxNS, HeldUpNS: h.ns,
+			Ran: sp.Shares(h.ran),
 		}
 		bySite := make(map[tracefmt.FrameID]int64)
 		for stack, ns := range h.sites {
-			bySite[t.class.Sites.Of(stack)] += ns
+			bySite[sp.Sites.Of(stack)] += ns
 		}
 		for _, f := range slices.SortedFunc(maps.Keys(bySite), func(a, b tracefmt.FrameID) int {
-			return cmp.Or(cmp.Compare(bySite[b], bySite[a]), t.compareFrames(a, b))
+			return cmp.Or(cmp.Compare(bySite[b], bySite[a]), sp.CompareFrames(a, b))
 		}) {
-			if s := t.Site(f, v); s != nil {
-				c.Sites = append(c.Sites, s)
+			if site := sp.Site(f); site != nil {
+				c.Sites = append(c.Sites, site)
 			}
 		}
 		out = append(out, c)

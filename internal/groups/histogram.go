@@ -1,4 +1,4 @@
-package summary
+package groups
 
 import "math/bits"
 
@@ -61,17 +61,18 @@ func (h *histogram) at(bucket int32) *int64 {
 	return &p[bucket&(1<<pageBits-1)]
 }
 
-func (h *histogram) add(v int64) {
+// add counts a value n times.
+func (h *histogram) add(v, n int64) {
 	bits := uint(fineBits)
 	if h.coarse {
 		bits = coarseBits
 	}
-	*h.at(bucketOf(v, bits))++
+	*h.at(bucketOf(v, bits)) += n
 	if h.n == 0 || v < h.min {
 		h.min = v
 	}
-	h.n++
-	h.sum += v
+	h.n += n
+	h.sum += n * v
 	h.max = max(h.max, v)
 }
 

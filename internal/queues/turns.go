@@ -1,4 +1,7 @@
-package summary
+// Package queues adds up what requests waited for on other goroutines, and
+// whether others waited for those at the same time: turns, and goroutines that
+// run late while many wait for them.
+package queues
 
 import (
 	"cmp"
@@ -6,7 +9,9 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -40,6 +45,7 @@ type turn struct {
 	g          uint64 // that goroutine
 	start, end int64
 	last       bool // the request's last one on g at key: its own turn
+	weight     int64
 }
 
 // turnSum adds up the turns of one key.
@@ -69,13 +75,12 @@ type mark struct {
 // marksMost bounds the marks kept of one key: enough to see a period.
 const marksMost = 512
 
-// turns is what Tables holds of them.
+// turns is what a part holds of them.
 type turns struct {
 	until int64 // requests that end before belong to the slice
 	list  []turn
 	gs    map[uint64]struct{} // goroutines of the slice's requests
 	sums  map[turnKey]*turnSum
-	span  int64 // length of all slices
 
 	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
 	keys    map[turnKey]int32
@@ -85,48 +90,48 @@ type turns struct {
 	ordered []turn
 }
 
-// next begins a generation.
-func (ts *turns) next(reqs []request.Request) {
-	ts.list = ts.list[:0]
-	clear(ts.gs)
-	if ts.gs == nil {
-		ts.gs = make(map[uint64]struct{})
-	}
+// Begin implements pass.Sum.
+func (s *Sum) Begin(reqs []request.Request) {
 	from, to := int64(math.MaxInt64), int64(0)
 	for i := range reqs {
 		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
 			from, to = min(from, r.End), max(to, r.End)
 		}
 	}
-	ts.until = math.MaxInt64
+	until := int64(math.MaxInt64)
 	if len(reqs) > turnsMost {
-		ts.until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
-		to = ts.until
+		until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
+		to = until
 	}
 	if to > from {
-		ts.span += to - from
+		s.span += to - from
+	}
+	for _, p := range s.parts {
+		p.turns.until = until
+		p.turns.list = p.turns.list[:0]
+		clear(p.turns.gs)
 	}
 }
 
 // addTurns takes note of where the request's path was on other goroutines.
-func (t *Tables) addTurns(r *request.Request, segs []cause.Segment) {
-	ts := &t.turns
-	if r.End >= ts.until || t.best.Observer {
+func (p *part) addTurns(w *path.Walked) {
+	r, ts := w.Req, &p.turns
+	if r.End >= ts.until {
 		return
 	}
 	if serves(r.Kind) {
 		ts.gs[r.G] = struct{}{}
 	}
 	key := func(s *cause.Segment) turnKey {
-		if s.Cause == cause.CPU {
-			return turnKey{r.Kind, s.Cause, t.chains[t.viaIDs[s.Via]].site}
+		if c := s.Code.Cause(); c != cause.CPU {
+			return turnKey{r.Kind, c, s.Site}
 		}
-		return turnKey{r.Kind, s.Cause, s.Site}
+		return turnKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
 	}
 	first := len(ts.list)
-	for i := range segs {
-		s := &segs[i]
-		if s.Via < 0 || s.G == r.G || !hasTurns(s.Cause) {
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) {
 			continue
 		}
 		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].end == s.Start {
@@ -136,17 +141,17 @@ func (t *Tables) addTurns(r *request.Request, segs []cause.Segment) {
 		if len(ts.list)-first >= turnsPieces {
 			break
 		}
-		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End})
+		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Weight})
 	}
 	mine := ts.list[first:]
 	for i := range mine {
 		a := &mine[i]
 		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
 	}
-	if t.ranLeft > 0 {
+	if w.Sampled && len(w.Looked) < path.MostLooked {
 		for i := range mine {
 			if mine[i].key.cause == cause.Sleep {
-				t.addSleep(&mine[i])
+				p.addSleep(&mine[i])
 			}
 		}
 	}
@@ -169,23 +174,23 @@ func hasTurns(c cause.Cause) bool {
 
 // addSleep looks up for how long the goroutine slept in all, of which the
 // request waited for a part.
-func (t *Tables) addSleep(a *turn) {
-	t.spanBuf = t.win.Spans(a.g, a.start, a.end, t.spanBuf[:0])
-	for i := range t.spanBuf {
-		s := &t.spanBuf[i]
+func (p *part) addSleep(a *turn) {
+	p.spans = p.stage.Win.Spans(a.g, a.start, a.end, p.spans[:0])
+	for i := range p.spans {
+		s := &p.spans[i]
 		if s.State != timeline.Waiting || s.How == timeline.HowStatus || s.Start > a.start || s.End < a.end {
 			continue
 		}
-		sum := t.turns.at(a.key)
+		sum := p.turns.at(a.key)
 		d := s.End - s.Start
-		sum.spans++
+		sum.spans += a.weight
 		if s.Start < a.start {
-			sum.early++
+			sum.early += a.weight
 		}
-		sum.spanNS += d
+		sum.spanNS += a.weight * d
 		us := min(d, 60e9) / 1000
-		sum.spanSq += us * us
-		sum.shortNS += a.end - a.start
+		sum.spanSq += a.weight * us * us
+		sum.shortNS += a.weight * (a.end - a.start)
 	}
 }
 
@@ -204,16 +209,16 @@ func (ts *turns) at(k turnKey) *turnSum {
 // serversMost bounds the goroutines that are told apart.
 const serversMost = 1024
 
-// Settle brings together what all workers saw of a generation's turns. The
+// settle brings together what all workers saw of a generation's turns. The
 // result does not depend on who saw what.
-func Settle(all []*Tables) {
-	ts := &all[0].turns
-	for _, t := range all[1:] {
-		ts.list = append(ts.list, t.turns.list...)
-		for g := range t.turns.gs {
+func (s *Sum) settle() {
+	ts := &s.parts[0].turns
+	for _, p := range s.parts[1:] {
+		ts.list = append(ts.list, p.turns.list...)
+		for g := range p.turns.gs {
 			ts.gs[g] = struct{}{}
 		}
-		t.turns.list = t.turns.list[:0]
+		p.turns.list = p.turns.list[:0]
 	}
 	list := ts.inOrder()
 	for i := 0; i < len(list); {
@@ -296,7 +301,7 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 	until := int64(0)
 	for i := range list {
 		a := &list[i]
-		d := a.end - a.start
+		d := a.weight * (a.end - a.start)
 		s.waited += d
 		if taken {
 			s.taken += d
@@ -304,7 +309,7 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 		s.busy += max(0, a.end-max(a.start, until))
 		until = max(until, a.end)
 		if a.last {
-			s.served++
+			s.served += a.weight
 			ends = append(ends, a.end)
 		}
 	}
@@ -378,36 +383,37 @@ type Turns struct {
 	PeriodNS int64
 }
 
-// Turns returns the sums of all turns, those with the most waiting first.
-func (t *Tables) Turns(v View) []Turns {
-	ts := &t.turns
+// Turns returns the sums of all turns of requests of some kinds, nil for all,
+// those with the most waiting first. Merge must have been called.
+func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
+	ts := &s.parts[0].turns
 	keys := make([]turnKey, 0, len(ts.sums))
 	for k := range ts.sums {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b turnKey) int {
-		return cmp.Or(cmp.Compare(ts.sums[b].waited, ts.sums[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), t.compareFrames(a.site, b.site))
+		return cmp.Or(cmp.Compare(ts.sums[b].waited, ts.sums[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
 	})
 	var out []Turns
 	for _, k := range keys {
-		s := ts.sums[k]
-		if s.waited == 0 || s.ends == 0 || v.Kinds != nil && !v.Kinds(k.kind) {
+		sum := ts.sums[k]
+		if sum.waited == 0 || sum.ends == 0 || kinds != nil && !kinds(k.kind) {
 			continue
 		}
 		r := Turns{
-			Cause: k.cause.String(), Site: t.Site(k.site, v), Servers: len(s.servers), Served: int(s.served),
-			Waiting: float64(s.waited) / float64(max(s.busy, 1)), Together: float64(s.served) / float64(s.ends),
-			Taken: float64(s.taken) / float64(s.waited), ServiceNS: s.busy / s.ends, Sleeps: int(s.spans),
+			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Served: int(sum.served),
+			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
+			Taken: float64(sum.taken) / float64(sum.waited), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
 		}
-		r.PeriodNS = period(s.marks)
-		if ts.span > 0 {
-			r.Busy, r.Rate = float64(s.busy)/float64(ts.span), float64(s.served)/float64(ts.span)*1e9
+		r.PeriodNS = period(sum.marks)
+		if s.span > 0 {
+			r.Busy, r.Rate = float64(sum.busy)/float64(s.span), float64(sum.served)/float64(s.span)*1e9
 		}
-		if s.spans > 0 {
-			mean := float64(s.spanNS) / float64(s.spans)
-			r.Early = float64(s.early) / float64(s.spans)
-			r.SleepNS, r.PartNS = int64(mean), s.shortNS/s.spans
-			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(s.spanSq)/float64(s.spans)-mean*mean/1e6)))
+		if sum.spans > 0 {
+			mean := float64(sum.spanNS) / float64(sum.spans)
+			r.Early = float64(sum.early) / float64(sum.spans)
+			r.SleepNS, r.PartNS = int64(mean), sum.shortNS/sum.spans
+			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(sum.spanSq)/float64(sum.spans)-mean*mean/1e6)))
 		}
 		out = append(out, r)
 	}

@@ -1,4 +1,4 @@
-package summary
+package detailed
 
 import (
 	"maps"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cause"
-	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
-// path makes n neighbouring segments whose lengths span five decades.
-func path(n int, rnd *rand.Rand) []cause.Segment {
+// walk makes n neighbouring segments whose lengths span five decades.
+func walk(n int, rnd *rand.Rand) []cause.Segment {
 	out := make([]cause.Segment, n)
 	at := int64(1000)
 	for i := range out {
@@ -19,7 +20,7 @@ func path(n int, rnd *rand.Rand) []cause.Segment {
 		for range rnd.IntN(5) {
 			d *= 1 + rnd.Int64N(20)
 		}
-		out[i] = cause.Segment{Start: at, End: at + d, G: uint64(1 + rnd.IntN(9)), Cause: cause.Cause(rnd.IntN(6)), Via: -1}
+		out[i] = cause.Segment{Start: at, End: at + d, G: uint64(1 + rnd.IntN(9)), Code: cause.Code(rnd.IntN(6)), Via: -1}
 		at += d
 	}
 	return out
@@ -30,17 +31,17 @@ func path(n int, rnd *rand.Rand) []cause.Segment {
 func TestLongPathsStayWhole(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2000, 2001, 2500, 9999, 100000} {
-		segs := path(n, rnd)
-		s := &Slow{Start: segs[0].Start, End: segs[n-1].End, G: 1, Segments: segs, Vias: make([][]Via, n)}
+		segs := walk(n, rnd)
+		s := &Request{Start: segs[0].Start, End: segs[n-1].End, G: 1, Segments: segs, Vias: make([][]path.Via, n)}
 		syms := tracefmt.NewSymbols().Snapshot()
-		r := New(&timeline.Window{}, &syms, 3).slowReport(s, "g", View{})
+		r := s.report("g", &spell.Speller{Syms: &syms})
 		if len(r.Segments) > maxSegments || n <= maxSegments && len(r.Segments) != n || n > maxSegments && len(r.Segments) < maxSegments/2 {
 			t.Errorf("of %d segments, %d are reported", n, len(r.Segments))
 		}
 		want, got := map[string]int64{}, map[string]int64{}
 		longest := int64(0)
 		for _, x := range segs {
-			want[x.Cause.String()] += x.End - x.Start
+			want[x.Code.Cause().String()] += x.End - x.Start
 			longest = max(longest, x.End-x.Start)
 		}
 		at, found, count := s.Start, false, 0

@@ -1,4 +1,4 @@
-package summary
+package groups
 
 import (
 	"math"
@@ -52,8 +52,8 @@ func TestQuantiles(t *testing.T) {
 				v := shape()
 				values = append(values, v)
 				sum += v
-				one.add(v)
-				parts[rng.IntN(len(parts))].add(v)
+				one.add(v, 1)
+				parts[rng.IntN(len(parts))].add(v, 1)
 			}
 			slices.Sort(values)
 			var merged histogram

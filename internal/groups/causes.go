@@ -1,0 +1,285 @@
+package groups
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A row of a band: one cause at one site, whichever waits led there.
+type row struct {
+	cell
+	bySite map[siteFrom]int64
+	byVia  map[path.ChainID]int64
+	byCall map[tracefmt.StringID]int64
+	ids    []path.CauseID
+}
+
+type rowKey struct {
+	cause   cause.Cause
+	inbound bool
+	kind    tracefmt.StringID
+	site    tracefmt.FrameID
+	fn      tracefmt.StringID
+}
+
+type siteFrom struct {
+	site tracefmt.FrameID
+	from cause.From
+}
+
+// moveUnder gives running time that has no stack of its own to what was seen
+// running under its function. Shares are kept whole: what one row loses others
+// win.
+func (w writer) moveUnder(rows map[rowKey]*row) {
+	keys := make([]rowKey, 0, len(rows))
+	for k := range rows {
+		if k.cause == cause.CPU {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b rowKey) int { return cmp.Compare(w.sp.Syms.String(a.fn), w.sp.Syms.String(b.fn)) })
+	for _, k := range keys {
+		m := rows[k]
+		var unseen int64
+		for s, ns := range m.bySite {
+			if s.from == cause.FromBracket {
+				unseen += ns
+			}
+		}
+		if unseen == 0 {
+			continue
+		}
+		shares, total := w.under.shares(k.fn, unseen)
+		byFn := map[tracefmt.StringID]int64{}
+		lead := map[tracefmt.StringID]tracefmt.FrameID{}
+		for f, sh := range shares {
+			fn := w.sp.Syms.Frame(f).Func
+			byFn[fn] += sh
+			if l, ok := lead[fn]; !ok || sh > shares[l] || sh == shares[l] && w.sp.CompareFrames(f, l) < 0 {
+				lead[fn] = f
+			}
+		}
+		// What is rounded depends on the order.
+		fns := slices.SortedFunc(maps.Keys(byFn), func(a, b tracefmt.StringID) int { return cmp.Compare(w.sp.Syms.String(a), w.sp.Syms.String(b)) })
+		for _, fn := range fns {
+			if fn == k.fn {
+				continue
+			}
+			to := k
+			to.fn = fn
+			dst := rows[to]
+			if dst == nil {
+				dst = &row{bySite: map[siteFrom]int64{}, byVia: map[path.ChainID]int64{}, ids: m.ids}
+				rows[to] = dst
+			}
+			part := int64(float64(byFn[fn]) / float64(total) * float64(unseen))
+			w.move(m, dst, part, lead[fn])
+		}
+	}
+	for k, m := range rows {
+		if m.ns <= 0 {
+			delete(rows, k)
+		}
+	}
+}
+
+// move takes ns of running time without a stack from one row to another.
+func (w writer) move(from, to *row, ns int64, site tracefmt.FrameID) {
+	if from.ns <= 0 || ns <= 0 {
+		return
+	}
+	requests := int64(float64(from.requests) * float64(ns) / float64(from.ns))
+	to.requests = max(to.requests, requests)
+	left := ns
+	sites := slices.SortedFunc(maps.Keys(from.bySite), func(a, b siteFrom) int {
+		return cmp.Or(w.sp.CompareFrames(a.site, b.site), cmp.Compare(a.from, b.from))
+	})
+	for _, s := range sites {
+		v := from.bySite[s]
+		if s.from == cause.FromBracket {
+			take := min(v, left)
+			from.bySite[s] -= take
+			left -= take
+		}
+	}
+	to.bySite[siteFrom{site, cause.FromSample}] += ns
+	frac := float64(ns) / float64(from.ns)
+	for v, n := range from.byVia {
+		part := int64(frac * float64(n))
+		from.byVia[v] -= part
+		to.byVia[v] += part
+	}
+	from.ns -= ns
+	to.ns += ns
+}
+
+// site returns the line on which most of the row's time was spent.
+func (r *row) site(sp *spell.Speller) (tracefmt.FrameID, cause.From) {
+	var best siteFrom
+	top := int64(-1)
+	for s, ns := range r.bySite {
+		if ns > top || ns == top && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.from, best.from)) < 0 {
+			best, top = s, ns
+		}
+	}
+	return best.site, best.from
+}
+
+// call returns the function that most of the row's time was spent in.
+func (r *row) call(sp *spell.Speller) string {
+	best, top := "", int64(0)
+	for id, ns := range r.byCall {
+		if fn := sp.Syms.String(id); ns > top || ns == top && fn < best {
+			best, top = fn, ns
+		}
+	}
+	return best
+}
+
+// maxRoutes bounds the routes listed for one cause.
+const maxRoutes = 10
+
+// routes returns the chain of waits that led to most of a row's time, and, if
+// there are several, all of them with their times.
+func (w writer) routes(byVia map[path.ChainID]int64) ([]report.Via, []report.Route) {
+	var list []report.Route
+	for id, ns := range byVia {
+		list = append(list, report.Route{Via: w.sp.Vias(w.stage.IDs.Chain(id)), TotalNS: ns})
+	}
+	slices.SortFunc(list, func(a, b report.Route) int {
+		if c := cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), len(a.Via)-len(b.Via)); c != 0 {
+			return c
+		}
+		return cmp.Compare(viaText(a.Via), viaText(b.Via))
+	})
+	first := list[0].Via
+	if len(list) == 1 {
+		return first, nil
+	}
+	return first, list[:min(len(list), maxRoutes)]
+}
+
+func viaText(vs []report.Via) string {
+	s := ""
+	for _, v := range vs {
+		s += string(v.Wait) + siteText(v.Site) + v.Call
+	}
+	return s
+}
+
+// causeRows returns the causes of the requests in some buckets, the largest
+// first. A row of running time stands for a whole function, so its line is
+// chosen once for all bands, by the first that has the row: lines holds it.
+func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowKey]siteFrom) []report.Cause {
+	sums := map[int32]*cell{}
+	var total int64
+	g.cells.each(func(bucket, cause int32, c *cell) {
+		if !in[bucket] {
+			return
+		}
+		total += c.ns
+		s := sums[cause]
+		if s == nil {
+			s = &cell{}
+			sums[cause] = s
+		}
+		s.ns += c.ns
+		s.requests += c.requests
+	})
+	merged := map[rowKey]*row{}
+	for id, c := range sums {
+		k := w.stage.IDs.Cause(path.CauseID(id)).Settled(w.sp.Settled)
+		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind, site: k.Site}
+		if rk.cause == cause.CPU || rk.cause == cause.Throttle {
+			// Where in a function the clock struck, or which event was next, says
+			// little: running time belongs to the function.
+			rk.site, rk.fn = 0, w.sp.Syms.Frame(k.Site).Func
+		}
+		m := merged[rk]
+		if m == nil {
+			m = &row{bySite: map[siteFrom]int64{}, byVia: map[path.ChainID]int64{}, byCall: map[tracefmt.StringID]int64{}}
+			merged[rk] = m
+		}
+		m.byCall[k.Call] += c.ns
+		m.ns += c.ns
+		m.requests += c.requests
+		m.bySite[siteFrom{k.Site, k.From}] += c.ns
+		m.byVia[k.Chain] += c.ns
+		m.ids = append(m.ids, path.CauseID(id))
+	}
+	w.moveUnder(merged)
+	rows := make([]report.Cause, 0, len(merged))
+	for rk, m := range merged {
+		site, from := m.site(w.sp)
+		if rk.fn != 0 {
+			line, ok := lines[rk]
+			if !ok {
+				line = siteFrom{site, from}
+				lines[rk] = line
+			}
+			site = line.site
+		}
+		rc := report.Cause{
+			Cause: spell.Cause(rk.cause), Site: w.sp.Site(site), SiteFrom: from.String(),
+			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: w.ranMeanwhile(m.ids), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
+		}
+		rc.Via, rc.Routes = w.routes(m.byVia)
+		if rk.cause == cause.Network {
+			rc.Kind = spell.Direction(rk.inbound)
+		}
+		if total > 0 {
+			rc.Share = float64(m.ns) / float64(total)
+		}
+		rows = append(rows, rc)
+	}
+	slices.SortFunc(rows, func(a, b report.Cause) int {
+		if a.TotalNS != b.TotalNS {
+			return cmp.Compare(b.TotalNS, a.TotalNS)
+		}
+		return cmp.Compare(rowText(&a), rowText(&b))
+	})
+	if len(rows) > maxCauses {
+		other := report.Cause{Cause: report.CauseOther, Via: []report.Via{}}
+		for _, r := range rows[maxCauses-1:] {
+			other.TotalNS += r.TotalNS
+			other.Share += r.Share
+			other.Requests = max(other.Requests, r.Requests)
+		}
+		rows = append(rows[:maxCauses-1], other)
+	}
+	return rows
+}
+
+// rowText orders rows of equal time by what they say.
+func rowText(c *report.Cause) string {
+	return string(c.Cause) + siteText(c.Site) + c.SiteFrom + c.Kind + viaText(c.Via)
+}
+
+func siteText(s *report.Site) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf(" %s %s:%d", s.Func, s.File, s.Line)
+}
+
+// ranMeanwhile returns what ran while requests waited for one of some causes.
+func (w writer) ranMeanwhile(ids []path.CauseID) []report.Share {
+	m := map[tracefmt.FrameID]int64{}
+	for _, id := range ids {
+		if w.sp.Settled[w.stage.IDs.Cause(id).Code] != cause.Sched {
+			continue // a freeze
+		}
+		for f, ns := range w.ran[id] {
+			m[f] += ns
+		}
+	}
+	return w.sp.Shares(m)
+}

@@ -1,0 +1,201 @@
+package groups
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// Merge brings together what all workers added, and decides how finely handlers
+// are told apart. ts translates each worker's ids to the first one's. It returns
+// what each of these groups became, by its id. Nothing may be added afterwards.
+func (s *Sum) Merge(ts []path.Translation) (became []path.GroupID) {
+	all := s.parts[0]
+	for i, t := range s.parts[1:] {
+		all.merge(t, &ts[i+1])
+	}
+	return s.refine()
+}
+
+func (t *table) merge(o *table, tr *path.Translation) {
+	t.observer += o.observer
+	if o.blockMin != 0 && (t.blockMin == 0 || o.blockMin < t.blockMin) {
+		t.blockMin = o.blockMin
+	}
+	t.blockMax = max(t.blockMax, o.blockMax)
+	for t.blockShift < o.blockShift {
+		t.coarsen()
+	}
+	for o.blockShift < t.blockShift {
+		o.coarsen()
+	}
+	for id, m := range o.ran {
+		mine := t.ran[tr.Causes[id]]
+		if mine == nil {
+			mine = make(map[tracefmt.FrameID]int64)
+			t.ran[tr.Causes[id]] = mine
+		}
+		for f, ns := range m {
+			mine[f] += ns
+		}
+	}
+	t.under.merge(&o.under)
+	for id, og := range o.groups {
+		if og != nil {
+			t.mergeGroup(tr.Groups[id], og, tr.Causes)
+		}
+	}
+	t.fitBlocks()
+}
+
+// mergeGroup adds a group to the one with an id. causes translates its causes;
+// nil means that they are this table's own.
+func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
+	for int(id) >= len(t.groups) {
+		t.groups = append(t.groups, nil)
+	}
+	g := t.groups[id]
+	if g == nil {
+		g = newGroup(t.stage.IDs.Group(id))
+		t.groups[id] = g
+	}
+	if og.entry != 0 && better(t.stage.Syms, og.entry, g.entry, g.key.Name) {
+		g.entry = og.entry
+	}
+	g.lat.merge(&og.lat)
+	g.ready.merge(&og.ready)
+	g.gap.merge(&og.gap)
+	og.cells.each(func(bucket, cause int32, c *cell) {
+		if causes != nil {
+			cause = int32(causes[cause])
+		}
+		mine := g.cells.at(bucket, cause)
+		mine.ns += c.ns
+		mine.requests += c.requests
+	})
+	for bi, b := range og.blocks {
+		mine := g.blocks[bi]
+		if mine == nil {
+			mine = newBlock()
+			g.blocks[bi] = mine
+		}
+		mine.merge(b)
+	}
+	g.cut += og.cut
+	g.multi += og.multi
+	g.parted = g.parted || og.parted
+	g.open += og.open
+	if og.oldest != 0 && g.isOlder(og.oldest, og.oldestG) {
+		g.oldest, g.oldestG, g.openSite = og.oldest, og.oldestG, og.openSite
+	}
+}
+
+// keysOf returns a map's keys in order.
+func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// refine decides how finely handlers are told apart. Requests were added up
+// by their handler and the calls below it that all stacks of a request have
+// in common. A handler that only passes requests on (a wrapper around all
+// methods, a ServeHTTP with a switch) is divided by what it passes them to; one
+// that does the work itself is not, whatever helpers it calls:
+//
+//   - of the requests of which several stacks were seen, nearly all must stay
+//     below one and the same function that the handler called;
+//   - there must be at least two such functions that matter.
+func (s *Sum) refine() []path.GroupID {
+	t := s.parts[0]
+	byHandler := make(map[path.GroupKey][]path.GroupID)
+	for id, g := range t.groups {
+		if g != nil {
+			k := g.key
+			k.Path = [3]tracefmt.StringID{}
+			byHandler[k] = append(byHandler[k], path.GroupID(id))
+		}
+	}
+	r := refining{table: t, sum: s, old: t.groups, became: make([]path.GroupID, len(t.groups))}
+	for id := range r.became {
+		r.became[id] = path.GroupID(id)
+	}
+	t.groups = nil
+	for k, ids := range byHandler {
+		r.refine(k, ids, 0)
+	}
+	// Of some only others' tables know.
+	for id := len(r.became); id < t.stage.IDs.Groups(); id++ {
+		r.became = append(r.became, path.GroupID(id))
+	}
+	return r.became
+}
+
+// refining is the state of refine.
+type refining struct {
+	*table
+	sum    *Sum
+	old    []*group
+	became []path.GroupID
+}
+
+const (
+	consistent = 0.95 // share of requests that stay below one called function
+	matters    = 0.03 // share of requests for a function to count
+)
+
+func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
+	children := make(map[tracefmt.StringID][]path.GroupID)
+	var here []path.GroupID
+	var multi, deep, total int64
+	for _, id := range ids {
+		g := r.old[id]
+		total += g.requests()
+		multi += g.multi
+		if depth < len(g.key.Path) && g.key.Path[depth] != 0 {
+			children[g.key.Path[depth]] = append(children[g.key.Path[depth]], id)
+			deep += g.multi
+		} else {
+			here = append(here, id)
+		}
+	}
+	big := int64(0)
+	for _, c := range children {
+		n := int64(0)
+		for _, id := range c {
+			n += r.old[id].requests()
+		}
+		if float64(n) >= matters*float64(total) {
+			big++
+		}
+	}
+	if depth >= len(k.Path) || k.Name == 0 || big < 2 || multi < 2*big || float64(deep) < consistent*float64(multi) {
+		slices.SortFunc(ids, func(a, b path.GroupID) int { return cmp.Compare(r.old[a].key.Path[0], r.old[b].key.Path[0]) })
+		for _, id := range ids {
+			r.become(k, id)
+		}
+		return
+	}
+	for _, id := range here {
+		r.become(k, id)
+	}
+	for fn, c := range children {
+		sub := k
+		sub.Name = fn
+		entry := tracefmt.FrameID(0)
+		for _, p := range r.sum.parts {
+			if f := p.stage.Entry(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
+				entry = f
+			}
+		}
+		for _, id := range c {
+			r.old[id].entry = entry
+		}
+		r.refine(sub, c, depth+1)
+	}
+}
+
+func (r *refining) become(k path.GroupKey, id path.GroupID) {
+	to := r.stage.IDs.ID(k)
+	r.became[id] = to
+	r.mergeGroup(to, r.old[id], nil)
+}

@@ -1,0 +1,255 @@
+// Package groups adds requests up into groups: latencies, and causes by latency
+// and by time. Its tables' size depends on how many different things happened,
+// not on how many requests there were.
+package groups
+
+import (
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+type cell struct {
+	ns       int64
+	requests int64
+}
+
+// A group is what has been added up of one group.
+type group struct {
+	key      path.GroupKey
+	entry    tracefmt.FrameID // a frame of the handler, the smallest seen
+	lat      histogram
+	ready    histogram
+	gap      histogram
+	cells    cells
+	blocks   map[int64]*block
+	block    *block // the one asked for last, number blockNo
+	blockNo  int64
+	cut      int64
+	parted   bool
+	open     int64
+	oldest   int64 // start
+	oldestG  uint64
+	openSite tracefmt.FrameID
+	multi    int64 // requests of which several stacks were seen: their path means something
+}
+
+func newGroup(k path.GroupKey) *group { return &group{key: k, blocks: make(map[int64]*block)} }
+
+// requests counts those of the group, the open ones among them.
+func (g *group) requests() int64 { return g.lat.n + g.open }
+
+// A block sums up the requests that ended in one stretch of time.
+type block struct {
+	lat    histogram
+	causes cause.Sums
+}
+
+// blockNS is the length of the stretches that blocks sum up, at first; in a
+// longer trace it doubles so that there are never more than maxBlocks.
+const blockNS = 250e6
+
+// maxBlocks bounds the blocks of a group.
+const maxBlocks = 256
+
+func newBlock() *block { return &block{lat: histogram{coarse: true}} }
+
+func (b *block) merge(o *block) {
+	b.lat.merge(&o.lat)
+	b.causes.Merge(&o.causes)
+}
+
+// A table is one worker's part of the groups.
+type table struct {
+	stage    *path.Stage
+	groups   []*group // by path.GroupID; nil where nothing was added
+	observer int64
+	ran      map[path.CauseID]map[tracefmt.FrameID]int64 // by cause of sched: what ran meanwhile
+	under    under
+
+	blockMin, blockMax int64 // in units of blockNS
+	blockShift         uint
+}
+
+func newTable(s *path.Stage) *table {
+	return &table{stage: s, ran: make(map[path.CauseID]map[tracefmt.FrameID]int64), under: newUnder(s)}
+}
+
+// Add implements pass.Adder.
+func (t *table) Add(w *path.Walked) {
+	if w.Form == path.Cut {
+		// Its handler may show all the same, but its latency is unknown.
+		t.group(w).cut += w.Weight
+		return
+	}
+	if w.Observer && w.Form != path.Piece {
+		t.observer += w.Weight
+		return
+	}
+	if w.Form != path.Joint {
+		t.under.add(w)
+		t.addRan(w)
+	}
+	if w.Form == path.Piece {
+		return
+	}
+	g := t.group(w)
+	g.parted = g.parted || w.Form == path.Joint
+	if w.Req.Open {
+		g.addOpen(w)
+		return
+	}
+	t.count(g, w)
+}
+
+// addRan looks up what ran while a request waited for a P.
+func (t *table) addRan(w *path.Walked) {
+	for _, i := range w.Looked {
+		s := &w.Segments[i]
+		m := t.ran[w.CauseIDs[i]]
+		if m == nil {
+			m = make(map[tracefmt.FrameID]int64)
+			t.ran[w.CauseIDs[i]] = m
+		}
+		t.stage.EachRanMeanwhile(s.Start, s.End, s.G, func(site tracefmt.FrameID, ns int64) { m[site] += ns * w.Weight })
+	}
+}
+
+func (t *table) group(w *path.Walked) *group {
+	for int(w.Group) >= len(t.groups) {
+		t.groups = append(t.groups, nil)
+	}
+	g := t.groups[w.Group]
+	if g == nil {
+		g = newGroup(t.stage.IDs.Group(w.Group))
+		t.groups[w.Group] = g
+	}
+	if w.Entry != 0 && better(t.stage.Syms, w.Entry, g.entry, g.key.Name) {
+		g.entry = w.Entry
+	}
+	return g
+}
+
+// better chooses the frame that stands for a group's entry, by content so
+// that it does not depend on which request came first: another function than
+// the key (a gRPC method rather than the code generated for it), then by name,
+// then the first line.
+func better(syms *tracefmt.Symbols, a, b tracefmt.FrameID, key tracefmt.StringID) bool {
+	if b == 0 {
+		return true
+	}
+	fa, fb := syms.Frame(a), syms.Frame(b)
+	if fa.Func != fb.Func {
+		if (fa.Func != key) != (fb.Func != key) {
+			return fa.Func != key
+		}
+		return syms.String(fa.Func) < syms.String(fb.Func)
+	}
+	return fa.Line < fb.Line
+}
+
+// isOlder reports whether an open request is older than the oldest known; of
+// those that began before the trace it is the one on the first goroutine.
+func (g *group) isOlder(start int64, id uint64) bool {
+	return g.oldest == 0 || start < g.oldest || start == g.oldest && id < g.oldestG
+}
+
+func (g *group) addOpen(w *path.Walked) {
+	g.open += w.Weight
+	if g.isOlder(w.Start, w.Req.G) {
+		g.oldest, g.oldestG = w.Start, w.Req.G
+		if n := len(w.Segments); n > 0 {
+			g.openSite = w.Segments[n-1].Site
+		}
+	}
+}
+
+// count adds the request's latency and sums to its group.
+func (t *table) count(g *group, w *path.Walked) {
+	lat := w.Latency()
+	g.lat.add(lat, w.Weight)
+	if w.Several {
+		g.multi += w.Weight
+	}
+	if w.Ready >= 0 {
+		g.ready.add(w.Ready, w.Weight)
+		g.gap.add(w.Gap, w.Weight)
+	}
+	b := t.blockAt(g, w.Req.End)
+	b.lat.add(lat, w.Weight)
+	bucket := bucketOf(lat, coarseBits)
+	for _, s := range w.Sums {
+		ns := s.NS * w.Weight
+		c := g.cells.at(bucket, int32(s.Cause))
+		c.ns += ns
+		c.requests += w.Weight
+		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
+	}
+}
+
+// blockAt returns the block of a group in which a time lies.
+func (t *table) blockAt(g *group, end int64) *block {
+	bi := end / blockNS
+	if t.blockMin == 0 || bi < t.blockMin {
+		t.blockMin = bi
+	}
+	t.blockMax = max(t.blockMax, bi)
+	t.fitBlocks()
+	bi >>= t.blockShift
+	if g.block == nil || g.blockNo != bi {
+		if g.block = g.blocks[bi]; g.block == nil {
+			g.block = newBlock()
+			g.blocks[bi] = g.block
+		}
+		g.blockNo = bi
+	}
+	return g.block
+}
+
+// fitBlocks makes blocks longer until they are few enough.
+func (t *table) fitBlocks() {
+	for t.blockMax>>t.blockShift-t.blockMin>>t.blockShift >= maxBlocks {
+		t.coarsen()
+	}
+}
+
+// coarsen doubles the blocks' length.
+func (t *table) coarsen() {
+	t.blockShift++
+	for _, g := range t.groups {
+		if g == nil {
+			continue
+		}
+		wide := make(map[int64]*block, len(g.blocks))
+		for bi, b := range g.blocks {
+			if w := wide[bi>>1]; w != nil {
+				w.merge(b)
+			} else {
+				wide[bi>>1] = b
+			}
+		}
+		g.blocks, g.block = wide, nil
+	}
+}
+
+// A Sum adds requests up into groups. It implements pass.Sum.
+type Sum struct {
+	parts []*table
+}
+
+// New returns a Sum to which nothing was added.
+func New() *Sum { return new(Sum) }
+
+// Part implements pass.Sum.
+func (s *Sum) Part(stage *path.Stage) path.Adder {
+	t := newTable(stage)
+	s.parts = append(s.parts, t)
+	return t
+}
+
+// Begin implements pass.Sum.
+func (s *Sum) Begin([]request.Request) {}
+
+// End implements pass.Sum.
+func (s *Sum) End() {}

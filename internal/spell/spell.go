@@ -1,0 +1,165 @@
+// Package spell writes what the engine holds as numbers the way a report says
+// it: sites, waits, segments, ids. It computes nothing.
+package spell
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Rewrite replaces the beginning of a file name.
+type Rewrite struct{ Old, New string }
+
+// A Speller spells for one report.
+type Speller struct {
+	Syms  *tracefmt.Symbols
+	Sites *cause.Sites
+	// Start and End are the trace's; the report's times count from Start.
+	Start, End int64
+	// Paths rewrite file names; the first that fits counts.
+	Paths []Rewrite
+	// Settled says which candidate freezes were freezes.
+	Settled *cause.Settlement
+}
+
+// Site spells a frame out; nil for none.
+func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
+	if f == 0 {
+		return nil
+	}
+	fr := s.Syms.Unwrapped(f)
+	return &report.Site{Func: s.Syms.String(fr.Func), File: s.File(s.Syms.String(fr.File)), Line: int(fr.Line)}
+}
+
+// File returns a file name as the report gives it.
+func (s *Speller) File(name string) string {
+	for _, r := range s.Paths {
+		if rest, ok := strings.CutPrefix(name, r.Old); ok {
+			return r.New + rest
+		}
+	}
+	return name
+}
+
+// Cause returns the report's name of a cause.
+func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
+
+// Vias spells a chain of waits out.
+func (s *Speller) Vias(vs []path.Via) []report.Via {
+	out := []report.Via{}
+	for _, x := range vs {
+		out = append(out, report.Via{Wait: report.WaitKind(x.Wait.String()), Site: s.Site(x.Site), Call: s.Syms.String(x.Call)})
+	}
+	return out
+}
+
+// Segment spells a settled segment out, with the chain of waits that led to it.
+func (s *Speller) Segment(g *cause.Segment, vias []path.Via) report.Segment {
+	seg := report.Segment{
+		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.Site(g.Site), Via: s.Vias(vias),
+		Kind: s.Syms.String(g.Kind),
+	}
+	if g.Code.Cause() == cause.Network {
+		seg.Kind = Direction(g.Inbound)
+	}
+	return seg
+}
+
+// Direction is the kind of a network wait.
+func Direction(inbound bool) string {
+	if inbound {
+		return "inbound"
+	}
+	return "outbound"
+}
+
+// mostShares bounds what is listed as having run meanwhile.
+const mostShares = 5
+
+// Shares returns the functions that have the largest parts of a sum by site.
+func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
+	if len(m) == 0 {
+		return nil
+	}
+	type fn struct {
+		f  tracefmt.FrameID
+		ns int64
+	}
+	// By function: the lines of one function belong together.
+	byFn := map[tracefmt.StringID]*fn{}
+	var total int64
+	for f, ns := range m {
+		total += ns
+		id := s.Syms.Frame(f).Func
+		e := byFn[id]
+		if e == nil {
+			e = &fn{f: f}
+			byFn[id] = e
+		}
+		e.ns += ns
+		if ns > m[e.f] || ns == m[e.f] && f < e.f {
+			e.f = f
+		}
+	}
+	var list []*fn
+	for _, e := range byFn {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *fn) int {
+		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
+	})
+	var out []report.Share
+	for _, e := range list[:min(len(list), mostShares)] {
+		if total > 0 {
+			out = append(out, report.Share{Site: s.Site(e.f), Share: float64(e.ns) / float64(total)})
+		}
+	}
+	return out
+}
+
+// StartOf returns the function that a goroutine with this stack began with, ""
+// if the stack is empty.
+func (s *Speller) StartOf(id tracefmt.StackID) string {
+	frames := s.Syms.Stack(id)
+	for i := len(frames) - 1; i >= 0; i-- {
+		if fn := s.Syms.String(s.Syms.Frame(frames[i]).Func); fn != "runtime.goexit" {
+			return fn
+		}
+	}
+	return ""
+}
+
+// CompareFrames orders frames by what they say: their ids depend on which came
+// first.
+func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
+	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
+	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
+		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)))
+}
+
+// ID returns an id that depends on nothing but its parts.
+func ID(parts ...string) string {
+	h := fnv.New64a()
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}
+
+// GroupID is the id of a group in reports.
+func GroupID(kind, name string) string { return ID("group", kind, name) }
+
+// RequestID is the id of a request in reports; start counts from the trace's.
+func RequestID(group string, start int64, g uint64) string {
+	return ID("request", group, fmt.Sprint(start), fmt.Sprint(g))
+}
