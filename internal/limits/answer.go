@@ -5,9 +5,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/traps"
 )
 
 // Schema names the form of the JSON.
@@ -25,9 +25,9 @@ type Answer struct {
 	// Throttling is what the counters say since the group was made.
 	Throttling *cgroup.Throttling `json:"throttling"`
 	// Choices say who would set what; at most one of each Knob is InForce.
-	Choices  []Choice `json:"choices"`
-	Traps    []Trap   `json:"traps"`
-	Warnings []string `json:"warnings"`
+	Choices  []Choice     `json:"choices"`
+	Traps    []traps.Trap `json:"traps"`
+	Warnings []string     `json:"warnings"`
 }
 
 // Choice is the value that somebody picks, given these limits.
@@ -42,15 +42,6 @@ type Choice struct {
 	InForce bool `json:"in_force"`
 }
 
-// Trap is a difference between what is and what somebody will assume.
-type Trap struct {
-	// Code is stable; docs/limits.md has a line for each.
-	Code     string `json:"code"`
-	Severity string `json:"severity"` // high, medium, low, info
-	Text     string `json:"text"`
-	Fix      string `json:"fix"`
-}
-
 // Who picks values.
 const (
 	whoEnv          = "environment"
@@ -61,25 +52,6 @@ const (
 	whoAuto         = "whylate service/auto"
 	whoTune         = "whylate service/tune"
 )
-
-// Automaxprocs is the GOMAXPROCS that go.uber.org/automaxprocs 1.6 sets in a
-// process that sees these limits: the own group's quota rounded down, at
-// least 1. For v2 it looks below /sys/fs/cgroup for the group's path as
-// /proc/self/cgroup has it, so the mount must show the root; namespaced says
-// that the innermost level is the root to the process. ok is false where it
-// leaves GOMAXPROCS alone.
-func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
-	c := &l.CPU
-	if len(c.Levels) == 0 || c.Levels[0].Depth != 0 || c.Levels[0].CPUs == 0 {
-		return 0, false
-	}
-	point := strings.TrimPrefix(c.MountPoint, fmt.Sprintf("/proc/%d/root", l.PID))
-	atRoot := c.MountRoot == "/" || namespaced && c.Levels[0].Dir == c.MountPoint
-	if c.Version == cgroup.V2 && (point != "/sys/fs/cgroup" || !atRoot) {
-		return 0, false
-	}
-	return max(1, int(min(math.Floor(c.Levels[0].CPUs), math.MaxInt32))), true
-}
 
 // Automemlimit is the GOMEMLIMIT that github.com/KimMachineGun/automemlimit
 // sets with its default ratio: nine tenths of the smallest limit that is
@@ -106,7 +78,7 @@ func Auto(l *cgroup.Limits) int {
 func Judge(f *Facts) *Answer {
 	a := &Answer{
 		Schema: Schema, PID: f.PID, Program: f.Program, Env: f.Env, Limits: f.Limits, Throttling: f.Since,
-		Choices: []Choice{}, Traps: []Trap{}, Warnings: append([]string{}, f.Warnings...),
+		Choices: []Choice{}, Traps: []traps.Trap{}, Warnings: append([]string{}, f.Warnings...),
 	}
 	if f.Limits == nil {
 		a.Warnings = append(a.Warnings, f.Why)
@@ -147,22 +119,6 @@ func (j *judge) choice(c Choice, value int64, set bool) {
 	j.a.Choices = append(j.a.Choices, c)
 }
 
-// goMinor is N of "go1.N..."; 0 if that is not its form.
-func goMinor(version string) int {
-	s, ok := strings.CutPrefix(version, "go1.")
-	if !ok {
-		return 0
-	}
-	n := 0
-	for _, r := range s {
-		if r < '0' || r > '9' || n > 1000 {
-			break
-		}
-		n = n*10 + int(r-'0')
-	}
-	return n
-}
-
 // godebugSetting is the value in force of a GODEBUG key; "" is the
 // toolchain's default.
 func (j *judge) godebugSetting(key string) string {
@@ -188,7 +144,7 @@ func (j *judge) procs() {
 	}
 	if j.Program != nil {
 		j.awareKnown = true
-		j.aware = goMinor(j.Program.Go) >= 25 && j.godebugSetting("containermaxprocs") != "0"
+		j.aware = traps.Minor(j.Program.Go) >= 25 && j.godebugSetting("containermaxprocs") != "0"
 	}
 	if j.envProcs > 0 {
 		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: true, Why: "GOMAXPROCS is set in the environment: the runtime and automaxprocs leave it alone, and it does not follow a limit that changes"}, int64(j.envProcs), true)
@@ -200,7 +156,7 @@ func (j *judge) procs() {
 		awareWhy = fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", cpus(c.RuntimeQuota), c.Parallelism)
 	}
 	oldWhy := fmt.Sprintf("all %d CPUs that may be used: it does not look at quotas", c.Parallelism)
-	auto, autoSets := Automaxprocs(j.in, j.Namespaced)
+	auto, autoSets := traps.Automaxprocs(j.in, j.Namespaced)
 	uber := j.has(automaxprocs) && autoSets && j.envProcs == 0
 	ours := j.Program != nil && j.Program.Auto && j.envProcs == 0 && !uber
 	runtimeDecides := j.Program != nil && j.envProcs == 0 && !uber && !ours
@@ -212,7 +168,7 @@ func (j *judge) procs() {
 		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: awareWhy}, int64(j.runtimeWants), known)
 	} else {
 		why := oldWhy
-		if goMinor(j.Program.Go) >= 25 {
+		if traps.Minor(j.Program.Go) >= 25 {
 			why += " (containermaxprocs=0)"
 		}
 		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: why}, int64(c.Parallelism), known)
@@ -293,160 +249,28 @@ func parseMemLimit(s string) (int64, bool) {
 	return n << shift, true
 }
 
-func (j *judge) trap(code, severity, fix, format string, args ...any) {
-	j.a.Traps = append(j.a.Traps, Trap{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
-}
-
-// traps finds them; the worst come first.
+// traps asks the one judge of traps, which service/debugz asks as well.
 func (j *judge) traps() {
-	c, m := &j.l.CPU, &j.l.Memory
-	quota := c.Quota
-	own := 0.0
-	if len(c.Levels) > 0 && c.Levels[0].Depth == 0 {
-		own = c.Levels[0].CPUs
+	f := traps.Facts{
+		Limits: j.l, Inside: j.in, Namespaced: j.Namespaced, Since: j.Since,
+		Aware: j.aware, EnvProcs: j.envProcs, ProcsBy: setters[j.forceBy],
 	}
-
-	if j.envProcs > 0 {
-		sev, what := "low", "it will not follow a limit that changes"
-		if quota > 0 && float64(j.envProcs) >= math.Ceil(quota)+1 {
-			sev, what = "high", fmt.Sprintf("the quota is %s", cpus(quota))
-		}
-		j.trap("env-gomaxprocs", sev, "unset GOMAXPROCS, or set it from the limit (in Kubernetes a resourceFieldRef to limits.cpu gives the node's CPUs where no limit is set)",
-			"GOMAXPROCS=%d is in the environment: %s", j.envProcs, what)
-	}
-	if j.awareKnown && !j.aware && j.envProcs == 0 && j.forceBy != whoAutomaxprocs && j.forceBy != whoAuto {
-		sev := "low"
-		if c.RuntimeQuota > 0 && j.runtimeWants < c.Parallelism {
-			sev = "high"
-		}
-		if goMinor(j.Program.Go) >= 25 {
-			j.trap("old-go-mod", sev, "raise the go line of go.mod to 1.25 or later, or set //go:debug containermaxprocs=1 and updatemaxprocs=1",
-				"built with %s, but with containermaxprocs=0, as a go.mod below go 1.25 (or GODEBUG) sets it: all %d CPUs are used, whatever the quota", j.Program.Go, c.Parallelism)
-		} else {
-			j.trap("old-go", sev, "build with Go 1.25 or later, or import whylate's service/auto",
-				"built with %s, which does not look at quotas: all %d CPUs are used", j.Program.Go, c.Parallelism)
+	if j.Program != nil {
+		f.Go, f.Automaxprocs = j.Program.Go, j.Program.Modules[automaxprocs]
+		if j.forceBy == j.Program.Go {
+			f.ProcsBy = traps.SetByRuntime
 		}
 	}
-	if n, ok := Automaxprocs(j.in, j.Namespaced); j.has(automaxprocs) && j.aware {
-		if ok && j.envProcs > 0 {
-			j.trap("leftover-automaxprocs", "low", "remove the import of "+automaxprocs,
-				"automaxprocs %s is still linked: it does nothing while GOMAXPROCS is in the environment", j.Program.Modules[automaxprocs])
-		} else if ok {
-			sev := "medium"
-			if n == j.runtimeWants {
-				sev = "low"
-			}
-			j.trap("leftover-automaxprocs", sev, "remove the import of "+automaxprocs,
-				"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s by itself would take %d, and turns the runtime's following of the limit off", j.Program.Modules[automaxprocs], n, j.Program.Go, j.runtimeWants)
-		} else {
-			j.trap("leftover-automaxprocs", "low", "remove the import of "+automaxprocs,
-				"automaxprocs %s is still linked: it does nothing now, but as soon as the own group has a quota it rounds it down and turns the runtime's following off", j.Program.Modules[automaxprocs])
-		}
+	if env, ok := parseMemLimit(j.Env["GOMEMLIMIT"]); j.Env["GOMEMLIMIT"] != "" && ok && env != math.MaxInt64 {
+		f.GOMEMLIMIT = env
+	} else if j.Program != nil && j.Env["GOMEMLIMIT"] == "" && !j.has(automemlimit) && !j.has(whylate) {
+		f.GOMEMLIMIT = math.MaxInt64
 	}
-	if quota > 0 && c.QuotaLevel > 0 || quota > 0 && own == 0 {
-		lv := c.Levels[c.QuotaLevel]
-		fix := "import whylate's service/auto, which takes the tightest visible quota; or set GOMAXPROCS"
-		if j.in.CPU.Quota != quota {
-			fix = "set GOMAXPROCS: the process itself cannot see that group, and no library inside it can"
-		}
-		j.trap("ancestor-tighter", "high", fix,
-			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs look at the own group only, which has %s", cpus(quota), lv.File, orNone(own))
-	}
-	if own > 0 && c.RuntimeQuota != own && j.in.CPU.RuntimeQuota != own {
-		j.trap("runtime-misses-quota", "high", "mount the hierarchy once, or set GOMAXPROCS",
-			"the own group's quota is %s, but the runtime reads the first fitting line of mountinfo, which leads elsewhere: it sees %s", cpus(own), orNone(c.RuntimeQuota))
-	}
-	if j.Program != nil && goMinor(j.Program.Go) == 25 && own > 0 && !j.Namespaced && j.in.CPU.MountRoot != "/" {
-		j.trap("early-1.25-mount-root", "medium", "build with Go 1.26 or later",
-			"the mount shows the group %q, not the root: Go 1.25.4 and earlier miss the quota then (golang/go#76390)", j.in.CPU.MountRoot)
-	}
-	if c.Hidden && quota == 0 {
-		switch {
-		case j.Since != nil && j.Since.Verdict == cgroup.VerdictAncestor:
-			j.trap("hidden-ancestor-throttles", "high", "find the quota of the pod or task outside the container; set GOMAXPROCS to it",
-				"no visible group has a quota, yet this one was held back for %s of CPU time since it was made: a group above, out of sight, has one", j.Since.Ancestor.Round(time.Millisecond))
-		case len(c.Levels) == 0:
-			j.trap("hidden-ancestors", "info", "mount the cgroup hierarchy into the container",
-				"no group of the process can be seen, its own neither; a quota would bind and cannot be read")
-		default:
-			j.trap("hidden-ancestors", "info", "nothing, if no pod, task or slice above sets a limit",
-				"groups above the container are out of sight; a quota there would bind and cannot be read")
-		}
-	}
-	roundsUp := j.forceBy != whoEnv && j.forceBy != whoAutomaxprocs
-	if c.RuntimeQuota > 0 && own > 0 && roundsUp {
-		r := math.Max(2, math.Ceil(own))
-		if r > own && r <= float64(c.Parallelism) && (j.aware || !j.awareKnown) {
-			period := c.Levels[0].Period
-			freeze := time.Duration(float64(period) * (1 - own/r))
-			j.trap("fractional-quota", "low", "use whole CPUs, 2 or more, where latency matters",
-				"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", cpus(own), int(r), period, freeze.Round(100*time.Microsecond))
-		}
-	}
-	if quota > 0 && c.Parallelism > 1 && float64(c.Parallelism) >= 2*quota {
-		j.trap("numcpu-frozen", "info", "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
-			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools sized by it are too large", c.Parallelism, cpus(quota))
-	}
-	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
-		share := ""
-		if t.Periods > 0 {
-			share = fmt.Sprintf(" (%.3g%% of periods)", 100*float64(t.ThrottledPeriods)/float64(t.Periods))
-		}
-		j.trap("throttled", "info", "record a trace and let whylate explain say what the freezes cost",
-			"the own quota held the group back in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can own all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
-	}
-
-	if m.Max > 0 {
-		if env, ok := parseMemLimit(j.Env["GOMEMLIMIT"]); j.Env["GOMEMLIMIT"] != "" && ok && env != math.MaxInt64 && env > m.Max {
-			j.trap("gomemlimit-too-high", "high", "set GOMEMLIMIT to nine tenths of the limit, or less",
-				"GOMEMLIMIT=%s is above the memory limit of %s: the kernel kills before the collector hurries", j.Env["GOMEMLIMIT"], size(m.Max))
-		}
-		if j.Program != nil && j.Env["GOMEMLIMIT"] == "" && !j.has(automemlimit) && !j.has(whylate) {
-			j.trap("no-gomemlimit", "info", "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
-				"the memory limit is %s and the runtime does not know: the heap may grow to twice what lives, up to being killed", size(m.Max))
-		}
-		if m.MaxLevel != 0 {
-			where := "out of sight"
-			if m.MaxLevel > 0 {
-				where = m.Levels[m.MaxLevel].File
-			}
-			j.trap("memory-ancestor", "medium", "take the smaller one for GOMEMLIMIT",
-				"the tightest memory limit, %s, is an ancestor's (%s); the own group's limit is %s", size(m.Max), where, ownMemory(m))
-		}
-		if m.HighLevel >= 0 && m.High < m.Max {
-			j.trap("memory-high", "low", "keep GOMEMLIMIT below memory.high",
-				"memory.high is %s, below the limit: beyond it the kernel slows every allocation of the group down", size(m.High))
-		}
-	} else if m.Hidden && m.Version == cgroup.V2 && len(m.Levels) > 0 {
-		j.trap("hidden-memory", "info", "nothing, if no pod, task or slice above sets a limit",
-			"groups above the container are out of sight; a memory limit there would bind and cannot be read")
-	}
-	j.sortTraps()
+	j.a.Traps = append(j.a.Traps, traps.Find(f)...)
 }
 
-func (j *judge) sortTraps() {
-	rank := map[string]int{"high": 0, "medium": 1, "low": 2, "info": 3}
-	ts := j.a.Traps
-	for i := 1; i < len(ts); i++ { // few, and equal ones keep their order
-		for k := i; k > 0 && rank[ts[k].Severity] < rank[ts[k-1].Severity]; k-- {
-			ts[k], ts[k-1] = ts[k-1], ts[k]
-		}
-	}
-}
-
-func ownMemory(m *cgroup.Memory) string {
-	if len(m.Levels) > 0 && m.Levels[0].Depth == 0 && m.Levels[0].Limited {
-		return size(m.Levels[0].Max)
-	}
-	return "none"
-}
-
-func orNone(c float64) string {
-	if c == 0 {
-		return "none"
-	}
-	return cpus(c)
-}
+// setters are who may have set the GOMAXPROCS in force, besides the runtime.
+var setters = map[string]traps.Setter{whoEnv: traps.SetByEnvironment, whoAutomaxprocs: traps.SetByAutomaxprocs, whoAuto: traps.SetByAuto}
 
 func cpus(c float64) string {
 	s := strconv.FormatFloat(c, 'g', 4, 64)

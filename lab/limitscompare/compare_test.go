@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/limits"
 	"github.com/whylate/whylate/lab/vm"
 	"github.com/whylate/whylate/lab/vm/check"
+	"github.com/whylate/whylate/service/traps"
 )
 
 var update = flag.Bool("update", false, "rewrite table.golden (from a virtual machine)")
@@ -94,7 +95,7 @@ func compare(t *testing.T, rows []row, cpus int) {
 		if n := limits.Auto(o.Limits); o.Auto != 0 && o.Auto != n {
 			t.Errorf("%s: service/auto set GOMAXPROCS %d, whylate limits says %d", r.name, o.Auto, n)
 		}
-		if n, ok := limits.Automaxprocs(&l, false); !ok && o.Automaxprocs != 0 || ok && o.Automaxprocs != n {
+		if n, ok := traps.Automaxprocs(&l, false); !ok && o.Automaxprocs != 0 || ok && o.Automaxprocs != n {
 			differ(r.name, "automaxprocs as foretold", o.Automaxprocs, n)
 		}
 		if n, _ := limits.Automemlimit(&l); o.Automemlimit != n {

@@ -9,6 +9,7 @@
 //	curl localhost:6060/debug/limits                    # the page
 //	curl localhost:6060/debug/limits?format=json
 //	curl -d level=debug localhost:6060/debug/limits     # DEBUG from now on
+//	curl -d 'level=debug&for=5m' localhost:6060/debug/limits
 //
 // It is on no mux by itself. The page tells paths of the host and the log's
 // level can be costly: serve it where only operators come, as the pages of
@@ -16,12 +17,12 @@
 package debugz
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime"
 	"strings"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/traps"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -37,7 +39,9 @@ import (
 type Options struct {
 	// Level is the program's log level, changed by POST level=LEVEL; nil
 	// refuses to.
-	Level *slog.LevelVar
+	Level Level
+	// Logger is told of each change of level; nil is slog.Default at that time.
+	Logger *slog.Logger
 	// Tuner, if not nil, adds what was decided.
 	Tuner *tune.Tuner
 	// Probe, if not nil, adds freezes and lost time.
@@ -46,8 +50,8 @@ type Options struct {
 	Cgroup cgroup.Options
 }
 
-// Page is what the handler shows, and its JSON form.
-type Page struct {
+// page is what the handler shows, and its JSON form.
+type page struct {
 	PID        int            `json:"pid"`
 	Go         string         `json:"go"`
 	GOMAXPROCS int            `json:"gomaxprocs"`
@@ -55,13 +59,13 @@ type Page struct {
 	LogLevel   string         `json:"log_level,omitempty"`
 	Error      string         `json:"error,omitempty"`
 	Limits     *cgroup.Limits `json:"limits,omitempty"`
-	Traps      []Trap         `json:"traps"`
+	Traps      []traps.Trap   `json:"traps"`
 	Tune       *tune.State    `json:"tune,omitempty"`
-	Probe      *Lost          `json:"probe,omitempty"`
+	Probe      *lost          `json:"probe,omitempty"`
 }
 
-// Lost is a probe's snapshot in a few numbers.
-type Lost struct {
+// lost is a probe's snapshot in a few numbers.
+type lost struct {
 	Since           time.Time         `json:"since"`
 	Freezes         uint64            `json:"freezes"`
 	FreezesBy       map[string]uint64 `json:"freezes_by_verdict"`
@@ -80,13 +84,18 @@ type Lost struct {
 
 // Handler returns the handler. GET and HEAD show the page, as text or with
 // format=json as JSON; POST with level=LEVEL (debug, info, warn, error, also
-// with an offset as in debug-4) sets the log level. POST from a page of
-// another site is refused.
+// with an offset as in debug-4) sets the log level, with for=DURATION for a
+// while, and logs it. POST from a page of another site is refused.
 func Handler(opts Options) http.Handler {
-	return &handler{opts}
+	return &handler{opts: opts, levels: newLevels(opts)}
 }
 
-type handler struct{ opts Options }
+type handler struct {
+	opts   Options
+	levels *levels
+}
+
+var noContext = context.Background()
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -102,87 +111,48 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *handler) change(w http.ResponseWriter, r *http.Request) {
-	if otherSite(r) {
-		http.Error(w, "changing the log level from another site's page is not allowed", http.StatusForbidden)
-		return
-	}
-	if h.opts.Level == nil {
-		http.Error(w, "this program gave the handler no log level to change (debugz.Options.Level)", http.StatusNotImplemented)
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
-	if err := r.ParseForm(); err != nil {
-		http.Error(w, "reading the form: "+err.Error(), http.StatusBadRequest)
-		return
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(r.Form.Get("level"))); err != nil {
-		http.Error(w, fmt.Sprintf("level %q: use debug, info, warn or error", r.Form.Get("level")), http.StatusBadRequest)
-		return
-	}
-	before := h.opts.Level.Level()
-	h.opts.Level.Set(level)
-	fmt.Fprintf(w, "log level %s, was %s\n", level, before)
-}
-
-// otherSite reports whether a browser sent the request for a page of another
-// origin. Programs send neither header.
-func otherSite(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none":
-		return false
-	case "":
-	default:
-		return true
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	u, err := url.Parse(origin)
-	return err != nil || u.Host != r.Host
-}
-
 func (h *handler) show(w http.ResponseWriter, r *http.Request) {
-	page := h.page()
+	p := h.page()
 	if r.URL.Query().Get("format") == "json" {
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(page)
+		_ = e.Encode(p)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	page.text(w)
+	p.text(w)
 }
 
-func (h *handler) page() Page {
-	p := Page{PID: os.Getpid(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU()}
+func (h *handler) page() page {
+	p := page{PID: os.Getpid(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU()}
 	if h.opts.Level != nil {
-		p.LogLevel = h.opts.Level.Level().String()
+		p.LogLevel = h.levels.String()
 	}
 	if l, err := cgroup.Read(h.opts.Cgroup); err != nil {
 		p.Error = err.Error()
 	} else {
 		p.Limits = l
 	}
-	p.Traps = traps(lookAtSelf(), p.Limits)
 	if h.opts.Tuner != nil {
 		s := h.opts.Tuner.State()
 		s.Limits = nil // as above, a moment older
 		p.Tune = &s
 	}
+	p.Traps = traps.Find(self(h.opts.Cgroup, p.Limits, p.Tune))
+	if p.Traps == nil {
+		p.Traps = []traps.Trap{} // [] rather than null
+	}
 	if h.opts.Probe != nil {
-		p.Probe = lost(h.opts.Probe)
+		p.Probe = summarize(h.opts.Probe)
 	}
 	return p
 }
 
-func lost(p *probe.Probe) *Lost {
+func summarize(p *probe.Probe) *lost {
 	var s probe.Snapshot
 	p.Snapshot(&s)
-	l := &Lost{
+	l := &lost{
 		Since: s.Started, Freezes: s.Freezes.Count, FreezesBy: map[string]uint64{},
 		FreezeTime: s.FreezeTime, FreezeP50: s.Freezes.Quantile(0.5), FreezeMax: s.Freezes.Max, FreezeCPU: s.FreezeCPU,
 		Throttled: s.Throttled, RunQueue: s.RunQueue, Unsplit: s.Unsplit, Steal: s.Steal,
@@ -204,7 +174,7 @@ func lost(p *probe.Probe) *Lost {
 
 // text writes the page for people. Errors of the connection end it; there is
 // nobody to tell.
-func (p *Page) text(out io.Writer) {
+func (p *page) text(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
 	fmt.Fprintf(w, "process\t%d, %s\n", p.PID, p.Go)
@@ -214,7 +184,7 @@ func (p *Page) text(out io.Writer) {
 	}
 	fmt.Fprintf(w, "\nNumCPU\t%d, as it was at the start\n", p.NumCPU)
 	if p.LogLevel != "" {
-		fmt.Fprintf(w, "log level\t%s; POST level=debug changes it\n", p.LogLevel)
+		fmt.Fprintf(w, "log level\t%s; POST level=debug&for=5m changes it\n", p.LogLevel)
 	}
 	if p.Error != "" {
 		fmt.Fprintf(w, "limits\t%s\n", p.Error)
@@ -236,7 +206,7 @@ func (p *Page) text(out io.Writer) {
 		fmt.Fprintf(w, "\ntraps\n")
 	}
 	for _, t := range p.Traps {
-		fmt.Fprintf(w, "%s\t%s\n\tto do: %s\n", t.Code, t.Text, t.Fix)
+		fmt.Fprintf(w, "%s\t%s: %s\n\tto do: %s\n", t.Code, t.Severity, t.Text, t.Fix)
 	}
 	if t := p.Tune; t != nil {
 		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, share(t.EffectiveGOGC, 1), share(t.GCShare, 100))

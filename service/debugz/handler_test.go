@@ -1,6 +1,7 @@
 package debugz
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/probe"
@@ -49,7 +51,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 
-	var page Page
+	var page page
 	w = get(h, "/debug/limits?format=json")
 	if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
 		t.Fatal(err)
@@ -76,6 +78,12 @@ func TestLevel(t *testing.T) {
 	}{
 		{"debug", "POST", "level=debug", nil, false, 200, slog.LevelDebug},
 		{"offset", "POST", "level=INFO-2", nil, false, 200, slog.LevelInfo - 2},
+		{"for a while", "POST", "level=debug&for=5m", nil, false, 200, slog.LevelDebug},
+		{"for an unknown while", "POST", "level=debug&for=soon", nil, false, 400, slog.LevelWarn},
+		{"for too short", "POST", "level=debug&for=1ms", nil, false, 400, slog.LevelWarn},
+		{"for too long", "POST", "level=debug&for=999h", nil, false, 400, slog.LevelWarn},
+		{"too low", "POST", "level=debug-99999999", nil, false, 400, slog.LevelWarn},
+		{"too high", "POST", "level=error%2B5", nil, false, 400, slog.LevelWarn},
 		{"unknown", "POST", "level=loud", nil, false, 400, slog.LevelWarn},
 		{"none", "POST", "", nil, false, 400, slog.LevelWarn},
 		{"broken form", "POST", "level=%zz", nil, false, 400, slog.LevelWarn},
@@ -89,7 +97,7 @@ func TestLevel(t *testing.T) {
 	} {
 		var level slog.LevelVar
 		level.Set(slog.LevelWarn)
-		o := Options{Level: &level, Cgroup: machine()}
+		o := Options{Level: &level, Cgroup: machine(), Logger: slog.New(slog.DiscardHandler)}
 		if c.noLevel {
 			o.Level = nil
 		}
@@ -103,5 +111,66 @@ func TestLevel(t *testing.T) {
 		if w.Code != c.code || level.Level() != c.level {
 			t.Errorf("%s: %d and level %v, want %d and %v: %s", c.name, w.Code, level.Level(), c.code, c.level, w.Body)
 		}
+	}
+}
+
+// otherLogger is a logger with a level of its own kind.
+type otherLogger struct{ verbosity int }
+
+func (o *otherLogger) Level() slog.Level    { return slog.Level(-o.verbosity) }
+func (o *otherLogger) Set(level slog.Level) { o.verbosity = -int(level) }
+
+// A level that was set for a while comes back, each change is logged, and what
+// overtakes an expiry wins.
+func TestLevelExpires(t *testing.T) {
+	var buf bytes.Buffer
+	var level slog.LevelVar
+	level.Set(slog.LevelWarn)
+	l := newLevels(Options{Level: &level, Logger: slog.New(slog.NewJSONHandler(&buf, &slog.HandlerOptions{Level: &level}))})
+	var expire []func()
+	l.after = func(d time.Duration, f func()) func() bool {
+		expire = append(expire, f)
+		return func() bool { return true }
+	}
+	l.set(slog.LevelDebug, 5*time.Minute, "10.0.0.1")
+	if got := l.String(); level.Level() != slog.LevelDebug || !strings.Contains(got, "until") || !strings.HasSuffix(got, "then WARN") {
+		t.Errorf("%v: %s", level.Level(), got)
+	}
+	// A second change for a while keeps what comes back in the end.
+	l.set(slog.LevelInfo, time.Minute, "10.0.0.2")
+	expire[0]()
+	if level.Level() != slog.LevelInfo {
+		t.Errorf("an overtaken expiry set %v", level.Level())
+	}
+	expire[1]()
+	if level.Level() != slog.LevelWarn || l.String() != "WARN" {
+		t.Errorf("after the expiry: %s", l)
+	}
+	// The program changed the level meanwhile: its value stays.
+	l.set(slog.LevelDebug, time.Minute, "10.0.0.1")
+	level.Set(slog.LevelError)
+	expire[2]()
+	if level.Level() != slog.LevelError {
+		t.Errorf("the program's own level became %v", level.Level())
+	}
+	// For good: nothing comes back.
+	l.set(slog.LevelDebug, time.Minute, "10.0.0.1")
+	l.set(slog.LevelInfo, 0, "10.0.0.1")
+	expire[3]()
+	if level.Level() != slog.LevelInfo || l.String() != "INFO" {
+		t.Errorf("%s", l)
+	}
+	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
+	if len(lines) != 6 || !strings.Contains(lines[0], `"from":"WARN","to":"DEBUG","by":"10.0.0.1","for":"5m0s","then":"WARN"`) {
+		t.Errorf("%d lines:\n%s", len(lines), buf.String())
+	}
+
+	other := &otherLogger{}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/", strings.NewReader("level=debug"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	Handler(Options{Level: other, Logger: slog.New(slog.DiscardHandler), Cgroup: machine()}).ServeHTTP(w, r)
+	if other.verbosity != 4 {
+		t.Errorf("another logger's verbosity %d: %s", other.verbosity, w.Body)
 	}
 }

@@ -1,0 +1,375 @@
+// Package traps finds differences between what bounds a process and what
+// somebody will assume: the runtime, a library, or whoever set an environment
+// variable. It is a pure function over facts, which `whylate limits` gathers
+// from outside of a process and service/debugz inside of it.
+package traps
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A Code names a trap. Codes are stable; docs/limits.md explains each.
+type Code string
+
+const (
+	AncestorTighter         Code = "ancestor-tighter"
+	HiddenAncestorThrottles Code = "hidden-ancestor-throttles"
+	HiddenAncestors         Code = "hidden-ancestors"
+	HiddenMemory            Code = "hidden-memory"
+	RuntimeMissesQuota      Code = "runtime-misses-quota"
+	Early125MountRoot       Code = "early-1.25-mount-root"
+	OldGoMod                Code = "old-go-mod"
+	OldGo                   Code = "old-go"
+	LeftoverAutomaxprocs    Code = "leftover-automaxprocs"
+	EnvGOMAXPROCS           Code = "env-gomaxprocs"
+	FractionalQuota         Code = "fractional-quota"
+	NumCPUFrozen            Code = "numcpu-frozen"
+	Throttled               Code = "throttled"
+	GOMEMLIMITTooHigh       Code = "gomemlimit-too-high"
+	NoGOMEMLIMIT            Code = "no-gomemlimit"
+	MemoryAncestor          Code = "memory-ancestor"
+	MemoryHigh              Code = "memory-high"
+)
+
+// Codes returns all of them.
+func Codes() []Code {
+	return []Code{
+		AncestorTighter, HiddenAncestorThrottles, HiddenAncestors, HiddenMemory, RuntimeMissesQuota, Early125MountRoot, OldGoMod, OldGo,
+		LeftoverAutomaxprocs, EnvGOMAXPROCS, FractionalQuota, NumCPUFrozen, Throttled, GOMEMLIMITTooHigh, NoGOMEMLIMIT, MemoryAncestor, MemoryHigh,
+	}
+}
+
+// A Severity says how much a trap costs; the order of the constants is that of
+// the answer.
+type Severity string
+
+const (
+	High   Severity = "high"
+	Medium Severity = "medium"
+	Low    Severity = "low"
+	Info   Severity = "info"
+)
+
+var severities = []Severity{High, Medium, Low, Info}
+
+// A Trap is a difference between what is and what somebody will assume.
+type Trap struct {
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	Text     string   `json:"text"`
+	Fix      string   `json:"fix"`
+}
+
+// Who set the GOMAXPROCS in force.
+type Setter int
+
+const (
+	// SetByUnknown: it cannot be told.
+	SetByUnknown Setter = iota
+	SetByRuntime
+	SetByEnvironment
+	SetByAutomaxprocs
+	// SetByAuto is whylate's service/auto or service/tune.
+	SetByAuto
+	// SetByProgram is a call of runtime.GOMAXPROCS.
+	SetByProgram
+)
+
+// Facts is what is known of a process. What is not known stays zero.
+type Facts struct {
+	// Limits are what bounds it, as far as whoever asks can see; nil finds no
+	// trap but those of the program itself.
+	Limits *cgroup.Limits
+	// Inside is what the process sees of that itself; nil is the same.
+	Inside *cgroup.Limits
+	// Namespaced says that the process is in a cgroup namespace of its own.
+	Namespaced bool
+	// Since is what the counters say since the group was made; nil is unknown.
+	Since *cgroup.Throttling
+
+	// Go is the version it was built with, such as "go1.26.8"; "" is unknown,
+	// or no Go program.
+	Go string
+	// Aware says that the runtime looks at quotas: Go 1.25 or later without
+	// containermaxprocs=0. It means nothing without Go.
+	Aware bool
+	// EnvProcs is a valid GOMAXPROCS of the environment.
+	EnvProcs int
+	// Procs is the GOMAXPROCS in force, and ProcsBy who set it.
+	Procs   int
+	ProcsBy Setter
+	// NumCPU is runtime.NumCPU of the process.
+	NumCPU int
+	// GOMEMLIMIT is the one in force in bytes; math.MaxInt64 is none, 0 is
+	// unknown.
+	GOMEMLIMIT int64
+	// Automaxprocs is the linked version of go.uber.org/automaxprocs.
+	Automaxprocs string
+}
+
+// Find returns the traps, the worst first. It reads nothing.
+func Find(f Facts) []Trap {
+	j := judge{Facts: f, l: f.Limits, in: f.Inside}
+	if j.l == nil {
+		j.l = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
+	}
+	if j.in == nil {
+		j.in = j.l
+	}
+	if c := &j.l.CPU; len(c.Levels) > 0 && c.Levels[0].Depth == 0 {
+		j.own = c.Levels[0].CPUs
+	}
+	j.program()
+	j.quota()
+	j.hidden()
+	j.rounding()
+	j.memory()
+	slices.SortStableFunc(j.found, func(a, b Trap) int {
+		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
+	})
+	return j.found
+}
+
+type judge struct {
+	Facts
+	l, in *cgroup.Limits
+	own   float64 // the own group's quota
+	found []Trap
+}
+
+func (j *judge) add(code Code, severity Severity, fix, format string, args ...any) {
+	j.found = append(j.found, Trap{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// Minor is N of "go1.N..."; 0 if that is not its form.
+func Minor(version string) int {
+	s, ok := strings.CutPrefix(version, "go1.")
+	if !ok {
+		return 0
+	}
+	n := 0
+	for _, r := range s {
+		if r < '0' || r > '9' || n > 1000 {
+			break
+		}
+		n = n*10 + int(r-'0')
+	}
+	return n
+}
+
+// program finds what the program and its environment bring along.
+func (j *judge) program() {
+	c, in := &j.l.CPU, &j.in.CPU
+	if j.EnvProcs > 0 {
+		sev, what := Low, "it will not follow a limit that changes"
+		if c.Quota > 0 && float64(j.EnvProcs) >= math.Ceil(c.Quota)+1 {
+			sev, what = High, "the quota is "+cpus(c.Quota)
+		}
+		j.add(EnvGOMAXPROCS, sev, "unset GOMAXPROCS, or set it from the limit (in Kubernetes a resourceFieldRef to limits.cpu gives the node's CPUs where no limit is set)",
+			"GOMAXPROCS=%d is in the environment: %s", j.EnvProcs, what)
+	}
+	if j.Go != "" && !j.Aware && j.EnvProcs == 0 && j.ProcsBy != SetByAutomaxprocs && j.ProcsBy != SetByAuto {
+		sev := Low
+		if c.RuntimeQuota > 0 && in.RuntimeDefault() < c.Parallelism {
+			sev = High
+		}
+		if Minor(j.Go) >= 25 {
+			j.add(OldGoMod, sev, "raise the go line of go.mod to 1.25 or later, or set //go:debug containermaxprocs=1 and updatemaxprocs=1",
+				"built with %s, but with containermaxprocs=0, as a go.mod below go 1.25 (or GODEBUG) sets it: all %d CPUs are used, whatever the quota", j.Go, c.Parallelism)
+		} else {
+			j.add(OldGo, sev, "build with Go 1.25 or later, or import whylate's service/auto",
+				"built with %s, which does not look at quotas: all %d CPUs are used", j.Go, c.Parallelism)
+		}
+	}
+	if j.Automaxprocs == "" || !j.Aware {
+		return
+	}
+	const remove = "remove the import of go.uber.org/automaxprocs"
+	n, ok := Automaxprocs(j.in, j.Namespaced)
+	switch runtimes := in.RuntimeDefault(); {
+	case ok && j.EnvProcs > 0:
+		j.add(LeftoverAutomaxprocs, Low, remove, "automaxprocs %s is still linked: it does nothing while GOMAXPROCS is in the environment", j.Automaxprocs)
+	case ok:
+		sev := Medium
+		if n == runtimes {
+			sev = Low
+		}
+		j.add(LeftoverAutomaxprocs, sev, remove,
+			"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s by itself would take %d, and turns the runtime's following of the limit off", j.Automaxprocs, n, j.Go, runtimes)
+	default:
+		j.add(LeftoverAutomaxprocs, Low, remove,
+			"automaxprocs %s is still linked: it does nothing now, but as soon as the own group has a quota it rounds it down and turns the runtime's following off", j.Automaxprocs)
+	}
+}
+
+// quota finds quotas that the runtime does not see.
+func (j *judge) quota() {
+	c := &j.l.CPU
+	if c.Quota > 0 && c.QuotaLevel >= 0 && c.QuotaLevel < len(c.Levels) && (c.QuotaLevel > 0 || j.own == 0) {
+		fix := "import whylate's service/auto, which takes the tightest visible quota; or set GOMAXPROCS"
+		if j.in.CPU.Quota != c.Quota {
+			fix = "set GOMAXPROCS: the process itself cannot see that group, and no library inside it can"
+		}
+		j.add(AncestorTighter, High, fix,
+			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs look at the own group only, which has %s", cpus(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
+	}
+	if j.own > 0 && c.RuntimeQuota != j.own && j.in.CPU.RuntimeQuota != j.own {
+		j.add(RuntimeMissesQuota, High, "mount the hierarchy once, or set GOMAXPROCS",
+			"the own group's quota is %s, but the runtime reads the first fitting line of mountinfo, which leads elsewhere: it sees %s", cpus(j.own), orNone(c.RuntimeQuota))
+	}
+	if Minor(j.Go) == 25 && j.own > 0 && !j.Namespaced && j.in.CPU.MountRoot != "/" {
+		j.add(Early125MountRoot, Medium, "build with Go 1.26 or later",
+			"the mount shows the group %q, not the root: Go 1.25.4 and earlier miss the quota then (golang/go#76390)", j.in.CPU.MountRoot)
+	}
+}
+
+// hidden finds groups that cannot be seen.
+func (j *judge) hidden() {
+	c := &j.l.CPU
+	if !c.Hidden || c.Quota > 0 {
+		return
+	}
+	switch {
+	case j.Since != nil && j.Since.Verdict == cgroup.VerdictAncestor:
+		j.add(HiddenAncestorThrottles, High, "find the quota of the pod or task outside the container; set GOMAXPROCS to it",
+			"no visible group has a quota, yet this one was held back for %s of CPU time since it was made: a group above, out of sight, has one", j.Since.Ancestor.Round(time.Millisecond))
+	case len(c.Levels) == 0:
+		j.add(HiddenAncestors, Info, "mount the cgroup hierarchy into the container",
+			"no group of the process can be seen, its own neither; a quota would bind and cannot be read")
+	default:
+		j.add(HiddenAncestors, Info, "nothing, if no pod, task or slice above sets a limit",
+			"groups above the container are out of sight; a quota there would bind and cannot be read")
+	}
+}
+
+// rounding finds what follows from a quota that is not GOMAXPROCS.
+func (j *judge) rounding() {
+	c := &j.l.CPU
+	// The runtime rounds the own group's quota up, to 2 at least; auto the
+	// tightest, to 1 at least.
+	quota, procs := 0.0, 0
+	switch {
+	case j.ProcsBy == SetByAuto:
+		quota, procs = c.Quota, int(max(1, math.Ceil(c.Quota)))
+	case j.ProcsBy <= SetByRuntime && (j.Aware || j.Go == "") && c.RuntimeQuota > 0:
+		quota, procs = j.own, int(max(2, math.Ceil(j.own)))
+	}
+	if quota > 0 && float64(procs) > quota && procs <= c.Parallelism && (j.Procs == 0 || j.Procs == procs) {
+		period := 100 * time.Millisecond
+		for _, l := range c.Levels {
+			if l.CPUs == quota && l.Period > 0 {
+				period = l.Period
+				break
+			}
+		}
+		freeze := time.Duration(float64(period) * (1 - quota/float64(procs)))
+		j.add(FractionalQuota, Low, "use whole CPUs, 2 or more, where latency matters",
+			"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", cpus(quota), procs, period, freeze.Round(100*time.Microsecond))
+	}
+	numCPU := j.NumCPU
+	if numCPU == 0 {
+		numCPU = c.Parallelism
+	}
+	if c.Quota > 0 && numCPU > 1 && float64(numCPU) >= 2*c.Quota {
+		j.add(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
+			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools sized by it are too large", numCPU, cpus(c.Quota))
+	}
+	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
+		share := ""
+		if t.Periods > 0 {
+			share = fmt.Sprintf(" (%.3g%% of periods)", 100*float64(t.ThrottledPeriods)/float64(t.Periods))
+		}
+		j.add(Throttled, Info, "record a trace and let whylate explain say what the freezes cost",
+			"the own quota held the group back in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can own all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
+	}
+}
+
+func (j *judge) memory() {
+	m := &j.l.Memory
+	if m.Max <= 0 {
+		if m.Hidden && m.Version == cgroup.V2 && len(m.Levels) > 0 {
+			j.add(HiddenMemory, Info, "nothing, if no pod, task or slice above sets a limit",
+				"groups above the container are out of sight; a memory limit there would bind and cannot be read")
+		}
+		return
+	}
+	switch {
+	case j.GOMEMLIMIT == math.MaxInt64:
+		j.add(NoGOMEMLIMIT, Info, "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
+			"the memory limit is %s and the runtime does not know: the heap may grow to twice what lives, up to being killed", size(m.Max))
+	case j.GOMEMLIMIT > m.Max:
+		j.add(GOMEMLIMITTooHigh, High, "set GOMEMLIMIT to nine tenths of the limit, or less",
+			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills before the collector hurries", size(j.GOMEMLIMIT), size(m.Max))
+	}
+	if m.MaxLevel != 0 {
+		where := "out of sight"
+		if m.MaxLevel > 0 && m.MaxLevel < len(m.Levels) {
+			where = m.Levels[m.MaxLevel].File
+		}
+		j.add(MemoryAncestor, Medium, "take the smaller one for GOMEMLIMIT",
+			"the tightest memory limit, %s, is an ancestor's (%s); the own group's limit is %s", size(m.Max), where, ownMemory(m))
+	}
+	if m.HighLevel >= 0 && m.High > 0 && m.High < m.Max {
+		j.add(MemoryHigh, Low, "keep GOMEMLIMIT below memory.high",
+			"memory.high is %s, below the limit: beyond it the kernel slows every allocation of the group down", size(m.High))
+	}
+}
+
+// Automaxprocs is the GOMAXPROCS that go.uber.org/automaxprocs 1.6 sets in a
+// process that sees these limits: the own group's quota rounded down, at
+// least 1. For v2 it looks below /sys/fs/cgroup for the group's path as
+// /proc/self/cgroup has it, so the mount must show the root; namespaced says
+// that the innermost level is the root to the process. ok is false where it
+// leaves GOMAXPROCS alone.
+func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
+	c := &l.CPU
+	if len(c.Levels) == 0 || c.Levels[0].Depth != 0 || c.Levels[0].CPUs == 0 {
+		return 0, false
+	}
+	point := strings.TrimPrefix(c.MountPoint, fmt.Sprintf("/proc/%d/root", l.PID))
+	atRoot := c.MountRoot == "/" || namespaced && c.Levels[0].Dir == c.MountPoint
+	if c.Version == cgroup.V2 && (point != "/sys/fs/cgroup" || !atRoot) {
+		return 0, false
+	}
+	return max(1, int(min(math.Floor(c.Levels[0].CPUs), math.MaxInt32))), true
+}
+
+func ownMemory(m *cgroup.Memory) string {
+	if len(m.Levels) > 0 && m.Levels[0].Depth == 0 && m.Levels[0].Limited {
+		return size(m.Levels[0].Max)
+	}
+	return "none"
+}
+
+func orNone(c float64) string {
+	if c == 0 {
+		return "none"
+	}
+	return cpus(c)
+}
+
+func cpus(c float64) string {
+	s := strconv.FormatFloat(c, 'g', 4, 64)
+	if c == 1 {
+		return s + " CPU"
+	}
+	return s + " CPUs"
+}
+
+func size(n int64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
+}
