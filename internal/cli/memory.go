@@ -12,7 +12,9 @@ import (
 const usualMemory = 240 << 20
 
 // holdMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
-// to be called now and then: live data far above the limit raise it, so that the collector does not run all the time. With a limit of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds.
+// to be called now and then: the limit follows the live data, because a limit that they nearly reach makes the collector run
+// back to back (150 cycles and a quarter of the CPU on a trace of 84 MB with 305 MB of live data, to save 60 MB). With a limit
+// of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds.
 func holdMemory(max int64) (adjust, restore func()) {
 	if max == 0 && os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}, func() {}
@@ -30,9 +32,12 @@ func holdMemory(max int64) (adjust, restore func()) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	return func() {
 		metrics.Read(sample)
-		if live := sample[0].Value; live.Kind() == metrics.KindUint64 && int64(live.Uint64()) > limit+limit/2 {
-			limit = int64(live.Uint64()) + int64(live.Uint64())/4
+		if live := sample[0].Value; live.Kind() == metrics.KindUint64 && room(int64(live.Uint64())) > limit {
+			limit = room(int64(live.Uint64()))
 			debug.SetMemoryLimit(limit)
 		}
 	}, restore
 }
+
+// room returns the limit that lets the collector work at a tolerable pace over so much live data.
+func room(live int64) int64 { return live + live/3 }

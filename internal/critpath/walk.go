@@ -287,7 +287,7 @@ func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
 
 func (w *Walker) push(g uint64, a, hi int64, via int32, own bool) {
 	lo := len(w.spans)
-	w.spans = w.win.Spans(g, a, hi, w.spans)
+	w.spans = w.win.SpansCoarse(g, a, hi, w.spans)
 	w.frames = append(w.frames, frame{g: g, a: a, lo: lo, idx: len(w.spans) - 1, n: len(w.spans) - lo, via: via, own: own})
 }
 

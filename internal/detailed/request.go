@@ -58,7 +58,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step) {
 			return
 		}
 		at[g] = true
-		buf = stage.Win.Spans(g, r.Start, r.End, buf[:0])
+		buf = stage.Win.SpansCoarse(g, r.Start, r.End, buf[:0])
 		spans := slices.Clone(buf[:min(len(buf), maxLaneSpans)])
 		lane := Lane{G: g, Spans: spans}
 		for i := stage.Win.At(r.End); i >= 0 && lane.Start == 0; i-- {

@@ -1,6 +1,9 @@
 package path
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
@@ -122,11 +125,13 @@ func (s *Stage) timedOut(r *request.Request) {
 			}
 			s.asides[g.Base] = born
 		}
-		for _, b := range born[r.G] {
-			if b.Time < r.Start || b.Time >= r.End {
-				continue
+		births := born[r.G] // in order of time
+		first, _ := slices.BinarySearchFunc(births, r.Start, func(b timeline.Birth, t int64) int { return cmp.Compare(b.Time, t) })
+		for _, b := range births[first:] {
+			if b.Time >= r.End {
+				break
 			}
-			s.spans = s.Win.Spans(b.G, b.Time, r.End, s.spans[:0])
+			s.spans = s.Win.SpansCoarse(b.G, b.Time, r.End, s.spans[:0])
 			for _, sp := range s.spans {
 				if h := *s.namer.Of(sp.Stack); sp.How != timeline.HowCreated && h.Aside && h.Key != 0 {
 					h.Rank += aside

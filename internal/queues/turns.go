@@ -175,7 +175,7 @@ func hasTurns(c cause.Cause) bool {
 // addSleep looks up for how long the goroutine slept in all, of which the
 // request waited for a part.
 func (p *part) addSleep(a *turn) {
-	p.spans = p.stage.Win.Spans(a.g, a.start, a.end, p.spans[:0])
+	p.spans = p.stage.Win.SpansCoarse(a.g, a.start, a.end, p.spans[:0])
 	for i := range p.spans {
 		s := &p.spans[i]
 		if s.State != timeline.Waiting || s.How == timeline.HowStatus || s.Start > a.start || s.End < a.end {

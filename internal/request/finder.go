@@ -355,7 +355,7 @@ const lookback = 2e9
 // lastWait returns a goroutine's last wait that ended before t.
 func (f *Finder) lastWait(id uint64, t int64) (timeline.Span, bool) {
 	for back := int64(20e3); back <= lookback; back *= 10 {
-		f.span = f.win.Spans(id, t-back, t, f.span[:0])
+		f.span = f.win.SpansCoarse(id, t-back, t, f.span[:0])
 		for i := len(f.span) - 1; i >= 0; i-- {
 			if s := f.span[i]; s.State == timeline.Waiting && s.Woken && s.End <= t {
 				return s, true

@@ -76,6 +76,8 @@ type Gen struct {
 	assist   map[uint32]bool
 	scratch  []uint32
 	network  tracefmt.StringID // the reason "network"
+	longMu   sync.Mutex
+	longs    map[longKey]*longRun
 }
 
 type localMap struct {

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -88,6 +89,8 @@ type Window struct {
 	carry map[uint64]Span
 	// carried, if not nil, takes carry's place.
 	carried func(id uint64) (Span, bool)
+	// Passed counts, if not nil, the events that questions went through: for tests of how costs grow.
+	Passed *atomic.Int64
 }
 
 // DropFirst takes the oldest generation out of the window and returns it. Of
@@ -158,8 +161,22 @@ func (w *Window) genAt(t int64) int {
 // last may end after to; one that is not over at the window's end ends there,
 // not Woken. Nothing is appended for a goroutine that the window does not know.
 func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
+	return w.appendSpans(id, expander{from: from, to: to, buf: buf})
+}
+
+// SpansCoarse is Spans with less detail where very much happens in one run (from about a thousand events on): in its middle
+// a few parts of equal numbers of events are told, each as one span of each kind of time (state and stack), in the order in which
+// the kinds first came, as long as all of that kind in the part were together. So all times add up to the same by stack, but
+// within such a part not by order, and what is left when the sixteen most frequent kinds of a part are told has no stack.
+// What that costs does not grow with the number of events.
+func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
+	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, had: len(buf)})
+}
+
+func (w *Window) appendSpans(id uint64, e expander) []Span {
+	from, to := e.from, e.to
 	if len(w.Gens) == 0 {
-		return buf
+		return e.buf
 	}
 	i := w.genAt(from)
 	if g := w.Gens[i]; from > g.Base {
@@ -168,7 +185,7 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 		if d := g.ids.lookup(id); d != 0 {
 			if lo, hi := g.base[d], g.base[d+1]; hi-lo > 8 && !g.isIrregular(d) {
 				if k := g.slotAfter(lo, hi, from-g.Base); k >= lo+6 {
-					return w.spansFrom(i, id, d, k-2, expander{from: from, to: to, buf: buf})
+					return w.spansFrom(i, id, d, k-2, e)
 				}
 			}
 		}
@@ -185,7 +202,6 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 		}
 		i--
 	}
-	e := expander{from: from, to: to, buf: buf}
 	if i == 0 {
 		e.before = w.before
 	}
@@ -199,11 +215,11 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 			continue
 		}
 		if e.expand(w, i, d) {
-			return e.buf
+			return e.done(w)
 		}
 	}
 	e.finish(max(to, w.Gens[len(w.Gens)-1].End))
-	return e.buf
+	return e.done(w)
 }
 
 // spansFrom is Spans for a goroutine whose piece at slot k of generation i
@@ -212,7 +228,7 @@ func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
 	g := w.Gens[i]
 	e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
 	if e.pieces(g, k, g.base[d+1]) {
-		return e.buf
+		return e.done(w)
 	}
 	for i++; i < len(w.Gens); i++ {
 		g := w.Gens[i]
@@ -220,19 +236,27 @@ func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
 			break
 		}
 		if d := g.ids.lookup(id); d != 0 && e.expand(w, i, d) {
-			return e.buf
+			return e.done(w)
 		}
 	}
 	e.finish(max(e.to, w.Gens[len(w.Gens)-1].End))
+	return e.done(w)
+}
+
+func (e *expander) done(w *Window) []Span {
+	if w.Passed != nil {
+		w.Passed.Add(int64(e.passed))
+	}
 	return e.buf
 }
 
 // secondChange returns the time of the second event in the generation by which
 // the goroutine's state changes. From then on what can be said of it does not
 // depend on the generation before; a runnable span after the first still
-// repeats what the wait before it was.
+// repeats what the wait before it was. It gives up after a while: to look into
+// the generation before is never wrong.
 func (g *Gen) secondChange(d uint32) int64 {
-	n := 0
+	n, passed := 0, 0
 	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
 		r := g.record(s.rec)
 		if !isStatus(r) {
@@ -244,6 +268,9 @@ func (g *Gen) secondChange(d uint32) int64 {
 			continue
 		}
 		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+			if passed++; passed > longAfter {
+				return math.MaxInt64
+			}
 			if !changesState(r) {
 				continue
 			}
@@ -292,6 +319,11 @@ type expander struct {
 	cur    *Span
 	open   bool
 	before func(id uint64) (Span, bool) // see Window; nil for nothing
+	coarse bool                         // see Window.SpansCoarse
+	had    int                          // the length of buf at first
+	passed int                          // events of runs gone through
+	// marking takes marks of the run that is gone through, if not nil.
+	marking *longRun
 	// state that lasts over spans
 	assist, stw bool
 	assistStack tracefmt.StackID // where the assist began
@@ -390,7 +422,19 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 // run goes through the events of a run and reports whether the end of the
 // wanted time was passed.
 func (e *expander) run(g *Gen, at ref) bool {
-	for at, r := g.next(at); ; at, r = g.next(at) {
+	var key longKey // of the run, as it began
+	if e.open {
+		key = longKey{at, e.cur.State, e.assist, e.stw, e.assistStack}
+	}
+	entered, skimmed := false, !e.coarse
+	before, last := at, int64(0) // the event before, and its time
+	start, opened := len(e.buf), Span{}
+	if e.coarse && e.open {
+		opened = *e.cur
+	}
+	for passed := 0; ; passed++ {
+		at, r := g.next(before)
+		e.passed++
 		kind := tracefmt.EventType(r.kind())
 		if endsWalk(r) {
 			return false
@@ -400,6 +444,32 @@ func (e *expander) run(g *Gen, at ref) bool {
 			e.drop()
 			return true
 		}
+		if passed%markEvery == 0 && e.open {
+			next := before
+			switch {
+			case e.marking != nil:
+				e.marking.mark(e, before, last)
+			case passed == markEvery && !skimmed && opened.Start >= e.from && opened.How == HowStarted && len(e.buf)-e.had > coarseSpans:
+				// Enough was told in full of the runs before.
+				skimmed = true
+				e.buf = append(e.buf[:start-1], opened)
+				e.cur, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
+				next = g.long(key).skim(e, key.at, coarseLess)
+			case passed < longAfter:
+			case !entered && t <= e.from:
+				entered = true
+				next = g.long(key).enter(e, before)
+			case !skimmed && e.cur.Start >= e.from:
+				skimmed = true
+				next = g.long(key).skim(e, before, coarseParts)
+			}
+			if next != before {
+				before = next
+				passed-- // to a mark, as this is
+				continue
+			}
+		}
+		before, last = at, t
 		switch kind {
 		case tracefmt.EvGoBlock, tracefmt.EvGoStop:
 			stack, reason := g.stack(r.stack()), g.str(r.peer())
