@@ -29,6 +29,14 @@ type Options struct {
 	Request *regexp.Regexp
 	// Group, if not nil, selects the groups that are reported, by name.
 	Group *regexp.Regexp
+	// NoMarks leaves the marks of service/mark aside: requests are found as if
+	// the service had none.
+	NoMarks bool
+	// TraceID, if not zero, limits the report to requests of the trace with this
+	// id in a tracing system. Only requests whose id the recording holds can be
+	// found so: those of service/mark, and those about which a tracer wrote user
+	// logs.
+	TraceID [16]byte
 	// Slowest is how many of the slowest requests of a group are reported in
 	// full; 0 means 3, negative none.
 	Slowest int
@@ -74,7 +82,7 @@ var ErrNothing = explain.ErrNothing
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
 	in := explain.Options{
-		Name: opts.Name, Request: opts.Request, Group: opts.Group, Slowest: opts.Slowest, From: opts.From, To: opts.To,
+		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, TraceID: opts.TraceID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
 	for _, p := range opts.PathMap {

@@ -3,6 +3,7 @@ module github.com/whylate/whylate/lab
 go 1.26.0
 
 require (
+	github.com/whylate/whylate/service v0.0.0
 	golang.org/x/exp v0.0.0-20260908205506-85c1c2202aba
 	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.24.0

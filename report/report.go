@@ -78,11 +78,18 @@ type Group struct {
 	// HistogramCauses holds, for each cause, the ns of it in every bucket of Histogram, in the same order.
 	HistogramCauses map[CauseName][]int64 `json:"histogram_causes,omitempty"`
 	// Blocks summarise stretches of at least 250 ms, for intervals over time.
-	Blocks       []Block   `json:"blocks"`
-	ReadyToRunNS Quantiles `json:"ready_to_run_ns"`
-	PollGapNS    Quantiles `json:"poll_gap_ns"`
-	Bands        []Band    `json:"bands"`
-	Slowest      []Request `json:"slowest"`
+	Blocks []Block `json:"blocks"`
+	// Of is what marked requests are of: http, grpc, job, message.
+	Of string `json:"of,omitempty"`
+	// Statuses counts how marked requests came out: "2xx", "DeadlineExceeded".
+	Statuses map[string]int `json:"statuses,omitempty"`
+	// BeforeNS is how long before their marks requests reached the process: their headers were read, and they waited for a
+	// P. It is no part of LatencyNS.
+	BeforeNS     *Quantiles `json:"before_ns,omitempty"`
+	ReadyToRunNS Quantiles  `json:"ready_to_run_ns"`
+	PollGapNS    Quantiles  `json:"poll_gap_ns"`
+	Bands        []Band     `json:"bands"`
+	Slowest      []Request  `json:"slowest"`
 	// Typical is a request near the median, for comparison; of a sample that does not depend on latency.
 	Typical      *Request `json:"typical,omitempty"`
 	TotalNS      int64    `json:"total_ns"`
@@ -175,13 +182,20 @@ type Share struct {
 
 // A Request is one slow request in full.
 type Request struct {
-	ID        string    `json:"id"`
-	StartNS   int64     `json:"start_ns"`
-	LatencyNS int64     `json:"latency_ns"`
-	Goroutine uint64    `json:"goroutine"`
-	Segments  []Segment `json:"segments"`
-	Wakes     []Wake    `json:"wakes,omitempty"`
-	Lanes     []Lane    `json:"lanes,omitempty"`
+	ID        string `json:"id"`
+	StartNS   int64  `json:"start_ns"`
+	LatencyNS int64  `json:"latency_ns"`
+	Goroutine uint64 `json:"goroutine"`
+	// Status is how a marked request came out. The ids are those of a tracing system, in hexadecimal digits: of the
+	// request's own span, and of the span of who asked. A Datadog id is decimal.
+	Status        string    `json:"status,omitempty"`
+	TraceID       string    `json:"trace_id,omitempty"`
+	SpanID        string    `json:"span_id,omitempty"`
+	ParentSpanID  string    `json:"parent_span_id,omitempty"`
+	DatadogSpanID string    `json:"datadog_span_id,omitempty"`
+	Segments      []Segment `json:"segments"`
+	Wakes         []Wake    `json:"wakes,omitempty"`
+	Lanes         []Lane    `json:"lanes,omitempty"`
 }
 
 // A Segment is a stretch of a request's critical path with one cause.

@@ -83,6 +83,7 @@ type Kind string
 
 // Kinds of group.
 const (
+	KindMark      Kind = "mark" // marked by the service itself: service/mark
 	KindTask      Kind = "task"
 	KindRegion    Kind = "region"
 	KindHTTP1     Kind = "http1"
@@ -95,7 +96,7 @@ const (
 
 // Kinds returns all kinds of group.
 func Kinds() []Kind {
-	return []Kind{KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
+	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
 }
 
 // A BandName names the requests of a group between two percentiles of its latency.

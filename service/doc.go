@@ -1,3 +1,3 @@
 // Package service is the root of what a service imports from whylate: see
-// its sub-packages cgroup, tune, auto, probe, pool and debugz.
+// its sub-packages cgroup, tune, auto, probe, pool, debugz and mark.
 package service

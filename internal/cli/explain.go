@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type explanation struct {
 	request, group string
 	whatIf         []string
 	given          explain.Options // those of them that check has read
+	traceID        string
+	noMarks        bool
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
 	band           string
@@ -84,6 +87,8 @@ func (e *explanation) addIgnore(cmd *cobra.Command) {
 func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
+	f.StringVar(&e.traceID, "trace-id", "", "report only requests of the trace with this `id` in a tracing system (32 hexadecimal digits)")
+	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
 	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
@@ -128,6 +133,14 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if *p.to, err = regexp.Compile(p.pattern); err != nil {
 			return usage(cmd, "--%s: %v", p.flag, err)
 		}
+	}
+	e.given.NoMarks = e.noMarks
+	if e.traceID != "" {
+		id, err := hex.DecodeString(e.traceID)
+		if err != nil || len(id) != len(e.given.TraceID) || [16]byte(id) == e.given.TraceID {
+			return usage(cmd, "--trace-id %q: want 32 hexadecimal digits, not all 0", e.traceID)
+		}
+		e.given.TraceID = [16]byte(id)
 	}
 	for _, m := range e.pathMap {
 		old, with, ok := strings.Cut(m, "=")
@@ -268,7 +281,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", e.part[0], e.part[1], "path-map", "max-memory", "what-if"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}
@@ -362,7 +375,7 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 		return ""
 	}
 	words := []string{cmd.CommandPath()}
-	for _, f := range []struct{ name, value string }{{"request", e.request}, {"group", e.group}, {"band", e.band}} {
+	for _, f := range []struct{ name, value string }{{"request", e.request}, {"trace-id", e.traceID}, {"group", e.group}, {"band", e.band}} {
 		if f.value != "" {
 			words = append(words, "--"+f.name, text.ShellQuote(f.value))
 		}

@@ -1,8 +1,10 @@
 package detailed
 
 import (
+	"encoding/hex"
 	"iter"
 	"sort"
+	"strconv"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/spell"
@@ -20,6 +22,13 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		ID:      spell.RequestID(group, r.Start-sp.Start, r.G),
 		StartNS: r.Start - sp.Start, LatencyNS: r.End - r.Start, Goroutine: r.G,
 		Segments: make([]report.Segment, 0, min(len(r.Segments), maxSegments)+1),
+	}
+	if id := r.Identity; id != nil {
+		out.Status = sp.Syms.String(id.Status)
+		out.TraceID, out.SpanID, out.ParentSpanID = hexID(id.Trace[:]), hexID(id.Span[:]), hexID(id.Parent[:])
+		if id.Datadog != 0 {
+			out.DatadogSpanID = strconv.FormatUint(id.Datadog, 10)
+		}
 	}
 	for from, to := range stretches(r.Segments, maxSegments) {
 		if to-from > 1 {
@@ -64,6 +73,16 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		out.Lanes = append(out.Lanes, lane)
 	}
 	return out
+}
+
+// hexID writes an id of a tracing system; one that is all zero is none.
+func hexID(id []byte) string {
+	for _, b := range id {
+		if b != 0 {
+			return hex.EncodeToString(id)
+		}
+	}
+	return ""
 }
 
 // maxSegments bounds the segments of a slow request in a report.

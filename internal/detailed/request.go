@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -21,6 +22,7 @@ type Request struct {
 	Vias       [][]path.Via // by segment
 	Lanes      []Lane
 	Wakes      []Wake
+	Identity   *request.Identity // nil: not known to anybody else
 }
 
 // A Lane is a goroutine that took part.
@@ -40,7 +42,7 @@ type Wake struct {
 // Of returns a request that was walked, without lanes and wakes. It shares the
 // segments, which are valid as long as w.
 func Of(w *path.Walked) *Request {
-	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias()}
+	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias(), Identity: w.Req.Identity}
 }
 
 // Bounds of what is kept around a request.

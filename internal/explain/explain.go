@@ -44,6 +44,13 @@ type Options struct {
 	Request *regexp.Regexp
 	// Group, if not nil, selects the groups that are reported, by name.
 	Group *regexp.Regexp
+	// NoMarks leaves the marks of service/mark aside: requests are found as if
+	// the service had none.
+	NoMarks bool
+	// TraceID, if not zero, limits the report to requests of the trace with this
+	// id in a tracing system. Only requests whose id the trace holds can be found
+	// so: those of service/mark, and those about which a tracer wrote user logs.
+	TraceID [16]byte
 	// Slowest is how many of the slowest requests of a group are reported in
 	// full; 0 means 3, negative none.
 	Slowest int
@@ -125,7 +132,7 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // pass returns the options of a pass.
 func (o *Options) pass(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, From: o.From, To: o.To, Progress: o.Progress, Path: p}
+	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, From: o.From, To: o.To, Progress: o.Progress, Path: p}
 	if o.Request != nil {
 		out.Match = o.Request.MatchString
 	}
@@ -329,6 +336,12 @@ func (e *engine) warnings(rep *report.Report, cut error) {
 	if dec.Orphans > 0 {
 		warn("lost-events", fmt.Sprintf("%s stood without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
 	}
+	for i := range rep.Groups {
+		if text := beforeMarks(&rep.Groups[i]); text != "" {
+			warn("before-marks", text)
+			break
+		}
+	}
 	named, unnamed := 0, 0
 	handlers := 0
 	for _, g := range rep.Groups {
@@ -345,6 +358,10 @@ func (e *engine) warnings(rep *report.Report, cut error) {
 	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
 		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
 	}
+	if id := e.opts.TraceID; id != [16]byte{} && len(rep.Groups) == 0 {
+		warn("no-requests", fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
+		return
+	}
 	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
 		if e.opts.Request != nil {
 			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
@@ -352,6 +369,29 @@ func (e *engine) warnings(rep *report.Report, cut error) {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
 		}
 	}
+}
+
+// beforeMarks says so where requests spent much of their time before their
+// marks began, which is no part of their latency.
+func beforeMarks(g *report.Group) string {
+	const much = 1_000_000
+	last := func(p99, top *int64) int64 {
+		switch {
+		case p99 != nil:
+			return *p99
+		case top != nil:
+			return *top
+		}
+		return 0
+	}
+	if g.BeforeNS == nil {
+		return ""
+	}
+	before, in := last(g.BeforeNS.P99, g.BeforeNS.Max), last(g.LatencyNS.P99, g.LatencyNS.Max)
+	if before < much || before < in/2 {
+		return ""
+	}
+	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks tells on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
 }
 
 func plural(n int, what string) string {

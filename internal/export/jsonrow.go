@@ -34,6 +34,13 @@ func (b *jsonRow) unsigned(key string, n uint64) { *b = strconv.AppendUint(b.key
 
 func (b *jsonRow) string(key, text string) { b.text(b.key(key), text) }
 
+// optional is string for a field that is left out if it is empty.
+func (b *jsonRow) optional(key, text string) {
+	if text != "" {
+		b.string(key, text)
+	}
+}
+
 // text appends a text to what there is.
 func (b *jsonRow) text(to jsonRow, text string) {
 	for i := range len(text) {
@@ -83,13 +90,22 @@ func (b *jsonRow) via(key string, list []report.Via) {
 
 // request fills the line of a request without its segments, lanes and wakes.
 func (b *jsonRow) request(g *report.Group, q *report.Request) {
-	*b = strconv.AppendUint(append((*b)[:0], `{"goroutine":`...), q.Goroutine, 10)
+	if q.DatadogSpanID != "" {
+		b.begin("datadog_span_id", q.DatadogSpanID)
+		b.unsigned("goroutine", q.Goroutine)
+	} else {
+		*b = strconv.AppendUint(append((*b)[:0], `{"goroutine":`...), q.Goroutine, 10)
+	}
 	b.string("group", g.Name)
 	b.string("group_id", g.ID)
 	b.string("id", q.ID)
 	b.number("latency_ns", q.LatencyNS)
+	b.optional("parent_span_id", q.ParentSpanID)
 	*b = append(*b, `,"segments":null`...)
+	b.optional("span_id", q.SpanID)
 	b.number("start_ns", q.StartNS)
+	b.optional("status", q.Status)
+	b.optional("trace_id", q.TraceID)
 	*b = append(*b, `,"type":"request"`...)
 	b.end()
 }

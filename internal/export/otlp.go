@@ -23,7 +23,7 @@ func OTLP(w io.Writer, r *report.Report) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for k := range g.Slowest {
-			spans = append(spans, m.spans(g, &g.Slowest[k], nil)...)
+			spans = append(spans, m.spans(g, &g.Slowest[k])...)
 		}
 	}
 	body, err := encode(EncodingJSON, m.resource(""), spans)
@@ -61,8 +61,6 @@ type Spans struct {
 	emit  func(body []byte, spans int) error
 	all   bool
 	slow  map[string]bool
-	ids   *identities
-	syms  *tracefmt.Symbols
 	batch []span
 	bytes int
 	enc   string
@@ -81,7 +79,7 @@ func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte
 	if err != nil {
 		return nil, err
 	}
-	s := &Spans{make: m, emit: emit, all: all, slow: make(map[string]bool), ids: newIdentities(), enc: encoding}
+	s := &Spans{make: m, emit: emit, all: all, slow: make(map[string]bool), enc: encoding}
 	for i := range r.Groups {
 		for k := range r.Groups[i].Slowest {
 			s.slow[r.Groups[i].Slowest[k].ID] = true
@@ -95,7 +93,7 @@ func (s *Spans) FromReport(r *report.Report) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for k := range g.Slowest {
-			if err := s.add(s.make.spans(g, &g.Slowest[k], nil)); err != nil {
+			if err := s.add(s.make.spans(g, &g.Slowest[k])); err != nil {
 				return err
 			}
 		}
@@ -104,11 +102,7 @@ func (s *Spans) FromReport(r *report.Report) error {
 }
 
 // Generation implements Sink.
-func (s *Spans) Generation(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) error {
-	s.syms = syms
-	s.ids.generation(g, syms)
-	return nil
-}
+func (s *Spans) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
 // Request implements Sink.
 func (s *Spans) Request(q *Request) error {
@@ -116,11 +110,10 @@ func (s *Spans) Request(q *Request) error {
 		return nil
 	}
 	full := q.Full()
-	known := s.ids.of(q, s.syms)
-	if known != nil && known.trace != [16]byte{} {
+	if full.TraceID != "" {
 		s.Joined++
 	}
-	return s.add(s.make.spans(q.Group, &full, known))
+	return s.add(s.make.spans(q.Group, &full))
 }
 
 func (s *Spans) add(spans []span) error {

@@ -3,7 +3,6 @@ package export
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -25,6 +24,7 @@ const (
 const (
 	spanInternal = 1
 	spanServer   = 2
+	spanConsumer = 5
 )
 
 // A span is one OpenTelemetry span. Times are Unix ns.
@@ -79,9 +79,8 @@ func (m *spanMaker) resource(service string) []attribute {
 
 // spans returns a request's span and those of its segments, its children. Their
 // ids depend on the report alone, so that writing them twice gives the same
-// spans. Known says of which trace, and below which span, the request is
-// already known elsewhere.
-func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) []span {
+// spans. A request that a tracing system knows becomes a child of its span there.
+func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	seed := fmt.Sprintf("%s\x00%s\x00%s", m.r.Input.Name, m.r.Input.Start.Format(time.RFC3339Nano), q.ID)
 	sum := sha256.Sum256([]byte(seed))
 	var trace [16]byte
@@ -96,6 +95,12 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) [
 	case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
 		kind = spanServer
 	}
+	switch g.Of {
+	case "http", "grpc":
+		kind = spanServer
+	case "message":
+		kind = spanConsumer
+	}
 	root := span{
 		trace: trace, id: spanID(0), name: g.Name, kind: kind, start: m.start + q.StartNS, end: m.start + q.StartNS + q.LatencyNS,
 		attributes: []attribute{text("whylate.group", g.ID), text("whylate.kind", string(g.Kind)), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
@@ -103,9 +108,7 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request, known *identity) [
 	if g.Entry != nil {
 		root.attributes = append(root.attributes, code(g.Entry)...)
 	}
-	if known != nil {
-		known.apply(&root)
-	}
+	join(&root, q)
 	out := make([]span, 0, 1+len(q.Segments))
 	out = append(out, root)
 	for i := range q.Segments {
@@ -294,90 +297,20 @@ func (m *message) attribute(field int, a attribute) {
 	m.bytes(field, pair)
 }
 
-// An identity is what a trace says about the trace and span that a tracer gave
-// to a task.
-type identity struct {
-	trace   [16]byte
-	span    [8]byte
-	datadog uint64 // span id; its trace's is not known
-}
-
-func (i *identity) apply(root *span) {
-	if i.trace != [16]byte{} {
-		root.trace, root.parent = i.trace, i.span
-	}
-	if i.datadog != 0 {
-		root.attributes = append(root.attributes, text("dd.span_id", strconv.FormatUint(i.datadog, 10)))
-	}
-}
-
-// add takes up what another log says besides, and reports false if it says
-// something else about what is known already.
-func (i *identity) add(o *identity) bool {
-	sum := *i
-	if o.trace != [16]byte{} {
-		if sum.trace != [16]byte{} {
-			return false
-		}
-		sum.trace = o.trace
-	}
-	if o.span != [8]byte{} {
-		if sum.span != [8]byte{} {
-			return false
-		}
-		sum.span = o.span
-	}
-	if o.datadog != 0 {
-		if sum.datadog != 0 {
-			return false
-		}
-		sum.datadog = o.datadog
-	}
-	*i = sum
-	return true
-}
-
-// read takes up what a user log says, and reports whether it was an identity.
-// Keys are those that people use for these ids in logs; dd-trace-go writes
-// eight bytes, least first, under a key of its own
-// (ddtrace/tracer.startExecutionTracerTask).
-func (i *identity) read(key, value string) bool {
-	switch key {
-	case "traceparent": // W3C Trace Context
-		if len(value) < 55 || value[2] != '-' || value[35] != '-' || value[52] != '-' {
-			return false
-		}
-		var other identity
-		if !hexBytes(other.trace[:], value[3:35]) || !hexBytes(other.span[:], value[36:52]) {
-			return false
-		}
-		i.trace, i.span = other.trace, other.span
-		return true
-	case "trace_id", "traceid", "traceID", "traceId", "trace.id", "otel.trace_id":
-		return hexBytes(i.trace[:], value)
-	case "span_id", "spanid", "spanID", "spanId", "span.id", "otel.span_id":
-		return hexBytes(i.span[:], value)
-	case "datadog.uint64_span_id":
-		if len(value) != 8 {
-			return false
-		}
-		i.datadog = binary.LittleEndian.Uint64([]byte(value))
-		return true
-	}
-	return false
-}
-
-// hexBytes reads exactly len(to) bytes that are not all 0.
-func hexBytes(to []byte, s string) bool {
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(to) {
-		return false
-	}
-	for _, c := range b {
-		if c != 0 {
-			copy(to, b)
-			return true
+// join makes a request's span a part of the trace that it is known in. The
+// request's own span is the parent, if that is known, because who wrote it
+// exports it; else the span of who asked.
+func join(root *span, q *report.Request) {
+	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
+		copy(root.trace[:], trace)
+		if parent, err := hex.DecodeString(cmp.Or(q.SpanID, q.ParentSpanID)); err == nil {
+			copy(root.parent[:], parent)
 		}
 	}
-	return false
+	if q.DatadogSpanID != "" {
+		root.attributes = append(root.attributes, text("dd.span_id", q.DatadogSpanID))
+	}
+	if q.Status != "" {
+		root.attributes = append(root.attributes, text("whylate.status", q.Status))
+	}
 }

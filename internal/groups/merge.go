@@ -68,6 +68,11 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 	g.lat.merge(&og.lat)
 	g.ready.merge(&og.ready)
 	g.gap.merge(&og.gap)
+	g.before.merge(&og.before)
+	g.isOf(t.stage.Syms, og.of)
+	for status, n := range og.statuses {
+		g.cameOut(status, n)
+	}
 	og.cells.each(func(bucket, cause int32, c *cell) {
 		if causes != nil {
 			cause = int32(causes[cause])

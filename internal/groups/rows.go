@@ -102,6 +102,17 @@ func (w writer) row(g *group) report.Group {
 	}
 	r.LatencyNS = latency(&g.lat)
 	r.ReadyToRunNS, r.PollGapNS = quantiles(&g.ready), quantiles(&g.gap)
+	r.Of = w.sp.Syms.String(g.of)
+	if g.before.n > 0 {
+		before := quantiles(&g.before)
+		r.BeforeNS = &before
+	}
+	for status, n := range g.statuses {
+		if r.Statuses == nil {
+			r.Statuses = make(map[string]int)
+		}
+		r.Statuses[w.sp.Syms.String(status)] = int(n)
+	}
 	r.Histogram = pairs(&g.lat)
 	for _, bi := range keysOf(g.blocks) {
 		b := g.blocks[bi]

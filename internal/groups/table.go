@@ -32,7 +32,10 @@ type group struct {
 	oldest   int64 // start
 	oldestG  uint64
 	openSite tracefmt.FrameID
-	multi    int64 // requests of which several stacks were seen: their path means something
+	of       tracefmt.StringID           // what marked requests are of: http, grpc, job, message
+	before   histogram                   // how long before their marks they reached the process
+	statuses map[tracefmt.StringID]int64 // how marked requests came out
+	multi    int64                       // requests of which several stacks were seen: their path means something
 }
 
 func newGroup(k path.GroupKey) *group { return &group{key: k, blocks: make(map[int64]*block)} }
@@ -128,7 +131,24 @@ func (t *table) group(w *path.Walked) *group {
 	if w.Entry != 0 && better(t.stage.Syms, w.Entry, g.entry, g.key.Name) {
 		g.entry = w.Entry
 	}
+	if id := w.Req.Identity; id != nil {
+		g.isOf(t.stage.Syms, id.Of)
+	}
 	return g
+}
+
+// isOf takes note of what marked requests are of; of several the first by name.
+func (g *group) isOf(syms *tracefmt.Symbols, of tracefmt.StringID) {
+	if of != 0 && (g.of == 0 || syms.String(of) < syms.String(g.of)) {
+		g.of = of
+	}
+}
+
+func (g *group) cameOut(status tracefmt.StringID, n int64) {
+	if g.statuses == nil {
+		g.statuses = make(map[tracefmt.StringID]int64)
+	}
+	g.statuses[status] += n
 }
 
 // better chooses the frame that stands for a group's entry, by content so
@@ -175,6 +195,14 @@ func (t *table) count(g *group, w *path.Walked) {
 	if w.Ready >= 0 {
 		g.ready.add(w.Ready, w.Weight)
 		g.gap.add(w.Gap, w.Weight)
+	}
+	if id := w.Req.Identity; id != nil && id.Of != 0 {
+		if id.Status != 0 {
+			g.cameOut(id.Status, w.Weight)
+		}
+		if id.Before >= 0 {
+			g.before.add(id.Before, w.Weight)
+		}
 	}
 	b := t.blockAt(g, w.Req.End)
 	b.lat.add(lat, w.Weight)

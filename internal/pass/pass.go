@@ -66,6 +66,10 @@ type Options struct {
 	InOrder bool
 	// Match, if not nil, selects functions whose calls are the requests.
 	Match func(name string) bool
+	// NoMarks finds requests as if the service did not mark them. TraceID, if not
+	// zero, selects requests of one trace of a tracing system.
+	NoMarks bool
+	TraceID [16]byte
 	// From and To select requests that end in [From, To), counted from the trace's
 	// start; a To of 0 means its end.
 	From, To time.Duration
@@ -131,7 +135,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	dec := timeline.NewDecoder(rd, p.opts.Workers)
 	defer dec.Close()
 	p.Decoder = dec
-	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match})
+	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	p.employ()
 	gap := false
@@ -228,11 +232,15 @@ func (p *Pass) drop(oldest int64) {
 }
 
 // wanted reports whether a request is in the part of the trace that is asked
-// for. A piece of a long one is: where that ends is not known yet.
+// for, and of the trace. A piece of a long one is: where that ends is not
+// known yet.
 func (p *Pass) wanted(r *request.Request) bool {
 	from, to := p.Start+int64(p.opts.From), int64(math.MaxInt64)
 	if p.opts.To > 0 {
 		to = p.Start + int64(p.opts.To)
+	}
+	if p.opts.TraceID != [16]byte{} && r.Part != request.Middle && (r.Identity == nil || r.Identity.Trace != p.opts.TraceID) {
+		return false
 	}
 	return r.Part == request.Middle || r.End >= from && r.End < to
 }

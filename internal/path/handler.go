@@ -18,6 +18,11 @@ func (s *Stage) group(r *request.Request) (GroupID, tracefmt.FrameID) {
 	switch r.Kind {
 	case request.Task, request.Region:
 		k.Name = r.Name
+	case request.Mark:
+		k.Name, frame = r.Name, s.best.Frame
+		if k.Name == 0 { // its end would have told
+			k.Name = s.best.Key
+		}
 	case request.Main:
 		k.Name = s.Syms.Lookup("main.main")
 	case request.Goroutine, request.Func, request.Loop:

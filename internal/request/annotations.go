@@ -89,6 +89,10 @@ func (f *Finder) annotations(g *timeline.Gen) {
 	for i := range g.User {
 		e := &g.User[i]
 		switch e.Kind {
+		case timeline.LogMessage:
+			if !f.opts.NoMarks {
+				f.markEvent(e)
+			}
 		case timeline.TaskBegin:
 			t := &task{open: open{start: e.Time, from: e.Time}, g: e.G, name: e.Name, root: true}
 			if p := f.tasks[e.Parent]; e.Parent != 0 && p != nil && e.Time-p.start < container {
@@ -101,7 +105,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				continue
 			}
 			delete(f.tasks, e.Task)
-			if !t.root || t.name == 0 {
+			if !t.root || t.name == 0 || f.markedToo(t.g, &t.open) {
 				continue
 			}
 			f.done[t.g] = append(f.done[t.g], doneTask{t.open, Request{Kind: Task, End: e.Time, G: e.G, Name: t.name}})
@@ -127,7 +131,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 			} else {
 				f.regions[e.G] = rs
 			}
-			if last.outer {
+			if last.outer && !f.markedToo(e.G, &last.open) {
 				f.emit(&last.open, Request{Kind: Region, End: e.Time, G: e.G, Name: last.name})
 			}
 		}

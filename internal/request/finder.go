@@ -16,27 +16,31 @@ const keep = 6
 // A Finder follows goroutines from generation to generation and hands out the
 // requests that ended. Not safe for concurrent use.
 type Finder struct {
-	syms    *tracefmt.Symbols
-	win     *timeline.Window
-	opts    Options
-	conns   map[uint64]*conn
-	streams map[uint64]*stream
-	workers map[uint64]*worker
-	tasks   map[uint64]*task
-	regions map[uint64][]region
-	done    map[uint64][]doneTask // by the goroutine on which it began
-	starts  []Kind                // by start function's stack: what it serves, 0 for nothing
-	known   []bool
-	jobs    jobs
-	loops   loops
-	funcs   *funcs
-	out     []Request
-	outs    [][]Request // of connMarks' workers
-	sure    int         // requests found by the ways that cannot be mistaken
-	span    []timeline.Span
-	keys    uint64
-	gens    int
-	first   int64 // the trace's start
+	syms     *tracefmt.Symbols
+	win      *timeline.Window
+	opts     Options
+	conns    map[uint64]*conn
+	streams  map[uint64]*stream
+	workers  map[uint64]*worker
+	tasks    map[uint64]*task
+	regions  map[uint64][]region
+	done     map[uint64][]doneTask // by the goroutine on which it began
+	marks    map[uint64]*marker
+	markKeys map[tracefmt.StringID]markKey
+	ids      *identities
+	starts   []Kind // by start function's stack: what it serves, 0 for nothing
+	known    []bool
+	jobs     jobs
+	loops    loops
+	funcs    *funcs
+	out      []Request
+	outs     [][]Request // of connMarks' workers
+	sure     int         // requests found by the ways that cannot be mistaken
+	span     []timeline.Span
+	keys     uint64
+	num      uint64 // the last generation's
+	gens     int
+	first    int64 // the trace's start
 }
 
 // Options change what is looked for.
@@ -44,6 +48,8 @@ type Options struct {
 	// Match, if not nil, says which functions are requests; nothing else is
 	// looked for then.
 	Match func(fn string) bool
+	// NoMarks leaves marks of service/mark aside.
+	NoMarks bool
 	// Workers is how many goroutines may look at once.
 	Workers int
 }
@@ -53,12 +59,15 @@ type Options struct {
 func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Finder {
 	f := &Finder{
 		syms: syms, win: win, opts: opts,
-		conns:   make(map[uint64]*conn),
-		streams: make(map[uint64]*stream),
-		workers: make(map[uint64]*worker),
-		tasks:   make(map[uint64]*task),
-		regions: make(map[uint64][]region),
-		done:    make(map[uint64][]doneTask),
+		conns:    make(map[uint64]*conn),
+		streams:  make(map[uint64]*stream),
+		workers:  make(map[uint64]*worker),
+		tasks:    make(map[uint64]*task),
+		regions:  make(map[uint64][]region),
+		done:     make(map[uint64][]doneTask),
+		marks:    make(map[uint64]*marker),
+		markKeys: make(map[tracefmt.StringID]markKey),
+		ids:      newIdentities(),
 	}
 	if opts.Match != nil {
 		f.funcs = newFuncs(opts.Match)
@@ -82,6 +91,11 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 	if f.gens++; f.gens == 1 {
 		f.first = g.Base
 	}
+	if g.Num != f.num+1 {
+		clear(f.marks) // what was between is lost, ends of marks with it
+	}
+	f.num = g.Num
+	f.ids.generation(g, f.syms)
 	if f.funcs != nil {
 		f.funcs.add(f, g)
 	} else {
@@ -90,6 +104,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.births(g)
 		f.grpcWorkers(g)
 		f.freeTasks()
+		f.freeMarks(g)
 		f.sure += len(f.out)
 		if f.sure < fewRequests {
 			f.jobs.add(f, g)
@@ -97,7 +112,20 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		}
 	}
 	f.parts(g)
+	f.identify(f.out)
 	return f.out
+}
+
+// identify gives requests what a tracer wrote about them.
+func (f *Finder) identify(reqs []Request) {
+	if f.ids.none() {
+		return
+	}
+	for i := range reqs {
+		if r := &reqs[i]; r.Identity == nil && r.Part != Middle && !r.Cut {
+			r.Identity = f.ids.of(r)
+		}
+	}
 }
 
 // fewRequests is how many requests the sure ways must find before goroutines
@@ -120,7 +148,7 @@ func (f *Finder) emit(o *open, r Request) { f.out = append(f.out, o.request(r)) 
 
 // request fills in what is known of an open request that has ended.
 func (o *open) request(r Request) Request {
-	r.Start, r.Cut = o.start, o.cut
+	r.Start, r.Cut, r.began = o.start, o.cut, o.start
 	if o.key != 0 {
 		r.Part, r.Key = Last, o.key
 		r.Start = o.from
@@ -142,26 +170,33 @@ func (f *Finder) Oldest() int64 {
 
 func (f *Finder) eachOpen(visit func(*open, Request)) {
 	for id, c := range f.conns {
-		if c.phase == connActive && !c.open.cut && (c.entered || !c.fresh) && c.finish == 0 {
+		if c.phase == connActive && !c.open.cut && (c.entered || !c.fresh) && c.finish == 0 && !f.inMark(id, &c.open) {
 			visit(&c.open, Request{Kind: HTTP1, G: id})
 		}
 	}
 	for id, s := range f.streams {
-		visit(&s.open, Request{Kind: s.kind, G: id})
+		if !f.inMark(id, &s.open) {
+			visit(&s.open, Request{Kind: s.kind, G: id})
+		}
 	}
 	for id, w := range f.workers {
-		if w.busy && !w.open.cut {
+		if w.busy && !w.open.cut && !f.inMark(id, &w.open) {
 			visit(&w.open, Request{Kind: GRPC, G: id})
 		}
 	}
 	for _, t := range f.tasks {
-		if t.root {
+		if t.root && !f.inMark(t.g, &t.open) {
 			visit(&t.open, Request{Kind: Task, G: t.g, Name: t.name})
 		}
 	}
 	for id, rs := range f.regions {
-		if len(rs) > 0 && rs[0].outer {
+		if len(rs) > 0 && rs[0].outer && !f.inMark(id, &rs[0].open) {
 			visit(&rs[0].open, Request{Kind: Region, G: id, Name: rs[0].name})
+		}
+	}
+	for id, m := range f.marks {
+		if m.depth > 0 {
+			visit(&m.mark.open, Request{Kind: Mark, G: id, Name: m.mark.name, Identity: &m.mark.id})
 		}
 	}
 	f.jobs.eachOpen(visit)
@@ -216,7 +251,7 @@ func (f *Finder) Finish(end int64) []Request {
 	seen := make(map[uint64]bool)
 	f.eachOpen(func(o *open, r Request) {
 		seen[r.G] = true
-		r.Start, r.End, r.Open, r.Cut = o.start, end, true, o.cut
+		r.Start, r.End, r.Open, r.Cut, r.began = o.start, end, true, o.cut, o.start
 		if o.key != 0 {
 			r.Part, r.Key = Last, o.key
 		}
@@ -228,6 +263,7 @@ func (f *Finder) Finish(end int64) []Request {
 	if j := &f.jobs; j.mainG {
 		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: end, G: 1, Part: Last, Key: mainKey})
 	}
+	f.identify(f.out)
 	f.sort()
 	return f.out
 }
@@ -301,7 +337,7 @@ func (f *Finder) births(g *timeline.Gen) {
 	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
 		s := f.streams[id]
 		if t, ok := g.Death(id); ok {
-			if !f.fills(id, s.start, t) {
+			if !f.marked(&f.out, id, &s.open, t) && !f.fills(id, s.start, t) {
 				f.emit(&s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
 			}
 			delete(f.streams, id)
@@ -418,10 +454,14 @@ func (f *Finder) grpcWorkers(g *timeline.Gen) {
 					// It has worked since before the trace, or since it was woken
 					// from a wait of which nothing is known: on one stream.
 					w.busy, w.cut = true, true
+					if f.marked(&f.out, id, &w.open, m.Time) {
+						w.busy, w.idle = false, m.Time
+						continue
+					}
 					f.out = append(f.out, Request{Kind: GRPC, End: m.Time, G: id, Cut: true})
 				}
 			}
-			if w.busy && !w.cut {
+			if w.busy && !w.cut && !f.marked(&f.out, id, &w.open, m.Time) {
 				f.emit(&w.open, Request{Kind: GRPC, End: m.Time, G: id})
 			}
 			w.busy, w.idle = false, m.Time

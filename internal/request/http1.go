@@ -148,6 +148,9 @@ func (c *conn) begin(t int64, ready bool) {
 }
 
 func (f *Finder) connEnd(out *[]Request, id uint64, c *conn, end int64) {
+	if len(f.marks) > 0 && f.marked(out, id, &c.open, end) {
+		return
+	}
 	if c.cut {
 		if len(f.done) > 0 {
 			delete(f.done, id)

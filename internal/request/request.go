@@ -2,7 +2,7 @@
 // waits for. Services need no instrumentation; where they have some (user
 // tasks and regions), it is used first.
 //
-// The ways, in order (DESIGN section 6): user tasks; user regions outside of
+// The ways, in order (DESIGN section 6): marks of service/mark; user tasks; user regions outside of
 // tasks; HTTP/1 connections; HTTP/2 and gRPC streams; a goroutine a job;
 // workers' loops; and any function, by the user's word. What an earlier way
 // has found, a later one leaves alone.
@@ -17,7 +17,8 @@ type Kind uint8
 
 // Kinds, best first.
 const (
-	Task Kind = iota + 1
+	Mark Kind = iota + 1
+	Task
 	Region
 	HTTP1
 	HTTP2
@@ -29,7 +30,7 @@ const (
 	Main
 )
 
-var kindNames = [...]string{"", "task", "region", "http1", "http2", "grpc", "goroutine", "loop", "func", "func"}
+var kindNames = [...]string{"", "mark", "task", "region", "http1", "http2", "grpc", "goroutine", "loop", "func", "func"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -43,7 +44,7 @@ type Request struct {
 	// Ready is when the message that began it was handed to its goroutine; the
 	// time until that runs is part of the request. 0: no such instant.
 	Ready int64
-	// Name is a task's or region's name, or 0.
+	// Name is a mark's, task's or region's name, or 0.
 	Name tracefmt.StringID
 	// Entry is the stack that names the group, if that is known from the way
 	// the request was found: a goroutine's start function, a loop's wait.
@@ -60,6 +61,11 @@ type Request struct {
 	Part Part
 	// Key tells the parts of one long request apart from other requests.
 	Key uint64
+	// Identity is what the trace says besides about a marked request, or one
+	// that a tracer wrote about; nil: nothing.
+	Identity *Identity
+
+	began int64 // the start of the whole, of which this may be a part
 }
 
 // Part says which part of a request this is.

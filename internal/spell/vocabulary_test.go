@@ -24,7 +24,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	same(t, "kinds of wait", waits, report.WaitKinds())
 	var kinds []report.Kind
-	for k := request.Task; k <= request.Func; k++ {
+	for k := request.Mark; k <= request.Func; k++ {
 		kinds = append(kinds, report.Kind(k.String()))
 	}
 	same(t, "kinds of group", kinds, report.Kinds())

@@ -27,6 +27,9 @@ func Package(fn string) string {
 // and assembly stubs such as "_cgo_...") count as the runtime's.
 func Is(fn string) bool {
 	p := Package(fn)
+	if p == mark {
+		return true // it stands where net/http does, between a service and its requests
+	}
 	if packages[p] {
 		return true
 	}
@@ -41,6 +44,8 @@ func Is(fn string) bool {
 	return p == fn && !strings.Contains(fn, "/") && !strings.Contains(fn, ".")
 }
 
+const mark = "github.com/whylate/whylate/service/mark"
+
 // PassesOn reports whether a function is one of net/http's handlers that only
 // pass requests on to others: what they call is the handler.
 func PassesOn(fn string) bool {
@@ -49,5 +54,5 @@ func PassesOn(fn string) bool {
 		"net/http.(*timeoutHandler).ServeHTTP", "net/http.initALPNRequest.ServeHTTP", "net/http.globalOptionsHandler.ServeHTTP":
 		return true
 	}
-	return false
+	return Package(fn) == mark
 }

@@ -1,0 +1,150 @@
+package mark
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// An Option changes what Handler does.
+type Option func(*handler)
+
+// Route gives requests their names, for routers that do not set
+// Request.Pattern: f is called when the handler has returned, and returns the
+// route's pattern, never the path itself, or "" if it knows none.
+//
+//	mark.Handler(r, mark.Route(func(q *http.Request) string { return chi.RouteContext(q.Context()).RoutePattern() }))
+func Route(f func(*http.Request) string) Option { return func(h *handler) { h.route = f } }
+
+// Mux gives requests the pattern that mux has for them, where middleware
+// between Handler and mux hands on a copy of the request, so that the pattern
+// does not show in the original. That costs a second search.
+func Mux(mux *http.ServeMux) Option {
+	return Route(func(q *http.Request) string {
+		_, pattern := mux.Handler(q)
+		return pattern
+	})
+}
+
+// Handler marks every request that next handles. A request is called by its
+// method and pattern, "GET /items/{id}", and its status is the class of the
+// response's: "2xx", or "panic".
+//
+// Wrap the http.ServeMux itself, or each of its handlers, and put other
+// middleware outside: the pattern is read from the same *http.Request that
+// the mux is given. See Mux and Route otherwise.
+//
+// While somebody traces, handlers see a ResponseWriter of this package, which
+// can what net/http's own can: Flusher, Hijacker, ReaderFrom, Pusher, and
+// http.ResponseController by Unwrap.
+func Handler(next http.Handler, opts ...Option) http.Handler {
+	h := &handler{next: next}
+	for _, o := range opts {
+		o(h)
+	}
+	return h
+}
+
+type handler struct {
+	next  http.Handler
+	route func(*http.Request) string
+	known atomic.Pointer[map[routeKey]ending]
+	mu    sync.Mutex
+}
+
+type routeKey struct {
+	method, pattern string
+	class           uint8
+}
+
+// An ending is what is written of requests that came out alike.
+type ending struct{ text, name, status string }
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !Active() {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	h.marked(w, r)
+}
+
+func (h *handler) marked(w http.ResponseWriter, r *http.Request) {
+	traceparent := ""
+	if v := r.Header["Traceparent"]; len(v) == 1 {
+		traceparent = v[0]
+	}
+	name := ""
+	if r.Pattern != "" {
+		name = routeName(r.Method, r.Pattern)
+	}
+	// Before the mark, so that it is no part of it.
+	own, wrapped := wrap(w)
+	m := begin(HTTP, name, traceparent)
+	class := uint8(classPanic)
+	defer func() {
+		e := h.ending(r, class)
+		m.end(e.text, e.name, e.status)
+	}()
+	h.next.ServeHTTP(wrapped, r)
+	class = own.class()
+}
+
+const classPanic = 6
+
+var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
+
+func (h *handler) ending(r *http.Request, class uint8) ending {
+	pattern := r.Pattern
+	if pattern == "" && h.route != nil {
+		pattern = h.route(r)
+	}
+	k := routeKey{r.Method, pattern, class}
+	if m := h.known.Load(); m != nil {
+		if e, ok := (*m)[k]; ok {
+			return e
+		}
+	}
+	return h.add(k)
+}
+
+func (h *handler) add(k routeKey) ending {
+	name := routeName(k.method, k.pattern)
+	e := ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	old := h.known.Load()
+	if old == nil {
+		old = new(map[routeKey]ending)
+	}
+	if len(*old) >= maxTexts {
+		return e
+	}
+	grown := make(map[routeKey]ending, len(*old)+1)
+	maps.Copy(grown, *old)
+	k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
+	grown[k] = e
+	h.known.Store(&grown)
+	return e
+}
+
+// routeName is the method and the pattern. Clients may send any word as a
+// method.
+func routeName(method, pattern string) string {
+	if strings.IndexByte(pattern, ' ') > 0 {
+		return pattern // it names the method itself
+	}
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE":
+	case "":
+		method = "GET"
+	default:
+		method = "(other method)"
+	}
+	if pattern == "" {
+		pattern = "(no route)"
+	}
+	return method + " " + pattern
+}

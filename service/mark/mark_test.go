@@ -1,0 +1,242 @@
+package mark
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime/trace"
+	"strings"
+	"testing"
+)
+
+// TestIdle tests that a mark allocates nothing while nobody traces.
+func TestIdle(t *testing.T) {
+	if Active() {
+		t.Skip("a trace is being recorded")
+	}
+	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest("GET", "/", nil)
+	var w http.ResponseWriter = httptest.NewRecorder()
+	ctx := context.Background()
+	f := func(context.Context) error { return nil }
+	for name, call := range map[string]func(){
+		"Handler": func() { h.ServeHTTP(w, r) },
+		"Do":      func() { _ = Do(ctx, "job", f) },
+		"Begin":   func() { m := Begin(GRPC, "m", ""); m.End("", OK) },
+		"Span":    func() { Span([16]byte{1}, [8]byte{2}) },
+	} {
+		if n := testing.AllocsPerRun(100, call); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+// traced records a trace of f. Strings are in the trace as they are.
+func traced(t *testing.T, f func()) string {
+	t.Helper()
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	var b bytes.Buffer
+	if err := trace.Start(&b); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	trace.Stop()
+	return b.String()
+}
+
+// TestTexts tests what is written of requests that come out in different ways.
+func TestTexts(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+	mux.HandleFunc("/any/", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusTeapot)
+		w.WriteHeader(http.StatusOK)
+	})
+	mux.HandleFunc("/panics", func(http.ResponseWriter, *http.Request) { panic("no") })
+	copies := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, r.WithContext(r.Context())) })
+	text := traced(t, func() {
+		get := func(h http.Handler, method, path string) {
+			defer func() { _ = recover() }()
+			r := httptest.NewRequest(method, path, nil)
+			r.Header.Set("Traceparent", parent)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		get(Handler(mux), "GET", "/items/secret")
+		get(Handler(mux), "BREW", "/any/secret")
+		get(Handler(mux), "GET", "/nowhere/secret")
+		get(Handler(mux), "POST", "/panics")
+		get(Handler(copies), "PUT", "/any/x")
+		get(Handler(copies, Mux(mux)), "DELETE", "/any/x")
+		ctx := context.Background()
+		for name, err := range map[string]error{"a": nil, "b": errors.New("x"), "c": fmt.Errorf("y: %w", context.Canceled), "d": context.DeadlineExceeded} {
+			if got := Do(ctx, "job "+name, func(context.Context) error { return err }); got != err {
+				t.Errorf("Do returns %v, want %v", got, err)
+			}
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_ = DoMessage(ctx, "one\nmessage", "nonsense", func(context.Context) error { panic("no") })
+		}()
+		Span([16]byte{0xab}, [8]byte{0xcd})
+		m := Begin("two words", "n", parent+"-more")
+		m.End("named", "two words")
+		m.End("named", "again")
+	})
+	for _, want := range []string{
+		"whylate.mark/1 begin http", "end http 2xx GET /items/{id}", "end http 4xx (other method) /any/", "end http 4xx GET (no route)",
+		"end http panic POST /panics", "end http 4xx PUT (no route)", "end http 4xx DELETE /any/",
+		"begin job job a", "end job ok job a", "end job error job b", "end job canceled job c", "end job timeout job d",
+		"end message panic one_message", "00-ab000000000000000000000000000000-cd00000000000000-01", "end job unknown named", parent,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the trace does not hold %q", want)
+		}
+	}
+	for _, not := range []string{"secret", "nonsense", parent + "-more", "again"} {
+		if strings.Contains(text, not) {
+			t.Errorf("the trace holds %q", not)
+		}
+	}
+}
+
+// TestBounds tests that a service cannot make the tracer keep names without
+// end.
+func TestBounds(t *testing.T) {
+	var tab table
+	last := ""
+	for i := range 3 * maxNames {
+		last = tab.begin(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", maxName)))
+	}
+	if len(tab.names) > maxNames || len(*tab.known.Load()) > maxTexts {
+		t.Errorf("%d names and %d texts are kept", len(tab.names), len(*tab.known.Load()))
+	}
+	if last != "whylate.mark/1 begin job (others)" {
+		t.Errorf("the last one is written as %q", last)
+	}
+	if got := tab.begin(Job, "name 1 of "+strings.Repeat("é", maxName)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > maxName+40 || strings.ToValidUTF8(got, "?") != got {
+		t.Errorf("a name that was there before is written as %q", got)
+	}
+}
+
+// TestWriter tests that a handler can do with its ResponseWriter what it can
+// do without marks, on both of net/http's servers.
+func TestWriter(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	if err := trace.Start(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Stop()
+	has := func(w http.ResponseWriter) string {
+		_, f := w.(http.Flusher)
+		_, h := w.(http.Hijacker)
+		_, r := w.(io.ReaderFrom)
+		_, p := w.(http.Pusher)
+		_, c := w.(http.CloseNotifier)
+		_, s := w.(io.StringWriter)
+		return fmt.Sprint(f, h, r, p, c, s, http.NewResponseController(w).Flush())
+	}
+	var plain, marked string
+	note := func(to *string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { *to = has(w) })
+	}
+	for _, http2 := range []bool{false, true} {
+		mux := http.NewServeMux()
+		mux.Handle("/plain", note(&plain))
+		mux.Handle("/marked", Handler(note(&marked)))
+		mux.Handle("/hijacked", Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				conn.Close()
+			}
+		})))
+		srv := httptest.NewUnstartedServer(mux)
+		srv.EnableHTTP2 = http2
+		srv.StartTLS()
+		paths := []string{"/plain", "/marked"}
+		if !http2 {
+			paths = append(paths, "/hijacked")
+		}
+		for _, path := range paths {
+			res, err := srv.Client().Get(srv.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != 200 || (res.ProtoMajor == 2) != http2 {
+				t.Errorf("%s: %s over HTTP/%d", path, res.Status, res.ProtoMajor)
+			}
+		}
+		srv.Close()
+		if plain != marked || plain == "" {
+			t.Errorf("HTTP/2 %v: a writer has %s, a marked one %s", http2, plain, marked)
+		}
+	}
+}
+
+// TestWatch tests that one watcher is told of requests, traced or not.
+func TestWatch(t *testing.T) {
+	var seen []Ended
+	stop, ok := Watch(func(e Ended) { seen = append(seen, e) })
+	if !ok {
+		t.Fatal("somebody else watches")
+	}
+	if _, ok := Watch(func(Ended) {}); ok {
+		t.Error("two watch")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /x", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	Handler(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
+	stop()
+	_ = Do(context.Background(), "unseen", func(context.Context) error { return nil })
+	if len(seen) != 1 || seen[0].Name != "GET /x" || seen[0].Status != "5xx" || seen[0].Kind != HTTP || seen[0].Took <= 0 || seen[0].Began.IsZero() {
+		t.Errorf("seen %+v", seen)
+	}
+}
+
+func BenchmarkIdle(b *testing.B) {
+	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest("GET", "/", nil)
+	w := httptest.NewRecorder()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+}
+
+func BenchmarkTraced(b *testing.B) {
+	if err := trace.Start(io.Discard); err != nil {
+		b.Fatal(err)
+	}
+	defer trace.Stop()
+	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Pattern = "GET /items/{id}"
+	w := httptest.NewRecorder()
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+}
+
+func BenchmarkTracedDo(b *testing.B) {
+	if err := trace.Start(io.Discard); err != nil {
+		b.Fatal(err)
+	}
+	defer trace.Stop()
+	ctx := context.Background()
+	f := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = Do(ctx, "job", f)
+	}
+}

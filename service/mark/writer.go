@@ -1,0 +1,109 @@
+package mark
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// writer keeps a response's status.
+type writer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader keeps the status; an informational one is not the last.
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteString implements io.StringWriter.
+func (w *writer) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
+
+// class is the class of the status. A handler that says nothing has answered
+// 200.
+func (w *writer) class() uint8 {
+	switch {
+	case w.status == 0:
+		return 2
+	case w.status < 100 || w.status > 599:
+		return 0
+	}
+	return uint8(w.status / 100)
+}
+
+// Handlers ask a ResponseWriter for more than that by type assertion. The
+// wrapper must be able to do what the server's own can, no less (io.Copy would
+// not use sendfile, a WebSocket would fail) and no more.
+type (
+	http1Writer struct{ *writer }
+	http2Writer struct{ *writer }
+	flushWriter struct{ *writer }
+)
+
+type http1Server interface {
+	http.Flusher
+	http.Hijacker
+	io.ReaderFrom
+	// Deprecated, but frameworks still ask for it, some without a check
+	http.CloseNotifier
+}
+
+type http2Server interface {
+	http.Flusher
+	http.Pusher
+	// Deprecated, but frameworks still ask for it, some without a check
+	http.CloseNotifier
+}
+
+// wrap returns the writer that keeps the status, and the same with the methods
+// that w has.
+func wrap(w http.ResponseWriter) (*writer, http.ResponseWriter) {
+	own := &writer{ResponseWriter: w}
+	switch w.(type) {
+	case http1Server:
+		return own, http1Writer{own}
+	case http2Server:
+		return own, http2Writer{own}
+	case http.Flusher:
+		return own, flushWriter{own}
+	}
+	return own, own
+}
+
+func (w http1Writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+
+func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil && w.status == 0 {
+		w.status = http.StatusSwitchingProtocols // what follows is another protocol
+	}
+	return conn, rw, err
+}
+
+func (w http1Writer) ReadFrom(r io.Reader) (int64, error) {
+	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
+}
+
+func (w http1Writer) CloseNotify() <-chan bool { return closeNotify(w.ResponseWriter) }
+
+func (w http2Writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+
+func (w http2Writer) Push(target string, opts *http.PushOptions) error {
+	return w.ResponseWriter.(http.Pusher).Push(target, opts)
+}
+
+func (w http2Writer) CloseNotify() <-chan bool { return closeNotify(w.ResponseWriter) }
+
+func (w flushWriter) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+
+func closeNotify(w http.ResponseWriter) <-chan bool {
+	return w.(http.CloseNotifier).CloseNotify()
+}
