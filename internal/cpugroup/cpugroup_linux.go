@@ -7,17 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// A Group is a cgroup of the cpu controller.
+// A Group is a cgroup of the cpu controller, on v1 with those of other controllers beside it.
 type Group struct {
-	Dir  string
-	v2   bool
-	file *os.File // of Dir, once a command was to run there
+	Dir    string
+	v2     bool
+	beside []string // on v1: its directories for memory and CPU time
+	file   *os.File // of Dir, once a command was to run there
 }
 
 // Options say what a group is to be like.
@@ -28,42 +30,65 @@ type Options struct {
 	// Heavy makes it go before neighbours within its quota, so that a busy machine
 	// disturbs a measurement less.
 	Heavy bool
+	// Memory limits its memory and swap together, in bytes; 0: no limit.
+	Memory int64
+	// Usage counts its CPU time, which v1 has a controller of its own for.
+	Usage bool
+	// Owner begins the group's name, so that RemoveLeft finds it; empty: nothing will look for it.
+	Owner string
 }
 
 // New makes a group. Remove it once its processes have ended.
 func New(o Options) (*Group, error) {
 	above := o.Above
 	if above == nil {
-		dir, v2, err := findMount()
+		dir, v2, err := findMount("cpu")
 		if err != nil {
 			return nil, err
 		}
 		above = &Group{Dir: dir, v2: v2}
 	}
 	if above.v2 {
-		if err := above.write("cgroup.subtree_control", "+cpu"); err != nil {
-			return nil, fmt.Errorf("enabling the cpu controller: %w", err)
+		controllers := "+cpu"
+		if o.Memory > 0 {
+			controllers += " +memory"
+		}
+		if err := above.write("cgroup.subtree_control", controllers); err != nil {
+			return nil, fmt.Errorf("enabling the controllers %s in %s, which may hold no process itself: %w", controllers, above.Dir, err)
 		}
 	}
-	dir, err := os.MkdirTemp(above.Dir, "whylate-lab-")
+	name := "whylate-lab-"
+	if o.Owner != "" {
+		name = ownedName(o.Owner)
+	}
+	dir, err := os.MkdirTemp(above.Dir, name)
 	if err != nil {
-		return nil, fmt.Errorf("making a cgroup (root is needed): %w", err)
+		return nil, fmt.Errorf("making a cgroup (root is needed, or a cgroup that is delegated to this user): %w", err)
 	}
 	g := &Group{Dir: dir, v2: above.v2}
+	if err := g.set(o); err != nil {
+		return nil, errors.Join(err, g.Remove())
+	}
+	return g, nil
+}
+
+// set sets a group's limits.
+func (g *Group) set(o Options) error {
 	if o.CPUs > 0 {
 		if o.Period == 0 {
 			o.Period = 100 * time.Millisecond
 		}
 		period := o.Period.Microseconds()
 		quota := int(o.CPUs * float64(period))
+		var err error
 		if g.v2 {
 			err = g.write("cpu.max", fmt.Sprintf("%d %d", quota, period))
 		} else {
 			err = errors.Join(g.write("cpu.cfs_period_us", strconv.FormatInt(period, 10)), g.write("cpu.cfs_quota_us", strconv.Itoa(quota)))
 		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("setting a quota of %v CPUs: %w", o.CPUs, err), g.Remove())
+		if err != nil {
+			return fmt.Errorf("setting a quota of %v CPUs: %w", o.CPUs, err)
+		}
 	}
 	if o.Heavy {
 		file, weight := "cpu.shares", "262144"
@@ -72,11 +97,80 @@ func New(o Options) (*Group, error) {
 		}
 		_ = g.write(file, weight) // a kernel without weights measures all the same
 	}
+	if !g.v2 && o.Usage {
+		if _, err := g.makeBeside("cpuacct"); err != nil {
+			return err
+		}
+	}
+	if o.Memory > 0 {
+		limit := strconv.FormatInt(o.Memory, 10)
+		var err error
+		if g.v2 {
+			if err = g.write("memory.max", limit); err == nil {
+				_ = g.write("memory.swap.max", "0") // a kernel without swap has no such file
+			}
+		} else {
+			var dir string
+			if dir, err = g.makeBeside("memory"); err == nil {
+				if err = writeIn(dir, "memory.limit_in_bytes", limit); err == nil {
+					_ = writeIn(dir, "memory.memsw.limit_in_bytes", limit)
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("setting a memory limit of %d bytes: %w", o.Memory, err)
+		}
+	}
+	return nil
+}
+
+// makeBeside makes the group's directory in the v1 hierarchy of another controller, which may be that of the cpu
+// controller itself.
+func (g *Group) makeBeside(controller string) (string, error) {
+	mount, v2, err := findMount(controller)
+	if err != nil || v2 {
+		return "", errors.Join(fmt.Errorf("there is no v1 hierarchy with the %s controller", controller), err)
+	}
+	if link, err := os.Stat(filepath.Join(mount, filepath.Base(g.Dir))); err == nil && link.IsDir() {
+		return filepath.Join(mount, filepath.Base(g.Dir)), nil
+	}
+	dir := filepath.Join(mount, filepath.Base(g.Dir))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making a cgroup of the %s controller: %w", controller, err)
+	}
+	g.beside = append(g.beside, dir)
+	return dir, nil
+}
+
+// At returns the group in a directory that somebody else made, for New to make groups in it.
+func At(dir string) (*Group, error) {
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
+		return nil, fmt.Errorf("%s is no cgroup: %w", dir, err)
+	}
+	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
+	return &Group{Dir: dir, v2: err == nil}, nil
+}
+
+// Dirs returns the group's directories, for Open in another process.
+func (g *Group) Dirs() []string { return append([]string{g.Dir}, g.beside...) }
+
+// Open returns a group that another process made.
+func Open(dirs []string) (*Group, error) {
+	if len(dirs) == 0 {
+		return nil, errors.New("a cgroup needs a directory")
+	}
+	g, err := At(dirs[0])
+	if err != nil {
+		return nil, err
+	}
+	g.beside = dirs[1:]
 	return g, nil
 }
 
-func (g *Group) write(file, text string) error {
-	return os.WriteFile(filepath.Join(g.Dir, file), []byte(text), 0)
+func (g *Group) write(file, text string) error { return writeIn(g.Dir, file, text) }
+
+func writeIn(dir, file, text string) error {
+	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0)
 }
 
 // Take makes a command, which must be started before the group is removed, run
@@ -93,21 +187,163 @@ func (g *Group) Take(cmd *exec.Cmd) {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(g.file.Fd())
 		return
 	}
-	cmd.Args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, g.Dir, cmd.Path}, cmd.Args[1:]...)
+	script, dirs := "", g.Dirs()
+	for range dirs {
+		script += `echo $$ > "$1/cgroup.procs" && shift && `
+	}
+	cmd.Args = slices.Concat([]string{"sh", "-c", script + `exec "$@"`, "sh"}, dirs, []string{cmd.Path}, cmd.Args[1:])
 	cmd.Path = "/bin/sh"
 }
 
 // Remove removes the group. The kernel may take a moment to let go of
 // processes that have ended.
-func (g *Group) Remove() (err error) {
+func (g *Group) Remove() error {
 	g.file.Close()
+	var errs []error
+	for _, dir := range g.Dirs() {
+		errs = append(errs, remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func remove(dir string) (err error) {
 	for i := range 50 {
-		if err = os.Remove(g.Dir); err == nil || errors.Is(err, os.ErrNotExist) {
+		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
 		time.Sleep(time.Duration(i) * time.Millisecond)
 	}
 	return fmt.Errorf("removing a cgroup: %w", err)
+}
+
+// Procs returns the processes in the group.
+func (g *Group) Procs() []int {
+	var pids []int
+	for _, dir := range g.Dirs() {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		for _, f := range bytes.Fields(b) {
+			if pid, err := strconv.Atoi(string(f)); err == nil && pid > 0 && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// Kill kills all processes in the group, also those that they start meanwhile.
+// It gives up after two seconds.
+func (g *Group) Kill() error {
+	_ = g.write("cgroup.kill", "1") // v2, Linux 5.14
+	for i := range 100 {
+		pids := g.Procs()
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(time.Duration(min(i, 20)) * time.Millisecond)
+	}
+	return fmt.Errorf("killing the processes %v in %s: they do not end", g.Procs(), g.Dir)
+}
+
+// CPUTime returns the CPU time of the group, if Options.Usage was set.
+func (g *Group) CPUTime() (time.Duration, error) {
+	for _, dir := range g.Dirs() {
+		if b, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage")); err == nil {
+			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+			return time.Duration(n), err
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(g.Dir, "cpu.stat"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "usage_usec "); ok {
+			n, err := strconv.ParseInt(v, 10, 64)
+			return time.Duration(n) * time.Microsecond, err
+		}
+	}
+	return 0, fmt.Errorf("%s/cpu.stat tells no usage", g.Dir)
+}
+
+// OOMKills returns how many processes of the group the kernel killed for lack
+// of memory, 0 if that is not known.
+func (g *Group) OOMKills() int64 {
+	for _, dir := range g.Dirs() {
+		for _, name := range []string{"memory.events", "memory.oom_control"} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			for line := range bytes.Lines(b) {
+				if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "oom_kill "); ok {
+					n, _ := strconv.ParseInt(v, 10, 64)
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// ownedName makes the beginning of a name that says which process it belongs to: pids are used again, but not at the
+// same time of the machine's life.
+func ownedName(owner string) string {
+	return fmt.Sprintf("%s-%d-%d-", owner, os.Getpid(), startOf(os.Getpid()))
+}
+
+// startOf returns when a process started, in clock ticks since boot, 0 if there is none (proc(5), field 22 of stat).
+func startOf(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 20 || f[0] == "Z" {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f[19], 10, 64)
+	return n
+}
+
+// RemoveLeft removes groups of an owner whose process is gone, and kills what still runs in them. It returns how many
+// there were. above is where they are, as in Options.
+func RemoveLeft(owner string, above *Group) (removed int, err error) {
+	var mounts []string
+	if above != nil {
+		mounts = append(mounts, above.Dir)
+	} else {
+		for _, c := range []string{"cpu", "cpuacct", "memory"} {
+			if dir, _, err := findMount(c); err == nil && !slices.Contains(mounts, dir) {
+				mounts = append(mounts, dir)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	var errs []error
+	for _, mount := range mounts {
+		dirs, _ := filepath.Glob(filepath.Join(mount, owner+"-*"))
+		for _, dir := range dirs {
+			var pid int
+			var start int64
+			if n, _ := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), owner+"-"), "%d-%d-", &pid, &start); n < 2 || startOf(pid) == start {
+				continue
+			}
+			g := &Group{Dir: dir}
+			e := errors.Join(g.Kill(), g.Remove())
+			if e == nil && !seen[filepath.Base(dir)] {
+				seen[filepath.Base(dir)] = true
+				removed++
+			}
+			errs = append(errs, e)
+		}
+	}
+	return removed, errors.Join(errs...)
 }
 
 // A Stat is what the kernel counts of a group. Throttled time is summed over
@@ -153,8 +389,8 @@ func ReadStat(dir string) (s Stat, err error) {
 	return s, nil
 }
 
-// findMount prefers v1: where its cpu controller is mounted, v2 has none.
-func findMount() (dir string, v2 bool, err error) {
+// findMount prefers v1: where a controller is mounted there, v2 does not have it.
+func findMount(controller string) (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", false, err
@@ -164,16 +400,16 @@ func findMount() (dir string, v2 bool, err error) {
 		f, g := strings.Fields(before), strings.Fields(after)
 		switch {
 		case len(f) < 5 || len(g) < 3:
-		case g[0] == "cgroup" && strings.Contains(","+g[2]+",", ",cpu,"):
+		case g[0] == "cgroup" && strings.Contains(","+g[2]+",", ","+controller+","):
 			return f[4], false, nil
 		case g[0] == "cgroup2":
-			if c, err := os.ReadFile(filepath.Join(f[4], "cgroup.controllers")); err == nil && strings.Contains(" "+strings.TrimSpace(string(c))+" ", " cpu ") {
+			if c, err := os.ReadFile(filepath.Join(f[4], "cgroup.controllers")); err == nil && strings.Contains(" "+strings.TrimSpace(string(c))+" ", " "+controller+" ") {
 				dir, v2 = f[4], true
 			}
 		}
 	}
 	if dir == "" {
-		return "", false, errors.New("no hierarchy with the cpu controller is mounted")
+		return "", false, fmt.Errorf("no hierarchy with the %s controller is mounted", controller)
 	}
 	return dir, v2, nil
 }

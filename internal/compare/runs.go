@@ -1,0 +1,149 @@
+package compare
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Confidence of the interval of one number over runs, and of the claim that two differ. The latter is the confidence of
+// all differences here; the former is what people read an interval as.
+const runsConfidence = 0.95
+
+// An Interval is a number with its bounds, null where there are too few runs to say.
+type Interval struct {
+	Est  float64  `json:"est"`
+	Low  *float64 `json:"low"`
+	High *float64 `json:"high"`
+}
+
+// Scale is how a number varies from run to run.
+type Scale int
+
+const (
+	// Ratio is for latencies, rates and sizes, which vary by a factor: the estimate is the geometric mean.
+	Ratio Scale = iota
+	// Sum is for counts and times that may be zero: the estimate is the mean.
+	Sum
+)
+
+// Runs returns the number that runs were drawn around, with a 95 % interval. Each run started the program anew, so runs
+// are independent and the bootstrap draws single ones, not blocks. With few runs the resamples take few different values,
+// so that not their percentiles but their spread is used, times Student's quantile, and times sqrt(n/(n-1)) for what
+// drawing from n makes it too narrow (as interval does).
+func Runs(values []float64, scale Scale) Interval {
+	x, back := scaled(scale, values)
+	if len(x[0]) == 0 {
+		return Interval{}
+	}
+	m := mean(x[0])
+	out := Interval{Est: back(m)}
+	if n := len(x[0]); n > 1 {
+		half := studentQuantile(1-(1-runsConfidence)/2, n-1) * spread(x[0])
+		low, high := back(m-half), back(m+half)
+		if scale == Sum && slices.Min(values) >= 0 {
+			low = max(0, low)
+		}
+		out.Low, out.High = &low, &high
+	}
+	return out
+}
+
+// A RunsChange is how a number differs between two arms of runs: as a ratio less one where both are positive and of scale
+// Ratio, else as a difference.
+type RunsChange struct {
+	Interval
+	// Relative says that the numbers are parts of the first arm's.
+	Relative bool `json:"relative"`
+	Evidence bool `json:"evidence"`
+}
+
+// CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval leaves out zero; the
+// degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
+// involved, 1947).
+func CompareRuns(a, b []float64, scale Scale) RunsChange {
+	x, _ := scaled(scale, a, b)
+	out := RunsChange{Relative: scale == Ratio && positive(a) && positive(b)}
+	if len(a) == 0 || len(b) == 0 {
+		return out
+	}
+	back := func(v float64) float64 { return v }
+	if out.Relative {
+		back = func(v float64) float64 { return math.Exp(v) - 1 }
+	}
+	delta := mean(x[1]) - mean(x[0])
+	out.Est = back(delta)
+	if len(a) < 2 || len(b) < 2 {
+		return out
+	}
+	sa, sb := spread(x[0]), spread(x[1])
+	se := math.Hypot(sa, sb)
+	if se == 0 {
+		out.Low, out.High, out.Evidence = &out.Est, &out.Est, delta != 0
+		return out
+	}
+	df := math.Pow(se, 4) / (math.Pow(sa, 4)/float64(len(a)-1) + math.Pow(sb, 4)/float64(len(b)-1))
+	half := studentQuantile(1-(1-confidence)/2, max(1, int(df))) * se
+	low, high := back(delta-half), back(delta+half)
+	out.Low, out.High = &low, &high
+	out.Evidence = low > 0 || high < 0
+	return out
+}
+
+// scaled returns numbers as they are averaged, and the way back. A ratio scale needs all of them positive.
+func scaled(scale Scale, all ...[]float64) ([][]float64, func(float64) float64) {
+	for _, v := range all {
+		if !positive(v) {
+			scale = Sum
+		}
+	}
+	if scale == Sum {
+		return all, func(v float64) float64 { return v }
+	}
+	out := make([][]float64, len(all))
+	for i, v := range all {
+		for _, x := range v {
+			out[i] = append(out[i], math.Log(x))
+		}
+	}
+	return out, math.Exp
+}
+
+func positive(v []float64) bool {
+	return !slices.ContainsFunc(v, func(x float64) bool { return !(x > 0) })
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// spread is the standard error of a mean by the bootstrap.
+func spread(v []float64) float64 {
+	n := len(v)
+	if n < 2 {
+		return 0
+	}
+	h := fnv.New64a()
+	for _, x := range v {
+		bits := math.Float64bits(x)
+		for i := range 8 {
+			h.Write([]byte{byte(bits >> (8 * i))})
+		}
+	}
+	random := rand.New(rand.NewPCG(h.Sum64(), 2))
+	m, sum := mean(v), 0.0
+	for range resamples {
+		s := 0.0
+		for range n {
+			s += v[random.IntN(n)]
+		}
+		d := s/float64(n) - m
+		sum += d * d
+	}
+	return math.Sqrt(sum / resamples * float64(n) / float64(n-1))
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package cpugroup
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func group(t *testing.T, o Options) *Group {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("makes cgroups")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("making a cgroup needs root")
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Kill(); err != nil {
+			t.Error(err)
+		}
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+		for _, dir := range g.Dirs() {
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("%s was left", dir)
+			}
+		}
+	})
+	return g
+}
+
+// TestKill: a command and what it started run in the group under its limits, are counted, and are all killed, also one
+// that has left its session.
+func TestKill(t *testing.T) {
+	g := group(t, Options{CPUs: 0.5, Memory: 64 << 20, Usage: true, Owner: "whylate-test"})
+	cmd := exec.Command("sh", "-c", "setsid sleep 100 & sleep 100 & while :; do :; done")
+	g.Take(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		used, err := g.CPUTime()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(g.Procs()) >= 3 && used > 20*time.Millisecond {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v used %v", g.Procs(), used)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	again, err := Open(g.Dirs())
+	if err != nil || again.v2 != g.v2 {
+		t.Fatal(again, err)
+	}
+	if err := again.Kill(); err != nil || len(g.Procs()) != 0 {
+		t.Errorf("%v; left: %v", err, g.Procs())
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("an endless loop ended by itself")
+	}
+}
+
+// TestRemoveLeft: the groups of a process that is gone are removed, with what runs in them; those of a living one stay.
+func TestRemoveLeft(t *testing.T) {
+	mine := group(t, Options{Owner: "whylate-test", Usage: true})
+	left := group(t, Options{Owner: "whylate-test", Usage: true})
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range left.Dirs() { // as its owner would have called it
+		name := filepath.Join(filepath.Dir(dir), "whylate-test-999999999-1-"+filepath.Base(dir)[len("whylate-test-"):])
+		if left.v2 || i > 0 || os.Rename(dir, name) != nil {
+			_ = os.Remove(dir)
+			if err := os.Mkdir(name, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i == 0 {
+			left.Dir = name
+		} else {
+			left.beside[i-1] = name
+		}
+	}
+	cmd := exec.Command("sleep", "100")
+	left.Take(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if n, err := RemoveLeft("whylate-test", nil); n != 1 || err != nil {
+		t.Errorf("%d groups removed, %v", n, err)
+	}
+	<-ended
+	if _, err := os.Stat(left.Dir); err == nil {
+		t.Errorf("%s is still there", left.Dir)
+	}
+	if _, err := os.Stat(mine.Dir); err != nil {
+		t.Errorf("the group of a living process is gone: %v", err)
+	}
+}
