@@ -58,6 +58,8 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newRules(s),
 		newLimits(),
 		newLoad(s),
+		newSweep(s),
+		newSweepGuard(s),
 		newCompletion(),
 		newDocs(),
 		newVersion(),

@@ -101,6 +101,15 @@ func beforeOf(old, r *report.Report) any {
 //go:embed page live
 var sources embed.FS
 
+// Style returns the style sheet, for other pages that are to look the same.
+func Style() string {
+	b, err := sources.ReadFile("page/style.css")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(b)
+}
+
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
 	"format", "causes", "dom", "how", "model", "state", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",

@@ -1,0 +1,82 @@
+package sweep
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// causesOf adds up what the requests of a report spent their time on, those of the slowest tenth of each group apart.
+// Groups of only a few requests have no slowest tenth; their causes count in the share of all.
+func causesOf(rep *report.Report) []Cause {
+	sums := map[string]*Cause{}
+	var slow, all int64
+	for i := range rep.Groups {
+		for _, band := range rep.Groups[i].Bands {
+			tail := band.Band == report.Band9099 || band.Band == report.Band99
+			if !tail && band.Band != report.BandAll {
+				continue
+			}
+			for _, c := range band.Causes {
+				name := string(c.Cause)
+				x := sums[name]
+				if x == nil {
+					x = &Cause{Cause: name}
+					sums[name] = x
+				}
+				if tail {
+					x.ns += c.TotalNS
+					slow += c.TotalNS
+				} else {
+					x.all += c.TotalNS
+					all += c.TotalNS
+				}
+			}
+		}
+	}
+	out := []Cause{}
+	for _, c := range sums {
+		c.Share, c.ShareAll = float64(c.ns)/float64(max(1, slow)), float64(c.all)/float64(max(1, all))
+		out = append(out, *c)
+	}
+	sortCauses(out)
+	return out
+}
+
+func sortCauses(list []Cause) {
+	slices.SortFunc(list, func(a, b Cause) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(b.ShareAll, a.ShareAll), cmp.Compare(a.Cause, b.Cause))
+	})
+}
+
+// meanCauses returns the means of the shares over the runs that have a trace, nil if none has.
+func meanCauses(runs []*Run) []Cause {
+	sums := map[string]*Cause{}
+	n := 0.0
+	for _, r := range runs {
+		if r.Causes == nil {
+			continue
+		}
+		n++
+		for _, c := range r.Causes {
+			x := sums[c.Cause]
+			if x == nil {
+				x = &Cause{Cause: c.Cause}
+				sums[c.Cause] = x
+			}
+			x.Share += c.Share
+			x.ShareAll += c.ShareAll
+		}
+	}
+	out := []Cause{}
+	for _, c := range sums {
+		c.Share /= n
+		c.ShareAll /= n
+		if c.Share >= 0.005 || c.ShareAll >= 0.005 {
+			out = append(out, *c)
+		}
+	}
+	sortCauses(out)
+	return out
+}

@@ -1,0 +1,371 @@
+package sweep
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/termtext"
+)
+
+// owner begins the names of a sweep's cgroups.
+const owner = "whylate-sweep"
+
+// An instance is one process of the service, with all that it starts.
+type instance struct {
+	guard  *exec.Cmd
+	stdin  io.Closer
+	events chan event
+	output *output
+	read   sync.WaitGroup // of the guard's output
+	pid    int
+	group  *cpugroup.Group
+	exit   string // how it ended, once that is known
+}
+
+// start starts the service. The caller must stop it.
+func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *instance, err error) {
+	in := &instance{output: new(output), events: make(chan event, 2)}
+	c := command{Args: args, Env: env, CPUs: s.cpus, Remove: true}
+	if quota > 0 || memory > 0 || s.canGroup {
+		if in.group, err = cpugroup.New(cpugroup.Options{Above: s.above, CPUs: quota, Memory: memory, Usage: true, Owner: owner}); err != nil {
+			return nil, err
+		}
+		c.Groups = in.group.Dirs()
+	}
+	defer func() {
+		if err != nil && in.group != nil {
+			err = errors.Join(err, in.group.Remove())
+		}
+	}()
+	in.guard = s.o.Guard()
+	// A session of its own: an interrupt on the terminal is for the sweep, which ends the guard by closing its input.
+	in.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := in.guard.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the service's guard: %w", err)
+	}
+	in.stdin = stdin
+	stdout, err := in.guard.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the service's guard: %w", err)
+	}
+	stderr, err := in.guard.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the service's guard: %w", err)
+	}
+	if err := in.guard.Start(); err != nil {
+		return nil, fmt.Errorf("starting the service's guard: %w", err)
+	}
+	in.read.Go(func() {
+		defer close(in.events)
+		dec := json.NewDecoder(stdout)
+		for {
+			var e event
+			if dec.Decode(&e) != nil {
+				return
+			}
+			select {
+			case in.events <- e:
+			default: // there are two at most
+			}
+		}
+	})
+	in.read.Go(func() { in.output.from(stderr) })
+	if err := json.NewEncoder(stdin).Encode(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("telling the service's guard what to start: %w", err), in.stop())
+	}
+	select {
+	case e, ok := <-in.events:
+		switch {
+		case !ok:
+			err = fmt.Errorf("the service's guard ended: %s", in.output.tail())
+		case e.Error != "":
+			err = errors.New(e.Error)
+		default:
+			in.pid = e.PID
+			return in, nil
+		}
+	case <-time.After(20 * time.Second):
+		err = errors.New("the service's guard does not answer")
+	}
+	return nil, errors.Join(err, in.stop())
+}
+
+// ended tells whether the service ended by itself, and how.
+func (in *instance) ended() bool {
+	select {
+	case e, ok := <-in.events:
+		if in.exit = e.Exit; !ok && in.exit == "" {
+			in.exit = "its guard was killed"
+		}
+	default:
+	}
+	return in.exit != ""
+}
+
+// stop kills the service and everything that it started.
+func (in *instance) stop() error {
+	in.stdin.Close()
+	kill := time.AfterFunc(20*time.Second, func() { _ = in.guard.Process.Kill() })
+	defer kill.Stop()
+	in.read.Wait() // nobody holds the pipes any more
+	err := in.guard.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && in.group == nil {
+		return fmt.Errorf("stopping the service: %w: %s", err, in.output.tail())
+	}
+	if in.group != nil { // the guard has removed it, unless it was killed itself
+		return errors.Join(in.group.Kill(), in.group.Remove())
+	}
+	return nil
+}
+
+// ready waits until the service answers at a URL with anything but a server's error.
+func (in *instance) ready(ctx context.Context, address string, timeout time.Duration) error {
+	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	deadline := time.Now().Add(timeout)
+	var last error
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode < 500 {
+				return nil
+			}
+			err = errors.New(resp.Status)
+		}
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		last = err
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case in.ended():
+			return fmt.Errorf("the service ended before it was ready (%s)%s", in.exit, in.output.tail())
+		case time.Now().After(deadline):
+			return fmt.Errorf("the service was not ready within %v: %v%s; is --url right, or does it need a longer --ready-timeout?", timeout, last, in.output.tail())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// inUse tells whether somebody listens where a URL leads.
+func inUse(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), map[string]string{"https": "443"}[u.Scheme])
+		if u.Scheme != "https" {
+			host = net.JoinHostPort(u.Hostname(), "80")
+		}
+	}
+	c, err := net.DialTimeout("tcp", host, time.Second)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// output is what the service printed: its last lines, and what the runtime told of its collections.
+type output struct {
+	mu    sync.Mutex
+	lines []string
+	gc    bool
+	gcs   int64
+	gcCPU int64 // ns
+}
+
+func (o *output) from(r io.Reader) {
+	in := bufio.NewReaderSize(r, 8<<10)
+	for {
+		b, long, err := in.ReadLine()
+		if err != nil {
+			return
+		}
+		line := string(b)
+		for long && err == nil { // the rest of a long line is of no use
+			_, long, err = in.ReadLine()
+		}
+		o.mu.Lock()
+		if cpu, ok := parseGC(line); ok {
+			o.gc = true
+			o.gcs++
+			o.gcCPU += cpu
+		} else if o.lines = append(o.lines, line); len(o.lines) > 5 {
+			o.lines = o.lines[1:]
+		}
+		o.mu.Unlock()
+	}
+}
+
+// tail returns the last lines for an error, "" if there are none.
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text := strings.TrimSpace(strings.Join(o.lines, " / "))
+	if text == "" {
+		return ""
+	}
+	return "; it said: " + termtext.Head(text, 300)
+}
+
+// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package
+// runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms cpu, ...
+func parseGC(line string) (int64, bool) {
+	if !strings.HasPrefix(line, "gc ") {
+		return 0, false
+	}
+	_, rest, ok := strings.Cut(line, " ms clock, ")
+	if !ok {
+		return 0, false
+	}
+	cpu, _, ok := strings.Cut(rest, " ms cpu")
+	if !ok {
+		return 0, false
+	}
+	sum := 0.0
+	for _, part := range strings.Split(cpu, "+") {
+		for i, v := range strings.Split(part, "/") {
+			ms, err := strconv.ParseFloat(v, 64)
+			if err != nil {
+				return 0, false
+			}
+			if i < 2 {
+				sum += ms
+			}
+		}
+	}
+	return int64(sum * 1e6), true
+}
+
+// counters are what the kernel counts of a service, since it began.
+type counters struct {
+	cpu, switches   int64
+	gcs, gcCPU      int64
+	gc, grouped     bool
+	stat            cpugroup.Stat
+	memory, threads int64 // now
+	peak            int64
+	oom             int64
+}
+
+// procs returns the service's processes.
+func (in *instance) procs() []int {
+	if in.group != nil {
+		return in.group.Procs()
+	}
+	return descendants(in.guard.Process.Pid)
+}
+
+// read reads the counters. light leaves out what costs a look at every thread.
+func (in *instance) counters(light bool) (c counters) {
+	ticks := int64(0)
+	pids := in.procs()
+	for _, pid := range pids {
+		dir := "/proc/" + strconv.Itoa(pid)
+		b, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			continue
+		}
+		f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+		if len(f) < 22 {
+			continue
+		}
+		utime, _ := strconv.ParseInt(f[11], 10, 64)
+		stime, _ := strconv.ParseInt(f[12], 10, 64)
+		threads, _ := strconv.ParseInt(f[17], 10, 64)
+		rss, _ := strconv.ParseInt(f[21], 10, 64)
+		ticks += utime + stime
+		c.threads += threads
+		c.memory += rss * int64(os.Getpagesize())
+		if light {
+			continue
+		}
+		for _, line := range status(dir + "/status") {
+			if line[0] == "VmHWM" {
+				kb, _, _ := strings.Cut(line[1], " ")
+				n, _ := strconv.ParseInt(kb, 10, 64)
+				c.peak += n << 10
+			}
+		}
+		tasks, _ := filepath.Glob(dir + "/task/*/status")
+		for _, t := range tasks {
+			for _, line := range status(t) {
+				if strings.HasSuffix(line[0], "_ctxt_switches") {
+					n, _ := strconv.ParseInt(line[1], 10, 64)
+					c.switches += n
+				}
+			}
+		}
+	}
+	if light {
+		return c
+	}
+	c.cpu = ticks * 10e6 // USER_HZ is 100 on all that Go runs on
+	if in.group != nil {
+		if used, err := in.group.CPUTime(); err == nil {
+			c.cpu = int64(used)
+		}
+		if st, err := cpugroup.ReadStat(in.group.Dir); err == nil {
+			c.stat, c.grouped = st, true
+		}
+		c.oom = in.group.OOMKills()
+	}
+	in.output.mu.Lock()
+	defer in.output.mu.Unlock()
+	c.gc, c.gcs, c.gcCPU = in.output.gc, in.output.gcs, in.output.gcCPU
+	return c
+}
+
+// status returns the lines "name: value" of a file.
+func status(name string) (lines [][2]string) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok {
+			lines = append(lines, [2]string{k, strings.TrimSpace(v)})
+		}
+	}
+	return lines
+}
