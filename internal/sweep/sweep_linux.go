@@ -590,7 +590,7 @@ func recordAndExplain(ctx context.Context, pprof string, d time.Duration) (*repo
 		return nil, err
 	}
 	defer trace.Close()
-	opts := explain.Options{Name: "sweep", NoRules: true, Slowest: -1}
+	opts := explain.Options{Name: "sweep", Slowest: -1}
 	if host, err := b.HostSamples(); err == nil {
 		opts.Host = bytes.NewReader(host)
 	}
