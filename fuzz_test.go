@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -57,6 +58,7 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 		}
 		return []byte(err.Error())
 	}
+	schematest.Report(t, rep)
 	for i := range rep.Groups {
 		for k := range rep.Groups[i].Slowest {
 			checkRequest(t, rep, &rep.Groups[i], &rep.Groups[i].Slowest[k])

@@ -112,6 +112,7 @@ func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	schematest.Report(t, rep)
 	for i := range rep.Groups {
 		checkGroup(t, rep, &rep.Groups[i])
 	}
@@ -243,6 +244,7 @@ func checkCut(t *testing.T, data []byte) {
 	case !rep.Input.Truncated && !wholeUpTo(data):
 		t.Errorf("cut after %d bytes: not marked as truncated", len(data))
 	}
+	schematest.Report(t, rep)
 	for i := range rep.Groups {
 		checkGroup(t, rep, &rep.Groups[i])
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -65,6 +66,7 @@ func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	schematest.Report(t, rep)
 	checkThrottle(t, rep)
 	return rep, c
 }

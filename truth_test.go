@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -344,6 +345,7 @@ func explain(t testing.TB, r io.Reader, opts whylate.Options) *report.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	schematest.Report(t, rep)
 	return rep
 }
 

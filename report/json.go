@@ -49,7 +49,8 @@ func CompactJSON(r *Report) ([]byte, error) {
 }
 
 // ReadJSON reads one report. Fields that it does not know are ignored, so that reports of later versions with the same
-// schema can be read. Errors say whether the input is no JSON, cut off, no report, or a report of another schema.
+// schema can be read. Errors say whether the input is no JSON, cut off, no report, a report of
+// another schema, or one that breaks a promise of the contract (see CheckValid).
 func ReadJSON(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -88,6 +89,9 @@ func ReadJSON(r io.Reader) (*Report, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a report: %w", err)
+	}
+	if err := rep.CheckValid(); err != nil {
+		return nil, fmt.Errorf("reading a report: it contradicts itself: %w", err)
 	}
 	return rep, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -21,6 +22,7 @@ func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.R
 	if err != nil {
 		t.Fatal(err)
 	}
+	schematest.Report(t, rep)
 	return rep
 }
 

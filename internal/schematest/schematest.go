@@ -36,6 +36,15 @@ func compile(t testing.TB, schema []byte) *jsonschema.Schema {
 	return s
 }
 
+// Report fails the test if r breaks a promise of the contract (see report.Report.CheckValid). Tests that make reports of
+// traces call it on every one.
+func Report(t testing.TB, r *report.Report) {
+	t.Helper()
+	if err := r.CheckValid(); err != nil {
+		t.Errorf("the report of %s: %v", r.Input.Name, err)
+	}
+}
+
 // Validate fails the test unless data is one JSON report that the schema allows. The name says which, in messages.
 func Validate(t testing.TB, name string, data []byte) {
 	t.Helper()

@@ -152,7 +152,7 @@ func TestLargeReports(t *testing.T) {
 	site := &report.Site{Func: "github.com/example/service/internal/deep/down.(*Handler).ServeHTTP", File: "/go/src/github.com/example/service/internal/deep/down/handler.go"}
 	for i := range 5 {
 		g := report.Group{ID: fmt.Sprint(i), Name: "main.f", Kind: report.KindHTTP1}
-		q := report.Request{ID: fmt.Sprint("r", i)}
+		q := report.Request{ID: fmt.Sprint("r", i), LatencyNS: 2000}
 		for k := range 2000 {
 			at := *site
 			at.Line = k

@@ -1,0 +1,339 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// CheckValid reports the first promise of the contract that r breaks, naming the field, or nil: parts add up to what
+// they are parts of, bands contain each other, shares are in 0..1, nothing is counted negatively, percentiles are in
+// order, names are those of the vocabulary. ReadJSON calls it; Explain's reports keep it. It takes time in proportion to
+// the report.
+func (r *Report) CheckValid() error {
+	var c checker
+	c.input(&r.Input)
+	ids := map[string]bool{"": true}
+	for i := range r.Groups {
+		ids[r.Groups[i].ID] = true
+		c.group(&r.Groups[i], i)
+	}
+	for i := range r.Findings {
+		c.finding(&r.Findings[i], i, ids)
+	}
+	for i := range r.WhatIf {
+		c.predicted(&r.WhatIf[i].Predicted, "what_if", i)
+	}
+	c.runtime(&r.Runtime)
+	if r.Host != nil {
+		c.host(r.Host)
+	}
+	return c.err
+}
+
+// shareSlack is what rounding may add to a sum of shares.
+const shareSlack = 1e-6
+
+// routeSlack is what rounding may add to the sum of a row's routes, in ns: time that is moved from one row to another is
+// split over their routes.
+const routeSlack = 64
+
+// A checker keeps the first error. Places are spelled only for it.
+type checker struct{ err error }
+
+// say keeps an error about the field at a path: names, and the indices of lists behind their names.
+func (c *checker) say(format string, args []any, path ...any) {
+	if c.err != nil {
+		return
+	}
+	where := ""
+	for _, p := range path {
+		switch p := p.(type) {
+		case int:
+			where += fmt.Sprintf("[%d]", p)
+		case string:
+			if where != "" {
+				where += "."
+			}
+			where += p
+		}
+	}
+	c.err = fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) notNegative(n int64, path ...any) {
+	if n < 0 {
+		c.say("%d is negative", []any{n}, path...)
+	}
+}
+
+func (c *checker) share(v float64, path ...any) {
+	if !(v >= 0 && v <= 1+shareSlack) { // catches NaN as well
+		c.say("%g is not in 0..1", []any{v}, path...)
+	}
+}
+
+// one holds a name to its vocabulary.
+func one[S ~string](c *checker, name S, all []S, path ...any) {
+	if !slices.Contains(all, name) {
+		c.say("%.40q is none of %s", []any{name, Join(all)}, path...)
+	}
+}
+
+// same holds a sum to the whole.
+func (c *checker) same(sum, whole int64, path ...any) {
+	if sum != whole {
+		c.say("its parts add up to %d of %d", []any{sum, whole}, path...)
+	}
+}
+
+func (c *checker) input(in *Input) {
+	c.notNegative(in.Bytes, "input", "bytes")
+	c.notNegative(in.Events, "input", "events")
+	c.notNegative(in.DurationNS, "input", "duration_ns")
+	c.notNegative(int64(in.GOMAXPROCS), "input", "gomaxprocs")
+	c.notNegative(int64(in.Observer), "input", "observer")
+}
+
+func (c *checker) group(g *Group, i int) {
+	if c.err != nil {
+		return
+	}
+	one(c, g.Kind, Kinds(), "groups", i, "kind")
+	c.notNegative(int64(g.Count), "groups", i, "count")
+	c.notNegative(g.TotalNS, "groups", i, "total_ns")
+	c.notNegative(int64(g.CutAtStart), "groups", i, "cut_at_start")
+	c.notNegative(int64(g.Open.Count), "groups", i, "open", "count")
+	c.notNegative(g.Open.OldestNS, "groups", i, "open", "oldest_ns")
+	l := &g.LatencyNS
+	if l.Mean != nil {
+		c.notNegative(*l.Mean, "groups", i, "latency_ns", "mean")
+	}
+	c.ordered([]*int64{l.P50, l.P90, l.P99, l.P999, l.Max}, "groups", i, "latency_ns")
+	c.ordered([]*int64{g.ReadyToRunNS.P50, g.ReadyToRunNS.P99, g.ReadyToRunNS.Max}, "groups", i, "ready_to_run_ns")
+	c.ordered([]*int64{g.PollGapNS.P50, g.PollGapNS.P99, g.PollGapNS.Max}, "groups", i, "poll_gap_ns")
+	if n := c.histogram(g.Histogram, "groups", i, "histogram"); len(g.Histogram) > 0 {
+		c.same(n, int64(g.Count), "groups", i, "histogram")
+	}
+	for name, list := range g.HistogramCauses {
+		one(c, name, Causes(), "groups", i, "histogram_causes")
+		if len(list) != len(g.Histogram) {
+			c.say("%d buckets of %s, %d of latency", []any{len(list), name, len(g.Histogram)}, "groups", i, "histogram_causes")
+		}
+		for _, ns := range list {
+			c.notNegative(ns, "groups", i, "histogram_causes", string(name))
+		}
+	}
+	for k := range g.Blocks {
+		b := &g.Blocks[k]
+		c.notNegative(b.DurationNS, "groups", i, "blocks", k, "duration_ns")
+		c.notNegative(int64(b.Count), "groups", i, "blocks", k, "count")
+		c.notNegative(b.TotalNS, "groups", i, "blocks", k, "total_ns")
+		c.histogram(b.Histogram, "groups", i, "blocks", k, "histogram")
+		for name, ns := range b.Causes {
+			one(c, name, Causes(), "groups", i, "blocks", k, "causes")
+			c.notNegative(ns, "groups", i, "blocks", k, "causes", string(name))
+		}
+	}
+	c.bands(g, i)
+	for k := range g.Slowest {
+		c.request(&g.Slowest[k], "groups", i, "slowest", k)
+	}
+	if g.Typical != nil {
+		c.request(g.Typical, "groups", i, "typical")
+	}
+}
+
+// ordered holds points of a distribution, each of which may be unknown, to their order.
+func (c *checker) ordered(points []*int64, path ...any) {
+	last := int64(0)
+	for _, p := range points {
+		if p == nil {
+			continue
+		}
+		if *p < last {
+			c.say("percentiles are not in order: %d after %d", []any{*p, last}, path...)
+		}
+		last = *p
+	}
+}
+
+// histogram returns the sum of the counts.
+func (c *checker) histogram(pairs [][2]int64, path ...any) (sum int64) {
+	last := int64(-1)
+	for _, p := range pairs {
+		if p[0] <= last {
+			c.say("buckets are not in order: %d after %d", []any{p[0], last}, path...)
+		}
+		c.notNegative(p[1], path...)
+		last = p[0]
+		sum += p[1]
+	}
+	return sum
+}
+
+func (c *checker) bands(g *Group, i int) {
+	if len(g.Bands) == 0 {
+		return
+	}
+	all := &g.Bands[0]
+	if all.Band != BandAll {
+		c.say("the first band is %.40q, not %s", []any{all.Band, BandAll}, "groups", i, "bands", 0)
+	}
+	c.same(int64(all.Count), int64(g.Count), "groups", i, "bands", 0, "count")
+	last, rank := int64(0), -1
+	for k := range g.Bands {
+		b := &g.Bands[k]
+		one(c, b.Band, BandNames(), "groups", i, "bands", k, "band")
+		if at := slices.Index(BandNames(), b.Band); at <= rank {
+			c.say("bands are not in order", nil, "groups", i, "bands", k)
+		} else {
+			rank = at
+		}
+		c.notNegative(int64(b.Count), "groups", i, "bands", k, "count")
+		c.notNegative(b.FromNS, "groups", i, "bands", k, "from_ns")
+		if b.ToNS < b.FromNS {
+			c.say("it ends at %d ns, before %d", []any{b.ToNS, b.FromNS}, "groups", i, "bands", k)
+		}
+		// The slowest requests are always in the last band, also where there are so few that they belong to the one before.
+		if k > 0 && b.Count > 0 {
+			if b.FromNS < max(last, all.FromNS) || b.ToNS > all.ToNS || b.Count > all.Count {
+				c.say("%d requests of %d to %d ns are not within all and after the band before", []any{b.Count, b.FromNS, b.ToNS}, "groups", i, "bands", k)
+			}
+			last = b.FromNS
+		}
+		c.rows(b, i, k)
+	}
+}
+
+func (c *checker) rows(b *Band, i, k int) {
+	var total, sum = int64(0), 0.0
+	for j := range b.Causes {
+		row := &b.Causes[j]
+		total += row.TotalNS
+		sum += row.Share
+		if c.err != nil {
+			return
+		}
+		one(c, row.Cause, Causes(), "groups", i, "bands", k, "causes", j, "cause")
+		c.notNegative(row.TotalNS, "groups", i, "bands", k, "causes", j, "total_ns")
+		c.share(row.Share, "groups", i, "bands", k, "causes", j, "share")
+		c.notNegative(int64(row.Requests), "groups", i, "bands", k, "causes", j, "requests")
+		if row.Requests > b.Count {
+			c.say("%d requests of a band of %d", []any{row.Requests, b.Count}, "groups", i, "bands", k, "causes", j)
+		}
+		var byRoute int64
+		for _, r := range row.Routes {
+			c.notNegative(r.TotalNS, "groups", i, "bands", k, "causes", j, "routes")
+			byRoute += r.TotalNS
+		}
+		if byRoute > row.TotalNS+routeSlack {
+			c.say("its routes take %d of %d ns", []any{byRoute, row.TotalNS}, "groups", i, "bands", k, "causes", j)
+		}
+		ran := 0.0
+		for _, s := range row.RanMeanwhile {
+			c.share(s.Share, "groups", i, "bands", k, "causes", j, "ran_meanwhile")
+			ran += s.Share
+		}
+		if ran > 1+shareSlack {
+			c.say("what ran meanwhile has %g of the time", []any{ran}, "groups", i, "bands", k, "causes", j)
+		}
+	}
+	if len(b.Causes) > 0 && total > 0 && math.Abs(sum-1) > shareSlack {
+		c.say("shares add up to %g", []any{sum}, "groups", i, "bands", k, "causes")
+	}
+}
+
+// request holds a request's segments to it: they follow each other and make up its latency.
+func (c *checker) request(q *Request, path ...any) {
+	c.notNegative(q.LatencyNS, append(slices.Clip(path), "latency_ns")...)
+	at := q.StartNS
+	for j := range q.Segments {
+		s := &q.Segments[j]
+		if c.err != nil {
+			return
+		}
+		if !slices.Contains(Causes(), s.Cause) {
+			c.say("there is no cause %.40q", []any{s.Cause}, append(slices.Clip(path), "segments", j)...)
+		}
+		if s.StartNS != at || s.DurationNS < 0 {
+			c.say("it begins at %d ns for %d, the one before ends at %d", []any{s.StartNS, s.DurationNS, at}, append(slices.Clip(path), "segments", j)...)
+		}
+		at += s.DurationNS
+		if s.Joined != nil {
+			var sum int64
+			for _, ns := range s.Joined.Causes {
+				sum += ns
+			}
+			c.same(sum, s.DurationNS, append(slices.Clip(path), "segments", j, "joined")...)
+		}
+	}
+	if len(q.Segments) > 0 {
+		c.same(at-q.StartNS, q.LatencyNS, append(slices.Clip(path), "segments")...)
+	}
+}
+
+func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
+	one(c, f.Severity, Severities(), "findings", i, "severity")
+	if f.Cause != "" && Family(f.Cause) == nil {
+		c.say("%.40q is no cause and no family of causes", []any{f.Cause}, "findings", i, "cause")
+	}
+	if f.Code == "" {
+		c.say("it has no code", nil, "findings", i)
+	}
+	c.share(f.Share, "findings", i, "share")
+	c.share(f.Confidence, "findings", i, "confidence")
+	if !groups[f.Group] {
+		c.say("there is no group with the id %.40q", []any{f.Group}, "findings", i, "group")
+	}
+	if f.Predicted != nil {
+		c.predicted(f.Predicted, "findings", i, "predicted")
+	}
+}
+
+func (c *checker) predicted(p *Predicted, path ...any) {
+	for _, e := range []*Estimate{&p.P50NS, &p.P99NS} {
+		if e.Est < e.Low || e.High < e.Est {
+			c.say("an estimate of %d ns is not within %d to %d", []any{e.Est, e.Low, e.High}, path...)
+		}
+	}
+}
+
+func (c *checker) runtime(rt *Runtime) {
+	c.notNegative(int64(rt.GC.Cycles), "runtime", "gc", "cycles")
+	c.notNegative(rt.GC.MarkNS, "runtime", "gc", "mark_ns")
+	c.notNegative(int64(rt.Sched.Goroutines), "runtime", "sched", "goroutines")
+	c.share(rt.Sched.PsIdle, "runtime", "sched", "ps_idle")
+	for i := range rt.STW {
+		s := &rt.STW[i]
+		c.notNegative(int64(s.Count), "runtime", "stw", i, "count")
+		if s.MaxNS < 0 || s.TotalNS < s.MaxNS {
+			c.say("the longest stop took %d of %d ns", []any{s.MaxNS, s.TotalNS}, "runtime", "stw", i)
+		}
+	}
+	c.throttle(&rt.Throttle, "runtime", "throttle")
+}
+
+func (c *checker) throttle(t *Throttle, path ...any) {
+	if t.Verdict != "" && !slices.Contains(ThrottleVerdicts(), t.Verdict) {
+		c.say("there is no verdict %.40q", []any{t.Verdict}, path...)
+	}
+	if t.LostWallNS < 0 || t.LostCPUNS < 0 {
+		c.say("less than no time was lost", nil, path...)
+	}
+	if !(t.Confidence >= 0 && t.Confidence <= 1+shareSlack) {
+		c.say("a confidence of %g is not in 0..1", []any{t.Confidence}, path...)
+	}
+}
+
+func (c *checker) host(h *Host) {
+	c.share(h.Coverage, "host", "coverage")
+	if h.ToNS < h.FromNS {
+		c.say("samples end at %d ns, before %d", []any{h.ToNS, h.FromNS}, "host")
+	}
+	one(c, h.Quota.Verdict, ThrottleVerdicts(), "host", "quota", "verdict")
+	one(c, h.Network.Verdict, NetworkVerdicts(), "host", "network", "verdict")
+	if h.Freezes != nil {
+		c.throttle(h.Freezes, "host", "freezes")
+	}
+}
