@@ -139,11 +139,11 @@ func (s *Speller) StartOf(id tracefmt.StackID) string {
 }
 
 // CompareFrames orders frames by what they say: their ids depend on which came
-// first.
+// first. Of two calls on one line that is all that tells them apart.
 func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
 	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
 	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
-		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)))
+		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)), cmp.Compare(a, b))
 }
 
 // ID returns an id that depends on nothing but its parts.
