@@ -17,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/export"
+	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -143,8 +144,7 @@ func TestHostileNames(t *testing.T) {
 				}
 			}
 			for name := range names {
-				// A CSV reader makes one line break of "\r\n".
-				if want := strings.ReplaceAll(name, "\r\n", "\n"); !seen[want] {
+				if !seen[termtext.Escape(name)] {
 					t.Errorf("%.40q is missing", name)
 				}
 			}

@@ -241,12 +241,14 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 }
 
 // forget drops the tracks of goroutines that are in neither of the last two
-// generations: nothing can be woken by them any more.
+// generations: nothing can be woken by them any more. One whose state is still
+// open stays: a damaged trace may say nothing of it though it lives.
 func (t *PerfettoTrace) forget() {
 	maps.DeleteFunc(t.shown, func(id uint64, _ *shownTrack) bool {
 		_, now := t.names[id]
 		_, before := t.older[id]
-		return !now && !before
+		_, open := t.open[id]
+		return !now && !before && !open
 	})
 }
 

@@ -99,7 +99,7 @@ func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
 	}
 	lo, hi := g.base[d], g.base[d+1]
 	k := lo
-	if !g.isIrregular(d) {
+	if t > g.Base {
 		k = g.slotAfter(lo, hi, t-g.Base-1)
 	}
 	for _, s := range g.slots[k:hi] {
@@ -162,7 +162,7 @@ func (g *Gen) children(id uint64, from, to int64, f func(child uint64, at int64)
 		return true
 	}
 	k, hi := g.base[d], g.base[d+1]
-	if !g.isIrregular(d) && from > g.Base {
+	if from > g.Base {
 		// The run that holds from may have begun some pieces before: a wake and
 		// the start.
 		if after := g.slotAfter(k, hi, from-g.Base); after > k+3 {

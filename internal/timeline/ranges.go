@@ -26,6 +26,9 @@ type rangeEvent struct {
 func (g *Gen) sortRanges() {
 	// Stable: what is in one run comes from one thread, in order.
 	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
+		if a.g == b.g && g.isIrregular(a.g) {
+			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
+		}
 		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
 	})
 	g.ranged = make([]rangedWord, len(g.ids.ids)/64+1)
@@ -82,7 +85,15 @@ func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID
 	g := w.Gens[i]
 	var last rangeEvent
 	if events := g.rangesOf(d); len(events) > 0 {
-		if n, _ := slices.BinarySearchFunc(events, k, func(e rangeEvent, k uint32) int { return cmp.Compare(e.seq, k) }); n > 0 {
+		n := 0
+		if at := g.base[d] + k; g.isIrregular(d) && k < g.base[d+1]-g.base[d] {
+			n, _ = slices.BinarySearchFunc(events, g.slots[at].rec, func(e rangeEvent, rec ref) int {
+				return cmp.Or(cmp.Compare(g.record(e.rec).time(), g.record(rec).time()), cmp.Compare(e.rec, rec))
+			})
+		} else {
+			n, _ = slices.BinarySearchFunc(events, k, func(e rangeEvent, k uint32) int { return cmp.Compare(e.seq, k) })
+		}
+		if n > 0 {
 			last = events[n-1]
 		}
 	}

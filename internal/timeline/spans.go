@@ -183,10 +183,8 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 		// Enough of the goroutine's life in this generation lies before from:
 		// nothing more needs to be known.
 		if d := g.ids.lookup(id); d != 0 {
-			if lo, hi := g.base[d], g.base[d+1]; hi-lo > 8 && !g.isIrregular(d) {
-				if k := g.slotAfter(lo, hi, from-g.Base); k >= lo+6 {
-					return w.spansFrom(i, id, d, k-2, e)
-				}
+			if k, ok := g.entry(d, from-g.Base, 6); ok {
+				return w.spansFrom(i, id, d, k, e)
 			}
 		}
 	}
@@ -335,11 +333,11 @@ func (e *expander) expand(w *Window, i int, d uint32) bool {
 	g := w.Gens[i]
 	lo, hi := g.base[d], g.base[d+1]
 	if !e.open {
-		if want := e.from - g.Base; e.from > g.Base && hi-lo > 8 && !g.isIrregular(d) {
+		if e.from > g.Base {
 			// The last piece that begins not after from says what it was doing
 			// then.
-			if k := g.slotAfter(lo, hi, want); k > lo+2 {
-				lo = k - 2
+			if k, ok := g.entry(d, e.from-g.Base, 3); ok {
+				lo = k
 			}
 		}
 		e.assist, e.assistStack, e.stw = w.inside(i, d, lo-g.base[d])

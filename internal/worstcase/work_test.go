@@ -3,7 +3,9 @@ package worstcase
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
 
 // mostGrowth is how much twice the length of a trace may cost.
@@ -73,5 +76,44 @@ func TestWorkIsLinear(t *testing.T) {
 				t.Errorf("twice as much happens, and takes %.1f times the work", float64(two)/float64(one))
 			}
 		})
+	}
+}
+
+// TestWorkWithHoles does the same where a part of a goroutine's life is missing, so that its pieces are not numbered without
+// gaps: one flipped bit is enough for hundreds of such goroutines.
+func TestWorkWithHoles(t *testing.T) {
+	make := func(n int) []byte {
+		b := tracetext.New(26)
+		m, o := b.Thread(), b.Thread()
+		m.Was(main)
+		at := int64(1000)
+		for range n {
+			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			m.Block(at+10, "chan receive", "runtime.chanrecv1", "main.work:8")
+			o.Unblock(at+50, main)
+			m.Start(at+60, main)
+			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			at += 100
+		}
+		text, err := b.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", main))
+		from, to := strings.LastIndexByte(before, '\n')+1, strings.IndexByte(after, '\n')+1
+		data, err := tracetext.Assemble([]byte(before[:from] + after[to:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	some, one := work(t, make(4000))
+	more, two := work(t, make(8000))
+	t.Logf("%d and %d requests, work %d and %d", some, more, one, two)
+	if some < 3900 || more < 7900 {
+		t.Errorf("%d and %d requests were found: this tests nothing", some, more)
+	}
+	if float64(two) > mostGrowth*float64(one) || one > int64(some)*200 {
+		t.Errorf("%d and %d requests take %d and %d steps", some, more, one, two)
 	}
 }

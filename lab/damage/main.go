@@ -1,0 +1,190 @@
+// Command damage gives whylate damaged traces and holds what it does against what it does with the whole ones:
+//
+//	go build -o /tmp/whylate ./cmd/whylate
+//	go run ./lab/damage -n 1000 -whylate /tmp/whylate a.trace b.trace ...
+//
+// A damage is one to eight flipped bits, bytes that are overwritten, cut out or there twice, or the end that is missing; which, is
+// decided by -seed and its number, so that "-seed 7 -first 123 -n 1" makes number 123 again (and -keep DIR keeps its file). In turn
+// each goes to explain, explain --json, explain --request ., check, diff, and every export.
+//
+// The command fails if whylate panics, if a run takes more than five times the CPU of the same verb on the whole trace (and half a
+// second more), more than 300 MB, more than a minute, or ends with a status that is none of its own.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	mostTimes  = 5
+	allowance  = 500 * time.Millisecond
+	mostMemory = 300 << 20
+	mostTime   = time.Minute
+)
+
+var verbs = [][]string{
+	{"explain"}, {"explain", "--json"}, {"explain", "--request", "."}, {"check", "--budget", "p99=1s"}, {"diff"},
+	{"export", "--to", "pprof"}, {"export", "--to", "perfetto", "--all"}, {"export", "--to", "otlp"}, {"export", "--to", "csv"}, {"export", "--to", "jsonl", "--all"},
+}
+
+type result struct {
+	status int
+	cpu    time.Duration
+	peak   int64
+	stderr []byte
+	hung   bool
+}
+
+func main() {
+	n := flag.Int("n", 100, "how many damages")
+	first := flag.Int("first", 0, "the first one's number")
+	seed := flag.Uint64("seed", 1, "what they are drawn from")
+	exe := flag.String("whylate", "", "the program")
+	keep := flag.String("keep", "", "keep the damaged files that fail, or all with -n 1, in this directory")
+	flag.Parse()
+	bad, err := run(*exe, flag.Args(), *seed, *first, *n, *keep, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "damage:", err)
+		os.Exit(2)
+	}
+	if bad > 0 {
+		os.Exit(1)
+	}
+}
+
+func run(exe string, files []string, seed uint64, first, n int, keep string, out io.Writer) (bad int, err error) {
+	if exe == "" || len(files) == 0 {
+		return 0, errors.New("want -whylate PROGRAM and traces")
+	}
+	dir, err := os.MkdirTemp("", "damage-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	type key struct{ file, verb int }
+	whole := map[key]result{}
+	data := make([][]byte, len(files))
+	worst, peak, statuses := 0.0, int64(0), map[int]int{}
+	for i := first; i < first+n; i++ {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		f, v := rnd.IntN(len(files)), i%len(verbs)
+		if data[f] == nil {
+			if data[f], err = os.ReadFile(files[f]); err != nil {
+				return bad, err
+			}
+		}
+		clean, ok := whole[key{f, v}]
+		if !ok {
+			if clean, err = do(exe, verbs[v], files[f], files[f], dir); err != nil {
+				return bad, err
+			}
+			whole[key{f, v}] = clean
+		}
+		broken, what := damage(data[f], rnd)
+		name := filepath.Join(dir, fmt.Sprintf("damaged-%d.trace", i))
+		if err := os.WriteFile(name, broken, 0o600); err != nil {
+			return bad, err
+		}
+		r, err := do(exe, verbs[v], name, files[f], dir)
+		if err != nil {
+			return bad, err
+		}
+		why := ""
+		switch {
+		case r.hung:
+			why = "did not end"
+		case bytes.Contains(r.stderr, []byte("goroutine ")) || bytes.Contains(r.stderr, []byte("panic")):
+			why = "panicked"
+		case r.status != 0 && r.status != 1 && r.status != 3:
+			why = fmt.Sprintf("ended with status %d", r.status)
+		case r.cpu > mostTimes*clean.cpu+allowance:
+			why = fmt.Sprintf("took %v of CPU instead of %v", r.cpu, clean.cpu)
+		case r.peak > max(mostMemory, clean.peak+clean.peak/2):
+			why = fmt.Sprintf("took %d MB instead of %d", r.peak>>20, clean.peak>>20)
+		}
+		statuses[r.status]++
+		worst, peak = max(worst, r.cpu.Seconds()/clean.cpu.Seconds()), max(peak, r.peak)
+		if why != "" {
+			bad++
+			fmt.Fprintf(out, "number %d of seed %d, %s with %s: %v %s\n", i, seed, filepath.Base(files[f]), what, verbs[v], why)
+			fmt.Fprintf(out, "%.600s\n", r.stderr)
+		}
+		if keep != "" && (why != "" || n == 1) {
+			if err := os.WriteFile(filepath.Join(keep, filepath.Base(name)), broken, 0o644); err != nil {
+				return bad, err
+			}
+		}
+		os.Remove(name)
+	}
+	fmt.Fprintf(out, "%d damages of %d traces: %d bad; by status %v; at most %.1f times the CPU of the whole trace, %d MB\n", n, len(files), bad, statuses, worst, peak>>20)
+	return bad, nil
+}
+
+// damage returns a damaged copy and says what was done.
+func damage(data []byte, rnd *rand.Rand) (broken []byte, what string) {
+	b := bytes.Clone(data)
+	at := func() int { return rnd.IntN(len(b)) }
+	part := func() (from, to int) {
+		from = at()
+		return from, min(len(b), from+1+rnd.IntN(1<<rnd.IntN(14)))
+	}
+	switch rnd.IntN(5) {
+	case 0:
+		n := 1 + rnd.IntN(8)
+		for range n {
+			b[at()] ^= 1 << rnd.IntN(8)
+		}
+		return b, fmt.Sprintf("%d flipped bits", n)
+	case 1:
+		from, to := part()
+		for i := from; i < to; i++ {
+			b[i] = byte(rnd.Uint32())
+		}
+		return b, fmt.Sprintf("bytes %d to %d overwritten", from, to)
+	case 2:
+		from, to := part()
+		return append(b[:from], b[to:]...), fmt.Sprintf("bytes %d to %d cut out", from, to)
+	case 3:
+		from, to := part()
+		return append(bytes.Clone(b[:to]), b[from:]...), fmt.Sprintf("bytes %d to %d twice", from, to)
+	}
+	end := at()
+	return b[:end], fmt.Sprintf("its first %d bytes", end)
+}
+
+// do runs one verb on a file; diff compares it with the whole one.
+func do(exe string, verb []string, file, whole, dir string) (result, error) {
+	args := append([]string{}, verb...)
+	switch verb[0] {
+	case "diff":
+		args = append(args, whole)
+	case "export":
+		args = append(args, "-o", filepath.Join(dir, "out"))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), mostTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, append(args, file)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
+		return result{}, fmt.Errorf("running %s: %w", exe, err)
+	}
+	r := result{status: cmd.ProcessState.ExitCode(), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), stderr: stderr.Bytes(), hung: ctx.Err() != nil}
+	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.peak = int64(u.Maxrss) << 10
+	}
+	return r, nil
+}
