@@ -28,7 +28,7 @@ type module struct {
 }
 
 func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Modules: []module{}}
+	b := build{Version: "(devel)", Revision: releasedFrom, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Modules: []module{}}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
