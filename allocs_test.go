@@ -15,10 +15,7 @@ import (
 // TestAllocationProfile: what is said of the collector names who allocates, by the profile beside the trace, not who
 // paid; and a profile that cannot be read is a warning, no more.
 func TestAllocationProfile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a service and its client in real time")
-	}
-	trace, _, _ := testprog.Truth(t, "gc-assist", "-d", "1100ms", "-trace", "0.7")
+	trace := testprog.Service(t, "gc-assist").Trace
 	fn := &profile.Function{ID: 1, Name: "example.org/x.(*L).Debug", Filename: "/build/log.go"}
 	loc := &profile.Location{ID: 1, Line: []profile.Line{{Function: fn, Line: 7}}}
 	p := &profile.Profile{

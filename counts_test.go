@@ -14,9 +14,6 @@ import (
 // count. The programs finish what they have begun before the trace ends, so
 // every request that they count lies whole in it.
 func TestCounts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("counting is the same under the race detector, which TestProperties runs for")
-	}
 	for _, c := range []struct {
 		name  string
 		kind  report.Kind
@@ -44,8 +41,7 @@ func TestCounts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"-d", "400ms"}
-			data, facts := testprog.Record(t, c.name, args...)
+			data, facts := testprog.Record(t, c.name)
 			rep := explainBytes(t, data, whylate.Options{})
 			var want int64
 			for _, f := range c.facts {

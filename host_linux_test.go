@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/bundle"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/testchild"
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -134,6 +135,7 @@ func scenario(percent int, delay time.Duration) error {
 
 func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	t.Helper()
+	testfull.Need(t, "a network that loses packets, for seconds")
 	if os.Getuid() != 0 {
 		t.Skip("a network namespace of its own needs root")
 	}

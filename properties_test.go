@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -19,34 +18,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// scenarios of lab/traceprog on whose traces the properties are tested: all
-// that it has. Those of a name that begins with cgo- need a C compiler.
-var scenarios = []struct {
-	name string
-	args []string
-}{
-	{"allocfree", []string{"-d", "50ms"}},
-	{"channels", nil}, {"cpusamples", nil}, {"deadlines", nil}, {"dns", nil}, {"exec", nil}, {"filesyscall", nil},
-	{"flight", nil}, {"gcstress", nil}, {"generations", nil}, {"goroutines10k", nil}, {"grpc", nil}, {"grpc-workers", nil},
-	{"http1", nil}, {"http1", []string{"-procs", "1"}}, {"http1", []string{"-procs", "8", "-early"}}, {"http1", []string{"-d", "2500ms"}},
-	{"http1-body", nil}, {"http1-close", nil}, {"http1-hijack", nil}, {"http1-middleware", nil}, {"http1-pipelined", nil}, {"http1-tls", nil},
-	{"http2", nil}, {"http2-h2c", nil}, {"http2-xnet", nil}, {"idle", nil}, {"iterpull", nil}, {"locks", nil},
-	{"osthreads", nil}, {"poll", nil}, {"preempt", nil}, {"procschange", nil}, {"stw", nil}, {"tasks", nil}, {"timers", nil},
-	{"cgo-block", nil}, {"cgo-callback", nil}, {"cgo-calls", nil}, {"cgo-dns", nil}, {"cgo-threads", nil},
-}
-
 func TestProperties(t *testing.T) {
-	for i, s := range scenarios {
+	for i, p := range testprog.Programs() {
 		if testing.Short() && i%4 != 0 {
-			continue // -short is for the race detector: the engine is the same for all
+			continue // -short is quick: the engine is the same for all
 		}
-		t.Run(strings.Join(append([]string{s.name}, s.args...), " "), func(t *testing.T) {
+		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			args := s.args
-			if len(args) == 0 || args[0] != "-d" {
-				args = append([]string{"-d", "150ms"}, args...)
-			}
-			checkProperties(t, testprog.Trace(t, s.name, args...))
+			checkProperties(t, testprog.Trace(t, p.Name))
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -37,6 +38,7 @@ type kernelCount struct {
 // skips the test where no quota can be set.
 func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) {
 	t.Helper()
+	testfull.Need(t, "a CPU quota, for seconds")
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		t.Skip("CPU quotas need Linux and root")
 	}
@@ -116,9 +118,6 @@ const crowded = 0.3
 // alone tells with what the kernel counted. Busy neighbours blur both, so one
 // of three runs must be right.
 func TestThrottled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs services for some seconds each")
-	}
 	for _, c := range []struct {
 		name   string
 		period time.Duration
@@ -175,9 +174,6 @@ func codesOf(rep *report.Report) (codes []string) {
 // TestNotThrottled runs services that no quota holds back, and one that has
 // both a quota and neighbours. Each run must be right.
 func TestNotThrottled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs services for some seconds each")
-	}
 	for _, c := range []struct {
 		name  string
 		quota bool

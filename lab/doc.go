@@ -13,7 +13,9 @@
 //	go run ./lab/proof                       predict, really make the change, measure, compare
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
-// Tests of other modules run them through internal/testprog.
+//	go run ./lab/recordings                  record them for tests, which need no clock then
+//
+// Tests of other modules have recordings of them, or run them, through internal/testprog.
 //
 // A new service is an entry and its code in lab/truth/catalog: the line of the
 // fault carries the comment "truth: site NAME" and lies in a named function.

@@ -58,7 +58,7 @@ func TestGC(t *testing.T) {
 
 // TestWorkers holds the running time of mark workers to what the reference reader sees of their goroutines.
 func TestWorkers(t *testing.T) {
-	data := testprog.Trace(t, "gcstress", "-d", "3s") // three generations
+	data := testprog.Trace(t, "gcstress-long")
 	c := NewCollector()
 	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
 	got := c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(tracefmt.FrameID) *report.Site { return nil }})

@@ -9,15 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/report"
 )
 
 // TestDemo runs the demo as a user does. It is about a service on the CPUs that there are: where others use them up, an
 // attempt may miss a fault, but not every one.
 func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seven seconds")
-	}
+	testfull.Need(t, "two CPUs that nobody else uses")
 	name := filepath.Join(t.TempDir(), "demo.trace")
 	var out []byte
 	for range 3 {

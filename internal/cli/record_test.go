@@ -33,6 +33,9 @@ func runRecord(ctx context.Context, args ...string) (status int, stdout, stderr 
 // pprofServer serves this process's own profiles. One trace at a time: tests that use it do not run in parallel.
 func pprofServer(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("records for seconds")
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -337,7 +337,7 @@ func TestNaiveWalkAgrees(t *testing.T) {
 	for _, name := range []string{"http1", "http1-middleware", "http2", "grpc", "locks", "channels", "timers", "gcstress", "tasks", "iterpull", "poll", "filesyscall"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compareWalks(t, testprog.Trace(t, name, "-d", "200ms"))
+			compareWalks(t, testprog.Trace(t, name))
 		})
 	}
 }

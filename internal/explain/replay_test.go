@@ -58,7 +58,7 @@ func (a *adder) Close(int64) error { return nil }
 // TestReplayOfAPart reads a trace again only as far as it must for the requests
 // of its first part, and gives these.
 func TestReplayOfAPart(t *testing.T) {
-	data := testprog.Trace(t, "generations", "-d", "300ms")
+	data := testprog.Trace(t, "generations")
 	gens := func(from, to time.Duration) (int, int64) {
 		var kept explain.Kept
 		rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, From: from, To: to})
@@ -94,7 +94,7 @@ func TestReplayOfAPart(t *testing.T) {
 func TestReplayIsTheReport(t *testing.T) {
 	for _, program := range []string{"http1", "http1-middleware", "http2", "grpc", "tasks", "locks", "generations", "channels"} {
 		t.Run(program, func(t *testing.T) {
-			data := testprog.Trace(t, program, "-d", "300ms")
+			data := testprog.Trace(t, program)
 			var kept explain.Kept
 			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, Slowest: 2})
 			if err != nil {

@@ -25,21 +25,17 @@ func replayed(t *testing.T, data []byte, make func(io.Writer, *report.Report) ex
 	return part(t, data, 0, 0, make)
 }
 
-var traced = []string{"http1", "http1 for long", "grpc", "tasks", "generations", "iterpull", "gcstress", "procschange", "filesyscall"}
+var traced = []string{"http1", "http1-long", "grpc", "tasks", "generations", "iterpull", "gcstress", "procschange", "filesyscall"}
 
 // TestPerfettoTrace holds whole traces to their reports and to the goroutines'
 // timelines.
 func TestPerfettoTrace(t *testing.T) {
 	for _, program := range traced {
 		t.Run(program, func(t *testing.T) {
-			name, long := strings.CutSuffix(program, " for long")
-			length := "150ms"
-			if long { // several generations that overlap
-				if length = "1300ms"; testing.Short() {
-					t.Skip("slow under the race detector, and nothing runs beside anything else here")
-				}
+			if testing.Short() && program != "tasks" && program != "procschange" {
+				t.Skip("takes seconds")
 			}
-			data := testprog.Trace(t, name, "-d", length)
+			data := testprog.Trace(t, program)
 			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
 				return export.NewPerfettoTrace(w, r, export.Options{All: true})
 			})
@@ -237,7 +233,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 
 // TestPerfettoOfLargeTraces tests what is left out without --all.
 func TestPerfettoOfLargeTraces(t *testing.T) {
-	data := testprog.Trace(t, "http1", "-d", "200ms")
+	data := testprog.Trace(t, "http1")
 	chosen := ""
 	out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
 		r.Input.Events = export.SmallTrace + 1

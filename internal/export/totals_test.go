@@ -89,7 +89,7 @@ func sinkOf(t *testing.T, name string, o export.Options) func(io.Writer, *report
 // the report's JSON.
 func TestAllRequestsAddUp(t *testing.T) {
 	for _, program := range []string{"http1", "grpc", "tasks", "locks"} {
-		data := testprog.Trace(t, program, "-d", "150ms")
+		data := testprog.Trace(t, program)
 		t.Run(program+"/csv", func(t *testing.T) {
 			out, rep := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
 			readTable(t, out).check(t, rep)

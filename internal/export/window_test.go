@@ -51,16 +51,12 @@ func perfettoOf(from, to int64) func(io.Writer, *report.Report) export.Sink {
 // counters with the values that they have there, and every request that ends
 // in it, whole.
 func TestPerfettoOfParts(t *testing.T) {
-	for _, program := range []string{"http1", "http1 for long", "grpc", "tasks", "generations", "gcstress", "procschange"} {
+	for _, program := range []string{"http1", "http1-long", "grpc", "tasks", "generations", "gcstress", "procschange"} {
 		t.Run(program, func(t *testing.T) {
-			name, long := strings.CutSuffix(program, " for long")
-			length := "150ms"
-			if long {
-				if length = "1300ms"; testing.Short() {
-					t.Skip("slow under the race detector, and nothing runs beside anything else here")
-				}
+			if testing.Short() && program != "tasks" && program != "procschange" {
+				t.Skip("takes seconds")
 			}
-			data := testprog.Trace(t, name, "-d", length)
+			data := testprog.Trace(t, program)
 			out, all := replayed(t, data, perfettoOf(0, 0))
 			full := showPerfetto(t, out)
 			for _, x := range parts(all.Input.DurationNS) {
@@ -101,7 +97,7 @@ func TestPartOfLargeTrace(t *testing.T) {
 // TestPartsAddUp holds the formats that have requests to the report of the same
 // part of the time.
 func TestPartsAddUp(t *testing.T) {
-	data := testprog.Trace(t, "http1", "-d", "150ms")
+	data := testprog.Trace(t, "http1")
 	out, all := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
 	number := len(readTable(t, out).ids)
 	for _, x := range parts(all.Input.DurationNS) {

@@ -91,6 +91,9 @@ func child(kind, arg string) error {
 // first line.
 func start(t testing.TB, g *cpugroup.Group, what string) (cmd *exec.Cmd, line string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
 	cmd = testchild.Command(what)
 	if g != nil {
 		g.Take(cmd)

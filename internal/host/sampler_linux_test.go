@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/bundle"
 	"github.com/whylate/whylate/internal/testchild"
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/report"
 )
 
@@ -105,6 +106,7 @@ func sec(ns int64) float64 { return float64(ns) / 1e9 }
 
 // Neighbours without any quota: all the lost time is the run queue's.
 func TestRunQueueUnderNeighbours(t *testing.T) {
+	testfull.Need(t, "neighbours that use up the machine")
 	cmd, _ := start(t, nil, "busy 2")
 	start(t, nil, fmt.Sprintf("busy %d", 2*runtime.NumCPU()))
 	samples, _ := taken(t, cmd.Process.Pid, 1500*time.Millisecond)

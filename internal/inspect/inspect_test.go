@@ -33,24 +33,12 @@ func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *
 	return rep, tr
 }
 
-var traces = []struct {
-	name string
-	args []string
-}{
-	{"http1", []string{"-d", "1200ms"}},
-	{"generations", nil},
-	{"locks", []string{"-d", "200ms"}},
-	{"grpc", []string{"-d", "200ms"}},
-	{"tasks", []string{"-d", "200ms"}},
-	{"gcstress", []string{"-d", "200ms"}},
-	{"iterpull", []string{"-d", "100ms"}},
-	{"flight", nil},
-}
+var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
 
 // busy is a trace of an HTTP server over more than one generation.
 func busy(t *testing.T) []byte {
 	t.Helper()
-	recordOnce.Do(func() { recordedTrace = testprog.Trace(t, "http1", "-d", "1200ms") })
+	recordOnce.Do(func() { recordedTrace = testprog.Trace(t, "http1-long") })
 	if recordedTrace == nil {
 		t.Skip("the trace could not be made: see the first test that wanted it")
 	}
@@ -67,10 +55,13 @@ var (
 // requests, with the same ids, segments, lanes and sums, whether generations
 // are still at hand or have to be decoded again.
 func TestAsExplained(t *testing.T) {
-	for _, tc := range traces {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, name := range traces {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := testprog.Trace(t, tc.name, tc.args...)
+			if testing.Short() && name == "http1-long" {
+				t.Skip("takes seconds")
+			}
+			data := testprog.Trace(t, name)
 			for _, limits := range []inspect.Limits{{}, {Generations: 1}} {
 				rep, tr := opened(t, data, limits)
 				compareRequests(t, rep, tr, limits.Generations == 1)
@@ -197,10 +188,10 @@ func all(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 // TestStrips holds what lanes show to the timelines themselves: at every zoom
 // the time in each state is that of the spans, cut at the tile.
 func TestStrips(t *testing.T) {
-	for _, tc := range traces[:3] {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, name := range traces[:3] {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := testprog.Trace(t, tc.name, tc.args...)
+			data := testprog.Trace(t, name)
 			win, _ := timelinetest.Window(t, data)
 			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
 			start, d := win.Start(), rep.Input.DurationNS
@@ -290,10 +281,10 @@ func wanted(win *timeline.Window, g uint64, from, to int64) (out [inspect.States
 // whole trace, and what is added up for a part of it, to the timelines; and the
 // pages of a list to the list.
 func TestRan(t *testing.T) {
-	for _, tc := range traces[:3] {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, name := range traces[:3] {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := testprog.Trace(t, tc.name, tc.args...)
+			data := testprog.Trace(t, name)
 			win, _ := timelinetest.Window(t, data)
 			rep, tr := opened(t, data, inspect.Limits{})
 			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
@@ -340,7 +331,7 @@ func TestRan(t *testing.T) {
 
 // TestSearch looks for functions whose goroutines and requests are known.
 func TestSearch(t *testing.T) {
-	data := testprog.Trace(t, "locks", "-d", "200ms")
+	data := testprog.Trace(t, "locks")
 	win, syms := timelinetest.Window(t, data)
 	_, tr := opened(t, data, inspect.Limits{})
 	ctx := context.Background()

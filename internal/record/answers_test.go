@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -271,54 +270,66 @@ func TestWhyCutNamesADurationThatFits(t *testing.T) {
 
 func TestSilentServers(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	var once sync.Once
-	t.Cleanup(func() { once.Do(func() { close(release) }) })
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mute.Close() })
-	stuck := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Write(canned()[:100])
-		w.(http.Flusher).Flush()
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-	}))
-	for name, target := range map[string]string{"from the start": mute.Addr().String(), "in the middle": stuck.URL, "in the handshake": "https://" + mute.Addr().String()} {
+	for name, c := range map[string]struct {
+		sent     int
+		patience time.Duration
+	}{
+		"from the start": {0, 2*10*time.Second + time.Second + 15*time.Second}, // connecting, a handshake, the trace, and grace
+		"in the middle":  {100, time.Second + 15*time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opt := quick()
-			opt.ConnectTimeout, opt.Grace = 200*time.Millisecond, 200*time.Millisecond
-			data, r, err := record(t, target, opt)
-			wantKind(t, err, Timeout)
-			if name == "in the middle" && (len(data) != 100 || !r.Partial) {
-				t.Errorf("%d bytes, %+v: what came should be kept", len(data), r)
-			}
+			inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.sent > 0 {
+					w.Write(canned()[:c.sent])
+					w.(http.Flusher).Flush()
+				}
+				<-r.Context().Done()
+			}), func(t *testing.T, target string, opt Options) {
+				began := time.Now()
+				data, r, err := record(t, target, opt)
+				wantKind(t, err, Timeout)
+				if len(data) != c.sent || r.Partial != (c.sent > 0) {
+					t.Errorf("%d bytes, %+v: what came should be kept", len(data), r)
+				}
+				if took := time.Since(began).Round(100 * time.Millisecond); took != c.patience {
+					t.Errorf("gave up after %v, not %v", took, c.patience)
+				}
+			})
 		})
 	}
+	t.Run("in the handshake", func(t *testing.T) {
+		t.Parallel()
+		mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, never answers
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mute.Close()
+		opt := quick()
+		opt.ConnectTimeout = 200 * time.Millisecond
+		_, _, err = record(t, "https://"+mute.Addr().String(), opt)
+		wantKind(t, err, Timeout)
+	})
 }
 
 // Over a slow line the trace arrives long after its time: as long as something comes, nobody gives up.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	trace := canned()
-	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const pieces = 35
 		for i := range pieces {
 			w.Write(trace[i*len(trace)/pieces : (i+1)*len(trace)/pieces])
 			w.(http.Flusher).Flush()
 			time.Sleep(100 * time.Millisecond)
 		}
-	}))
-	opt := quick()
-	opt.Grace = 2 * time.Second // with the window 3 s, less than the 3.5 s that it takes
-	data, r, err := record(t, s.URL, opt)
-	if err != nil || !bytes.Equal(data, trace) || r.Partial || len(r.Warnings) != 0 {
-		t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
-	}
+	}), func(t *testing.T, target string, opt Options) {
+		opt.Grace = 2 * time.Second // with the window 3 s, less than the 3.5 s that it takes
+		data, r, err := record(t, target, opt)
+		if err != nil || !bytes.Equal(data, trace) || r.Partial || len(r.Warnings) != 0 {
+			t.Errorf("%d of %d bytes, %v, %+v", len(data), len(trace), err, r)
+		}
+	})
 }
 
 func TestUnreachable(t *testing.T) {
@@ -437,28 +448,28 @@ func TestPathsThatMayBeEither(t *testing.T) {
 
 func TestProgressIsMonotonicAndEnds(t *testing.T) {
 	t.Parallel()
-	s := serveHandler(t, imitation())
-	var calls []Progress // no lock: the calls promise not to be concurrent, and Close to come after the last
-	opt := quick()
-	opt.Progress = func(p Progress) { calls = append(calls, p) }
-	data, _, err := record(t, s.URL, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(calls) < 2 {
-		t.Fatalf("%d calls", len(calls))
-	}
-	for i, p := range calls {
-		if p.Total != time.Second || p.Done != (i == len(calls)-1) {
-			t.Errorf("call %d: %+v", i, p)
+	inBubble(t, imitation(), func(t *testing.T, target string, opt Options) {
+		var calls []Progress // no lock: the calls promise not to be concurrent, and Close to come after the last
+		opt.Progress = func(p Progress) { calls = append(calls, p) }
+		data, _, err := record(t, target, opt)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if i > 0 && (p.Bytes < calls[i-1].Bytes || p.Elapsed < calls[i-1].Elapsed) {
-			t.Errorf("call %d goes back: %+v after %+v", i, p, calls[i-1])
+		if len(calls) < 2 {
+			t.Fatalf("%d calls", len(calls))
 		}
-	}
-	if last := calls[len(calls)-1]; last.Bytes != int64(len(data)) || last.Elapsed < time.Second {
-		t.Errorf("last call %+v of %d bytes", last, len(data))
-	}
+		for i, p := range calls {
+			if p.Total != time.Second || p.Done != (i == len(calls)-1) {
+				t.Errorf("call %d: %+v", i, p)
+			}
+			if i > 0 && (p.Bytes < calls[i-1].Bytes || p.Elapsed < calls[i-1].Elapsed) {
+				t.Errorf("call %d goes back: %+v after %+v", i, p, calls[i-1])
+			}
+		}
+		if last := calls[len(calls)-1]; last.Bytes != int64(len(data)) || last.Elapsed < time.Second {
+			t.Errorf("last call %+v of %d bytes", last, len(data))
+		}
+	})
 }
 
 func TestSaveCannotWrite(t *testing.T) {

@@ -104,9 +104,13 @@ func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
 		c.proxy = u
 	}
 	c.secrets = newSecrets(private, login, end.query, c.proxy)
+	dial := opt.dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext
+	}
 	c.transport = &http.Transport{
 		Proxy:                  proxy,
-		DialContext:            (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext,
+		DialContext:            dial,
 		TLSHandshakeTimeout:    opt.ConnectTimeout,
 		TLSClientConfig:        tlsConfig,
 		ForceAttemptHTTP2:      true,

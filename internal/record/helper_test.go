@@ -163,6 +163,9 @@ type process struct {
 
 func start(t testing.TB, s service) *process {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("records a service for seconds")
+	}
 	conf, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

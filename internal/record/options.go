@@ -1,9 +1,11 @@
 package record
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -42,6 +44,8 @@ type Options struct {
 	Progress func(Progress)
 	// UserAgent is sent to the server.
 	UserAgent string
+
+	dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the network
 }
 
 // TLSFiles names files in PEM format.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/testfull"
 )
 
 // Tests against other processes with the real net/http/pprof.
@@ -187,6 +188,7 @@ func TestWriteTimeoutOfCurrentGo(t *testing.T) {
 
 // Middleware that hides the connection keeps pprof from doing so: the answer is cut.
 func TestWriteTimeoutCutsTheBody(t *testing.T) {
+	testfull.Need(t, "a trace that comes before a deadline")
 	t.Parallel()
 	p := start(t, service{WriteTimeout: 1700 * time.Millisecond, HideWriter: true, Burn: true})
 	name := filepath.Join(t.TempDir(), "x.whylate")

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -145,10 +146,8 @@ func TestMarksEqualServerLog(t *testing.T) {
 
 // TestMarksLive is the same with a trace recorded now.
 func TestMarksLive(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and runs a program")
-	}
-	trace, facts := testprog.Record(t, "marked", "-d", "1500ms")
+	testfull.Need(t, "to build and run a program")
+	trace, facts := testprog.Record(t, "marked")
 	routes := readLog(t, facts.Facts)
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{})
 	if err != nil {

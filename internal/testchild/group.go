@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/testfull"
 )
 
 // NewGroup makes a CPU cgroup below another, or, for nil, below the hierarchy's
 // root, with a quota in CPUs, 0 for none. It skips where that cannot be done.
 func NewGroup(t testing.TB, above *cpugroup.Group, cpus float64) *cpugroup.Group {
 	t.Helper()
+	testfull.Need(t, "a CPU cgroup")
 	if os.Getuid() != 0 {
 		t.Skip("making a cgroup needs root")
 	}

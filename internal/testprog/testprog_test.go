@@ -2,21 +2,88 @@ package testprog
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testfull"
 )
 
-func TestRecord(t *testing.T) {
-	data, facts := Record(t, "http1", "-d", "100ms", "-procs", "2")
-	if !bytes.HasPrefix(data, []byte("go 1.")) {
-		t.Errorf("the trace begins with %.16q", data)
+// TestRecordings reads every recording, and finds none that nobody asks for.
+func TestRecordings(t *testing.T) {
+	known := map[string]bool{}
+	for _, p := range Programs() {
+		known[p.Name] = true
+		trace, about := read(t, "programs", p.Name)
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != p.Package() || !reflect.DeepEqual(about.Args, p.Args) || about.Facts == nil || about.Facts.Bytes != int64(len(trace)) {
+			t.Errorf("%s: %d bytes, %+v", p.Name, len(trace), about)
+		}
 	}
-	if facts.Scenario != "http1" || facts.Procs != 2 || facts.Bytes != int64(len(data)) || facts.Facts["requests"] == 0 {
-		t.Errorf("%d bytes of trace, facts %+v", len(data), facts)
+	for _, r := range Runs() {
+		known[r.Name] = true
+		if rec := Service(t, r.Name); r.Client != (rec.Client != nil) {
+			t.Errorf("%s: its client's account is kept: %v", r.Name, rec.Client != nil)
+		}
+	}
+	services := 0
+	for _, name := range Services(t) {
+		trace, about := read(t, "truth", name)
+		if run := RunOf(name); !known[name] {
+			services++
+			if known[name] = true; !reflect.DeepEqual(about.Args, append([]string{"run"}, run.Args...)) {
+				t.Errorf("%s was recorded by %q", name, about.Args)
+			}
+		}
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != "lab/truth" || about.Go == "" || about.Date == "" || about.Machine == "" {
+			t.Errorf("%s: %d bytes, %+v", name, len(trace), about)
+		}
+	}
+	if services < 80 {
+		t.Errorf("%d services", services)
+	}
+	size := int64(0)
+	files, err := filepath.Glob(filepath.Join(recordings(t), "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if name, _, _ := strings.Cut(filepath.Base(f), "."); !known[name] {
+			t.Errorf("%s is of no program that tests ask for", f)
+		}
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 12<<20 {
+		t.Errorf("the recordings take %d bytes", size)
+	}
+}
+
+func TestWithService(t *testing.T) {
+	truth := `{"share":0.5,"service":{"name":"x","truth":{"cause":"cpu","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"h","line":9}]}}}`
+	now := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
+	got, err := WithService([]byte(truth), []byte(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
+		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("got %s", got)
 	}
 }
 
 func TestBuildOnce(t *testing.T) {
+	testfull.Need(t, "to build a program twice")
 	first := Build(t, "lab/traceprog")
 	before, err := os.Stat(first)
 	if err != nil {
@@ -36,24 +103,10 @@ func TestBuildOnce(t *testing.T) {
 }
 
 func TestBuildFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go tool")
+	}
 	if path, err := build("lab/nosuchprogram"); err == nil {
 		t.Errorf("a program that does not exist was built as %s", path)
-	}
-}
-
-func TestTruth(t *testing.T) {
-	services := Services(t)
-	if len(services) < 12 {
-		t.Fatalf("%d services", len(services))
-	}
-	data, out, client := Truth(t, "waitgroup", "-d", "700ms", "-trace", "0.4")
-	tr := out.Service.Truth
-	if !bytes.HasPrefix(data, []byte("go 1.")) || tr.Cause != "sleep" || tr.Site.Line == 0 || out.Client.MinNS < tr.LeastNS || len(client.Requests) != client.All.Count {
-		t.Errorf("%d bytes of trace, outcome %+v, client %+v", len(data), out, client.All)
-	}
-	for _, r := range client.Requests {
-		if r.End <= r.Start || r.Status != 200 {
-			t.Fatalf("the client saw %+v", r)
-		}
 	}
 }

@@ -147,7 +147,7 @@ func loadOfOurs(gens []*Gen) (sum Load) {
 func TestLoads(t *testing.T) {
 	for _, name := range []string{"http1", "gcstress", "filesyscall", "iterpull", "generations", "locks", "idle"} {
 		t.Run(name, func(t *testing.T) {
-			data := testprog.Trace(t, name, "-d", "200ms")
+			data := testprog.Trace(t, name)
 			in := decodeAll(data, 2)
 			if in.err != nil {
 				t.Fatal(in.err)

@@ -161,18 +161,15 @@ func TestOldVersions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what it runs is run by others too")
 	}
-	for _, p := range []struct {
-		name string
-		args []string
-	}{{"generations", nil}, {"tasks", nil}, {"iterpull", nil}, {"cpusamples", nil}} {
-		data := testprog.Trace(t, p.name, "-d", "200ms")
+	for _, name := range []string{"generations", "tasks", "iterpull", "cpusamples"} {
+		data := testprog.Trace(t, name)
 		for _, minor := range []int{22, 23, 25, 26} {
-			t.Run(fmt.Sprintf("%s/%d", p.name, minor), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%d", name, minor), func(t *testing.T) {
 				old := data
 				if minor < 26 {
 					var err error
 					if old, err = tracetext.Downgrade(data, minor); err != nil {
-						if p.name == "iterpull" && minor == 22 {
+						if name == "iterpull" && minor == 22 {
 							return // coroutine switches came with 1.23
 						}
 						t.Fatal(err)

@@ -108,7 +108,7 @@ func heldPs(changes []ProcTransition, at int64) (n int) {
 func TestSilences(t *testing.T) {
 	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
 		t.Run(name, func(t *testing.T) {
-			data := testprog.Trace(t, name, "-d", "400ms")
+			data := testprog.Trace(t, name)
 			in := decodeAll(data, 2)
 			n := 0
 			for _, least := range []int64{20_000, 300_000, 3_000_000} {

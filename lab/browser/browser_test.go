@@ -25,6 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -35,6 +36,7 @@ const artefacts = "../../artefacts/browser"
 // chromium starts one browser for a test, or skips the test where there is none.
 func chromium(t *testing.T) context.Context {
 	t.Helper()
+	testfull.Need(t, "a browser")
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if p, err := exec.LookPath(name); err == nil {
@@ -44,9 +46,6 @@ func chromium(t *testing.T) context.Context {
 	}
 	if path == "" {
 		t.Skip("no Chromium here (Debian: apt-get install chromium)")
-	}
-	if testing.Short() {
-		t.Skip("starts a browser")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(2*time.Minute), chromedp.NoSandbox, chromedp.DisableGPU,

@@ -73,8 +73,8 @@ func (p *tab) quiet() {
 // TestLive goes the way from the table of all requests to one of them and to
 // the timelines around it, and holds what it sees to what the server knows.
 func TestLive(t *testing.T) {
-	data := testprog.Trace(t, "http1", "-d", "1500ms")
 	browser := chromium(t)
+	data := testprog.Trace(t, "http1-long")
 	rep, trace, url := serve(t, data, "http1.trace")
 	for _, dark := range []bool{false, true} {
 		name := "light"

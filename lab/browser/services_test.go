@@ -39,7 +39,7 @@ func service(t *testing.T, name string) *report.Report {
 	if name == "demo" {
 		data = demo(t)
 	} else {
-		data, _, _ = testprog.Truth(t, name, "-d", "2s")
+		data = testprog.Service(t, name).Trace
 	}
 	r, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: name + ".trace"})
 	if err != nil {

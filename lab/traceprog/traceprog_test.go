@@ -67,6 +67,7 @@ func promises() map[string][]promise {
 			{Feature: "stopped in internal/sync.(*Mutex).unlockSlow", AtLeast: 3}, // handed over to a starving waiter
 			{Feature: "blocked in sync.(*RWMutex).RLock"}, {Feature: "blocked in sync.(*Once).doSlow"}, {Feature: "blocked in sync.(*WaitGroup).Wait"}},
 		"channels":    {{Feature: "block select", AtLeast: 10}, {Feature: "block chan send", AtLeast: 10}, {Feature: "block chan receive", AtLeast: 10}},
+		"marked":      {{Feature: "logs", AtLeast: 100}},
 		"tasks":       {{Feature: "task begins", Fact: "orders"}, {Feature: "task order", Fact: "orders"}, {Feature: "regions without task"}, {Feature: "logs"}, {Feature: "generations", AtLeast: 3}},
 		"filesyscall": {{Feature: "syscall in os.(*File).Sync"}, {Feature: "syscall in os.ReadDir", Fact: "files"}, {Feature: "blocked in main.pipes"}},
 		"poll":        {{Feature: "false network wake", AtLeast: 1}, {Feature: "alive before", AtLeast: 300}},

@@ -66,8 +66,13 @@ func parse(fs *flag.FlagSet, args []string, stderr io.Writer) (name string, err 
 		}
 		return "", errUsage
 	}
-	if name == "" {
-		name = fs.Arg(0)
+	rest := fs.Args()
+	if name == "" && len(rest) > 0 {
+		name, rest = rest[0], rest[1:]
+	}
+	if len(rest) > 0 {
+		fmt.Fprintf(stderr, "%s: %q after the flags and the name: flags come first or last\n", fs.Name(), rest[0])
+		return "", errUsage
 	}
 	return name, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testfull"
 	"github.com/whylate/whylate/lab/truth/catalog"
 	"github.com/whylate/whylate/lab/truth/load"
 )
@@ -80,14 +81,12 @@ var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stack
 	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true, "cpu-handler": true, "one-proc": true, "gc-forced": true}
 
 func TestServices(t *testing.T) {
+	testfull.Need(t, "to run services and their clients in real time")
 	all, err := catalog.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range all {
-		if testing.Short() && i%4 != 0 {
-			continue // -short is for the race detector; most of the code is common to all
-		}
+	for _, s := range all {
 		t.Run(s.Name, func(t *testing.T) {
 			if !greedy[s.Name] {
 				t.Parallel()
@@ -106,9 +105,6 @@ func testService(t *testing.T, s *catalog.Service) {
 	var doubts error
 	var late time.Duration
 	for try := range tries {
-		if try > 0 && testing.Short() {
-			break
-		}
 		faulty, res, data := mustRecord(t, s, false, 800*time.Millisecond, 0.5)
 		if try == 0 {
 			checkAlways(t, s, faulty, res, data)
@@ -119,7 +115,7 @@ func testService(t *testing.T, s *catalog.Service) {
 			return
 		}
 	}
-	if late > 3*time.Millisecond || testing.Short() {
+	if late > 3*time.Millisecond {
 		t.Skipf("the machine was not quiet (timers up to %v late, 99th percentile), so this proves nothing: %v", late, doubts)
 	}
 	t.Error(doubts)

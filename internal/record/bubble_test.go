@@ -1,0 +1,62 @@
+package record
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inBubble calls f in a bubble whose clock goes on only while everybody waits, so seconds take no time. The server of h is
+// reached by opt, at an address that is on no network.
+func inBubble(t *testing.T, h http.Handler, f func(t *testing.T, target string, opt Options)) {
+	t.Helper()
+	canned() // outside: a trace takes real time
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+		srv := &http.Server{Handler: h}
+		go srv.Serve(l)
+		defer srv.Close()
+		opt := quick()
+		opt.dial = l.dial
+		f(t, "http://service:6060", opt)
+	})
+}
+
+// pipes is a listener whose connections are pipes of this process.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	time.Sleep(time.Millisecond) // the way there
+	ours, theirs := net.Pipe()
+	select {
+	case p.accept <- theirs:
+		return ours, nil
+	case <-p.closed:
+		return nil, io.ErrClosedPipe
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,165 @@
+// Package testprog gives tests the programs under lab/: as recordings of what they did, and built, to be run. They live
+// in a module of their own because of what they depend on, so a test cannot import them; and they are real processes,
+// which is the point.
+package testprog
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// builds remembers what this test process has built. It is the one piece of
+// package state here: every test of a process shall share one build, and tests
+// share nothing but packages.
+var builds sync.Map // package path -> func() (string, error)
+
+// Build returns the path of the program in the directory pkg, given relative to
+// the repository's root ("lab/traceprog"). It is built at most once a process,
+// through go.work, whatever the tests' own module flags are. A program that
+// needs cgo is skipped where there is no C compiler; a missing go tool or
+// go.work skips as well, with the reason; a failing build fails the test.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	once, _ := builds.LoadOrStore(pkg, sync.OnceValues(func() (string, error) { return build(pkg) }))
+	path, err := once.(func() (string, error))()
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing):
+		t.Skipf("%s cannot be built here: %v", pkg, missing)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return path
+}
+
+// missingError says what this machine lacks.
+type missingError struct{ what string }
+
+func (e *missingError) Error() string { return e.what }
+
+func build(pkg string) (string, error) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		return "", &missingError{"the go tool is not on the PATH"}
+	}
+	root, err := findRoot()
+	if err != nil {
+		return "", err
+	}
+	env := append(os.Environ(), "GOWORK="+filepath.Join(root, "go.work"), "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0")
+	if cgo, _ := filepath.Match("lab/*/cgo", filepath.ToSlash(pkg)); cgo {
+		env[len(env)-1] = "CGO_ENABLED=1"
+		if err := findCC(goTool, env); err != nil {
+			return "", err
+		}
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("whylate-testprog-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("creating the directory for test programs: %w", err)
+	}
+	removeOld(dir)
+	tmp, err := os.MkdirTemp(dir, "build")
+	if err != nil {
+		return "", fmt.Errorf("creating the directory for test programs: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	exe := filepath.Join(tmp, "prog")
+	cmd := exec.Command(goTool, "build", "-o", exe, "./"+filepath.ToSlash(pkg))
+	cmd.Dir, cmd.Env = root, env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	}
+	return keep(dir, exe, pkg)
+}
+
+// keep moves a fresh program to a name made from its content, so that test
+// processes running at the same time neither disturb each other nor leave a
+// copy each.
+func keep(dir, exe, pkg string) (string, error) {
+	f, err := os.Open(exe)
+	if err != nil {
+		return "", fmt.Errorf("reading the built %s: %w", pkg, err)
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	f.Close()
+	if err != nil {
+		return "", fmt.Errorf("reading the built %s: %w", pkg, err)
+	}
+	name := fmt.Sprintf("%s-%x", strings.ReplaceAll(filepath.ToSlash(pkg), "/", "-"), h.Sum(nil)[:8])
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	final := filepath.Join(dir, name)
+	if _, err := os.Stat(final); err == nil {
+		now := time.Now()
+		os.Chtimes(final, now, now) // still in use; failing only makes it go earlier
+		return final, nil
+	}
+	if err := os.Rename(exe, final); err != nil {
+		if _, statErr := os.Stat(final); statErr != nil {
+			return "", fmt.Errorf("keeping the built %s: %w", pkg, err)
+		}
+	}
+	return final, nil
+}
+
+// removeOld deletes programs that no test has asked for in a day. Errors are of
+// no consequence: the next run tries again.
+func removeOld(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > 24*time.Hour {
+			os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// findRoot walks up from the working directory, which in a test is that of the
+// package under test, to the directory with go.work.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository's root: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", &missingError{"no go.work above the working directory: the lab is only there in the repository itself"}
+		}
+		dir = up
+	}
+}
+
+func findCC(goTool string, env []string) error {
+	cmd := exec.Command(goTool, "env", "CC")
+	cmd.Env = env
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("asking go for the C compiler: %w", err)
+	}
+	cc := strings.Fields(string(out))
+	if len(cc) == 0 {
+		return &missingError{"go names no C compiler"}
+	}
+	if _, err := exec.LookPath(cc[0]); err != nil {
+		return &missingError{"the C compiler " + cc[0] + " is not on the PATH"}
+	}
+	return nil
+}

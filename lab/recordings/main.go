@@ -1,0 +1,292 @@
+// Command recordings records the programs of the lab anew for tests: a trace of each scenario of lab/traceprog and of each
+// service of lab/truth, with what was true of it. They are kept in this directory, so that tests which hold a diagnosis
+// against the truth need no clock and are exact.
+//
+//	go run ./lab/recordings              all of them, on a machine that does nothing else: about five minutes
+//	go run ./lab/recordings -only '^h2'  those of a matching name
+//	go run ./lab/recordings -truth       only what is true of the services, as the catalog says it now
+//
+// Beside each NAME.trace.gz lies NAME.json: the program and its arguments, Go version, machine, date, and the truth. A run
+// during which the machine was not quiet is made again, up to three times. A test wants a recording that is diagnosed
+// rightly, so one that is not is recorded again by hand: what the recordings hold is that a right answer stays right. How
+// often whylate is right is measured by the live runs of .ci/full (docs/rates.md).
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/internal/testprog"
+)
+
+func main() {
+	only := flag.String("only", "", "record those whose name matches `regexp`")
+	truth := flag.Bool("truth", false, "record nothing; write down again what is true of the services")
+	flag.Parse()
+	if err := run(*only, *truth); err != nil {
+		fmt.Fprintln(os.Stderr, "recordings:", err)
+		os.Exit(1)
+	}
+}
+
+func run(only string, truth bool) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat("go.work"); err != nil {
+		return errors.New("run this in the repository's root")
+	}
+	r := recorder{match: match}
+	if r.tmp, err = os.MkdirTemp("", "whylate-recordings-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.tmp)
+	if truth {
+		return r.truths()
+	}
+	if err := r.programs(); err != nil {
+		return err
+	}
+	return r.services()
+}
+
+type recorder struct {
+	match *regexp.Regexp
+	tmp   string
+}
+
+// build builds a program so that its traces do not show where.
+func (r *recorder) build(pkg string) (string, error) {
+	exe := filepath.Join(r.tmp, filepath.Base(pkg)+"-prog")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./"+pkg)
+	if pkg != "lab/traceprog/cgo" {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	}
+	return exe, nil
+}
+
+func (r *recorder) programs() error {
+	built := map[string]string{}
+	for _, p := range testprog.Programs() {
+		if !r.match.MatchString(p.Name) {
+			continue
+		}
+		if built[p.Package()] == "" {
+			exe, err := r.build(p.Package())
+			if err != nil {
+				return err
+			}
+			built[p.Package()] = exe
+		}
+		file := filepath.Join(r.tmp, "x.trace")
+		out, err := output(built[p.Package()], append(slices.Clone(p.Args), "-o", file)...)
+		if err != nil {
+			return err
+		}
+		about := describe(p.Package(), p.Args)
+		about.Facts = new(testprog.Facts)
+		if err := json.Unmarshal(out, about.Facts); err != nil {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := keep("programs", p.Name, about, map[string][]byte{".trace": data}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list returns the catalog of services, each as it stands there.
+func (r *recorder) list() (exe string, services []json.RawMessage, err error) {
+	if exe, err = r.build("lab/truth"); err != nil {
+		return "", nil, err
+	}
+	out, err := output(exe, "list", "-json")
+	if err != nil {
+		return "", nil, err
+	}
+	return exe, services, json.Unmarshal(out, &services)
+}
+
+func nameOf(service json.RawMessage) string {
+	var s struct{ Name string }
+	json.Unmarshal(service, &s)
+	return s.Name
+}
+
+func (r *recorder) services() error {
+	exe, services, err := r.list()
+	if err != nil {
+		return err
+	}
+	var runs []testprog.Run
+	for _, s := range services {
+		runs = append(runs, testprog.RunOf(nameOf(s)))
+	}
+	for _, run := range append(runs, testprog.Runs()...) {
+		if r.match.MatchString(run.Name) {
+			if err := r.service(exe, &run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// quiet is how late timers may be, at the 99th percentile, on a machine of
+// which a test may expect right shares and latencies.
+const quiet = 3 * time.Millisecond
+
+func (r *recorder) service(exe string, run *testprog.Run) error {
+	service := run.Args[0]
+	dir := filepath.Join(r.tmp, "run")
+	files := map[string][]byte{}
+	about := describe("lab/truth", append([]string{"run"}, run.Args...))
+	for range 3 {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if _, err := output(exe, append([]string{"run", service, "-o", dir}, run.Args[1:]...)...); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "truth.json"))
+		if err != nil {
+			return err
+		}
+		about.Truth = text
+		var o struct {
+			Lateness struct {
+				P99NS int64 `json:"p99_ns"`
+			}
+		}
+		if err := json.Unmarshal(text, &o); err != nil {
+			return err
+		}
+		if o.Lateness.P99NS < int64(quiet) {
+			break
+		}
+	}
+	names := map[string]string{".trace": service + ".trace", ".host.jsonl": service + ".host.jsonl"}
+	if run.Client {
+		names[".client.json"] = "client.json"
+	}
+	for ext, file := range names {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		if errors.Is(err, fs.ErrNotExist) && ext == ".host.jsonl" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if ext == ".client.json" { // without its indents
+			var b bytes.Buffer
+			if err := json.Compact(&b, data); err != nil {
+				return err
+			}
+			data = b.Bytes()
+		}
+		files[ext] = data
+	}
+	return keep("truth", run.Name, about, files)
+}
+
+// truths puts what the catalog says of each service now in place of what it said when it was recorded. Lines stay: they
+// are those of the program that was recorded.
+func (r *recorder) truths() error {
+	_, services, err := r.list()
+	if err != nil {
+		return err
+	}
+	now := map[string]json.RawMessage{}
+	for _, s := range services {
+		now[nameOf(s)] = s
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.FromSlash(testprog.Dir), "truth", "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var about testprog.About
+		if err := json.Unmarshal(text, &about); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if about.Truth, err = testprog.WithService(about.Truth, now[about.Args[1]]); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := writeJSON(file, about); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(program string, args []string) *testprog.About {
+	return &testprog.About{
+		Program: program, Args: args, Go: runtime.Version(), Date: time.Now().UTC().Format("2006-01-02"),
+		Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+	}
+}
+
+func output(exe string, args ...string) ([]byte, error) {
+	cmd := exec.Command(exe, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w\n%s", filepath.Base(exe), args, err, stderr.Bytes())
+	}
+	return out, nil
+}
+
+func keep(kind, name string, about *testprog.About, files map[string][]byte) error {
+	base := filepath.Join(filepath.FromSlash(testprog.Dir), kind, name)
+	if err := os.MkdirAll(filepath.Dir(base), 0o777); err != nil {
+		return err
+	}
+	size := 0
+	for ext, data := range files {
+		var b bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		z.Write(data)
+		if err := z.Close(); err != nil {
+			return err
+		}
+		size += b.Len()
+		if err := os.WriteFile(base+ext+".gz", b.Bytes(), 0o666); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%7d bytes  %s/%s\n", size, kind, name)
+	return writeJSON(base+".json", about)
+}
+
+func writeJSON(file string, v any) error {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(b, '\n'), 0o666)
+}
