@@ -94,6 +94,7 @@ func cpu(p printf, l *cgroup.Limits) {
 			p("    burst at %s: %s more in a period, from unused quota\n", level(lv.Depth), lv.Burst)
 		}
 	}
+	unseen(p, c.Sight, c.Seen)
 	if c.Hidden {
 		p("    groups further up are out of sight\n")
 	}
@@ -126,8 +127,17 @@ func memory(p printf, l *cgroup.Limits) {
 	if m.HasSwap {
 		p("    swap: at most %s\n", size(m.Swap))
 	}
+	unseen(p, m.Sight, m.Seen)
 	if m.Hidden {
 		p("    groups further up are out of sight\n")
+	}
+}
+
+// unseen says why no limit was found, where that is not for want of one.
+func unseen(p printf, sight cgroup.Sight, seen string) {
+	switch sight {
+	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered, cgroup.SightUnmounted, cgroup.SightAbsent:
+		p("    %s\n", esc(seen))
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package auto sets GOMAXPROCS by the container's CPU quota when it is
-// imported, and says in one log line what it did and why:
+// imported, and says in one log line what it did, why, and how to undo it:
 //
 //	import _ "github.com/whylate/whylate/service/auto"
 //
@@ -19,19 +19,20 @@
 //	WHYLATE_GOGC         observe (default), apply, off
 //	WHYLATE_LOG          on (default), off
 //
+// The line goes to the logger that the program sets by slog.SetDefault, or to
+// one given by [SetLogger]; a program that ends within a second and sets neither
+// is told nothing.
+//
 // Package tune explains the policies; docs/tune.md has reasons, measurements,
 // and when to choose another one. Importing this package costs one goroutine
 // that looks at some files once a second.
 package auto
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
-	"strings"
-	"sync/atomic"
 
+	"github.com/whylate/whylate/service/internal/settings"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -41,93 +42,27 @@ var started = start(os.Getenv, slog.Default)
 
 // Tuner returns the tuner that importing this package started: its State shows
 // what was decided, and its Stop gives GOMAXPROCS back to the runtime.
-func Tuner() *tune.Tuner { return started }
+func Tuner() *tune.Tuner { return started.tuner }
+
+// SetLogger gives the logger for all that is told from now on, and for the
+// first line if that is still to come. Without it the line goes to slog.Default
+// as soon as the program has set one by slog.SetDefault, or a second after the
+// start.
+func SetLogger(l *slog.Logger) { started.voice.use(l) }
+
+type process struct {
+	tuner *tune.Tuner
+	voice *voice
+}
 
 // start starts the tuner that the environment asks for. logger is asked for
-// the logger at each event, since a program sets its own after init.
-func start(getenv func(string) string, logger func() *slog.Logger) *tune.Tuner {
-	opts, quiet, problems := options(getenv)
+// the program's logger, which a program sets after init.
+func start(getenv func(string) string, logger func() *slog.Logger) process {
+	opts, quiet, problems := settings.Options(getenv)
+	v := newVoice(logger, quiet, problems)
 	opts.Logger = slog.New(slog.DiscardHandler)
-	var later atomic.Bool
-	opts.OnEvent = func(e tune.Event) {
-		// The first look is told in one line, below.
-		if later.Load() && !quiet {
-			e.Log(logger())
-		}
-	}
+	opts.OnEvent = v.event
 	t := tune.Start(opts)
-	later.Store(true)
-	if quiet {
-		return t
-	}
-	l, attrs := logger(), []any{slog.String("undo", undo)}
-	for _, p := range problems {
-		attrs = append(attrs, slog.String("ignored", p))
-	}
-	if len(problems) > 0 {
-		l.Warn("whylate: "+summary(t.State().Events), attrs...)
-	} else {
-		l.Info("whylate: "+summary(t.State().Events), attrs...)
-	}
-	return t
-}
-
-const undo = "WHYLATE_GOMAXPROCS=off, or GOMAXPROCS in the environment"
-
-// summary is what the first look decided, in one line.
-func summary(events []tune.Event) string {
-	var parts []string
-	for _, e := range events {
-		s := e.String()
-		if e.Source != "" {
-			s += " [" + e.Source + "]"
-		}
-		parts = append(parts, s)
-	}
-	if len(parts) == 0 {
-		return "nothing to do"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// options reads the environment. What cannot be understood is left at its
-// default and told.
-func options(getenv func(string) string) (o tune.Options, quiet bool, problems []string) {
-	o = tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
-	problem := func(name, value, use string) {
-		problems = append(problems, fmt.Sprintf("%s=%s: use %s", name, strconv.Quote(value), use))
-	}
-	if v := getenv("WHYLATE_GOMAXPROCS"); v != "" {
-		if p, err := tune.ParsePolicy(v); err == nil {
-			o.Policy = p
-		} else if m, err := tune.ParseMode(v); err == nil {
-			o.Procs = m
-		} else {
-			problem("WHYLATE_GOMAXPROCS", v, "ceil, floor, round, latency, observe or off")
-		}
-	}
-	if v := getenv("WHYLATE_GOMEMLIMIT"); v != "" {
-		if m, err := tune.ParseMode(v); err == nil {
-			o.Memory = m
-		} else if r, err := strconv.ParseFloat(v, 64); err == nil && r > 0 && r <= 1 {
-			o.Memory, o.MemoryRatio = tune.ModeApply, r
-		} else {
-			problem("WHYLATE_GOMEMLIMIT", v, "observe, apply, off, or a share of the limit above 0 and up to 1")
-		}
-	}
-	if v := getenv("WHYLATE_GOGC"); v != "" {
-		if m, err := tune.ParseMode(v); err == nil {
-			o.GC = m
-		} else {
-			problem("WHYLATE_GOGC", v, "observe, apply or off")
-		}
-	}
-	switch v := getenv("WHYLATE_LOG"); v {
-	case "", "on":
-	case "off":
-		quiet = true
-	default:
-		problem("WHYLATE_LOG", v, "on or off")
-	}
-	return o, quiet, problems
+	v.begin()
+	return process{t, v}
 }

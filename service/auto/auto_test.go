@@ -2,9 +2,11 @@ package auto
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/service/tune"
 )
@@ -13,60 +15,102 @@ func env(m map[string]string) func(string) string {
 	return func(k string) string { return m[k] }
 }
 
-func TestOptions(t *testing.T) {
-	std := tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
-	for _, c := range []struct {
-		env      map[string]string
-		change   func(*tune.Options)
-		quiet    bool
-		problems int
+// A program whose logger comes after init gets one line of JSON with every knob
+// and how to undo it, then one line for each later decision.
+func TestOneLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		env   map[string]string
+		says  []string
+		level string
 	}{
-		{nil, func(*tune.Options) {}, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "floor"}, func(o *tune.Options) { o.Policy = tune.PolicyFloor }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "latency"}, func(o *tune.Options) { o.Policy = tune.PolicyLatency }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, func(o *tune.Options) { o.Procs = tune.ModeObserve }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "off"}, func(o *tune.Options) { o.Procs = tune.ModeOff }, false, 0},
-		{map[string]string{"WHYLATE_GOMAXPROCS": "4"}, func(*tune.Options) {}, false, 1},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "apply"}, func(o *tune.Options) { o.Memory = tune.ModeApply }, false, 0},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "0.8"}, func(o *tune.Options) { o.Memory, o.MemoryRatio = tune.ModeApply, 0.8 }, false, 0},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "80"}, func(*tune.Options) {}, false, 1},
-		{map[string]string{"WHYLATE_GOMEMLIMIT": "NaN"}, func(*tune.Options) {}, false, 1},
-		{map[string]string{"WHYLATE_GOGC": "apply"}, func(o *tune.Options) { o.GC = tune.ModeApply }, false, 0},
-		{map[string]string{"WHYLATE_LOG": "off"}, func(*tune.Options) {}, true, 0},
-		{map[string]string{"WHYLATE_LOG": "loud", "WHYLATE_GOGC": "400"}, func(*tune.Options) {}, false, 2},
+		"as it is":      {map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, []string{"GOMAXPROCS=", "WHYLATE_GOMAXPROCS=off", "GOMEMLIMIT: WHYLATE_GOMEMLIMIT=off"}, "INFO"},
+		"not a setting": {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_GOGC": "loud", "WHYLATE_LOG": "huge"}, []string{"loud", "huge"}, "WARN"},
+		"silent":        {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_LOG": "off"}, nil, ""},
 	} {
-		want := std
-		c.change(&want)
-		got, quiet, problems := options(env(c.env))
-		if got.Procs != want.Procs || got.Policy != want.Policy || got.Memory != want.Memory || got.MemoryRatio != want.MemoryRatio || got.GC != want.GC {
-			t.Errorf("%v: %+v, want %+v", c.env, got, want)
+		before, after := slog.New(slog.DiscardHandler), &bytes.Buffer{}
+		now := before
+		p := start(env(c.env), func() *slog.Logger { return now })
+		// The waits are this test's.
+		p.voice.mu.Lock()
+		p.voice.after = func(time.Duration, func()) {}
+		p.voice.mu.Unlock()
+		p.voice.wait(firstWait)
+		p.voice.mu.Lock()
+		early := p.voice.told && !p.voice.quiet
+		now = slog.New(slog.NewJSONHandler(after, nil))
+		p.voice.mu.Unlock()
+		if c.level != "" {
+			p.voice.wait(firstWait)
 		}
-		if quiet != c.quiet || len(problems) != c.problems {
-			t.Errorf("%v: quiet %v, problems %q", c.env, quiet, problems)
+		p.tuner.Stop()
+		p.voice.event(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Undo: "GOGC in the environment sets another value"})
+		lines := strings.Split(strings.TrimSpace(after.String()), "\n")
+		if c.level == "" {
+			if after.Len() > 0 {
+				t.Errorf("%s: %s", name, after)
+			}
+			continue
+		}
+		if early {
+			t.Fatalf("%s: told before the program had a logger", name)
+		}
+		if len(lines) != 2 || !strings.Contains(lines[1], "WHYLATE_GOGC=off") {
+			t.Fatalf("%s: %d lines:\n%s", name, len(lines), after)
+		}
+		keys := map[string]int{}
+		d := json.NewDecoder(strings.NewReader(lines[0]))
+		for depth := 0; ; {
+			token, err := d.Token()
+			if err != nil {
+				break
+			}
+			if _, ok := token.(json.Delim); ok {
+				depth++
+			} else if key, ok := token.(string); ok {
+				keys[key]++
+				_, _ = d.Token()
+			}
+		}
+		for key, n := range keys {
+			if n > 1 {
+				t.Errorf("%s: key %q stands %d times", name, key, n)
+			}
+		}
+		if keys["undo"] != 1 || !strings.Contains(lines[0], `"level":"`+c.level+`"`) {
+			t.Errorf("%s: %s", name, lines[0])
+		}
+		for _, want := range c.says {
+			if !strings.Contains(lines[0], want) {
+				t.Errorf("%s: no %q in %s", name, want, lines[0])
+			}
 		}
 	}
 }
 
-func TestOneLine(t *testing.T) {
-	for name, c := range map[string]struct {
-		env   map[string]string
-		lines int
-		says  string
-	}{
-		"as it is":      {map[string]string{"WHYLATE_GOMAXPROCS": "observe"}, 1, "GOMAXPROCS"},
-		"not a setting": {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_GOGC": "loud"}, 1, "loud"},
-		"silent":        {map[string]string{"WHYLATE_GOMAXPROCS": "off", "WHYLATE_LOG": "off"}, 0, ""},
-	} {
-		var buf bytes.Buffer
-		tuner := start(env(c.env), func() *slog.Logger { return slog.New(slog.NewTextHandler(&buf, nil)) })
-		tuner.Stop()
-		lines := strings.Count(buf.String(), "msg=\"whylate: ")
-		if name == "silent" {
-			lines = strings.Count(buf.String(), "\n")
-		}
-		if lines != c.lines || !strings.Contains(buf.String(), c.says) {
-			t.Errorf("%s: %d lines, want %d:\n%s", name, lines, c.lines, buf.String())
-		}
+// Without slog.SetDefault the line comes when the time is up, and a logger that
+// is given gets it at once.
+func TestWhenTheLineComes(t *testing.T) {
+	var buf bytes.Buffer
+	l := slog.New(slog.NewTextHandler(&buf, nil))
+	v := newVoice(func() *slog.Logger { return l }, false, nil)
+	var waits []time.Duration
+	v.after = func(d time.Duration, f func()) { waits = append(waits, d); f() }
+	v.begin()
+	sum := time.Duration(0)
+	for _, d := range waits {
+		sum += d
+	}
+	if strings.Count(buf.String(), "\n") != 1 || sum < 900*time.Millisecond || sum > 1100*time.Millisecond {
+		t.Errorf("after %v: %s", sum, buf.String())
+	}
+	var given bytes.Buffer
+	v = newVoice(func() *slog.Logger { return l }, false, nil)
+	v.after = func(time.Duration, func()) {}
+	v.begin()
+	v.event(tune.Event{Knob: tune.KnobGOGC, Action: tune.ActionSet, Reason: "later"})
+	v.use(slog.New(slog.NewTextHandler(&given, nil)))
+	if strings.Count(given.String(), "\n") != 2 || !strings.Contains(given.String(), "later") {
+		t.Errorf("the given logger got %q", given.String())
 	}
 }
 

@@ -33,13 +33,32 @@ func TestImportChangesNothingElse(t *testing.T) {
 	write(t, filepath.Join(dir, "main.go"), `package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"runtime"
 
 	_ "github.com/whylate/whylate/service/auto"
 )
 
-func main() { fmt.Println(runtime.GOMAXPROCS(0)) }
+// signal is told of each record that was written.
+type signal struct {
+	slog.Handler
+	written chan bool
+}
+
+func (s signal) Handle(ctx context.Context, r slog.Record) error {
+	defer func() { s.written <- true }()
+	return s.Handler.Handle(ctx, r)
+}
+
+func main() {
+	s := signal{slog.NewJSONHandler(os.Stderr, nil), make(chan bool, 9)}
+	slog.SetDefault(slog.New(s))
+	<-s.written
+	fmt.Println(runtime.GOMAXPROCS(0))
+}
 `)
 	run := func(args ...string) (stdout, stderr string) {
 		t.Helper()
@@ -60,8 +79,8 @@ func main() { fmt.Println(runtime.GOMAXPROCS(0)) }
 	if !regexp.MustCompile(`^[1-9][0-9]*\n$`).MatchString(out) {
 		t.Errorf("the service printed %q", out)
 	}
-	if strings.Count(logged, "whylate: ") != 1 {
-		t.Errorf("the service logged, instead of one line:\n%s", logged)
+	if strings.Count(logged, "whylate: ") != 1 || !strings.Contains(logged, `{"time":`) {
+		t.Errorf("the service logged, instead of one line of JSON:\n%s", logged)
 	}
 	after, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {

@@ -34,6 +34,10 @@ type CPU struct {
 	// QuotaLevel is the index in Levels of the one that Quota is from, -1
 	// without a quota.
 	QuotaLevel int `json:"quota_level"`
+	// Sight says whether there is no quota or whether it cannot be seen, and
+	// Seen says so in a phrase.
+	Sight Sight  `json:"sight"`
+	Seen  string `json:"seen"`
 
 	// Parallelism is the number of CPUs that the process may run on at the
 	// same moment: its affinity mask where that can be read, which the kernel
@@ -86,6 +90,8 @@ type CPULevel struct {
 	Missing bool `json:"missing,omitempty"`
 	// Err says why the file could not be used.
 	Err string `json:"error,omitempty"`
+
+	problem Sight
 }
 
 // Bound kinds.
@@ -125,6 +131,10 @@ type Memory struct {
 	// MaxLevel is the index in Levels that Max is from; -1 when there is none,
 	// or when only v1's hierarchical_memory_limit tells of it.
 	MaxLevel int `json:"max_level"`
+	// Sight says whether there is no limit or whether it cannot be seen, and
+	// Seen says so in a phrase.
+	Sight Sight  `json:"sight"`
+	Seen  string `json:"seen"`
 	// High is the tightest v2 memory.high, beyond which the kernel slows
 	// allocations down and reclaims; 0 means none. v1 has no such limit.
 	High int64 `json:"high"`
@@ -144,6 +154,10 @@ type Memory struct {
 	Effective int64 `json:"effective"`
 
 	Bounds []MemoryBound `json:"bounds"`
+
+	// complete says that v1's minimum over all ancestors was read, so that
+	// nothing is out of sight.
+	complete bool
 }
 
 // MemoryLevel is the memory setting of one group, in bytes; 0 means no limit.
@@ -166,6 +180,8 @@ type MemoryLevel struct {
 	// Missing says that the memory controller is not enabled in this group.
 	Missing bool   `json:"missing,omitempty"`
 	Err     string `json:"error,omitempty"`
+
+	problem Sight
 }
 
 // MemoryBound is one file's statement about how much memory there is.
@@ -249,6 +265,7 @@ func (f *finder) readCPU(c *CPU) {
 	}
 	f.readCpuset(c)
 	c.judge()
+	c.see()
 }
 
 func (f *finder) cpuV2(l *CPULevel) {
@@ -257,14 +274,14 @@ func (f *finder) cpuV2(l *CPULevel) {
 	b, ok, err := f.text(l.Dir, name)
 	switch {
 	case err != nil:
-		l.Err = reason(err)
+		l.Err, l.problem = reason(err), SightUnreadable
 	case !ok:
 		// The root has no cpu.max; elsewhere the controller is not enabled.
 		l.Missing = true
 	default:
 		l.Text = clip(string(b))
 		if l.Quota, l.Period, err = parseCPUMax(b); err != nil {
-			l.Err = err.Error()
+			l.Err, l.problem = err.Error(), SightMalformed
 		}
 	}
 	l.CPUs = ratio(l.Quota, l.Period)
@@ -278,13 +295,13 @@ func (f *finder) cpuV1(l *CPULevel) {
 	b, ok, err := f.text(l.Dir, name)
 	switch {
 	case err != nil:
-		l.Err = reason(err)
+		l.Err, l.problem = reason(err), SightUnreadable
 	case !ok:
 		l.Missing = true // a kernel without CONFIG_CFS_BANDWIDTH
 	default:
 		l.Text = clip(string(b))
 		if l.Quota, err = parseQuota(b); err != nil {
-			l.Err = err.Error()
+			l.Err, l.problem = err.Error(), SightMalformed
 		}
 	}
 	if b, ok, err := f.text(l.Dir, "cpu.cfs_period_us"); err != nil {
@@ -296,7 +313,7 @@ func (f *finder) cpuV1(l *CPULevel) {
 	}
 	if l.Quota > 0 && l.Period == 0 {
 		l.Err = joinReason(l.Err, "a quota without a readable period")
-		l.Quota = 0
+		l.Quota, l.problem = 0, SightUnreadable
 	}
 	l.CPUs = ratio(l.Quota, l.Period)
 	l.Burst = micros(f.number(l.Dir, "cpu.cfs_burst_us"))
@@ -471,6 +488,7 @@ func (f *finder) readMemory(m *Memory) {
 	if m.Version == V1 && len(m.Levels) > 0 {
 		hier, known = f.hierarchical(m.Levels[0].Dir)
 	}
+	m.complete = known
 	for i, l := range m.Levels {
 		// Where use_hierarchy is off, ancestors do not bind, and the kernel
 		// leaves them out of its minimum.
@@ -515,6 +533,7 @@ func (f *finder) readMemory(m *Memory) {
 		}
 	}
 	m.judge()
+	m.see()
 }
 
 // hierarchical reads v1's minimum over all ancestors that bind, also those
@@ -540,13 +559,13 @@ func (f *finder) memoryMax(l *MemoryLevel, name string) {
 	b, ok, err := f.text(l.Dir, name)
 	switch {
 	case err != nil:
-		l.Err = reason(err)
+		l.Err, l.problem = reason(err), SightUnreadable
 	case !ok:
 		l.Missing = true
 	default:
 		l.Text = clip(string(b))
 		if l.Max, l.Limited, err = parseMemory(b); err != nil {
-			l.Err = err.Error()
+			l.Err, l.problem = err.Error(), SightMalformed
 		}
 	}
 }

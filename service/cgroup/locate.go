@@ -74,6 +74,9 @@ type Hierarchy struct {
 	Hidden bool `json:"hidden"`
 
 	levels []Level
+	// problem is why there are no levels, in the words of why.
+	problem Sight
+	why     string
 }
 
 // A Level is one group on the way from the process's own to the root.
@@ -205,6 +208,7 @@ func (f *finder) locate(controller string) Hierarchy {
 	m, v := f.member(controller)
 	h := Hierarchy{Controller: controller, Version: v, Group: m.path}
 	if v == VersionNone {
+		h.problem, h.why = SightAbsent, fmt.Sprintf("%s/cgroup has no hierarchy with the %s controller", f.proc, controller)
 		f.note("%s: %s/cgroup has no hierarchy with this controller", controller, f.proc)
 		return h
 	}
@@ -219,6 +223,7 @@ func (f *finder) locate(controller string) Hierarchy {
 	}
 	var best *candidate
 	var found int
+	covered := ""
 	for _, vw := range f.views {
 		for _, mt := range vw.mounts {
 			if mt.version != v || v == V1 && !contains(mt.controllers, controller) {
@@ -232,6 +237,7 @@ func (f *finder) locate(controller string) Hierarchy {
 			c := candidate{mount: mt, point: vw.prefix + mt.point, rel: rel}
 			c.exists = f.isGroup(path.Join(c.point, rel), v)
 			if !c.exists && !f.isGroup(c.point, v) {
+				covered = c.point
 				continue // unmounted since, hidden by another mount, or not ours to see
 			}
 			switch {
@@ -247,6 +253,14 @@ func (f *finder) locate(controller string) Hierarchy {
 	}
 	if best == nil {
 		h.Hidden = true
+		switch {
+		case covered != "":
+			h.problem, h.why = SightCovered, fmt.Sprintf("cgroup %v is mounted at %s, but its directory there is covered by another mount", v, clip(covered))
+		case found == 0:
+			h.problem, h.why = SightUnmounted, fmt.Sprintf("no cgroup %v hierarchy with the %s controller is mounted here", v, controller)
+		default:
+			h.problem, h.why = SightUnmounted, fmt.Sprintf("none of the mounts of cgroup %v shows group %s", v, clip(m.path))
+		}
 		switch {
 		case found == 0:
 			f.note("%s: the controller is on cgroup %v, and no such hierarchy is mounted here", controller, v)

@@ -52,7 +52,7 @@ func (t *Tuner) noteForeign() {
 // memoryInput is what memoryFor needs now.
 func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
-		limit: t.now.memoryLimit(), high: t.now.bounds.High, ratio: t.opts.MemoryRatio,
+		limit: t.now.memoryLimit(), absent: t.now.limits.Memory.Seen, high: t.now.bounds.High, ratio: t.opts.MemoryRatio,
 		other: t.now.otherMemory(), reserve: t.opts.MemoryReserve, needs: t.now.rt.needs(),
 		relaxed: t.gc.relaxed,
 	}
@@ -80,7 +80,7 @@ func (t *Tuner) lookAtMemory(second bool) {
 	}
 	current := t.now.rt.memoryLimit
 	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
-	e.Undo = "WHYLATE_GOMEMLIMIT=off, or GOMEMLIMIT in the environment"
+	e.Undo = undo(KnobGOMEMLIMIT)
 	if t.env.memory != "" {
 		e.Action, e.Source, e.Undo = ActionKeep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
 		e.Reason = "set by hand to " + t.env.memory
@@ -229,7 +229,7 @@ func (t *Tuner) applyGOGC(d gcDecision) {
 	g := &t.gogc
 	current := int64(t.now.rt.gogc)
 	e := Event{Knob: KnobGOGC, From: current, To: int64(d.gogc), Source: "runtime/metrics and the memory limit", Reason: d.reason}
-	e.Undo = "WHYLATE_GOGC=off, or GOGC in the environment"
+	e.Undo = undo(KnobGOGC)
 	switch {
 	case t.opts.GC == ModeOff:
 	case t.env.gogc != "":

@@ -15,11 +15,9 @@ type inputs struct {
 	// bounds are the limits; bounded is false where none can be read.
 	bounds  cgroup.Tightest
 	bounded bool
-	// limits is the slow, explained reading, made when bounds change, and
-	// unreadable says why there is none.
-	limits     *cgroup.Limits
-	unreadable error
-	cpus       int // affinity, at least 1
+	// limits is the slow, explained reading, made when bounds change.
+	limits *cgroup.Limits
+	cpus   int // affinity, at least 1
 
 	stat   cgroup.Stat
 	statOK bool
@@ -169,8 +167,6 @@ type reader struct {
 	last    cgroup.Tightest
 	limits  *cgroup.Limits
 	nextAll time.Time
-
-	unreadable error
 }
 
 // readAllEvery is the pace of the explained reading when nothing changes: it
@@ -213,13 +209,15 @@ func (r *reader) read(in *inputs, numCPU int) {
 		r.last = in.bounds
 		r.nextAll = in.at.Add(readAllEvery)
 		if l, err := cgroup.Read(r.options); err == nil {
-			r.limits, r.unreadable = l, nil
+			r.limits = l
 		} else {
-			r.unreadable = err
-			r.limits = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1}}
+			r.limits = &cgroup.Limits{
+				CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota can be seen: " + err.Error()},
+				Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit can be seen: " + err.Error()},
+			}
 		}
 	}
-	in.limits, in.unreadable = r.limits, r.unreadable
+	in.limits = r.limits
 	in.cpus = r.limits.CPU.Parallelism
 	if in.cpus == 0 {
 		in.cpus = numCPU
@@ -274,6 +272,16 @@ func (in *inputs) memoryLimit() int64 {
 		return in.provided
 	}
 	return in.bounds.Memory
+}
+
+// runtimeSees reports whether the runtime can follow a quota that comes later:
+// where nothing can be read it reads nothing either.
+func (in *inputs) runtimeSees() bool {
+	switch in.limits.CPU.Sight {
+	case cgroup.SightFound, cgroup.SightNone, cgroup.SightHidden:
+		return true
+	}
+	return false
 }
 
 // cpuSource names the file that the CPU bound comes from.

@@ -15,6 +15,8 @@ type memoryInput struct {
 	// limit is the tightest memory limit, beyond which the kernel kills; 0 is
 	// none.
 	limit int64
+	// absent says what became of the search for a limit where there is none.
+	absent string
 	// high is v2's memory.high, beyond which the kernel slows allocations down;
 	// 0 is none.
 	high int64
@@ -86,7 +88,10 @@ func wholeMiB(n int64) int64 {
 func memoryFor(in memoryInput) (limit int64, reason string) {
 	ceiling := in.ceiling()
 	if ceiling == noMemoryLimit {
-		return noMemoryLimit, "no memory limit can be seen"
+		if in.absent == "" {
+			in.absent = "no memory limit can be seen"
+		}
+		return noMemoryLimit, in.absent
 	}
 	most, share, of := ceiling, percent(in.ratio), "the memory limit of "+bytesText(in.limit)
 	if in.limit <= 0 || in.high > 0 && ceiling < wholeMiB(int64(float64(in.limit)*in.ratio)) {

@@ -66,8 +66,10 @@ func ParsePolicy(s string) (Policy, error) {
 // procsInput is what bounds GOMAXPROCS.
 type procsInput struct {
 	policy Policy
-	// quota is the tightest visible CPU quota; 0 is none.
-	quota float64
+	// quota is the tightest visible CPU quota; 0 is none, or none that can be
+	// seen: absent says which.
+	quota  float64
+	absent string
 	// cpus is how many CPUs the affinity mask allows; at least 1.
 	cpus int
 	// least and most are the user's bounds; 0 is none.
@@ -95,7 +97,11 @@ func procsFor(in procsInput) (n int, reason string) {
 func unbounded(in procsInput) (n int, reason string) {
 	cpus := max(1, in.cpus)
 	if !(in.quota > 0) {
-		return cpus, fmt.Sprintf("no CPU quota can be seen; %d CPUs in the affinity mask", cpus)
+		absent := in.absent
+		if absent == "" {
+			absent = "no CPU quota can be seen"
+		}
+		return cpus, fmt.Sprintf("%s; %s in the affinity mask", absent, countText(cpus, "CPU"))
 	}
 	// A quota is written in microseconds: 3 CPUs may come as 2.9999 or
 	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
@@ -113,7 +119,7 @@ func unbounded(in procsInput) (n int, reason string) {
 	}
 	want = max(1, want)
 	if want > float64(cpus) {
-		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %d CPUs in the affinity mask", cpusText(in.quota), cpus)
+		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %s in the affinity mask", cpusText(in.quota), countText(cpus, "CPU"))
 	}
 	how := map[Policy]string{PolicyFloor: "rounded down, at least 1", PolicyRound: "rounded to the nearest, at least 1"}[in.policy]
 	if how == "" {
@@ -138,7 +144,17 @@ func runtimeDefault(ownQuota float64, cpus int) int {
 }
 
 func cpusText(cpus float64) string {
+	if cpus == 1 {
+		return "1 CPU"
+	}
 	return strconv.FormatFloat(cpus, 'g', 4, 64) + " CPUs"
+}
+
+func countText(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
 }
 
 // latencyWindow is what was measured in one look, for the Latency policy.
@@ -252,5 +268,5 @@ func limitText(w latencyWindow) string {
 	if w.quota > 0 {
 		return "a CPU quota of " + cpusText(w.quota)
 	}
-	return fmt.Sprintf("%d CPUs", w.cpus)
+	return countText(w.cpus, "CPU")
 }

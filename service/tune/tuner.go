@@ -122,6 +122,9 @@ type Tuner struct {
 	ceiling           int64
 
 	procs knobState
+	// overruled is what would be set, had other code not set GOMAXPROCS; 0 is
+	// not told yet.
+	overruled int64
 	// runtimes says that GOMAXPROCS was the runtime's own choice at the start.
 	runtimes bool
 	memory   knobState
@@ -282,7 +285,7 @@ func (t *Tuner) restore() {
 
 func (t *Tuner) procsInput() procsInput {
 	return procsInput{
-		policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus,
+		policy: t.opts.Policy, quota: t.now.bounds.Quota, cpus: t.now.cpus, absent: t.now.limits.CPU.Seen,
 		least: t.opts.MinProcs, most: t.opts.MaxProcs, rounding: t.opts.Rounding,
 	}
 }
@@ -328,12 +331,9 @@ const patience = 3
 func (t *Tuner) lookAtProcs() {
 	p := &t.procs
 	current := int64(t.knobs.procs())
-	e := Event{Knob: KnobGOMAXPROCS, From: current, To: current, Source: t.now.cpuSource()}
+	e := Event{Knob: KnobGOMAXPROCS, From: current, To: current, Source: t.now.cpuSource(), Undo: undo(KnobGOMAXPROCS)}
 	n, reason := procsFor(t.procsInput())
 	want := int64(n)
-	if t.now.unreadable != nil {
-		reason += fmt.Sprintf(" (limits: %v)", t.now.unreadable)
-	}
 
 	if t.env.procs != "" {
 		e.Action, e.Source = ActionKeep, "environment variable GOMAXPROCS"
@@ -350,6 +350,12 @@ func (t *Tuner) lookAtProcs() {
 		e.Action, e.Source = ActionKeep, "the program"
 		e.Reason = fmt.Sprintf("other code called runtime.GOMAXPROCS(%d); policy %s would be %d: %s", current, t.opts.Policy, want, reason)
 		e.Undo = "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)"
+		if p.differs++; want == t.overruled {
+			p.differs = 0
+		} else if t.overruled == 0 || p.differs >= patience {
+			// Told again when it begins to cost something else.
+			t.overruled, p.differs, p.spoke = want, 0, false
+		}
 		t.tell(p, e)
 		return
 	}
@@ -368,8 +374,7 @@ func (t *Tuner) lookAtProcs() {
 	if want == current {
 		p.differs = 0
 		e.Action, e.Reason = ActionKeep, reason
-		e.Undo = "GOMAXPROCS in the environment sets another value"
-		if !p.changed && want == own && t.knobs.aware {
+		if !p.changed && want == own && t.knobs.aware && t.now.runtimeSees() {
 			e.Reason += "; the runtime picks the same, and keeps following it"
 		}
 		t.tell(p, e)
@@ -380,7 +385,6 @@ func (t *Tuner) lookAtProcs() {
 	}
 	p.differs = 0
 	e.To, e.Reason = want, reason
-	e.Undo = "GOMAXPROCS in the environment sets another value"
 	if t.opts.Procs == ModeObserve {
 		e.Action = ActionWouldSet
 		t.tell(p, e)

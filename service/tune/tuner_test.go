@@ -551,3 +551,24 @@ func TestBoundsOfProcs(t *testing.T) {
 		t.Errorf("latency with at least 3: %d", n)
 	}
 }
+
+// Other code's GOMAXPROCS is told once, and again when it costs something else.
+func TestOverruledIsToldAgain(t *testing.T) {
+	fsys := machine("max 100000", "150000 100000")
+	f := &fake{procs: 5}
+	tuner, r := start(f, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeOff, GC: ModeOff})
+	for range 10 {
+		tuner.look()
+	}
+	if n := len(r.events); n != 1 || !strings.Contains(r.events[0].Reason, "other code") || !strings.Contains(r.events[0].Reason, "would be 2") {
+		t.Fatalf("%+v", r.events)
+	}
+	setQuota(fsys, "max 100000")
+	for range 10 {
+		tuner.look()
+	}
+	if n := len(r.events); n != 2 || !strings.Contains(r.events[1].Reason, "would be 8") {
+		t.Errorf("after the quota was lifted: %+v", r.events)
+	}
+	tuner.Stop()
+}

@@ -1,0 +1,93 @@
+package cgroup
+
+import "fmt"
+
+// A Sight says what became of the search for a limit, so that "none" is not
+// taken for "not seen".
+type Sight string
+
+const (
+	// SightFound: there is a limit.
+	SightFound Sight = "found"
+	// SightNone: every group up to the root was read, and none has a limit.
+	SightNone Sight = "none"
+	// SightHidden: no visible group has one; groups above are out of sight.
+	SightHidden Sight = "hidden"
+	// SightUnreadable: a file that may hold one cannot be read.
+	SightUnreadable Sight = "unreadable"
+	// SightMalformed: a file that should hold one is not in the kernel's format.
+	SightMalformed Sight = "malformed"
+	// SightCovered: the hierarchy is mounted, but something else lies over the
+	// group's directory.
+	SightCovered Sight = "covered"
+	// SightUnmounted: the hierarchy is not mounted here, or no mount shows the
+	// group.
+	SightUnmounted Sight = "unmounted"
+	// SightAbsent: the process is in no hierarchy with the controller.
+	SightAbsent Sight = "absent"
+)
+
+// levelSight is what sight needs to know of one level.
+type levelSight struct {
+	depth     int
+	file, err string
+	text      string
+	problem   Sight
+}
+
+// sight judges a search that found no limit: what cannot be read weighs more
+// than what is out of sight, and both more than an honest none. what is "CPU
+// quota" or "memory limit".
+func (h *Hierarchy) sight(what string, levels []levelSight) (Sight, string) {
+	if h.problem != "" {
+		return h.problem, fmt.Sprintf("no %s can be seen: %s", what, h.why)
+	}
+	for _, want := range []Sight{SightMalformed, SightUnreadable} {
+		for _, l := range levels {
+			if l.problem != want {
+				continue
+			}
+			if want == SightMalformed {
+				return want, fmt.Sprintf("the %s is malformed: %s (%q)", what, l.file, l.text)
+			}
+			return want, fmt.Sprintf("the %s cannot be read: %s: %s", what, l.file, l.err)
+		}
+	}
+	switch {
+	case len(levels) > 0 && levels[0].depth > 0:
+		return SightHidden, fmt.Sprintf("no visible group has a %s; the process's own group is not visible under %s", what, clip(h.MountPoint))
+	case h.Hidden:
+		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are out of sight from here", what)
+	}
+	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", what)
+}
+
+func (c *CPU) see() {
+	if c.Quota > 0 {
+		c.Sight, c.Seen = SightFound, "a CPU quota was found"
+		return
+	}
+	var levels []levelSight
+	for _, l := range c.Levels {
+		levels = append(levels, levelSight{l.Depth, l.File, l.Err, l.Text, l.problem})
+	}
+	c.Sight, c.Seen = c.sight("CPU quota", levels)
+}
+
+func (m *Memory) see() {
+	if m.MaxLevel >= 0 || m.Max > 0 {
+		m.Sight, m.Seen = SightFound, "a memory limit was found"
+		if m.Max == 0 {
+			m.Seen = "a memory limit of 0 bytes"
+		}
+		return
+	}
+	var levels []levelSight
+	for _, l := range m.Levels {
+		levels = append(levels, levelSight{l.Depth, l.File, l.Err, l.Text, l.problem})
+	}
+	m.Sight, m.Seen = m.sight("memory limit", levels)
+	if m.Sight == SightHidden && m.complete {
+		m.Sight, m.Seen = SightNone, "no group has a memory limit, those out of sight neither (hierarchical_memory_limit)"
+	}
+}
