@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/compare"
+	"github.com/whylate/whylate/internal/verify"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -24,6 +25,7 @@ const (
 	KindGroup    = "no-group" // what a limit is about is not there
 	KindFinding  = "finding"  // a rule's verdict is too severe
 	KindBaseline = "baseline" // slower than the baseline
+	KindBack     = "back"     // a finding that was mended is back
 )
 
 // A Result is what a check found.
@@ -61,6 +63,8 @@ type Rules struct {
 	// Baseline is an earlier report, or nil. Growth counts when all of its interval lies beyond Tolerance (0.05 is 5 %).
 	Baseline  *report.Report
 	Tolerance float64
+	// Ledger holds verdicts of whylate verify, or nil. A finding that one of them calls mended is a violation.
+	Ledger []verify.Verdict
 }
 
 // Check holds a report against rules. Violations come in the order of the rules: limits, findings, baseline.
@@ -74,6 +78,13 @@ func Check(rep *report.Report, rules Rules) *Result {
 	}
 	if rules.FailOn != "" {
 		r.findings(rep, rules.FailOn)
+	}
+	for _, f := range verify.Back(rep, rules.Ledger) {
+		r.Checked++
+		v := r.violation(rep, f, KindBack)
+		v.ID = stableID(KindBack, v.ID)
+		v.Text += "; whylate verify called it mended before"
+		r.add(v)
 	}
 	if rules.Baseline != nil {
 		r.baseline(rules.Baseline, rep, rules.Tolerance)
@@ -303,29 +314,34 @@ func (r *Result) findings(rep *report.Report, failOn report.Severity) {
 		if f.Ignored != "" || slices.Index(report.Severities(), f.Severity) > worst {
 			continue // a severity that is not known counts as worst: better loud than lost
 		}
-		v := Violation{ID: f.ID, Kind: KindFinding, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
-		group := ""
-		for k := range rep.Groups {
-			if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
-				v.Group, group = g.Name, text.FuncName(g.Name)+": "
-			}
-		}
-		if v.ID == "" {
-			fn := ""
-			if f.Site != nil {
-				fn = f.Site.Func
-			}
-			v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
-		}
-		v.Text = group + f.Title
-		if p := text.Place(f.Site, placeWidth); p != "" {
-			v.Text += " at " + p
-		}
-		if f.Fix != "" {
-			v.Text += "; " + f.Fix
-		}
-		r.add(v)
+		r.add(r.violation(rep, f, KindFinding))
 	}
+}
+
+// violation makes a violation of a finding.
+func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) Violation {
+	v := Violation{ID: f.ID, Kind: kind, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
+	group := ""
+	for k := range rep.Groups {
+		if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
+			v.Group, group = g.Name, text.FuncName(g.Name)+": "
+		}
+	}
+	if v.ID == "" {
+		fn := ""
+		if f.Site != nil {
+			fn = f.Site.Func
+		}
+		v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
+	}
+	v.Text = group + f.Title
+	if p := text.Place(f.Site, placeWidth); p != "" {
+		v.Text += " at " + p
+	}
+	if f.Fix != "" {
+		v.Text += "; " + f.Fix
+	}
+	return v
 }
 
 func (r *Result) baseline(base, rep *report.Report, tolerance float64) {

@@ -268,6 +268,8 @@ func ruleText(v *Violation) string {
 		return "What a budget is about is not there"
 	case KindBaseline:
 		return "Requests are slower than in the baseline"
+	case KindBack:
+		return "A finding that was mended is back"
 	}
 	return "Finding " + v.Code
 }

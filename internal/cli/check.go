@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/budget"
 	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/verify"
 	"github.com/whylate/whylate/report"
 )
 
@@ -26,6 +27,7 @@ type checking struct {
 	failOn            string
 	baseline          string
 	tolerance, format string
+	ledger            string
 }
 
 func newCheck(s *streams) *cobra.Command {
@@ -45,6 +47,9 @@ violations too.
 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
 grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it.
+
+--ledger reads the verdicts of "whylate verify": a finding of which the latest one says that it was mended, and that is back, is
+a violation.
 
 GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning; files in the
 current directory are named relative to it. docs/ci.md has a workflow.
@@ -70,6 +75,7 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
 	f.StringArrayVar(&c.budgets, "budget", nil, "limits to hold: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
 	f.StringVar(&c.failOn, "fail-on", "", "findings of this severity and worse are violations: "+strings.Join(failLevels, ", "))
 	f.StringVar(&c.baseline, "baseline", "", "a trace or report that it must not be slower than")
+	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it says was mended is a violation")
 	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is no violation")
 	f.StringVar(&c.format, "format", "text", "how violations are written: "+strings.Join(checkFormats, ", "))
 	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
@@ -100,8 +106,8 @@ func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
 		return rules, usage(cmd, "--fail-on %q: there are %s", c.failOn, strings.Join(failLevels, ", "))
 	case !slices.Contains(checkFormats, c.format):
 		return rules, usage(cmd, "--format %q: there are %s", c.format, strings.Join(checkFormats, ", "))
-	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "":
-		return rules, usage(cmd, "say what to hold it against: --budget, --fail-on or --baseline")
+	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "" && c.ledger == "":
+		return rules, usage(cmd, "say what to hold it against: --budget, --fail-on, --baseline or --ledger")
 	}
 	return rules, c.check(cmd)
 }
@@ -113,6 +119,11 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 	}
 	if c.baseline != "" {
 		if rules.Baseline, err = c.readReport(cmd, s, c.baseline); err != nil {
+			return err
+		}
+	}
+	if c.ledger != "" {
+		if rules.Ledger, err = verify.Read(c.ledger); err != nil {
 			return err
 		}
 	}

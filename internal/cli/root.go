@@ -53,6 +53,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newExport(s),
 		newDiff(s),
 		newCheck(s),
+		newVerify(s),
 		newDemo(s),
 		newDemoService(s),
 		newRules(s),

@@ -167,6 +167,10 @@ func TestGates(t *testing.T) {
 			m.alone(6 * time.Millisecond) // 167 requests a second
 			return nil
 		}, "rate halves", false},
+		{"overloaded from the start", Options{Phases: phases(t, "200", 10*time.Second)}, func(_ *model, since time.Duration) error {
+			time.Sleep(20*time.Second - since)
+			return nil
+		}, "rate", false},
 		{"dropped", Options{Phases: phases(t, "200", 10*time.Second), MaxInFlight: 5}, func(_ *model, since time.Duration) error {
 			if since > 5*time.Second && since < 6*time.Second {
 				time.Sleep(6*time.Second - since)

@@ -44,8 +44,8 @@ type Result struct {
 	Dropped    int64 `json:"dropped"`
 	Unanswered int64 `json:"unanswered"`
 	// AskedPerS is what the schedule holds; 0 in a closed loop without a rate. AchievedPerS counts good answers until the
-	// last of them came, less the time that answers took at the beginning (the first half's p99): a service that keeps up
-	// achieves what is asked, one that falls behind what it can.
+	// last of them came, less the time that an answer takes (the first half's p99, but a twentieth of the run at most): a
+	// service that keeps up achieves what is asked, one that falls behind what it can.
 	AskedPerS    float64   `json:"asked_per_s"`
 	AchievedPerS float64   `json:"achieved_per_s"`
 	Valid        bool      `json:"valid"`
@@ -138,7 +138,7 @@ func (g *generator) result() *Result {
 	if g.o.rated() {
 		r.AskedPerS = float64(g.schedule.Len()) / (float64(g.schedule.end) / 1e9)
 	}
-	took := max(g.schedule.end, sum.last-r.Halves[0].P99)
+	took := max(g.schedule.end, sum.last-min(r.Halves[0].P99, g.schedule.end/20))
 	if sum.answered > 0 && g.flight.Err() != nil { // cut short
 		took = max(1, sum.last)
 	}

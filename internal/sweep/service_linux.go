@@ -43,7 +43,7 @@ func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *ins
 	in := &instance{output: new(output), events: make(chan event, 2)}
 	c := command{Args: args, Env: env, CPUs: s.cpus, Remove: true}
 	if quota > 0 || memory > 0 || s.canGroup {
-		if in.group, err = cpugroup.New(cpugroup.Options{Above: s.above, CPUs: quota, Memory: memory, Usage: true, Owner: owner}); err != nil {
+		if in.group, err = cpugroup.New(cpugroup.Options{Above: s.above, CPUs: quota, Memory: memory, Usage: true, Heavy: s.apart, Owner: owner}); err != nil {
 			return nil, err
 		}
 		c.Groups = in.group.Dirs()

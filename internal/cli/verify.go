@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/verify"
+	"github.com/whylate/whylate/report/text"
+)
+
+// defaultLedger is in the directory where verify is called: the repository of the service.
+const defaultLedger = "whylate-ledger.jsonl"
+
+func newVerify(s *streams) *cobra.Command {
+	var (
+		e      explanation
+		ledger string
+		none   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "verify [flags] BEFORE AFTER",
+		Short: "Say whether findings kept their promises",
+		Long: `Takes a recording from before a change and one from after it, and says for each finding of the first that predicted a gain what
+it promised, what came of it, and whether that is chance.
+
+BEFORE and AFTER are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. Both should be
+of the same load, and 10 s long or more.
+
+A promise is kept if what was promised lies within the 99% interval of the difference between the recordings and no change at
+all does not. It is short if the interval lies above the promise, better if below, and chance if no change lies within it. A
+finding that still stands in AFTER is called unmade: nothing was promised for leaving things as they are.
+
+Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
+repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). Its sum, how right the
+predictions were on this service, is printed at the end. "whylate check --ledger" fails when a finding that was mended is back.
+
+The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when nothing could be read or written.`,
+		Example: `  whylate verify before.whylate after.whylate
+  whylate verify --ledger perf/ledger.jsonl before.json after.json
+  whylate verify --no-ledger --json before.trace after.trace | jq '.verdicts[] | {title, judgement}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usage(cmd, "name two traces or reports, got %d", len(args))
+			}
+			return twoInputs(cmd, args...)
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			if err := e.check(cmd); err != nil {
+				return err
+			}
+			before, err := e.readReport(cmd, s, args[0])
+			if err != nil {
+				return err
+			}
+			after, err := e.readReport(cmd, s, args[1])
+			if err != nil {
+				return err
+			}
+			finding.Mark(before.Findings, e.ignored)
+			res := verify.Reports(before, after)
+			if !none {
+				all, err := verify.Add(ledger, res.Verdicts)
+				if err != nil {
+					return err
+				}
+				res.Ledger = verify.Sum(all)
+			}
+			return e.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+				if e.json {
+					return writeJSON(w, res)
+				}
+				return writeVerified(w, res, ledger)
+			})
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&ledger, "ledger", defaultLedger, "the `file` that verdicts are added to")
+	f.BoolVar(&none, "no-ledger", false, "add nothing to a ledger")
+	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
+	f.StringVarP(&e.output, "output", "o", "", "write to this file instead")
+	f.StringVar(&e.group, "group", "", "look only at groups whose name matches this regular expression")
+	e.addReadFlags(cmd)
+	e.addIgnore(cmd)
+	e.color.add(cmd)
+	return cmd
+}
+
+func writeVerified(w io.Writer, r *verify.Result, ledger string) error {
+	var b strings.Builder
+	if len(r.Verdicts) == 0 {
+		b.WriteString("No finding of the first recording promised anything.\n")
+	}
+	for i := range r.Verdicts {
+		v := &r.Verdicts[i]
+		fmt.Fprintf(&b, "%-8s %s  %s\n         %s\n", v.Judgement, v.Code, termtext.Escape(v.Title), termtext.Escape(v.Text(text.Duration)))
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "\n%s: %s\n", warning.Code, termtext.Escape(warning.Text))
+	}
+	if a := r.Ledger; a != nil {
+		fmt.Fprintf(&b, "\n%s: %d verdicts, %d with evidence: %d kept, %d better, %d short", termtext.Escape(ledger), a.Verdicts, a.Judged, a.Kept, a.Better, a.Short)
+		if a.MedianError != nil {
+			fmt.Fprintf(&b, "; half of the predictions were off by less than %.0f%%", 100**a.MedianError)
+		}
+		b.WriteString(".\n")
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("writing the verdicts: %w", err)
+	}
+	return nil
+}

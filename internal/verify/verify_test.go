@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// recording makes a report of one group whose latencies lie around base, with findings.
+func recording(name string, base time.Duration, requests int, findings ...report.Finding) *report.Report {
+	random := rand.New(rand.NewPCG(uint64(base), uint64(requests)))
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(base)
+	g := report.Group{ID: "g1", Name: "main.handle", Kind: report.KindHTTP1, Count: requests}
+	var all []int64
+	const blocks = 40
+	for b := range blocks {
+		block := report.Block{StartNS: int64(b) * 250e6, DurationNS: 250e6, Causes: map[report.CauseName]int64{}}
+		counts := map[int64]int64{}
+		for range requests / blocks {
+			ns := int64(float64(base) * (1 + 0.1*random.Float64()))
+			all = append(all, ns)
+			block.Count++
+			block.TotalNS += ns
+			width := int64(1) << (bits.Len64(uint64(ns)) - 6)
+			counts[(ns/width+1)*width]++
+		}
+		for hi, n := range counts {
+			block.Histogram = append(block.Histogram, [2]int64{hi, n})
+		}
+		slices.SortFunc(block.Histogram, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+		g.Blocks = append(g.Blocks, block)
+	}
+	slices.Sort(all)
+	at := func(q float64) *int64 { return &all[int(q*float64(len(all)-1))] }
+	g.LatencyNS = report.Latency{Mean: at(0.5), P50: at(0.5), Max: at(1)}
+	if requests >= 100 {
+		g.LatencyNS.P99 = at(0.99)
+	}
+	return &report.Report{Input: report.Input{Name: name, Start: &start, DurationNS: 10e9}, Groups: []report.Group{g}, Findings: findings}
+}
+
+func ms(n int64) *int64 { n *= 1e6; return &n }
+
+// finding promises that the group's percentiles fall from 55 ms to a number of ms.
+func finding(to int64) report.Finding {
+	e := report.Estimate{Est: to * 1e6, Low: (to - 2) * 1e6, High: (to + 2) * 1e6}
+	return report.Finding{
+		ID: "f1", Code: "WL2001", Title: "it sleeps", Site: &report.Site{Func: "main.backoff", Line: 7}, Group: "g1", Share: 0.8,
+		Predicted: &report.Predicted{Change: "sleep@main.backoff:7=gone", P50NS: e, P99NS: e, WasP50NS: ms(52), WasP99NS: ms(55)},
+	}
+}
+
+func TestReports(t *testing.T) {
+	still := finding(10)
+	still.Site = &report.Site{Func: "main.backoff", Line: 99} // lines moved
+	ignored := finding(10)
+	ignored.Ignored = "wanted"
+	without := finding(10)
+	without.Predicted = nil
+	for _, c := range []struct {
+		name   string
+		before *report.Report
+		after  *report.Report
+		want   Judgement
+		metric string
+	}{
+		{"kept", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000), Kept, "p99"},
+		{"better", recording("a", 50*time.Millisecond, 2000, finding(30)), recording("b", 10*time.Millisecond, 2000), Better, "p99"},
+		{"short", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 40*time.Millisecond, 2000), Short, "p99"},
+		{"slower", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 80*time.Millisecond, 2000), Short, "p99"},
+		{"nothing promised, nothing got", recording("a", 50*time.Millisecond, 2000, finding(54)), recording("b", 50*time.Millisecond, 2001), Chance, "p99"},
+		{"still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, still), Unmade, "p99"},
+		{"too few for a p99", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 80), Kept, "p50"},
+		{"no such group", recording("a", 50*time.Millisecond, 2000, finding(11)), &report.Report{}, Unknown, "p50"},
+	} {
+		r := Reports(c.before, c.after)
+		if len(r.Verdicts) != 1 {
+			t.Fatalf("%s: %+v", c.name, r)
+		}
+		v := r.Verdicts[0]
+		if v.Judgement != c.want || v.Metric != c.metric || v.Group != "main.handle" || v.ID == "" {
+			t.Errorf("%s: %s by %s: %+v", c.name, v.Judgement, v.Metric, v)
+		}
+		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns/1e6, "ms") }); c.name == "kept" && !strings.HasPrefix(text, "promised 44ms of p99, got 4") || text == "" {
+			t.Errorf("%s: %q", c.name, text)
+		}
+	}
+	if r := Reports(recording("a", 50*time.Millisecond, 2000, ignored, without), recording("b", 10*time.Millisecond, 2000)); len(r.Verdicts) != 0 {
+		t.Errorf("what promised nothing, or is ignored, has verdicts: %+v", r.Verdicts)
+	}
+}
+
+// TestLedger: verdicts add up, whatever their order and however often they are added, and two ledgers merge by their lines.
+func TestLedger(t *testing.T) {
+	dir := t.TempDir()
+	kept := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
+	short := Reports(recording("c", 50*time.Millisecond, 2000, finding(11)), recording("d", 40*time.Millisecond, 2000)).Verdicts
+	unmade := Reports(recording("e", 50*time.Millisecond, 2000, finding(11)), recording("f", 50*time.Millisecond, 2001, finding(11))).Verdicts
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for _, v := range [][]Verdict{kept, short, unmade, kept} {
+		if _, err := Add(one, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range [][]Verdict{unmade, kept} {
+		if _, err := Add(two, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := os.ReadFile(one)
+	b, _ := os.ReadFile(two)
+	if err := os.WriteFile(two, append(b, a...), 0o666); err != nil { // merge=union
+		t.Fatal(err)
+	}
+	all, err := Add(two, nil)
+	if err != nil || len(all) != 3 {
+		t.Fatal(all, err)
+	}
+	if merged, _ := os.ReadFile(two); string(merged) != string(a) {
+		t.Errorf("merged:\n%s\nwant\n%s", merged, a)
+	}
+	sum := Sum(all)
+	if sum.Verdicts != 3 || sum.Judged != 2 || sum.Kept != 1 || sum.Short != 1 || sum.MedianError == nil || *sum.MedianError < 0.2 || *sum.MedianError > 0.6 {
+		t.Errorf("%+v", sum)
+	}
+	if err := os.WriteFile(one, []byte("{}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(one); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("%v", err)
+	}
+	if all, err := Read(filepath.Join(dir, "none")); len(all) != 0 || err != nil {
+		t.Error(all, err)
+	}
+}
+
+// TestBack: a finding that the latest verdict calls mended is found when it is back, and only then.
+func TestBack(t *testing.T) {
+	kept := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
+	back := recording("c", 50*time.Millisecond, 2000, finding(11))
+	if got := Back(back, kept); len(got) != 1 || got[0].ID != "f1" {
+		t.Errorf("%+v", got)
+	}
+	if got := Back(back, nil); len(got) != 0 {
+		t.Errorf("without a ledger: %+v", got)
+	}
+	later := kept[0]
+	when := later.When.Add(time.Hour)
+	later.ID, later.When, later.Judgement = "x", &when, Unmade
+	if got := Back(back, []Verdict{later, kept[0]}); len(got) != 0 {
+		t.Errorf("after a later verdict: %+v", got)
+	}
+	other := finding(11)
+	other.Site = &report.Site{Func: "main.other"}
+	if got := Back(recording("c", 50*time.Millisecond, 2000, other), kept); len(got) != 0 {
+		t.Errorf("at another site: %+v", got)
+	}
+}
