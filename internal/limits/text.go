@@ -133,10 +133,10 @@ func memory(p printf, l *cgroup.Limits) {
 	}
 }
 
-// unseen says why no limit was found, where that is not for want of one.
+// unseen says why no limit was found, where neither the table nor the notes do.
 func unseen(p printf, sight cgroup.Sight, seen string) {
 	switch sight {
-	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered, cgroup.SightUnmounted, cgroup.SightAbsent:
+	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:
 		p("    %s\n", esc(seen))
 	}
 }
