@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"archive/zip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,6 +45,25 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// Unfinished returns the trace of a recording whose writer was killed: the directory at the end is missing, but the trace stands
+// first and as it is. It is told to the end of the input; entries that follow it look like damage. ok is false if the input does
+// not begin so.
+func Unfinished(r io.ReaderAt, size int64) (trace *io.SectionReader, ok bool) {
+	var head [30]byte // of a local file: APPNOTE.TXT 6.3.10, section 4.3.7
+	if _, err := r.ReadAt(head[:], 0); err != nil || string(head[:4]) != "PK\x03\x04" || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
+		return nil, false
+	}
+	name := make([]byte, binary.LittleEndian.Uint16(head[26:]))
+	if _, err := r.ReadAt(name, int64(len(head))); err != nil || string(name) != NameTrace {
+		return nil, false
+	}
+	start := int64(len(head)+len(name)) + int64(binary.LittleEndian.Uint16(head[28:]))
+	if start > size {
+		return nil, false
+	}
+	return io.NewSectionReader(r, start, size-start), true
 }
 
 // File is a Bundle on an open file.

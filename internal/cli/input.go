@@ -72,7 +72,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 			file = f
 		}
 	} else {
-		if file, err = openFile(arg); err != nil {
+		if file, err = openWhile(ctx, arg); err != nil {
 			return nil, err
 		}
 		in.closers = append(in.closers, file.Close)
@@ -148,6 +148,29 @@ func (i *interruptible) Read(p []byte) (int, error) {
 	}
 }
 
+// openWhile is openFile, but ends with ctx: opening a named pipe waits for somebody who writes to it. Where that never comes, the
+// open is left to itself.
+func openWhile(ctx context.Context, name string) (*os.File, error) {
+	if info, err := os.Stat(name); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		return openFile(name)
+	}
+	type opened struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		f, err := openFile(name)
+		done <- opened{f, err}
+	}()
+	select {
+	case o := <-done:
+		return o.file, o.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("opening %s: nobody writes to this pipe: %w", name, context.Cause(ctx))
+	}
+}
+
 // openFile opens a file with messages for the usual mistakes.
 func openFile(name string) (*os.File, error) {
 	if name == "" {
@@ -189,6 +212,11 @@ func (in *input) unpack(file *os.File) error {
 		file = tmp
 	}
 	b, err := bundle.New(file, in.size)
+	if trace, ok := bundle.Unfinished(file, in.size); err != nil && ok {
+		in.Reader, in.size = trace, trace.Size()
+		in.meta = &bundle.Meta{Warnings: []bundle.Warning{{Code: record.WarnCut, Text: "this recording was not finished, its end is missing: only the trace in it is read"}}}
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/view"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -208,6 +210,13 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 		if src, err = gzip.NewReader(src); err != nil {
 			return nil, 0, fmt.Errorf("%s: this begins like gzip but cannot be unpacked: %w", in.name, err)
 		}
+	}
+	// What is no trace is not unpacked: a small file may hold any number of bytes.
+	first := bufio.NewReaderSize(src, readSize)
+	src = first
+	header, _ := first.Peek(16)
+	if _, err := tracefmt.NewReader(bytes.NewReader(header), tracefmt.Options{}); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", in.name, err)
 	}
 	size, err := io.Copy(tmp, &untilDone{ctx, src})
 	switch {

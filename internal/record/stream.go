@@ -307,6 +307,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 		s.bytes.Add(int64(n))
 		s.last = s.elapsed()
 	}
+	if err == nil {
+		err = s.tooMuch()
+	}
 	if err != nil {
 		err = s.end(err)
 		s.mu.Lock()
@@ -315,6 +318,30 @@ func (s *Stream) Read(p []byte) (int, error) {
 		return n, err
 	}
 	return n, nil
+}
+
+// A trace ends when the window is over, and what was not sent until then follows at the speed of the network. A server that goes
+// on twice as long, or sends more than a machine of 64 cores writes (8 MB/s a core, measured on a busy HTTP server), is broken or
+// means harm.
+const (
+	bytesAtOnce = 256 << 20
+	bytesASec   = 512 << 20
+)
+
+// An endless says why no more is read from a server that does not end.
+type endless struct{ text string }
+
+func (e *endless) Error() string { return e.text }
+
+// tooMuch returns an error once the server has sent for too long or too much.
+func (s *Stream) tooMuch() error {
+	if most := 2 * (s.res.Window + s.c.opt.Grace); s.last > most {
+		return &endless{fmt.Sprintf("the server still sends after %v", s.last.Round(time.Second))}
+	}
+	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
+		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", size(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
+	}
+	return nil
 }
 
 // elapsed is the time since the trace was asked for.
@@ -338,16 +365,24 @@ func (s *Stream) end(err error) error {
 		return io.EOF
 	}
 	e := s.c.describe(s.ctx, opTrace, s.trace, err)
+	var without *endless
+	if errors.As(err, &without) {
+		s.cancel(errFinished) // its connection
+		e.Kind, e.Err = Cut, io.ErrUnexpectedEOF
+	}
 	s.mu.Lock()
 	s.res.Partial = true
 	s.mu.Unlock()
 	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, size(s.bytes.Load()))
-	switch e.Kind {
-	case Interrupted:
+	switch {
+	case without != nil:
+		e.Text = fmt.Sprintf("the trace of %v was given up: %s", s.res.Window, without.text)
+		e.Do = "what came until then is kept; check what answers at this address"
+	case e.Kind == Interrupted:
 		e.Text = "interrupted " + after
 		s.warn(WarnStopped, "the trace was "+e.Text)
 		return e
-	case Timeout:
+	case e.Kind == Timeout:
 		e.Text = fmt.Sprintf("no data for %v %s", s.c.opt.Grace, after)
 	default:
 		e.Kind, e.Text = Cut, "the trace was cut "+after

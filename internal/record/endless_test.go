@@ -1,0 +1,67 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// TestTooMuch checks the bounds of what is taken from a server, which count from what was asked for.
+func TestTooMuch(t *testing.T) {
+	for _, c := range []struct {
+		last  time.Duration
+		bytes int64
+		given bool
+	}{
+		{3 * time.Second, 1 << 20, false}, {33 * time.Second, 1 << 20, false}, {36*time.Second + 1, 1 << 20, true},
+		{time.Second, 256<<20 + 3*512<<20, false}, {time.Second, 256<<20 + 3*512<<20 + 1, true},
+	} {
+		s := &Stream{c: &client{opt: Options{Grace: 15 * time.Second}}, seconds: 3, res: Result{Window: 3 * time.Second}, last: c.last}
+		s.bytes.Store(c.bytes)
+		if err := s.tooMuch(); (err != nil) != c.given {
+			t.Errorf("%d bytes after %v: %v", c.bytes, c.last, err)
+		}
+	}
+}
+
+// TestEndlessServer records from a server that sends a byte now and then and never ends.
+func TestEndlessServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes twice the second of the shortest trace")
+	}
+	t.Parallel()
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write([]byte("go 1.26 trace\x00\x00\x00"))
+		for {
+			select {
+			case <-stop:
+				return
+			case <-r.Context().Done():
+				return
+			case <-time.After(50 * time.Millisecond):
+				w.Write([]byte{1})
+				w.(http.Flusher).Flush()
+			}
+		}
+	}))
+	defer srv.Close()
+	defer close(stop)
+	s, err := Open(context.Background(), srv.URL, Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Grace: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = io.Copy(io.Discard, s)
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != Cut || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the recording ended with %v", err)
+	}
+	if r := s.Result(); !r.Partial || len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCut {
+		t.Errorf("partial %v, warnings %v", r.Partial, r.Warnings)
+	}
+}
