@@ -12,7 +12,20 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 )
+
+// unfinished holds the names of temporary files, for a process that must end at once.
+var unfinished sync.Map
+
+// RemoveUnfinished removes the temporary files of all that is neither committed nor discarded. It is for a process that ends
+// without returning from where they are written: they cannot be committed any more.
+func RemoveUnfinished() {
+	unfinished.Range(func(tmp, _ any) bool {
+		_ = os.Remove(tmp.(string))
+		return true
+	})
+}
 
 // File is an output file under construction. It is not safe for concurrent use.
 type File struct {
@@ -65,6 +78,7 @@ func Create(name string) (*File, error) {
 			// Best effort: a file system without permissions is no reason to fail.
 			_ = f.Chmod(mode)
 		}
+		unfinished.Store(tmp, true)
 		return &File{f: f, target: target, name: name, tmp: tmp}, nil
 	}
 }
@@ -88,6 +102,7 @@ func (f *File) Commit() error {
 		return nil
 	}
 	f.settled = true
+	defer unfinished.Delete(f.tmp)
 	if err := f.f.Close(); err != nil {
 		if f.tmp != "" {
 			_ = os.Remove(f.tmp)
@@ -110,6 +125,7 @@ func (f *File) Discard() {
 		return
 	}
 	f.settled = true
+	defer unfinished.Delete(f.tmp)
 	_ = f.f.Close()
 	if f.tmp != "" {
 		_ = os.Remove(f.tmp)

@@ -82,7 +82,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 	if err != nil {
 		return nil, fmt.Errorf("keeping %s to read it twice: %w", in.name, err)
 	}
-	in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+	in.keep(tmp)
 	in.Reader = io.TeeReader(in.Reader, tmp)
 	return func() (*input, error) {
 		if _, err := tmp.Seek(0, io.SeekStart); err != nil {

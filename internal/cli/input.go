@@ -41,6 +41,16 @@ func (in *input) Close() {
 	}
 }
 
+// keep closes and removes a temporary file with the input. Where a file can be removed while it is open, that is done at once, so
+// that nothing is left however this ends.
+func (in *input) keep(tmp *os.File) {
+	if os.Remove(tmp.Name()) == nil {
+		in.closers = append(in.closers, tmp.Close)
+	} else {
+		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+	}
+}
+
 // addWarnings adds what a recording's metadata warn of to a report about it.
 func (in *input) addWarnings(rep *report.Report) {
 	if in.meta == nil {
@@ -205,7 +215,7 @@ func (in *input) unpack(file *os.File) error {
 		if err != nil {
 			return fmt.Errorf("keeping the recording for reading: %w", err)
 		}
-		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
+		in.keep(tmp)
 		if in.size, err = io.Copy(tmp, in.Reader); err != nil {
 			return fmt.Errorf("keeping the recording for reading: %w", err)
 		}

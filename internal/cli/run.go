@@ -10,9 +10,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/atomicfile"
 	"github.com/whylate/whylate/internal/termtext"
 )
 
@@ -26,12 +28,39 @@ const (
 )
 
 // Main runs the command with the arguments, streams and signals of the process and returns its exit status. The first
-// interrupt asks the verb to stop and report what it has, the second ends the process.
+// interrupt asks the verb to stop and report what it has, the second ends the process. A verb that reads and computes has
+// a second for its report; those that run something of others (a recording, a load) end that in good order.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // from now on a signal has its default effect again
+	patient := isPatient(os.Args[1:])
+	context.AfterFunc(ctx, func() {
+		stop() // from now on a signal has its default effect again
+		if patient {
+			return
+		}
+		time.Sleep(lastSecond)
+		atomicfile.RemoveUnfinished()
+		fmt.Fprintln(os.Stderr, "whylate: interrupted: what it was computing would have taken too long")
+		os.Exit(ExitInterrupted)
+	})
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// lastSecond is how long a verb that was interrupted may take to write what it has.
+const lastSecond = 900 * time.Millisecond
+
+// isPatient reports whether the verb of a command line ends what it runs by itself when it is interrupted.
+func isPatient(args []string) bool {
+	verb, _, err := newRoot(new(streams)).Find(args)
+	if err != nil {
+		return false
+	}
+	switch verb.Name() {
+	case "explain", "check", "diff", "export", "report", "view", "limits", "rules":
+		return false
+	}
+	return true
 }
 
 // Run runs the command with args (without the program's name) and returns the exit status. Results go to stdout,

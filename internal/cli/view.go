@@ -198,13 +198,7 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 	if err != nil {
 		return nil, 0, fmt.Errorf("keeping the trace for looking at: %w", err)
 	}
-	// Where a file can be removed while it is open, nothing is left however
-	// this ends.
-	if os.Remove(tmp.Name()) == nil {
-		in.closers = append(in.closers, tmp.Close)
-	} else {
-		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
-	}
+	in.keep(tmp)
 	src := progress.NewReader(head, bar, in.name, in.size)
 	if zipped {
 		if src, err = gzip.NewReader(src); err != nil {
