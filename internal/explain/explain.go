@@ -4,20 +4,15 @@
 package explain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/whylate/whylate/internal/allocs"
 	"github.com/whylate/whylate/internal/cause"
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/detailed"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/freeze"
@@ -26,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/pass"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/spell"
@@ -104,7 +100,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		opts.Slowest = 3
 	}
 	e := &engine{
-		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), census: census.NewCollector(),
+		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), process: process.NewCollector(),
 	}
 	rd, err := newReader(r, opts)
 	if err != nil {
@@ -112,7 +108,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	}
 	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues}
-	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, e}
+	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
@@ -154,13 +150,11 @@ type engine struct {
 	slowest *detailed.Sum
 	samples *predict.Samples
 	queues  *queues.Sum
-	census  *census.Collector
-	rt      runtimeStats
+	process *process.Collector
 	freezes freeze.Detector
 	model   *predict.Model
 	// selected says which groups are reported.
 	selected groups.Selection
-	beside   sync.WaitGroup
 }
 
 // A freezeListener gives generations to a detector of freezes.
@@ -179,20 +173,6 @@ func (freezeListener) Walked() {}
 
 // Dropped implements pass.Listener.
 func (freezeListener) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
-
-// Decoded implements pass.Listener.
-func (e *engine) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
-	e.beside.Go(func() {
-		e.rt.add(g, syms)
-		e.census.Add(g)
-	})
-}
-
-// Walked implements pass.Listener.
-func (e *engine) Walked() { e.beside.Wait() }
-
-// Dropped implements pass.Listener.
-func (e *engine) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
 
 // finish makes the report when the trace was read; cut says why not to its end.
 func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) {
@@ -235,22 +215,22 @@ func (e *engine) report(cut error) *report.Report {
 		Schema: report.Schema,
 		Input: report.Input{
 			Name: e.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
-			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.rt.procs, Truncated: cut != nil, Observer: e.groups.Observer(), Warnings: []report.Warning{},
+			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: cut != nil, Observer: e.groups.Observer(), Warnings: []report.Warning{},
 		},
 		Findings: []report.Finding{},
 	}
-	if s := e.rt.snapshot; s != nil {
-		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(e.rt.snapshotTime - p.Start)).UTC()
+	if s, at := e.process.Clock(); s != nil {
+		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(at - p.Start)).UTC()
 		rep.Input.Start = &wall
 	}
 	e.selected = groups.Selection{Name: e.opts.Group, Kinds: e.kinds()}
 	rep.Groups = e.rows(sp)
-	rep.Runtime = e.rt.report(p.Start, p.End)
-	throttle(&rep.Runtime, &froze, p.Start)
+	stats := e.process.Stats(sp)
+	rep.Runtime = e.process.Runtime(sp, &froze)
 	e.warnings(rep, cut)
 	e.addHost(rep, samples, sampleErr)
 	rep.Findings = finding.Find(&finding.Input{
-		Report: rep, Census: e.takeCensus(sp), Turns: e.queues.Turns(sp, e.selected.Kinds), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
+		Report: rep, Process: stats, Turns: e.queues.Turns(sp, e.selected.Kinds), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
 	}, finding.All())
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, rep, became, sp)
@@ -294,13 +274,6 @@ func (e *engine) allocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 	return p
 }
 
-// takeCensus returns what the whole process did.
-func (e *engine) takeCensus(sp *spell.Speller) *census.Census {
-	c := e.census.Census(&census.Names{Symbols: sp.Syms, Sites: sp.Sites, Site: sp.Site})
-	c.Hubs = e.queues.Hubs(sp)
-	return c
-}
-
 // kinds leaves out what was only looked at in case that nothing better would
 // be found.
 func (e *engine) kinds() func(request.Kind) bool {
@@ -314,175 +287,4 @@ func (e *engine) kinds() func(request.Kind) bool {
 	}
 	some := e.groups.Has(func(k request.Kind) bool { return k != request.Main })
 	return func(k request.Kind) bool { return k != request.Main || !some }
-}
-
-func (e *engine) warnings(rep *report.Report, cut error) {
-	dec := e.pass.Decoder
-	warn := func(code, text string) {
-		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
-	}
-	for _, w := range e.pass.Reader.Warnings() {
-		warn(w.Code, w.Text)
-	}
-	if cut != nil {
-		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.pass.Generations, "whole generation")))
-	}
-	if typ, ok := dec.UnknownType(); ok {
-		warn("unknown-event", fmt.Sprintf("events of type %d are not known to this build; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
-	}
-	if dec.LateTimes > 0 {
-		warn("clock", fmt.Sprintf("%s had times that cannot be", plural(int(dec.LateTimes), "event")))
-	}
-	if dec.Orphans > 0 {
-		warn("lost-events", fmt.Sprintf("%s stood without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
-	}
-	for i := range rep.Groups {
-		if text := beforeMarks(&rep.Groups[i]); text != "" {
-			warn("before-marks", text)
-			break
-		}
-	}
-	named, unnamed := 0, 0
-	handlers := 0
-	for _, g := range rep.Groups {
-		if g.Kind != report.KindHTTP1 && g.Kind != report.KindHTTP2 && g.Kind != report.KindGRPC {
-			continue
-		}
-		if g.Named {
-			named += g.Count
-			handlers++
-		} else {
-			unnamed += g.Count
-		}
-	}
-	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
-		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
-	}
-	if id := e.opts.TraceID; id != [16]byte{} && len(rep.Groups) == 0 {
-		warn("no-requests", fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
-		return
-	}
-	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
-		if e.opts.Request != nil {
-			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
-		} else {
-			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
-		}
-	}
-}
-
-// beforeMarks says so where requests spent much of their time before their
-// marks began, which is no part of their latency.
-func beforeMarks(g *report.Group) string {
-	const much = 1_000_000
-	last := func(p99, top *int64) int64 {
-		switch {
-		case p99 != nil:
-			return *p99
-		case top != nil:
-			return *top
-		}
-		return 0
-	}
-	if g.BeforeNS == nil {
-		return ""
-	}
-	before, in := last(g.BeforeNS.P99, g.BeforeNS.Max), last(g.LatencyNS.P99, g.LatencyNS.Max)
-	if before < much || before < in/2 {
-		return ""
-	}
-	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks tells on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	if strings.HasSuffix(what, "ch") {
-		return fmt.Sprintf("%d %ses", n, what)
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// runtimeStats adds up how the runtime behaved.
-type runtimeStats struct {
-	procs        int
-	cycles       int
-	markNS       int64
-	phases       timeline.MarkPhases
-	heapMax      uint64
-	goalMax      uint64
-	goroutines   int
-	stw          map[string]*report.STW
-	open         timeline.Stops
-	snapshot     *tracefmt.ClockSnapshot
-	snapshotTime int64
-	series       series
-}
-
-func (s *runtimeStats) add(g *timeline.Gen, syms *tracefmt.Symbols) {
-	for _, p := range g.Procs {
-		s.procs = p.N
-	}
-	for _, e := range g.GC {
-		if e.Begin && !e.Active {
-			s.cycles++
-		}
-	}
-	s.phases.Each(g, s.addMark)
-	for _, h := range g.Heap {
-		if h.Goal {
-			s.goalMax = max(s.goalMax, h.Bytes)
-		} else {
-			s.heapMax = max(s.heapMax, h.Bytes)
-		}
-	}
-	s.series.add(g)
-	if s.stw == nil {
-		s.stw = make(map[string]*report.STW)
-	}
-	s.open.Each(g, func(r timeline.STWRange) {
-		kind := syms.String(r.Kind)
-		e := s.stw[kind]
-		if e == nil {
-			e = &report.STW{Kind: kind}
-			s.stw[kind] = e
-		}
-		s.series.stw.add(r.Start, r.End-r.Start)
-		e.Count++
-		e.TotalNS += r.End - r.Start
-		e.MaxNS = max(e.MaxNS, r.End-r.Start)
-	})
-	n := 0
-	g.Goroutines(func(uint64) { n++ })
-	s.goroutines = max(s.goroutines, n)
-	if g.Snapshot != nil && s.snapshot == nil {
-		s.snapshot, s.snapshotTime = g.Snapshot, g.SnapshotTime
-	}
-}
-
-func (s *runtimeStats) addMark(from, to int64) {
-	s.markNS += to - from
-	s.series.gc.add(from, to-from)
-}
-
-func (s *runtimeStats) report(start, end int64) report.Runtime {
-	s.phases.Close(end, s.addMark)
-	r := report.Runtime{
-		GC:       report.GC{Cycles: s.cycles, MarkNS: s.markNS, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
-		Sched:    report.Sched{Goroutines: s.goroutines},
-		Throttle: report.Throttle{Verdict: freeze.Unknown},
-		STW:      []report.STW{},
-		Series:   s.series.report(start, end),
-	}
-	if s.series.spanNS > 0 {
-		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)
-	}
-	for _, st := range s.stw {
-		r.STW = append(r.STW, *st)
-	}
-	slices.SortFunc(r.STW, func(a, b report.STW) int {
-		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind))
-	})
-	return r
 }

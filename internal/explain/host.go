@@ -32,7 +32,8 @@ func (e *engine) readHost() (*host.Samples, error) {
 }
 
 func (e *engine) window() host.Window {
-	return host.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: e.rt.snapshot, At: e.rt.snapshotTime}
+	snapshot, at := e.process.Clock()
+	return host.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, At: at}
 }
 
 // addHost adds what host samples tell of the trace's time. What is wrong with

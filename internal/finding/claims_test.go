@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
@@ -164,7 +164,7 @@ func TestWaits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rep := oneGroup(c.causes...)
-			found := Find(&Input{Report: rep, Turns: c.turns, Census: &census.Census{}}, waitRules("WL2"))
+			found := Find(&Input{Report: rep, Turns: c.turns, Process: &process.Stats{}}, waitRules("WL2"))
 			if got := told(found); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -204,7 +204,7 @@ func TestWords(t *testing.T) {
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
 			"for an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
-		found := Find(&Input{Report: oneGroup(c.cause), Census: &census.Census{}}, waitRules("WL2"))
+		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, waitRules("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}

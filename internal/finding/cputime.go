@@ -28,11 +28,11 @@ func cpuTimeRule() Rule {
 				}
 				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: cpu / busy, Unit: "share"})
 			}
-			s := &in.Census.Samples
-			expected := float64(in.Census.BusyNS) / sampleNS
+			s := &in.Process.Samples
+			expected := float64(in.Process.BusyNS) / sampleNS
 			got := float64(s.All - s.Scheduler)
 			// A profile over a part of the trace says nothing; without samples there was none.
-			if in.Census.BusyNS < fewestBusy || s.All < 20 || got >= onCPU*expected {
+			if in.Process.BusyNS < fewestBusy || s.All < 20 || got >= onCPU*expected {
 				return nil
 			}
 			return offCPU(0.6, report.Evidence{Text: "of their running time, CPU samples saw", Value: got / expected, Unit: "share"},

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
 // TestDoubts holds each rule that weakens a report against an input that shows it, and one that nearly does.
 func TestDoubts(t *testing.T) {
 	plain := func() *Input {
-		return input(census.Census{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+		return input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	}
-	client := func(runs int64) []census.Run {
-		return []census.Run{{Start: "net/http.(*persistConn).readLoop", Site: siteOf("net/http.(*persistConn).readLoop"), Runs: runs}}
+	client := func(runs int64) []process.Run {
+		return []process.Run{{Start: "net/http.(*persistConn).readLoop", Site: siteOf("net/http.(*persistConn).readLoop"), Runs: runs}}
 	}
 	unnamed := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
 	other := func() report.Group {
@@ -37,15 +37,15 @@ func TestDoubts(t *testing.T) {
 		{"WL5001", func(in *Input) { in.Report.Groups[0].Count = 99 }, func(in *Input) { in.Report.Groups[0].Count = 100 }, "99"},
 		{"WL5002", func(in *Input) { in.Report.Input.Truncated = true }, func(*Input) {}, ""},
 		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, other(), unnamed(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamed(100)) }, ""},
-		{"WL5004", func(in *Input) { in.Census.Events = 10e6 }, func(in *Input) { in.Census.Events = 4e6 }, ""},
-		{"WL5004", func(in *Input) { in.Census.Samples = census.Samples{All: 400, Tracing: 50} },
+		{"WL5004", func(in *Input) { in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 4e6 }, ""},
+		{"WL5004", func(in *Input) { in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
 			func(in *Input) {
-				in.Census.Events = 10e6
-				in.Census.Samples = census.Samples{All: 400, Tracing: 20}
+				in.Process.Events = 10e6
+				in.Process.Samples = process.Samples{All: 400, Tracing: 20}
 			}, "samples"},
-		{"WL5005", func(in *Input) { in.Census.Runs = client(400) }, func(in *Input) { in.Census.Runs = client(80) }, ""},
-		{"WL5005", func(in *Input) { in.Census.Runs = client(400) }, func(in *Input) {
-			in.Census.Runs = client(400) // the calls are the requests' own
+		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) { in.Process.Runs = client(80) }, ""},
+		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) {
+			in.Process.Runs = client(400) // the calls are the requests' own
 			g := &in.Report.Groups[0]
 			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Site: siteOf("net/http.(*persistConn).readLoop"), TotalNS: 5})
 		}, ""},
@@ -66,10 +66,10 @@ func TestDoubts(t *testing.T) {
 			in.Report.Groups[0].LatencyNS.P90 = ptr(int64(11e6))
 			in.Report.Groups[0].Blocks = blocks(10, 12, 14, 12, 10)
 		}, ""},
-		{"WL5011", func(in *Input) { in.Census.Samples = census.Samples{All: 200} }, func(in *Input) { in.Census.Samples = census.Samples{All: 400} }, "samples"},
+		{"WL5011", func(in *Input) { in.Process.Samples = process.Samples{All: 200} }, func(in *Input) { in.Process.Samples = process.Samples{All: 400} }, "samples"},
 		{"WL5011", func(in *Input) { in.Report.Host = hostWith(2, 4e9, 2e9, 2e9) }, func(in *Input) {
 			in.Report.Host = hostWith(2, 4e9, 1e9, 3e9)
-			in.Census.Samples = census.Samples{All: 200} // the kernel knows better
+			in.Process.Samples = process.Samples{All: 200} // the kernel knows better
 		}, "threads"},
 	} {
 		for _, should := range []bool{true, false} {

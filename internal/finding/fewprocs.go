@@ -24,13 +24,13 @@ func fewProcsRule() Rule {
 				f := &in.Report.Host.Facts
 				may := mayUse(f)
 				evidence := []report.Evidence{
-					{Text: "GOMAXPROCS", Value: float64(in.Census.Procs), Unit: "Ps"},
+					{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
 					{Text: "CPUs that the process may use", Value: may, Unit: "CPUs"},
 					q.waited(),
 					{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
 				}
 				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Census.Procs, may),
+					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Process.Procs, may),
 					Cause: report.CauseSched, Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
 					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits",
 				}})
@@ -68,5 +68,5 @@ const muchDelay = 0.10
 // tooFew reports whether Ps are what there is too little of.
 func tooFew(in *Input) bool {
 	d, known := delayed(in)
-	return known && d < muchDelay && busy(in) >= saturated && float64(in.Census.Procs)+1 <= mayUse(&in.Report.Host.Facts)
+	return known && d < muchDelay && busy(in) >= saturated && float64(in.Process.Procs)+1 <= mayUse(&in.Report.Host.Facts)
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/allocs"
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
@@ -47,11 +47,14 @@ func (r *Rule) Family() string { return families[r.Code[2]] }
 
 // Input is what rules look at. Rules must not change it.
 type Input struct {
-	Report *report.Report // whole but for its findings
-	Census *census.Census // what the whole process did; never nil
+	Report  *report.Report // whole but for its findings
+	Process *process.Stats // what the whole process did; never nil
 	// Turns says of what requests waited for on other goroutines whether they
 	// queued for it.
 	Turns []queues.Turns
+	// Hubs are goroutines for which requests of others waited while they were
+	// late to run, those that held up the most time first.
+	Hubs []queues.Hub
 	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
 	Allocs *allocs.Profile
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -93,7 +93,7 @@ const (
 // The goal of a cycle is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 (A Guide to the Go
 // Garbage Collector, "GOGC"; runtime/mgcpacer.go). What is allocated in a cycle is about goal less live, so with the
 // same rate of allocation the cycles a second go as 1/(goal - live).
-func tune(c *census.Census) (t tuning, ok bool) {
+func tune(c *process.Stats) (t tuning, ok bool) {
 	gc := &c.GC
 	if gc.Measured < 3 || c.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
 		return t, false
@@ -142,7 +142,7 @@ func frequentRule() Rule {
 				"The rate of allocation is taken to stay what it is; faster requests may allocate more a second.",
 		},
 		Run: func(in *Input) []Verdict {
-			t, ok := tune(in.Census)
+			t, ok := tune(in.Process)
 			if !ok {
 				return nil
 			}
@@ -151,7 +151,7 @@ func frequentRule() Rule {
 				if share < fewGC {
 					return nil
 				}
-				gc := &in.Census.GC
+				gc := &in.Process.GC
 				site, causes := in.allocator()
 				f := report.Finding{
 					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", digits(t.perSecond), bytesText(gc.GoalBytes-gc.LiveBytes)),
@@ -186,11 +186,11 @@ func frequentRule() Rule {
 
 // gcElsewhere reports whether what the collector takes is left to the rules of too frequent or forced collections.
 func (in *Input) gcElsewhere() bool {
-	_, frequent := tune(in.Census)
-	return frequent || mostlyForced(&in.Census.GC)
+	_, frequent := tune(in.Process)
+	return frequent || mostlyForced(&in.Process.GC)
 }
 
-func mostlyForced(gc *census.GC) bool { return 2*gc.Forced > gc.Cycles }
+func mostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
 // eachGroup gathers verdicts on all groups.
 func (in *Input) eachGroup(f func(g *report.Group) []Verdict) []Verdict {
@@ -339,13 +339,13 @@ func assistRule() Rule {
 				if share < fewGC {
 					return nil
 				}
-				gc := &in.Census.GC
+				gc := &in.Process.GC
 				site, causes := in.allocator()
 				f := report.Finding{
 					Title: "requests help the garbage collector instead of going on", Cause: report.CauseGCAssist, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append(append([]report.Evidence{
 						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
-						{Text: "collections", Value: float64(gc.Cycles) / float64(max(in.Census.SpanNS, 1)) * 1e9, Unit: "1/s"},
+						{Text: "collections", Value: float64(gc.Cycles) / float64(max(in.Process.SpanNS, 1)) * 1e9, Unit: "1/s"},
 						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
 					}, partsEvidence(g)...), causes...),
 					Fix: "allocate less on the way of requests: do not format what nobody reads, use buffers again, keep fewer pointers alive",
@@ -387,7 +387,7 @@ func workersRule() Rule {
 				if share < fewGC {
 					return nil
 				}
-				gc, ps := &in.Census.GC, float64(max(in.Census.Procs, 1))*float64(max(in.Census.SpanNS, 1))
+				gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
 				site, causes := in.allocator()
 				if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
 					site = gc.BegunAt
@@ -400,7 +400,7 @@ func workersRule() Rule {
 						{Text: "of the Ps' time, dedicated workers", Value: float64(gc.DedicatedNS) / ps, Unit: "share"},
 						{Text: "fractional workers", Value: float64(gc.FractionalNS) / ps, Unit: "share"},
 						{Text: "idle workers", Value: float64(gc.IdleNS) / ps, Unit: "share"},
-						{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(max(in.Census.SpanNS, 1)), Unit: "share"},
+						{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(max(in.Process.SpanNS, 1)), Unit: "share"},
 						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
 					}, causes...),
 					Fix: "have less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or raise GOGC where memory allows",
@@ -423,7 +423,7 @@ func forcedRule() Rule {
 			Wrong:  "In tests and at the end of a phase on purpose.",
 		},
 		Run: func(in *Input) []Verdict {
-			gc := &in.Census.GC
+			gc := &in.Process.GC
 			mostly := mostlyForced(gc)
 			return in.eachGroup(func(g *report.Group) []Verdict {
 				var site *report.Site

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/allocs"
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
 const mib = 1 << 20
 
 // collected is a census of 10 s with so many cycles.
-func collected(cycles, forced int, live, goal int64, mark float64) *census.Census {
-	return &census.Census{SpanNS: 10e9, Procs: 2, GC: census.GC{
+func collected(cycles, forced int, live, goal int64, mark float64) *process.Stats {
+	return &process.Stats{SpanNS: 10e9, Procs: 2, GC: process.GC{
 		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), Measured: cycles, LiveBytes: live, GoalBytes: goal, MarkNS: int64(mark * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
 		FractionalNS: 4e9,
 	}}
@@ -30,15 +30,15 @@ func TestMemory(t *testing.T) {
 		return report.Cause{Cause: "stw", Kind: kind, Site: site("meter@3"), TotalNS: ms(400)}
 	}
 	profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Bytes: 700}, {Site: *site("fill@7"), Bytes: 300}}}
-	stops := func(kind string, stopping int64) *census.Census {
+	stops := func(kind string, stopping int64) *process.Stats {
 		c := collected(2, 0, 100*mib, 200*mib, 0.01)
-		c.Stops = []census.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, LookedNS: 100e6, StoppingNS: stopping, Slow: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
+		c.Stops = []process.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, LookedNS: 100e6, StoppingNS: stopping, Slow: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
 		return c
 	}
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
-		census *census.Census
+		census *process.Stats
 		allocs *allocs.Profile
 		want   []string
 	}{
@@ -59,7 +59,7 @@ func TestMemory(t *testing.T) {
 		{"nothing", []report.Cause{cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Census: c.census, Allocs: c.allocs}, waitRules("WL3"))
+			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, waitRules("WL3"))
 			got := told(found)
 			for i := range found {
 				if found[i].Site == nil {
@@ -85,7 +85,7 @@ func TestLimitOrGOGC(t *testing.T) {
 			goal = 2 * live
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
-		found := Find(&Input{Report: oneGroup(assist), Census: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
+		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
 		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal near") != want {
 			t.Errorf("%d live, goal %d: %+v", live, goal, found)
 		}
@@ -110,14 +110,14 @@ func TestTune(t *testing.T) {
 	if !ok || got.more != 16*mib || !near(got.then, 30*3.0/19) {
 		t.Errorf("a tiny heap: %+v, %t", got, ok)
 	}
-	for name, c := range map[string]*census.Census{
+	for name, c := range map[string]*process.Stats{
 		"a large heap":         collected(100, 0, 200*mib, 400*mib, 0.9),
 		"few collections":      collected(30, 0, 9*mib, 18*mib, 0.2),
 		"little marking":       collected(300, 0, 9*mib, 18*mib, 0.01),
 		"forced ones":          collected(300, 299, 9*mib, 18*mib, 0.2),
-		"none seen from end":   {SpanNS: 10e9, GC: census.GC{Cycles: 300, MarkNS: 5e9}},
+		"none seen from end":   {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
 		"nothing at all":       {},
-		"a goal under what is": {SpanNS: 10e9, GC: census.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
+		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
 	} {
 		if got, ok := tune(c); ok {
 			t.Errorf("%s: %+v", name, got)

@@ -3,7 +3,7 @@ package finding
 import (
 	"fmt"
 
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -15,7 +15,7 @@ func herdRule() Rule {
 			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
 				"something to do, finds nothing, and sleeps again.",
 			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd. The requests' part is the time they waited for a P "+
-				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd.", census.HerdSize, int(census.HerdNS/1e6)),
+				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd.", process.HerdSize, int(process.HerdNS/1e6)),
 			Before: "for _, c := range conns { // thousands\n\tgo func() {\n\t\tfor range time.Tick(time.Second) {\n\t\t\tc.flushIfNeeded()\n\t\t}\n\t}()\n}",
 			After:  "go func() { // one goroutine, and only those that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() }\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
 			Wrong:  "If what the herd does is needed at that very moment; then spread it by a random delay.",
@@ -27,9 +27,9 @@ func herdRule() Rule {
 func herds(in *Input) []Verdict {
 	var out []Verdict
 	eachQueue(in, report.RuleHerd, func(q *queue) {
-		var h *census.Herd
+		var h *process.Herd
 		for i := range q.takers {
-			if h = herdOf(in.Census, &q.takers[i]); h != nil {
+			if h = herdOf(in.Process, &q.takers[i]); h != nil {
 				break
 			}
 		}

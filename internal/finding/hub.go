@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,7 +34,7 @@ func hubRule() Rule {
 
 // A hubClaim is what of a group's time is a hub's.
 type hubClaim struct {
-	*census.Hub
+	*queues.Hub
 	share float64
 	won   Won
 }
@@ -48,8 +48,8 @@ const (
 // hubsOf returns the hubs that requests of a group wait for, those with the largest share first.
 func hubsOf(in *Input, g *report.Group) []*hubClaim {
 	var out []*hubClaim
-	for i := range in.Census.Hubs {
-		h := &in.Census.Hubs[i]
+	for i := range in.Hubs {
+		h := &in.Hubs[i]
 		if h.Late < hubLate || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.servesRequests(h.Start) {
 			continue
 		}

@@ -3,7 +3,7 @@ package finding
 import (
 	"fmt"
 
-	"github.com/whylate/whylate/internal/census"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,8 +35,8 @@ func longRuns(in *Input) []Verdict {
 			}
 		}
 		var runs, ns, longest int64
-		for i := range in.Census.Runs {
-			if r := &in.Census.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
+		for i := range in.Process.Runs {
+			if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
 				runs, ns, longest = runs+r.Long, ns+r.LongNS, max(longest, r.LongestNS)
 			}
 		}
@@ -46,7 +46,7 @@ func longRuns(in *Input) []Verdict {
 			{Text: "of what ran while requests waited: long runs", Value: q.most, Unit: "share"},
 			{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
 			{Text: "the longest run", Value: float64(longest), Unit: "ns"},
-			{Text: fmt.Sprintf("runs of %d ms and more", int(census.LongNS/1e6)), Value: float64(runs), Unit: "count"},
+			{Text: fmt.Sprintf("runs of %d ms and more", int(process.LongNS/1e6)), Value: float64(runs), Unit: "count"},
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%s computes on all Ps for long without yielding", t.name()),

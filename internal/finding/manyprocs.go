@@ -33,20 +33,20 @@ func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 func crowded(in *Input) bool {
 	d, known := delayed(in)
 	f := in.Report.Host
-	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Census.Procs > f.Facts.Parallelism
+	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism
 }
 
 // searching reports whether much of the CPU goes into the search for work.
 func searching(in *Input) bool {
-	s := &in.Census.Samples
-	return s.All >= fewestSamples && float64(s.Scheduler) >= inScheduler*float64(s.All) && in.Census.Procs > 2 && busy(in) < 0.5
+	s := &in.Process.Samples
+	return s.All >= fewestSamples && float64(s.Scheduler) >= inScheduler*float64(s.All) && in.Process.Procs > 2 && busy(in) < 0.5
 }
 
 func manyProcs(in *Input) []Verdict {
 	if !tooMany(in) {
 		return nil
 	}
-	s := &in.Census.Samples
+	s := &in.Process.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
 		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
@@ -62,7 +62,7 @@ func manyProcs(in *Input) []Verdict {
 		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"})
 	}
 	v.Evidence = append(v.Evidence,
-		report.Evidence{Text: "GOMAXPROCS", Value: float64(in.Census.Procs), Unit: "Ps"},
+		report.Evidence{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
 		report.Evidence{Text: "Ps in use", Value: busy(in), Unit: "share"})
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]

@@ -23,7 +23,7 @@ func overheadRule() Rule {
 			Wrong:    "The cost of an event depends on the machine and on how deep the stacks are. Findings about long waits are not touched by it.",
 		},
 		Run: func(in *Input) []Verdict {
-			c := in.Census
+			c := in.Process
 			if c.BusyNS == 0 || c.SpanNS == 0 || c.Procs == 0 {
 				return nil
 			}

@@ -38,7 +38,7 @@ func taken(in *Input) []Verdict {
 			confidence = 0.85
 		}
 		evidence := append([]report.Evidence{q.waited()}, ranEvidence(q.takers)...)
-		if in.Census.SpanNS > 0 {
+		if in.Process.SpanNS > 0 {
 			evidence = append(evidence, report.Evidence{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"})
 		}
 		if t.long > 0.5 {

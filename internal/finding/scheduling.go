@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -49,7 +49,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 		}
 		return 1 - workersPart(c)
 	})
-	if q.takers = takers(in.Census, g); len(q.takers) == 0 {
+	if q.takers = takers(in.Process, g); len(q.takers) == 0 {
 		return q
 	}
 	kinds := map[report.RuleCode]float64{}
@@ -70,7 +70,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 }
 
 // takers adds up what ran while requests of a group waited.
-func takers(c *census.Census, g *report.Group) []taker {
+func takers(c *process.Stats, g *report.Group) []taker {
 	if len(g.Bands) == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func takers(c *census.Census, g *report.Group) []taker {
 }
 
 // runsAt returns the start function of most of the time that ended in a function, and the share of it in long runs.
-func runsAt(c *census.Census, fn string) (start string, long float64) {
+func runsAt(c *process.Stats, fn string) (start string, long float64) {
 	by := map[string]int64{}
 	var all, longs int64
 	for i := range c.Runs {
@@ -127,7 +127,7 @@ func runsAt(c *census.Census, fn string) (start string, long float64) {
 // kindOf returns the code, or family, of the rule that a taker speaks for.
 func kindOf(in *Input, t *taker) report.RuleCode {
 	switch {
-	case herdOf(in.Census, t) != nil:
+	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
 	case t.long > 0.5 && busy(in) < saturated:
 		return report.RuleLongRuns
@@ -140,14 +140,14 @@ const saturated = 0.85
 
 // busy returns the share of the Ps' time in which they ran goroutines.
 func busy(in *Input) float64 {
-	if c := in.Census; c.Procs > 0 && c.SpanNS > 0 {
+	if c := in.Process; c.Procs > 0 && c.SpanNS > 0 {
 		return min(float64(c.BusyNS)/(float64(c.Procs)*float64(c.SpanNS)), 1)
 	}
 	return 0
 }
 
 // herdOf returns the herd that a taker belongs to, nil if none: most of what ran there must have been woken in herds.
-func herdOf(c *census.Census, t *taker) *census.Herd {
+func herdOf(c *process.Stats, t *taker) *process.Herd {
 	for i := range c.Herds {
 		h := &c.Herds[i]
 		if h.Start != t.start && (h.Site == nil || h.Site.Func != t.site.Func) {

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
+	"github.com/whylate/whylate/internal/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,14 +36,14 @@ func groupWith(causes ...report.Cause) report.Group {
 	return g
 }
 
-func input(c census.Census, groups ...report.Group) *Input {
+func input(c process.Stats, groups ...report.Group) *Input {
 	if c.SpanNS == 0 {
 		c.SpanNS = 10e9
 	}
 	if c.Procs == 0 {
 		c.Procs = 2
 	}
-	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Census: &c}
+	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Process: &c}
 }
 
 // found runs all rules and returns the codes above info, those of info, and the findings.
@@ -71,11 +72,11 @@ func hostWith(cpus int, busy, delay, cpu int64) *report.Host {
 }
 
 func TestWhoTookThePs(t *testing.T) {
-	spin := census.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
-	ticks := census.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
-	herd := census.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
+	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
+	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
 	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
-	hub := census.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 6e6, HeldUpNS: 300 * 6e6}
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 6e6, HeldUpNS: 300 * 6e6}
 	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
 	for _, c := range []struct {
 		name   string
@@ -85,17 +86,19 @@ func TestWhoTookThePs(t *testing.T) {
 		share  float64
 		change func(*Input)
 	}{
-		{"Ps always in use", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
-		{"long runs on Ps that are free otherwise", input(census.Census{BusyNS: 9e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
-		{"a herd", input(census.Census{BusyNS: 4e9, Runs: []census.Run{ticks}, Herds: []census.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
-		{"a herd that is little of what its goroutines do", input(census.Census{BusyNS: 19e9, Runs: []census.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []census.Herd{herd}},
+		{"Ps always in use", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
+		{"long runs on Ps that are free otherwise", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"a herd", input(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
-		{"the collector's workers have a part", input(census.Census{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
-		{"more CPUs than Ps", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
-		{"more CPUs than Ps, all taken", input(census.Census{BusyNS: 19e9, Runs: []census.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
-		{"a hub", input(census.Census{BusyNS: 19e9, Hubs: []census.Hub{hub}}, groupWith(behind)), "WL1001", "main.receive", 0.6, nil},
-		{"a goroutine for each", input(census.Census{BusyNS: 19e9, Hubs: []census.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, Late: 100, HeldUp: 100}}},
-			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, nil},
+		{"the collector's workers have a part", input(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
+		{"more CPUs than Ps", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
+		{"more CPUs than Ps, all taken", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"a hub", input(process.Stats{BusyNS: 19e9}, groupWith(behind)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
+		{"a goroutine for each", input(process.Stats{BusyNS: 19e9},
+			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
+			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, Late: 100, HeldUp: 100}}
+		}},
 	} {
 		if c.change != nil {
 			c.change(c.in)
@@ -117,7 +120,7 @@ func TestWhoTookThePs(t *testing.T) {
 // finding predicts already.
 func TestWhatHalfOfTheQueueIs(t *testing.T) {
 	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
-	hub := census.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 2e6, HeldUpNS: 300 * 2e6}
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 2e6, HeldUpNS: 300 * 2e6}
 	at := func(fn string, ns int64) report.Cause {
 		return report.Cause{Cause: "sched", Site: siteOf(fn), TotalNS: ns, RanMeanwhile: []report.Share{ranAt("main.spin", 1)}}
 	}
@@ -128,15 +131,16 @@ func TestWhatHalfOfTheQueueIs(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
-		hubs   []census.Hub
+		hubs   []queues.Hub
 		want   []string
 	}{
 		{"no hub", []report.Cause{at("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
-		{"a hub", []report.Cause{receive, at("main.handle", 4e6), at("main.spin", 3e5)}, []census.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
-		{"too many places", many, []census.Hub{hub}, nil},
-		{"a hub at the same place", []report.Cause{receive, at("main.receive", 4e6)}, []census.Hub{hub}, nil},
+		{"a hub", []report.Cause{receive, at("main.handle", 4e6), at("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
+		{"too many places", many, []queues.Hub{hub}, nil},
+		{"a hub at the same place", []report.Cause{receive, at("main.receive", 4e6)}, []queues.Hub{hub}, nil},
 	} {
-		in := input(census.Census{BusyNS: 19e9, Hubs: c.hubs}, groupWith(c.causes...))
+		in := input(process.Stats{BusyNS: 19e9}, groupWith(c.causes...))
+		in.Hubs = c.hubs
 		var got []string
 		asked := false
 		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
@@ -166,7 +170,7 @@ func TestFreePs(t *testing.T) {
 	for i := range now.Bands {
 		now.Bands[i].Causes[0].TotalNS /= 10 // 400 us of 10 ms
 	}
-	if faults, _, _ := found(input(census.Census{BusyNS: 4e9}, now)); faults != nil {
+	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, now)); faults != nil {
 		t.Errorf("on free Ps: %v", faults)
 	}
 	woken := report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 300e3}
@@ -174,11 +178,11 @@ func TestFreePs(t *testing.T) {
 	for i := range g.Bands {
 		g.Bands[i].Causes[0].Share = 0.3
 	}
-	if faults, facts, _ := found(input(census.Census{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
+	if faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
 		t.Errorf("300 us of wake-up latency: %v, facts %v", faults, facts)
 	}
 	woken.TotalNS = 3e6
-	if faults, _, _ := found(input(census.Census{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
+	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
 		t.Errorf("3 ms of wake-up latency for each request: %v", faults)
 	}
 }
@@ -186,7 +190,7 @@ func TestFreePs(t *testing.T) {
 func TestTooManyPs(t *testing.T) {
 	woken := groupWith(report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
 	idle := groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1})
-	searching := census.Census{Procs: 32, BusyNS: 10e9, Samples: census.Samples{All: 1000, Scheduler: 400}}
+	searching := process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 1000, Scheduler: 400}}
 	for _, c := range []struct {
 		name  string
 		in    *Input
@@ -195,16 +199,16 @@ func TestTooManyPs(t *testing.T) {
 	}{
 		{"samples in the scheduler, requests that wait to be woken", input(searching, woken), true, false},
 		{"samples in the scheduler", input(searching, idle), false, true},
-		{"too few samples", input(census.Census{Procs: 32, BusyNS: 10e9, Samples: census.Samples{All: 90, Scheduler: 80}}, idle), false, false},
-		{"two Ps", input(census.Census{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
-		{"Ps in use", input(census.Census{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
+		{"too few samples", input(process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 90, Scheduler: 80}}, idle), false, false},
+		{"two Ps", input(process.Stats{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
+		{"Ps in use", input(process.Stats{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
 	} {
 		faults, facts, _ := found(c.in)
 		if slices.Contains(faults, "WL1005") != c.fault || slices.Contains(facts, "WL1005") != c.fact || slices.Contains(faults, "WL1003") {
 			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
 		}
 	}
-	in := input(census.Census{Procs: 32, BusyNS: 10e9}, woken)
+	in := input(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
 	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
 	if faults, _, _ := found(in); !slices.Contains(faults, "WL1005") {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
@@ -242,7 +246,7 @@ func TestComputes(t *testing.T) {
 		{"all compute", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6}), false, true},
 		{"little", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 1e6}), false, false},
 	} {
-		faults, facts, _ := found(input(census.Census{BusyNS: 4e9}, c.g))
+		faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, c.g))
 		if slices.Contains(faults, "WL1008") != c.fault || slices.Contains(facts, "WL1008") != c.fact {
 			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
 		}

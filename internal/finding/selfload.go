@@ -50,8 +50,8 @@ func selfLoad(in *Input) []Verdict {
 		return nil
 	}
 	runs := int64(0)
-	for i := range in.Census.Runs {
-		if r := &in.Census.Runs[i]; isClient(r.Start) {
+	for i := range in.Process.Runs {
+		if r := &in.Process.Runs[i]; isClient(r.Start) {
 			runs += r.Runs
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -44,10 +44,10 @@ func stopRule() Rule {
 
 func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
-	var all census.Stop
-	var top *census.Stop
-	for i := range in.Census.Stops {
-		s := &in.Census.Stops[i]
+	var all process.Stop
+	var top *process.Stop
+	for i := range in.Process.Stops {
+		s := &in.Process.Stops[i]
 		if s.Kind != kind {
 			continue
 		}

@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/whylate/whylate/internal/census"
 	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // lates are the runs of one generation that began late while requests of others waited for them. What is kept is
@@ -198,15 +198,33 @@ func (s *Sum) hubsByWeight() []uint64 {
 // shownHubs is how many hubs are listed.
 const shownHubs = 20
 
+// A Hub is a goroutine that others' requests wait for and that is late to run.
+type Hub struct {
+	G     uint64
+	Start string
+	Sites []*report.Site // where it waited before it was late, the most time first
+	// Late counts the times it was late, HeldUp the requests that waited for one of them, each time anew: HeldUp/Late
+	// is how many requests one late run holds up. They are of a sample of late runs if there are very many.
+	Late, HeldUp int64
+	// LateNS is the sum, over Late, of the time from when it could have run until it did; GapNS the part of it in
+	// which its message may already have lain unread because nobody polled the network (an upper bound). MaxNS is the
+	// longest single one, both parts together.
+	LateNS, GapNS, MaxNS int64
+	// HeldUpNS is what requests waited for late runs, over all requests.
+	HeldUpNS int64
+	// Ran lists what ran on the Ps meanwhile.
+	Ran []report.Share
+}
+
 // Hubs returns the goroutines whose late runs held up the most time of others' requests.
-func (s *Sum) Hubs(sp *spell.Speller) []census.Hub {
-	var out []census.Hub
+func (s *Sum) Hubs(sp *spell.Speller) []Hub {
+	var out []Hub
 	for _, id := range s.hubsByWeight() {
 		if len(out) == shownHubs {
 			break
 		}
 		h := s.hubs[id]
-		c := census.Hub{
+		c := Hub{
 			G: id, Start: sp.StartOf(h.start), Late: h.late, HeldUp: h.heldUp, LateNS: h.lateNS, GapNS: h.gapNS, MaxNS: h.maxNS, HeldUpNS: h.ns,
 			Ran: sp.Shares(h.ran),
 		}

@@ -1,4 +1,4 @@
-package census
+package process
 
 import (
 	"bytes"
@@ -10,11 +10,11 @@ import (
 	"golang.org/x/exp/trace"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
-	"github.com/whylate/whylate/report"
 )
 
 // TestGC: three cycles over two generations, each from a live heap of 10 MiB to a goal of 20 MiB, one of them forced; and
@@ -40,12 +40,8 @@ func TestGC(t *testing.T) {
 		GC:   []timeline.GCEvent{{Time: 100 * ms, Begin: true, Active: true}, {Time: 101*ms + 500, Stack: alloc}, {Time: 150 * ms, Begin: true, Stack: forced}, {Time: 160 * ms}, {Time: 195 * ms, Begin: true, Stack: forced}},
 	})
 	s := syms.Snapshot()
-	got, _ := c.gcCensus(&Names{Symbols: &s, Sites: cause.NewSites(&s), Site: func(f tracefmt.FrameID) *report.Site {
-		if f == 0 {
-			return nil
-		}
-		return &report.Site{Func: s.String(s.Frame(f).Func)}
-	}})
+	c.close()
+	got, _ := c.gcRows(&spell.Speller{Syms: &s, Sites: cause.NewSites(&s)})
 	if got.ForcedAt == nil || got.ForcedAt.Func != "main.free" || got.BegunAt == nil || got.BegunAt.Func != "main.fill" || got.BegunShare != 0.5 {
 		t.Errorf("forced at %v, begun at %v (%g)", got.ForcedAt, got.BegunAt, got.BegunShare)
 	}
@@ -61,7 +57,7 @@ func TestWorkers(t *testing.T) {
 	data := testprog.Trace(t, "gcstress-long")
 	c := NewCollector()
 	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
-	got := c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(tracefmt.FrameID) *report.Site { return nil }})
+	got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 	want, runs := workersRan(t, data)
 	ran := got.GC.DedicatedNS + got.GC.FractionalNS + got.GC.IdleNS
 	if off := ran - want; want == 0 || got.GC.Cycles == 0 || max(off, -off) > runs { // each side rounds to ns

@@ -1,10 +1,11 @@
-package census
+package process
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -105,13 +106,16 @@ func (c *Collector) addGC(g *timeline.Gen) {
 		s.ended, s.least = e.Time, 0
 	}
 	heap(g.End + 1)
-	s.phases.Each(g, s.addMark)
+	s.phases.Each(g, c.addMark)
 	s.until = max(s.until, g.End)
 	c.addWorkers(g)
 	c.addStops(g)
 }
 
-func (s *gcSum) addMark(from, to int64) { s.mark += to - from }
+func (c *Collector) addMark(from, to int64) {
+	c.gc.mark += to - from
+	c.runtime.series.gc.add(from, to-from)
+}
 
 func (s *gcSum) begin(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
@@ -202,6 +206,7 @@ func (c *Collector) addStops(g *timeline.Gen) {
 	s := &c.gc
 	var long []timeline.STWRange
 	s.open.Each(g, func(r timeline.STWRange) {
+		c.runtime.series.stw.add(r.Start, r.End-r.Start)
 		k := stopKey{r.Kind, r.Stack}
 		sum := s.stops[k]
 		if sum == nil {
@@ -242,16 +247,14 @@ func (s *stopSum) look(g *timeline.Gen, r *timeline.STWRange) {
 // mostSlow bounds how many places are listed that were slow to stop.
 const mostSlow = 3
 
-func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
+func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	s := &c.gc
-	s.phases.Close(s.until, s.addMark)
-	c.endWorkers()
 	out := GC{Cycles: s.cycles, MarkNS: s.mark, Measured: s.measured}
 	if s.measured > 0 {
 		out.LiveBytes, out.GoalBytes = s.live/int64(s.measured), s.goal/int64(s.measured)
 	}
 	for name, ns := range c.workers {
-		switch names.Symbols.String(name) {
+		switch sp.Syms.String(name) {
 		case "GC (dedicated)":
 			out.DedicatedNS += ns
 		case "GC (fractional)":
@@ -262,25 +265,25 @@ func (c *Collector) gcCensus(names *Names) (GC, []Stop) {
 	}
 	forced, begun := map[tracefmt.FrameID]int{}, map[tracefmt.FrameID]int{}
 	for id, n := range s.begunAt {
-		if isForced(names.Symbols, id) {
+		if isForced(sp.Syms, id) {
 			out.Forced += n
-			forced[names.Sites.Of(id)] += n
-		} else if f := names.Sites.Of(id); f != 0 && !names.Sites.Std(names.Symbols.Frame(f).Func) {
+			forced[sp.Sites.Of(id)] += n
+		} else if f := sp.Sites.Of(id); f != 0 && !sp.Sites.Std(sp.Syms.Frame(f).Func) {
 			begun[f] += n
 		}
 	}
-	out.ForcedAt, _ = mostOf(forced, names)
+	out.ForcedAt, _ = mostOf(forced, sp)
 	n := 0
-	if out.BegunAt, n = mostOf(begun, names); n > 0 {
+	if out.BegunAt, n = mostOf(begun, sp); n > 0 {
 		out.BegunShare = float64(n) / float64(s.cycles-out.Forced)
 	}
-	return out, c.stopRows(names)
+	return out, c.stopRows(sp)
 }
 
 // mostOf returns the place that counts most.
-func mostOf(counts map[tracefmt.FrameID]int, names *Names) (site *report.Site, most int) {
+func mostOf(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site *report.Site, most int) {
 	for f, n := range counts {
-		if s := names.Site(f); n > most || n == most && CompareSites(s, site) < 0 {
+		if s := sp.Site(f); n > most || n == most && CompareSites(s, site) < 0 {
 			site, most = s, n
 		}
 	}
@@ -297,7 +300,7 @@ func isForced(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
 	return false
 }
 
-func (c *Collector) stopRows(names *Names) []Stop {
+func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 	type key struct {
 		kind string
 		site tracefmt.FrameID
@@ -305,10 +308,10 @@ func (c *Collector) stopRows(names *Names) []Stop {
 	at := map[key]*Stop{}
 	slow := map[key]map[tracefmt.FrameID]int64{}
 	for k, s := range c.gc.stops {
-		id := key{names.Symbols.String(k.kind), names.Sites.Of(k.by)}
+		id := key{sp.Syms.String(k.kind), sp.Sites.Of(k.by)}
 		r := at[id]
 		if r == nil {
-			r = &Stop{Kind: id.kind, Site: names.Site(id.site)}
+			r = &Stop{Kind: id.kind, Site: sp.Site(id.site)}
 			at[id], slow[id] = r, map[tracefmt.FrameID]int64{}
 		}
 		r.Count += s.count
@@ -317,14 +320,14 @@ func (c *Collector) stopRows(names *Names) []Stop {
 		r.LookedNS += s.looked
 		r.StoppingNS += s.stopping
 		for by, ns := range s.slow {
-			slow[id][names.Sites.Of(by)] += ns
+			slow[id][sp.Sites.Of(by)] += ns
 		}
 	}
 	rows := make([]Stop, 0, len(at))
 	for id, r := range at {
 		for f, ns := range slow[id] {
 			if r.StoppingNS > 0 {
-				r.Slow = append(r.Slow, report.Share{Site: names.Site(f), Share: float64(ns) / float64(r.StoppingNS)})
+				r.Slow = append(r.Slow, report.Share{Site: sp.Site(f), Share: float64(ns) / float64(r.StoppingNS)})
 			}
 		}
 		slices.SortFunc(r.Slow, func(a, b report.Share) int {

@@ -1,18 +1,21 @@
-package census
+package process
 
 import (
 	"cmp"
 	"slices"
+	"sync"
 
-	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
-// A Collector collects a census. One goroutine may use it at a time; what it reads of a generation others may read too.
+// A Collector adds up Stats. It implements pass.Listener.
 type Collector struct {
-	census  Census
+	stats   Stats
+	runtime runtimeStats
+	beside  sync.WaitGroup
 	enough  int64    // see addRuns
 	runs    []runSum // by the stack that ended the run
 	born    map[tracefmt.StackID]*runSum
@@ -43,12 +46,24 @@ func NewCollector() *Collector {
 	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
-// Add adds a generation up.
+// Decoded implements pass.Listener. The work is done in the background.
+func (c *Collector) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
+	c.beside.Go(func() { c.Add(g) })
+}
+
+// Walked implements pass.Listener.
+func (c *Collector) Walked() { c.beside.Wait() }
+
+// Dropped implements pass.Listener.
+func (c *Collector) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
 func (c *Collector) Add(g *timeline.Gen) {
-	c.census.SpanNS += g.End - g.Base
-	c.census.Events += g.Events
+	c.runtime.add(g)
+	c.stats.SpanNS += g.End - g.Base
+	c.stats.Events += g.Events
 	for _, p := range g.Procs {
-		c.census.Procs = max(c.census.Procs, p.N)
+		c.stats.Procs = max(c.stats.Procs, p.N)
 	}
 	c.addRuns(g)
 	g.EachLongRun(LongNS, func(r timeline.Run) {
@@ -170,52 +185,41 @@ func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
 	h.clear += f.to - f.from
 }
 
-// maxRows bounds each list of a census.
+// maxRows bounds each list of Stats.
 const maxRows = 200
-
-// Names spells a trace's stacks out.
-type Names struct {
-	Symbols *tracefmt.Symbols
-	Sites   *cause.Sites
-	Site    func(tracefmt.FrameID) *report.Site
-}
-
-// place returns the start function and the site of a stack.
-func (n *Names) place(id tracefmt.StackID) place {
-	return place{StartOf(n.Symbols, id), n.Sites.Of(id)}
-}
-
-// StartOf returns the function that a goroutine with this stack began with, "" if the stack is empty.
-func StartOf(syms *tracefmt.Symbols, id tracefmt.StackID) string {
-	frames := syms.Stack(id)
-	for i := len(frames) - 1; i >= 0; i-- {
-		if fn := syms.String(syms.Frame(frames[i]).Func); fn != "runtime.goexit" {
-			return fn
-		}
-	}
-	return ""
-}
 
 type place struct {
 	start string
 	frame tracefmt.FrameID
 }
 
-// Census returns what was added up.
-func (c *Collector) Census(names *Names) *Census {
-	out := c.census
-	out.Runs = c.runRows(names, &out)
-	out.Herds = c.herdRows(names)
-	out.GC, out.Stops = c.gcCensus(names)
+// placeOf returns the start function and the site of a stack.
+func placeOf(sp *spell.Speller, id tracefmt.StackID) place {
+	return place{sp.StartOf(id), sp.Sites.Of(id)}
+}
+
+// close adds what was under way when the trace ended. Nothing may be added afterwards.
+func (c *Collector) close() {
+	c.gc.phases.Close(c.gc.until, c.addMark)
+	c.endWorkers()
+}
+
+// Stats returns what was added up.
+func (c *Collector) Stats(sp *spell.Speller) *Stats {
+	c.close()
+	out := c.stats
+	out.Runs = c.runRows(sp, &out)
+	out.Herds = c.herdRows(sp)
+	out.GC, out.Stops = c.gcRows(sp)
 	for id, n := range c.samples {
 		if n > 0 {
-			out.Samples.count(names.Symbols, tracefmt.StackID(id), n)
+			out.Samples.count(sp.Syms, tracefmt.StackID(id), n)
 		}
 	}
 	return &out
 }
 
-func (c *Collector) runRows(names *Names, out *Census) []Run {
+func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 	at := make(map[place]*runSum)
 	add := func(p place, s *runSum) {
 		t := at[p]
@@ -232,15 +236,15 @@ func (c *Collector) runRows(names *Names, out *Census) []Run {
 	}
 	for id := range c.runs {
 		if s := &c.runs[id]; s.runs > 0 || s.long > 0 {
-			add(names.place(tracefmt.StackID(id)), s)
+			add(placeOf(sp, tracefmt.StackID(id)), s)
 		}
 	}
 	for id, s := range c.born {
-		add(names.place(id), s)
+		add(placeOf(sp, id), s)
 	}
 	rows := make([]Run, 0, len(at))
 	for p, s := range at {
-		rows = append(rows, Run{Start: p.start, Site: names.Site(p.frame), NS: s.ns, Runs: s.runs, Long: s.long, LongNS: s.longNS, LongestNS: s.longest})
+		rows = append(rows, Run{Start: p.start, Site: sp.Site(p.frame), NS: s.ns, Runs: s.runs, Long: s.long, LongNS: s.longNS, LongestNS: s.longest})
 	}
 	slices.SortFunc(rows, func(a, b Run) int {
 		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
@@ -248,10 +252,10 @@ func (c *Collector) runRows(names *Names, out *Census) []Run {
 	return rows[:min(len(rows), maxRows)]
 }
 
-func (c *Collector) herdRows(names *Names) []Herd {
+func (c *Collector) herdRows(sp *spell.Speller) []Herd {
 	at := make(map[place]*herdSum)
 	for id, s := range c.herds {
-		p := names.place(id)
+		p := placeOf(sp, id)
 		t := at[p]
 		if t == nil {
 			t = new(herdSum)
@@ -266,7 +270,7 @@ func (c *Collector) herdRows(names *Names) []Herd {
 	}
 	rows := make([]Herd, 0, len(at))
 	for p, s := range at {
-		rows = append(rows, Herd{Start: p.start, Site: names.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
+		rows = append(rows, Herd{Start: p.start, Site: sp.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
 	}
 	slices.SortFunc(rows, func(a, b Herd) int {
 		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))

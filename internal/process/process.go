@@ -1,15 +1,16 @@
-// Package census adds up what the whole process did, whoever waited for it: what ran on the Ps and for how long, which
-// goroutines timers woke together, where CPU samples fell. Rules read it beside the requests' causes.
+// Package process adds up what the whole process did, whoever waited for it: what ran on the Ps and for how long, which
+// goroutines timers woke together, where CPU samples fell, garbage collection, stops of the world, and how the runtime
+// behaved over time. The report shows some of it; rules read the rest beside the requests' causes.
 //
 // It is collected generation by generation in memory that depends on how many different stacks there are, not on the
 // length of the trace. Of a generation with very many events a part is looked at, and the sums are scaled to the whole;
 // which part depends on the trace alone.
-package census
+package process
 
 import "github.com/whylate/whylate/report"
 
-// A Census is what was added up over a trace.
-type Census struct {
+// Stats are what was added up over a trace.
+type Stats struct {
 	SpanNS int64 // length of the trace's whole generations
 	Procs  int   // GOMAXPROCS, the largest seen
 	Events int64
@@ -23,9 +24,6 @@ type Census struct {
 	GC      GC
 	// Stops are the stops of the world, the most time first.
 	Stops []Stop
-	// Hubs are goroutines for which requests of others waited while they were late to run, those that held up the
-	// most time first.
-	Hubs []Hub
 }
 
 // A Run is the running time of goroutines with one start function, by where their runs ended.
@@ -72,22 +70,4 @@ type Samples struct {
 	Scheduler int64 // looking for work, switching, waking threads
 	GC        int64 // background marking, assists and sweeping
 	Tracing   int64 // writing the trace itself
-}
-
-// A Hub is a goroutine that others' requests wait for and that is late to run.
-type Hub struct {
-	G     uint64
-	Start string
-	Sites []*report.Site // where it waited before it was late, the most time first
-	// Late counts the times it was late, HeldUp the requests that waited for one of them, each time anew: HeldUp/Late
-	// is how many requests one late run holds up. They are of a sample of late runs if there are very many.
-	Late, HeldUp int64
-	// LateNS is the sum, over Late, of the time from when it could have run until it did; GapNS the part of it in
-	// which its message may already have lain unread because nobody polled the network (an upper bound). MaxNS is the
-	// longest single one, both parts together.
-	LateNS, GapNS, MaxNS int64
-	// HeldUpNS is what requests waited for late runs, over all requests.
-	HeldUpNS int64
-	// Ran lists what ran on the Ps meanwhile.
-	Ran []report.Share
 }

@@ -1,31 +1,24 @@
-package census
+package process
 
 import (
 	"reflect"
 	"testing"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline/timelinetest"
-	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
-	"github.com/whylate/whylate/report"
 )
 
-func take(t *testing.T, data []byte, workers int) *Census {
+func take(t *testing.T, data []byte, workers int) *Stats {
 	t.Helper()
 	return takeWith(t, data, workers, NewCollector())
 }
 
-func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Census {
+func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Stats {
 	t.Helper()
 	syms := timelinetest.Each(t, data, workers, c.Add).Snapshot()
-	return c.Census(&Names{Symbols: &syms, Sites: cause.NewSites(&syms), Site: func(f tracefmt.FrameID) *report.Site {
-		if f == 0 {
-			return nil
-		}
-		fr := syms.Frame(f)
-		return &report.Site{Func: syms.String(fr.Func), Line: int(fr.Line)}
-	}})
+	return c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 }
 
 const ms = 1_000_000
@@ -66,7 +59,7 @@ func crowded(t *testing.T) []byte {
 	return data
 }
 
-func TestCensus(t *testing.T) {
+func TestStats(t *testing.T) {
 	data := crowded(t)
 	c := take(t, data, 1)
 	if again := take(t, data, 3); !reflect.DeepEqual(c, again) {

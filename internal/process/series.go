@@ -1,10 +1,9 @@
-package explain
+package process
 
 import (
 	"cmp"
 	"slices"
 
-	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/report"
 )
@@ -186,19 +185,4 @@ func (s *stretches) report(start int64) [][2]int64 {
 	}
 	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	return out
-}
-
-// throttle says what was found of the kernel holding the process back.
-func throttle(r *report.Runtime, v *freeze.Verdict, start int64) {
-	r.Throttle = report.Throttle{
-		Verdict: report.ThrottleVerdict(v.Verdict), How: v.How, PeriodNS: v.PeriodNS, LostWallNS: v.LostWallNS, LostCPUNS: v.LostCPUNS, Confidence: v.Confidence,
-		R: v.R, N: v.N, Freezes: v.Freezes, CPUs: v.CPUs,
-	}
-	if r.Series == nil {
-		return
-	}
-	list := stretches{list: v.Stretches()}
-	if len(list.list) > 0 {
-		r.Series.Freezes = list.report(start)
-	}
 }

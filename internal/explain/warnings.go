@@ -1,0 +1,98 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// warnings adds what a reader must know of the input to judge the report.
+func (e *engine) warnings(rep *report.Report, cut error) {
+	dec := e.pass.Decoder
+	warn := func(code, text string) {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
+	}
+	for _, w := range e.pass.Reader.Warnings() {
+		warn(w.Code, w.Text)
+	}
+	if cut != nil {
+		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.pass.Generations, "whole generation")))
+	}
+	if typ, ok := dec.UnknownType(); ok {
+		warn("unknown-event", fmt.Sprintf("events of type %d are not known to this build; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
+	}
+	if dec.LateTimes > 0 {
+		warn("clock", fmt.Sprintf("%s had times that cannot be", plural(int(dec.LateTimes), "event")))
+	}
+	if dec.Orphans > 0 {
+		warn("lost-events", fmt.Sprintf("%s stood without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
+	}
+	for i := range rep.Groups {
+		if text := beforeMarks(&rep.Groups[i]); text != "" {
+			warn("before-marks", text)
+			break
+		}
+	}
+	named, unnamed := 0, 0
+	handlers := 0
+	for _, g := range rep.Groups {
+		if g.Kind != report.KindHTTP1 && g.Kind != report.KindHTTP2 && g.Kind != report.KindGRPC {
+			continue
+		}
+		if g.Named {
+			named += g.Count
+			handlers++
+		} else {
+			unnamed += g.Count
+		}
+	}
+	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
+		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
+	}
+	if id := e.opts.TraceID; id != [16]byte{} && len(rep.Groups) == 0 {
+		warn("no-requests", fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
+		return
+	}
+	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
+		if e.opts.Request != nil {
+			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
+		} else {
+			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
+		}
+	}
+}
+
+// beforeMarks says so where requests spent much of their time before their
+// marks began, which is no part of their latency.
+func beforeMarks(g *report.Group) string {
+	const much = 1_000_000
+	last := func(p99, top *int64) int64 {
+		switch {
+		case p99 != nil:
+			return *p99
+		case top != nil:
+			return *top
+		}
+		return 0
+	}
+	if g.BeforeNS == nil {
+		return ""
+	}
+	before, in := last(g.BeforeNS.P99, g.BeforeNS.Max), last(g.LatencyNS.P99, g.LatencyNS.Max)
+	if before < much || before < in/2 {
+		return ""
+	}
+	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks tells on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if strings.HasSuffix(what, "ch") {
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
