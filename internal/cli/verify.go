@@ -33,7 +33,7 @@ of the same load, and 10 s long or more.
 
 A promise is kept if what was promised lies within the 99% interval of the difference between the recordings and no change at
 all does not. It is short if the interval lies above the promise, better if below, and chance if no change lies within it. A
-finding that still stands in AFTER is called unmade: nothing was promised for leaving things as they are.
+finding that still stands in AFTER, with nothing faster, is called unmade: nothing was promised for leaving things as they are.
 
 Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
 repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). Its sum, how right the

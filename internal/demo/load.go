@@ -2,106 +2,50 @@ package demo
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"math/rand/v2"
-	"net/http"
-	"slices"
-	"sync"
+	"errors"
 	"time"
+
+	"github.com/whylate/whylate/internal/load"
 )
 
 // A Route is one kind of request, and how often it is sent.
 type Route struct {
 	Path string
-	Rate float64 // requests a second
+	Rate int // requests a second
 }
 
 // Routes are what Load sends.
 func Routes() []Route { return []Route{{"/report", 12}, {"/order", 14}, {"/price", 8}} }
 
-// Result is what the client saw of a route.
+// Result is what the client saw of a route. Latency counts from the time at which a request should have been sent.
 type Result struct {
 	Count, Errors int
 	P50, P99      time.Duration
-	Err           error // the first one
+	Err           error // the most frequent one of all routes
 }
 
-// Load sends requests in an open loop until ctx ends: a slow answer delays no other request, and latency counts from the
-// time at which a request should have been sent. It returns when all answers are there, by path.
+// Load sends requests in an open loop until ctx ends, and returns what was seen of each route, by path.
 func Load(ctx context.Context, url string) map[string]Result {
-	transport := &http.Transport{MaxIdleConnsPerHost: 256}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	o := load.Options{Seed: 1, Timeout: 10 * time.Second}
+	rate := 0
+	for _, r := range Routes() {
+		o.Targets = append(o.Targets, load.Target{URL: url + r.Path, Weight: r.Rate})
+		rate += r.Rate
+	}
+	o.Phases = []load.Phase{{From: float64(rate), To: float64(rate), Duration: load.MaxDuration}}
 	out := map[string]Result{}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for i, route := range Routes() {
-		// The same arrivals on every run, as far as the machine allows.
-		random := rand.New(rand.NewPCG(uint64(i), 1))
-		all.Go(func() {
-			r := loadRoute(ctx, client, url+route.Path, route.Rate, random)
-			mu.Lock()
-			defer mu.Unlock()
-			out[route.Path] = r
-		})
-	}
-	all.Wait()
-	return out
-}
-
-func loadRoute(ctx context.Context, client *http.Client, url string, rate float64, random *rand.Rand) Result {
-	var (
-		mu        sync.Mutex
-		latencies []time.Duration
-		result    Result
-		flying    sync.WaitGroup
-	)
-	next := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		// Exponential gaps: arrivals that know nothing of each other, as users' are.
-		next = next.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
-		timer.Reset(time.Until(next))
-		select {
-		case <-ctx.Done():
-			flying.Wait()
-			slices.Sort(latencies)
-			if n := len(latencies); n > 0 {
-				result.P50, result.P99 = latencies[(n-1)/2], latencies[(n-1)*99/100]
-			}
-			result.Count = len(latencies)
-			return result
-		case <-timer.C:
+	res, err := load.Run(ctx, o)
+	for i, r := range Routes() {
+		if res == nil {
+			out[r.Path] = Result{Errors: 1, Err: err}
+			continue
 		}
-		intended := next
-		flying.Go(func() {
-			err := get(client, url)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				if result.Errors++; result.Err == nil {
-					result.Err = err
-				}
-				return
-			}
-			latencies = append(latencies, time.Since(intended))
-		})
+		t := res.Targets[i]
+		seen := Result{Count: int(t.Requests - t.Errors), Errors: int(t.Errors), P50: time.Duration(t.Intended.P50), P99: time.Duration(t.Intended.P99)}
+		if len(res.Reasons) > 0 {
+			seen.Err = errors.New(res.Reasons[0].Text)
+		}
+		out[r.Path] = seen
 	}
-}
-
-func get(client *http.Client, url string) error {
-	resp, err := client.Get(url)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", url, resp.Status)
-	}
-	return nil
+	return out
 }

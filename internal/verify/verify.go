@@ -29,7 +29,7 @@ const (
 	Better  Judgement = "better"  // faster than promised
 	Short   Judgement = "short"   // less than promised, and chance does not explain it
 	Chance  Judgement = "chance"  // what was promised lies within the interval, but so does no change at all
-	Unmade  Judgement = "unmade"  // the finding still stands: the change was not made, or not there
+	Unmade  Judgement = "unmade"  // the finding still stands and nothing is faster: the change was not made, or not there
 	Unknown Judgement = "unknown" // too few requests to say, or the group is not there any more
 )
 
@@ -98,13 +98,13 @@ func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) 
 			break
 		}
 	}
-	// The 99th percentile is what was late; where one side has too few requests for it, the median has to do.
+	// The 99th percentile is what was late; where the recordings cannot tell it apart, the median has to do.
 	promised, was := f.Predicted.P99NS, f.Predicted.WasP99NS
 	var got *compare.Change
 	if group != nil {
 		got = &group.P99
 	}
-	if was == nil || got == nil || got.Low == nil {
+	if was == nil || got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil {
 		v.Metric, promised, was = "p50", f.Predicted.P50NS, f.Predicted.WasP50NS
 		if group != nil {
 			got = &group.P50
@@ -118,15 +118,17 @@ func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) 
 	if got != nil {
 		v.IsNS, v.Got, v.GotLow, v.GotHigh = got.New, got.Delta, got.Low, got.High
 	}
-	switch stands := standing(f, v.Group, after); {
-	case stands:
+	// A finding that still stands beside a gain is a change made by half: a shorter sleep is still a sleep.
+	faster := v.GotHigh != nil && *v.GotHigh < 0
+	switch {
+	case !faster && standing(f, v.Group, after):
 		v.Judgement = Unmade
 	case v.Got == nil || v.GotLow == nil:
 	case *v.GotHigh < v.Promised.Low:
 		v.Judgement = Better
 	case *v.GotLow > v.Promised.High:
 		v.Judgement = Short
-	case *v.GotHigh < 0:
+	case faster:
 		v.Judgement = Kept
 	default:
 		v.Judgement = Chance

@@ -78,6 +78,7 @@ func TestReports(t *testing.T) {
 		{"slower", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 80*time.Millisecond, 2000), Short, "p99"},
 		{"nothing promised, nothing got", recording("a", 50*time.Millisecond, 2000, finding(54)), recording("b", 50*time.Millisecond, 2001), Chance, "p99"},
 		{"still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, still), Unmade, "p99"},
+		{"made by half", recording("a", 50*time.Millisecond, 2000, finding(28)), recording("b", 25*time.Millisecond, 2000, still), Kept, "p99"},
 		{"too few for a p99", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 80), Kept, "p50"},
 		{"no such group", recording("a", 50*time.Millisecond, 2000, finding(11)), &report.Report{}, Unknown, "p50"},
 	} {
