@@ -24,21 +24,23 @@ type HTTP struct {
 	TLS     *tls.Config // nil: the system's defaults
 }
 
-type httpSender struct {
-	client  *http.Client
-	targets []Target
-	urls    []*url.URL
-	want    int // major version of HTTP
+// A sender sends requests over connections that close ends.
+type sender interface {
+	send(ctx context.Context, target int) Answer
+	close()
 }
 
-func newHTTPSender(o *Options) (*httpSender, error) {
-	h := &httpSender{targets: o.Targets, want: 1}
+func newHTTPSender(o *Options) (sender, error) {
+	var urls []*url.URL
 	for i := range o.Targets {
 		u, err := o.Targets[i].parse()
 		if err != nil {
 			return nil, err
 		}
-		h.urls = append(h.urls, u)
+		urls = append(urls, u)
+	}
+	if !o.HTTP.H2 {
+		return newHTTP1Sender(o, urls)
 	}
 	t := &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
@@ -50,20 +52,22 @@ func newHTTPSender(o *Options) (*httpSender, error) {
 		IdleConnTimeout:     time.Minute,
 		Protocols:           new(http.Protocols),
 	}
-	if o.HTTP.H2 {
-		h.want = 2
-		t.Protocols.SetHTTP2(true)
-		t.Protocols.SetUnencryptedHTTP2(true)
-	} else {
-		t.Protocols.SetHTTP1(true)
-	}
-	h.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return h, nil
+	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http2Sender{client, o.Targets, urls}, nil
 }
 
-func (h *httpSender) close() { h.client.CloseIdleConnections() }
+// http2Sender speaks HTTP/2 by net/http's client: all requests share a connection.
+type http2Sender struct {
+	client  *http.Client
+	targets []Target
+	urls    []*url.URL
+}
 
-func (h *httpSender) send(ctx context.Context, target int) Answer {
+func (h *http2Sender) close() { h.client.CloseIdleConnections() }
+
+func (h *http2Sender) send(ctx context.Context, target int) Answer {
 	t := &h.targets[target]
 	req := (&http.Request{Method: t.method(), URL: h.urls[target], Header: t.Header, Host: t.Header.Get("Host")}).WithContext(ctx)
 	if req.Header == nil {
@@ -83,8 +87,8 @@ func (h *httpSender) send(ctx context.Context, target int) Answer {
 	}
 	a := Answer{Status: resp.StatusCode}
 	switch {
-	case resp.ProtoMajor != h.want:
-		a.Err = fmt.Errorf("the server speaks %s, not HTTP/%d", resp.Proto, h.want)
+	case resp.ProtoMajor != 2:
+		a.Err = fmt.Errorf("the server speaks %s, not HTTP/2", resp.Proto)
 	case resp.StatusCode >= 400:
 		a.Err = fmt.Errorf("status %d", resp.StatusCode)
 	}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -123,4 +124,73 @@ func TestReadTargets(t *testing.T) {
 	if !Loopback(got) || Loopback([]Target{{URL: "http://10.0.0.1/"}}) || Loopback([]Target{{URL: "http://localhost.example/"}}) || !Loopback([]Target{{URL: "http://[::1]:80/"}, {URL: "http://localhost/"}}) {
 		t.Error("loopback addresses are not told from others")
 	}
+}
+
+// TestHTTP1Connections: a connection that the server closed while it was idle costs no request, interim answers are
+// skipped, chunked answers are read to their end, and TLS is spoken.
+func TestHTTP1Connections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends requests over the loopback network")
+	}
+	send := func(t *testing.T, target Target, o Options) *Result {
+		t.Helper()
+		o.Targets, o.Phases = []Target{target}, []Phase{{100, 100, 300 * time.Millisecond}}
+		r, err := Run(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	t.Run("closed while idle", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var conns atomic.Int64
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				conns.Add(1)
+				go func() { // promises to stay, and leaves
+					defer c.Close()
+					if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+						io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+					}
+				}()
+			}
+		}()
+		if r := send(t, Target{URL: "http://" + l.Addr().String()}, Options{}); r.Errors != 0 || r.Requests != 30 || conns.Load() != 30 {
+			t.Errorf("%d errors of %d requests, %d connections: %v", r.Errors, r.Requests, conns.Load(), r.Reasons)
+		}
+	})
+	t.Run("tls, chunked and head", func(t *testing.T) {
+		srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			io.WriteString(w, "in pieces")
+		}))
+		defer srv.Close()
+		config := srv.Client().Transport.(*http.Transport).TLSClientConfig
+		for _, method := range []string{"GET", "HEAD"} {
+			if r := send(t, Target{URL: srv.URL, Method: method}, Options{HTTP: HTTP{TLS: config}}); r.Errors != 0 || r.Status[200] != 30 {
+				t.Errorf("%s: %+v", method, r)
+			}
+		}
+		if r := send(t, Target{URL: srv.URL}, Options{}); r.Errors != 30 || !strings.Contains(r.Reasons[0].Text, "certificate") {
+			t.Errorf("an unknown certificate is trusted: %+v", r)
+		}
+	})
+	t.Run("an answer that never ends", func(t *testing.T) {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}))
+		defer srv.Close()
+		if r := send(t, Target{URL: srv.URL}, Options{Timeout: 50 * time.Millisecond}); r.TimedOut != 30 || r.Reasons[0].Text != "no answer within the time-out" {
+			t.Errorf("%+v", r)
+		}
+	})
 }

@@ -1,0 +1,179 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+)
+
+// http1Sender speaks HTTP/1.1 on the goroutine of the worker. net/http's client would put two goroutines, each with a
+// wait for a thread, between the socket and the clock.
+type http1Sender struct {
+	targets []http1Target
+	reuse   bool
+	tls     *tls.Config
+
+	mu   sync.Mutex
+	idle map[string][]*http1Conn // by scheme and address, the one used last at the end
+}
+
+type http1Target struct {
+	scheme, host, address string
+	method                string
+	wire                  []byte // the whole request
+}
+
+type http1Conn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func newHTTP1Sender(o *Options, urls []*url.URL) (*http1Sender, error) {
+	h := &http1Sender{reuse: !o.HTTP.NoReuse, tls: o.HTTP.TLS, idle: map[string][]*http1Conn{}}
+	if h.tls == nil {
+		h.tls = &tls.Config{}
+	}
+	for i, u := range urls {
+		t := &o.Targets[i]
+		req := &http.Request{Method: t.method(), URL: u, Header: t.Header.Clone(), Host: t.Header.Get("Host"), Close: o.HTTP.NoReuse, ContentLength: int64(len(t.Body))}
+		if req.Header == nil {
+			req.Header = http.Header{}
+		}
+		if _, ok := req.Header["User-Agent"]; !ok {
+			req.Header.Set("User-Agent", "whylate")
+		}
+		if password, ok := u.User.Password(); ok && req.Header.Get("Authorization") == "" {
+			req.SetBasicAuth(u.User.Username(), password)
+		}
+		if len(t.Body) > 0 {
+			req.Body = io.NopCloser(bytes.NewReader(t.Body))
+		}
+		var b bytes.Buffer
+		if err := req.Write(&b); err != nil {
+			return nil, fmt.Errorf("the request for %s: %w", u.Redacted(), err)
+		}
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+		h.targets = append(h.targets, http1Target{u.Scheme, u.Hostname(), net.JoinHostPort(u.Hostname(), port), req.Method, b.Bytes()})
+	}
+	return h, nil
+}
+
+func (h *http1Sender) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, list := range h.idle {
+		for _, c := range list {
+			c.Close()
+		}
+	}
+	h.idle = nil
+}
+
+// take returns a connection that was used before, or a new one.
+func (h *http1Sender) take(ctx context.Context, t *http1Target) (c *http1Conn, reused bool, err error) {
+	key := t.scheme + t.address
+	h.mu.Lock()
+	if list := h.idle[key]; len(list) > 0 {
+		c = list[len(list)-1]
+		h.idle[key] = list[:len(list)-1]
+	}
+	h.mu.Unlock()
+	if c != nil {
+		return c, true, nil
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.scheme == "https" {
+		config := h.tls.Clone()
+		if config.ServerName == "" {
+			config.ServerName = t.host
+		}
+		secure := tls.Client(conn, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, false, err
+		}
+		conn = secure
+	}
+	return &http1Conn{conn, bufio.NewReaderSize(conn, 8<<10)}, false, nil
+}
+
+func (h *http1Sender) put(t *http1Target, c *http1Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idle == nil { // closed
+		c.Close()
+		return
+	}
+	h.idle[t.scheme+t.address] = append(h.idle[t.scheme+t.address], c)
+}
+
+func (h *http1Sender) send(ctx context.Context, target int) Answer {
+	t := &h.targets[target]
+	for {
+		c, reused, err := h.take(ctx, t)
+		if err != nil {
+			return Answer{Err: err}
+		}
+		a, begun := h.exchange(ctx, t, c)
+		// The server may close a connection that was idle while a request is on its way to it: not that request's fault.
+		if a.Err == nil || begun || !reused || ctx.Err() != nil {
+			return a
+		}
+	}
+}
+
+// exchange sends a request and reads the answer. begun tells whether any of the answer came.
+func (h *http1Sender) exchange(ctx context.Context, t *http1Target, c *http1Conn) (a Answer, begun bool) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	keep := false
+	defer func() {
+		if stop() && keep {
+			h.put(t, c)
+			return
+		}
+		c.Close()
+		if a.Err != nil && ctx.Err() != nil {
+			a.Err = ctx.Err()
+		}
+	}()
+	if _, err := c.Write(t.wire); err != nil {
+		return Answer{Err: err}, false
+	}
+	if _, err := c.r.Peek(1); err != nil {
+		return Answer{Err: err}, false
+	}
+	resp, err := http.ReadResponse(c.r, &http.Request{Method: t.method})
+	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp, err = http.ReadResponse(c.r, &http.Request{Method: t.method}) // 100 Continue, 103 Early Hints
+	}
+	if err != nil {
+		return Answer{Err: fmt.Errorf("reading the answer: %w", err)}, true
+	}
+	a.Status = resp.StatusCode
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		a.Err = fmt.Errorf("reading the answer: %w", err)
+		return a, true
+	}
+	keep = h.reuse && !resp.Close && resp.ProtoMajor == 1 && resp.StatusCode != http.StatusSwitchingProtocols
+	switch {
+	case resp.ProtoMajor != 1:
+		a.Err = errors.New("the server does not speak HTTP/1")
+	case resp.StatusCode >= 400:
+		a.Err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return a, true
+}
