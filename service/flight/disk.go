@@ -1,0 +1,164 @@
+package flight
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of recordings: flight-TIME-KIND-PID-N.whylate. One that is being
+// written has another name until it is whole.
+const (
+	namePrefix = "flight-"
+	nameSuffix = ".whylate"
+	partInfix  = ".part-"
+)
+
+func fileName(at time.Time, kind Kind, pid, n int) string {
+	return fmt.Sprintf("%s%s-%s-%d-%d%s", namePrefix, at.UTC().Format("20060102T150405.000"), kind, pid, n, nameSuffix)
+}
+
+// kindOf returns the kind of trigger in a recording's name; "" if it is none.
+func kindOf(name string) Kind {
+	rest, ok := strings.CutPrefix(name, namePrefix)
+	if !ok || !strings.HasSuffix(name, nameSuffix) {
+		return ""
+	}
+	words := strings.Split(rest, "-")
+	if len(words) != 4 {
+		return ""
+	}
+	return Kind(words[1])
+}
+
+// A file is a recording in the directory.
+type file struct {
+	name string
+	size int64
+	mod  time.Time
+}
+
+// surplus returns what must go so that the files take no more than budget
+// bytes: the oldest first, but of each kind the newest stays.
+func surplus(files []file, budget int64) []file {
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name)) })
+	total := int64(0)
+	newest := make(map[Kind]string)
+	for _, f := range files {
+		total += f.size
+		newest[kindOf(f.name)] = f.name
+	}
+	var out []file
+	for _, f := range files {
+		if total <= budget {
+			break
+		}
+		if newest[kindOf(f.name)] != f.name {
+			out = append(out, f)
+			total -= f.size
+		}
+	}
+	return out
+}
+
+func list(dir string) ([]file, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []file
+	for _, e := range entries {
+		if kindOf(e.Name()) == "" {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			out = append(out, file{e.Name(), info.Size(), info.ModTime()})
+		}
+	}
+	return out, nil
+}
+
+// tidy keeps the directory within its budget and returns what its files take.
+func tidy(dir string, budget int64) (kept int64, err error) {
+	files, err := list(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		kept += f.size
+	}
+	for _, f := range surplus(files, budget) {
+		if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
+			return kept, err
+		}
+		kept -= f.size
+	}
+	return kept, nil
+}
+
+// removeParts removes what a process that was killed left half written. What
+// another process that lives is writing stays, unless it is old.
+func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
+	const old = 10 * time.Minute
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		name, by, ok := strings.Cut(e.Name(), partInfix)
+		if !ok || kindOf(name) == "" {
+			continue
+		}
+		writer, err := strconv.Atoi(by)
+		if err != nil {
+			continue
+		}
+		info, err := e.Info()
+		if err == nil && (writer == pid || !alive(writer) || now.Sub(info.ModTime()) > old) {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // the next start tries again
+		}
+	}
+}
+
+// alive reports whether a process exists, as far as /proc tells; where it does
+// not, all do.
+func alive(pid int) bool {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		return true
+	}
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return !isNotExist(err)
+}
+
+func isNotExist(err error) bool { return err != nil && os.IsNotExist(err) }
+
+// atomically writes a file under another name and renames it when it is whole.
+// Nothing of it is left if that fails.
+func atomically(dir, name string, pid int, write func(*os.File) error) error {
+	part := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(0o600))
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(part, filepath.Join(dir, name))
+	}
+	if err != nil {
+		_ = os.Remove(part)
+	}
+	return err
+}

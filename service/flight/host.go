@@ -1,0 +1,162 @@
+package flight
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"runtime"
+	"runtime/trace"
+	"strconv"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// The kernel's counters are written into the trace as user logs: the message
+// is a line of host.jsonl (docs/bundle.md) without its clocks, which the
+// event has itself. Readers: internal/explain.
+const (
+	hostStart  = "whylate.host/1 start"
+	hostSample = "whylate.host/1 sample"
+
+	hostEvery  = 50 * time.Millisecond
+	startEvery = 20 // samples: the trace forgets what is old
+)
+
+// facts are what bounds the process, with the names of docs/bundle.md.
+type facts struct {
+	PID         int     `json:"pid"`
+	OS          string  `json:"os"`
+	Arch        string  `json:"arch"`
+	CPUs        int     `json:"cpus,omitempty"`
+	Parallelism int     `json:"parallelism,omitempty"`
+	QuotaCPUs   float64 `json:"quota_cpus,omitempty"`
+	PeriodNS    int64   `json:"period_ns,omitempty"`
+	QuotaFrom   string  `json:"quota_from,omitempty"`
+	QuotaDepth  int     `json:"quota_depth,omitempty"`
+	QuotaHidden bool    `json:"quota_hidden,omitempty"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	MemoryFrom  string  `json:"memory_from,omitempty"`
+	Group       string  `json:"group,omitempty"`
+	GOMAXPROCS  string  `json:"gomaxprocs,omitempty"`
+	GOGC        string  `json:"gogc,omitempty"`
+	GOMEMLIMIT  string  `json:"gomemlimit,omitempty"`
+	Go          string  `json:"go,omitempty"`
+}
+
+func readFacts() *facts {
+	f := &facts{
+		PID: os.Getpid(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
+		GOMAXPROCS: os.Getenv("GOMAXPROCS"), GOGC: os.Getenv("GOGC"), GOMEMLIMIT: os.Getenv("GOMEMLIMIT"),
+	}
+	l, err := cgroup.Read(cgroup.Options{})
+	if err != nil {
+		return f
+	}
+	f.Parallelism = l.CPU.Parallelism
+	if l.CPU.Online > 0 {
+		f.CPUs = l.CPU.Online
+	}
+	if i := l.CPU.QuotaLevel; l.CPU.Quota > 0 && i >= 0 && i < len(l.CPU.Levels) {
+		lv := &l.CPU.Levels[i]
+		f.QuotaCPUs, f.PeriodNS, f.QuotaFrom, f.QuotaDepth = l.CPU.Quota, int64(lv.Period), lv.File, lv.Depth
+	}
+	if l.Memory.Max > 0 {
+		f.MemoryBytes = l.Memory.Max
+		if i := l.Memory.MaxLevel; i >= 0 && i < len(l.Memory.Levels) {
+			f.MemoryFrom = l.Memory.Levels[i].File
+		}
+	}
+	return f
+}
+
+// hostLine is a line of host.jsonl.
+type hostLine struct {
+	Kind       string `json:"kind"`
+	Schema     string `json:"schema,omitempty"`
+	PID        int    `json:"pid,omitempty"`
+	IntervalNS int64  `json:"interval_ns,omitempty"`
+	Facts      *facts `json:"facts,omitempty"`
+}
+
+// A hostLogger writes samples while somebody traces. Its buffers are kept.
+type hostLogger struct {
+	cpu     *cgroup.Sampler
+	threads *threads
+	start   string
+	text    []byte
+	n       int
+}
+
+func newHostLogger(f *facts) *hostLogger {
+	h := &hostLogger{threads: newThreads()}
+	if s, err := cgroup.NewSampler(cgroup.Options{}); err == nil {
+		h.cpu = s
+	}
+	if h.cpu == nil && h.threads == nil {
+		return nil
+	}
+	line := hostLine{Kind: "start", Schema: "whylate.host/v1", PID: f.PID, IntervalNS: int64(hostEvery), Facts: f}
+	text, err := json.Marshal(line)
+	if len(text) > 1000 { // a message of the trace is cut at 1024
+		line.Facts = &facts{PID: f.PID, OS: f.OS, Arch: f.Arch, CPUs: f.CPUs, Parallelism: f.Parallelism, QuotaCPUs: f.QuotaCPUs, PeriodNS: f.PeriodNS}
+		text, err = json.Marshal(line)
+	}
+	if err != nil {
+		return nil
+	}
+	h.start = string(text)
+	return h
+}
+
+func (h *hostLogger) close() {
+	if h == nil {
+		return
+	}
+	if h.cpu != nil {
+		_ = h.cpu.Close()
+	}
+	h.threads.close()
+}
+
+// log writes one sample.
+func (h *hostLogger) log() {
+	if !trace.IsEnabled() {
+		return
+	}
+	if h.n%startEvery == 0 {
+		trace.Log(context.Background(), hostStart, h.start)
+	}
+	h.n++
+	b := append(h.text[:0], `{"kind":"sample"`...)
+	field := func(name string, v int64) {
+		b = append(append(append(b, ',', '"'), name...), '"', ':')
+		b = strconv.AppendInt(b, v, 10)
+	}
+	var st cgroup.Stat
+	if h.cpu != nil && h.cpu.Sample(&st) == nil {
+		if st.Has&cgroup.HasUsage != 0 {
+			field("usage_ns", int64(st.Usage))
+		}
+		if st.Has&cgroup.HasBandwidth != 0 {
+			field("periods", st.Periods)
+			field("throttled_periods", st.ThrottledPeriods)
+			field("throttled_ns", int64(st.Throttled))
+		}
+		if st.Has&cgroup.HasLocal != 0 {
+			field("local_ns", int64(st.Local))
+		}
+		if st.Has&cgroup.HasAncestors != 0 {
+			field("ancestor_throttled_periods", st.AncestorThrottledPeriods)
+			field("ancestor_throttled_ns", int64(st.AncestorThrottled))
+			b = append(b, `,"ancestors_complete":true`...)
+		}
+	}
+	if run, delay, n, ok := h.threads.sum(); ok {
+		field("run_ns", run)
+		field("run_delay_ns", delay)
+		field("threads", int64(n))
+	}
+	h.text = append(b, '}')
+	trace.Log(context.Background(), hostSample, string(h.text))
+}

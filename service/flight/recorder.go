@@ -1,0 +1,655 @@
+package flight
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/probe"
+)
+
+// A Kind says what made a recording worth keeping.
+type Kind string
+
+// The kinds of trigger.
+const (
+	KindSlow       Kind = "slow"       // a request took longer than Options.Slow
+	KindUnusual    Kind = "unusual"    // a request took much longer than its route usually does
+	KindMany       Kind = "many"       // a share of requests did
+	KindFreeze     Kind = "freeze"     // the kernel did not run the process
+	KindLatency    Kind = "latency"    // goroutines wait long to run
+	KindGoroutines Kind = "goroutines" // there are many
+	KindGC         Kind = "gc"         // garbage collection takes a large share
+	KindAsked      Kind = "asked"      // somebody asked
+)
+
+// A Trigger is why a recording was kept.
+type Trigger struct {
+	Kind Kind   `json:"kind"`
+	Text string `json:"text"` // for people
+	// Route and Status are a request's, TookNS how long it took.
+	Route  string    `json:"route,omitempty"`
+	Status string    `json:"status,omitempty"`
+	TookNS int64     `json:"took_ns,omitempty"`
+	At     time.Time `json:"at"` // its end
+}
+
+// Options configure a recorder. Zero values mean what is said at each.
+type Options struct {
+	// Dir is where recordings are kept, a folder of this process's own; it is
+	// made. Empty means whylate-flight in the system's folder for temporary
+	// files, or none if Sink is set.
+	Dir string
+	// MaxDisk bounds what the recordings in Dir take, in bytes: 256 MiB. The
+	// oldest go first, but of each kind of trigger the newest stays.
+	MaxDisk int64
+	// Sink, if not nil, is given every recording that is kept: its name and the
+	// .whylate file. It is called by the recorder's own goroutine, and nothing
+	// is recorded meanwhile; ctx ends with Stop.
+	Sink func(ctx context.Context, name string, recording io.Reader) error
+
+	// Slow makes every marked request slow that takes longer; 0 is none.
+	Slow time.Duration
+	// Factor makes a marked request slow that takes Factor times as long as 99 of
+	// a hundred of its route did in the last minutes, but at least Least; a
+	// route counts once a hundred of its requests were seen. 0 means 4; a
+	// negative one is none. Least is 10 ms.
+	Factor float64
+	Least  time.Duration
+	// Share triggers where this share of a second's marked requests was slow, by
+	// either of the above, and at least ten of them; 0 is none.
+	Share float64
+	// Latency triggers where one in a hundred goroutines waited longer to run, over
+	// a second; Goroutines where there are more; GC where garbage collection
+	// took a larger share of the CPU time used. 0 is none.
+	Latency    time.Duration
+	Goroutines int
+	GC         float64
+
+	// Tail is how long what comes after a slow request is recorded: 200 ms.
+	Tail time.Duration
+	// Gap is how long after a recording the next one is kept at the earliest:
+	// 1 minute.
+	Gap time.Duration
+	// PerHour and PerDay bound how many recordings are kept, those asked for aside:
+	// 6 and 48. Negative ones are no bound.
+	PerHour, PerDay int
+
+	// MinAge is how far back a recording reaches at least, 10 s, and MaxBytes what
+	// the recorder may keep in memory, 10 MiB; the runtime takes both as hints,
+	// and MaxBytes before MinAge.
+	MinAge   time.Duration
+	MaxBytes uint64
+	// Budget is what the recorder may cost, as a share of the process's CPUs (0.02
+	// is 2 %, and what 0 means; a negative one is no bound). Above it for ten
+	// seconds the recorder is off until the service is calmer, and State says so.
+	// The cost is estimated from how often goroutines run: see docs/flight.md.
+	Budget float64
+	// NoHost leaves the kernel's counters out of the trace.
+	NoHost bool
+}
+
+func (o *Options) fill() error {
+	if o.Slow < 0 || o.Least < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 {
+		return errors.New("flight: a bound is negative")
+	}
+	if o.Share < 0 || o.Share > 1 || o.GC < 0 || o.GC > 1 {
+		return errors.New("flight: Share and GC are between 0 and 1")
+	}
+	if o.Dir == "" && o.Sink == nil {
+		o.Dir = filepath.Join(os.TempDir(), "whylate-flight")
+	}
+	o.MaxDisk = cmp.Or(o.MaxDisk, 256<<20)
+	o.Factor = cmp.Or(o.Factor, 4)
+	o.Least = cmp.Or(o.Least, 10*time.Millisecond)
+	o.Tail = cmp.Or(o.Tail, 200*time.Millisecond)
+	o.Gap = cmp.Or(o.Gap, time.Minute)
+	o.PerHour, o.PerDay = cmp.Or(o.PerHour, 6), cmp.Or(o.PerDay, 48)
+	o.MinAge = cmp.Or(o.MinAge, 10*time.Second)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 10<<20)
+	o.Budget = cmp.Or(o.Budget, 0.02)
+	return nil
+}
+
+// A State says what a recorder does and has done.
+type State struct {
+	// Recording says that the runtime's recorder runs. If not, Why says why.
+	Recording bool   `json:"recording"`
+	Why       string `json:"why,omitempty"`
+	// Cost is the recorder's estimated share of the CPUs; it is known, too, while
+	// the recorder is off.
+	Cost float64 `json:"cost"`
+	// Triggers counts what was worth a recording, Kept the recordings.
+	Triggers map[Kind]uint64 `json:"triggers,omitempty"`
+	Kept     uint64          `json:"kept"`
+	// Failed counts recordings that could not be written or handed over, and
+	// LastError is what went wrong last.
+	Failed    uint64 `json:"failed"`
+	LastError string `json:"last_error,omitempty"`
+	// Last is the last recording's file, LastBytes its size, LastSnapshot how long
+	// the runtime took to hand it out. DiskBytes is what all take.
+	Last         string        `json:"last,omitempty"`
+	LastBytes    int64         `json:"last_bytes,omitempty"`
+	LastSnapshot time.Duration `json:"last_snapshot_ns,omitempty"`
+	DiskBytes    int64         `json:"disk_bytes"`
+	// Unwatched says that marks are watched by somebody else, so that no request
+	// is seen here.
+	Unwatched bool `json:"unwatched,omitempty"`
+}
+
+// A Recorder keeps recordings of slow moments. Its methods may be called
+// concurrently.
+type Recorder struct {
+	opts    Options
+	routes  routes
+	facts   *facts
+	service map[string]string
+
+	stop      chan struct{}
+	once      sync.Once
+	done      sync.WaitGroup
+	wake      chan struct{}
+	ask       chan *asked
+	unwatch   func()
+	ctx       context.Context // ends with Stop
+	cancelCtx context.CancelFunc
+
+	mu      sync.Mutex
+	state   State
+	pending *Trigger
+	missed  map[Kind]uint64
+	kept    time.Time // when the last one was, those asked for aside
+	hour    *bucket
+	day     *bucket
+	seen    uint64 // marked requests of this second
+	slow    uint64
+
+	rt  runtimeRecorder // the goroutine's own, as all below
+	gov governor
+	n   int
+}
+
+// asked is a recording that somebody waits for. If to is not nil, it is
+// written there and not kept.
+type asked struct {
+	trigger Trigger
+	to      io.Writer
+	name    string
+	err     error
+	done    chan struct{}
+}
+
+// Start starts a recorder. The error says which option makes no sense; that
+// nothing can be recorded, or written, is no error but State's.
+func Start(opts Options) (*Recorder, error) {
+	if err := opts.fill(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	r := &Recorder{
+		opts: opts, facts: readFacts(), service: describe(os.Getenv),
+		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked),
+		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now),
+		gov: governor{budget: opts.Budget},
+	}
+	r.state.Triggers = make(map[Kind]uint64)
+	r.ctx, r.cancelCtx = context.WithCancel(context.Background())
+	if !supported {
+		r.state.Why = "built with a Go version before 1.25, which has no flight recorder"
+		return r, nil
+	}
+	if opts.Dir != "" {
+		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+			r.state.LastError = err.Error()
+		} else {
+			removeParts(opts.Dir, os.Getpid(), alive, now)
+			r.state.DiskBytes, _ = tidy(opts.Dir, opts.MaxDisk)
+		}
+	}
+	var watched bool
+	r.unwatch, watched = mark.Watch(r.ended)
+	r.state.Unwatched = !watched
+	r.begin()
+	r.done.Add(1)
+	go r.run()
+	if !opts.NoHost {
+		r.done.Add(1)
+		go r.logHost()
+	}
+	return r, nil
+}
+
+// Stop stops the recorder and waits for its goroutines. A recording that is
+// being written is finished.
+func (r *Recorder) Stop() {
+	r.once.Do(func() {
+		close(r.stop)
+		r.cancelCtx()
+		if r.unwatch != nil {
+			r.unwatch()
+		}
+	})
+	r.done.Wait()
+}
+
+// State returns what the recorder does and has done.
+func (r *Recorder) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.state
+	s.Triggers = maps.Clone(s.Triggers)
+	return s
+}
+
+// ended sees every marked request, on its own goroutine.
+func (r *Recorder) ended(e mark.Ended) {
+	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
+	unusual := false
+	if r.opts.Factor > 0 {
+		if rt := r.routes.of(e.Name); rt != nil {
+			unusual = rt.add(e.Took)
+		}
+	}
+	if !slow && !unusual && r.opts.Share == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen++
+	switch {
+	case slow:
+		r.slow++
+		r.fire(KindSlow, func() Trigger {
+			return Trigger{Text: fmt.Sprintf("%s took %v, longer than %v", e.Name, e.Took.Round(time.Microsecond), r.opts.Slow), Route: e.Name, Status: e.Status, TookNS: int64(e.Took)}
+		})
+	case unusual:
+		r.slow++
+		r.fire(KindUnusual, func() Trigger {
+			usual := time.Duration(r.routes.of(e.Name).limit.Load())
+			return Trigger{Text: fmt.Sprintf("%s took %v; by its last minutes %v is long", e.Name, e.Took.Round(time.Microsecond), usual.Round(time.Microsecond)), Route: e.Name, Status: e.Status, TookNS: int64(e.Took)}
+		})
+	}
+}
+
+// OnFreeze triggers a recording of a freeze: give it to probe.Options.
+func (r *Recorder) OnFreeze(f probe.Freeze) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fire(KindFreeze, func() Trigger {
+		return Trigger{Text: fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond)), TookNS: int64(f.Likely)}
+	})
+}
+
+// fire takes a trigger, with r.mu held. The first one is pending, the others
+// are counted: text is made of one that is kept alone.
+func (r *Recorder) fire(kind Kind, describe func() Trigger) {
+	r.state.Triggers[kind]++
+	if r.pending != nil || !r.state.Recording || !r.free() {
+		r.missed[kind]++
+		return
+	}
+	t := describe()
+	t.Kind, t.At = kind, time.Now()
+	r.pending = &t
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// free reports whether one more recording may be kept, with r.mu held.
+func (r *Recorder) free() bool {
+	now := time.Now()
+	hour, day := r.hour.has(now), r.day.has(now)
+	// A storm is one recording.
+	return hour && day && (r.kept.IsZero() || now.Sub(r.kept) >= r.opts.Gap)
+}
+
+// Capture keeps a recording at once, whatever the bounds on their number, and
+// returns its name. It waits until the recording is written.
+func (r *Recorder) Capture(ctx context.Context, reason string) (name string, err error) {
+	a := &asked{trigger: Trigger{Kind: KindAsked, Text: reason, At: time.Now()}, done: make(chan struct{})}
+	if err := r.request(ctx, a); err != nil {
+		return "", err
+	}
+	return a.name, a.err
+}
+
+func (r *Recorder) request(ctx context.Context, a *asked) error {
+	if !supported {
+		return errors.New("flight: " + r.State().Why)
+	}
+	select {
+	case r.ask <- a:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.stop:
+		return errors.New("flight: the recorder was stopped")
+	}
+	select {
+	case <-a.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ServeHTTP answers GET with what was recorded until now, as a .whylate file,
+// and POST by keeping it where all are kept (with the form's value reason);
+// GET with the query value state gives the State. It is on no mux by itself, and
+// a recording tells much of a service: serve it where net/http/pprof is.
+func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if q.Method == http.MethodGet && q.URL.Query().Has("state") {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(r.State()) // the client is gone
+		return
+	}
+	switch q.Method {
+	case http.MethodPost:
+		name, err := r.Capture(q.Context(), cmp.Or(clip(q.FormValue("reason")), "asked over HTTP"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, name)
+	case http.MethodGet:
+		var b bytes.Buffer
+		a := &asked{trigger: Trigger{Kind: KindAsked, Text: "asked over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
+		err := r.request(q.Context(), a)
+		if err == nil {
+			err = a.err
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.whylate.recording+zip")
+		w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+		w.Header().Set("Content-Disposition", `attachment; filename="`+a.name+`"`)
+		_, _ = w.Write(b.Bytes()) // the client is gone
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
+	}
+}
+
+func clip(s string) string {
+	if len(s) > 300 {
+		s = s[:300]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// begin starts the runtime's recorder, if it does not run and may.
+func (r *Recorder) begin() {
+	if r.rt.enabled() {
+		return
+	}
+	err := r.rt.start(r.opts.MinAge, r.opts.MaxBytes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Recording, r.state.Why = err == nil, ""
+	if err != nil {
+		r.state.Why = err.Error() + "; it is tried again"
+	}
+}
+
+func (r *Recorder) end(why string) {
+	r.rt.stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Recording, r.state.Why, r.pending = false, why, nil
+}
+
+// run is the recorder's goroutine.
+func (r *Recorder) run() {
+	defer r.done.Done()
+	defer r.end("stopped")
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	signals := newSignalReader()
+	signals.read(time.Now())
+	for n := 1; ; n++ {
+		select {
+		case <-r.stop:
+			return
+		case a := <-r.ask:
+			r.capture(a)
+		case <-r.wake:
+			if !r.sleep(r.opts.Tail) {
+				return
+			}
+			r.mu.Lock()
+			t := r.pending
+			r.mu.Unlock()
+			if t != nil {
+				r.capture(&asked{trigger: *t, done: make(chan struct{})})
+			}
+			r.mu.Lock()
+			r.pending = nil
+			r.mu.Unlock()
+		case now := <-tick.C:
+			r.second(n, signals.read(now))
+		}
+	}
+}
+
+func (r *Recorder) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.stop:
+		return false
+	}
+}
+
+// second looks at what one second has shown.
+func (r *Recorder) second(n int, s signals) {
+	if r.gov.decide(s.starts, runtime.GOMAXPROCS(0)) {
+		r.begin()
+	} else if r.rt.enabled() {
+		r.end(fmt.Sprintf("off: it would cost about %.1f %% of the CPUs, more than %.1f %%", 100*r.gov.cost, 100*r.opts.Budget))
+	}
+	if n%60 == 0 {
+		r.routes.each((*route).rotate)
+	}
+	if n%5 == 0 {
+		r.routes.each(func(x *route) { x.settle(0.99, r.opts.Factor, r.opts.Least) })
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Cost = r.gov.cost
+	const enough = 10
+	if seen, slow := r.seen, r.slow; r.opts.Share > 0 && slow >= enough && float64(slow) >= r.opts.Share*float64(seen) {
+		r.fire(KindMany, func() Trigger {
+			return Trigger{Text: fmt.Sprintf("%d of %d requests of a second were slow", slow, seen)}
+		})
+	}
+	r.seen, r.slow = 0, 0
+	if o := &r.opts; o.Latency > 0 && s.late > o.Latency {
+		r.fire(KindLatency, func() Trigger {
+			return Trigger{Text: fmt.Sprintf("one in a hundred goroutines waited at least %v to run, longer than %v", s.late, o.Latency), TookNS: int64(s.late)}
+		})
+	}
+	if o := &r.opts; o.Goroutines > 0 && s.goroutines > uint64(o.Goroutines) {
+		r.fire(KindGoroutines, func() Trigger {
+			return Trigger{Text: fmt.Sprintf("there are %d goroutines, more than %d", s.goroutines, o.Goroutines)}
+		})
+	}
+	if o := &r.opts; o.GC > 0 && s.gc > o.GC {
+		r.fire(KindGC, func() Trigger {
+			return Trigger{Text: fmt.Sprintf("garbage collection took %.0f %% of the CPU time, more than %.0f %%", 100*s.gc, 100*o.GC)}
+		})
+	}
+}
+
+// capture takes a snapshot and keeps it.
+func (r *Recorder) capture(a *asked) {
+	defer close(a.done)
+	if !r.rt.enabled() {
+		a.err = errors.New("flight: nothing is recorded: " + r.State().Why)
+		return
+	}
+	r.n++
+	a.name = fileName(a.trigger.At, a.trigger.Kind, os.Getpid(), r.n)
+	r.mu.Lock()
+	missed := r.missed
+	if a.to == nil {
+		r.missed = make(map[Kind]uint64)
+		if a.trigger.Kind != KindAsked {
+			r.kept = time.Now()
+			r.hour.take()
+			r.day.take()
+		}
+	}
+	r.mu.Unlock()
+	now := time.Now()
+	m := &meta{
+		Start: now.Add(-r.opts.MinAge), AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(r.opts.MinAge), Go: runtime.Version(), Host: r.facts,
+		Flight: flightMeta{Reason: a.trigger, Missed: missed, Service: r.service},
+	}
+	write := func(w io.Writer) error {
+		return writeBundle(w, m, func(w io.Writer) error {
+			_, err := r.rt.writeTo(w)
+			return err
+		})
+	}
+	if a.to != nil {
+		a.err = write(a.to)
+		return
+	}
+	size := int64(0)
+	a.err = r.keep(a.name, write, &size)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.err != nil {
+		r.state.Failed++
+		r.state.LastError = a.err.Error()
+		for k, n := range missed { // to be named in the next
+			r.missed[k] += n
+		}
+		r.missed[a.trigger.Kind]++
+		return
+	}
+	r.state.Kept++
+	r.state.Last, r.state.LastBytes, r.state.LastSnapshot = a.name, size, time.Duration(m.Flight.SnapshotNS)
+}
+
+// keep writes a recording into the directory and hands it to the sink.
+func (r *Recorder) keep(name string, write func(io.Writer) error, size *int64) error {
+	if r.opts.Dir == "" {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			return err
+		}
+		*size = int64(b.Len())
+		return r.opts.Sink(r.ctx, name, &b)
+	}
+	if err := os.MkdirAll(r.opts.Dir, 0o700); err != nil {
+		return err
+	}
+	err := atomically(r.opts.Dir, name, os.Getpid(), func(f *os.File) error {
+		err := write(f)
+		if info, serr := f.Stat(); serr == nil {
+			*size = info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	kept, err := tidy(r.opts.Dir, r.opts.MaxDisk)
+	r.mu.Lock()
+	r.state.DiskBytes = kept
+	r.mu.Unlock()
+	if err != nil || r.opts.Sink == nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(r.opts.Dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return r.opts.Sink(r.ctx, name, f)
+}
+
+// logHost writes the kernel's counters into the trace.
+func (r *Recorder) logHost() {
+	defer r.done.Done()
+	h := newHostLogger(r.facts)
+	if h == nil {
+		return
+	}
+	defer h.close()
+	tick := time.NewTicker(hostEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-tick.C:
+			h.log()
+		}
+	}
+}
+
+// describe says which program this is and where it runs: its build information,
+// OpenTelemetry's resource variables, and those of Kubernetes' downward API by
+// their usual names.
+func describe(env func(string) string) map[string]string {
+	out := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
+	put := func(key, value string) {
+		if value != "" {
+			out[key] = clip(value)
+		}
+	}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		put("module", b.Main.Path)
+		put("version", b.Main.Version)
+		for _, s := range b.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				put("revision", s.Value)
+			case "vcs.modified":
+				put("modified", s.Value)
+			}
+		}
+	}
+	for _, pair := range strings.Split(env("OTEL_RESOURCE_ATTRIBUTES"), ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		switch key {
+		case "service.name", "service.version", "service.namespace", "service.instance.id", "deployment.environment.name", "k8s.pod.name", "k8s.node.name", "k8s.namespace.name", "host.name":
+			if ok {
+				put(key, value)
+			}
+		}
+	}
+	put("service.name", env("OTEL_SERVICE_NAME"))
+	for _, v := range [][2]string{{"k8s.pod.name", "POD_NAME"}, {"k8s.node.name", "NODE_NAME"}, {"k8s.namespace.name", "POD_NAMESPACE"}} {
+		if out[v[0]] == "" {
+			put(v[0], env(v[1]))
+		}
+	}
+	if out["host.name"] == "" {
+		name, _ := os.Hostname()
+		put("host.name", name)
+	}
+	return out
+}

@@ -1,0 +1,269 @@
+//go:build go1.25
+
+package flight
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/mark"
+)
+
+// until waits for something that the recorder's goroutine does.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+func start(t *testing.T, opts Options) *Recorder {
+	t.Helper()
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	opts.Budget = -1 // the tests of others may keep the machine busy
+	r, err := Start(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	if s := r.State(); !s.Recording || s.Unwatched {
+		t.Fatalf("it does not record: %+v", s)
+	}
+	return r
+}
+
+func entries(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string][]byte)
+	for _, f := range z.File {
+		e, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[f.Name], err = io.ReadAll(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func job(name string, d time.Duration) {
+	_ = mark.Do(context.Background(), name, func(context.Context) error {
+		time.Sleep(d)
+		return nil
+	})
+}
+
+// TestSlowRequest keeps the recording of one slow request, whole, and says why;
+// a storm after it is counted.
+func TestSlowRequest(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	r := start(t, Options{Dir: dir, Slow: 50 * time.Millisecond, Tail: 20 * time.Millisecond})
+	job("quick", time.Millisecond)
+	job("slow one", 80*time.Millisecond)
+	for range 5 {
+		job("of the storm", 51*time.Millisecond)
+	}
+	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	s := r.State()
+	if s.Triggers[KindSlow] != 6 || s.Failed != 0 || s.LastError != "" || s.DiskBytes != s.LastBytes || s.LastBytes == 0 {
+		t.Errorf("the state is %+v", s)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, s.Last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := entries(t, data)
+	if !bytes.HasPrefix(parts["trace"], []byte("go 1.")) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")) {
+		t.Error("the trace does not hold the slow request's end")
+	}
+	for _, text := range []string{hostStart, hostSample, `"run_delay_ns"`} {
+		if runtime.GOOS == "linux" && !bytes.Contains(parts["trace"], []byte(text)) {
+			t.Errorf("the trace does not hold %q", text)
+		}
+	}
+	var m meta
+	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
+		t.Fatal(err)
+	}
+	if reason := m.Flight.Reason; m.Schema != bundleSchema || reason.Kind != KindSlow || reason.Route != "slow one" || reason.Status != "ok" || reason.TookNS < int64(80*time.Millisecond) || !strings.Contains(reason.Text, "longer than 50ms") {
+		t.Errorf("the metadata is %+v", m)
+	}
+	if !strings.HasPrefix(m.TraceVersion, "go 1.") || m.Go != runtime.Version() || m.Flight.Service["pid"] == "" || m.Host.PID != os.Getpid() {
+		t.Errorf("the metadata is %+v", m)
+	}
+	// The next one names what was missed.
+	name, err := r.Capture(context.Background(), "to see")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	m = meta{}
+	if err := json.Unmarshal(entries(t, data)["meta.json"], &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.Missed[KindSlow] == 0 {
+		t.Errorf("the metadata is %+v", m)
+	}
+	r.Stop()
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 2 {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+	if _, err := r.Capture(context.Background(), "late"); err == nil {
+		t.Error("a stopped recorder keeps a recording")
+	}
+	if s := r.State(); s.Recording || s.Why != "stopped" {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestUnusualRequest needs no number from anybody.
+func TestUnusualRequest(t *testing.T) {
+	kept := make(chan string, 1)
+	r := start(t, Options{Tail: time.Millisecond, Sink: func(_ context.Context, name string, rec io.Reader) error {
+		_, err := io.Copy(io.Discard, rec)
+		kept <- name
+		return err
+	}})
+	for range minUsual {
+		r.ended(mark.Ended{Name: "GET /", Took: time.Millisecond})
+	}
+	until(t, "what is usual", func() bool { return r.routes.of("GET /").limit.Load() < int64(time.Hour) })
+	r.ended(mark.Ended{Name: "GET /", Took: 9 * time.Millisecond})
+	r.ended(mark.Ended{Name: "GET /other", Took: time.Hour})
+	r.ended(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
+	select {
+	case name := <-kept:
+		if kindOf(name) != KindUnusual {
+			t.Errorf("it is called %s", name)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing was kept")
+	}
+	if n := r.State().Triggers[KindUnusual]; n != 1 {
+		t.Errorf("%d triggers", n)
+	}
+}
+
+// TestHTTP takes recordings by hand.
+func TestHTTP(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir})
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight", nil))
+	if parts := entries(t, w.Body.Bytes()); w.Code != 200 || len(parts["trace"]) == 0 || len(parts["meta.json"]) == 0 {
+		t.Errorf("GET gives %d", w.Code)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("GET keeps %d files", len(files))
+	}
+	w = httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("POST", "/debug/flight?reason=because", nil))
+	name := strings.TrimSpace(w.Body.String())
+	if _, err := os.Stat(filepath.Join(dir, name)); err != nil || w.Code != 200 {
+		t.Errorf("POST gives %d %q: %v", w.Code, name, err)
+	}
+	w = httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight?state", nil))
+	var s State
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || !s.Recording || s.Kept != 1 || s.Last != name {
+		t.Errorf("the state is %+v, %v", s, err)
+	}
+	w = httptest.NewRecorder()
+	if r.ServeHTTP(w, httptest.NewRequest("DELETE", "/debug/flight", nil)); w.Code != 405 {
+		t.Errorf("DELETE gives %d", w.Code)
+	}
+}
+
+// TestBeside tests that a recorder stands beside others: a second one says so
+// and goes on when the first has stopped.
+func TestBeside(t *testing.T) {
+	first := start(t, Options{Dir: t.TempDir()})
+	second, err := Start(Options{Dir: t.TempDir(), Budget: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Stop()
+	if s := second.State(); s.Recording || !s.Unwatched || !strings.Contains(s.Why, "already") {
+		t.Errorf("the second's state is %+v", s)
+	}
+	if _, err := second.Capture(context.Background(), "x"); err == nil {
+		t.Error("the second keeps a recording")
+	}
+	first.Stop()
+	until(t, "the second one records", func() bool { return second.State().Recording })
+	var b bytes.Buffer
+	if err := trace.Start(&b); err != nil {
+		t.Errorf("a trace beside it: %v", err)
+	} else {
+		trace.Stop()
+	}
+	if _, err := second.Capture(context.Background(), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNowhere tests that a folder that cannot be written, and a sink that fails,
+// are told and do no harm.
+func TestNowhere(t *testing.T) {
+	blocked := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, Options{Dir: blocked})
+	if _, err := r.Capture(context.Background(), "x"); err == nil {
+		t.Error("kept in a folder that is none")
+	}
+	if s := r.State(); s.Failed != 1 || s.LastError == "" || s.Kept != 0 {
+		t.Errorf("the state is %+v", s)
+	}
+	r.Stop()
+	no := errors.New("no")
+	dir := t.TempDir()
+	r = start(t, Options{Dir: dir, Sink: func(context.Context, string, io.Reader) error { return no }})
+	if _, err := r.Capture(context.Background(), "x"); !errors.Is(err, no) {
+		t.Errorf("the sink's error is %v", err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("%d files are kept", len(files))
+	}
+	for _, bad := range []Options{{Slow: -1}, {Share: 2}, {GC: -1}, {Tail: -1}} {
+		if _, err := Start(bad); err == nil {
+			t.Errorf("%+v makes sense", bad)
+		}
+	}
+}
+
+// TestNothingIsLeft tests that goroutines end with Stop.
+func TestNothingIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 5 {
+		r := start(t, Options{Dir: t.TempDir()})
+		r.Stop()
+		r.Stop()
+	}
+	until(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+}

@@ -1,0 +1,137 @@
+package flight
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// What a route usually takes is a quantile of its last minutes, from
+// histograms of a minute each: nobody has to guess a number, and a service
+// that is slow all day does not record all day.
+const (
+	windows    = 6 // minutes, the one under way among them
+	subBits    = 3 // 8 buckets to an octave: 12 %
+	bucketsAll = 40 << subBits
+	maxRoutes  = 512
+)
+
+// minUsual is how many requests must be known before a route has a usual time.
+const minUsual = 100
+
+func usualBucket(d time.Duration) int {
+	v := uint64(max(d, 1))
+	if v < 1<<subBits {
+		return int(v)
+	}
+	e := bits.Len64(v) - 1 - subBits
+	return min(e<<subBits+int(v>>e), bucketsAll-1)
+}
+
+// usualUpper is the time below which all of a bucket lie.
+func usualUpper(b int) time.Duration {
+	b++
+	if b < 2<<subBits {
+		return time.Duration(b)
+	}
+	e := b>>subBits - 1
+	return time.Duration(b&(1<<subBits-1)|1<<subBits) << e
+}
+
+// A route counts how long its requests took. Add may be called concurrently
+// with the others.
+type route struct {
+	counts [windows][bucketsAll]atomic.Uint32
+	now    atomic.Int32 // the window under way
+	limit  atomic.Int64 // ns; a request that takes longer is slow
+}
+
+func newRoute() *route {
+	r := new(route)
+	r.limit.Store(math.MaxInt64)
+	return r
+}
+
+// add counts a request and reports whether it was slow.
+func (r *route) add(took time.Duration) bool {
+	r.counts[r.now.Load()][usualBucket(took)].Add(1)
+	return int64(took) > r.limit.Load()
+}
+
+// rotate begins a new minute.
+func (r *route) rotate() {
+	next := (r.now.Load() + 1) % windows
+	for i := range r.counts[next] {
+		r.counts[next][i].Store(0)
+	}
+	r.now.Store(next)
+}
+
+// settle finds the limit anew: factor times the quantile q, at least least;
+// none while too few requests are known.
+func (r *route) settle(q, factor float64, least time.Duration) {
+	var sum [bucketsAll]uint64
+	total := uint64(0)
+	for w := range r.counts {
+		for i := range r.counts[w] {
+			n := uint64(r.counts[w][i].Load())
+			sum[i] += n
+			total += n
+		}
+	}
+	limit := int64(math.MaxInt64)
+	if total >= minUsual {
+		rank, seen := uint64(math.Ceil(q*float64(total))), uint64(0)
+		for i, n := range sum {
+			if seen += n; seen >= rank {
+				limit = int64(max(least, time.Duration(factor*float64(usualUpper(i)))))
+				break
+			}
+		}
+	}
+	r.limit.Store(limit)
+}
+
+// routes are read without a lock and copied to be added to.
+type routes struct {
+	known atomic.Pointer[map[string]*route]
+	mu    sync.Mutex
+}
+
+// of returns a route; nil past maxRoutes.
+func (rs *routes) of(name string) *route {
+	m := rs.known.Load()
+	if m != nil {
+		if r, ok := (*m)[name]; ok {
+			return r
+		}
+		if len(*m) >= maxRoutes {
+			return nil
+		}
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	grown := make(map[string]*route)
+	if m = rs.known.Load(); m != nil {
+		if r, ok := (*m)[name]; ok {
+			return r
+		}
+		for k, v := range *m {
+			grown[k] = v
+		}
+	}
+	r := newRoute()
+	grown[name] = r
+	rs.known.Store(&grown)
+	return r
+}
+
+func (rs *routes) each(f func(*route)) {
+	if m := rs.known.Load(); m != nil {
+		for _, r := range *m {
+			f(r)
+		}
+	}
+}
