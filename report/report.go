@@ -45,7 +45,9 @@ type Input struct {
 	GOMAXPROCS int        `json:"gomaxprocs"`
 	Truncated  bool       `json:"truncated"`
 	// Observer counts requests of the profiler's own endpoints, left out of all groups.
-	Observer int       `json:"observer,omitempty"`
+	Observer int `json:"observer,omitempty"`
+	// Reason says why the service itself kept the recording, if it did.
+	Reason   string    `json:"reason,omitempty"`
 	Warnings []Warning `json:"warnings"`
 }
 

@@ -58,6 +58,24 @@ type Meta struct {
 	Warnings     []Warning `json:"warnings,omitempty"`
 	// Host says on what the service ran, where host samples were taken.
 	Host *Host `json:"host,omitempty"`
+	// Flight says why the service itself kept the recording, if it did: service/flight.
+	Flight *Flight `json:"flight,omitempty"`
+}
+
+// Flight says why a service kept a recording of itself.
+type Flight struct {
+	Reason struct {
+		Kind   string    `json:"kind"`
+		Text   string    `json:"text"`
+		Route  string    `json:"route,omitempty"`
+		Status string    `json:"status,omitempty"`
+		TookNS int64     `json:"took_ns,omitempty"`
+		At     time.Time `json:"at"`
+	} `json:"reason"`
+	// Missed counts, by kind, what else would have been worth a recording since the one before.
+	Missed     map[string]uint64 `json:"missed,omitempty"`
+	Service    map[string]string `json:"service,omitempty"`
+	SnapshotNS int64             `json:"snapshot_ns,omitempty"`
 }
 
 // Host is what was found out about the machine and the process when host samples began. What could not be read is

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Writer writes one recording. service/flight has a small copy of it, because it may depend on the standard library alone.
+// Writer writes one recording. The trace comes first, then any profiles, then Close. It is not safe for concurrent use.
 //
-// Writer writes The trace comes first, then any profiles, then Close. It is not safe for concurrent use.
+// service/flight has a small copy of it, because it may depend on the standard library alone.
 type Writer struct {
 	zip   *zip.Writer
 	trace io.Writer

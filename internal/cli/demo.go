@@ -34,6 +34,7 @@ func newDemo(s *streams) *cobra.Command {
 	var (
 		color colorFlag
 		keep  string
+		fly   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -42,13 +43,27 @@ func newDemo(s *streams) *cobra.Command {
 the recording. The service has three faults: a sleep on another goroutine than the handler's, a lock held across a slow write,
 and CPU hogs that keep a batching goroutine from running. At the end stands which of them were found.
 
+With --flight nobody records from outside: the service runs with service/flight, which keeps the seconds around a request that
+took longer than 60 ms, and that recording is explained.
+
 It takes about ten seconds and needs no network and no arguments. The exit status is 0 when all faults were found, else 3.`,
 		Example: `  whylate demo
+  whylate demo --flight -o demo.whylate
   whylate demo -o demo.trace && whylate explain --group price demo.trace`,
 		Args: noArgs,
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
+			if fly {
+				rep, err := flightDemo(ctx, s, keep)
+				if cmd.Context().Err() != nil {
+					return &statusError{ExitInterrupted, errors.New("interrupted")}
+				}
+				if err != nil {
+					return err
+				}
+				return text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)})
+			}
 			rep, seen, err := runDemo(ctx, s, keep)
 			if err == nil && demo.Missed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
@@ -69,6 +84,7 @@ It takes about ten seconds and needs no network and no arguments. The exit statu
 		}),
 	}
 	color.add(cmd)
+	cmd.Flags().BoolVar(&fly, "flight", false, "let the service itself keep the recording of a slow request, and explain that")
 	cmd.Flags().StringVarP(&keep, "output", "o", "", "keep the trace in this file")
 	return cmd
 }
@@ -76,9 +92,9 @@ It takes about ten seconds and needs no network and no arguments. The exit statu
 // newDemoService is the service's process. It ends with its standard input, so that it never outlives the demo.
 func newDemoService(s *streams) *cobra.Command {
 	return &cobra.Command{
-		Use:    "demo-service STORE",
+		Use:    "demo-service STORE [RECORDINGS]",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   cobra.RangeArgs(1, 2),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
@@ -86,7 +102,7 @@ func newDemoService(s *streams) *cobra.Command {
 				io.Copy(io.Discard, s.in)
 				cancel()
 			}()
-			return demo.Serve(ctx, args[0], func(url string) { fmt.Fprintln(s.out, url) })
+			return demo.Serve(ctx, args[0], strings.Join(args[1:], ""), func(url string) { fmt.Fprintln(s.out, url) })
 		}),
 	}
 }
@@ -107,7 +123,7 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 	}
 	defer store.Close()
 	go demo.Store(store)
-	url, stop, err := startService(ctx, store.Addr().String())
+	url, stop, err := startService(ctx, store.Addr().String(), "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,13 +164,85 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 	return rep, <-results, nil
 }
 
+// flightDemo returns the report about the recording that the service kept by itself.
+func flightDemo(ctx context.Context, s *streams, keep string) (*report.Report, error) {
+	dir, err := os.MkdirTemp("", "whylate-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for the demo: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("opening a port for the demo: %w", err)
+	}
+	defer store.Close()
+	go demo.Store(store)
+	url, stop, err := startService(ctx, store.Addr().String(), dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	loading, done := context.WithCancel(ctx)
+	defer done()
+	go demo.Load(loading, url)
+	fmt.Fprintf(s.err, "the service records itself, and keeps what is around a request that takes longer than %v\n", demo.Slow)
+	var kept []string
+	for end := time.Now().Add(demoStart); len(kept) == 0; {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if kept, _ = filepath.Glob(filepath.Join(dir, "*"+record.BundleExt)); len(kept) == 0 && time.Now().After(end) {
+			return nil, errors.New("the demo's service has kept no recording")
+		}
+	}
+	done()
+	name := kept[0]
+	if keep != "" {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := atomicfile.Create(keep)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Discard()
+		if _, err := f.Write(data); err != nil {
+			return nil, err
+		}
+		if err := f.Commit(); err != nil {
+			return nil, err
+		}
+	}
+	in, err := s.openInput(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	rep, err := (&explanation{}).explain(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	in.addWarnings(rep)
+	rep.Input.Name = "demo"
+	if keep != "" {
+		rep.Input.Name = filepath.Base(keep)
+	}
+	return rep, nil
+}
+
 // startService starts this program again as the demo's service and returns the service's URL.
-func startService(ctx context.Context, store string) (url string, stop func(), err error) {
+func startService(ctx context.Context, store, recordings string) (url string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, fmt.Errorf("finding this program, to start it as the demo's service: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, "demo-service", store)
+	if recordings != "" {
+		cmd.Args = append(cmd.Args, recordings)
+	}
 	cmd.Args[0] = os.Args[0]
 	// Without garbage collection (there is little garbage) nothing but the faults makes the service late.
 	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", demo.Procs), "GOGC=off", "GOMEMLIMIT=256MiB")

@@ -56,6 +56,12 @@ func (in *input) addWarnings(rep *report.Report) {
 	if in.meta == nil {
 		return
 	}
+	if f := in.meta.Flight; f != nil {
+		rep.Input.Reason = f.Reason.Text
+		if rep.Input.Reason == "" {
+			rep.Input.Reason = f.Reason.Kind
+		}
+	}
 	for _, w := range in.meta.Warnings {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ func newRecord(s *streams) *cobra.Command {
 		output  string
 		asJSON  bool
 		explain bool
+		flight  bool
 		e       explanation
 	)
 	cmd := &cobra.Command{
@@ -57,6 +59,7 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
   whylate record --explain replica-1:6060 replica-2:6060            # and say why each of them was late
   WHYLATE_TOKEN=$(cat token) whylate record --cacert ca.pem https://svc
   whylate record --pid 4242 -o x.whylate svc:6060                   # with host samples of a process in a container
+  whylate record --flight -o x.whylate svc:6060                     # the last seconds, of service/flight's recorder
   whylate record -o - svc:6060 | gzip > x.trace.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -73,6 +76,9 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
 			if explain {
 				r.explain = &e
 			}
+			if flight {
+				return r.flight(cmd, args)
+			}
 			return r.run(cmd, args)
 		}),
 	}
@@ -80,8 +86,37 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write: x.trace, x.whylate, or - for the bare trace to standard output")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "say what was recorded, and the reports of --explain, as JSON")
 	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
+	cmd.Flags().BoolVar(&flight, "flight", false, "take what the service's flight recorder holds: the last seconds, at once (URL, or URL"+record.FlightPath+")")
 	e.color.add(cmd)
 	return cmd
+}
+
+// flight fetches what flight recorders hold.
+func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
+	if r.json || r.explain != nil {
+		return usage(cmd, "--flight fetches a file, and goes with neither --json nor --explain: explain the file")
+	}
+	if r.output != "" && r.output != "-" && !strings.EqualFold(filepath.Ext(r.output), record.BundleExt) {
+		return usage(cmd, "--flight gives a recording with its metadata: call the file x%s", record.BundleExt)
+	}
+	names, err := r.names(cmd, targets)
+	if err != nil {
+		return err
+	}
+	for i, target := range targets {
+		opt, err := r.options(target)
+		if err != nil {
+			return recordError(err)
+		}
+		size, err := record.SaveFlight(cmd.Context(), target, opt, names[i], r.s.out)
+		if err != nil {
+			return recordError(err)
+		}
+		if names[i] != "" {
+			fmt.Fprintf(r.s.out, "%s: %s\n", names[i], progress.Size(size))
+		}
+	}
+	return nil
 }
 
 // recordError gives an error of package record its exit status, and leaves one that has a status alone.

@@ -80,7 +80,7 @@ func TestServiceUnderLoad(t *testing.T) {
 	defer cancel()
 	url := make(chan string, 1)
 	failed := make(chan error, 1)
-	go func() { failed <- Serve(ctx, store.Addr().String(), func(u string) { url <- u }) }()
+	go func() { failed <- Serve(ctx, store.Addr().String(), "", func(u string) { url <- u }) }()
 	var base string
 	select {
 	case base = <-url:
@@ -115,7 +115,7 @@ func TestServeWithoutAStore(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	if err := Serve(context.Background(), address, func(string) { t.Error("ready") }); err == nil {
+	if err := Serve(context.Background(), address, "", func(string) { t.Error("ready") }); err == nil {
 		t.Error("no error")
 	}
 }

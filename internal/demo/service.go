@@ -13,6 +13,9 @@ import (
 	"net/http/pprof"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
 )
 
 // How slow the faults are. They are large beside what a busy machine adds by itself.
@@ -32,9 +35,13 @@ type service struct {
 	prices  chan price
 }
 
+// Slow is how long a request takes, at least, of which the service keeps a recording, if it does.
+const Slow = 60 * time.Millisecond
+
 // Serve runs the service on a port of its own until ctx ends. It uses the store at the given address and calls ready
-// with its URL once it can be reached.
-func Serve(ctx context.Context, store string, ready func(url string)) error {
+// with its URL once it can be reached. If recordings is not empty, it marks its requests and keeps recordings of slow ones
+// in that folder.
+func Serve(ctx context.Context, store, recordings string, ready func(url string)) error {
 	first, err := net.Dial("tcp", store)
 	if err != nil {
 		return fmt.Errorf("reaching the store: %w", err)
@@ -60,6 +67,16 @@ func Serve(ctx context.Context, store string, ready func(url string)) error {
 		return fmt.Errorf("opening a port for the demo's service: %w", err)
 	}
 	srv := &http.Server{Handler: mux}
+	if recordings != "" {
+		// Without a bound on the cost: a demo's machine may be busy with anything.
+		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: Slow, Budget: -1})
+		if err != nil {
+			return err
+		}
+		defer rec.Stop()
+		srv.Handler = mark.Handler(mux)
+		mux.Handle("/debug/flight", rec)
+	}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	ready("http://" + l.Addr().String())
 	if err := srv.Serve(l); err != nil && ctx.Err() == nil {

@@ -108,7 +108,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	}
 	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues}
-	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, e.process}
+	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
@@ -152,6 +152,7 @@ type engine struct {
 	queues  *queues.Sum
 	process *process.Collector
 	freezes freeze.Detector
+	hosts   hostLog
 	model   *predict.Model
 	// selected says which groups are reported.
 	selected groups.Selection

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -12,14 +13,19 @@ import (
 )
 
 // readHost reads the host samples and tells the detector of freezes what they
-// know. A recording without any is as good as no recording.
+// know: those beside the trace, or those in it. A recording without any is as
+// good as no recording.
 func (e *engine) readHost() (*host.Samples, error) {
-	if e.opts.Host == nil {
-		return nil, nil
+	r := bufio.NewReader(bytes.NewReader(nil))
+	if e.opts.Host != nil {
+		r.Reset(e.opts.Host)
 	}
-	r := bufio.NewReader(e.opts.Host)
 	if _, err := r.Peek(1); errors.Is(err, io.EOF) {
-		return nil, nil
+		logged := e.hosts.reader(e.process.Clock())
+		if logged == nil {
+			return nil, nil
+		}
+		r.Reset(logged)
 	}
 	samples, err := host.Read(r)
 	if err != nil {

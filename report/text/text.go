@@ -112,6 +112,9 @@ func (p *page) header() {
 	marks := p.marks()
 	name = termtext.Middle(name, p.width-12)
 	p.paragraph(span{}, 0, span{bold, name}, span{yellow, marks}, span{dim, rest})
+	if in.Reason != "" {
+		p.paragraph(span{}, 0, span{plain, "kept because " + termtext.Head(in.Reason, maxWarning)})
+	}
 }
 
 // marks are the numbers of the footnotes, raised.

@@ -179,9 +179,10 @@ type Recorder struct {
 	seen    uint64 // marked requests of this second
 	slow    uint64
 
-	rt  runtimeRecorder // the goroutine's own, as all below
-	gov governor
-	n   int
+	rt    runtimeRecorder // the goroutine's own, as all below
+	gov   governor
+	n     int
+	began time.Time // when rt was started
 }
 
 // asked is a recording that somebody waits for. If to is not nil, it is
@@ -401,6 +402,7 @@ func (r *Recorder) begin() {
 		return
 	}
 	err := r.rt.start(r.opts.MinAge, r.opts.MaxBytes)
+	r.began = time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Recording, r.state.Why = err == nil, ""
@@ -520,9 +522,9 @@ func (r *Recorder) capture(a *asked) {
 		}
 	}
 	r.mu.Unlock()
-	now := time.Now()
+	age := min(time.Since(r.began), r.opts.MinAge)
 	m := &meta{
-		Start: now.Add(-r.opts.MinAge), AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(r.opts.MinAge), Go: runtime.Version(), Host: r.facts,
+		Start: time.Now().Add(-age), AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(age), Go: runtime.Version(), Host: r.facts,
 		Flight: flightMeta{Reason: a.trigger, Missed: missed, Service: r.service},
 	}
 	write := func(w io.Writer) error {

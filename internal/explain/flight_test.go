@@ -1,0 +1,85 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http/httptest"
+	"runtime"
+	"runtime/trace"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
+)
+
+// TestFlight explains what a flight recorder of this process holds: the marked
+// request, and the kernel's counters.
+func TestFlight(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	rec, err := flight.Start(flight.Options{Dir: t.TempDir(), Budget: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Stop()
+	for range 3 {
+		_ = mark.Do(context.Background(), "nightly job", func(context.Context) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		})
+	}
+	w := httptest.NewRecorder()
+	rec.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	b, err := bundle.New(bytes.NewReader(w.Body.Bytes()), int64(w.Body.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := b.Meta(); m.Flight == nil || m.Flight.Reason.Kind != "asked" || m.Flight.Service["pid"] == "" || m.Go != runtime.Version() {
+		t.Errorf("the metadata is %+v", m)
+	}
+	r, _, err := b.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rep, err := Explain(context.Background(), r, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Groups) != 1 || rep.Groups[0].Name != "nightly job" || rep.Groups[0].Kind != report.KindMark || rep.Groups[0].Count != 3 || rep.Groups[0].Statuses["ok"] != 3 {
+		t.Fatalf("the groups are %+v", rep.Groups)
+	}
+	if runtime.GOOS == "linux" && (rep.Host == nil || rep.Host.Samples < 3 || rep.Host.Lost.RunDelayNS == nil) {
+		t.Errorf("of the host it knows %+v, with the warnings %v", rep.Host, rep.Input.Warnings)
+	}
+}
+
+// TestHostLog tests on whose clock the lines are.
+func TestHostLog(t *testing.T) {
+	s := &tracefmt.ClockSnapshot{Mono: 5000, UnixSec: 7, UnixNsec: 100}
+	h := hostLog{lines: []hostLine{{1100, `{"kind":"sample"}`}, {900, `{"kind":"sample","run_ns":3}`}}}
+	if h.reader(s, 1000) != nil {
+		t.Error("there are samples without a start")
+	}
+	h.start = `{"kind":"start"}`
+	if h.reader(nil, 0) != nil {
+		t.Error("there are samples without a clock")
+	}
+	got, err := io.ReadAll(h.reader(s, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"mono_ns":5100,"wall_ns":7000000200,"kind":"start"}
+{"mono_ns":5100,"wall_ns":7000000200,"kind":"sample"}
+{"mono_ns":4900,"wall_ns":7000000000,"kind":"sample","run_ns":3}
+`
+	if string(got) != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -1,0 +1,88 @@
+package explain
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/whylate/whylate/internal/timeline"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// The kernel's counters that service/flight writes into a trace: user logs
+// whose messages are lines of host.jsonl without the clocks, which are the
+// event's.
+const (
+	hostStart  = "whylate.host/1 start"
+	hostSample = "whylate.host/1 sample"
+)
+
+// maxHostLog bounds what is kept of them, in bytes: half an hour and more.
+const maxHostLog = 16 << 20
+
+// hostLog collects such logs. It implements pass.Listener.
+type hostLog struct {
+	start string
+	lines []hostLine
+	bytes int
+}
+
+type hostLine struct {
+	at   int64 // on the trace's clock
+	text string
+}
+
+// Walked implements pass.Listener.
+func (*hostLog) Walked() {}
+
+// Dropped implements pass.Listener.
+func (*hostLog) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// Decoded implements pass.Listener.
+func (h *hostLog) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	if h.bytes > maxHostLog {
+		return
+	}
+	for i := range g.User {
+		u := &g.User[i]
+		if u.Kind != timeline.LogMessage {
+			continue
+		}
+		key := syms.String(u.Name)
+		if key != hostStart && key != hostSample {
+			continue
+		}
+		text := syms.String(u.Value)
+		if !strings.HasPrefix(text, `{"`) || strings.ContainsAny(text, "\r\n") {
+			continue
+		}
+		if key == hostStart {
+			if h.start == "" {
+				h.start = text
+			}
+			continue
+		}
+		h.lines = append(h.lines, hostLine{u.Time, text})
+		h.bytes += len(text)
+	}
+}
+
+// reader returns the samples as host.jsonl; nil if there are none, or the
+// trace does not tell the time.
+func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, at int64) io.Reader {
+	if h.start == "" || len(h.lines) == 0 || snapshot == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	write := func(t int64, text string) {
+		mono := int64(snapshot.Mono) + t - at
+		wall := int64(snapshot.UnixSec)*1e9 + int64(snapshot.UnixNsec) + t - at
+		fmt.Fprintf(&b, `{"mono_ns":%d,"wall_ns":%d,%s`+"\n", mono, wall, text[1:])
+	}
+	write(h.lines[0].at, h.start)
+	for _, l := range h.lines {
+		write(l.at, l.text)
+	}
+	return &b
+}
