@@ -1,6 +1,9 @@
 package groups
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Latencies are counted in buckets that grow with the value: sub buckets to
 // each power of two, so that a bucket's width is a fixed share of its value.
@@ -131,6 +134,6 @@ func (h *histogram) quantile(q float64) int64 {
 // least returns how many values a quantile needs to mean something: at least
 // one is expected beyond it, and for the median a handful.
 func least(q float64) int64 {
-	n := int64(1 / (1 - q))
+	n := int64(math.Round(1 / (1 - q))) // in floating point it is a little less or more
 	return max(n, 5)
 }

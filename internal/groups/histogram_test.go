@@ -80,6 +80,20 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
+// TestLeast: a percentile is of as many values as budgets ask for.
+func TestLeast(t *testing.T) {
+	for q, want := range map[float64]int64{0.5: 5, 0.9: 10, 0.99: 100, 0.999: 1000} {
+		if got := least(q); got != want {
+			t.Errorf("q%g needs %d values, want %d", q, got, want)
+		}
+		var h histogram
+		h.add(1e6, want-1)
+		if r := latency(&h); map[float64]*int64{0.5: r.P50, 0.9: r.P90, 0.99: r.P99, 0.999: r.P999}[q] != nil {
+			t.Errorf("q%g of %d values is reported", q, want-1)
+		}
+	}
+}
+
 // TestCells holds the table against a map.
 func TestCells(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
