@@ -48,3 +48,14 @@ func ExampleExplain() {
 }
 
 func askBank() { time.Sleep(10 * time.Millisecond) }
+
+// A change says what is to take less time, and how little.
+func ExampleParseChange() {
+	c, err := whylate.ParseChange("sleep@checkout.askBank=5ms")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s at %s takes %v\n", c.Cause, c.Site, c.To)
+	// Output:
+	// sleep at checkout.askBank takes 5ms
+}

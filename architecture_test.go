@@ -1,0 +1,173 @@
+package whylate_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/whylate/whylate"
+
+// TestImportsFollowThePicture holds every import between packages of this module to the picture in ARCHITECTURE.md: it leads to
+// what stands before. All packages stand there, and nothing else.
+func TestImportsFollowThePicture(t *testing.T) {
+	floors, err := picture("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports, err := importsOf(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg, list := range imports {
+		at, ok := floors[pkg]
+		if !ok {
+			t.Errorf("%s does not stand in the picture", pkg)
+			continue
+		}
+		for _, i := range list {
+			if to, known := floors[i]; known && to >= at {
+				t.Errorf("%s imports %s, which does not stand before it", pkg, i)
+			}
+		}
+	}
+	for pkg := range floors {
+		if _, ok := imports[pkg]; !ok {
+			t.Errorf("%s stands in the picture, but there is no such package", pkg)
+		}
+	}
+}
+
+// picture returns the place in which each package stands.
+func picture(file string) (map[string]int, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	_, rest, ok := strings.Cut(string(data), "```picture\n")
+	drawn, _, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		return nil, fmt.Errorf("%s has no picture", file)
+	}
+	floors := make(map[string]int)
+	for line := range strings.Lines(drawn) {
+		words := strings.Fields(line)
+		for _, name := range words[1:] {
+			full := path.Join(module, "internal", name)
+			switch {
+			case name == "whylate":
+				full = module
+			case name == "bench" || name == "report" || strings.HasPrefix(name, "report/") || strings.HasPrefix(name, "cmd/"):
+				full = path.Join(module, name)
+			}
+			if _, twice := floors[full]; twice {
+				return nil, fmt.Errorf("%s stands in the picture twice", name)
+			}
+			floors[full] = len(floors)
+		}
+	}
+	return floors, nil
+}
+
+// importsOf returns what each package of the module in a directory imports in code that is no test, for whichever system.
+func importsOf(root string) (map[string][]string, error) {
+	out := make(map[string][]string)
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, other := os.Stat(filepath.Join(file, "go.mod"))
+			if file != root && (other == nil || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg := path.Join(module, filepath.ToSlash(filepath.Dir(file)))
+		if _, ok := out[pkg]; !ok {
+			out[pkg] = nil
+		}
+		for _, i := range f.Imports {
+			if name, err := strconv.Unquote(i.Path.Value); err == nil && !slices.Contains(out[pkg], name) {
+				out[pkg] = append(out[pkg], name)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// TestPublicAPIHasNoInternalTypes: what package whylate and the packages below report export can be used without types that nobody
+// else can name.
+func TestPublicAPIHasNoInternalTypes(t *testing.T) {
+	for _, dir := range []string{".", "report", "report/text", "report/html"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			internal := map[string]bool{}
+			for _, i := range f.Imports {
+				if name, _ := strconv.Unquote(i.Path.Value); strings.Contains(name, "/internal/") {
+					internal[path.Base(name)] = true
+				}
+			}
+			ast.FileExports(f)
+			for _, d := range f.Decls {
+				checkDeclared(t, file, d, internal)
+			}
+		}
+	}
+}
+
+// checkDeclared checks the types of an exported declaration, not its values and bodies.
+func checkDeclared(t *testing.T, file string, d ast.Decl, internal map[string]bool) {
+	check := func(n ast.Node) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && internal[x.Name] {
+					t.Errorf("%s exports something of type %s.%s", file, x.Name, s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		check(d.Type)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				check(s.Type)
+			case *ast.ValueSpec:
+				if s.Type != nil {
+					check(s.Type)
+				}
+			}
+		}
+	}
+}
