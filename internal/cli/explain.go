@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/validate"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -43,6 +44,8 @@ type explanation struct {
 	ignored        []finding.Ignore // what the file ignore holds
 	color          colorFlag
 	json           bool
+	validate       bool
+	checks         *validate.Checks // once --validate has a trace
 	output         string
 	page, before   string
 	as             *exportAs // instead of text, JSON or a page
@@ -243,17 +246,30 @@ For a URL:
 				if err != nil {
 					return recordError(err)
 				}
-				return e.runURL(cmd, s, args[0], opt)
+				return e.validated(s, e.runURL(cmd, s, args[0], opt))
 			}
-			return e.runFile(cmd, s, args[0])
+			return e.validated(s, e.runFile(cmd, s, args[0]))
 		}),
 	}
 	e.addFlags(cmd)
 	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
+	cmd.Flags().BoolVar(&e.validate, "validate", false, "check as well that what was computed is consistent in itself, and fail if it is not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())
 	return cmd
+}
+
+// validated says what --validate found, once the report is written.
+func (e *explanation) validated(s *streams, err error) error {
+	if err != nil || e.checks == nil {
+		return err
+	}
+	if err := e.checks.Err(); err != nil {
+		return fmt.Errorf("the report contradicts itself, which is a mistake of whylate's: please send the trace or these lines: %w", err)
+	}
+	fmt.Fprintf(s.err, "whylate: consistent: %s\n", e.checks)
+	return nil
 }
 
 // runFile explains a file or standard input.
@@ -281,7 +297,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "validate"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}
@@ -323,6 +339,10 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
 	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
+	if e.validate {
+		e.checks = new(validate.Checks)
+		opts.Validate = e.checks
+	}
 	rep, err := explain.Explain(ctx, in, opts)
 	if rep != nil {
 		finding.Mark(rep.Findings, e.ignored)

@@ -27,6 +27,7 @@ import (
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/validate"
 	"github.com/whylate/whylate/report"
 )
 
@@ -75,6 +76,8 @@ type Options struct {
 	// Index, if not nil, is filled for later questions about this trace, those
 	// of "whylate view".
 	Index *inspect.Index
+	// Validate, if not nil, checks the pass and the report. It must be new.
+	Validate *validate.Checks
 }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
@@ -112,6 +115,9 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
+	}
+	if opts.Validate != nil {
+		opts.Validate.Attach(p)
 	}
 	e.pass = p
 	return e.finish(ctx, p.Run(ctx, rd))
@@ -238,6 +244,9 @@ func (e *engine) report(cut error) *report.Report {
 	}
 	if e.opts.Index != nil {
 		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), &e.freezes, sp)
+	}
+	if e.opts.Validate != nil {
+		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}
 	return rep
 }

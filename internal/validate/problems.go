@@ -53,3 +53,11 @@ func (p *Problems) Err() error {
 	}
 	return fmt.Errorf("%s", b.String())
 }
+
+// join adds the problems that another found.
+func (p *Problems) join(o *Problems) {
+	for _, q := range o.List {
+		p.add(q.Rule, "%s", q.Text)
+	}
+	p.N += o.N - len(o.List)
+}

@@ -1,0 +1,45 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"regexp"
+	"testing"
+
+	"github.com/whylate/whylate/internal/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/internal/validate"
+)
+
+// TestValidate holds whole passes over the reference reader's test traces to
+// every rule of package validate.
+func TestValidate(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := 0
+	for _, tr := range traces {
+		data, err := tracetext.Assemble(tr.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, opts := range []Options{{}, {Request: regexp.MustCompile(`.`), Workers: 3}} {
+			opts.Validate = new(validate.Checks)
+			switch _, err := Explain(context.Background(), bytes.NewReader(data), opts); {
+			case errors.Is(err, ErrNothing):
+				continue
+			case err != nil:
+				t.Fatalf("%s: %v", tr.Name, err)
+			}
+			explained++
+			if err := opts.Validate.Err(); err != nil {
+				t.Errorf("%s: %v", tr.Name, err)
+			}
+		}
+	}
+	if explained < 20 {
+		t.Errorf("only %d reports were made", explained)
+	}
+}
