@@ -1,0 +1,41 @@
+package otel
+
+import (
+	"context"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/whylate/whylate/service/mark"
+)
+
+// Marks returns a span processor that tells marks (service/mark) by which trace
+// and span their request is known:
+//
+//	sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(otel.Marks()), ...)
+//
+// It tells of spans of servers and consumers, and of those without a parent in
+// this process, when they start, on the goroutine that starts them: the request
+// whose mark has begun there, or begins there next. While nobody traces it does
+// nothing.
+func Marks() sdktrace.SpanProcessor { return marks{} }
+
+type marks struct{}
+
+// OnStart implements sdktrace.SpanProcessor.
+func (marks) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
+	parent := s.Parent()
+	if k := s.SpanKind(); k == trace.SpanKindServer || k == trace.SpanKindConsumer || !parent.IsValid() || parent.IsRemote() {
+		id := s.SpanContext()
+		mark.Span(id.TraceID(), id.SpanID())
+	}
+}
+
+// OnEnd implements sdktrace.SpanProcessor.
+func (marks) OnEnd(sdktrace.ReadOnlySpan) {}
+
+// Shutdown implements sdktrace.SpanProcessor.
+func (marks) Shutdown(context.Context) error { return nil }
+
+// ForceFlush implements sdktrace.SpanProcessor.
+func (marks) ForceFlush(context.Context) error { return nil }
