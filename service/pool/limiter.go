@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // ErrWeight is the error of a request for fewer than one unit.
@@ -18,6 +19,7 @@ type Limiter struct {
 	used    int64
 	excess  int64
 	waiting queue
+	waits   Waits
 
 	follower *follower
 }
@@ -46,17 +48,23 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 		l.mu.Unlock()
 		return nil
 	}
-	w := &waiter{n: n, granted: make(chan struct{})}
+	w := waiters.Get().(*waiter)
+	w.n = n
 	l.waiting.push(w)
 	l.mu.Unlock()
+	begun := time.Now()
+	err := w.wait(ctx)
+	passed := time.Since(begun)
 
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-	}
 	l.mu.Lock()
+	l.waits.add(passed)
+	if err == nil {
+		l.mu.Unlock()
+		waiters.Put(w)
+		return nil
+	}
 	defer l.mu.Unlock()
+	l.waits.GivenUp++
 	select {
 	case <-w.granted:
 		// Granted while the context ended: the caller asked to stop, so the
@@ -65,10 +73,22 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 	default:
 		l.waiting.remove(w)
 	}
+	waiters.Put(w)
 	// Also without units to give back: this waiter may have been the head that
 	// held lighter ones up.
 	l.grant()
-	return ctx.Err()
+	return err
+}
+
+// Do waits until n units are free, calls f and returns the units, also if f
+// panics. It returns the context's error without calling f if the context ends
+// first, else f's.
+func (l *Limiter) Do(ctx context.Context, n int64, f func() error) error {
+	if err := l.Acquire(ctx, n); err != nil {
+		return err
+	}
+	defer l.Release(n)
+	return f()
 }
 
 // TryAcquire takes n units if that needs no waiting, and reports whether it
@@ -121,13 +141,31 @@ type Stats struct {
 	Waiting, WaitingUnits int64
 	// Excess is the number of units released that nobody had taken.
 	Excess int64
+	// Waits are the requests that had to wait.
+	Waits Waits
+}
+
+// Waits counts requests that could not be granted at once, and for how long
+// they waited. Those still waiting are not in it.
+type Waits struct {
+	Count int64
+	// GivenUp is how many of them ended with their context.
+	GivenUp int64
+	// Time is the sum, Max the longest.
+	Time, Max time.Duration
+}
+
+func (w *Waits) add(d time.Duration) {
+	w.Count++
+	w.Time += d
+	w.Max = max(w.Max, d)
 }
 
 // Stats returns the limiter's state.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Size: max(1, l.size), Used: l.used, Excess: l.excess}
+	s := Stats{Size: max(1, l.size), Used: l.used, Excess: l.excess, Waits: l.waits}
 	for w := l.waiting.first; w != nil; w = w.next {
 		s.Waiting++
 		s.WaitingUnits += w.n
@@ -152,14 +190,33 @@ func (l *Limiter) grant() {
 	for w := l.waiting.first; w != nil && l.fits(w.n); w = l.waiting.first {
 		l.used += w.n
 		l.waiting.remove(w)
-		close(w.granted)
+		w.granted <- struct{}{}
 	}
 }
 
 type waiter struct {
 	n          int64
-	granted    chan struct{}
+	granted    chan struct{} // of capacity 1
 	prev, next *waiter
+}
+
+// waiters are those that nobody uses: in no queue, without a token.
+var waiters = sync.Pool{New: func() any { return &waiter{granted: make(chan struct{}, 1)} }}
+
+// wait returns nil when the units were granted, else the context's error. A
+// receive is half the price of a select.
+func (w *waiter) wait(ctx context.Context) error {
+	done := ctx.Done()
+	if done == nil {
+		<-w.granted
+		return nil
+	}
+	select {
+	case <-w.granted:
+		return nil
+	case <-done:
+		return ctx.Err()
+	}
 }
 
 // A queue is a list that a waiter can leave from anywhere in constant time.

@@ -283,6 +283,8 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
+// BenchmarkContended has 8 goroutines for each P ask for one of two places.
+// lab/pool compares it with a channel and with x/sync/semaphore.
 func BenchmarkContended(b *testing.B) {
 	l := New(2)
 	ctx := context.Background()
@@ -296,4 +298,62 @@ func BenchmarkContended(b *testing.B) {
 			l.Release(1)
 		}
 	})
+}
+
+func TestDo(t *testing.T) {
+	l := New(2)
+	ctx, cancel := context.WithCancel(context.Background())
+	called := false
+	if err := l.Do(ctx, 2, func() error { called = true; return ErrWeight }); !called || err != ErrWeight || l.Stats().Used != 0 {
+		t.Errorf("called %v, %v, %+v", called, err, l.Stats())
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = l.Do(ctx, 1, func() error { panic("x") })
+	}()
+	if n := l.Stats().Used; n != 0 {
+		t.Errorf("%d units are out after a panic", n)
+	}
+	cancel()
+	if err := l.Do(ctx, 1, func() error { t.Error("called though the context ended"); return nil }); err != context.Canceled {
+		t.Error(err)
+	}
+}
+
+// Waits are counted when they end, granted or not, and a waiter that is used
+// again holds no token of before.
+func TestWaits(t *testing.T) {
+	l := New(1)
+	if err := l.Acquire(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- l.Acquire(ctx, 1) }()
+	for l.Stats().Waiting != 1 {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Error(err)
+	}
+	for range 50 {
+		go func() { ended <- l.Acquire(context.Background(), 1) }()
+		for l.Stats().Waiting != 1 {
+			runtime.Gosched()
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("granted while the unit was out: %v", err)
+		default:
+		}
+		l.Release(1)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	s := l.Stats()
+	if s.Waits.Count != 51 || s.Waits.GivenUp != 1 || s.Waits.Time <= 0 || s.Waits.Max > s.Waits.Time {
+		t.Errorf("%+v", s.Waits)
+	}
 }

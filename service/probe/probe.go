@@ -48,6 +48,11 @@ type Freeze struct {
 	Verdict cgroup.Verdict
 	// How says what the verdict rests on.
 	How string
+	// Throttled is what the kernel's counters say of the time since the last
+	// look at them: CPU time lost and throttled periods. A probe that waits for a
+	// P behind one busy goroutine sees several periods as one freeze; these are
+	// then more than one. It is measured; the lengths above are estimates.
+	Throttled cgroup.Throttling
 }
 
 // Fields says which parts of a Snapshot were measured.
@@ -116,6 +121,16 @@ func slot(v cgroup.Verdict) int {
 // FreezesBy returns the likely lengths of the freezes with one verdict. It
 // points into s.
 func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)] }
+
+// Lost returns the CPU time that quotas took since the start, and whether it was
+// measured: by the kernel's counters where there are any, else by timer, which
+// sees from a quarter to nine tenths of it, by kind of load (docs/probe.md).
+func (s *Snapshot) Lost() (cpu time.Duration, measured bool) {
+	if s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown {
+		return s.Throttled.Own + s.Throttled.Ancestor, true
+	}
+	return s.FreezeCPU, false
+}
 
 // A Probe measures from Start to Stop. Its methods may be called
 // concurrently.
@@ -258,7 +273,7 @@ func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 		CPU: time.Duration(float64(lost.likely) * cpus),
 	}
 	th := s.counters()
-	f.Verdict, f.How = th.Verdict, th.How
+	f.Verdict, f.How, f.Throttled = th.Verdict, th.How, th
 	s.snap.Freezes.Record(f.Likely)
 	s.snap.FreezeTime += f.Likely
 	s.snap.FreezeCPU += f.CPU

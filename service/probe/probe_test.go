@@ -115,6 +115,13 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		for _, v := range cgroup.Verdicts() {
 			n += s.FreezesBy(v).Count
 		}
+		if f.Throttled.Verdict != f.Verdict {
+			t.Errorf("%s: counters %+v", c.name, f.Throttled)
+		}
+		lost, measured := s.Lost()
+		if known := s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown; measured != known || known && lost != s.Throttled.Own+s.Throttled.Ancestor || !known && lost != f.CPU {
+			t.Errorf("%s: lost %v, measured %v; counters %+v", c.name, lost, measured, s.Throttled)
+		}
 		if n != 1 || s.FreezesBy(f.Verdict).Sum != f.Likely || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
 			t.Errorf("%s: snapshot %v %d %v %v", c.name, n, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
 		}
