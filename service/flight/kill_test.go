@@ -1,0 +1,100 @@
+//go:build go1.25 && unix
+
+package flight
+
+import (
+	"archive/zip"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const killedDir = "WHYLATE_TEST_FLIGHT_DIR"
+
+// TestMain is also the process that TestKilled kills: it keeps one recording
+// after the other.
+func TestMain(m *testing.M) {
+	dir := os.Getenv(killedDir)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	r, err := Start(Options{Dir: dir, Budget: -1, MaxDisk: 1 << 20})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*"))
+	fmt.Println(len(files)) // what the start has left
+	for {
+		if _, err := r.Capture(context.Background(), "again"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// TestKilled kills a recorder at many instants: what has a recording's name is
+// whole, there is at most one half written, and the next start removes that.
+func TestKilled(t *testing.T) {
+	kills := 3
+	if os.Getenv("WHYLATE_FULL") == "1" {
+		kills = 200
+	} else if testing.Short() {
+		t.Skip("starts processes and kills them")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	parts := 0
+	for range kills {
+		var out, complaints strings.Builder
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), killedDir+"="+dir)
+		cmd.Stdout, cmd.Stderr = &out, &complaints
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the instant of the kill, no wait for something
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if complaints.Len() > 0 {
+			t.Fatalf("it says %s", &complaints)
+		}
+		if left := strings.TrimSpace(out.String()); left != "" && left != "0" {
+			t.Errorf("a start has left %s half written files", left)
+		}
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		halves := 0
+		for _, f := range files {
+			name := filepath.Join(dir, f.Name())
+			if strings.Contains(f.Name(), partInfix) {
+				halves++
+				continue
+			}
+			z, err := zip.OpenReader(name)
+			if err != nil {
+				t.Fatalf("%s: %v", f.Name(), err)
+			}
+			if n := len(z.File); n != 2 || z.File[1].Name != bundleMeta {
+				t.Errorf("%s has %d entries", f.Name(), n)
+			}
+			z.Close()
+		}
+		if halves > 1 {
+			t.Errorf("%d half written files", halves)
+		}
+		parts += halves
+	}
+	t.Logf("%d of %d kills left a half written file", parts, kills)
+}
