@@ -1,9 +1,12 @@
-// Generators holds "whylate load" against wrk, an independent load generator (Debian's package wrk), on the same service.
+// Generators holds "whylate load" against two independent load generators, wrk and hey (Debian's packages), on the same
+// service, turn about. Percentiles must agree within what each differs from run to run, as far as they mean the same:
 //
-// wrk is a closed loop: each of its connections sends when it has its answer. So the first comparison is with a closed loop
-// of as many clients here, turn about; the percentiles must agree within what each differs from run to run. The second is
-// of an open loop at the rate that wrk reached, to show what a closed loop leaves out: nothing, as long as the service does
-// not stall. With -stall the service stops for a second in every five, and the two part.
+//   - hey and a closed loop of as many clients here count from when a request was sent.
+//   - wrk is a closed loop, too, but adds samples for what it holds to be missing (its own correction of coordinated
+//     omission, github.com/wg/wrk/issues/485), so beyond the median its percentiles are higher.
+//   - hey -q and --rate send at the same rate; the latter counts from when a request should have been sent.
+//
+// With -stall the service stops for a second in every five, and the generators part: a closed loop sends nothing meanwhile.
 //
 //	go run ./lab/sweep/generators
 //	go run ./lab/sweep/generators -stall
@@ -11,7 +14,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -70,8 +72,10 @@ func serve(stalls bool) {
 type seen struct{ p50, p90, p99, rate float64 }
 
 func compare(runs int, d time.Duration, conns int, stalls bool) error {
-	if _, err := exec.LookPath("wrk"); err != nil {
-		return errors.New("wrk is missing; install it (Debian: apt-get install wrk)")
+	for _, tool := range []string{"wrk", "hey"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s is missing; install it (Debian: apt-get install %s)", tool, tool)
+		}
 	}
 	dir, err := os.MkdirTemp("", "generators")
 	if err != nil {
@@ -103,28 +107,32 @@ func compare(runs int, d time.Duration, conns int, stalls bool) error {
 	if _, err := fmt.Fscanln(out, &url); err != nil {
 		return fmt.Errorf("the service did not start: %w", err)
 	}
-	names := []string{"wrk", "whylate load --closed", "whylate load --rate"}
+	clients, each := strconv.Itoa(conns), 50
+	rate := strconv.Itoa(each * conns)
+	generators := []struct {
+		name string
+		run  func() (seen, error)
+	}{
+		{"wrk", func() (seen, error) { return wrk(url, d, conns) }},
+		{"hey", func() (seen, error) { return hey(url, d, "-c", clients) }},
+		{"whylate load --closed " + clients, func() (seen, error) { return ours(tool, url, d, "--closed", clients) }},
+		{"hey at " + rate + "/s", func() (seen, error) { return hey(url, d, "-c", clients, "-q", strconv.Itoa(each)) }},
+		{"whylate load --rate " + rate, func() (seen, error) { return ours(tool, url, d, "--rate", rate, "--arrivals", "constant") }},
+	}
 	all := map[string][]seen{}
 	for range runs {
-		w, err := wrk(url, d, conns)
-		if err != nil {
-			return err
-		}
-		c, err := ours(tool, url, d, "--closed", strconv.Itoa(conns))
-		if err != nil {
-			return err
-		}
-		o, err := ours(tool, url, d, "--rate", fmt.Sprintf("%.0f", w.rate))
-		if err != nil {
-			return err
-		}
-		for i, s := range []seen{w, c, o} {
-			all[names[i]] = append(all[names[i]], s)
+		for _, g := range generators {
+			s, err := g.run()
+			if err != nil {
+				return err
+			}
+			all[g.name] = append(all[g.name], s)
 		}
 	}
 	fmt.Printf("%d runs of %v each in turn, %d connections; mean and standard deviation over runs\n\n", runs, d, conns)
 	fmt.Printf("%-24s %16s %16s %18s %16s\n", "", "p50 ms", "p90 ms", "p99 ms", "requests/s")
-	for _, n := range names {
+	for _, g := range generators {
+		n := g.name
 		fmt.Printf("%-24s", n)
 		for i, f := range []func(seen) float64{func(s seen) float64 { return s.p50 }, func(s seen) float64 { return s.p90 }, func(s seen) float64 { return s.p99 }, func(s seen) float64 { return s.rate }} {
 			m, sd := moments(all[n], f)
@@ -165,6 +173,31 @@ func wrk(url string, d time.Duration, conns int) (s seen, err error) {
 	m := perSecond.FindStringSubmatch(string(out))
 	if m == nil {
 		return s, fmt.Errorf("wrk printed no rate: %s", strings.TrimSpace(string(out)))
+	}
+	s.rate, err = strconv.ParseFloat(m[1], 64)
+	return s, err
+}
+
+var (
+	heyPercentile = regexp.MustCompile(`(?m)^\s+(50|90|99)%+ in ([0-9.]+) secs`)
+	heyRate       = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
+)
+
+func hey(url string, d time.Duration, how ...string) (s seen, err error) {
+	out, err := exec.Command("hey", append(append([]string{"-z", d.String()}, how...), url)...).Output()
+	if err != nil {
+		return s, fmt.Errorf("hey: %w", err)
+	}
+	for _, m := range heyPercentile.FindAllStringSubmatch(string(out), -1) {
+		v, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return s, err
+		}
+		*map[string]*float64{"50": &s.p50, "90": &s.p90, "99": &s.p99}[m[1]] = v * 1e3
+	}
+	m := heyRate.FindStringSubmatch(string(out))
+	if m == nil || s.p99 == 0 {
+		return s, fmt.Errorf("hey printed no rate or no percentiles: %s", strings.TrimSpace(string(out)))
 	}
 	s.rate, err = strconv.ParseFloat(m[1], 64)
 	return s, err
