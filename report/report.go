@@ -24,6 +24,23 @@ type Report struct {
 	Host *Host `json:"host,omitempty"`
 	// WhatIf is what the changes asked for would win, in each group that they meet.
 	WhatIf []WhatIf `json:"what_if,omitempty"`
+	// Goals are what was asked of latencies, and what would reach it.
+	Goals []Goal `json:"goals,omitempty"`
+}
+
+// A Goal is a percentile that a group was to keep.
+type Goal struct {
+	Group      string `json:"group"` // id
+	Name       string `json:"name"`
+	Percentile string `json:"percentile"` // p50 or p99
+	MostNS     int64  `json:"most_ns"`
+	IsNS       *int64 `json:"is_ns"` // null with too few requests to know
+	Kept       bool   `json:"kept"`
+	// Where it is not kept, Predicted is what the fewest changes that are predicted to reach it would win, if Reached, or
+	// else the three that come nearest; null if nothing can be predicted. Changes is their number.
+	Reached   bool       `json:"reached"`
+	Changes   int        `json:"changes"`
+	Predicted *Predicted `json:"predicted"`
 }
 
 // A WhatIf is a prediction that was asked for.

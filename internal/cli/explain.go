@@ -30,6 +30,7 @@ import (
 type explanation struct {
 	request, group string
 	whatIf         []string
+	slo            string
 	given          explain.Options // those of them that check has read
 	traceID        string
 	noMarks        bool
@@ -58,6 +59,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
 	f := cmd.Flags()
 	e.addIgnore(cmd)
+	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE made so (may be repeated): see below")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
@@ -152,6 +154,16 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		}
 		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
 	}
+	if e.slo != "" {
+		for _, goal := range strings.Split(e.slo, ",") {
+			name, value, ok := strings.Cut(strings.TrimSpace(goal), "=")
+			d, err := time.ParseDuration(value)
+			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
+				return usage(cmd, "--slo %q: write p50 or p99 and a time, as p99=20ms; others cannot be predicted", goal)
+			}
+			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Most: d})
+		}
+	}
 	for _, text := range e.whatIf {
 		c, err := explain.ParseChange(text)
 		if err != nil {
@@ -204,6 +216,10 @@ time in which others were served there first, which more workers would win. VALU
 single sleep, tick, call or computation at the site takes then: a time, a percentage of what it is
 today, or gone. Several changes are made together. docs/predict.md says how it is done, what it
 assumes, and how right it was.
+
+--slo p99=20ms looks, for each group that does not keep the goal, for the fewest changes that are predicted to reach it: sets of
+up to three of the causes that take most of its slow requests' time, each taken away where it is, or halved if that is enough.
+It says so if none reaches it.
 
 For a URL:
 
@@ -297,7 +313,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "validate"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}

@@ -68,6 +68,8 @@ type Options struct {
 	Host, Allocs io.Reader
 	// WhatIf are changes whose gain is predicted, all of them together.
 	WhatIf []predict.Change
+	// Goals are what latencies are to keep; changes that reach them are searched for.
+	Goals []Goal
 	// Keep, if not nil, is filled so that the trace can be replayed.
 	Keep *Kept
 	// Progress, if not nil, is called now and then, from the calling
@@ -194,6 +196,7 @@ func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) 
 		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, cut)
 	}
 	rep := e.report(cut)
+	e.goals(rep)
 	if err := e.whatIf(rep); err != nil {
 		return rep, fmt.Errorf("%s: %w", name, err)
 	}

@@ -66,6 +66,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	} else {
 		p.verdict()
 		p.findings()
+		p.goals()
 		p.whatIf()
 		p.groups()
 	}

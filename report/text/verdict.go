@@ -292,6 +292,36 @@ func rough(ns int64) string {
 	return text
 }
 
+// goals says whether latencies keep what was asked of them, and what would.
+func (p *page) goals() {
+	for i := range p.r.Goals {
+		g := &p.r.Goals[i]
+		p.line()
+		head := span{bold, "goal"}
+		text := []span{{bold, breakable(termtext.Head(FuncName(g.Name), 200), p.width/2)}, {plain, ": " + g.Percentile + " of at most " + duration(g.MostNS) + " "}}
+		switch pr := g.Predicted; {
+		case g.IsNS == nil:
+			text = append(text, span{dim, "is not known, there were too few requests"})
+		case g.Kept:
+			text = append(text, span{green, "is kept: " + duration(*g.IsNS)})
+		case pr == nil:
+			text = append(text, span{plain, "is not kept, it is " + duration(*g.IsNS) + ", and no change can be predicted"})
+		default:
+			then := pr.P99NS
+			if g.Percentile == "p50" {
+				then = pr.P50NS
+			}
+			if g.Reached {
+				text = append(text, span{plain, "is reached, from " + duration(*g.IsNS) + " to "}, span{green, estimate(then)}, span{plain, ", by "})
+			} else {
+				text = append(text, span{plain, "is not kept, it is " + duration(*g.IsNS) + "; no three changes reach it. Nearest, with "}, span{plain, estimate(then)}, span{plain, ", comes "})
+			}
+			text = append(text, span{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)})
+		}
+		p.paragraph(head, indent, text...)
+	}
+}
+
 // whatIf says what the changes asked for would win.
 func (p *page) whatIf() {
 	head := span{bold, "what if"}

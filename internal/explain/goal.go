@@ -1,0 +1,142 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/report"
+)
+
+// A Goal is a percentile of latency that requests are to keep: p50 or p99, which are the ones that can be predicted.
+type Goal struct {
+	Percentile string
+	Most       time.Duration
+}
+
+// Limits of the search for changes: all sets of so many of the causes that take most of the slow requests' time. With
+// these, a group needs 92 predictions at most.
+const (
+	goalCauses  = 8
+	goalChanges = 3
+)
+
+// goals says of each group whether it keeps the goals, and if not, the fewest changes that are predicted to reach them.
+func (e *engine) goals(rep *report.Report) {
+	for _, goal := range e.opts.Goals {
+		if rep.Goals == nil {
+			rep.Goals = []report.Goal{}
+		}
+		for i := range rep.Groups {
+			g := &rep.Groups[i]
+			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Most), IsNS: g.LatencyNS.P99}
+			if goal.Percentile == "p50" {
+				out.IsNS = g.LatencyNS.P50
+			}
+			switch {
+			case out.IsNS == nil: // too few requests to say
+			case *out.IsNS <= out.MostNS:
+				out.Kept = true
+			default:
+				out.Predicted, out.Changes, out.Reached = e.reach(g, goal)
+			}
+			rep.Goals = append(rep.Goals, out)
+		}
+	}
+}
+
+// reach returns the fewest changes that reach a goal in a group, those that win most among as many, and what they would
+// win; reached is false if none do, and the changes are those that come nearest. Each change takes a cause at a site away;
+// where taking half of each away is enough, that is what is returned.
+func (e *engine) reach(g *report.Group, goal Goal) (best *report.Predicted, n int, reached bool) {
+	candidates := goalCandidates(g)
+	at := func(p *report.Predicted) int64 {
+		if goal.Percentile == "p50" {
+			return p.P50NS.Est
+		}
+		return p.P99NS.Est
+	}
+	var chosen []predict.Change
+	for size := 1; size <= min(goalChanges, len(candidates)) && !reached; size++ {
+		for _, set := range subsets(len(candidates), size) {
+			changes := make([]predict.Change, size)
+			for i, k := range set {
+				changes[i] = candidates[k]
+			}
+			p := e.model.WhatIf(g.ID, changes)
+			if p != nil && (best == nil || at(p) < at(best)) {
+				best, chosen = p, changes
+			}
+		}
+		reached = best != nil && at(best) <= int64(goal.Most)
+	}
+	if reached {
+		half := slices.Clone(chosen)
+		for i := range half {
+			half[i].Scale = 0.5
+		}
+		if p := e.model.WhatIf(g.ID, half); p != nil && at(p) <= int64(goal.Most) {
+			best = p
+		}
+	}
+	return best, len(chosen), reached
+}
+
+// goalCandidates are the causes, each at its site, that take most of the time of a group's slow requests, and of all.
+func goalCandidates(g *report.Group) []predict.Change {
+	type weighed struct {
+		change predict.Change
+		ns     int64
+	}
+	var all []weighed
+	for _, band := range []report.BandName{report.Band99, report.Band9099, report.BandAll} {
+		b := g.Band(band)
+		if b == nil {
+			continue
+		}
+		for i := range b.Causes {
+			c := &b.Causes[i]
+			if c.Cause == report.CauseOther || c.Cause == report.CauseUnknown || c.Site == nil && c.Cause != report.CauseSched && c.Cause != report.CauseThrottle {
+				continue
+			}
+			site := ""
+			if c.Site != nil {
+				site = predict.SiteText(c.Site, c.Cause)
+			}
+			change := predict.Gone(c.Cause, site)
+			if k := slices.IndexFunc(all, func(w weighed) bool { return w.change == change }); k >= 0 {
+				all[k].ns += c.TotalNS
+			} else {
+				all = append(all, weighed{change, c.TotalNS})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b weighed) int { return cmp.Compare(b.ns, a.ns) })
+	var out []predict.Change
+	for _, w := range all[:min(len(all), goalCauses)] {
+		out = append(out, w.change)
+	}
+	return out
+}
+
+// subsets returns all sets of k of the numbers below n, in order.
+func subsets(n, k int) (out [][]int) {
+	set := make([]int, k)
+	for i := range set {
+		set[i] = i
+	}
+	for k <= n {
+		out = append(out, slices.Clone(set))
+		i := k - 1
+		for ; i >= 0 && set[i] == n-k+i; i-- {
+		}
+		if i < 0 {
+			break
+		}
+		for set[i]++; i < k-1; i++ {
+			set[i+1] = set[i] + 1
+		}
+	}
+	return out
+}
