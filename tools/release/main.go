@@ -195,7 +195,7 @@ func (r *release) tag(repo string) error {
 		steps = append(steps, []string{"git", "tag", "-m", r.path(m) + " " + r.version, name})
 	}
 	for _, s := range steps {
-		if _, err := output(r.dir, nil, s...); err != nil {
+		if _, err := output(r.dir, append(os.Environ(), "GOWORK="), s...); err != nil {
 			return err
 		}
 	}
