@@ -129,19 +129,19 @@ func removeOld(dir string) {
 }
 
 // findRoot walks up from the working directory, which in a test is that of the
-// package under test, to the directory with go.work.
+// package under test, to the directory with the lab.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding the repository's root: %w", err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "lab", "go.mod")); err == nil {
 			return dir, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", &missingError{"no go.work above the working directory: the lab is only there in the repository itself"}
+			return "", &missingError{"no lab above the working directory: it is only there in the repository itself"}
 		}
 		dir = up
 	}

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 a http.CloseNotifier must stay one
+
 package mark
 
 import (

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 handlers may still ask for a http.CloseNotifier, which a wrapped writer must go on being
+
 package mark
 
 import (

@@ -48,7 +48,7 @@ type lived struct {
 // A node holds a pointer, so that marking it costs something.
 type node struct {
 	next *node
-	data [1000]byte
+	_    [1000]byte
 }
 
 // endure runs a load in this process.
