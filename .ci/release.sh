@@ -10,7 +10,7 @@ version=v0.0.1-rehearsal
 
 tmp=$(mktemp -d)
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
-GOWORK=off go -C tools run ./release -o "$tmp/proxy" "$version"
+go -C tools run ./release -o "$tmp/proxy" "$version"
 
 others=$(go env GOMODCACHE)/cache/download # what this machine has already; the ordinary proxy has the rest
 GOPROXY=file://$tmp/proxy,file://$others,$(go env GOPROXY)

@@ -1,8 +1,8 @@
 // Command release makes a release of every module of the repository: a commit whose go.mod files require that version of
 // each other, its tags, and the files that a module proxy serves.
 //
-//	GOWORK=off go -C tools run ./release -o DIR v0.1.0            rehearse: only the proxy's files, in DIR
-//	GOWORK=off go -C tools run ./release -o DIR -tag v0.1.0       leave the commit and its tags in this repository
+//	go -C tools run ./release -o DIR v0.1.0            rehearse: only the proxy's files, in DIR
+//	go -C tools run ./release -o DIR -tag v0.1.0       leave the commit and its tags in this repository
 //
 // It works in a clone, on what is committed. Modules are packed in the order in which they need each other: one that
 // requires another has that one's checksum in its go.sum. Pushing the tags publishes them:
