@@ -235,3 +235,73 @@ func TestMarkForms(t *testing.T) {
 		t.Errorf("%d groups: %v", len(got), got)
 	}
 }
+
+// TestMarkedRequestsAreOne tests that what the finders of protocols see of a
+// marked request is not a second one, also where a generation ends in between,
+// and that requests without a mark beside it stay.
+func TestMarkedRequestsAreOne(t *testing.T) {
+	const ms = 1_000_000
+	const v = "whylate.mark/1 "
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
+	handler := []string{"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}
+	const run = "net/http.(*http2serverConn).runHandler"
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	// Marked; the generation ends before its answer goes out.
+	poller.Unblock(1*ms, 7)
+	th.Start(1*ms+2000, 7)
+	th.Block(2*ms, "network", idle...)
+	poller.Unblock(10*ms, 7)
+	th.Start(11*ms, 7)
+	th.Create(11*ms+1000, 8, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve:2074")
+	th.Log(12*ms, 0, v+"begin http", "", handler...)
+	th.Log(14*ms, 0, v+"end http 2xx GET /marked", "", handler...)
+	b.NextGeneration(20 * ms)
+	th.Syscall(21*ms, answer...)
+	th.SyscallEnd(21*ms + 1000)
+	th.Block(22*ms, "network", idle...)
+	// Not marked.
+	poller.Unblock(30*ms, 7)
+	th.Start(30*ms+1000, 7)
+	th.Create(30*ms+2000, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve:2074")
+	th.Block(31*ms, "sleep", append([]string{"time.Sleep"}, handler...)...)
+	poller.Unblock(33*ms, 7)
+	th.Start(33*ms, 7)
+	th.Syscall(34*ms, answer...)
+	th.SyscallEnd(34*ms + 1000)
+	// Two marked streams of HTTP/2, one of them still open at the end.
+	th.Create(35*ms, 20, run, "net/http.(*http2serverConn).processHeaders")
+	th.Create(35*ms+1000, 21, run, "net/http.(*http2serverConn).processHeaders")
+	th.Block(36*ms, "network", idle...)
+	th.Start(36*ms+1000, 20)
+	th.Log(37*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
+	th.Log(38*ms, 0, v+"end http 2xx GET /stream", "", "main.handler", run)
+	th.Destroy(39 * ms)
+	th.Start(40*ms, 21)
+	th.Log(41*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
+	th.Block(42*ms, "sleep", "time.Sleep", "main.handler", run)
+	rep := explain(t, b, whylate.Options{})
+	got := map[string]string{}
+	for _, g := range rep.Groups {
+		before := int64(-1)
+		if g.BeforeNS != nil {
+			before = *g.BeforeNS.Max
+		}
+		got[string(g.Kind)+" "+g.Name] = fmt.Sprintf("%d of %d ns, %d open, %d cut, before %d", g.Count, g.TotalNS, g.Open.Count, g.CutAtStart, before)
+	}
+	want := map[string]string{
+		"mark GET /marked":   fmt.Sprintf("1 of %d ns, 0 open, 0 cut, before %d", 2*ms, 2*ms),
+		"http1 main.handler": fmt.Sprintf("1 of %d ns, 0 open, 0 cut, before -1", 4*ms),
+		"mark GET /stream":   fmt.Sprintf("1 of %d ns, 1 open, 0 cut, before %d", ms, 2*ms),
+	}
+	for name, w := range want {
+		if got[name] != w {
+			t.Errorf("%s: %s, want %s", name, got[name], w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the groups are %v", got)
+	}
+}
