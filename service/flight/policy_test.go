@@ -91,7 +91,7 @@ func TestRoutesAreBounded(t *testing.T) {
 			t.Fatalf("route %d: %v", i, r)
 		}
 	}
-	if rs.of("7") == nil || rs.of("7") != rs.of("7") {
+	if first := rs.of("7"); first == nil || rs.of("7") != first {
 		t.Error("a route is not the same twice")
 	}
 }

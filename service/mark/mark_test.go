@@ -143,7 +143,7 @@ func TestWriter(t *testing.T) {
 		_, h := w.(http.Hijacker)
 		_, r := w.(io.ReaderFrom)
 		_, p := w.(http.Pusher)
-		_, c := w.(http.CloseNotifier)
+		_, c := w.(closeNotifier)
 		_, s := w.(io.StringWriter)
 		return fmt.Sprint(f, h, r, p, c, s, http.NewResponseController(w).Flush())
 	}

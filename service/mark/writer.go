@@ -50,19 +50,21 @@ type (
 	flushWriter struct{ *writer }
 )
 
+// closeNotifier has the method of http.CloseNotifier, which is deprecated, but
+// frameworks still ask for it, some without a check.
+type closeNotifier interface{ CloseNotify() <-chan bool }
+
 type http1Server interface {
 	http.Flusher
 	http.Hijacker
 	io.ReaderFrom
-	// Deprecated, but frameworks still ask for it, some without a check
-	http.CloseNotifier
+	closeNotifier
 }
 
 type http2Server interface {
 	http.Flusher
 	http.Pusher
-	// Deprecated, but frameworks still ask for it, some without a check
-	http.CloseNotifier
+	closeNotifier
 }
 
 // wrap returns the writer that keeps the status, and the same with the methods
@@ -107,5 +109,5 @@ func (w http2Writer) CloseNotify() <-chan bool { return closeNotify(w.ResponseWr
 func (w flushWriter) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
 func closeNotify(w http.ResponseWriter) <-chan bool {
-	return w.(http.CloseNotifier).CloseNotify()
+	return w.(closeNotifier).CloseNotify()
 }
