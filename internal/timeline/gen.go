@@ -76,8 +76,10 @@ type Gen struct {
 	assist   map[uint32]bool
 	scratch  []uint32
 	network  tracefmt.StringID // the reason "network"
-	longMu   sync.Mutex
-	longs    map[longKey]*longRun
+	// networkLocal is the generation's own id of it.
+	networkLocal uint64
+	longMu       sync.Mutex
+	longs        map[longKey]*longRun
 }
 
 type localMap struct {
@@ -417,6 +419,10 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		g.SnapshotTime = sc.ns(s.Time)
 	}
 	g.network = d.Symbols.Intern("network")
+	g.networkLocal = math.MaxUint64
+	if k := slices.Index(g.strings.dense, uint32(g.network)); k >= 0 {
+		g.networkLocal = uint64(k)
+	}
 	flags := d.classify(g)
 
 	d.chains.build(src)

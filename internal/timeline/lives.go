@@ -45,7 +45,7 @@ func (g *Gen) birth(d uint32) (Birth, bool) {
 		r := g.record(s.rec)
 		switch tracefmt.EventType(r.kind()) {
 		case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
-			return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner], Stack: g.stack(r.stack())}, true
+			return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
 		}
 		return Birth{}, false
 	}

@@ -27,8 +27,10 @@ func (g *Gen) buildPolls() {
 		if before.rec == 0 {
 			continue
 		}
-		if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-			if g.isNetwork(end.peer()) {
+		if before.endedInNetwork() {
+			g.polls = append(g.polls, g.Base+w.t)
+		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+			if g.isNetwork(end.peer()) { // by another id of the same text
 				g.polls = append(g.polls, g.Base+w.t)
 			} else {
 				g.timers = append(g.timers, int32(i))

@@ -379,16 +379,16 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 		case tracefmt.EvGoCreate:
 			e.close(t)
 			n := e.begin(t, Runnable, HowCreated)
-			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner]
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
 		case tracefmt.EvGoCreateBlocked:
 			e.close(t)
 			n := e.begin(t, Waiting, HowCreated)
-			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner]
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
 		case tracefmt.EvGoCreateSyscall:
 			e.close(t)
 			e.begin(t, Syscall, HowCreated)
 		case tracefmt.EvGoUnblock:
-			waker, at, noP := g.ids.ids[s.owner], g.stack(r.stack()), r.aux()&auxNoP != 0
+			waker, at, noP := g.ids.ids[s.owner()], g.stack(r.stack()), r.aux()&auxNoP != 0
 			var stack tracefmt.StackID
 			var reason tracefmt.StringID
 			if e.open {
