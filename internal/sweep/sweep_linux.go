@@ -446,6 +446,13 @@ func (s *sweeper) run(ctx context.Context, arm Settings, number int) (run *Run, 
 	for _, w := range run.Load.Warnings {
 		run.Warnings = append(run.Warnings, w.Code)
 	}
+	if !run.Load.Valid {
+		var why []string
+		for _, w := range run.Load.Warnings {
+			why = append(why, w.Text)
+		}
+		s.noteOnce("invalid", "run %d of %s is not valid, and others may not be, for the same reasons (each run's warnings are in the JSON): %s", number+1, arm, strings.Join(why, "; "))
+	}
 	if s.o.Trace > 0 && !s.noTrace {
 		s.trace(ctx, u, arm, number, run)
 	}

@@ -226,6 +226,15 @@ func (r *Result) choices(b *strings.Builder) {
 		}
 		line(c.title, i, rest)
 	}
+	var out []string
+	for i := range r.Arms {
+		if a := &r.Arms[i]; a.Runs > 0 && (a.Failed > 0 || a.Invalid == a.Runs) {
+			out = append(out, a.settings.String())
+		}
+	}
+	if len(out) > 0 && len(out) < len(r.Arms) {
+		fmt.Fprintf(b, "not chosen from, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(out, ", ")))
+	}
 	if i, ok := r.Best["slo"]; ok {
 		line("cheapest that meets", i, "  "+sloText(r.SLO))
 	} else if len(r.SLO) > 0 {
