@@ -24,7 +24,9 @@ func main() {
 	flag.Parse()
 	tree := grow(*live << 20)
 	http.HandleFunc("/work", work)
-	log.Print(http.ListenAndServe(*addr, nil), len(tree))
+	err := http.ListenAndServe(*addr, nil)
+	runtime.KeepAlive(tree)
+	log.Fatal(err)
 }
 
 // grow makes a linked list of objects: marking follows every pointer.
