@@ -252,6 +252,9 @@ type Knee struct {
 	Text  string `json:"text"`
 }
 
+// leastKnee is how far below the line through the ends of the curve, in parts of its height, a knee lies at least.
+const leastKnee = 0.1
+
 // knee finds the point of the curve of the collector's CPU time over peak memory that lies farthest from the line through
 // its ends (Satopää et al., Finding a "Kneedle" in a Haystack, 2011), both scaled to their range. It looks only at sweeps
 // in which nothing but GOGC varies, with four values or more.
@@ -270,8 +273,8 @@ func (r *Result) knee() *Knee {
 			}
 		}
 		n, err := strconv.Atoi(s.Get(GOGC))
-		if err != nil || r.Arms[i].MemoryPeak == nil || r.Arms[i].GCCPU == nil {
-			continue
+		if err != nil || r.Arms[i].MemoryPeak == nil || r.Arms[i].GCCPU == nil || r.Arms[i].GCs.Est < 2 {
+			continue // with hardly a collection in a run, the memory is not what it comes to
 		}
 		points = append(points, point{n, i, r.Arms[i].MemoryPeak.Est, r.Arms[i].GCCPU.Est})
 	}
@@ -283,7 +286,7 @@ func (r *Result) knee() *Knee {
 	if last.mem <= first.mem || last.cpu >= first.cpu {
 		return nil
 	}
-	best, at := 0.0, -1
+	best, at := leastKnee, -1
 	for i, p := range points {
 		x, y := (p.mem-first.mem)/(last.mem-first.mem), (p.cpu-last.cpu)/(first.cpu-last.cpu)
 		if d := 1 - x - y; d > best {

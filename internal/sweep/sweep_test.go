@@ -165,6 +165,24 @@ func TestKnee(t *testing.T) {
 	if r.Knee == nil || r.Knee.Value != "200" || !strings.Contains(r.Knee.Text, "80% of what GOGC=800 saves") || !strings.Contains(r.Knee.Text, "for 20% of the memory") {
 		t.Errorf("%+v", r.Knee)
 	}
+	one := int64(1)
+	for i := range runs[4] { // the largest value's memory is not what it comes to
+		runs[4][i].GCs = &one
+	}
+	if r := result(Options{Runs: 3}, Axis{GOGC, values}, runs); r.Knee == nil || !strings.Contains(r.Knee.Text, "GOGC=400 saves") {
+		t.Errorf("with a value that hardly collects: %+v", r.Knee)
+	}
+	straight := make([][]Run, 5)
+	for i := range straight { // as much saved as it costs everywhere
+		straight[i] = runsOf(20e6, 1e6, 100e6*float64(i+1), 3)
+		for j := range straight[i] {
+			ns := int64(1e9 * float64(6-i))
+			straight[i][j].GCCPUNS = &ns
+		}
+	}
+	if r := result(Options{Runs: 3}, Axis{GOGC, values}, straight); r.Knee != nil {
+		t.Errorf("a straight line has a knee: %+v", r.Knee)
+	}
 	if r := result(Options{Runs: 3}, Axis{GOGC, values[:3]}, runs[:3]); r.Knee != nil {
 		t.Errorf("three points have a knee: %+v", r.Knee)
 	}
