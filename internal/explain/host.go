@@ -42,8 +42,8 @@ func (e *engine) window() host.Window {
 	return host.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, At: at}
 }
 
-// addHost adds what host samples tell of the trace's time. What is wrong with
-// them is a warning.
+// addHost adds a summary of the host samples in the trace's time. An error in
+// them becomes a warning.
 func (e *engine) addHost(rep *report.Report, samples *host.Samples, err error) {
 	if samples != nil {
 		rep.Host, err = samples.Summarize(e.window(), rep)

@@ -22,7 +22,7 @@ type partial struct {
 // maxParted bounds the segments kept of one long request.
 const maxParted = 10000
 
-// keep adds a piece to what is known of its request.
+// keep adds a piece to its request's partial.
 func (s *Stage) keep(w *Walked) {
 	r := w.Req
 	p := s.parts[r.Key]

@@ -203,8 +203,8 @@ type Hub struct {
 	G     uint64
 	Start string
 	Sites []*report.Site // where it waited before it was late, the most time first
-	// Late counts the times it was late, HeldUp the requests that waited for one of them, each time anew: HeldUp/Late
-	// is how many requests one late run holds up. They are of a sample of late runs if there are very many.
+	// Late counts late runs, HeldUp pairs of a request and a late run that it waited for, so that HeldUp/Late is how many
+	// requests one late run holds up. They are of a sample of late runs if there are very many.
 	Late, HeldUp int64
 	// LateNS is the sum, over Late, of the time from when it could have run until it did; GapNS the part of it in
 	// which its message may already have lain unread because nobody polled the network (an upper bound). MaxNS is the
