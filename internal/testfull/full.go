@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Env is the environment variable that .ci/full sets to 1. Without it, tests need no clock, cgroup, network shaping,
+// Env is the environment variable that .ci/full sets to 1. Without it tests need no clock, cgroup, network shaping,
 // virtual machine or browser: they give the same answer on any machine, however busy.
 const Env = "WHYLATE_FULL"
 
