@@ -19,7 +19,9 @@ type Report struct {
 	Input    Input     `json:"input"`
 	Groups   []Group   `json:"groups"`
 	Findings []Finding `json:"findings"`
-	Runtime  Runtime   `json:"runtime"`
+	// Verdict says in words what slow requests spent their time on, for the groups with the most latency.
+	Verdict []Verdict `json:"verdict,omitempty"`
+	Runtime Runtime   `json:"runtime"`
 	// Host is what the kernel knew, if the recording holds samples of it.
 	Host *Host `json:"host,omitempty"`
 	// WhatIf is what the changes asked for would win, in each group that they meet.
@@ -49,6 +51,59 @@ type WhatIf struct {
 	Name      string    `json:"name"`
 	Requests  int       `json:"requests"`
 	Predicted Predicted `json:"predicted"`
+}
+
+// A Verdict says what the slow requests of one group spent their time on.
+type Verdict struct {
+	Group    string   `json:"group"` // id
+	Band     BandName `json:"band"`  // the one that speaks for the slow requests, see Group.Tail
+	Requests int      `json:"requests"`
+	// Causes are those with at least a hundredth of the band's time, the largest first: summed up by cause, and each then
+	// divided by place.
+	Causes []VerdictCause `json:"causes"`
+	// Open are requests that had not ended; nil if there are none.
+	Open *VerdictOpen `json:"open,omitempty"`
+	// Lead and Range begin the sentence: which requests ("The slowest 1% of"), and how late they were ("(9ms to 12ms)").
+	Lead  string `json:"lead"`
+	Range string `json:"range"`
+	// Text is all of it in one sentence.
+	Text string `json:"text"`
+}
+
+// A VerdictCause is all time of one cause in the band of a Verdict.
+type VerdictCause struct {
+	Cause   CauseName `json:"cause"`
+	Kind    string    `json:"kind,omitempty"` // as in Cause, where all of it is of one; or pipe
+	Share   float64   `json:"share"`
+	TotalNS int64     `json:"total_ns"`
+	EachNS  int64     `json:"each_ns"` // a request, on average
+	// Sites are its largest places.
+	Sites        []VerdictSite `json:"sites"`
+	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
+	// Said tells whether it matters enough for the sentence. Words is what the time was spent on, Text the same with places.
+	Said  bool   `json:"said"`
+	Words string `json:"words"`
+	Text  string `json:"text"`
+}
+
+// A VerdictSite is the time of a cause at one place.
+type VerdictSite struct {
+	Site    *Site   `json:"site"`
+	Kind    string  `json:"kind,omitempty"`
+	Share   float64 `json:"share"` // of the band's time
+	TotalNS int64   `json:"total_ns"`
+	// Via is the chain of waits by which most of it came, ViaPart the part that did; empty where none did.
+	Via     []Via   `json:"via"`
+	ViaPart float64 `json:"via_part,omitempty"`
+}
+
+// VerdictOpen are requests of a group that had not ended when the trace did.
+type VerdictOpen struct {
+	Count    int    `json:"count"`
+	OldestNS int64  `json:"oldest_ns"`
+	Site     *Site  `json:"site"`
+	Late     bool   `json:"late"` // the oldest is older than what is usual, see Group.Late
+	Text     string `json:"text"`
 }
 
 // Input is what was read.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/whylate/whylate/internal/compare"
 	"github.com/whylate/whylate/internal/verify"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
-	"github.com/whylate/whylate/report/text"
 )
 
 // Schema is the value of Result.Schema. Fields may be added, never renamed.
@@ -71,7 +71,7 @@ type Rules struct {
 func Check(rep *report.Report, rules Rules) *Result {
 	r := &Result{Schema: Schema, Input: rep.Input.Name, Violations: []Violation{}, Notes: []report.Warning{}}
 	if rep.Input.Truncated {
-		r.note("truncated", "the trace is cut: only its first %s are checked", text.Duration(rep.Input.DurationNS))
+		r.note("truncated", "the trace is cut: only its first %s are checked", words.Duration(rep.Input.DurationNS))
 	}
 	for i := range rules.Limits {
 		r.limit(rep, &rules.Limits[i])
@@ -121,12 +121,12 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 	found := false
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		if l.Group != "" && l.Group != g.ID && l.Group != g.Name && l.Group != text.FuncName(g.Name) {
+		if l.Group != "" && l.Group != g.ID && l.Group != g.Name && l.Group != words.FuncName(g.Name) {
 			continue
 		}
 		if l.Group == "" && g.Count == 0 {
 			// Whoever asks for all groups did not ask for this one: often it is a connection on which nothing came.
-			r.note("no-requests", "%s: %s is not held over it, no request has ended; %d were under way", text.FuncName(g.Name), l.Metric(), g.Open.Count)
+			r.note("no-requests", "%s: %s is not held over it, no request has ended; %d were under way", words.FuncName(g.Name), l.Metric(), g.Open.Count)
 			continue
 		}
 		found = true
@@ -156,7 +156,7 @@ const maxNames = 8
 func groupNames(rep *report.Report) string {
 	var names []string
 	for i := range rep.Groups {
-		names = append(names, text.FuncName(rep.Groups[i].Name))
+		names = append(names, words.FuncName(rep.Groups[i].Name))
 	}
 	switch {
 	case len(names) == 0:
@@ -186,7 +186,7 @@ func stat(g *report.Group, name string) (ns *int64, band report.BandName, need i
 }
 
 func (r *Result) latency(g *report.Group, l *Limit) {
-	name := text.FuncName(g.Name)
+	name := words.FuncName(g.Name)
 	ns, band, need := stat(g, l.Stat)
 	limit := float64(l.NS)
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "ns"}
@@ -195,14 +195,14 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 		v.Kind = KindUnknown
 		v.Text = fmt.Sprintf("%s: %s is not known from %s, it needs about %d: record for longer, or under more load", name, l.Stat, requests(g.Count), need)
 		if g.Open.Count > 0 {
-			v.Text += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, text.Duration(g.Open.OldestNS))
+			v.Text += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, words.Duration(g.Open.OldestNS))
 		}
 	case *ns <= l.NS:
 		return
 	default:
 		value := float64(*ns)
 		v.Kind, v.Value = KindBudget, &value
-		v.Text = fmt.Sprintf("%s: %s is %s, the budget is %s", name, l.Stat, text.Duration(*ns), text.Duration(l.NS))
+		v.Text = fmt.Sprintf("%s: %s is %s, the budget is %s", name, l.Stat, words.Duration(*ns), words.Duration(l.NS))
 		if c := largest(g.Band(band), ""); c != nil {
 			v.Site = c.Site
 			v.Text += fmt.Sprintf("; %s of that time is %s", percent(c.Share), causeText(c))
@@ -220,7 +220,7 @@ func requests(n int) string {
 }
 
 func (r *Result) share(g *report.Group, l *Limit) {
-	name := text.FuncName(g.Name)
+	name := words.FuncName(g.Name)
 	band := g.Band(l.Band)
 	limit := l.Share
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
@@ -283,7 +283,7 @@ func causeText(c *report.Cause) string { return causeAt(c.Cause, c.Kind, c.Site)
 
 func causeAt(name report.CauseName, kind string, site *report.Site) string {
 	cause := string(name)
-	switch p := text.Place(site, placeWidth); {
+	switch p := words.Place(site, placeWidth); {
 	case p != "":
 		return cause + " at " + p
 	case kind != "":
@@ -324,7 +324,7 @@ func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) V
 	group := ""
 	for k := range rep.Groups {
 		if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
-			v.Group, group = g.Name, text.FuncName(g.Name)+": "
+			v.Group, group = g.Name, words.FuncName(g.Name)+": "
 		}
 	}
 	if v.ID == "" {
@@ -335,7 +335,7 @@ func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) V
 		v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
 	}
 	v.Text = group + f.Title
-	if p := text.Place(f.Site, placeWidth); p != "" {
+	if p := words.Place(f.Site, placeWidth); p != "" {
 		v.Text += " at " + p
 	}
 	if f.Fix != "" {
@@ -353,16 +353,16 @@ func (r *Result) baseline(base, rep *report.Report, tolerance float64) {
 		r.growth(g, tolerance)
 	}
 	for _, g := range d.Vanished {
-		r.note("vanished", "%s is in the baseline and not in %s: it was not compared", text.FuncName(g.Name), rep.Input.Name)
+		r.note("vanished", "%s is in the baseline and not in %s: it was not compared", words.FuncName(g.Name), rep.Input.Name)
 	}
 	for _, g := range d.Appeared {
-		r.note("appeared", "%s is not in the baseline: it was not compared", text.FuncName(g.Name))
+		r.note("appeared", "%s is not in the baseline: it was not compared", words.FuncName(g.Name))
 	}
 }
 
 // growth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
 func (r *Result) growth(g *compare.Group, tolerance float64) {
-	name := text.FuncName(g.Name)
+	name := words.FuncName(g.Name)
 	var grown []string
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
 	tail := false
@@ -377,7 +377,7 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 		case !l.c.Evidence || float64(*l.c.Low) <= tolerance*float64(*l.c.Old):
 			continue
 		}
-		grown = append(grown, fmt.Sprintf("%s %s, was %s (%s)", l.name, text.Duration(*l.c.New), text.Duration(*l.c.Old), grew(l.c.Ratio())))
+		grown = append(grown, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.c.New), words.Duration(*l.c.Old), grew(l.c.Ratio())))
 		if v.Metric == "" {
 			limit, value := float64(*l.c.Old)*(1+tolerance), float64(*l.c.New)
 			v.Metric, v.Limit, v.Value = l.name, &limit, &value
@@ -395,7 +395,7 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 	for i := range rows {
 		if c := &rows[i]; c.DeltaNS > 0 && c.Cause != report.CauseOther {
 			v.Site = c.Site()
-			v.Text += fmt.Sprintf("; most by %s, +%s a request", causeAt(c.Cause, c.Kind, v.Site), text.Duration(c.DeltaNS))
+			v.Text += fmt.Sprintf("; most by %s, +%s a request", causeAt(c.Cause, c.Kind, v.Site), words.Duration(c.DeltaNS))
 			break
 		}
 	}

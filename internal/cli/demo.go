@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/demo"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -304,7 +305,7 @@ func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Re
 		}
 		fmt.Fprintf(&b, "  %-7s %-38s %s: %s\n", mark, v.Fault.What, v.Fault.Path, what)
 		if r := seen[v.Fault.Path]; r.Count > 0 && v.Group != nil && v.Group.LatencyNS.P50 != nil {
-			fmt.Fprintf(&b, "  %-7s %-38s p50 %v seen by the client, %v by the trace\n", "", "", text.Duration(int64(r.P50)), text.Duration(*v.Group.LatencyNS.P50))
+			fmt.Fprintf(&b, "  %-7s %-38s p50 %v seen by the client, %v by the trace\n", "", "", words.Duration(int64(r.P50)), words.Duration(*v.Group.LatencyNS.P50))
 		}
 	}
 	fmt.Fprintf(&b, "%d of %d known faults found.\n", found, len(verdicts))

@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -410,16 +411,16 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 	if arg == "-" {
 		return ""
 	}
-	words := []string{cmd.CommandPath()}
+	command := []string{cmd.CommandPath()}
 	for _, f := range []struct{ name, value string }{{"request", e.request}, {"trace-id", e.traceID}, {"group", e.group}, {"band", e.band}} {
 		if f.value != "" {
-			words = append(words, "--"+f.name, text.ShellQuote(f.value))
+			command = append(command, "--"+f.name, words.ShellQuote(f.value))
 		}
 	}
 	if cmd.Name() != "explain" {
-		words = []string{cmd.Root().Name(), "explain"}
+		command = []string{cmd.Root().Name(), "explain"}
 	}
-	return strings.Join(append(words, text.ShellQuote(arg)), " ")
+	return strings.Join(append(command, words.ShellQuote(arg)), " ")
 }
 
 // write writes the report as text or JSON to standard output, or to a file that is either whole or not there.

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/internal/verify"
-	"github.com/whylate/whylate/report/text"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // defaultLedger is in the directory where verify is called: the repository of the service.
@@ -97,7 +97,7 @@ func writeVerified(w io.Writer, r *verify.Result, ledger string) error {
 	}
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]
-		fmt.Fprintf(&b, "%-8s %s  %s\n         %s\n", v.Judgement, v.Code, termtext.Escape(v.Title), termtext.Escape(v.Text(text.Duration)))
+		fmt.Fprintf(&b, "%-8s %s  %s\n         %s\n", v.Judgement, v.Code, termtext.Escape(v.Title), termtext.Escape(v.Text(words.Duration)))
 	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(&b, "\n%s: %s\n", warning.Code, termtext.Escape(warning.Text))

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
-	"github.com/whylate/whylate/report/text"
 )
 
 // NoEvidence stands where a difference may as well be chance.
@@ -54,7 +54,7 @@ func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
 		g := &d.Groups[i]
 		switch {
 		case !g.Changed && !opts.Full:
-			quiet = append(quiet, text.FuncName(g.Name))
+			quiet = append(quiet, words.FuncName(g.Name))
 		case shown == screenGroups && !opts.Full:
 			more++
 		default:
@@ -138,24 +138,24 @@ func (p *page) inputs(d *Diff) {
 			cut = ", cut"
 		}
 		p.line(fmt.Sprintf("%s  %s  %7s  Go %s  GOMAXPROCS %d  %d requests%s", [2]string{"old", "new"}[i], termtext.Pad(names[i], wide),
-			text.Duration(in.DurationNS), termtext.Head(in.Go, 8), in.GOMAXPROCS, in.Requests, cut))
+			words.Duration(in.DurationNS), termtext.Head(in.Go, 8), in.GOMAXPROCS, in.Requests, cut))
 	}
 }
 
 func (p *page) refs(head string, list []GroupRef) {
-	var words []string
+	var said []string
 	for _, r := range list {
-		s := fmt.Sprintf("%s (%d requests", text.FuncName(r.Name), r.Count)
+		s := fmt.Sprintf("%s (%d requests", words.FuncName(r.Name), r.Count)
 		if r.LatencyNS.Mean != nil {
-			s += ", mean " + text.Duration(*r.LatencyNS.Mean)
+			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
 		}
 		if r.Open > 0 {
 			s += fmt.Sprintf(", %d not ended", r.Open)
 		}
-		words = append(words, s+")")
+		said = append(said, s+")")
 	}
-	if len(words) > 0 {
-		p.wrapped(head, names(words))
+	if len(said) > 0 {
+		p.wrapped(head, names(said))
 	}
 }
 
@@ -167,7 +167,7 @@ const (
 func (p *page) group(g *Group, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.bold(termtext.Middle(text.FuncName(g.Name), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.bold(termtext.Middle(words.FuncName(g.Name), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  not ended when the trace did: %d → %d", g.OldOpen, g.NewOpen))
 	}
@@ -233,7 +233,7 @@ func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts fu
 		if counts(r) {
 			change = signed(r.DeltaNS)
 		}
-		where := text.Place(r.Site(), room)
+		where := words.Place(r.Site(), room)
 		switch {
 		case where == "" && r.Kind != "":
 			where = termtext.Head(r.Kind, room)
@@ -244,7 +244,7 @@ func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts fu
 		}
 		delta := r.DeltaNS
 		p.line("  " + p.tinted(termtext.PadLeft(change, changeColumn), counts(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
-			termtext.Pad(where, room) + termtext.PadLeft(text.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(text.Duration(r.NewNS), valueColumn))
+			termtext.Pad(where, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
 	}
 }
 
@@ -273,14 +273,14 @@ func maybe(ns *int64) string {
 	if ns == nil {
 		return "-"
 	}
-	return text.Duration(*ns)
+	return words.Duration(*ns)
 }
 
 func signed(ns int64) string {
 	if ns > 0 {
-		return "+" + text.Duration(ns)
+		return "+" + words.Duration(ns)
 	}
-	return text.Duration(ns)
+	return words.Duration(ns)
 }
 
 // percent writes a relative change with its sign; from tenfold on it is a factor.

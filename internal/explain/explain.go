@@ -28,6 +28,7 @@ import (
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/verdict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -248,6 +249,7 @@ func (e *engine) report(cut error) *report.Report {
 	if e.opts.Index != nil {
 		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), &e.freezes, sp)
 	}
+	rep.Verdict = verdict.Of(rep)
 	if e.opts.Validate != nil {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}

@@ -9,7 +9,7 @@ import (
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/whylate/whylate/report/text"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // Schema is the value of Result.Schema. Fields may be added, never renamed.
@@ -211,7 +211,7 @@ func (r *Result) gates(wall time.Duration) {
 		at50, at99 := share(r.Lateness.P50, r.Intended.P50), share(r.Lateness.P99, r.Intended.P99)
 		if at50 > mostLateness || at99 > mostLateness {
 			r.warn(at50 <= tooMuchLate && at99 <= tooMuchLate, "lateness",
-				"requests started up to %v late at p99 (%v at p50), a good part of their latency: give the generator a core of its own (--pace spin), or look at the service time", text.Duration(r.Lateness.P99), text.Duration(r.Lateness.P50))
+				"requests started up to %v late at p99 (%v at p50), a good part of their latency: give the generator a core of its own (--pace spin), or look at the service time", words.Duration(r.Lateness.P99), words.Duration(r.Lateness.P50))
 		}
 	}
 	if s := r.Client.CPUShare; s > mostCPU {
@@ -219,13 +219,13 @@ func (r *Result) gates(wall time.Duration) {
 	}
 	if t := r.Client.ThrottledNS; t != nil && wall > 0 {
 		if s := float64(*t) / float64(wall); s > mostThrottled {
-			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota held it back for %v: run it outside of that quota", text.Duration(*t))
+			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota held it back for %v: run it outside of that quota", words.Duration(*t))
 		}
 	}
 	first, second := r.Halves[0], r.Halves[1]
 	if len(r.Phases) == 0 && r.Loop == "open" && answered >= 2*leastInHalf {
 		if ratio := float64(second.P50) / float64(max(1, first.P50)); ratio > mostHalves || ratio < 1/mostHalves {
-			r.warn(true, "halves", "the median was %v in the first half and %v in the second: the service had not settled, or its queue grows; use a longer --warmup, or a lower rate", text.Duration(first.P50), text.Duration(second.P50))
+			r.warn(true, "halves", "the median was %v in the first half and %v in the second: the service had not settled, or its queue grows; use a longer --warmup, or a lower rate", words.Duration(first.P50), words.Duration(second.P50))
 		}
 	}
 	switch {

@@ -8,7 +8,7 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/report/text"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // WriteText prints a result: percentiles in aligned columns, the spectrum of the latency, and the warnings.
@@ -18,7 +18,7 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	if r.Loop == "closed" {
 		how = fmt.Sprintf("closed loop, %d clients", r.Clients)
 	}
-	fmt.Fprintf(&b, "%s: %s, %s\n", termtext.Escape(target), how, text.Duration(r.DurationNS))
+	fmt.Fprintf(&b, "%s: %s, %s\n", termtext.Escape(target), how, words.Duration(r.DurationNS))
 	fmt.Fprintf(&b, "  %d requests, %d errors", r.Requests, r.Errors)
 	if r.Dropped > 0 {
 		fmt.Fprintf(&b, ", %d not sent", r.Dropped)
@@ -29,7 +29,7 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	fmt.Fprintf(&b, ", answered %.5g/s\n\n", r.AchievedPerS)
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max"}}
 	add := func(name string, p Percentiles) {
-		rows = append(rows, []string{name, text.Duration(p.P50), text.Duration(p.P90), text.Duration(p.P99), text.Duration(p.P999), text.Duration(p.Max)})
+		rows = append(rows, []string{name, words.Duration(p.P50), words.Duration(p.P90), words.Duration(p.P99), words.Duration(p.P999), words.Duration(p.Max)})
 	}
 	add("latency from the intended start", r.Intended)
 	add("service time", r.Service)
@@ -98,7 +98,7 @@ func (r *Result) spectrum(b *strings.Builder) {
 			break
 		}
 		q := 100 * (1 - rest)
-		fmt.Fprintf(b, "  %9.5g%%  %10s  %15.0f\n", q, text.Duration(quantile(r.intended, 1-rest)), beyond)
+		fmt.Fprintf(b, "  %9.5g%%  %10s  %15.0f\n", q, words.Duration(quantile(r.intended, 1-rest)), beyond)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/compare"
-	"github.com/whylate/whylate/report/text"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // criteria are what arms are chosen by.
@@ -300,5 +300,5 @@ func (r *Result) knee() *Knee {
 	saved := (first.cpu - p.cpu) / (first.cpu - last.cpu)
 	return &Knee{Value: strconv.Itoa(p.gogc), Arm: p.arm, Text: fmt.Sprintf(
 		"GOGC=%d: up to there the collector's CPU time falls from %s to %s, %.0f%% of what GOGC=%d saves, for %.0f%% of the memory that it adds",
-		p.gogc, text.Duration(int64(first.cpu)), text.Duration(int64(p.cpu)), 100*saved, last.gogc, 100*(p.mem-first.mem)/(last.mem-first.mem))}
+		p.gogc, words.Duration(int64(first.cpu)), words.Duration(int64(p.cpu)), 100*saved, last.gogc, 100*(p.mem-first.mem)/(last.mem-first.mem))}
 }

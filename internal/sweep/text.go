@@ -11,7 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/report/text"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // column is a figure in the table. Against says that the difference to the first arm stands beside it.
@@ -21,7 +21,7 @@ type column struct {
 	against    bool
 }
 
-func asTime(v float64) string  { return text.Duration(int64(v)) }
+func asTime(v float64) string  { return words.Duration(int64(v)) }
 func asCount(v float64) string { return fmt.Sprintf("%.4g", v) }
 func asShare(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 func asSize(v float64) string  { return progress.Size(int64(v)) }
@@ -42,7 +42,7 @@ var columns = []column{
 // WriteText prints a result: a table for each load, causes by arm, the choices and the recommendation.
 func WriteText(w io.Writer, r *Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), text.Duration(r.Measure), text.Duration(r.Warmup))
+	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), words.Duration(r.Measure), words.Duration(r.Warmup))
 	var loads []string
 	for i := range r.Arms {
 		if l := loadOf(r.Arms[i].settings); !slices.Contains(loads, l) {

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/verdict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -112,7 +113,7 @@ func Style() string {
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "said", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "overtime",
 	"host", "method", "main",
 }
 
@@ -123,6 +124,11 @@ var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "timeli
 // Write writes r as a page to w. Names in r stay text, whatever characters
 // they hold. It fails if a number of r is not finite or if writing fails.
 func Write(w io.Writer, r *report.Report, opts Options) error {
+	if r.Verdict == nil && len(r.Groups) > 0 { // of an earlier version
+		with := *r
+		with.Verdict = verdict.Of(r)
+		r = &with
+	}
 	compact, err := report.CompactJSON(r)
 	if err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -70,8 +71,8 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	if len(r.Segments) == 0 {
 		return
 	}
-	p.line(span{dim, "  slow request of "}, span{bold, duration(r.LatencyNS)},
-		span{dim, " at " + duration(r.StartNS) + " on goroutine " + strconv.FormatUint(r.Goroutine, 10)})
+	p.line(span{dim, "  slow request of "}, span{bold, words.Duration(r.LatencyNS)},
+		span{dim, " at " + words.Duration(r.StartNS) + " on goroutine " + strconv.FormatUint(r.Goroutine, 10)})
 	list := stretches(r.Segments, maxSegments, r.LatencyNS/shortest)
 	barWidth := 14
 	switch {
@@ -80,15 +81,15 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	case p.width >= 96:
 		barWidth = 20
 	}
-	u := unitFor(r.LatencyNS)
+	u := words.UnitFor(r.LatencyNS)
 	startWidth, durWidth := 0, 0
 	for _, s := range list {
-		startWidth = max(startWidth, termtext.Width(u.format(s.start-r.StartNS)))
-		durWidth = max(durWidth, termtext.Width(u.format(s.duration)))
+		startWidth = max(startWidth, termtext.Width(u.Format(s.start-r.StartNS)))
+		durWidth = max(durWidth, termtext.Width(u.Format(s.duration)))
 	}
 	for i := range list {
 		s := &list[i]
-		spans := []span{{dim, "  +" + termtext.PadLeft(u.format(s.start-r.StartNS), startWidth) + " "}, {plain, bar(s, r, barWidth)}, right(plain, u.format(s.duration), durWidth+1), {plain, "  "}}
+		spans := []span{{dim, "  +" + termtext.PadLeft(u.Format(s.start-r.StartNS), startWidth) + " "}, {plain, bar(s, r, barWidth)}, right(plain, u.Format(s.duration), durWidth+1), {plain, "  "}}
 		spans[1].style = causeStyle(s.seg.Cause)
 		if s.parts > 1 {
 			spans[1].style = dim

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -59,7 +60,7 @@ func (p *page) finding(head span, f *report.Finding) {
 	p.paragraph(head, indent, title...)
 	hang := indent + 4
 	mark := func(s string) span { return span{dim, strings.Repeat(" ", indent) + s} }
-	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, position(f.Site)) {
+	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, words.Position(f.Site)) {
 		p.paragraph(mark("at"), hang, at...)
 	}
 	if spans := p.evidence(f.Evidence); len(spans) > 0 {
@@ -120,10 +121,10 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if n > 1 {
 			lead = ", "
 		}
-		spans = append(spans, span{dim, lead}, span{dim, p.groupName(g, p.width-indent-6)})
+		spans = append(spans, span{dim, lead}, span{dim, words.GroupName(g, p.width-indent-6)})
 	}
 	if n > maxGroups {
-		spans = append(spans, span{dim, " and " + count(n-maxGroups, "more group", "more groups")})
+		spans = append(spans, span{dim, " and " + words.Count(n-maxGroups, "more group", "more groups")})
 	}
 	return spans
 }
@@ -144,17 +145,17 @@ func (p *page) evidence(list []report.Evidence) []span {
 func value(e report.Evidence) string {
 	v := e.Value
 	if math.IsNaN(v) || math.Abs(v) >= 1e18 {
-		return none
+		return words.None
 	}
 	switch e.Unit {
 	case "ns":
-		return duration(int64(v))
+		return words.Duration(int64(v))
 	case "share":
-		return percentOr0(v)
+		return words.PercentOr0(v)
 	case "bytes":
-		return size(int64(v))
+		return words.Bytes(int64(v))
 	}
-	text := number(int64(math.Round(v)))
+	text := words.Number(int64(math.Round(v)))
 	if a := math.Abs(v); a < 100 && a != math.Trunc(a) {
 		text = strconv.FormatFloat(v, 'g', 2, 64)
 		if a >= 10 {
@@ -183,9 +184,9 @@ func (p *page) gain(f *report.Finding) []span {
 		}
 		spans = append(spans, span{plain, "p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)}, span{plain, "; "})
 	} else if f.Share > 0 {
-		spans = append(spans, span{plain, "it has " + percent(f.Share) + " of the requests' time; "})
+		spans = append(spans, span{plain, "it has " + words.Percent(f.Share) + " of the requests' time; "})
 	}
-	return append(spans, span{plain, "confidence " + percentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
 }
 
 // assumed says in words what change a prediction is for. Those written as for --what-if are about what the finding has told of
@@ -226,7 +227,7 @@ func from(ns *int64) string {
 	if ns == nil {
 		return ""
 	}
-	return duration(*ns) + " → "
+	return words.Duration(*ns) + " → "
 }
 
 // folded lists findings of less weight by their titles.
@@ -244,7 +245,7 @@ func (p *page) folded(head span, list []*report.Finding) {
 		spans = append(spans, span{plain, breakable(termtext.Head(f.Title, 120), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
 	}
 	if n := len(list) - maxFolded; n > 0 {
-		spans = append(spans, span{dim, "; and " + number(int64(n)) + " more in the JSON"})
+		spans = append(spans, span{dim, "; and " + words.Number(int64(n)) + " more in the JSON"})
 	}
 	p.paragraph(head, indent, spans...)
 }

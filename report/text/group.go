@@ -3,10 +3,11 @@ package text
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -100,7 +101,7 @@ func merge(g *report.Group, by *report.Band) []row {
 			}
 			switch {
 			case sorting && !r.own:
-				// Ways of other bands stand in only where the sorting band has none.
+				// Ways of other bands stand in only where the sorting band has words.None.
 				r.routes, r.ran, r.own = nil, nil, true
 				r.addRoutes(c)
 			case sorting || !r.own && len(r.routes) == 0:
@@ -162,7 +163,7 @@ func (p *page) group(g *report.Group, full bool) {
 }
 
 func (p *page) title(g *report.Group) {
-	facts := []string{kindWords(g.Kind), count(g.Count, "request", "requests")}
+	facts := []string{kindWords(g.Kind), words.Count(g.Count, "request", "requests")}
 	if !g.Named {
 		facts = append(facts, "handler not seen")
 	}
@@ -170,10 +171,10 @@ func (p *page) title(g *report.Group) {
 		facts = append(facts, "streaming")
 	}
 	if g.Open.Count > 0 {
-		facts = append(facts, number(int64(g.Open.Count))+" still open")
+		facts = append(facts, words.Number(int64(g.Open.Count))+" still open")
 	}
 	rest := "  " + strings.Join(facts, ", ")
-	p.line(span{bold, p.groupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
+	p.line(span{bold, words.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
 func kindWords(kind report.Kind) string {
@@ -226,7 +227,7 @@ func (p *page) quantiles(label string, list []quantile) {
 		if q.name == "p99" {
 			st = bold
 		}
-		next := append(spans, span{dim, q.name + " "}, span{st, duration(*q.value)})
+		next := append(spans, span{dim, q.name + " "}, span{st, words.Duration(*q.value)})
 		if widthOf(next) > p.width {
 			break
 		}
@@ -286,7 +287,7 @@ func (p *page) causes(g *report.Group, full bool) {
 		counts := []span{left(dim, "  requests", 2+causeColumn+room)}
 		means := []span{left(dim, "  mean latency", 2+causeColumn+room)}
 		for _, c := range cols {
-			counts = append(counts, right(dim, shortNumber(c.band.Count), c.width))
+			counts = append(counts, right(dim, words.ShortNumber(c.band.Count), c.width))
 			means = append(means, right(dim, bandMean(c.band), c.width))
 		}
 		p.line(counts...)
@@ -296,7 +297,8 @@ func (p *page) causes(g *report.Group, full bool) {
 	if full {
 		limit = fullRows
 	}
-	rest := row{cause: report.CauseOther, bands: make([]float64, len(g.Bands))}
+	rest := row{bands: make([]float64, len(g.Bands))}
+	var hidden []causeShare
 	rows := merge(g, by)
 	for i, show := range choose(rows, limit) {
 		if show {
@@ -306,18 +308,47 @@ func (p *page) causes(g *report.Group, full bool) {
 		for j := range rest.bands {
 			rest.bands[j] += rows[i].bands[j]
 		}
+		hidden = addShare(hidden, rows[i].cause, rows[i].share)
 	}
 	any := false
 	for _, c := range cols {
 		any = any || rest.bands[c.index] > 0
 	}
 	if any {
-		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, "", room)}
+		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, termtext.Head(sharesText(hidden), room-1), room)}
 		for _, c := range cols {
-			spans = append(spans, right(dim, percent(rest.bands[c.index]), c.width))
+			spans = append(spans, right(dim, words.Percent(rest.bands[c.index]), c.width))
 		}
 		p.line(spans...)
 	}
+}
+
+// A causeShare is a cause's part of a band's time.
+type causeShare struct {
+	cause report.CauseName
+	share float64
+}
+
+func addShare(list []causeShare, cause report.CauseName, share float64) []causeShare {
+	for i := range list {
+		if list[i].cause == cause {
+			list[i].share += share
+			return list
+		}
+	}
+	return append(list, causeShare{cause, share})
+}
+
+// sharesText names the largest causes among those that are left out of a table.
+func sharesText(list []causeShare) string {
+	slices.SortStableFunc(list, func(a, b causeShare) int { return cmp.Compare(b.share, a.share) })
+	var parts []string
+	for _, c := range list {
+		if c.cause != report.CauseOther && c.share >= 0.01 && len(parts) < 3 {
+			parts = append(parts, causeName(c.cause)+" "+words.Percent(c.share))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // choose picks the rows worth a line: no more than limit, those with the largest share in the slow band or in all, and
@@ -352,7 +383,7 @@ func (p *page) row(r *row, cols []column, room int) {
 		if i == len(cols)-1 {
 			st = heat(r.bands[c.index], false)
 		}
-		spans = append(spans, right(st, percent(r.bands[c.index]), c.width))
+		spans = append(spans, right(st, words.Percent(r.bands[c.index]), c.width))
 	}
 	p.line(spans...)
 	p.underRow(r)
@@ -384,10 +415,10 @@ func (p *page) underRow(r *row) {
 	if len(via) > 0 && part >= leastPart {
 		lead, others := "via ", ""
 		if part < 0.995 {
-			lead = percent(part) + " via "
+			lead = words.Percent(part) + " via "
 		}
 		if ways > 1 {
-			others = ", " + count(ways-1, "more way", "more ways")
+			others = ", " + words.Count(ways-1, "more way", "more ways")
 		}
 		spans := append([]span{{plain, indent}, {dim, lead}}, p.chainOfWaits(via, p.width-len(indent)-len(lead)-len(others))...)
 		spans = append(spans, span{dim, others})
@@ -405,7 +436,7 @@ func (p *page) underRow(r *row) {
 			if at == nil {
 				at = []span{{dim, "others"}}
 			}
-			at = append(at, span{plain, " " + percent(s.Share)})
+			at = append(at, span{plain, " " + words.Percent(s.Share)})
 			if i > 0 {
 				at = append([]span{{plain, ", "}}, at...)
 			}
@@ -448,7 +479,7 @@ func waits(via []report.Via, hops, room int) []span {
 		if i > 0 {
 			out = append(out, span{dim, " → "})
 			if skipped > 0 && i == hops-1 {
-				out = append(out, span{dim, number(int64(skipped)) + " more → "})
+				out = append(out, span{dim, words.Number(int64(skipped)) + " more → "})
 			}
 		}
 		out = append(out, span{dim, termtext.Head(h.Wait, 12)})
@@ -460,7 +491,7 @@ func waits(via []report.Via, hops, room int) []span {
 		}
 	}
 	if skipped > 0 && hops == 1 {
-		out = append(out, span{dim, " → " + number(int64(skipped)) + " more"})
+		out = append(out, span{dim, " → " + words.Number(int64(skipped)) + " more"})
 	}
 	return out
 }
@@ -472,27 +503,27 @@ func (p *page) band(g *report.Group) {
 		p.line(span{dim, "  no requests in band " + termtext.Head(p.opts.Band, 20)})
 		return
 	}
-	p.paragraph(span{}, 2, span{dim, bandWords(b.Band) + " " + bandRange(g, b) + ": " + count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
+	p.paragraph(span{}, 2, span{dim, verdict.Which(b.Band) + " " + verdict.Range(g, b) + ": " + words.Count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
 	const share, each, touched = 7, 9, 10
 	var largest int64
 	for i := range b.Causes {
 		largest = max(largest, b.Causes[i].TotalNS/int64(b.Count))
 	}
-	u := unitFor(largest)
+	u := words.UnitFor(largest)
 	room := p.width - 2 - causeColumn - share - each - touched
 	p.line(left(dim, "  cause", 2+causeColumn), left(dim, "where", room), right(dim, "share", share), right(dim, "each", each), right(dim, "requests", touched))
 	for i := range b.Causes {
 		c := &b.Causes[i]
 		if i == bandRows {
-			p.line(span{dim, "  and " + count(len(b.Causes)-i, "more cause", "more causes") + " in the JSON"})
+			p.line(span{dim, "  and " + words.Count(len(b.Causes)-i, "more cause", "more causes") + " in the JSON"})
 			break
 		}
 		r := row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket"}
 		r.addRoutes(c)
 		spans := []span{{plain, "  "}, left(causeStyle(c.Cause), causeName(c.Cause), causeColumn)}
 		spans = append(spans, padTo(p.rowPlace(&r, room), room)...)
-		p.line(append(spans, right(heat(c.Share, false), percent(c.Share), share), right(plain, u.format(c.TotalNS/int64(b.Count)), each),
-			right(plain, shortNumber(c.Requests), touched))...)
+		p.line(append(spans, right(heat(c.Share, false), words.Percent(c.Share), share), right(plain, u.Format(c.TotalNS/int64(b.Count)), each),
+			right(plain, words.ShortNumber(c.Requests), touched))...)
 		p.underRow(&r)
 	}
 }
@@ -504,41 +535,28 @@ func (p *page) also(groups []*report.Group) {
 	}
 	nameWidth := 12
 	for _, g := range groups[:min(len(groups), maxAlso)] {
-		nameWidth = max(nameWidth, termtext.Width(p.groupName(g, p.width/3)))
+		nameWidth = max(nameWidth, termtext.Width(words.GroupName(g, p.width/3)))
 	}
 	p.line()
 	p.line(left(dim, "also", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
 	for i, g := range groups {
 		if i == maxAlso {
-			p.line(span{dim, "and " + count(len(groups)-i, "more group", "more groups") + " in the JSON"})
+			p.line(span{dim, "and " + words.Count(len(groups)-i, "more group", "more groups") + " in the JSON"})
 			break
 		}
-		p.line(append([]span{left(plain, p.groupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
+		p.line(append([]span{left(plain, words.GroupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
 	}
 }
 
 func bandMean(b *report.Band) string {
 	if b.Count <= 0 {
-		return none
+		return words.None
 	}
 	var total int64
 	for i := range b.Causes {
 		total += b.Causes[i].TotalNS
 	}
-	return duration(total / int64(b.Count))
-}
-
-// shortNumber is a number of at most six columns.
-func shortNumber(n int) string {
-	switch {
-	case n < 100_000:
-		return number(int64(n))
-	case n < 1_000_000:
-		return strconv.Itoa(n/1000) + "k"
-	case n < 1_000_000_000:
-		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + "M"
-	}
-	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
+	return words.Duration(total / int64(b.Count))
 }
 
 func causeName(cause report.CauseName) string { return termtext.Head(cause, causeColumn-1) }

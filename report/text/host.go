@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,7 +35,7 @@ func (p *page) used(h *report.Host) []span {
 			s += " of a group above"
 		}
 		if f.CPUs > 0 {
-			s += ", on " + count(f.CPUs, "CPU", "CPUs")
+			s += ", on " + words.Count(f.CPUs, "CPU", "CPUs")
 		}
 		parts = append(parts, s)
 	case f.CPUs > 0:
@@ -42,15 +43,15 @@ func (p *page) used(h *report.Host) []span {
 		if f.QuotaHidden {
 			s += " in sight"
 		}
-		parts = append(parts, s+", "+count(f.CPUs, "CPU", "CPUs"))
+		parts = append(parts, s+", "+words.Count(f.CPUs, "CPU", "CPUs"))
 	}
 	if h.Lost.CPUNS != nil && h.ToNS > h.FromNS {
 		parts = append(parts, "used "+cpus(float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS))+" of them")
 	}
 	if h.Memory.RSSMaxBytes > 0 {
-		s := "memory up to " + size(h.Memory.RSSMaxBytes)
+		s := "memory up to " + words.Bytes(h.Memory.RSSMaxBytes)
 		if f.MemoryBytes > 0 {
-			s += " of " + size(f.MemoryBytes)
+			s += " of " + words.Bytes(f.MemoryBytes)
 		}
 		parts = append(parts, s)
 	}
@@ -58,10 +59,10 @@ func (p *page) used(h *report.Host) []span {
 		parts = append(parts, "GOMAXPROCS="+termtext.Head(f.GOMAXPROCS, 20)+" in its environment")
 	}
 	if h.Coverage < 0.95 {
-		parts = append(parts, "samples of "+percentOr0(h.Coverage)+" of the trace's time")
+		parts = append(parts, "samples of "+words.PercentOr0(h.Coverage)+" of the trace's time")
 	}
 	if len(parts) == 0 {
-		parts = append(parts, count(h.Samples, "sample", "samples"))
+		parts = append(parts, words.Count(h.Samples, "sample", "samples"))
 	}
 	return []span{{plain, strings.Join(parts, "; ")}}
 }
@@ -83,7 +84,7 @@ func lostTime(h *report.Host) []span {
 		if bad && *ns > (h.ToNS-h.FromNS)/50 {
 			st = boldRed
 		}
-		parts = append(parts, span{st, duration(*ns) + " " + what})
+		parts = append(parts, span{st, words.Duration(*ns) + " " + what})
 	}
 	quota := "to a CPU quota"
 	if h.Quota.ThrottledPeriods > 0 {
@@ -124,10 +125,10 @@ func (p *page) network(n *report.HostNetwork) {
 			about += " by the other side"
 		}
 		if len(s.WhenNS) > 0 {
-			about += ", first at " + duration(s.WhenNS[0])
+			about += ", first at " + words.Duration(s.WhenNS[0])
 		}
 		if s.RTTNS > 0 {
-			about += ", round trip " + duration(s.RTTNS)
+			about += ", round trip " + words.Duration(s.RTTNS)
 		}
 		p.paragraph(span{}, indent+2, span{plain, termtext.Head(about, 200)})
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -59,19 +60,19 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 	nameWidth = max(nameWidth, 12)
 	for i, s := range order {
 		if i == maxSummary {
-			p.line(span{dim, "and " + count(len(order)-i, "more group", "more groups") + " in the reports"})
+			p.line(span{dim, "and " + words.Count(len(order)-i, "more group", "more groups") + " in the reports"})
 			break
 		}
 		if i > 0 {
 			p.line()
 		}
-		p.line(span{bold, p.groupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
+		p.line(span{bold, words.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
 		p.line(left(dim, "", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
 		for _, n := range list {
 			name := left(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
 			at := slices.IndexFunc(n.Report.Groups, func(g report.Group) bool { return g.ID == s.group.ID })
 			if at < 0 {
-				p.line(name, right(dim, none, 10))
+				p.line(name, right(dim, words.None, 10))
 				continue
 			}
 			p.line(append([]span{name}, p.inALine(&n.Report.Groups[at], nameWidth)...)...)
@@ -88,14 +89,14 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 
 // inALine is what a line of a table says about a group, behind its name.
 func (p *page) inALine(g *report.Group, nameWidth int) []span {
-	spans := []span{right(plain, shortNumber(g.Count), 10), right(plain, maybe(g.LatencyNS.P50), 8),
-		right(plain, maybe(g.LatencyNS.P99), 8), right(plain, maybe(g.LatencyNS.Max), 8), {plain, "  "}}
+	spans := []span{right(plain, words.ShortNumber(g.Count), 10), right(plain, words.Maybe(g.LatencyNS.P50), 8),
+		right(plain, words.Maybe(g.LatencyNS.P99), 8), right(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}
 	if rows := merge(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
-		spans = append(spans, span{plain, percent(rows[0].share) + " "}, span{causeStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
+		spans = append(spans, span{plain, words.Percent(rows[0].share) + " "}, span{causeStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
 		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
 	}
 	if g.Open.Count > 0 {
-		spans = append(spans, span{boldRed, number(int64(g.Open.Count)) + " still open"})
+		spans = append(spans, span{boldRed, words.Number(int64(g.Open.Count)) + " still open"})
 	}
 	return spans
 }

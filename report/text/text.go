@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,16 +37,14 @@ type Options struct {
 
 // Limits on what fits on one screen.
 const (
-	maxVerdicts  = 3 // groups in the verdict
-	verdictShare = 0.05
-	maxFindings  = 3
-	maxShort     = 2 // groups after the first that are shown in short
-	maxAlso      = 8 // groups in one line each
-	fullRows     = 7 // causes of a group
-	shortRows    = 3
-	bandRows     = 20
-	maxSegments  = 9
-	maxWarning   = 600 // columns
+	maxFindings = 3
+	maxShort    = 2 // groups after the first that are shown in short
+	maxAlso     = 8 // groups in one line each
+	fullRows    = 7 // causes of a group
+	shortRows   = 3
+	bandRows    = 20
+	maxSegments = 9
+	maxWarning  = 600 // columns
 )
 
 // Write writes r to w. It returns w's error, if any; there is no other. No text in r can disturb the terminal or make a
@@ -94,14 +93,14 @@ func (p *page) header() {
 	for i := range p.r.Groups {
 		requests += p.r.Groups[i].Count
 	}
-	about := []string{duration(in.DurationNS)}
+	about := []string{words.Duration(in.DurationNS)}
 	if in.Go != "" {
 		about = append(about, "Go "+termtext.Head(in.Go, 12))
 	}
 	if in.GOMAXPROCS > 0 {
 		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
 	}
-	about = append(about, count(requests, "request", "requests")+" in "+count(len(p.r.Groups), "group", "groups"))
+	about = append(about, words.Count(requests, "request", "requests")+" in "+words.Count(len(p.r.Groups), "group", "groups"))
 	if in.Truncated {
 		about = append(about, "cut short")
 	}
@@ -154,17 +153,17 @@ func (p *page) runtime() {
 	rt := &p.r.Runtime
 	var parts []string
 	if gc := &rt.GC; gc.Cycles > 0 {
-		s := count(gc.Cycles, "GC cycle", "GC cycles")
+		s := words.Count(gc.Cycles, "GC cycle", "GC cycles")
 		if p.r.Input.DurationNS > 0 {
-			s += ", marking " + percentOr0(float64(gc.MarkNS)/float64(p.r.Input.DurationNS)) + " of the time"
+			s += ", marking " + words.PercentOr0(float64(gc.MarkNS)/float64(p.r.Input.DurationNS)) + " of the time"
 		}
 		if gc.HeapMaxBytes > 0 {
-			s += ", heap up to " + size(gc.HeapMaxBytes)
+			s += ", heap up to " + words.Bytes(gc.HeapMaxBytes)
 		}
 		parts = append(parts, s)
 	}
 	if rt.Sched.Goroutines > 0 {
-		parts = append(parts, count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "a P idle "+percentOr0(rt.Sched.PsIdle)+" of the time")
+		parts = append(parts, words.Count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "a P idle "+words.PercentOr0(rt.Sched.PsIdle)+" of the time")
 	}
 	var worst *report.STW
 	for i := range rt.STW {
@@ -173,7 +172,7 @@ func (p *page) runtime() {
 		}
 	}
 	if worst != nil {
-		parts = append(parts, "longest stop of the world "+duration(worst.MaxNS)+" ("+termtext.Head(worst.Kind, 40)+")")
+		parts = append(parts, "longest stop of the world "+words.Duration(worst.MaxNS)+" ("+termtext.Head(worst.Kind, 40)+")")
 	}
 	spans := []span{{plain, strings.Join(parts, "; ")}}
 	switch t := &rt.Throttle; t.Verdict {
@@ -189,20 +188,13 @@ func (p *page) runtime() {
 			spans = append(spans, span{plain, "; "})
 		}
 		spans = append(spans, span{boldRed, "throttled by " + whose + " CPU limit"},
-			span{plain, ": " + duration(t.LostWallNS) + " of the time, " + duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.How, 80) + ")"})
+			span{plain, ": " + words.Duration(t.LostWallNS) + " of the time, " + words.Duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.How, 80) + ")"})
 	}
 	if len(spans) == 1 && len(parts) == 0 {
 		return
 	}
 	p.line()
 	p.paragraph(span{bold, "runtime"}, indent, spans...)
-}
-
-func percentOr0(share float64) string {
-	if s := percent(share); s != nothing {
-		return s
-	}
-	return "0%"
 }
 
 // warnings are the footnotes.
@@ -248,7 +240,7 @@ func (p *page) next() {
 	var hint string
 	switch {
 	case len(p.r.Groups) > 1 && !p.opts.Full:
-		hint = " --group " + ShellQuote(nameEnd(p.r.Groups[min(1, len(p.r.Groups)-1)].Name))
+		hint = " --group " + words.ShellQuote(nameEnd(p.r.Groups[min(1, len(p.r.Groups)-1)].Name))
 	case p.opts.Band == "":
 		hint = " --band " + string(p.r.Groups[0].Tail().Band)
 	default:
@@ -277,14 +269,4 @@ func nameEnd(name string) string {
 		b.WriteRune(r)
 	}
 	return termtext.Escape(b.String()) + "$"
-}
-
-// ShellQuote quotes s for a POSIX shell if it holds anything but plain letters.
-func ShellQuote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r == '_' || r == '-' || r == '/' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
-	}) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -3,7 +3,7 @@
 import { h } from './dom.js';
 
 export const how = {
-  verdict: ['The verdict', 'Of the groups with the most total latency, the requests of the slowest band that holds any (p99-max, else p90-99, ...). A percentage is the cause’s share of all the time that these requests took together; the duration beside it is that time divided by the number of requests.'],
+  verdict: ['The verdict', 'Of the groups with the most total latency, the slow requests: band p99-max where it holds at least 10, else p90-99 where that does, else all. Time is summed up by cause first; the lines of code behind it are its parts. A percentage is the cause’s share of all the time that these requests took together; the duration beside it is that time divided by the number of requests.'],
   share: ['Share', 'Time of a cause divided by the time of all causes of the same requests. A request’s segments add up to its latency exactly, so the shares of a band add up to 100 %.'],
   finding: ['Findings', 'Rules look for known patterns in groups and in the whole trace. They stand in order of what their fix would win.'],
   predicted: ['Predicted gain', 'The graphs of the recorded requests are timed again with the cause made smaller; low and high are the ends of the interval. It is a prediction from this trace, not a measurement: measure again after the change.'],

@@ -26,11 +26,13 @@ export function requestByID(id) {
   return null;
 }
 
-// tail is the band of a group's slowest requests.
+// verdictOf is what the report says of a group in words, null for groups with little of the latency.
+export function verdictOf(g) { return (report.verdict || []).find(v => v.group === g.id) || null; }
+
+// tail is the band that speaks for a group's slow requests, by its verdict; all of them for a group without one.
 export function tail(g) {
-  let found = null;
-  for (const b of g.bands) if (b.count > 0 || !found) found = b;
-  return found;
+  const v = verdictOf(g);
+  return v && bandByName(g, v.band) || g.bands[0];
 }
 
 export function bandByName(g, name) { return g.bands.find(b => b.band === name && b.count > 0) || null; }

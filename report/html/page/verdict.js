@@ -2,19 +2,11 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { duration, percent, count, place, groupName, siteText, brief } from './format.js';
-import { report, tail, byCause } from './model.js';
+import { percent, count, clean, place, groupName, siteText, brief } from './format.js';
+import { report, groupByID, verdictOf, bandByName, byCause } from './model.js';
+import { saidOf } from './said.js';
 import { asked } from './how.js';
 import { current } from './state.js';
-
-const words = { 'p99-max': 'The slowest 1% of', 'p90-99': 'Between p90 and p99, requests of', 'p50-90': 'Between p50 and p90, requests of' };
-
-function range(g, b) {
-  const last = g.latency_ns.max !== null && g.latency_ns.max < b.to_ns ? g.latency_ns.max : b.to_ns;
-  if (b.count === 1 && b.band === 'p99-max') return duration(last);
-  if (b.from_ns === 0 && g.latency_ns.p50 !== null) return `p50 ${duration(g.latency_ns.p50)}, max ${duration(last)}`;
-  return b.from_ns >= last ? duration(last) : `${duration(b.from_ns)} to ${duration(last)}`;
-}
 
 export function groupLink(g, text) { return h('a', { href: current({ group: g.id, req: '', finding: '', band: '' }), title: brief(g.name, 1000) }, text || groupName(g)); }
 
@@ -23,26 +15,12 @@ export function siteNode(site) {
   return h('code', { class: 'site', title: siteText(site) }, place(site));
 }
 
-// merged are a band's rows, those alike in cause, kind and site made one: via tells them apart only in the tables.
-export function merged(b) {
-  const rows = new Map();
-  for (const c of b.causes) {
-    const key = JSON.stringify([c.cause, c.kind || '', c.site]);
-    const r = rows.get(key);
-    if (r) {
-      r.total_ns += c.total_ns;
-      r.share += c.share;
-    } else {
-      rows.set(key, { ...c });
-    }
-  }
-  return [...rows.values()].sort((x, y) => y.total_ns - x.total_ns);
-}
-
+// openLine says which requests had not ended: an alarm only where the verdict finds them late.
 export function openLine(g) {
+  const v = verdictOf(g);
   if (!g.open.count) return null;
-  return h('p', { class: 'warn' }, h('strong', null, `▲ ${count(g.open.count, 'request')} had not ended`), ` when the trace did, the oldest after ${duration(g.open.oldest_ns)}`,
-    g.open.site ? [' in ', siteNode(g.open.site)] : null, ' ', asked('open'));
+  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} had not ended when the trace did`, ' ', asked('open'));
+  return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', asked('open'));
 }
 
 // bar is a line of 100 %, divided by cause.
@@ -53,22 +31,18 @@ export function bar(pairs, label) {
       ns / all >= 0.09 ? h('span', { class: 'partname' }, about(c).short) : null)));
 }
 
-function groupVerdict(g, first) {
-  const b = tail(g);
-  if (!g.count || !b || !b.causes.length) {
-    return h('div', { class: 'verdict' }, h('p', { class: 'lead' }, groupLink(g), ': no request ended in the trace.'), openLine(g));
+function groupVerdict(v) {
+  const g = groupByID(v.group), said = saidOf(v);
+  if (!said.causes.length) {
+    return h('div', { class: 'verdict', 'data-verdict': v.group }, h('p', { class: 'lead' }, groupLink(g), ': no request ended in the trace.'), openLine(g));
   }
-  const rows = merged(b), least = first ? 0.1 : 0.2, most = first ? 3 : 2;
-  const list = rows.filter((r, i) => i === 0 || i < most && r.share >= least && r.cause !== 'other');
-  const lead = b.count === 1 ? (b.band === 'p99-max' ? 'The slowest request of' : 'One request of') : words[b.band] || 'Requests of';
-  return h('div', { class: 'verdict' },
-    h('p', { class: 'lead' }, lead, ' ', groupLink(g), h('span', { class: 'dim' }, ` (${range(g, b)})`), ' spent'),
-    bar(byCause(b.causes), 'Causes of the slowest band'),
-    h('ol', { class: 'spent' }, list.map(r => h('li', { 'data-ns': r.total_ns },
-      h('span', { class: 'num big' }, percent(r.share)), h('span', { class: 'num each' }, duration(r.total_ns / b.count)),
-      h('span', null, h('i', { class: 'chip ' + causeClass(r.cause) }), h('strong', null, r.cause === 'stw' && r.kind ? `with the world stopped (${brief(r.kind, 40)})` : about(r.cause).words),
-        r.site ? [about(r.cause).at, siteNode(r.site)] : null,
-        r.ran_meanwhile && r.ran_meanwhile.length && r.ran_meanwhile[0].site ? [' while ', siteNode(r.ran_meanwhile[0].site), ` ran (${percent(r.ran_meanwhile[0].share)} of that)`] : null)))),
+  const b = bandByName(g, v.band) || g.bands[0];
+  return h('div', { class: 'verdict', 'data-verdict': v.group },
+    h('p', { class: 'lead' }, clean(said.lead), ' ', groupLink(g), h('span', { class: 'dim' }, ' ' + clean(said.range)), ' spent'),
+    bar(byCause(b.causes), 'Causes of these requests'),
+    h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
+      h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
+      h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
     openLine(g));
 }
 
@@ -78,7 +52,5 @@ export function verdict() {
       h('p', { class: 'lead' }, 'No requests were found.'),
       h('p', null, 'If the work is done by a function of yours, name it with --request: every call of it is then a request. Or the trace holds no whole one: record longer, or while there is load.'));
   }
-  const all = report.groups.reduce((n, g) => n + g.total_ns, 0);
-  const said = report.groups.filter((g, i) => (g.count || g.open.count) && (i === 0 || g.total_ns >= 0.05 * all || g.open.count)).slice(0, 3);
-  return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), said.map((g, i) => groupVerdict(g, i === 0)));
+  return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), (report.verdict || []).filter(v => groupByID(v.group)).map(groupVerdict));
 }

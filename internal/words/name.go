@@ -1,4 +1,4 @@
-package text
+package words
 
 import (
 	"strconv"
@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// shortFunc drops the directories of a function's package: what is left says which function it is to somebody who knows
+// FuncName drops the directories of a function's package: what is left says which function it is to somebody who knows
 // the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F.
-func shortFunc(f string) string {
+func FuncName(f string) string {
 	head := f
 	if i := strings.IndexAny(f, "[("); i >= 0 {
 		head = f[:i] // type arguments and receivers have slashes of their own
@@ -39,8 +39,8 @@ func baseName(file string) string { return file[strings.LastIndexAny(file, `/\`)
 // maxFile is how many columns a file's name may take: longer ones are made by machines.
 const maxFile = 28
 
-// position is "file.go:12", or "" if not known.
-func position(s *report.Site) string {
+// Position is "file.go:12", or "" if not known.
+func Position(s *report.Site) string {
 	if s == nil || s.File == "" {
 		return ""
 	}
@@ -51,8 +51,8 @@ func position(s *report.Site) string {
 	return p
 }
 
-// funcName is the function's short name in at most max columns, or "" if not known.
-func funcName(s *report.Site, max int) string {
+// SiteFunc is the function's short name in at most max columns, or "" if not known.
+func SiteFunc(s *report.Site, max int) string {
 	if s == nil {
 		return ""
 	}
@@ -61,7 +61,7 @@ func funcName(s *report.Site, max int) string {
 	if len(f) > 1<<12 {
 		f = f[len(f)-1<<12:]
 	}
-	f = shortFunc(f)
+	f = FuncName(f)
 	// The package goes first: the file's name beside it often says as much.
 	if termtext.Width(termtext.Middle(f, max+1)) > max {
 		f = withoutPackage(f)
@@ -82,39 +82,42 @@ func withoutPackage(f string) string {
 	return f[i+1:]
 }
 
-// place writes a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
-// name with the line, which is never cut unless it alone is too long.
-func place(s *report.Site, max int) []span {
-	pos := position(s)
+// Parts returns a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
+// name with the line, which is never cut unless it alone is too long. What is not known is "".
+func Parts(s *report.Site, max int) (fn, pos string) {
+	pos = Position(s)
 	room := max - termtext.Width(pos) - 1
 	if pos == "" {
 		room = max
 	}
 	const shortest = 6 // of a function's name no less than this says anything
-	f := ""
 	if room >= shortest {
-		f = funcName(s, room)
+		fn = SiteFunc(s, room)
 	}
-	switch {
-	case f == "" && pos == "":
-		return nil
-	case f == "":
-		return []span{{cyan, termtext.Middle(pos, max)}}
-	case pos == "":
-		return []span{{plain, f}}
+	if fn == "" {
+		pos = termtext.Middle(pos, max)
 	}
-	return []span{{plain, f + " "}, {cyan, pos}}
+	return fn, pos
 }
 
-// Place writes a site as the report does, the function's short name and the file's with the line, in at most max columns.
-// It is "" if no place is known.
+// Place writes a site in at most max columns, "" if no place is known.
 func Place(s *report.Site, max int) string {
-	var b strings.Builder
-	for _, sp := range place(s, max) {
-		b.WriteString(sp.text)
+	fn, pos := Parts(s, max)
+	if fn != "" && pos != "" {
+		return fn + " " + pos
 	}
-	return b.String()
+	return fn + pos
 }
 
-// FuncName writes a function's name without the directories of its package.
-func FuncName(f string) string { return shortFunc(f) }
+// GroupName is the group's name in at most max columns, in the short form of functions where it is one. Tasks, regions and
+// RPC methods have names of their own, in which a slash is no directory.
+func GroupName(g *report.Group, max int) string {
+	switch g.Kind {
+	case report.KindTask, report.KindRegion, report.KindGRPC:
+		return termtext.Middle(g.Name, max)
+	}
+	if strings.Contains(g.Name, " ") {
+		return termtext.Middle(g.Name, max)
+	}
+	return SiteFunc(&report.Site{Func: g.Name}, max)
+}

@@ -1,0 +1,209 @@
+// Package words writes quantities, places and names the way the whole tool does: on terminals, on pages, in findings and
+// in the verdict. It follows the field's habits:
+//
+//   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration reads them back
+//   - bytes with decimal prefixes and a blank: 1.50 kB, 20.0 MB, as file sizes and network counters have them; GiB and
+//     MiB are for what users set in them themselves (GOMEMLIMIT, limits of cgroups), see Binary
+//   - shares in whole percent, without a blank before the sign: 12%; "<1%" is not nothing
+//   - counts with a comma before every three digits: 1,234
+//   - functions without the directories of their package, files without theirs: store.(*DB).get db.go:12
+package words
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What stands where a value is not known, and where there is nothing.
+const (
+	None    = "-"
+	Nothing = "·"
+)
+
+// Duration writes ns in Go's syntax (time.ParseDuration reads it back) with three significant digits, in the unit that
+// leaves one to three of them before the point.
+func Duration(ns int64) string {
+	switch {
+	case ns == math.MinInt64:
+		return Duration(ns + 1)
+	case ns < 0:
+		return "-" + Duration(-ns)
+	case ns == 0:
+		return "0s"
+	case ns < 1000:
+		return strconv.FormatInt(ns, 10) + "ns"
+	}
+	// What rounds up to the next unit is written in the next unit: 999.6µs is 1.00ms.
+	d := time.Duration(ns)
+	switch {
+	case d.Round(time.Second/10) >= time.Minute:
+		s := d.Round(time.Second).String()
+		if d.Round(time.Second) >= time.Hour {
+			s = d.Round(time.Minute).String()
+			s = strings.TrimSuffix(s, "0s")
+		}
+		return s
+	case ns >= 999_500_000:
+		return digits(float64(ns)/1e9) + "s"
+	case ns >= 999_500:
+		return digits(float64(ns)/1e6) + "ms"
+	}
+	return digits(float64(ns)/1e3) + "µs"
+}
+
+// digits writes 1 <= v < 1000 with three significant digits.
+func digits(v float64) string {
+	switch {
+	case v >= 99.95:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 9.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// Maybe is Duration for a value that may not be known.
+func Maybe(ns *int64) string {
+	if ns == nil {
+		return None
+	}
+	return Duration(*ns)
+}
+
+// A Unit is what a column of durations is written in, so that its numbers compare at a glance.
+type Unit struct {
+	name string
+	ns   float64
+}
+
+// UnitFor returns the unit in which the largest value of a column has one to three digits before its point. Columns
+// never use minutes: 1m12s beside 3.4s compares badly.
+func UnitFor(largest int64) Unit {
+	switch {
+	case largest >= 999_500_000:
+		return Unit{"s", 1e9}
+	case largest >= 999_500:
+		return Unit{"ms", 1e6}
+	case largest >= 1000:
+		return Unit{"µs", 1e3}
+	}
+	return Unit{"ns", 1}
+}
+
+// Format writes ns in the unit with three significant digits, but no more than three after the point.
+func (u Unit) Format(ns int64) string {
+	v := float64(ns) / u.ns
+	a := math.Abs(v)
+	places := 3
+	switch {
+	case u.ns == 1 || a >= 99.95:
+		places = 0
+	case a >= 9.995:
+		places = 1
+	case a >= 0.9995 || v == 0:
+		places = 2
+	}
+	if v == 0 {
+		return "0" + u.name
+	}
+	return strconv.FormatFloat(v, 'f', places, 64) + u.name
+}
+
+// Percent writes a share of 0..1 in whole percent; what would round to 0% is told apart from nothing.
+func Percent(share float64) string {
+	switch {
+	case math.IsNaN(share) || share == 0:
+		return Nothing
+	case share < 0.005:
+		return "<1%"
+	}
+	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
+}
+
+// Number writes n with a comma before every three digits.
+func Number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// Count is a number with its noun.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Number(int64(n)) + " " + many
+}
+
+// Bytes writes bytes with a decimal prefix.
+func Bytes(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 999_500:
+		return digits(float64(n)/1e3) + " kB"
+	case n < 999_500_000:
+		return digits(float64(n)/1e6) + " MB"
+	}
+	v := float64(n) / 1e9
+	if v >= 999.5 {
+		return strconv.FormatFloat(v, 'f', 0, 64) + " GB"
+	}
+	return digits(v) + " GB"
+}
+
+// Rough writes two digits of a duration.
+func Rough(ns int64) string {
+	step := int64(1)
+	for ns/step >= 100 {
+		step *= 10
+	}
+	text := Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step)
+	unit := strings.TrimLeft(text, "0123456789.")
+	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
+		return strings.TrimRight(strings.TrimRight(number, "0"), ".") + unit
+	}
+	return text
+}
+
+// PercentOr0 is Percent for prose, in which nothing is 0%.
+func PercentOr0(share float64) string {
+	if s := Percent(share); s != Nothing {
+		return s
+	}
+	return "0%"
+}
+
+// ShortNumber writes a number in at most six columns: 12,345, 123k, 1.5M.
+func ShortNumber(n int) string {
+	switch {
+	case n < 100_000:
+		return Number(int64(n))
+	case n < 1_000_000:
+		return strconv.Itoa(n/1000) + "k"
+	case n < 1_000_000_000:
+		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + "M"
+	}
+	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
+}
+
+// Binary writes bytes with binary prefixes and at most one digit after the point: 512 MiB, 1.5 GiB. It is for amounts that
+// are set in such units.
+func Binary(n int64) string {
+	v := float64(n)
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if math.Abs(v) < 1024 {
+			return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + unit
+		}
+		v /= 1024
+	}
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " TiB"
+}

@@ -1,0 +1,95 @@
+package html_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// said is what page/said.js makes of a verdict.
+type said struct {
+	Lead, Range string
+	Causes      []struct{ Share, Each, Words, Rest string }
+	Open        string
+	Late        bool
+}
+
+// TestPageSaysWhatTheTextSays runs the page's module on the verdicts of reports, and looks for all that it says in the
+// text view, and for nothing more there.
+func TestPageSaysWhatTheTextSays(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("the page's module is run by node, which is not installed; lab/browser tests the page itself")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"said.js", "format.js"} {
+		if err := os.WriteFile(filepath.Join(dir, name), mustRead(t, "page/"+name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, data := range map[string]string{
+		"package.json": `{"type":"module"}`,
+		"main.js": `import { saidOf } from './said.js';
+import { readFileSync } from 'node:fs';
+process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(saidOf)));`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"pubsub", "tso", "none"} {
+		t.Run(name, func(t *testing.T) {
+			r, err := report.ReadJSON(bytes.NewReader(mustRead(t, "../testdata/"+name+".json")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Verdict = verdict.Of(r)
+			verdicts, err := json.Marshal(r.Verdict)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
+			cmd.Stdin = bytes.NewReader(verdicts)
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var page []said
+			if err := json.Unmarshal(out, &page); err != nil {
+				t.Fatal(err)
+			}
+			var shown bytes.Buffer
+			if err := text.Write(&shown, r, text.Options{Width: 200}); err != nil {
+				t.Fatal(err)
+			}
+			var want strings.Builder
+			for i := range page {
+				s, g := &page[i], r.Group(r.Verdict[i].Group)
+				if len(s.Causes) == 0 {
+					want.WriteString(" " + words.GroupName(g, 160) + ": no request ended in the trace.")
+				} else {
+					want.WriteString(" " + s.Lead + " " + words.GroupName(g, 160) + " " + s.Range + " spent")
+				}
+				for _, c := range s.Causes {
+					want.WriteString(" " + c.Share + " " + c.Each + " " + c.Words + c.Rest)
+				}
+				if s.Late {
+					want.WriteString(" " + s.Open)
+				}
+			}
+			got := strings.Join(strings.Fields(shown.String()), " ")
+			if _, got, _ = strings.Cut(got, " why "); len(page) > 0 && !strings.HasPrefix(" "+got, want.String()) {
+				t.Errorf("the page says\n%s\nthe text says\n%.1500s", want.String(), got)
+			}
+		})
+	}
+}
