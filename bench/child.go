@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/groups"
 	"github.com/whylate/whylate/internal/pass"
@@ -57,6 +58,7 @@ func child(c config, args []string, out io.Writer) error {
 		"timelines":  func(r io.Reader) (int64, error) { return timelines(r, runtime.GOMAXPROCS(0)) },
 		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return timelines(r, 1) },
 		"reference":  reference,
+		"command":    func(io.Reader) (int64, error) { return command(args[0]) },
 		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
 		"groups":     groupsOnly,
 	}[c.child]
@@ -71,7 +73,16 @@ func child(c config, args []string, out io.Writer) error {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, PeakKB: peak()})
+	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, Collections: m.NumGC, PeakKB: peak()})
+}
+
+// command does what "whylate explain --json" does, with the limits of memory that it sets itself.
+func command(file string) (events int64, err error) {
+	var stderr bytes.Buffer
+	if status := cli.Run(context.Background(), []string{"explain", "--json", file}, nil, io.Discard, &stderr); status != cli.ExitOK {
+		return 0, fmt.Errorf("exit status %d: %s", status, stderr.String())
+	}
+	return 0, nil
 }
 
 // timelines decodes all generations, keeping the last two.

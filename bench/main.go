@@ -12,7 +12,8 @@
 //   - timelines: our decoder, a window of two generations
 //   - one worker: the same on one core
 //   - reference: golang.org/x/exp/trace, every event read and dropped
-//   - explain: the whole report
+//   - command: "whylate explain --json", with the limit of memory that it sets
+//   - explain: the same by the package's own function, with Go's defaults
 //   - go tool trace -pprof=sched: what Go's own tool takes to answer anything
 //
 // Machines are noisy: compare the ratios of one run. README.md in this
@@ -113,7 +114,9 @@ type result struct {
 	Mallocs uint64
 	Alloc   uint64 // bytes
 	PeakKB  int64  // 0: not known here
-	Note    string
+	// Collections is how often the garbage collector ran.
+	Collections uint32
+	Note        string
 }
 
 func table(c config, out, progress io.Writer, files []string) error {
@@ -124,8 +127,8 @@ func table(c config, out, progress io.Writer, files []string) error {
 			return fmt.Errorf("looking at the trace: %w", err)
 		}
 		fmt.Fprintf(out, "\n%s, %.1f MB\n", filepath.Base(file), float64(info.Size())/1e6)
-		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.")
-		names := []string{"reference", "timelines", "one worker", "explain", "groups"}
+		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s %6s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.", "GCs")
+		names := []string{"reference", "timelines", "one worker", "command", "explain", "groups"}
 		if c.tool && k == 0 {
 			names = append(names, "go tool trace -pprof=sched")
 		}
@@ -154,7 +157,7 @@ func table(c config, out, progress io.Writer, files []string) error {
 			line := fmt.Sprintf("%-28s %10s %10.1f %8.2f %10s %8.2f %8s", name, r.Time.Round(time.Millisecond), float64(ref.Events)/1e6/r.Time.Seconds(),
 				r.Time.Seconds()/ref.Time.Seconds(), r.CPU.Round(time.Millisecond), r.CPU.Seconds()/ref.CPU.Seconds(), megabytes(r.PeakKB))
 			if r.Mallocs > 0 {
-				line += fmt.Sprintf(" %12d %10.1f", r.Mallocs, float64(r.Alloc)/1e6)
+				line += fmt.Sprintf(" %12d %10.1f %6d", r.Mallocs, float64(r.Alloc)/1e6, r.Collections)
 			}
 			fmt.Fprintln(out, strings.TrimRight(line+"  "+r.Note, " "))
 		}
