@@ -10,7 +10,7 @@ import (
 // virtual machine or browser: they give the same answer on any machine, however busy.
 const Env = "WHYLATE_FULL"
 
-// On reports whether tests may use all that.
+// On reports whether tests may use all of that.
 func On() bool { return os.Getenv(Env) == "1" }
 
 // Need skips a test that needs a clock, a cgroup or the like, unless On.
