@@ -26,16 +26,9 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace;
-// the time with testfull.On only, as beside others it varies by more.
+// TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace.
 func TestCPUIsLinear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	tries := 1
-	if testfull.On() {
-		tries = 3 // the best: others use the machine too
-	}
+	testfull.Need(t, "minutes, and measures CPU time")
 	for _, s := range shapes {
 		t.Run(s.name, func(t *testing.T) {
 			const n = 8000
@@ -43,7 +36,7 @@ func TestCPUIsLinear(t *testing.T) {
 			run := func(name string, do func(data []byte) error) {
 				measure := func(data []byte) (time.Duration, uint64) {
 					best, bytes := time.Duration(math.MaxInt64), uint64(math.MaxUint64)
-					for range tries {
+					for range 3 { // the best: others use the machine too
 						runtime.GC()
 						var before, after runtime.MemStats
 						runtime.ReadMemStats(&before)
@@ -61,7 +54,7 @@ func TestCPUIsLinear(t *testing.T) {
 				twoT, twoB := measure(large)
 				times, memory := float64(twoT)/float64(oneT), float64(twoB)/float64(oneB)
 				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, oneT, twoT, times, oneB>>20, twoB>>20, memory)
-				if testfull.On() && times > mostGrowth && twoT > 500*time.Millisecond {
+				if times > mostGrowth && twoT > 500*time.Millisecond {
 					t.Errorf("%s of twice as much takes %.1f times the CPU", name, times)
 				}
 				if memory > mostGrowth {
