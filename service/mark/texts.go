@@ -42,7 +42,12 @@ type table struct {
 
 var texts table
 
-func (t *table) begin(kind Kind, name string) string { return t.of(textKey{kind, name, ""}) }
+func (t *table) begin(kind Kind, name string) string {
+	if name == "" && kind == HTTP {
+		return beginVerb + string(HTTP) // what a handler around a mux writes: no search
+	}
+	return t.of(textKey{kind, name, ""})
+}
 
 func (t *table) end(kind Kind, name, status string) string { return t.of(textKey{kind, name, status}) }
 
