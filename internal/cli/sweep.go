@@ -59,8 +59,10 @@ are ended, too.
 
 The exit status is 0 when there is a result, also when runs of some arms failed; 2 for wrong use; 3 when no run gave figures, or
 the result could not be written; 130 when interrupted, after a result on the finished runs.`,
-		Example: `  whylate sweep --gomaxprocs 1,2,8 --quota 0.5 --rate 200 --runs 3 -d 2s --url http://127.0.0.1:8080/work --json out.json -- ./server -addr 127.0.0.1:8080
-  whylate sweep --gogc 50,100,200,400,800 --memory 512MiB --rate 500 --url http://127.0.0.1:{port}/ -- ./server -addr 127.0.0.1:{port}
+		Example: `  whylate sweep --gomaxprocs 1,2,8 --quota 0.5 --rate 200 --runs 3 -d 2s --url http://127.0.0.1:8080/work --json out.json \
+    -- ./server -addr 127.0.0.1:8080
+  whylate sweep --gogc 50,100,200,400,800 --memory 512MiB --rate 500 --url http://127.0.0.1:{port}/ \
+    -- ./server -addr 127.0.0.1:{port}
   whylate sweep --gomaxprocs 1,2,4 --load-share 50%,85% --slo p99=20ms --url http://127.0.0.1:8080/ -- ./server
   whylate sweep --env POOL=4,16,64 --rate 200,1000 --resume pools.json --url http://127.0.0.1:8080/ -- ./server`,
 		Args: func(cmd *cobra.Command, args []string) error {
