@@ -238,7 +238,7 @@ func (e *engine) report(cut error) *report.Report {
 	rep.Groups = e.rows(sp)
 	stats := e.process.Stats(sp)
 	rep.Runtime = e.process.Runtime(sp, &froze)
-	e.warnings(rep, cut)
+	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	rep.Findings = finding.Find(&finding.Input{
 		Report: rep, Process: stats, Turns: e.queues.Turns(sp, e.selected.Kinds), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,

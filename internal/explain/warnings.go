@@ -5,11 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/groups"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
 
 // warnings adds what a reader must know of the input to judge the report.
-func (e *engine) warnings(rep *report.Report, cut error) {
+func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	dec := e.pass.Decoder
 	warn := func(code, text string) {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
@@ -55,6 +57,10 @@ func (e *engine) warnings(rep *report.Report, cut error) {
 		warn("no-requests", fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
 		return
 	}
+	if all := e.groups.Names(sp, e.selected.Kinds); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
+		warn("no-group", noGroup(e.opts.Group.String(), all))
+		return
+	}
 	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
 		if e.opts.Request != nil {
 			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
@@ -62,6 +68,20 @@ func (e *engine) warnings(rep *report.Report, cut error) {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
 		}
 	}
+}
+
+// noGroup says which groups there are instead of those that were asked for.
+func noGroup(pattern string, all []groups.Named) string {
+	const most = 8
+	var names []string
+	for _, g := range all[:min(most, len(all))] {
+		names = append(names, fmt.Sprintf("%s (%s)", g.Name, plural(int(g.Requests), "request")))
+	}
+	text := fmt.Sprintf("no group's name matches %q; there are %s", pattern, strings.Join(names, ", "))
+	if len(all) > most {
+		text += fmt.Sprintf(", and %d more", len(all)-most)
+	}
+	return text
 }
 
 // beforeMarks says so where requests spent much of their time before their

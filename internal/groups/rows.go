@@ -62,6 +62,32 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	return out
 }
 
+// Names returns the names of all groups of some kinds that have requests, with
+// how many, those of the most time first.
+func (s *Sum) Names(sp *spell.Speller, kinds func(request.Kind) bool) []Named {
+	w := writer{s.parts[0], sp}
+	var out []Named
+	ns := make(map[string]int64)
+	for _, g := range w.groups {
+		if g == nil || kinds != nil && !kinds(g.key.Kind) || g.requests() == 0 {
+			continue
+		}
+		_, name, _ := w.title(g)
+		ns[name] += g.lat.sum
+		out = append(out, Named{name, g.requests()})
+	}
+	slices.SortFunc(out, func(a, b Named) int {
+		return cmp.Or(cmp.Compare(ns[b.Name], ns[a.Name]), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Requests, a.Requests))
+	})
+	return out
+}
+
+// A Named is a group's name and the number of its requests.
+type Named struct {
+	Name     string
+	Requests int64
+}
+
 // IDs returns the report's id of every group that is selected, by its id here.
 func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 	w := writer{s.parts[0], sp}

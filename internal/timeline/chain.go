@@ -646,6 +646,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				slab[n] = record{a, 0}
 				n++
 				w.gen.swept.Add(x)
+				_ = y // of the swept bytes, those that were reclaimed
 			case tracefmt.EvGoLabel:
 				if c := data[i]; c < 0x80 {
 					x = uint64(c)
@@ -668,6 +669,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					} else {
 						x, i = uvarintLong(data, i)
 					}
+					_ = x // nobody asks
 				}
 			}
 		}

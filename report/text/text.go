@@ -140,6 +140,12 @@ func raised(n int) string {
 
 func (p *page) noRequests() {
 	p.line()
+	for _, w := range p.r.Input.Warnings {
+		if w.Code == "no-group" { // requests there are, of other names: the footnote has them
+			p.paragraph(span{}, 0, span{bold, "No group has that name."}, span{plain, " Those there are stand below."})
+			return
+		}
+	}
 	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If the work is done by a function of yours, name it: every call of it is then a" +
 		" request. Or the trace holds no whole one: record longer, or while there is load."})
 	if p.opts.Command != "" {
@@ -239,8 +245,8 @@ func (p *page) next() {
 	command := termtext.Head(p.opts.Command, p.width*2/3)
 	var hint string
 	switch {
-	case len(p.r.Groups) > 1 && !p.opts.Full:
-		hint = " --group " + words.ShellQuote(nameEnd(p.r.Groups[min(1, len(p.r.Groups)-1)].Name))
+	case !p.opts.Full && p.another() != nil:
+		hint = " --group " + words.ShellQuote(nameEnd(p.another().Name))
 	case p.opts.Band == "":
 		hint = " --band " + string(p.r.Groups[0].Tail().Band)
 	default:
@@ -251,6 +257,18 @@ func (p *page) next() {
 	}
 	p.line()
 	p.line(left(bold, "next", indent), span{plain, command + hint})
+}
+
+// another returns the group to look at next: of those that are shown in short, the one with the most time that has a
+// name and more than a few requests.
+func (p *page) another() *report.Group {
+	const few = 10
+	for i := 1; i < len(p.r.Groups); i++ {
+		if g := &p.r.Groups[i]; g.Named && g.Count >= few {
+			return g
+		}
+	}
+	return nil
 }
 
 // nameEnd is a regular expression that finds a group by the end of its name.

@@ -47,6 +47,11 @@ function groupVerdict(v) {
 }
 
 export function verdict() {
+  const other = (report.input.warnings || []).find(w => w.code === 'no-group');
+  if (other) {
+    return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
+      h('p', { class: 'lead' }, 'No group has that name.'), h('p', null, clean(other.text)));
+  }
   if (!report.groups.length) {
     return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
       h('p', { class: 'lead' }, 'No requests were found.'),
