@@ -57,9 +57,9 @@ var arms = []string{"go", "peers", "whylate"}
 
 // outcome is what one way did in one case, over the runs.
 type outcome struct {
-	work           []float64 // units a second of each run that lived
-	killed, failed int
-	last           answer
+	work   []float64 // units a second of each run that lived
+	killed int
+	last   answer
 }
 
 func (o *outcome) median() float64 {

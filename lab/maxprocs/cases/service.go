@@ -45,7 +45,7 @@ type answer struct {
 
 type node struct {
 	next *node
-	data [1000]byte
+	_    [1000]byte
 }
 
 func serve(arm string) {
