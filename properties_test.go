@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	engine "github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/schematest"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/internal/validate"
 	"github.com/whylate/whylate/report"
 )
 
@@ -67,12 +69,27 @@ func checkProperties(t *testing.T, data []byte) {
 		t.Errorf("with 3 workers the report is another one: %s", firstDifference(one, many))
 	}
 	const pattern = `^main\.`
+	checkConsistent(t, data, nil)
+	checkConsistent(t, data, regexp.MustCompile(pattern))
 	if explainAll(t, data, pattern) != nil {
 		_, text := explainJSON(t, data, whylate.Options{Request: regexp.MustCompile(pattern)})
 		schematest.Validate(t, t.Name()+" --request "+pattern, text)
 	}
 	for _, cut := range cutsOf(data) {
 		checkCut(t, data[:cut])
+	}
+}
+
+// checkConsistent holds timelines, requests and report to package validate's
+// rules.
+func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp) {
+	t.Helper()
+	opts := engine.Options{Request: request, Validate: new(validate.Checks)}
+	if _, err := engine.Explain(context.Background(), bytes.NewReader(data), opts); err != nil {
+		return // the callers judge errors
+	}
+	if err := opts.Validate.Err(); err != nil {
+		t.Error(err)
 	}
 }
 

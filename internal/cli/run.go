@@ -32,18 +32,26 @@ const (
 // a second for its report; those that run something of others (a recording, a load) end that in good order.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	patient := isPatient(os.Args[1:])
-	context.AfterFunc(ctx, func() {
+	done := make(chan struct{})
+	dismiss := context.AfterFunc(ctx, func() {
 		stop() // from now on a signal has its default effect again
 		if patient {
 			return
 		}
-		time.Sleep(lastSecond)
+		select {
+		case <-time.After(lastSecond):
+		case <-done:
+			return
+		}
 		atomicfile.RemoveUnfinished()
 		fmt.Fprintln(os.Stderr, "whylate: interrupted: what it was computing would have taken too long")
 		os.Exit(ExitInterrupted)
 	})
+	// stop ends ctx, too, and that is no interrupt: a process may take a while to exit after this.
+	defer stop()
+	defer dismiss()
+	defer close(done)
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 

@@ -253,7 +253,7 @@ func (f *Finder) Finish(end int64) []Request {
 		seen[r.G] = true
 		r.Start, r.End, r.Open, r.Cut, r.began = o.start, end, true, o.cut, o.start
 		if o.key != 0 {
-			r.Part, r.Key = Last, o.key
+			r.Part, r.Key, r.Start = Last, o.key, o.from // what lies before was handed out
 		}
 		f.out = append(f.out, r)
 	})

@@ -99,6 +99,8 @@ func lead(g *report.Group, b *report.Band) (lead, latency string) {
 		lead = "The slowest request of"
 	case b.Count == 1:
 		lead = "One request of"
+	case b.Band == report.Band99 && b.Count*20 > g.Count:
+		lead = "The slowest requests of" // as slow as each other, they are more than a hundredth
 	default:
 		lead = Which(b.Band) + " of"
 	}
