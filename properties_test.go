@@ -69,8 +69,8 @@ func checkProperties(t *testing.T, data []byte) {
 		t.Errorf("with 3 workers the report is another one: %s", firstDifference(one, many))
 	}
 	const pattern = `^main\.`
-	checkConsistent(t, data, nil)
-	checkConsistent(t, data, regexp.MustCompile(pattern))
+	checkConsistent(t, data, nil, false)
+	checkConsistent(t, data, regexp.MustCompile(pattern), false)
 	if explainAll(t, data, pattern) != nil {
 		_, text := explainJSON(t, data, whylate.Options{Request: regexp.MustCompile(pattern)})
 		schematest.Validate(t, t.Name()+" --request "+pattern, text)
@@ -82,9 +82,9 @@ func checkProperties(t *testing.T, data []byte) {
 
 // checkConsistent holds timelines, requests and report to package validate's
 // rules.
-func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp) {
+func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged bool) {
 	t.Helper()
-	opts := engine.Options{Request: request, Validate: new(validate.Checks)}
+	opts := engine.Options{Request: request, Validate: &validate.Checks{Damaged: damaged}}
 	if _, err := engine.Explain(context.Background(), bytes.NewReader(data), opts); err != nil {
 		return // the callers judge errors
 	}

@@ -12,6 +12,10 @@ import (
 // Checks are all checks of one pass over a trace. The zero value is ready for
 // use, by one pass.
 type Checks struct {
+	// Damaged leaves the rules of timelines out: a trace with lost or altered
+	// events breaks them by itself. Requests and reports keep theirs all the same.
+	Damaged bool
+
 	timelines Timelines
 	requests  Requests
 	window    *timeline.Window
@@ -27,7 +31,9 @@ func (c *Checks) Attach(p *pass.Pass) {
 
 // Decoded implements pass.Listener.
 func (c *Checks) Decoded(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
-	c.timelines.Decoded(c.window, gap)
+	if !c.Damaged {
+		c.timelines.Decoded(c.window, gap)
+	}
 }
 
 // Walked implements pass.Listener.
