@@ -219,7 +219,7 @@ func TestNoServiceDiesOfUs(t *testing.T) {
 		func(r lived) string { return atLeast("the lowest limit in MiB", float64(r.Limit/mib), 40) },
 	}, {
 		"a live heap that grows by a step while GOGC is raised", 512,
-		load{Memory: ModeObserve, GC: ModeApply, From: 60, To: 190, Warm: 6500 * time.Millisecond, Run: 3 * s, Rate: 400},
+		load{Memory: ModeObserve, GC: ModeApply, From: 60, To: 190, Warm: 6500 * time.Millisecond, Run: 6 * s, Rate: 400},
 		func(r lived) string { return atLeast("the highest GOGC", float64(r.GOGC), 200) },
 	}, {
 		"C memory is left room for", 256,
@@ -236,9 +236,14 @@ func TestNoServiceDiesOfUs(t *testing.T) {
 				t.Error(problem)
 			}
 			c.load.NoLimit = true
-			if _, killed := try(t, c.limit, c.load); !killed {
-				t.Error("survives without a limit as well: this test proves nothing")
+			// Whether it dies depends on where in a collection's cycle the heap
+			// grows: one death of three shows the danger.
+			for range 3 {
+				if _, killed := try(t, c.limit, c.load); killed {
+					return
+				}
 			}
+			t.Error("survives three times without a limit as well: this test proves nothing")
 		})
 	}
 }
