@@ -147,14 +147,14 @@ func TestWriter(t *testing.T) {
 		_, s := w.(io.StringWriter)
 		return fmt.Sprint(f, h, r, p, c, s, http.NewResponseController(w).Flush())
 	}
-	var plain, marked string
-	note := func(to *string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { *to = has(w) })
-	}
+	// A flush answers the client before the handler is done: what a writer can
+	// is handed over by a channel, and the client reads to the body's end.
+	can := make(chan string, 1)
+	note := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { can <- has(w) })
 	for _, http2 := range []bool{false, true} {
 		mux := http.NewServeMux()
-		mux.Handle("/plain", note(&plain))
-		mux.Handle("/marked", Handler(note(&marked)))
+		mux.Handle("/plain", note)
+		mux.Handle("/marked", Handler(note))
 		mux.Handle("/hijacked", Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err == nil {
@@ -166,6 +166,7 @@ func TestWriter(t *testing.T) {
 		srv.EnableHTTP2 = http2
 		srv.StartTLS()
 		paths := []string{"/plain", "/marked"}
+		writers := map[string]string{}
 		if !http2 {
 			paths = append(paths, "/hijacked")
 		}
@@ -174,13 +175,19 @@ func TestWriter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := io.Copy(io.Discard, res.Body); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
 			res.Body.Close()
+			if path != "/hijacked" {
+				writers[path] = <-can
+			}
 			if res.StatusCode != 200 || (res.ProtoMajor == 2) != http2 {
 				t.Errorf("%s: %s over HTTP/%d", path, res.Status, res.ProtoMajor)
 			}
 		}
 		srv.Close()
-		if plain != marked || plain == "" {
+		if plain, marked := writers["/plain"], writers["/marked"]; plain != marked || !strings.HasSuffix(plain, "<nil>") {
 			t.Errorf("HTTP/2 %v: a writer has %s, a marked one %s", http2, plain, marked)
 		}
 	}
