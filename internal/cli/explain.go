@@ -209,7 +209,8 @@ TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report tha
 For a URL, a recording is made and read while it arrives; "whylate record" keeps it.
 
 The exit status is 0 when there is an answer, also about the whole seconds of a trace that is cut; 2 for wrong use; 3 when
-nothing could be read, reached or written; 130 when interrupted, after a report on what was read until then.
+nothing could be read, reached or written, or is like what --group, --request, --trace-id or --from asks for; 130 when
+interrupted, after a report on what was read until then.
 
 --what-if 'SITE=VALUE' predicts what a change would win. SITE is a function's name or the end of one,
 or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
@@ -398,6 +399,19 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 		return &statusError{ExitInterrupted, errors.New("interrupted: the report is about what was read until then")}
 	case err != nil:
 		return err
+	}
+	if e.as != nil {
+		return nil // an export says itself what it is empty of
+	}
+	return notThere(rep)
+}
+
+// notThere is the error of a report in which nothing is like what was asked for.
+func notThere(rep *report.Report) error {
+	for _, w := range rep.Input.Warnings {
+		if len(rep.Groups) == 0 && (w.Code == explain.NoGroup || w.Code == explain.NoMatch) {
+			return &statusError{ExitFailed, errors.New(w.Text)}
+		}
 	}
 	return nil
 }

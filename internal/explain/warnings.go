@@ -10,6 +10,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// Codes of warnings that say that what was asked for is not in the trace: no
+// group of that name, no such call, trace id or part.
+const (
+	NoGroup = "no-group"
+	NoMatch = "no-match"
+)
+
 // warnings adds what a reader must know of the input to judge the report.
 func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	dec := e.pass.Decoder
@@ -53,17 +60,21 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
 		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
 	}
+	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
+		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
+		return
+	}
 	if id := e.opts.TraceID; id != [16]byte{} && len(rep.Groups) == 0 {
-		warn("no-requests", fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
+		warn(NoMatch, fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
 		return
 	}
 	if all := e.groups.Names(sp, e.selected.Kinds); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
-		warn("no-group", noGroup(e.opts.Group.String(), all))
+		warn(NoGroup, noGroup(e.opts.Group.String(), all))
 		return
 	}
 	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
 		if e.opts.Request != nil {
-			warn("no-requests", fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
+			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
 		} else {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
 		}

@@ -121,3 +121,15 @@ func GroupName(g *report.Group, max int) string {
 	}
 	return SiteFunc(&report.Site{Func: g.Name}, max)
 }
+
+// GoVersion is the Go version that the service of a report was built with: what the recording says of its program, else
+// the trace's header, which Go 1.23 and 1.24 write alike. It is "" if neither is known.
+func GoVersion(r *report.Report) string {
+	if r.Host != nil && r.Host.Facts.Go != "" {
+		return strings.TrimPrefix(r.Host.Facts.Go, "go")
+	}
+	if r.Input.Go == "1.23" {
+		return "1.23 or 1.24"
+	}
+	return r.Input.Go
+}

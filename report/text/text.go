@@ -94,8 +94,8 @@ func (p *page) header() {
 		requests += p.r.Groups[i].Count
 	}
 	about := []string{words.Duration(in.DurationNS)}
-	if in.Go != "" {
-		about = append(about, "Go "+termtext.Head(in.Go, 12))
+	if v := words.GoVersion(p.r); v != "" {
+		about = append(about, "Go "+termtext.Head(v, 12))
 	}
 	if in.GOMAXPROCS > 0 {
 		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
@@ -141,8 +141,12 @@ func raised(n int) string {
 func (p *page) noRequests() {
 	p.line()
 	for _, w := range p.r.Input.Warnings {
-		if w.Code == "no-group" { // requests there are, of other names: the footnote has them
+		switch w.Code {
+		case "no-group": // requests there are, of other names: the footnote has them
 			p.paragraph(span{}, 0, span{bold, "No group has that name."}, span{plain, " Those there are stand below."})
+			return
+		case "no-match": // what was asked for is not there, which says nothing of the rest
+			p.paragraph(span{}, 0, span{bold, "Nothing is like what was asked for."}, span{plain, " The footnote says why."})
 			return
 		}
 	}
@@ -247,6 +251,8 @@ func (p *page) next() {
 	switch {
 	case !p.opts.Full && p.another() != nil:
 		hint = " --group " + words.ShellQuote(nameEnd(p.another().Name))
+	case p.taken() != "":
+		hint = " --what-if " + words.ShellQuote(p.taken())
 	case p.opts.Band == "":
 		hint = " --band " + string(p.r.Groups[0].Tail().Band)
 	default:
@@ -259,16 +265,61 @@ func (p *page) next() {
 	p.line(left(bold, "next", indent), span{plain, command + hint})
 }
 
-// another returns the group to look at next: of those that are shown in short, the one with the most time that has a
-// name and more than a few requests.
+// another returns the group to look at next: of those that are shown in short, the one that the first finding of weight is
+// about, else the one whose slowest requests took the most time; nil if that is little beside the group shown in full, or
+// if the group has no name or only a few requests.
 func (p *page) another() *report.Group {
-	const few = 10
-	for i := 1; i < len(p.r.Groups); i++ {
-		if g := &p.r.Groups[i]; g.Named && g.Count >= few {
+	const few, much = 10, 0.1
+	lost := func(g *report.Group) float64 {
+		switch {
+		case g.LatencyNS.P99 != nil:
+			return float64(*g.LatencyNS.P99) * float64(g.Count)
+		case g.LatencyNS.Max != nil:
+			return float64(*g.LatencyNS.Max) * float64(g.Count)
+		}
+		return 0
+	}
+	var worst *report.Group
+	first := p.weighty()
+	for i := range p.r.Groups {
+		g := &p.r.Groups[i]
+		about := first != nil && first.Group == g.ID
+		switch {
+		case i == 0 && about:
+			return nil // the first thing to change is told in full
+		case i == 0 || !g.Named || g.Count < few || g.Streaming:
+		case about:
 			return g
+		case lost(g) >= much*lost(&p.r.Groups[0]) && (worst == nil || lost(g) > lost(worst)):
+			worst = g
+		}
+	}
+	return worst
+}
+
+// weighty returns the first finding that is told in full, nil if there is none.
+func (p *page) weighty() *report.Finding {
+	for i := range p.r.Findings {
+		if f := &p.r.Findings[i]; f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
+			return f
 		}
 	}
 	return nil
+}
+
+// taken is the question what would be won at most by the first thing to change: with what it is predicted for taken
+// away. It is empty where changes were asked about already, or that one is not told as a change of some site.
+func (p *page) taken() string {
+	f := p.weighty()
+	if f == nil || f.Predicted == nil || len(p.r.WhatIf) > 0 {
+		return ""
+	}
+	change := f.Predicted.Change
+	at := strings.LastIndexByte(change, '=')
+	if at < 0 || strings.Contains(change, ", ") || !strings.Contains(change[:at], "@") || strings.ContainsAny(change[:at], " \t") || strings.HasSuffix(change, "=gone") {
+		return ""
+	}
+	return change[:at] + "=gone"
 }
 
 // nameEnd is a regular expression that finds a group by the end of its name.

@@ -2,7 +2,7 @@
 
 import { h, s, add, untip, drawNow } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
-import { report } from './model.js';
+import { report, goVersion } from './model.js';
 import { read, linked, onChange, view } from './state.js';
 import { verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
@@ -47,7 +47,7 @@ function goTo(id) {
 
 function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
-  const about = [duration(i.duration_ns), i.go ? `Go ${brief(i.go, 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
+  const about = [duration(i.duration_ns), goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
   const links = [['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),

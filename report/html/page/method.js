@@ -2,7 +2,7 @@
 
 import { h } from './dom.js';
 import { duration, number, bytes, clean, count, brief } from './format.js';
-import { report, about_, source } from './model.js';
+import { report, about_, source, goVersion } from './model.js';
 import { how } from './how.js';
 
 function copy(button) {
@@ -39,7 +39,7 @@ export function method() {
     i.warnings.length ? h('ul', { class: 'warnings' }, i.warnings.map(w => h('li', null, h('strong', null, '▲ '), h('code', null, clean(w.code)), ' ', brief(w.text, 1200)))) : null,
     h('dl', { class: 'env' },
       row('Input', brief(i.name, 600)), row('Size', i.bytes ? `${bytes(i.bytes)}, ${count(i.events, 'event')}` : null), row('Start', i.start ? clean(i.start) : 'not in the trace'), row('Length', duration(i.duration_ns) + (i.truncated ? ', cut short' : '')),
-      row('Go', clean(i.go)), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
+      row('Go', clean(goVersion())), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
       row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
     h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
     h('p', null, 'What a trace cannot tell: addresses and holders of locks (the goroutine that unlocked stands for the holder), URLs, when data arrived (only when it was polled for), and what happens outside the process. Times have the grain of the trace’s clock, 64 ns.'),

@@ -14,6 +14,12 @@ export const source = await load();
 export const report = JSON.parse(source);
 export const about_ = JSON.parse(document.getElementById('about').textContent);
 
+// The version of the service's program, else that of the trace's header, which Go 1.23 and 1.24 write alike.
+export function goVersion() {
+  const built = report.host && report.host.facts && report.host.facts.go;
+  return built ? built.replace(/^go/, '') : report.input.go === '1.23' ? '1.23 or 1.24' : report.input.go;
+}
+
 export function groupByID(id) { return report.groups.find(g => g.id === id); }
 
 // requestByID finds a request that is held in full: {group, request, index, typical}.

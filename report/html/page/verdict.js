@@ -52,6 +52,11 @@ export function verdict() {
     return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
       h('p', { class: 'lead' }, 'No group has that name.'), h('p', null, clean(other.text)));
   }
+  const none = (report.input.warnings || []).find(w => w.code === 'no-match');
+  if (none) {
+    return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
+      h('p', { class: 'lead' }, 'Nothing is like what was asked for.'), h('p', null, clean(none.text)));
+  }
   if (!report.groups.length) {
     return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
       h('p', { class: 'lead' }, 'No requests were found.'),

@@ -1,0 +1,62 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// next proposes what would help most: the group of the first thing to change, or the one that lost the most time to its
+// slowest requests, and never one in which next to nothing was lost; else what the first change would win at most. It
+// would catch a group proposed because it stands second.
+func TestNextProposesWhatHelps(t *testing.T) {
+	p := func(ns int64) *int64 { return &ns }
+	group := func(id string, count int, p99 int64) report.Group {
+		return report.Group{ID: id, Name: "main." + id, Named: true, Kind: report.KindHTTP1, Count: count, TotalNS: int64(count) * p99,
+			LatencyNS: report.Latency{P99: p(p99)}, Bands: []report.Band{{Band: report.BandAll, Count: count}}}
+	}
+	finding := func(id string, severity report.Severity, change string) report.Finding {
+		return report.Finding{Code: "WL2001", Severity: severity, Group: id, Title: "it waits", Predicted: &report.Predicted{Change: change}}
+	}
+	groups := []report.Group{group("most", 1000, 5e6), group("quick", 1000, 1e5), group("slow", 500, 40e6)}
+	for _, c := range []struct {
+		name     string
+		findings []report.Finding
+		groups   []report.Group
+		want     string
+	}{
+		{"the worst of the others", nil, groups, "--group 'slow$'"},
+		{"the group of the first finding", []report.Finding{finding("quick", report.SeverityHigh, "x")}, groups, "--group 'quick$'"},
+		{"little is lost in the other", []report.Finding{finding("most", report.SeverityHigh, "sleep@main.wait:7=50%")}, groups[:2], "--what-if 'sleep@main.wait:7=gone'"},
+		{"the finding's group is told in full", []report.Finding{finding("most", report.SeverityMedium, "sleep@main.wait:7=50%")}, groups, "--what-if 'sleep@main.wait:7=gone'"},
+		{"a finding of no weight proposes nothing", []report.Finding{finding("most", report.SeverityLow, "sleep@main.wait:7=50%")}, groups[:2], "--band"},
+		{"what is gone already", []report.Finding{finding("most", report.SeverityHigh, "sleep@main.wait:7=gone")}, groups[:2], "--band"},
+	} {
+		out := render(t, &report.Report{Groups: c.groups, Findings: c.findings}, text.Options{Width: 100, Command: "whylate explain x.trace"})
+		_, next, _ := strings.Cut(out, "next ")
+		if !strings.Contains(next, c.want) {
+			t.Errorf("%s: %q, want %s", c.name, strings.TrimSpace(next), c.want)
+		}
+	}
+}
+
+// A trace's header is the same in Go 1.23 and 1.24; what the recording says of the program counts more.
+func TestGoVersion(t *testing.T) {
+	for _, c := range []struct{ header, built, want string }{
+		{"1.23", "", "Go 1.23 or 1.24"},
+		{"1.23", "go1.24.6", "Go 1.24.6"},
+		{"1.26", "", "Go 1.26"},
+		{"", "", ""},
+	} {
+		r := &report.Report{Input: report.Input{Go: c.header}}
+		if c.built != "" {
+			r.Host = &report.Host{Facts: report.HostFacts{Go: c.built}}
+		}
+		line, _, _ := strings.Cut(render(t, r, text.Options{Width: 100}), "\n")
+		if c.want != "" && !strings.Contains(line, c.want+" ·") || c.want == "" && strings.Contains(line, "Go") {
+			t.Errorf("header %q, program %q: %q, want %q", c.header, c.built, line, c.want)
+		}
+	}
+}
