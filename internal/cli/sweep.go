@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/guard"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/sweep"
 	"github.com/whylate/whylate/internal/termtext"
@@ -230,7 +231,7 @@ func newSweepGuard(s *streams) *cobra.Command {
 		Use:    "sweep-guard",
 		Hidden: true,
 		Args:   noArgs,
-		RunE:   verb(func(*cobra.Command, []string) error { return sweep.Guard(s.in, s.out) }),
+		RunE:   verb(func(*cobra.Command, []string) error { return guard.Run(s.in, s.out) }),
 	}
 }
 

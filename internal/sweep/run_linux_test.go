@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	_ "net/http/pprof"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/guard"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/internal/testchild"
 )
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testchild.Main(m, func(kind, arg string) error {
 		switch kind {
 		case "guard":
-			return Guard(os.Stdin, os.Stdout)
+			return guard.Run(os.Stdin, os.Stdout)
 		case "serve":
 			return serve(arg)
 		case "sweep":
@@ -100,7 +100,7 @@ func noneLeft(t *testing.T) {
 	if left := groupsOf(os.Getpid()); len(left) > 0 {
 		t.Errorf("cgroups were left: %v", left)
 	}
-	if left := descendants(os.Getpid()); len(left) > 0 {
+	if left := guard.Descendants(os.Getpid()); len(left) > 0 {
 		t.Errorf("processes were left: %v", left)
 	}
 }
@@ -274,7 +274,7 @@ func TestKilled(t *testing.T) {
 			for !inUse("http://"+l.Addr().String()) && time.Now().Before(deadline) {
 				time.Sleep(10 * time.Millisecond)
 			}
-			tree := descendants(sweepPID)
+			tree := guard.Descendants(sweepPID)
 			if len(tree) < 3 {
 				t.Errorf("only %v run below the sweep", tree)
 			}
@@ -339,17 +339,10 @@ func TestParseGC(t *testing.T) {
 		}
 	}
 	var o output
-	o.from(strings.NewReader("a\n" + strings.Repeat("x", 100<<10) + "\nlast \x1b[2J words"))
+	for _, line := range []string{"a", strings.Repeat("x", 8<<10), "last \x1b[2J words"} {
+		o.add(line)
+	}
 	if tail := o.tail(); !strings.HasPrefix(tail, "; it said: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
 		t.Errorf("%q", tail)
-	}
-}
-
-// TestGuardRefuses: what is no command is an error, not a hang.
-func TestGuardRefuses(t *testing.T) {
-	for _, in := range []string{"", "x\n", "{}\n"} {
-		if err := Guard(strings.NewReader(in), io.Discard); err == nil {
-			t.Errorf("%q is guarded", in)
-		}
 	}
 }

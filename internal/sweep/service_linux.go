@@ -1,25 +1,21 @@
 package sweep
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/guard"
 	"github.com/whylate/whylate/internal/termtext"
 )
 
@@ -28,110 +24,38 @@ const owner = "whylate-sweep"
 
 // An instance is one process of the service, with all that it starts.
 type instance struct {
-	guard  *exec.Cmd
-	stdin  io.Closer
-	events chan event
-	output *output
-	read   sync.WaitGroup // of the guard's output
-	pid    int
-	group  *cpugroup.Group
-	exit   string // how it ended, once that is known
+	process *guard.Process
+	output  *output
+	group   *cpugroup.Group
 }
 
 // start starts the service. The caller must stop it.
 func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *instance, err error) {
-	in := &instance{output: new(output), events: make(chan event, 2)}
-	c := command{Args: args, Env: env, CPUs: s.cpus, Remove: true}
+	in := &instance{output: new(output)}
+	c := guard.Command{Args: args, Env: env, CPUs: s.cpus, Remove: true}
 	if quota > 0 || memory > 0 || s.canGroup {
 		if in.group, err = cpugroup.New(cpugroup.Options{Above: s.above, CPUs: quota, Memory: memory, Usage: true, Heavy: s.apart, Owner: owner}); err != nil {
 			return nil, err
 		}
 		c.Groups = in.group.Dirs()
 	}
-	defer func() {
-		if err != nil && in.group != nil {
-			err = errors.Join(err, in.group.Remove())
+	if in.process, err = guard.Start(s.o.Guard(), c, in.output.add); err != nil {
+		if in.group != nil {
+			err = errors.Join(err, in.group.Kill(), in.group.Remove())
 		}
-	}()
-	in.guard = s.o.Guard()
-	// A session of its own: an interrupt on the terminal is for the sweep, which ends the guard by closing its input.
-	in.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	stdin, err := in.guard.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting the service's guard: %w", err)
+		return nil, fmt.Errorf("starting the service: %w%s", err, in.output.tail())
 	}
-	in.stdin = stdin
-	stdout, err := in.guard.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting the service's guard: %w", err)
-	}
-	stderr, err := in.guard.StderrPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting the service's guard: %w", err)
-	}
-	if err := in.guard.Start(); err != nil {
-		return nil, fmt.Errorf("starting the service's guard: %w", err)
-	}
-	in.read.Go(func() {
-		defer close(in.events)
-		dec := json.NewDecoder(stdout)
-		for {
-			var e event
-			if dec.Decode(&e) != nil {
-				return
-			}
-			select {
-			case in.events <- e:
-			default: // there are two at most
-			}
-		}
-	})
-	in.read.Go(func() { in.output.from(stderr) })
-	if err := json.NewEncoder(stdin).Encode(c); err != nil {
-		return nil, errors.Join(fmt.Errorf("telling the service's guard what to start: %w", err), in.stop())
-	}
-	select {
-	case e, ok := <-in.events:
-		switch {
-		case !ok:
-			err = fmt.Errorf("the service's guard ended: %s", in.output.tail())
-		case e.Error != "":
-			err = errors.New(e.Error)
-		default:
-			in.pid = e.PID
-			return in, nil
-		}
-	case <-time.After(20 * time.Second):
-		err = errors.New("the service's guard does not answer")
-	}
-	return nil, errors.Join(err, in.stop())
-}
-
-// ended tells whether the service ended by itself, and how.
-func (in *instance) ended() bool {
-	select {
-	case e, ok := <-in.events:
-		if in.exit = e.Exit; !ok && in.exit == "" {
-			in.exit = "its guard was killed"
-		}
-	default:
-	}
-	return in.exit != ""
+	return in, nil
 }
 
 // stop kills the service and everything that it started.
 func (in *instance) stop() error {
-	in.stdin.Close()
-	kill := time.AfterFunc(20*time.Second, func() { _ = in.guard.Process.Kill() })
-	defer kill.Stop()
-	in.read.Wait() // nobody holds the pipes any more
-	err := in.guard.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && in.group == nil {
-		return fmt.Errorf("stopping the service: %w: %s", err, in.output.tail())
-	}
+	err := in.process.Stop()
 	if in.group != nil { // the guard has removed it, unless it was killed itself
 		return errors.Join(in.group.Kill(), in.group.Remove())
+	}
+	if err != nil {
+		return fmt.Errorf("%w%s", err, in.output.tail())
 	}
 	return nil
 }
@@ -162,8 +86,8 @@ func (in *instance) ready(ctx context.Context, address string, timeout time.Dura
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case in.ended():
-			return fmt.Errorf("the service ended before it was ready (%s)%s", in.exit, in.output.tail())
+		case in.process.Ended() != "":
+			return fmt.Errorf("the service ended before it was ready (%s)%s", in.process.Ended(), in.output.tail())
 		case time.Now().After(deadline):
 			return fmt.Errorf("the service was not ready within %v: %v%s; is --url right, or does it need a longer --ready-timeout?", timeout, last, in.output.tail())
 		}
@@ -214,26 +138,16 @@ type output struct {
 	gcCPU int64 // ns
 }
 
-func (o *output) from(r io.Reader) {
-	in := bufio.NewReaderSize(r, 8<<10)
-	for {
-		b, long, err := in.ReadLine()
-		if err != nil {
-			return
-		}
-		line := string(b)
-		for long && err == nil { // the rest of a long line is of no use
-			_, long, err = in.ReadLine()
-		}
-		o.mu.Lock()
-		if cpu, ok := parseGC(line); ok {
-			o.gc = true
-			o.gcs++
-			o.gcCPU += cpu
-		} else if o.lines = append(o.lines, line); len(o.lines) > 5 {
-			o.lines = o.lines[1:]
-		}
-		o.mu.Unlock()
+// add takes a line.
+func (o *output) add(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cpu, ok := parseGC(line); ok {
+		o.gc = true
+		o.gcs++
+		o.gcCPU += cpu
+	} else if o.lines = append(o.lines, line); len(o.lines) > 5 {
+		o.lines = o.lines[1:]
 	}
 }
 
@@ -293,7 +207,7 @@ func (in *instance) procs() []int {
 	if in.group != nil {
 		return in.group.Procs()
 	}
-	return descendants(in.guard.Process.Pid)
+	return in.process.Procs()
 }
 
 // read reads the counters. light leaves out what costs a look at every thread.

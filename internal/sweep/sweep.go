@@ -34,7 +34,7 @@ type Options struct {
 	Env            []string
 	SLO            []Target
 
-	Guard func() *exec.Cmd // a command that calls Guard with its standard streams
+	Guard func() *exec.Cmd // a command that calls guard.Run with its standard streams
 	// Done are runs that were made before and are not made again, Save keeps all runs after each new one. An error of it
 	// does not end the sweep: the last one is returned when it is over.
 	Done []Run

@@ -167,7 +167,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 		}
 		s.noteOnce("no-cgroup", "no cgroup can be made, so --quota and --memory do nothing: only GOMAXPROCS, the other settings and the choice of CPUs hold (%v); run it as root, or name a cgroup that is delegated to you with --cgroup", groupErr)
 	}
-	all := ownCPUs()
+	all := cpugroup.OwnCPUs()
 	need := int(math.Ceil(quota))
 	if need == 0 {
 		need = min(max(procs, 1), len(all))
@@ -177,7 +177,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 	case len(s.o.CPUs) > 0 || len(s.o.LoadCPUs) > 0:
 		s.cpus = s.o.CPUs
 		if len(s.o.LoadCPUs) > 0 {
-			if err := pinSelf(s.o.LoadCPUs); err != nil {
+			if err := cpugroup.PinSelf(s.o.LoadCPUs); err != nil {
 				return nil, err
 			}
 			s.loadCPUs = len(s.o.LoadCPUs)
@@ -185,7 +185,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 		s.apart = len(s.cpus) > 0 && s.loadCPUs > 0 && !slices.ContainsFunc(s.cpus, func(c int) bool { return slices.Contains(s.o.LoadCPUs, c) })
 	case len(all)-own >= need && len(all) > 1:
 		s.cpus, s.apart, s.loadCPUs = all[:len(all)-own], true, own
-		if err := pinSelf(all[len(all)-own:]); err != nil {
+		if err := cpugroup.PinSelf(all[len(all)-own:]); err != nil {
 			return nil, err
 		}
 	default:
@@ -199,7 +199,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 	was := runtime.GOMAXPROCS(s.loadCPUs + 1)
 	return func() {
 		runtime.GOMAXPROCS(was)
-		_ = pinSelf(all)
+		_ = cpugroup.PinSelf(all)
 	}, nil
 }
 
@@ -469,8 +469,7 @@ func reasons(r *load.Result) string {
 // alive returns an error if an instance has ended.
 func (u *up) alive() error {
 	for _, in := range u.instances {
-		if in.ended() {
-			text := in.exit
+		if text := in.process.Ended(); text != "" {
 			if in.group != nil && in.group.OOMKills() > 0 {
 				text += ", for want of memory"
 			}

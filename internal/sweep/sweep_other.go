@@ -5,7 +5,6 @@ package sweep
 import (
 	"context"
 	"errors"
-	"io"
 )
 
 // ErrSystem is returned where there are no cgroups.
@@ -13,6 +12,3 @@ var ErrSystem = errors.New("a sweep needs Linux: limits are those of its cgroups
 
 // Do returns ErrSystem.
 func Do(context.Context, Options) (*Result, error) { return nil, ErrSystem }
-
-// Guard returns ErrSystem.
-func Guard(io.Reader, io.Writer) error { return ErrSystem }

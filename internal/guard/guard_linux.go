@@ -1,4 +1,4 @@
-package sweep
+package guard
 
 import (
 	"bufio"
@@ -20,16 +20,6 @@ import (
 	"github.com/whylate/whylate/internal/cpugroup"
 )
 
-// command is what a guard is to start, a line of JSON on its standard input.
-type command struct {
-	Args   []string `json:"args"`
-	Env    []string `json:"env"`
-	Groups []string `json:"groups,omitempty"` // the directories of its cgroup
-	// Remove says that the group is the sweep's own: the guard removes it.
-	Remove bool  `json:"remove"`
-	CPUs   []int `json:"cpus,omitempty"`
-}
-
 // event is what a guard says, a line of JSON each on its standard output: the service's pid, then how it ended.
 type event struct {
 	PID   int    `json:"pid,omitempty"`
@@ -37,15 +27,16 @@ type event struct {
 	Exit  string `json:"exit,omitempty"`
 }
 
-// Guard runs one service: what it reads from in says which. It returns when the service and all processes that it started
-// have ended, after it has killed them if in ends first. The service writes to this process's standard error.
-func Guard(in io.Reader, out io.Writer) error {
+// Run is the guard's own process: it runs the command that it reads from in. It returns when the command and all processes
+// that it started have ended, after it has killed them if in ends first. The command writes to this process's standard
+// error.
+func Run(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	line, err := lines.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("reading what to guard: %w", err)
 	}
-	var c command
+	var c Command
 	if err := json.Unmarshal(line, &c); err != nil || len(c.Args) == 0 {
 		return fmt.Errorf("reading what to guard: %q: %w", line, err)
 	}
@@ -63,10 +54,10 @@ func Guard(in io.Reader, out io.Writer) error {
 		}
 	}
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = c.Env, os.Stderr, os.Stderr
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if len(c.CPUs) > 0 {
-		if err := pin(0, c.CPUs); err != nil {
+		if err := cpugroup.Pin(0, c.CPUs); err != nil {
 			return err
 		}
 	}
@@ -124,7 +115,7 @@ func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) err
 			_ = group.Kill()
 		}
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
-		for _, child := range descendants(os.Getpid()) {
+		for _, child := range Descendants(os.Getpid()) {
 			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
 		select {
@@ -134,14 +125,14 @@ func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) err
 			}
 			return nil
 		case <-deadline:
-			return fmt.Errorf("the processes %v do not end", descendants(os.Getpid()))
+			return fmt.Errorf("the processes %v do not end", Descendants(os.Getpid()))
 		case <-time.After(wait):
 		}
 	}
 }
 
-// descendants returns the processes that a process started, and those that they did.
-func descendants(pid int) []int {
+// Descendants returns the processes that a process started, and those that they did.
+func Descendants(pid int) []int {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
@@ -168,49 +159,4 @@ func descendants(pid int) []int {
 		next = below
 	}
 	return all
-}
-
-// pin lets a thread, 0 for this one, run on these CPUs only.
-func pin(tid int, cpus []int) error {
-	var set unix.CPUSet
-	for _, c := range cpus {
-		set.Set(c)
-	}
-	if err := unix.SchedSetaffinity(tid, &set); err != nil {
-		return fmt.Errorf("pinning to the CPUs %v: %w", cpus, err)
-	}
-	return nil
-}
-
-// pinSelf lets this whole process run on these CPUs only. New threads have the CPUs of those that start them, so a second
-// pass gets the ones that started meanwhile.
-func pinSelf(cpus []int) error {
-	for range 2 {
-		tasks, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return fmt.Errorf("pinning the generator: %w", err)
-		}
-		for _, t := range tasks {
-			tid, _ := strconv.Atoi(t.Name())
-			if err := pin(tid, cpus); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// ownCPUs returns the CPUs that this process may run on.
-func ownCPUs() []int {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil
-	}
-	var cpus []int
-	for c := 0; len(cpus) < set.Count(); c++ {
-		if set.IsSet(c) {
-			cpus = append(cpus, c)
-		}
-	}
-	return cpus
 }

@@ -1,0 +1,56 @@
+package cpugroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pin lets a thread, 0 for this one, run on these CPUs only.
+func Pin(tid int, cpus []int) error {
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		return fmt.Errorf("pinning to the CPUs %v: %w", cpus, err)
+	}
+	return nil
+}
+
+// PinSelf lets this whole process run on these CPUs only. New threads have the CPUs of those that start them, so a second
+// pass gets the ones that started meanwhile.
+func PinSelf(cpus []int) error {
+	for range 2 {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("pinning the generator: %w", err)
+		}
+		for _, t := range tasks {
+			tid, _ := strconv.Atoi(t.Name())
+			if err := Pin(tid, cpus); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// OwnCPUs returns the CPUs that this process may run on.
+func OwnCPUs() []int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil
+	}
+	var cpus []int
+	for c := 0; len(cpus) < set.Count(); c++ {
+		if set.IsSet(c) {
+			cpus = append(cpus, c)
+		}
+	}
+	return cpus
+}

@@ -1,0 +1,125 @@
+package guard
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Process is a command under a guard. Its methods are for one goroutine.
+type Process struct {
+	PID int
+
+	guard  *exec.Cmd
+	stdin  io.Closer
+	events chan event
+	read   sync.WaitGroup // of the guard's output
+	exit   string         // how it ended, once that is known
+}
+
+// Start starts a command under a guard: guard is a command that calls Run with its standard streams. said gets each line
+// that the command prints, without its end and cut at 8 KiB, on a goroutine of its own. The caller must call Stop.
+func Start(guard *exec.Cmd, c Command, said func(line string)) (*Process, error) {
+	p := &Process{guard: guard, events: make(chan event, 2)}
+	// A session of its own: an interrupt on the terminal is for the caller, which ends the guard by closing its input.
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := guard.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a guard: %w", err)
+	}
+	p.stdin = stdin
+	stdout, err := guard.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a guard: %w", err)
+	}
+	stderr, err := guard.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a guard: %w", err)
+	}
+	if err := guard.Start(); err != nil {
+		return nil, fmt.Errorf("starting a guard: %w", err)
+	}
+	p.read.Go(func() {
+		defer close(p.events)
+		dec := json.NewDecoder(stdout)
+		for {
+			var e event
+			if dec.Decode(&e) != nil {
+				return
+			}
+			select {
+			case p.events <- e:
+			default: // there are two at most
+			}
+		}
+	})
+	p.read.Go(func() { lines(stderr, said) })
+	if err := json.NewEncoder(stdin).Encode(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("telling the guard what to start: %w", err), p.Stop())
+	}
+	select {
+	case e, ok := <-p.events:
+		switch {
+		case !ok:
+			err = errors.New("the guard ended before it started the command")
+		case e.Error != "":
+			err = errors.New(e.Error)
+		default:
+			p.PID = e.PID
+			return p, nil
+		}
+	case <-time.After(20 * time.Second):
+		err = errors.New("the guard does not answer")
+	}
+	return nil, errors.Join(err, p.Stop())
+}
+
+// lines gives each line to said; what is longer than the buffer loses its rest.
+func lines(r io.Reader, said func(string)) {
+	in := bufio.NewReaderSize(r, 8<<10)
+	for {
+		b, long, err := in.ReadLine()
+		if err != nil {
+			return
+		}
+		line := string(b)
+		for long && err == nil {
+			_, long, err = in.ReadLine()
+		}
+		said(line)
+	}
+}
+
+// Ended tells how the command ended if it did so by itself, "" while it runs.
+func (p *Process) Ended() string {
+	select {
+	case e, ok := <-p.events:
+		if p.exit = e.Exit; !ok && p.exit == "" {
+			p.exit = "its guard was killed"
+		}
+	default:
+	}
+	return p.exit
+}
+
+// Procs returns the command's processes, and those that they started.
+func (p *Process) Procs() []int { return Descendants(p.guard.Process.Pid) }
+
+// Stop kills the command and everything that it started, and returns when none of it is left. If it returns an error, the
+// guard had to be killed or could not do its work.
+func (p *Process) Stop() error {
+	p.stdin.Close()
+	kill := time.AfterFunc(20*time.Second, func() { _ = p.guard.Process.Kill() })
+	defer kill.Stop()
+	p.read.Wait() // nobody holds the pipes any more
+	if err := p.guard.Wait(); err != nil {
+		return fmt.Errorf("stopping the command: its guard: %w", err)
+	}
+	return nil
+}
