@@ -208,12 +208,21 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 			wantKind(t, err, TooLong, "does not allow 10 s", want)
 		})
 	}
-	// Where the trace fits but the profile's extra second does not, the profile is as long as the trace.
+	// Where the trace fits but the profile's extra second does not, the profile is as long as the trace, also if the
+	// refusal comes only when the trace has begun.
 	t.Run("profile", func(t *testing.T) {
 		t.Parallel()
 		inner := imitation()
+		begun := make(chan struct{})
 		s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/trace") {
+				close(begun)
+			}
 			if r.FormValue("seconds") == "2" {
+				select {
+				case <-begun:
+				case <-r.Context().Done():
+				}
 				w.WriteHeader(http.StatusBadRequest)
 				fmt.Fprintln(w, "profile duration exceeds server's WriteTimeout")
 				return

@@ -37,11 +37,18 @@ type side struct {
 	reported bool // guarded by the stream's lock
 }
 
-func startSide(ctx context.Context, c *client, handler string, seconds int) *side {
+// startSide fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
+// that is 0.
+func startSide(ctx context.Context, c *client, handler string, seconds, shorter int) *side {
 	p := &side{c: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), wrote: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.data, p.err = p.fetch()
+		// A refusal comes at once, but on a busy machine not before the trace begins: nobody waits for it.
+		if p.err != nil && p.err.Kind == TooLong && shorter > 0 {
+			p.seconds = shorter
+			p.data, p.err = p.fetch()
+		}
 	}()
 	return p
 }
@@ -108,12 +115,12 @@ const (
 	maxLead = 700 * time.Millisecond
 )
 
-// settle waits until the profile can be assumed to run, and returns its error if it has failed by then.
-func (p *side) settle() *Error {
+// settle waits until the profile can be assumed to run, or has failed.
+func (p *side) settle() {
 	select {
 	case <-p.wrote:
 	case <-p.done:
-		return p.err
+		return
 	}
 	p.mu.Lock()
 	lead := min(max(4*p.roundTrip, minLead), maxLead)
@@ -122,9 +129,7 @@ func (p *side) settle() *Error {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
 	case <-p.done:
-		return p.err
 	}
 }
 

@@ -167,11 +167,9 @@ func (s *Stream) open() *Error {
 		time.Duration(s.seconds+1)*time.Second+2*s.c.opt.ConnectTimeout+s.c.opt.Grace, errNoProgress)
 	s.sides = cancel
 	if !s.c.opt.NoCPU {
-		s.cpu = startSide(sideCtx, s.c, "profile", s.seconds+1)
-		if e := s.cpu.settle(); e != nil && e.Kind == TooLong {
-			s.cpu = startSide(sideCtx, s.c, "profile", s.seconds)
-			s.cpu.settle()
-		}
+		// It is a second longer than the trace, to cover its end, if the service allows that.
+		s.cpu = startSide(sideCtx, s.c, "profile", s.seconds+1, s.seconds)
+		s.cpu.settle()
 		if e := s.cpu.failed(); e != nil && !s.cpu.connected() {
 			// The trace would find the same closed door, perhaps after the same long wait.
 			s.cpu = nil
@@ -180,7 +178,7 @@ func (s *Stream) open() *Error {
 		}
 	}
 	if !s.c.opt.NoAllocs {
-		s.allocs = startSide(sideCtx, s.c, "allocs", s.seconds)
+		s.allocs = startSide(sideCtx, s.c, "allocs", s.seconds, 0)
 	}
 
 	s.watchdog = time.AfterFunc(2*s.c.opt.ConnectTimeout+s.res.Window+s.c.opt.Grace, func() { s.cancel(errNoProgress) })
