@@ -13,6 +13,7 @@
 //	go run ./lab/proof                       predict, really make the change, measure, compare
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
+//	go run ./lab/field -corpus               record real programs, with and without faults, for docs/accuracy.md
 //	go run ./lab/recordings                  record them for tests, which need no clock then
 //
 // Tests of other modules have recordings of them, or run them, through internal/testprog.

@@ -45,6 +45,23 @@ func TestRecordings(t *testing.T) {
 	if services < 80 {
 		t.Errorf("%d services", services)
 	}
+	dir := filepath.Join(recordings(t), "field")
+	names, err := Fields(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		f, err := ReadField(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, name+".whylate")); err != nil {
+			t.Error(err)
+		}
+		if known[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.About == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
 	size := int64(0)
 	files, err := filepath.Glob(filepath.Join(recordings(t), "*", "*"))
 	if err != nil {

@@ -15,6 +15,19 @@
 //
 // docs/field-notes.md holds what came of it, checked against the programs'
 // sources.
+//
+// It also makes the corpus: recordings of a second or two of real programs,
+// healthy ones and ones with a known fault, each with its truth, which
+// TestField judges and docs/accuracy.md sums up:
+//
+//	go run ./lab/field -corpus                    # all of them; builds for half an hour the first time
+//	go run ./lab/field -corpus -only '^etcd'      # those of a matching name
+//	go run ./lab/field -corpus -truth             # only the truths, as the tables below say them now
+//
+// A recording is an entry in a table (entries.go): program, arguments, load,
+// and what must be said of it. Programs are modules at a fixed version as they
+// are, or small mains around a module's packages in lab/field/programs, which
+// is a module of its own, outside of go.work.
 package main
 
 import (
@@ -26,16 +39,37 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/internal/testprog"
 )
 
 func main() {
 	out := flag.String("out", "", "directory for results (required)")
-	only := flag.String("only", "etcd,nats", "programs to run, by name, separated by commas: "+strings.Join(names(), ", "))
+	only := flag.String("only", "", "programs to run, by name, separated by commas (etcd,nats if empty): "+strings.Join(names(), ", "))
 	duration := flag.Duration("d", 5*time.Second, "length of a recording")
 	workers := flag.Int("c", 16, "concurrent clients")
+	makeCorpus := flag.Bool("corpus", false, "make the recordings of the corpus whose name matches -only, a regular expression, in -out or "+testprog.FieldDir)
+	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
+	build := flag.Bool("build", false, "with -corpus: only build the programs")
+	spins := flag.Bool("spin", false, "be a busy neighbour for half a minute")
 	flag.Parse()
+	if *spins {
+		spin()
+		return
+	}
+	if *makeCorpus && flag.NArg() == 0 {
+		if err := runCorpus(*out, *only, *truths, *build); err != nil {
+			fmt.Fprintln(os.Stderr, "field:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *only == "" {
+		*only = "etcd,nats"
+	}
 	if *out == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
@@ -48,6 +82,25 @@ func main() {
 	}
 }
 
+func runCorpus(dir, only string, truths, build bool) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		dir = testprog.FieldDir
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch {
+	case truths:
+		return retruth(dir, match)
+	case build:
+		return buildAll(ctx, match)
+	}
+	return corpus(ctx, dir, match)
+}
+
 func run(ctx context.Context, out string, only []string, duration time.Duration, workers int) error {
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return err
@@ -57,9 +110,9 @@ func run(ctx context.Context, out string, only []string, duration time.Duration,
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	whylate := filepath.Join(tmp, "whylate")
-	if err := command(ctx, "", nil, "go", "build", "-o", whylate, "github.com/whylate/whylate/cmd/whylate"); err != nil {
-		return fmt.Errorf("building whylate: %w", err)
+	whylate, err := buildTool(ctx, tmp)
+	if err != nil {
+		return err
 	}
 	for _, name := range only {
 		p, ok := find(name)
@@ -82,7 +135,7 @@ func field(ctx context.Context, p program, whylate, out, data string, duration t
 	if err := os.MkdirAll(data, 0o777); err != nil {
 		return err
 	}
-	s, err := p.start(ctx, binary, data)
+	s, err := p.start(ctx, binary, data, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -19,11 +20,15 @@ type program struct {
 	name            string
 	module, version string
 	pkg             string // of its main function
+	// dir is that of a small main of ours below lab/field/programs, around the module; empty for a program as it is.
+	dir  string
+	tags string
 	// arguments of the program; ports are free ones.
 	arguments func(data string, ports []string) ([]string, error)
 	// ready and pprof are URLs, given the ports.
 	ready, pprof func(ports []string) string
-	load         func(ctx context.Context, s *server, workers int, begun chan<- struct{}) measurement
+	load         func(ctx context.Context, s *server, workers int, begun chan<- struct{}) measurement // without -corpus
+	env          []string
 }
 
 var programs = []program{
@@ -93,30 +98,42 @@ func find(name string) (program, bool) {
 	return program{}, false
 }
 
-// build makes the program in a scratch module of its own and returns the binary's path. A binary that is there already
-// is used again.
+// build makes the program and returns the binary's path: in a scratch module of its own, or where a main of ours stands. A
+// program as it is, is used again where its binary is there already.
 func (p program) build(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "whylate-field", strings.ReplaceAll(p.module, "/", "_")+"-"+p.version+"-"+runtime.Version())
+	dir := filepath.Join(cache, "whylate-field", strings.ReplaceAll(p.pkg, "/", "_")+"-"+p.version+"-"+runtime.Version())
+	if p.dir != "" {
+		dir = filepath.Join(cache, "whylate-field", p.name)
+	}
 	binary := filepath.Join(dir, "program")
 	if runtime.GOOS == "windows" {
 		binary += ".exe"
 	}
-	if _, err := os.Stat(binary); err == nil {
-		return binary, nil
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
+	}
+	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0"}
+	if p.dir != "" {
+		// The module's own checksums hold.
+		env[1] = "GOFLAGS=-mod=readonly -trimpath -buildvcs=false"
+		if err := command(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", "build", "-tags", p.tags, "-o", binary, "."); err != nil {
+			return "", fmt.Errorf("building lab/field/programs/%s: %w", p.dir, err)
+		}
+		return binary, nil
+	}
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
 	}
 	mod := fmt.Sprintf("module field\n\ngo 1.26\n\nrequire %s %s\n", p.module, p.version)
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o666); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(os.Stderr, "building %s %s\n", p.name, p.version)
-	if err := command(ctx, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod"}, "go", "build", "-o", binary, p.pkg); err != nil {
+	if err := command(ctx, dir, env, "go", "build", "-tags", p.tags, "-o", binary, p.pkg); err != nil {
 		return "", fmt.Errorf("building %s@%s: %w", p.pkg, p.version, err)
 	}
 	return binary, nil
@@ -126,14 +143,55 @@ func (p program) build(ctx context.Context) (string, error) {
 type server struct {
 	cmd   *exec.Cmd
 	ports []string
+	data  string
 	pprof string
-	log   bytes.Buffer
 	done  chan error
+
+	mu    sync.Mutex
+	log   bytes.Buffer // the last lines
+	line  []byte
+	tells *taken
+}
+
+// Write takes what the program prints: what it tells of its own requests goes to who asked for that, the rest is kept for
+// messages.
+func (s *server) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line = append(s.line, p...)
+	for {
+		line, rest, ok := bytes.Cut(s.line, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		if s.tells == nil || !heard(string(line), s.tells) {
+			if s.log.Len() > 1<<16 {
+				s.log.Reset()
+			}
+			s.log.Write(line)
+			s.log.WriteByte('\n')
+		}
+		s.line = append(s.line[:0], rest...)
+	}
+}
+
+func (s *server) tell(t *taken) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tells = t
+}
+
+// said returns the last lines that the program printed.
+func (s *server) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.log.String()
+	return text[max(0, len(text)-2000):]
 }
 
 // start runs the program and waits until it says that it is ready.
-func (p program) start(ctx context.Context, binary, data string) (*server, error) {
-	ports, err := freePorts(3)
+func (p program) start(ctx context.Context, binary, data string, more, env []string) (*server, error) {
+	ports, err := freePorts(4)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +199,10 @@ func (p program) start(ctx context.Context, binary, data string) (*server, error
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.Command(binary, args...), ports: ports, pprof: p.pprof(ports), done: make(chan error, 1)}
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	s := &server{cmd: exec.Command(binary, append(args, more...)...), ports: ports, data: data, pprof: p.pprof(ports), done: make(chan error, 1)}
+	s.cmd.Stdout, s.cmd.Stderr = s, s
+	s.cmd.Dir = data
+	s.cmd.Env = append(append(os.Environ(), p.env...), env...)
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -164,10 +224,10 @@ func (p program) start(ctx context.Context, binary, data string) (*server, error
 		select {
 		case err := <-s.done:
 			s.done <- err
-			return nil, fmt.Errorf("it ended at once: %v\n%s", err, s.log.Bytes())
+			return nil, fmt.Errorf("it ended at once: %v\n%s", err, s.said())
 		case <-ctx.Done():
 			s.stop()
-			return nil, fmt.Errorf("it did not become ready: %w\n%s", ctx.Err(), s.log.Bytes())
+			return nil, fmt.Errorf("it did not become ready: %w\n%s", ctx.Err(), s.said())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

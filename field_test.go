@@ -1,0 +1,448 @@
+package whylate_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/testfull"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// fieldEdge is how many requests the clients and a trace may count differently for other reasons than errors of either: some
+// were under way when the trace began or ended.
+const fieldEdge = 5
+
+// A fieldAnswer is what whylate says of a recording of a real program, as far as its truth speaks of it.
+type fieldAnswer struct {
+	group, cause, site, own, code string
+	count, p50, p99               string
+	loud                          string
+}
+
+// of returns the part of an answer that a key of Field.KnownWrong is about.
+func (a *fieldAnswer) of(key string) string {
+	return map[string]string{"group": a.group, "cause": a.cause, "site": a.site, "own": a.own, "code": a.code, "count": a.count, "p50": a.p50, "p99": a.p99, "loud": a.loud}[key]
+}
+
+// fieldKeys are what is judged: the first answer, then numbers.
+var (
+	fieldFirst   = []string{"group", "cause", "site", "own", "code", "loud"}
+	fieldNumbers = []string{"count", "p50", "p99"}
+)
+
+// judgeField holds a report against what is known of the program: what was judged, with what is wrong about it, "" if it is
+// right. Healthy programs must have no loud finding, and nothing that alarms.
+func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string, said fieldAnswer) {
+	wrong = map[string]string{}
+	tr := &f.Truth
+	judge := func(key, want, got string) {
+		if want == "" {
+			return
+		}
+		wrong[key] = ""
+		if ok, err := regexp.MatchString(want, got); err != nil {
+			wrong[key] = err.Error()
+		} else if !ok {
+			wrong[key] = fmt.Sprintf("says %s", orNothing(got))
+		}
+	}
+	g := fieldGroup(rep, tr.Group)
+	if g == nil {
+		var names []string
+		for _, g := range rep.Groups {
+			names = append(names, fmt.Sprintf("%s %s (%d)", g.Kind, g.Name, g.Count))
+		}
+		said.group = strings.Join(names, ", ")
+		g = &report.Group{}
+	} else {
+		said.group = g.Name
+	}
+	judge("group", tr.Group, said.group)
+	said.cause, said.site, said.own = firstCause(rep, g)
+	if tr.Cause != "" {
+		judge("cause", "^("+tr.Cause+")$", said.cause)
+	}
+	judge("site", tr.Site, said.site)
+	judge("own", tr.Own, said.own)
+	if len(rep.Findings) > 0 {
+		said.code = string(rep.Findings[0].Code)
+	}
+	if tr.Code != "" {
+		judge("code", "^("+tr.Code+")$", said.code)
+	}
+	said.loud = alarms(rep)
+	if f.Healthy {
+		wrong["loud"] = ""
+		if said.loud != "" {
+			wrong["loud"] = "says " + said.loud
+		}
+	}
+	near := func(key string, got, want int64, within float64, edge int64, show func(int64) string) string {
+		if within > 0 {
+			wrong[key] = ""
+			if off := math.Abs(float64(got - want)); off > within*float64(want)+float64(edge) {
+				wrong[key] = fmt.Sprintf("says %s, by the clients' clock it is %s", show(got), show(want))
+			}
+		}
+		return show(got) + " of " + show(want)
+	}
+	number := func(n int64) string { return fmt.Sprint(n) }
+	took := func(n int64) string { return time.Duration(n).Round(10 * time.Microsecond).String() }
+	value := func(n *int64) int64 {
+		if n == nil {
+			return 0
+		}
+		return *n
+	}
+	said.count = near("count", int64(g.Count), int64(f.Client.Requests), tr.CountWithin, fieldEdge, number)
+	said.p50 = near("p50", value(g.LatencyNS.P50), int64(f.Client.P50), tr.P50Within, 0, took)
+	said.p99 = near("p99", value(g.LatencyNS.P99), int64(f.Client.P99), tr.P99Within, 0, took)
+	return wrong, said
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// fieldGroup returns the group that a truth means: of several, that with most time.
+func fieldGroup(rep *report.Report, name string) *report.Group {
+	re, err := regexp.Compile(name)
+	if err != nil {
+		return nil
+	}
+	var best *report.Group
+	for i := range rep.Groups {
+		if g := &rep.Groups[i]; re.MatchString(g.Name) && (best == nil || g.TotalNS > best.TotalNS) {
+			best = g
+		}
+	}
+	return best
+}
+
+// firstCause returns the first cause of a group's slow requests and its first place, as the verdict has it: causes are
+// summed up before they are divided by place.
+func firstCause(rep *report.Report, g *report.Group) (cause, site, own string) {
+	for _, v := range rep.Verdict {
+		if v.Group == g.ID && g.ID != "" && len(v.Causes) > 0 {
+			c := &v.Causes[0]
+			if len(c.Sites) > 0 {
+				site = siteText(c.Sites[0].Site)
+			}
+			return string(c.Cause), site, own
+		}
+	}
+	sums := map[report.CauseName]int64{}
+	rows := g.Tail().Causes
+	for _, c := range rows {
+		sums[c.Cause] += c.TotalNS
+	}
+	first := report.CauseName("")
+	for _, c := range slices.Sorted(maps.Keys(sums)) {
+		if first == "" || sums[c] > sums[first] {
+			first = c
+		}
+	}
+	for _, c := range rows {
+		if c.Cause == first {
+			return string(first), siteText(c.Site), own
+		}
+	}
+	return "", "", ""
+}
+
+func siteText(s *report.Site) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
+}
+
+// alarms returns what in a report would make somebody leave his bed: loud findings, and requests told to be late.
+func alarms(rep *report.Report) string {
+	var all []string
+	for _, f := range rep.Findings {
+		if f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
+			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Code, f.Title))
+		}
+	}
+	for _, v := range rep.Verdict {
+		if v.Open != nil && v.Open.Late {
+			all = append(all, "late: "+v.Open.Text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// TestField explains the recordings of real programs, which nobody here wrote, with the command itself, and holds the answer
+// against what is known of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
+// known to be wrong must be wrong; all else must be right.
+func TestField(t *testing.T) {
+	dir := testprog.FieldDir
+	names, err := testprog.Fields(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) == 0 {
+		t.Fatalf("there are no recordings in %s", dir)
+	}
+	page := fieldPage{}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			f, err := testprog.ReadField(dir, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rep := explainFile(t, filepath.Join(dir, name+".whylate"))
+			wrong, said := judgeField(rep, f)
+			if *update {
+				known := map[string]string{}
+				for key, is := range wrong {
+					if is == "" {
+						continue
+					}
+					known[key] = is
+					if old := f.KnownWrong[key]; old != "" {
+						known[key] = old
+					}
+				}
+				f.KnownWrong = known
+				if err := f.Write(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for key, is := range wrong {
+				switch known := f.KnownWrong[key]; {
+				case is != "" && known == "":
+					t.Errorf("%s: %s", key, is)
+				case is == "" && known != "":
+					t.Errorf("%s is right now: run `go test -run TestField . -update` (it was known to be wrong: %s)", key, known)
+				}
+			}
+			for key := range f.KnownWrong {
+				if _, judged := wrong[key]; !judged {
+					t.Errorf("known_wrong speaks of %q, which is not judged", key)
+				}
+			}
+			page.add(f, wrong, &said)
+		})
+	}
+	if len(page.rows) == len(names) {
+		page.check(t)
+	}
+}
+
+// TestFieldAnew judges recordings that were made a moment ago, in the directory that WHYLATE_FIELD names, against those that
+// are kept: of what is right of these, most must be right of the new ones. Each is a run of its own on a machine that others may
+// use, so that none is judged alone.
+func TestFieldAnew(t *testing.T) {
+	dir := os.Getenv("WHYLATE_FIELD")
+	if dir == "" {
+		t.Skip("needs recordings made anew: only with WHYLATE_FIELD=DIR (.ci/full field)")
+	}
+	names, err := testprog.Fields(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	right, all := 0, 0
+	for _, name := range names {
+		f, err := testprog.ReadField(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := testprog.ReadField(testprog.FieldDir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong, _ := judgeField(explainFile(t, filepath.Join(dir, name+".whylate")), f)
+		for _, key := range slices.Sorted(maps.Keys(wrong)) {
+			if kept.KnownWrong[key] != "" {
+				continue
+			}
+			all++
+			if wrong[key] == "" {
+				right++
+			} else {
+				t.Logf("%s: %s %s", name, key, wrong[key])
+			}
+		}
+	}
+	t.Logf("%d of %d are right as in the recordings that are kept", right, all)
+	if all == 0 || float64(right) < 0.8*float64(all) {
+		t.Error("too few")
+	}
+}
+
+// explainFile explains a file as a user does.
+func explainFile(t testing.TB, file string) *report.Report {
+	t.Helper()
+	var out, says bytes.Buffer
+	if status := cli.Run(t.Context(), []string{"explain", "--json", file}, strings.NewReader(""), &out, &says); status != 0 {
+		t.Fatalf("explaining %s: status %d: %s", file, status, says.Bytes())
+	}
+	rep, err := report.ReadJSON(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schematest.Report(t, rep)
+	return rep
+}
+
+// A fieldPage is docs/accuracy.md's table and totals; what stands before them is written by hand.
+type fieldPage struct{ rows []fieldRow }
+
+type fieldRow struct {
+	f     *testprog.Field
+	wrong map[string]string
+	said  fieldAnswer
+}
+
+const (
+	accuracyPage  = "docs/accuracy.md"
+	accuracyBegin = "<!-- written by go test -run TestField . -update -->"
+)
+
+func (p *fieldPage) add(f *testprog.Field, wrong map[string]string, said *fieldAnswer) {
+	p.rows = append(p.rows, fieldRow{f, wrong, *said})
+}
+
+// judged counts rows of which any of the keys is judged, and those of them of which none is wrong.
+func (p *fieldPage) judged(healthy bool, keys ...string) (right, all int) {
+	for _, r := range p.rows {
+		judged, bad := false, false
+		for _, k := range keys {
+			is, ok := r.wrong[k]
+			judged = judged || ok
+			bad = bad || is != ""
+		}
+		if judged && r.f.Healthy == healthy {
+			all++
+			if !bad {
+				right++
+			}
+		}
+	}
+	return right, all
+}
+
+func (p *fieldPage) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n## Totals\n\n", accuracyBegin)
+	total := func(what string, right, all int) {
+		if all > 0 {
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f %% |\n", what, right, all, 100*float64(right)/float64(all))
+		}
+	}
+	b.WriteString("| | right | of | |\n|---|---|---|---|\n")
+	ill, illAll := p.judged(false, fieldFirst...)
+	well, wellAll := p.judged(true, fieldFirst...)
+	total("first answers", ill+well, illAll+wellAll)
+	total("of programs with a fault", ill, illAll)
+	total("of healthy programs", well, wellAll)
+	quiet, quietAll := p.judged(true, "loud")
+	total("healthy programs without a loud finding", quiet, quietAll)
+	for _, k := range []struct{ key, what string }{
+		{"group", "the group is found"}, {"cause", "first cause"}, {"site", "place"}, {"own", "the program's own line"}, {"code", "first finding"},
+		{"count", "count of requests"}, {"p50", "p50"}, {"p99", "p99"},
+	} {
+		r1, a1 := p.judged(false, k.key)
+		r2, a2 := p.judged(true, k.key)
+		total(k.what, r1+r2, a1+a2)
+	}
+	b.WriteString("\n## Recordings\n\n| recording | program | what is wrong with it | must be said | is said | first answer | count | p50 | p99 |\n|---|---|---|---|---|---|---|---|---|\n")
+	mark := func(r *fieldRow, key, text string) string {
+		is, judged := r.wrong[key]
+		switch {
+		case !judged:
+			return "" // numbers that are not judged would only invite comparison
+		case is == "":
+			return text
+		default:
+			return "**" + text + "**"
+		}
+	}
+	cell := strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
+	var reasons strings.Builder
+	for i := range p.rows {
+		r := &p.rows[i]
+		f := r.f
+		about := f.About
+		if f.Healthy {
+			about = "nothing: " + about
+		}
+		if f.Beside != "" {
+			about += " (beside " + f.Beside + ")"
+		}
+		must, is := "nothing loud", "nothing loud"
+		if !f.Healthy {
+			must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
+			is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
+		} else if r.said.loud != "" {
+			is = r.said.loud
+		}
+		answer := "right"
+		for _, k := range fieldFirst {
+			if r.wrong[k] != "" {
+				answer = "**wrong**"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, cell.Replace(about), cell.Replace(must), cell.Replace(is), answer,
+			mark(r, "count", r.said.count), mark(r, "p50", r.said.p50), mark(r, "p99", r.said.p99))
+		for _, k := range slices.Concat(fieldFirst, fieldNumbers) {
+			if r.wrong[k] != "" {
+				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, cell.Replace(f.KnownWrong[k]))
+			}
+		}
+	}
+	if reasons.Len() > 0 {
+		b.WriteString("\n## What is wrong, and why\n\n" + reasons.String())
+	}
+	return b.String()
+}
+
+func empty(s string) bool { return s == "" }
+
+// shortSite drops the directories of a file.
+func shortSite(s string) string {
+	name, file, ok := strings.Cut(s, " ")
+	if !ok {
+		return s
+	}
+	return name + " " + filepath.Base(file)
+}
+
+// check holds docs/accuracy.md to what was found, or writes it.
+func (p *fieldPage) check(t *testing.T) {
+	old, err := os.ReadFile(accuracyPage)
+	if err != nil && !(*update && errors.Is(err, fs.ErrNotExist)) {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(old), accuracyBegin)
+	text := head + p.text()
+	if *update {
+		if err := os.WriteFile(accuracyPage, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	// Words and numbers change with nearly every rule; who changes one need not write this page each time.
+	if testfull.On() && text != string(old) && !t.Failed() {
+		t.Errorf("%s is not what the recordings say: run `go test -run TestField . -update`", accuracyPage)
+	}
+}

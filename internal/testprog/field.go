@@ -1,0 +1,106 @@
+package testprog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// FieldDir is where recordings of programs that nobody here wrote are kept, relative to the repository's root. The maker,
+// lab/field, writes them; TestField at the root judges them.
+const FieldDir = Dir + "/field"
+
+// A Field is what is known of a recording of a real program: NAME.json beside NAME.whylate. Nothing in it but KnownWrong
+// comes from what whylate says.
+type Field struct {
+	Name    string `json:"-"`
+	Program string `json:"program"`
+	Module  string `json:"module"` // path@version of what is looked at
+	About   string `json:"about"`  // what is wrong with it, in a sentence
+	Fault   string `json:"fault"`
+	Go      string `json:"go"`
+	Machine string `json:"machine"`
+	Date    string `json:"date"`
+	Seconds int    `json:"seconds"`
+	Healthy bool   `json:"healthy"`
+	Beside  string `json:"beside"` // what ran beside it on the machine
+	// Client is what the clients' own clocks measured while the trace was recorded.
+	Client FieldClient `json:"client"`
+	Truth  FieldTruth  `json:"truth"`
+	// KnownWrong holds what is not said as it should be, by what it is about: what is said instead, and why.
+	KnownWrong map[string]string `json:"known_wrong,omitempty"`
+}
+
+// A FieldClient sums up requests that were answered within the trace.
+type FieldClient struct {
+	Kind     string        `json:"kind"` // what a request is to the client
+	Requests int           `json:"requests"`
+	Errors   int           `json:"errors"`
+	P50      time.Duration `json:"p50_ns"`
+	P90      time.Duration `json:"p90_ns"`
+	P99      time.Duration `json:"p99_ns"`
+	Max      time.Duration `json:"max_ns"`
+}
+
+// A FieldTruth is what must be said. Group, Site, Own and Cause are regular expressions; an empty one is not judged.
+type FieldTruth struct {
+	Group string `json:"group"` // of the name of the group that is these requests
+	// Cause is the first cause of its slow requests, Site the place where they wait or work ("func file:line"), Own the
+	// place in the program's own code that a reader can change.
+	Cause string `json:"cause"`
+	Site  string `json:"site"`
+	Own   string `json:"own"`
+	// Code is the rule of the first finding.
+	Code string `json:"code"`
+	// The group's count and percentiles are at most so far from the clients', as a part of theirs. 0 is not judged, and
+	// WhyNot says why.
+	CountWithin float64 `json:"count_within"`
+	P50Within   float64 `json:"p50_within"`
+	P99Within   float64 `json:"p99_within"`
+	WhyNot      string  `json:"why_not,omitempty"`
+}
+
+// ReadField reads the truth of the recording of that name, from the directory given.
+func ReadField(dir, name string) (*Field, error) {
+	data, err := os.ReadFile(filepath.Join(dir, name+".json"))
+	if err != nil {
+		return nil, err
+	}
+	f := &Field{Name: name}
+	if err := json.Unmarshal(data, f); err != nil {
+		return nil, fmt.Errorf("reading the truth of %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// Write writes the truth into a directory.
+func (f *Field) Write(dir string) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(f); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, f.Name+".json"), []byte(b.String()), 0o666)
+}
+
+// Fields returns the names of the recordings in a directory, in order. There are none if there is no such directory.
+func Fields(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,466 @@
+package main
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// entry is a recording of the corpus: a program, what is done to it, and what must be said of that. The truth is written
+// here by hand, from knowledge of the program and of what is done to it.
+type entry struct {
+	name, program string
+	about         string
+	fault         string   // a flag of a program of ours, or what is done to one of others in a word; empty: healthy
+	args          []string // beside the program's own
+	env           []string
+	seconds       int // 0 is 1
+	neighbours    bool
+	warm          time.Duration // of load before the recording; 0 is 2 s
+	// prepare is done before there is load.
+	prepare func(ctx context.Context, s *server) error
+	// loads run at the same time. The first is the one that is judged; its kind is what a request is to the client.
+	loads []stream
+	truth testprog.FieldTruth
+}
+
+// A stream is load of one kind: an open loop, so that the clients do not wait for each other.
+type stream struct {
+	kind string
+	rate float64 // requests a second
+	// One of three: a URL below the server's first port that is asked for; what sends one request; or the program itself
+	// tells on its standard output what its requests took ("sample END-UNIX-NS TOOK-NS ok|err" a line).
+	get     string
+	targets func(s *server) []load.Target // instead of get: several, and with bodies
+	send    func(ctx context.Context, s *server) error
+	told    bool
+	// child are arguments with which the program is started once more, as its own client, which tells.
+	child func(s *server) []string
+	// closed is a number of clients that wait for their answers instead of a rate.
+	closed int
+}
+
+// corpus makes the recordings whose name matches.
+func corpus(ctx context.Context, dir string, only *regexp.Regexp) error {
+	if _, err := os.Stat("go.work"); err != nil {
+		return errors.New("run this in the repository's root")
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "field")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	whylate, err := buildTool(ctx, tmp)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range entries {
+		e := &entries[i]
+		if !only.MatchString(e.name) {
+			continue
+		}
+		f, err := e.record(ctx, whylate, dir, filepath.Join(tmp, e.name))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", e.name, err))
+			fmt.Fprintln(os.Stderr, failed[len(failed)-1])
+			continue
+		}
+		// What was known to be wrong of the recording that this one replaces stays until the judge has looked.
+		if old, err := testprog.ReadField(dir, e.name); err == nil {
+			f.KnownWrong = old.KnownWrong
+		}
+		if err := f.Write(dir); err != nil {
+			return err
+		}
+		c := f.Client
+		fmt.Printf("%s: %s %d in %d s, %d errors, p50 %v p90 %v p99 %v max %v\n", e.name, c.Kind, c.Requests, f.Seconds, c.Errors, c.P50, c.P90, c.P99, c.Max)
+	}
+	return errors.Join(failed...)
+}
+
+// retruth writes the table's truths into recordings that are there.
+func retruth(dir string, only *regexp.Regexp) error {
+	for i := range entries {
+		e := &entries[i]
+		f, err := testprog.ReadField(dir, e.name)
+		if errors.Is(err, os.ErrNotExist) || !only.MatchString(e.name) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.About, f.Fault, f.Healthy, f.Truth = e.about, e.fault, e.fault == "", e.truth
+		if err := f.Write(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildAll builds the programs of the recordings whose name matches.
+func buildAll(ctx context.Context, only *regexp.Regexp) error {
+	built := map[string]bool{}
+	for i := range entries {
+		e := &entries[i]
+		if !only.MatchString(e.name) || built[e.program] {
+			continue
+		}
+		built[e.program] = true
+		p, ok := find(e.program)
+		if !ok {
+			return fmt.Errorf("%s: there is no program %s", e.name, e.program)
+		}
+		if _, err := p.build(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func buildTool(ctx context.Context, dir string) (string, error) {
+	whylate := filepath.Join(dir, "whylate")
+	if err := command(ctx, "", nil, "go", "build", "-buildvcs=false", "-o", whylate, "github.com/whylate/whylate/cmd/whylate"); err != nil {
+		return "", fmt.Errorf("building whylate: %w", err)
+	}
+	return whylate, nil
+}
+
+// record makes NAME.whylate in dir, and returns what is to be known of it.
+func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.Field, error) {
+	p, ok := find(e.program)
+	if !ok {
+		return nil, fmt.Errorf("there is no program %s", e.program)
+	}
+	binary, err := p.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(data, 0o777); err != nil {
+		return nil, err
+	}
+	args := e.args
+	if p.dir != "" && e.fault != "" {
+		args = append([]string{"-fault", e.fault}, args...)
+	}
+	s, err := p.start(ctx, binary, data, args, e.env)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if e.prepare != nil {
+		if err := e.prepare(ctx, s); err != nil {
+			return nil, fmt.Errorf("preparing it: %w\n%s", err, s.said())
+		}
+	}
+	loading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	all := make([]taken, len(e.loads))
+	for i := range e.loads {
+		wg.Go(func() {
+			if err := e.loads[i].run(loading, s, binary, &all[i]); err != nil && loading.Err() == nil {
+				fmt.Fprintf(os.Stderr, "%s: the load %s ended: %v\n", e.name, e.loads[i].kind, err)
+			}
+		})
+	}
+	warm := e.warm
+	if warm == 0 {
+		warm = 2 * time.Second
+	}
+	sleep(ctx, warm)
+	beside := ""
+	if e.neighbours {
+		beside = "busy neighbours"
+		stop, err := neighbours(ctx, runtime.NumCPU())
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		sleep(ctx, 300*time.Millisecond)
+	}
+	seconds := max(e.seconds, 1)
+	raw := filepath.Join(data, e.name+".whylate")
+	if out, err := exec.CommandContext(ctx, whylate, "record", "--json", "--proxy", "none", "-d", strconv.Itoa(seconds)+"s", "-o", raw, s.pprof).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("recording: %w\n%s", err, out)
+	}
+	sleep(ctx, 200*time.Millisecond) // for what was under way at the end
+	cancel()
+	wg.Wait()
+	from, to, err := when(ctx, whylate, raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := pack(raw, filepath.Join(dir, e.name+".whylate")); err != nil {
+		return nil, err
+	}
+	f := &testprog.Field{
+		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, About: e.about, Fault: e.fault,
+		Go: runtime.Version(), Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), Date: time.Now().UTC().Format(time.DateOnly),
+		Seconds: seconds, Healthy: e.fault == "", Beside: beside, Truth: e.truth,
+	}
+	f.Client = all[0].during(from, to)
+	f.Client.Kind = e.loads[0].kind
+	if f.Client.Requests == 0 {
+		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.said())
+	}
+	return f, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// neighbours are processes beside the program that use the CPUs.
+func neighbours(ctx context.Context, n int) (stop func(), err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop = context.WithTimeout(ctx, 30*time.Second)
+	for range n {
+		if err := exec.CommandContext(ctx, exe, "-spin").Start(); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+// spin uses a CPU for half a minute at most: what a neighbour does.
+func spin() {
+	for n, end := 0, time.Now().Add(30*time.Second); n%1024 != 0 || time.Now().Before(end); n++ {
+	}
+}
+
+// taken are the requests that clients saw.
+type taken struct {
+	mu   sync.Mutex
+	list []seen
+}
+
+type seen struct {
+	end  time.Time
+	took time.Duration
+	bad  bool
+}
+
+func (t *taken) add(s seen) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = append(t.list, s)
+}
+
+// during sums up the requests that were sent and answered in a stretch of time. What was under way when a trace began has no
+// length in it.
+func (t *taken) during(from, to time.Time) testprog.FieldClient {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var c testprog.FieldClient
+	var took []time.Duration
+	for _, s := range t.list {
+		switch {
+		case s.end.Add(-s.took).Before(from) || s.end.After(to):
+		case s.bad:
+			c.Errors++
+			took = append(took, s.took)
+		default:
+			took = append(took, s.took)
+		}
+	}
+	c.Requests = len(took)
+	if len(took) > 0 {
+		slices.Sort(took)
+		rank := func(q float64) time.Duration { return took[min(int(q*float64(len(took))), len(took)-1)] } // nearest rank
+		c.P50, c.P90, c.P99, c.Max = rank(0.5), rank(0.9), rank(0.99), rank(1)
+	}
+	return c
+}
+
+// run loads the server until the context ends.
+func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) error {
+	switch {
+	case l.child != nil:
+		cmd := exec.CommandContext(ctx, binary, l.child(s)...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 2 * time.Second
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		listen(out, t)
+		return cmd.Wait()
+	case l.told:
+		s.tell(t)
+		<-ctx.Done()
+		return nil
+	}
+	o := load.Options{Phases: []load.Phase{{From: l.rate, To: l.rate, Duration: 40 * time.Second}}, Seed: 1, Pace: load.PaceSleep, Closed: l.closed}
+	if l.closed > 0 {
+		o.Phases = []load.Phase{{Duration: 40 * time.Second}}
+	}
+	began := time.Now()
+	o.Targets = []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + l.get}}
+	if l.targets != nil {
+		o.Targets = l.targets(s)
+	}
+	if l.send != nil {
+		o.Send = func(ctx context.Context, _ int) load.Answer {
+			start := time.Now()
+			err := l.send(ctx, s)
+			return load.Answer{Status: 200, Err: err, Start: start}
+		}
+	}
+	// Times of samples are counted from a start that is known at the end only.
+	var mu sync.Mutex
+	var samples []load.Sample
+	o.Observe = func(x load.Sample) {
+		mu.Lock()
+		defer mu.Unlock()
+		samples = append(samples, x)
+	}
+	r, err := load.Run(ctx, o)
+	if r == nil {
+		return err
+	}
+	if r.Start.Before(began) {
+		return errors.New("the generator began before it was asked to")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	first := error(nil)
+	for _, x := range samples {
+		if ctx.Err() != nil && errors.Is(x.Err, context.Canceled) {
+			continue // cut off at the end of the load
+		}
+		if first == nil {
+			first = x.Err
+		}
+		t.add(seen{r.Start.Add(time.Duration(x.End)), time.Duration(x.End - x.Start), x.Err != nil})
+	}
+	if first != nil {
+		fmt.Fprintf(os.Stderr, "%s: not all were answered well: %v\n", l.kind, first)
+	}
+	return nil
+}
+
+// listen reads what a program tells of its own requests.
+func listen(r io.Reader, t *taken) {
+	for in := bufio.NewScanner(r); in.Scan(); {
+		heard(in.Text(), t)
+	}
+}
+
+func heard(line string, t *taken) bool {
+	f := strings.Fields(line)
+	if len(f) != 4 || f[0] != "sample" {
+		return false
+	}
+	end, err1 := strconv.ParseInt(f[1], 10, 64)
+	took, err2 := strconv.ParseInt(f[2], 10, 64)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	t.add(seen{time.Unix(0, end), time.Duration(took), f[3] != "ok"})
+	return true
+}
+
+// when tells from when to when a recording's trace goes, by the wall clock that the trace itself holds.
+func when(ctx context.Context, whylate, recording string) (from, to time.Time, err error) {
+	out, err := exec.CommandContext(ctx, whylate, "explain", "--json", recording).Output()
+	if err != nil {
+		return from, to, fmt.Errorf("explaining: %w", err)
+	}
+	r, err := report.ReadJSON(bytes.NewReader(out))
+	if err != nil {
+		return from, to, err
+	}
+	if r.Input.Start == nil {
+		return from, to, errors.New("the trace does not say when it began")
+	}
+	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
+}
+
+// pack writes a recording anew, as small as a zip file can be. Its trace is then no longer stored as it is: who keeps a
+// recording in a repository wants it small, who records wants to write as it comes.
+func pack(from, to string) error {
+	in, err := zip.OpenReader(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var b bytes.Buffer
+	out := zip.NewWriter(&b)
+	out.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
+	for _, f := range in.File {
+		method := zip.Deflate
+		if strings.HasSuffix(f.Name, ".gz") {
+			method = zip.Store
+		}
+		r, err := f.Open()
+		if err != nil {
+			return err
+		}
+		w, err := out.CreateHeader(&zip.FileHeader{Name: f.Name, Method: method, Modified: f.Modified})
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(r)
+		r.Close()
+		if err != nil {
+			return err
+		}
+		if f.Name == bundle.NameMeta {
+			data = compact(data)
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b.Bytes(), 0o666)
+}
+
+func compact(data []byte) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return data
+	}
+	return b.Bytes()
+}

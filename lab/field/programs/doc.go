@@ -1,0 +1,17 @@
+// Package programs holds small mains around the packages of real programs and libraries, for the corpus of lab/field. They are
+// a module of their own, outside of go.work, so that what they depend on stays out of all others; one that quarrels with
+// another's dependencies gets a go.mod of its own.
+//
+// A main takes these flags (serve.Main reads them):
+//
+//	-listen ADDR   where it serves what it is there for
+//	-pprof ADDR    where it serves net/http/pprof; it answers there when all is ready
+//	-data DIR      a directory of its own, empty at the start
+//	-fault NAME    the fault; without it the program is the healthy twin
+//
+// What requests take is measured by lab/field's own clients where they speak HTTP. For another protocol the program is started
+// once more as its own client, with arguments of its own choice, and prints each request with client.Sample; a program that has
+// no clients (a cron worker, a consumer) prints what it does itself by its own clock.
+//
+//	go run ./lab/field -corpus -only NAME
+package programs

@@ -1,0 +1,3 @@
+module github.com/whylate/whylate/lab/field/programs
+
+go 1.26.0
