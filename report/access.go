@@ -36,15 +36,36 @@ func (g *Group) All() *Band {
 	return &Band{Band: BandAll}
 }
 
-// Tail returns the band that speaks for a group's slow requests: Band99 where it holds at least TailRequests, else
-// Band9099 where that does, else all. It is never nil.
+// Tail returns the band that speaks for a group's slow requests: the outliers where those few have at least half of the
+// time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
 func (g *Group) Tail() *Band {
+	out := g.TailByPercentile()
+	if few := g.Band(BandOutliers); few != nil {
+		all, ns := g.All().TotalNS(), few.TotalNS()
+		if 2*ns >= all || 10*ns >= all && out.ToNS <= few.FromNS {
+			return few
+		}
+	}
+	return out
+}
+
+// TailByPercentile returns Band99 where it holds at least TailRequests, else Band9099 where that does, else all. It is
+// never nil.
+func (g *Group) TailByPercentile() *Band {
 	for _, name := range []BandName{Band99, Band9099} {
 		if b := g.Band(name); b != nil && b.Count >= TailRequests {
 			return b
 		}
 	}
 	return g.All()
+}
+
+// TotalNS is the time of all requests of the band.
+func (b *Band) TotalNS() (ns int64) {
+	for i := range b.Causes {
+		ns += b.Causes[i].TotalNS
+	}
+	return ns
 }
 
 // Late reports whether requests of the group that had not ended are late: whether the oldest of them is older than what

@@ -83,3 +83,26 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 }
+
+// TestTailOutliers: a few requests far slower than the others speak for a group where they have much of its time, and no
+// percentile holds them.
+func TestTailOutliers(t *testing.T) {
+	band := func(name report.BandName, from, to int64, count int, ns int64) report.Band {
+		return report.Band{Band: name, FromNS: from, ToNS: to, Count: count, Causes: []report.Cause{{Cause: report.CauseSleep, TotalNS: ns}}}
+	}
+	for _, c := range []struct {
+		all, ns int64 // time of all, and of the outliers
+		to      int64 // where p90-99 ends
+		want    report.BandName
+	}{
+		{200, 100, 5, report.BandOutliers}, // half of the time
+		{200, 99, 150, report.Band9099},    // less, and the percentile's band holds them
+		{200, 20, 5, report.BandOutliers},  // a tenth, of which no percentile knows
+		{200, 19, 5, report.Band9099},
+	} {
+		g := report.Group{Bands: []report.Band{band(report.BandAll, 0, 150, 100, c.all), band(report.Band9099, 1, c.to, 10, 50), band(report.Band99, 5, 150, 2, 1), band(report.BandOutliers, 100, 150, 2, c.ns)}}
+		if got := g.Tail().Band; got != c.want {
+			t.Errorf("with %d of %d ns, and p90-99 up to %d: %s, want %s", c.ns, c.all, c.to, got, c.want)
+		}
+	}
+}

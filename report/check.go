@@ -196,6 +196,12 @@ func (c *checker) bands(g *Group, i int) {
 			c.say("it ends at %d ns, before %d", []any{b.ToNS, b.FromNS}, "groups", i, "bands", k)
 		}
 		// The slowest requests are always in the last band, also where there are so few that they belong to the one before.
+		if b.Band == BandOutliers {
+			last = all.FromNS // they are among those of the bands before
+			if b.Count == 0 || b.Count >= TailRequests {
+				c.say("%d are not a few", []any{b.Count}, "groups", i, "bands", k, "count")
+			}
+		}
 		if k > 0 && b.Count > 0 {
 			if b.FromNS < max(last, all.FromNS) || b.ToNS > all.ToNS || b.Count > all.Count {
 				c.say("%d requests of %d to %d ns are not within all and after the band before", []any{b.Count, b.FromNS, b.ToNS}, "groups", i, "bands", k)
@@ -292,7 +298,10 @@ func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
 }
 
 func (c *checker) predicted(p *Predicted, path ...any) {
-	for _, e := range []*Estimate{&p.P50NS, &p.P99NS} {
+	for _, e := range []*Estimate{&p.P50NS, &p.P99NS, p.MaxNS} {
+		if e == nil {
+			continue
+		}
 		if e.Est < e.Low || e.High < e.Est {
 			c.say("an estimate of %d ns is not within %d to %d", []any{e.Est, e.Low, e.High}, path...)
 		}

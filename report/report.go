@@ -345,9 +345,12 @@ type Predicted struct {
 	Change string   `json:"change"`
 	P50NS  Estimate `json:"p50_ns"`
 	P99NS  Estimate `json:"p99_ns"`
+	// MaxNS is for the slowest request: where a few are far slower than the others, no percentile moves with them.
+	MaxNS *Estimate `json:"max_ns,omitempty"`
 	// The percentiles as they were, null where too few requests were seen; the 99th is then that of the requests there were.
 	WasP50NS *int64 `json:"was_p50_ns,omitempty"`
 	WasP99NS *int64 `json:"was_p99_ns,omitempty"`
+	WasMaxNS *int64 `json:"was_max_ns,omitempty"`
 	// Check is what requests of the same trace tell of it; nil if too few do. It has no part in the estimates.
 	Check *Check `json:"check,omitempty"`
 }

@@ -99,7 +99,7 @@ func Kinds() []Kind {
 	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
 }
 
-// A BandName names the requests of a group between two percentiles of its latency.
+// A BandName names the requests of a group between two percentiles of its latency, or its outliers.
 type BandName string
 
 // Bands, by latency.
@@ -108,10 +108,13 @@ const (
 	Band5090 BandName = "p50-90"
 	Band9099 BandName = "p90-99"
 	Band99   BandName = "p99-max"
+	// BandOutliers is there only where a few requests, fewer than TailRequests, were far slower than what is usual: its
+	// requests are among those of the bands before, too.
+	BandOutliers BandName = "outliers"
 )
 
 // BandNames returns all bands in the order of Group.Bands.
-func BandNames() []BandName { return []BandName{BandAll, Band5090, Band9099, Band99} }
+func BandNames() []BandName { return []BandName{BandAll, Band5090, Band9099, Band99, BandOutliers} }
 
 // A Severity says how much mending a finding would win.
 type Severity string

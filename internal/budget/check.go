@@ -224,6 +224,9 @@ func (r *Result) share(g *report.Group, l *Limit) {
 	band := g.Band(l.Band)
 	limit := l.Share
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
+	if band == nil && l.Band == report.BandOutliers && g.Count > 0 {
+		return // there are none, which is as it should be
+	}
 	if band == nil || band.Count == 0 {
 		v.Kind = KindUnknown
 		v.Text = fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", name, l.Cause, l.Band, requests(g.Count))

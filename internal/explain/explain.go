@@ -263,7 +263,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 		g := row.Group
 		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
 		if g.Count > 0 {
-			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS.P50, g.LatencyNS.P99)
+			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS)
 		}
 		out = append(out, g)
 	}

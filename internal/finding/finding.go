@@ -98,6 +98,9 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			if v.Severity = severity(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
 			}
+			if w := &v.Won; !v.Fact && w.Slow().severity(w.Outliers) != v.Severity {
+				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
+			}
 			v.ID = id(&v.Finding)
 			in.predicted(&v)
 			if v.Evidence == nil {
@@ -120,6 +123,17 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// beside is the evidence of a verdict that the requests weigh for which the rest of its evidence does not speak.
+func (in *Input) beside(v *Verdict) report.Evidence {
+	text := "of each of the requests that are slow by percentiles, on average"
+	if g := in.Report.Group(v.Group); !v.Won.Outliers && g != nil {
+		if few := g.Band(report.BandOutliers); few != nil {
+			text = fmt.Sprintf("of each of the %d slowest requests, on average", few.Count)
+		}
+	}
+	return report.Evidence{Text: text, Value: float64(v.Won.Beside.NS), Unit: "ns"}
 }
 
 // picked reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while many

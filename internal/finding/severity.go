@@ -11,35 +11,67 @@ type Won struct {
 	SlowShare float64 // of the time of the group's slow requests (see report.Group.Tail), 0..1
 	SlowNS    int64   // for one slow request, on average
 	TotalNS   int64   // for all requests of the trace: what findings are ordered by
+	// Outliers says that the slow requests are report.BandOutliers; Beside is what those that are slow by percentiles lost
+	// then, else what outliers did.
+	Outliers bool
+	Beside   Lost
+}
+
+// Lost is what some requests spent on something: the share of their time, and ns of each on average.
+type Lost struct {
+	Share float64
+	NS    int64
 }
 
 // Thresholds of severity, the same for all rules: a fix must win this share of the slow requests' time, and so much of
 // one slow request, on average. Below the lowest a rule's verdict is not shown at all.
+// A few outliers must have lost more: what any machine does to one request in a thousand is no fault.
 var thresholds = []struct {
 	severity report.Severity
 	share    float64
 	ns       int64
+	few      int64
 }{
-	{report.SeverityHigh, 0.30, 2e6},
-	{report.SeverityMedium, 0.10, 500e3},
-	{report.SeverityLow, 0.05, 100e3},
+	{report.SeverityHigh, 0.30, 2e6, 100e6},
+	{report.SeverityMedium, 0.10, 500e3, 50e6},
+	{report.SeverityLow, 0.05, 100e3, 10e6},
 }
 
 // Severities explains the thresholds in words.
 const Severities = `high: the fix would win at least 30 % of the slow requests' time and 2 ms of each; medium: 10 % and 500 us; low: 5 % and 100 us. ` +
-	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
+	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Of a few outliers, fewer than 10 requests that were far slower than what is usual, it must be 100 ms, 50 ms, or 10 ms of each. Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
 	`info is for facts that weaken or explain other findings and for what is no fault.`
 
 func severity(v *Verdict) report.Severity {
 	if v.Fact {
 		return report.SeverityInfo
 	}
+	return worse(v.Won.Slow().severity(v.Won.Outliers), v.Won.Beside.severity(!v.Won.Outliers))
+}
+
+// Slow is what slow requests lost.
+func (w *Won) Slow() Lost { return Lost{w.SlowShare, w.SlowNS} }
+
+// severity judges a loss, of outliers or of those that are slow by percentiles; "" is not worth reporting.
+func (l Lost) severity(outliers bool) report.Severity {
 	for _, t := range thresholds {
-		if v.Won.SlowShare >= t.share && v.Won.SlowNS >= t.ns {
+		least := t.ns
+		if outliers {
+			least = t.few
+		}
+		if l.Share >= t.share && l.NS >= least {
 			return t.severity
 		}
 	}
 	return ""
+}
+
+// worse returns the worse of two severities, either of which may be "".
+func worse(a, b report.Severity) report.Severity {
+	if a == "" || b != "" && rank(b) < rank(a) {
+		return b
+	}
+	return a
 }
 
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
@@ -61,6 +93,9 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		return 0, Won{}
 	}
 	add := func(b *report.Band) (share float64, total int64) {
+		if b == nil {
+			return 0, 0
+		}
 		for i := range b.Causes {
 			c := &b.Causes[i]
 			if p := part(c); p > 0 {
@@ -71,10 +106,18 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		return min(share, 1), total
 	}
 	share, won.TotalNS = add(g.All())
-	slow := g.Tail()
-	ns := int64(0)
-	if won.SlowShare, ns = add(slow); slow.Count > 0 {
-		won.SlowNS = ns / int64(slow.Count)
+	of := func(b *report.Band) (l Lost) {
+		ns := int64(0)
+		if l.Share, ns = add(b); b != nil && b.Count > 0 {
+			l.NS = ns / int64(b.Count)
+		}
+		return l
 	}
+	slow, beside := g.Tail(), g.Band(report.BandOutliers)
+	if won.Outliers = slow == beside; won.Outliers {
+		beside = g.TailByPercentile()
+	}
+	l := of(slow)
+	won.SlowShare, won.SlowNS, won.Beside = l.Share, l.NS, of(beside)
 	return share, won
 }

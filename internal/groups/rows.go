@@ -252,6 +252,46 @@ func (w writer) bands(g *group, r *report.Group) {
 		}
 		r.Bands = append(r.Bands, band)
 	}
+	w.outliers(g, r, counts, order, lines)
+}
+
+// Outliers are more than so many times as slow as what is usual, and so much slower. The same bounds make service/flight
+// keep a recording.
+const (
+	outlierFactor = 4
+	outlierNS     = 10e6
+	leastUsual    = 20 // requests that a group needs for anything to be usual
+)
+
+// outliers adds the band of a few requests that were far slower than what is usual, if there are such: than 99 of a hundred
+// where that is known of enough requests, else than three quarters.
+func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, lines map[rowKey]siteFrom) {
+	if g.lat.n < leastUsual {
+		return
+	}
+	usual := 0.75
+	if g.lat.n >= 100*report.TailRequests {
+		usual = 0.99
+	}
+	limit := g.lat.quantile(usual)
+	limit = max(outlierFactor*limit, limit+outlierNS)
+	band := report.Band{Band: report.BandOutliers, Causes: []report.Cause{}}
+	in := map[int32]bool{}
+	for _, b := range order {
+		if lowerBound(b, coarseBits) < limit {
+			continue
+		}
+		if band.Count == 0 {
+			band.FromNS = lowerBound(b, coarseBits)
+		}
+		band.ToNS = lowerBound(b+1, coarseBits)
+		band.Count += int(counts[b])
+		in[b] = true
+	}
+	if band.Count > 0 && band.Count < report.TailRequests {
+		band.Causes = w.causeRows(g, in, band.Count, lines)
+		r.Bands = append(r.Bands, band)
+	}
 }
 
 // histogramCauses are the nanoseconds of each cause in the buckets of pairs.

@@ -55,7 +55,7 @@ func checkSample(t *testing.T, change string, s *Sample) *report.Check {
 	t.Helper()
 	_, syms := timelinetest.Built(t, graphs[0].build)
 	m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-	m.Group("g", s, nil, nil)
+	m.Group("g", s, report.Latency{})
 	p := m.WhatIf("g", parse(t, []string{change}))
 	if p == nil {
 		t.Fatalf("%s meets nothing", change)

@@ -52,6 +52,7 @@ type Model struct {
 type group struct {
 	sample   *Sample
 	p50, p99 *int64
+	max      *int64
 	graphs   []weighted
 }
 
@@ -69,8 +70,8 @@ func NewModel(syms *tracefmt.Symbols, settled *cause.Settlement, duration int64,
 
 // Group adds a group by its id in the report, with its percentiles as they
 // were, null where they are not known.
-func (m *Model) Group(id string, s *Sample, p50, p99 *int64) {
-	m.groups[id] = &group{sample: s, p50: p50, p99: p99}
+func (m *Model) Group(id string, s *Sample, was report.Latency) {
+	m.groups[id] = &group{sample: s, p50: was.P50, p99: was.P99, max: was.Max}
 }
 
 // prepare readies all groups, in an order that does not depend on which is
@@ -184,6 +185,11 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	p50, p99 := &out.P50NS, &out.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
 	out.WasP50NS, out.WasP99NS = g.p50, g.p99
+	if g.max != nil {
+		e := estimate(of.was, &of.then, 1, g.max)
+		e.Est, e.Low, e.High = max(e.Est, p99.Est), max(e.Low, p99.Low), max(e.High, p99.High)
+		out.MaxNS, out.WasMaxNS = &e, g.max
+	}
 	return out
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
 )
 
 const us = 1000
@@ -306,7 +307,7 @@ func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *
 	s.Add(g)
 	m := NewModel(syms, settled, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	was := g.Latency
-	m.Group("g", s, &was, &was)
+	m.Group("g", s, report.Latency{P50: &was, P99: &was})
 	return m, g
 }
 
@@ -424,7 +425,7 @@ func TestThrottle(t *testing.T) {
 		s.Add(builder.Build(1, from, to, nil))
 		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
 		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-		m.Group("g", s, nil, nil)
+		m.Group("g", s, report.Latency{})
 		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
 			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
 		}
@@ -555,7 +556,7 @@ func BenchmarkWhatIf(b *testing.B) {
 		s.Add(&c)
 	}
 	m = NewModel(m.syms, m.settled, m.duration, m.under)
-	m.Group("g", s, nil, nil)
+	m.Group("g", s, report.Latency{})
 	change := []Change{Half("", "main.hold")}
 	for b.Loop() {
 		if m.WhatIf("g", change) == nil {

@@ -31,6 +31,7 @@ func Programs() []Program {
 		{"http1-8p", []string{"http1", "-d", "150ms", "-procs", "8", "-early"}},
 		{"iterpull-early", []string{"iterpull", "-d", "150ms", "-early"}},
 		{"cgo-threads-early", []string{"cgo-threads", "-d", "150ms", "-early"}},
+		{"snapshot", []string{"snapshot", "-d", "500ms"}},
 	}
 	for _, name := range []string{
 		"channels", "cpusamples", "deadlines", "dns", "exec", "filesyscall", "flight", "gcstress", "generations", "grpc", "grpc-workers",

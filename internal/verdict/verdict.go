@@ -95,6 +95,10 @@ const wide = 160
 // lead says which requests a band holds, and how late they were.
 func lead(g *report.Group, b *report.Band) (lead, latency string) {
 	switch {
+	case b.Band == report.BandOutliers && b.Count == 1:
+		lead = "One far slower request of"
+	case b.Band == report.BandOutliers:
+		lead = words.Number(int64(b.Count)) + " far slower requests of"
 	case b.Count == 1 && b.Band == report.Band99:
 		lead = "The slowest request of"
 	case b.Count == 1:
@@ -114,6 +118,8 @@ func Which(band report.BandName) string {
 		return "The slowest 1%"
 	case report.Band9099:
 		return "From p90 to p99, requests"
+	case report.BandOutliers:
+		return "Far slower requests"
 	case report.Band5090:
 		return "From p50 to p90, requests"
 	}
@@ -127,6 +133,12 @@ func Range(g *report.Group, b *report.Band) string {
 		last = *m
 	}
 	switch {
+	case b.Band == report.BandOutliers && g.LatencyNS.P50 != nil:
+		of := words.Duration(last)
+		if b.Count > 1 && words.Duration(b.FromNS) != of {
+			of = words.Duration(b.FromNS) + " to " + of
+		}
+		return "(" + of + "; p50 " + words.Duration(*g.LatencyNS.P50) + ")"
 	case b.Count == 1 && b.Band == report.Band99, b.FromNS >= last && last > 0:
 		return "(" + words.Duration(last) + ")"
 	case (b.FromNS == 0 || b.Band == report.BandAll) && g.LatencyNS.P50 != nil:

@@ -182,11 +182,22 @@ func (p *page) gain(f *report.Finding) []span {
 		if g := p.groupOf(f); g != nil {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
-		spans = append(spans, span{plain, "p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)}, span{plain, "; "})
+		if p50 == nil && pr.MaxNS != nil {
+			spans = append(spans, span{plain, "max " + from(pr.WasMaxNS)}, span{green, estimate(*pr.MaxNS)}, span{plain, "; "})
+		} else if onlyMax(pr) {
+			spans = append(spans, span{plain, "p50 and p99 stay, max " + from(pr.WasMaxNS)}, span{green, estimate(*pr.MaxNS)}, span{plain, "; "})
+		} else {
+			spans = append(spans, span{plain, "p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)}, span{plain, "; "})
+		}
 	} else if f.Share > 0 {
 		spans = append(spans, span{plain, "it has " + words.Percent(f.Share) + " of the requests' time; "})
 	}
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+}
+
+// onlyMax reports whether a change is for a few requests, with which no percentile moves.
+func onlyMax(p *report.Predicted) bool {
+	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
 }
 
 // assumed says in words what change a prediction is for. Those written as for --what-if are about what the finding has told of

@@ -28,10 +28,13 @@ function gain(name, now, e) {
       s('circle', { class: 'est', cx: x(e.est), cy: 10, r: 4 })));
 }
 
+// onlyMax tells whether a change is for a few requests, with which no percentile moves.
+function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p99_ns != null && p.max_ns.est < p.was_max_ns && p.p99_ns.est > 0.99 * p.was_p99_ns; }
+
 // prediction is what a change would win for a group: in words and as a picture.
 export function prediction(g, p) {
   return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
-    gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), checked(p.check));
+    gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
 }
 
 // checked is what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that may

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime/trace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/lab/traceprog/internal/rig"
+	"github.com/whylate/whylate/service/mark"
+)
+
+func snapshotScenarios() []rig.Scenario {
+	return []rig.Scenario{
+		{Name: "snapshot", Run: snapshot, Doc: "what a flight recorder held when a request took over 100 ms: a report slept for 120 ms with a lock that requests take"},
+	}
+}
+
+// An account book is what requests look into, and what a report reads for long.
+type accountBook struct {
+	mu    sync.Mutex
+	total int64
+	slept time.Duration // in a report, with the lock held
+}
+
+func (b *accountBook) balance(w http.ResponseWriter, _ *http.Request) {
+	b.mu.Lock()
+	b.total++
+	n := b.total
+	b.mu.Unlock()
+	fmt.Fprintln(w, n)
+}
+
+// report is no request of anybody's.
+func (b *accountBook) report() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	began := time.Now()
+	time.Sleep(120 * time.Millisecond)
+	b.slept = time.Since(began)
+}
+
+// snapshot serves requests of three clients for a second, of which the report holds the last ones up. Facts: "requests" and
+// the slow ones among them, the "slowest", and for how long the report slept with the lock, all by the server's own clock.
+func snapshot(e *rig.Env) error {
+	fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 8 << 20})
+	if err := fr.Start(); err != nil {
+		return fmt.Errorf("starting the flight recorder: %w", err)
+	}
+	defer fr.Stop()
+	var out io.Writer
+	e.Replace(func(w io.Writer) error { out = w; return nil }, func() {})
+	book := new(accountBook)
+	late := make(chan struct{})
+	var once sync.Once
+	var requests, slow, slowest atomic.Int64
+	watch := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began := time.Now()
+			next.ServeHTTP(w, r)
+			took := time.Since(began)
+			requests.Add(1)
+			for was := slowest.Load(); int64(took) > was && !slowest.CompareAndSwap(was, int64(took)); was = slowest.Load() {
+			}
+			if took > 100*time.Millisecond {
+				slow.Add(1)
+				once.Do(func() { close(late) })
+			}
+		})
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /balance", book.balance)
+	srv := httptest.NewServer(mark.Handler(watch(mux)))
+	defer srv.Close()
+	c := keepAliveClient(nil)
+	defer c.CloseIdleConnections()
+	return e.Record(func(ctx context.Context) error {
+		stop, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		err := errors.Join(rig.Crew(4, func(i int) error {
+			if i == 0 {
+				<-ctx.Done()
+				book.report()
+				<-late
+				time.Sleep(20 * time.Millisecond) // the recorder's tail
+				cancel()
+				return nil
+			}
+			return rig.Pace(stop, 5*time.Millisecond, func() error { return get(c, srv.URL+"/balance") })
+		}))
+		e.Count("requests", requests.Load())
+		e.Count("slow", slow.Load())
+		e.Count("slowest", slowest.Load())
+		e.Count("slept", int64(book.slept))
+		if err != nil {
+			return err
+		}
+		_, err = fr.WriteTo(out)
+		return err
+	})
+}
