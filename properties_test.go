@@ -173,16 +173,18 @@ func checkGroup(t *testing.T, rep *report.Report, g *report.Group) {
 	if histogram != int64(g.Count) {
 		t.Errorf("%s %s: the histogram has %d of %d requests", g.Kind, g.Name, histogram, g.Count)
 	}
-	line := map[string]report.Site{} // of running time, by function: rules and views follow a row from band to band
+	// Of running time, by function and the service's own that called it: rules and views follow a row from band to band.
+	line := map[[2]string]report.SiteKey{}
 	for _, b := range g.Bands {
 		var shares float64
 		var sum int64
 		for _, c := range b.Causes {
 			if c.Cause == "cpu" && c.Site != nil {
-				if first, ok := line[c.Site.Func]; ok && first != *c.Site {
+				fns := [2]string{c.Site.Func, c.Site.Key().From.Func}
+				if first, ok := line[fns]; ok && first != c.Site.Key() {
 					t.Errorf("%s %s, %s: %s is at line %d and at line %d", g.Kind, g.Name, b.Band, c.Site.Func, first.Line, c.Site.Line)
 				}
-				line[c.Site.Func] = *c.Site
+				line[fns] = c.Site.Key()
 			}
 			shares += c.Share
 			sum += c.TotalNS

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
@@ -43,6 +44,10 @@ type Options struct {
 	// From and To limit the report to requests that end in [From, To), counted
 	// from the trace's start; a To of 0 means the end.
 	From, To time.Duration
+	// Modules are paths of modules, or of packages, whose code is the service's
+	// own: sites in others are told with the own line that called them. Empty
+	// means that the names of files tell.
+	Modules []string
 	// PathMap rewrites the beginnings of file names; the first that fits counts.
 	PathMap []PathRewrite
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
@@ -85,6 +90,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, TraceID: opts.TraceID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
+	in.Modules = modules.New(modules.Options{Own: opts.Modules})
 	for _, p := range opts.PathMap {
 		in.PathMap = append(in.PathMap, spell.Rewrite(p))
 	}

@@ -113,15 +113,73 @@ func (c *Cause) AllRoutes() []Route {
 	return c.Routes
 }
 
-// Equal reports whether both are the same place or both nil.
+// A SiteKey is a Site to compare with others. That of nil is the zero value.
+type SiteKey struct {
+	Func, File string
+	Line       int
+	From       Caller // zero: none
+}
+
+// LineKey returns the key of the line alone, wherever it was called from.
+func (s *Site) LineKey() SiteKey {
+	if s == nil {
+		return SiteKey{}
+	}
+	return SiteKey{Func: s.Func, File: s.File, Line: s.Line}
+}
+
+// Key returns what tells the place apart: the line, and the one that it was called from.
+func (s *Site) Key() SiteKey {
+	k := s.LineKey()
+	if s != nil && s.CalledFrom != nil {
+		k.From = *s.CalledFrom
+	}
+	return k
+}
+
+// Site returns a site with this key, nil for that of none. It has no module.
+func (k SiteKey) Site() *Site {
+	if k == (SiteKey{}) {
+		return nil
+	}
+	s := &Site{Func: k.Func, File: k.File, Line: k.Line}
+	if k.From != (Caller{}) {
+		s.CalledFrom = &k.From
+	}
+	return s
+}
+
+// Compare orders keys by file, line and function, then by what they were called from.
+func (k SiteKey) Compare(o SiteKey) int {
+	return cmp.Or(strings.Compare(k.File, o.File), cmp.Compare(k.Line, o.Line), strings.Compare(k.Func, o.Func),
+		strings.Compare(k.From.File, o.From.File), cmp.Compare(k.From.Line, o.From.Line), strings.Compare(k.From.Func, o.From.Func))
+}
+
+// Site returns the caller as a site.
+func (c *Caller) Site() *Site {
+	if c == nil {
+		return nil
+	}
+	return &Site{Func: c.Func, File: c.File, Line: c.Line}
+}
+
+// Own returns the line that the service's authors can change: the one that led to the site, else the site itself.
+func (s *Site) Own() *Site {
+	if s != nil && s.CalledFrom != nil {
+		return s.CalledFrom.Site()
+	}
+	return s
+}
+
+// Equal reports whether both are the same place, called from the same one, or both nil.
 func (s *Site) Equal(o *Site) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return *s == *o
+	return s.Key() == o.Key()
 }
 
-// Compare orders places by file, line and function; nil comes first.
+// Compare orders places by file, line and function, then by what they were called from; nil comes first.
 func (s *Site) Compare(o *Site) int {
 	switch {
 	case s == nil && o == nil:
@@ -131,7 +189,7 @@ func (s *Site) Compare(o *Site) int {
 	case o == nil:
 		return 1
 	}
-	return cmp.Or(strings.Compare(s.File, o.File), cmp.Compare(s.Line, o.Line), strings.Compare(s.Func, o.Func))
+	return s.Key().Compare(o.Key())
 }
 
 // Equal reports whether both are the same wait at the same place, in whichever call of the standard library.

@@ -212,6 +212,23 @@ func (c *checker) bands(g *Group, i int) {
 	}
 }
 
+// site holds a place to its promise: who called it is told by name, and a version is a module's.
+func (c *checker) site(s *Site, path ...any) {
+	switch {
+	case s == nil:
+	case s.CalledFrom != nil && (s.CalledFrom.Func == "" || s.CalledFrom.Line < 0):
+		c.say("what called %.80q has no name, or a line of %d", []any{s.Func, s.CalledFrom.Line}, append(slices.Clip(path), "called_from")...)
+	case s.Version != "" && s.Module == "":
+		c.say("%.80q has a version and no module", []any{s.Func}, path...)
+	}
+}
+
+func (c *checker) via(via []Via, path ...any) {
+	for i := range via {
+		c.site(via[i].Site, append(slices.Clip(path), "via", i, "site")...)
+	}
+}
+
 func (c *checker) rows(b *Band, i, k int) {
 	var total, sum = int64(0), 0.0
 	for j := range b.Causes {
@@ -222,6 +239,8 @@ func (c *checker) rows(b *Band, i, k int) {
 			return
 		}
 		one(c, row.Cause, Causes(), "groups", i, "bands", k, "causes", j, "cause")
+		c.site(row.Site, "groups", i, "bands", k, "causes", j, "site")
+		c.via(row.Via, "groups", i, "bands", k, "causes", j)
 		c.notNegative(row.TotalNS, "groups", i, "bands", k, "causes", j, "total_ns")
 		c.share(row.Share, "groups", i, "bands", k, "causes", j, "share")
 		c.notNegative(int64(row.Requests), "groups", i, "bands", k, "causes", j, "requests")
@@ -262,6 +281,8 @@ func (c *checker) request(q *Request, path ...any) {
 		if !slices.Contains(Causes(), s.Cause) {
 			c.say("there is no cause %.40q", []any{s.Cause}, append(slices.Clip(path), "segments", j)...)
 		}
+		c.site(s.Site, append(slices.Clip(path), "segments", j, "site")...)
+		c.via(s.Via, append(slices.Clip(path), "segments", j)...)
 		if s.StartNS != at || s.DurationNS < 0 {
 			c.say("it begins at %d ns for %d, the one before ends at %d", []any{s.StartNS, s.DurationNS, at}, append(slices.Clip(path), "segments", j)...)
 		}
@@ -284,6 +305,7 @@ func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
 	if f.Cause != "" && Family(f.Cause) == nil {
 		c.say("%.40q is no cause and no family of causes", []any{f.Cause}, "findings", i, "cause")
 	}
+	c.site(f.Site, "findings", i, "site")
 	if f.Code == "" {
 		c.say("it has no code", nil, "findings", i)
 	}

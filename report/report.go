@@ -134,6 +134,19 @@ type Site struct {
 	Func string `json:"func"`
 	File string `json:"file"`
 	Line int    `json:"line"`
+	// Module and Version are those of a dependency, where they are known.
+	Module  string `json:"module,omitempty"`
+	Version string `json:"version,omitempty"`
+	// CalledFrom is, for a dependency's code, the innermost line of the service's own that led there: by calls, or else by
+	// the waits of the request, the last of them first. It is nil if there is none.
+	CalledFrom *Caller `json:"called_from,omitempty"`
+}
+
+// A Caller is a line of the service's own code, which its authors can change.
+type Caller struct {
+	Func string `json:"func"`
+	File string `json:"file"`
+	Line int    `json:"line"`
 }
 
 // A Group is requests of one kind.

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/internal/modules"
 )
 
 // Schema is the value of Meta.Schema in files that this package writes.
@@ -108,8 +110,21 @@ type Host struct {
 	GOGC       string `json:"gogc,omitempty"`
 	GOMEMLIMIT string `json:"gomemlimit,omitempty"`
 	Go         string `json:"go,omitempty"`
+	// Build says what the program was built from.
+	Build *modules.Build `json:"build,omitempty"`
 	// OtherNetwork says that the process lives in another network namespace than the recorder.
 	OtherNetwork bool `json:"other_network,omitempty"`
+}
+
+// Program returns what the recording tells of what the service was built from; nil if it does not.
+func (m *Meta) Program() *modules.Build {
+	if m.Host != nil && m.Host.Build != nil {
+		return m.Host.Build
+	}
+	if m.Flight != nil && m.Flight.Service["module"] != "" {
+		return &modules.Build{Main: modules.Module{Path: m.Flight.Service["module"]}}
+	}
+	return nil
 }
 
 // Warning is something that went wrong or was done differently than asked, without making the recording useless.

@@ -20,7 +20,9 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 			return fn
 		}
 	}
-	site := slices.Index(frames, s.Of(id))
+	of := s.syms.Frame(s.Of(id))
+	of.Caller = 0
+	site := slices.IndexFunc(frames, func(f tracefmt.FrameID) bool { return s.syms.Frame(f) == of })
 	if site <= 0 {
 		return 0
 	}

@@ -26,6 +26,9 @@ func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
 func (s *Sites) Of(id tracefmt.StackID) tracefmt.FrameID { return s.site.of(id, s.find) }
 
 func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
+	if f := s.syms.Place(id); f != 0 {
+		return f
+	}
 	frames := s.syms.Stack(id)
 	for _, f := range frames {
 		if !s.Std(s.syms.Frame(f).Func) {

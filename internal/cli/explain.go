@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/inspect"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/spell"
@@ -35,6 +36,7 @@ type explanation struct {
 	given          explain.Options // those of them that check has read
 	traceID        string
 	noMarks        bool
+	modules        []string
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
 	band           string
@@ -95,6 +97,7 @@ func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
 	f.StringVar(&e.traceID, "trace-id", "", "report only requests of the trace with this `id` in a tracing system (32 hexadecimal digits)")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
+	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are told with the own one that called them")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
 	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
@@ -315,7 +318,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}
@@ -355,6 +358,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	defer restore()
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
+	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
 	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
 	if e.validate {
@@ -430,6 +434,9 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 		if f.value != "" {
 			command = append(command, "--"+f.name, words.ShellQuote(f.value))
 		}
+	}
+	for _, m := range e.modules {
+		command = append(command, "--module", words.ShellQuote(m))
 	}
 	if cmd.Name() != "explain" {
 		command = []string{cmd.Root().Name(), "explain"}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/report"
 )
@@ -49,6 +50,14 @@ func (in *input) keep(tmp *os.File) {
 	} else {
 		in.closers = append(in.closers, func() error { return os.Remove(tmp.Name()) }, tmp.Close)
 	}
+}
+
+// program returns what a recording tells of what the service was built from, or nil.
+func (in *input) program() *modules.Build {
+	if in.meta == nil {
+		return nil
+	}
+	return in.meta.Program()
 }
 
 // addWarnings adds what a recording's metadata warn of to a report about it.

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/freeze"
 	"github.com/whylate/whylate/internal/groups"
 	"github.com/whylate/whylate/internal/inspect"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/pass"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/predict"
@@ -57,6 +58,9 @@ type Options struct {
 	From, To time.Duration
 	// PathMap rewrites the beginnings of file names; the first that fits counts.
 	PathMap []spell.Rewrite
+	// Modules tells the service's own code from that of its dependencies; nil
+	// means by names of files alone.
+	Modules *modules.Set
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
@@ -105,6 +109,9 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if opts.Slowest == 0 {
 		opts.Slowest = 3
 	}
+	if opts.Modules == nil {
+		opts.Modules = modules.New(modules.Options{})
+	}
 	e := &engine{
 		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), process: process.NewCollector(),
 	}
@@ -137,7 +144,7 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // pass returns the options of a pass.
 func (o *Options) pass(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, From: o.From, To: o.To, Progress: o.Progress, Path: p}
+	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
 	if o.Request != nil {
 		out.Match = o.Request.MatchString
 	}
@@ -212,7 +219,8 @@ func (e *engine) report(cut error) *report.Report {
 	samples, sampleErr := e.readHost()
 	froze := e.freezes.Verdict()
 	sp := &spell.Speller{
-		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Settled: cause.Settle(froze.IsFreeze),
+		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
+		Settled: cause.Settle(froze.IsFreeze),
 	}
 	ts := path.Merge(p.Stages)
 	became := e.groups.Merge(ts)

@@ -101,7 +101,7 @@ func (p *replay) Part(stage *path.Stage) path.Adder {
 
 // Begin implements pass.Sum.
 func (p *replay) Begin([]request.Request) {
-	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Settled: p.kept.walk.Settled}
+	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Modules: p.kept.opts.Modules, Settled: p.kept.walk.Settled}
 }
 
 // End implements pass.Sum.

@@ -89,10 +89,14 @@ func siteText(s *report.Site) string {
 	if s == nil {
 		return ""
 	}
-	if s.File == "" {
-		return s.Func
+	text := s.Func
+	if s.File != "" {
+		text = fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 	}
-	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
+	if s.CalledFrom != nil {
+		text += " called from " + siteText(s.CalledFrom.Site())
+	}
+	return text
 }
 
 // viaText is a chain of waits in one line, the request's own first.

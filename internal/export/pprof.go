@@ -18,7 +18,7 @@ import (
 // no samples of one type. Labels are group, kind, band and cause
 // (-tagfocus, -tagleaf=cause). Values are nanoseconds.
 func Pprof(w io.Writer, r *report.Report) error {
-	b := profileBuilder{p: &profile.Profile{DefaultSampleType: string(report.BandAll), DurationNanos: r.Input.DurationNS}, funcs: map[report.Site]*profile.Function{}, locs: map[report.Site]*profile.Location{}}
+	b := profileBuilder{p: &profile.Profile{DefaultSampleType: string(report.BandAll), DurationNanos: r.Input.DurationNS}, funcs: map[report.SiteKey]*profile.Function{}, locs: map[report.SiteKey]*profile.Location{}}
 	if r.Input.Start != nil {
 		b.p.TimeNanos = r.Input.Start.UnixNano()
 	}
@@ -55,8 +55,8 @@ func Pprof(w io.Writer, r *report.Report) error {
 
 type profileBuilder struct {
 	p     *profile.Profile
-	funcs map[report.Site]*profile.Function
-	locs  map[report.Site]*profile.Location
+	funcs map[report.SiteKey]*profile.Function
+	locs  map[report.SiteKey]*profile.Location
 }
 
 func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *report.Cause, route report.Route) {
@@ -68,9 +68,15 @@ func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *r
 	}
 	s.Value[at] = route.TotalNS
 	// The leaf comes first.
-	s.Location = append(s.Location, b.location(c.Site, "["+string(c.Cause)+"]"))
+	add := func(site *report.Site, otherwise string) {
+		s.Location = append(s.Location, b.location(site, otherwise))
+		if site != nil && site.CalledFrom != nil {
+			s.Location = append(s.Location, b.location(site.CalledFrom.Site(), ""))
+		}
+	}
+	add(c.Site, "["+string(c.Cause)+"]")
 	for i := len(route.Via) - 1; i >= 0; i-- {
-		s.Location = append(s.Location, b.location(route.Via[i].Site, "["+string(route.Via[i].Wait)+"]"))
+		add(route.Via[i].Site, "["+string(route.Via[i].Wait)+"]")
 	}
 	root := &report.Site{Func: g.Name}
 	if g.Entry != nil && g.Entry.Func == g.Name {
@@ -82,9 +88,9 @@ func (b *profileBuilder) sample(g *report.Group, band *report.Band, at int, c *r
 
 // location is a site's; one that is not known goes by another name.
 func (b *profileBuilder) location(site *report.Site, otherwise string) *profile.Location {
-	var at report.Site
+	var at report.SiteKey
 	if site != nil {
-		at = *site
+		at = report.SiteKey{Func: site.Func, File: site.File, Line: site.Line}
 	}
 	if at.Func == "" {
 		at.Func = otherwise
@@ -92,7 +98,7 @@ func (b *profileBuilder) location(site *report.Site, otherwise string) *profile.
 	if l := b.locs[at]; l != nil {
 		return l
 	}
-	fn := report.Site{Func: at.Func, File: at.File}
+	fn := report.SiteKey{Func: at.Func, File: at.File}
 	f := b.funcs[fn]
 	if f == nil {
 		f = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: at.Func, SystemName: at.Func, Filename: at.File}

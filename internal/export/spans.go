@@ -52,7 +52,11 @@ func integer(key string, value int64) attribute {
 // code are the attributes of a place in source code, by the semantic
 // conventions.
 func code(s *report.Site) []attribute {
-	return []attribute{text("code.function.name", s.Func), text("code.file.path", s.File), integer("code.line.number", int64(s.Line))}
+	out := []attribute{text("code.function.name", s.Func), text("code.file.path", s.File), integer("code.line.number", int64(s.Line))}
+	if c := s.CalledFrom; c != nil {
+		out = append(out, text("whylate.called_from.function.name", c.Func), text("whylate.called_from.file.path", c.File), integer("whylate.called_from.line.number", int64(c.Line)))
+	}
+	return out
 }
 
 // spanMaker makes spans of requests.

@@ -20,7 +20,7 @@ import (
 
 var columns = []string{
 	"group_id", "group", "kind", "band", "from_ns", "to_ns", "band_requests", "cause", "cause_kind", "func", "file", "line", "site_from", "via", "total_ns", "share",
-	"requests",
+	"requests", "module", "version", "called_from_func", "called_from_file", "called_from_line",
 }
 
 // CSV writes a row for each cause of each band of each group. Rows of one
@@ -39,14 +39,20 @@ func CSV(w io.Writer, r *report.Report) error {
 			for k := range b.Causes {
 				c := &b.Causes[k]
 				var at report.Site
-				line := ""
+				var from report.Caller
+				line, fromLine := "", ""
 				if c.Site != nil {
 					at = *c.Site
 					line = strconv.Itoa(at.Line)
 				}
+				if at.CalledFrom != nil {
+					from = *at.CalledFrom
+					fromLine = strconv.Itoa(from.Line)
+				}
 				rows = append(rows, []string{
 					g.ID, plain(g.Name), string(g.Kind), string(b.Band), num(b.FromNS), num(b.ToNS), strconv.Itoa(b.Count), string(c.Cause), plain(c.Kind), plain(at.Func), plain(at.File), line, c.SiteFrom,
 					plain(viaText(c.Via)), num(c.TotalNS), strconv.FormatFloat(c.Share, 'g', 6, 64), strconv.Itoa(c.Requests),
+					plain(at.Module), plain(at.Version), plain(from.Func), plain(from.File), fromLine,
 				})
 			}
 		}

@@ -40,28 +40,22 @@ const queued = 0.25
 type viaKey struct {
 	wait report.WaitKind
 	call string
-	site report.Site
+	site report.SiteKey
 }
 
+// keyOfVia leaves aside from where a dependency was called: its lock, or its pool, is one for all.
 func keyOfVia(v *report.Via) viaKey {
-	k := viaKey{wait: v.Wait, call: v.Call}
-	if v.Site != nil {
-		k.site = *v.Site
-	}
-	return k
+	return viaKey{wait: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
 
 // A leaf is a cause at a site.
 type leaf struct {
 	cause report.CauseName
-	site  report.Site
+	site  report.SiteKey
 }
 
 func leafOf(c *report.Cause) leaf {
-	l := leaf{cause: c.Cause}
-	if c.Site != nil {
-		l.site = *c.Site
-	}
+	l := leaf{cause: c.Cause, site: c.Site.Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
 	}
@@ -257,14 +251,14 @@ func (cl *claims) findLeads() {
 }
 
 func compareVia(a, b viaKey) int {
-	return cmp.Or(cmp.Compare(a.wait, b.wait), a.site.Compare(&b.site), strings.Compare(a.call, b.call))
+	return cmp.Or(cmp.Compare(a.wait, b.wait), a.site.Compare(b.site), strings.Compare(a.call, b.call))
 }
 
 func topLeaf(of map[leaf]int64) leaf {
 	var best leaf
 	top := int64(-1)
 	for l, ns := range of {
-		if ns > top || ns == top && cmp.Or(cmp.Compare(l.cause, best.cause), l.site.Compare(&best.site)) < 0 {
+		if ns > top || ns == top && cmp.Or(cmp.Compare(l.cause, best.cause), l.site.Compare(best.site)) < 0 {
 			best, top = l, ns
 		}
 	}

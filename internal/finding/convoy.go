@@ -46,7 +46,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		if p.Cause.Cause == report.CauseLock {
 			unseen += p.ns
 		}
-		if w := lockKind(&k) + " at " + place(&k.site); !locks[w] && len(where) < 3 {
+		if w := lockKind(&k) + " at " + place(k.site.Site()); !locks[w] && len(where) < 3 {
 			locks[w] = true
 			where = append(where, w)
 		}

@@ -158,6 +158,9 @@ func id(f *report.Finding) string {
 	fn := ""
 	if f.Site != nil {
 		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)
+		if c := f.Site.CalledFrom; c != nil {
+			fn += fmt.Sprintf(" %s:%d", c.Func, c.Line)
+		}
 	}
 	return spell.ID("finding", string(f.Code), f.Group, fn)
 }

@@ -267,7 +267,7 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 				continue
 			}
 			total += c.TotalNS
-			at := slices.IndexFunc(sums, func(s sum) bool { return *s.site == *c.Site })
+			at := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
 			if at < 0 {
 				at = len(sums)
 				sums = append(sums, sum{site: c.Site})

@@ -81,7 +81,7 @@ func (i *Ignore) at(s *report.Site) bool {
 	if s == nil {
 		return false
 	}
-	return matchesEnd(i.Site, s.Func) || matchesEnd(i.Site, s.File) || matchesEnd(i.Site, fmt.Sprintf("%s:%d", s.File, s.Line))
+	return s.CalledFrom != nil && i.at(s.CalledFrom.Site()) || matchesEnd(i.Site, s.Func) || matchesEnd(i.Site, s.File) || matchesEnd(i.Site, fmt.Sprintf("%s:%d", s.File, s.Line))
 }
 
 // matchesEnd matches a pattern against as many of a name's last elements as it has itself.

@@ -110,7 +110,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "requests that need " + kind.name, Value: l.rate, Unit: "1/s"},
-			{Text: "mean wait for it, at " + place(&c.via.site), Value: l.waitNS, Unit: "ns"},
+			{Text: "mean wait for it, at " + place(c.via.site.Site()), Value: l.waitNS, Unit: "ns"},
 			{Text: "mean time with it", Value: l.placeNS, Unit: "ns"},
 			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
 			{Text: "in use on average (rate x time)", Value: l.inUse, Unit: "count"},
@@ -145,7 +145,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "mean wait of a request for a place, at " + place(&c.via.site), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
+			{Text: "mean wait of a request for a place, at " + place(c.via.site.Site()), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
 		},
 	}
 	f.Fix = fmt.Sprintf("raise the limit given to SetLimit to what a request starts, if what is behind %s bears it, or make that shorter", place(f.Site))

@@ -15,6 +15,18 @@ func place(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
 	}
+	text := line(s)
+	if s.CalledFrom != nil {
+		text += ", called from " + place(s.CalledFrom.Site())
+	}
+	return text
+}
+
+// line is place without who called it, for where that is told of another place.
+func line(s *report.Site) string {
+	if s == nil {
+		return "an unknown place"
+	}
 	return fmt.Sprintf("%s (%s:%d)", path.Base(s.Func), path.Base(s.File), s.Line)
 }
 
@@ -36,7 +48,7 @@ func onWhose(via []report.Via) string {
 	}
 	var waits []string
 	for i := range via {
-		waits = append(waits, string(via[i].Wait)+" at "+place(via[i].Site))
+		waits = append(waits, string(via[i].Wait)+" at "+line(via[i].Site))
 	}
 	s := "on another goroutine that the request waits for by " + waits[0]
 	for _, w := range waits[1:] {

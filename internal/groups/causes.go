@@ -28,11 +28,16 @@ type rowKey struct {
 	kind    tracefmt.StringID
 	site    tracefmt.FrameID
 	fn      tracefmt.StringID
+	// own is the line of the service's own that led to a site of others, ownFn its
+	// function for running time.
+	own   tracefmt.FrameID
+	ownFn tracefmt.StringID
 }
 
 type siteFrom struct {
 	site tracefmt.FrameID
 	from cause.From
+	own  tracefmt.FrameID // see rowKey
 }
 
 // moveUnder gives running time that has no stack of its own to what was seen
@@ -45,7 +50,9 @@ func (w writer) moveUnder(rows map[rowKey]*row) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b rowKey) int { return cmp.Compare(w.sp.Syms.String(a.fn), w.sp.Syms.String(b.fn)) })
+	slices.SortFunc(keys, func(a, b rowKey) int {
+		return cmp.Or(cmp.Compare(w.sp.Syms.String(a.fn), w.sp.Syms.String(b.fn)), cmp.Compare(w.sp.Syms.String(a.ownFn), w.sp.Syms.String(b.ownFn)))
+	})
 	for _, k := range keys {
 		m := rows[k]
 		var unseen int64
@@ -75,6 +82,9 @@ func (w writer) moveUnder(rows map[rowKey]*row) {
 			}
 			to := k
 			to.fn = fn
+			if own := w.sp.Own(lead[fn], nil); own != 0 {
+				to.ownFn = w.sp.Syms.Frame(own).Func
+			}
 			dst := rows[to]
 			if dst == nil {
 				dst = &row{bySite: map[siteFrom]int64{}, byVia: map[path.ChainID]int64{}, ids: m.ids}
@@ -100,7 +110,7 @@ func (w writer) move(from, to *row, ns int64, site tracefmt.FrameID) {
 	to.requests = max(to.requests, requests)
 	left := ns
 	sites := slices.SortedFunc(maps.Keys(from.bySite), func(a, b siteFrom) int {
-		return cmp.Or(w.sp.CompareFrames(a.site, b.site), cmp.Compare(a.from, b.from))
+		return cmp.Or(w.sp.CompareFrames(a.site, b.site), cmp.Compare(a.from, b.from), w.sp.CompareFrames(a.own, b.own))
 	})
 	for _, s := range sites {
 		v := from.bySite[s]
@@ -110,7 +120,7 @@ func (w writer) move(from, to *row, ns int64, site tracefmt.FrameID) {
 			left -= take
 		}
 	}
-	to.bySite[siteFrom{site, cause.FromSample}] += ns
+	to.bySite[siteFrom{site, cause.FromSample, w.sp.Own(site, nil)}] += ns
 	frac := float64(ns) / float64(from.ns)
 	for v, n := range from.byVia {
 		part := int64(frac * float64(n))
@@ -122,15 +132,15 @@ func (w writer) move(from, to *row, ns int64, site tracefmt.FrameID) {
 }
 
 // site returns the line on which most of the row's time was spent.
-func (r *row) site(sp *spell.Speller) (tracefmt.FrameID, cause.From) {
+func (r *row) site(sp *spell.Speller) siteFrom {
 	var best siteFrom
 	top := int64(-1)
 	for s, ns := range r.bySite {
-		if ns > top || ns == top && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.from, best.from)) < 0 {
+		if ns > top || ns == top && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.from, best.from), sp.CompareFrames(s.own, best.own)) < 0 {
 			best, top = s, ns
 		}
 	}
-	return best.site, best.from
+	return best
 }
 
 // call returns the function that most of the row's time was spent in.
@@ -197,11 +207,14 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 	merged := map[rowKey]*row{}
 	for id, c := range sums {
 		k := w.stage.IDs.Cause(path.CauseID(id)).Settled(w.sp.Settled)
-		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind, site: k.Site}
+		own := w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain))
+		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind, site: k.Site, own: own}
 		if rk.cause == cause.CPU || rk.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
 			rk.site, rk.fn = 0, w.sp.Syms.Frame(k.Site).Func
+			own = w.sp.Own(k.Site, nil) // whoever waits for it, it computes
+			rk.own, rk.ownFn = 0, w.sp.Syms.Frame(own).Func
 		}
 		m := merged[rk]
 		if m == nil {
@@ -211,24 +224,25 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 		m.byCall[k.Call] += c.ns
 		m.ns += c.ns
 		m.requests += c.requests
-		m.bySite[siteFrom{k.Site, k.From}] += c.ns
+		m.bySite[siteFrom{k.Site, k.From, own}] += c.ns
 		m.byVia[k.Chain] += c.ns
 		m.ids = append(m.ids, path.CauseID(id))
 	}
 	w.moveUnder(merged)
 	rows := make([]report.Cause, 0, len(merged))
 	for rk, m := range merged {
-		site, from := m.site(w.sp)
+		at := m.site(w.sp)
+		from := at.from
 		if rk.fn != 0 {
 			line, ok := lines[rk]
 			if !ok {
-				line = siteFrom{site, from}
+				line = at
 				lines[rk] = line
 			}
-			site = line.site
+			at = line
 		}
 		rc := report.Cause{
-			Cause: spell.Cause(rk.cause), Site: w.sp.Site(site), SiteFrom: from.String(),
+			Cause: spell.Cause(rk.cause), Site: w.sp.SiteFor(at.site, at.own), SiteFrom: from.String(),
 			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: w.ranMeanwhile(m.ids), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
 		}
 		rc.Via, rc.Routes = w.routes(m.byVia)
@@ -267,7 +281,7 @@ func siteText(s *report.Site) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf(" %s %s:%d", s.Func, s.File, s.Line)
+	return fmt.Sprintf(" %s %s:%d", s.Func, s.File, s.Line) + siteText(s.CalledFrom.Site())
 }
 
 // ranMeanwhile returns what ran while requests waited for one of some causes.

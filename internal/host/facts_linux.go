@@ -29,7 +29,7 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 	}
 	h.GOMAXPROCS, h.GOGC, h.GOMEMLIMIT = f.Env["GOMAXPROCS"], f.Env["GOGC"], f.Env["GOMEMLIMIT"]
 	if f.Program != nil {
-		h.Go = f.Program.Go
+		h.Go, h.Build = f.Program.Go, f.Program.Build
 	}
 	if f.Limits == nil {
 		return h

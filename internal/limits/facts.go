@@ -15,9 +15,11 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
@@ -51,6 +53,8 @@ type Program struct {
 	File string `json:"file,omitempty"`
 	// Main is the path of the main package.
 	Main string `json:"main"`
+	// Build says what it was built from.
+	Build *modules.Build `json:"-"`
 	// Go is the toolchain's version, such as "go1.26.8".
 	Go string `json:"go"`
 	// Godebug are the GODEBUG settings that differ from the toolchain's
@@ -159,7 +163,7 @@ func program(exe string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Main: info.Path, Go: info.GoVersion}
+	p := &Program{Main: info.Path, Go: info.GoVersion, Build: build(info)}
 	if file, err := os.Readlink(exe); err == nil {
 		p.File = file
 	}
@@ -187,6 +191,22 @@ func program(exe string) (*Program, error) {
 		p.Auto = holds(exe, strings.Join([]string{whylate, "auto.init"}, "/"))
 	}
 	return p, nil
+}
+
+// build returns what a program was built from. A module that was replaced by a directory has no version.
+func build(info *debug.BuildInfo) *modules.Build {
+	b := &modules.Build{Main: modules.Module{Path: info.Main.Path, Version: info.Main.Version}}
+	for _, d := range info.Deps {
+		m := modules.Module{Path: d.Path, Version: d.Version}
+		if d.Replace != nil {
+			m.Version = d.Replace.Version
+		}
+		if m.Version == "(devel)" {
+			m.Version = ""
+		}
+		b.Deps = append(b.Deps, m)
+	}
+	return b
 }
 
 // maxProgram bounds how much of a file is searched.

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/timeline"
@@ -73,6 +75,9 @@ type Options struct {
 	// From and To select requests that end in [From, To), counted from the trace's
 	// start; a To of 0 means its end.
 	From, To time.Duration
+	// Modules tells the service's own code from that of its dependencies; nil
+	// means by names of files alone.
+	Modules *modules.Set
 	// Path configures the walk.
 	Path path.Options
 	// Progress, if not nil, is called after each generation with the bytes of
@@ -117,6 +122,9 @@ func New(opts Options) *Pass {
 	if opts.Workers <= 0 {
 		opts.Workers = runtime.GOMAXPROCS(0)
 	}
+	if opts.Modules == nil {
+		opts.Modules = modules.New(modules.Options{})
+	}
 	return &Pass{opts: opts}
 }
 
@@ -138,6 +146,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	p.employ()
+	placer := cause.NewPlacer(dec.Symbols, p.opts.Modules)
 	gap := false
 	// One generation's requests are walked while the next is decoded: then
 	// nobody waits for the slower of two workers.
@@ -169,6 +178,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
 		oldest = p.Finder.Oldest()
+		placer.Place()
 		p.Symbols = dec.Symbols.Snapshot()
 		afterGap := gap
 		gap = false

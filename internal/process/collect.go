@@ -284,7 +284,7 @@ func CompareSites(a, b *report.Site) int {
 	case a == nil || b == nil:
 		return boolInt(a != nil) - boolInt(b != nil)
 	}
-	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), a.Compare(b))
 }
 
 func boolInt(b bool) int {

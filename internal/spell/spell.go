@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -27,17 +29,61 @@ type Speller struct {
 	Start, End int64
 	// Paths rewrite file names; the first that fits counts.
 	Paths []Rewrite
+	// Modules says of which module a dependency's code is; nil: that is not told.
+	Modules *modules.Set
 	// Settled says which candidate freezes were freezes.
 	Settled *cause.Settlement
 }
 
 // Site spells a frame out; nil for none.
-func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
+func (s *Speller) Site(f tracefmt.FrameID) *report.Site { return s.SiteFor(f, s.Syms.Frame(f).Caller) }
+
+// SiteFor spells a frame out that another one, if not 0, led to.
+func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 	if f == 0 {
 		return nil
 	}
 	fr := s.Syms.Unwrapped(f)
-	return &report.Site{Func: s.Syms.String(fr.Func), File: s.File(s.Syms.String(fr.File)), Line: int(fr.Line)}
+	fn, file := s.Syms.String(fr.Func), s.Syms.String(fr.File)
+	out := &report.Site{Func: fn, File: s.File(file), Line: int(fr.Line)}
+	if own != 0 {
+		from := s.Syms.Unwrapped(own)
+		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
+	}
+	if s.Modules != nil && !s.Modules.Owns(fn, file) {
+		m := s.Modules.Of(fn, file)
+		out.Module, out.Version = m.Path, m.Version
+	}
+	return out
+}
+
+// Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
+// before it that has one. It is 0 for a site that is the service's own itself, and for the standard library's: the waits
+// before it name who uses that.
+func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via) tracefmt.FrameID {
+	if site == 0 || s.Modules == nil {
+		return 0
+	}
+	fr := s.Syms.Frame(site)
+	if fr.Caller != 0 {
+		return fr.Caller
+	}
+	if stdlib.Is(s.Syms.String(fr.Func)) || s.owns(fr) {
+		return 0
+	}
+	for i := len(vias) - 1; i >= 0; i-- {
+		switch v := s.Syms.Frame(vias[i].Site); {
+		case v.Caller != 0:
+			return v.Caller
+		case vias[i].Site != 0 && s.owns(v):
+			return vias[i].Site
+		}
+	}
+	return 0
+}
+
+func (s *Speller) owns(f tracefmt.Frame) bool {
+	return s.Modules.Owns(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
 
 // File returns a file name as the report gives it.
@@ -65,7 +111,7 @@ func (s *Speller) Vias(vs []path.Via) []report.Via {
 // Segment spells a settled segment out, with the chain of waits that led to it.
 func (s *Speller) Segment(g *cause.Segment, vias []path.Via) report.Segment {
 	seg := report.Segment{
-		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.Site(g.Site), Via: s.Vias(vias),
+		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias)), Via: s.Vias(vias),
 		Kind: s.Syms.String(g.Kind),
 	}
 	if g.Code.Cause() == cause.Network {
@@ -143,7 +189,14 @@ func (s *Speller) StartOf(id tracefmt.StackID) string {
 func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
 	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
 	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
-		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)), cmp.Compare(a, b))
+		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)), s.compareCallers(fa.Caller, fb.Caller), cmp.Compare(a, b))
+}
+
+func (s *Speller) compareCallers(a, b tracefmt.FrameID) int {
+	if a == b {
+		return 0
+	}
+	return s.CompareFrames(a, b)
 }
 
 // ID returns an id that depends on nothing but its parts.

@@ -22,6 +22,9 @@ type Frame struct {
 	Func StringID
 	File StringID
 	Line uint32
+	// Caller is 0 in stacks. It tells places apart that are the same line, called
+	// from different ones: see Symbols.Called.
+	Caller FrameID
 }
 
 // Symbols holds the strings, frames and stacks of all generations, each kept
@@ -40,6 +43,7 @@ type Symbols struct {
 	stacks  []span32 // arena[from:to] of each stack, innermost call first
 	stkIdx  []uint32 // open addressing over stacks
 	stkHash []uint32
+	places  []FrameID // by stack
 	key     hashKey
 	methods *methodIndex
 }
@@ -82,6 +86,29 @@ func (s *Symbols) Stack(id StackID) []FrameID {
 
 // Stacks returns how many stacks there are; ids are below it.
 func (s *Symbols) Stacks() int { return len(s.stacks) }
+
+// Called returns the frame f as it is called from another one, near or far.
+func (s *Symbols) Called(f, from FrameID) FrameID {
+	fr := s.frames[f]
+	fr.Caller = from
+	return s.internFrame(fr)
+}
+
+// SetPlace has Place return f for a stack. It is called for a stack at most once, before anybody asks.
+func (s *Symbols) SetPlace(id StackID, f FrameID) {
+	for int(id) >= len(s.places) {
+		s.places = append(s.places, 0)
+	}
+	s.places[id] = f
+}
+
+// Place returns what SetPlace said of a stack, or 0.
+func (s *Symbols) Place(id StackID) FrameID {
+	if int(id) < len(s.places) {
+		return s.places[id]
+	}
+	return 0
+}
 
 // Intern returns the id of a string.
 func (s *Symbols) Intern(text string) StringID {
@@ -130,7 +157,7 @@ func (k hashKey) mix(h, v uint64) uint64 {
 }
 
 func (k hashKey) frame(f *Frame) uint64 {
-	return k.mix(k.mix(f.PC, uint64(f.Func)<<32|uint64(f.File)), uint64(f.Line))
+	return k.mix(k.mix(f.PC, uint64(f.Func)<<32|uint64(f.File)), uint64(f.Line)|uint64(f.Caller)<<32)
 }
 
 func (s *Symbols) internFrame(f Frame) FrameID {
@@ -465,6 +492,7 @@ func (s *Symbols) Unwrapped(id FrameID) Frame {
 	if first.Func == 0 {
 		return f
 	}
+	first.Caller = f.Caller
 	return first
 }
 

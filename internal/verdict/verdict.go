@@ -60,6 +60,9 @@ func ofGroup(g *report.Group, band report.BandName, first bool) report.Verdict {
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
 		if at := words.Place(g.Open.Site, wide); at != "" {
 			v.Open.Text += " in " + at
+			if lead, fn, pos := words.CalledFrom(g.Open.Site, wide); fn+pos != "" {
+				v.Open.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
+			}
 		}
 	}
 	v.Lead, v.Range = lead(g, b)
@@ -202,7 +205,7 @@ type placed struct {
 // places divides a cause by place, and fills in what its places have in common.
 func places(c *report.VerdictCause, b *report.Band) {
 	var all []placed
-	ran := map[report.Site]float64{}
+	ran, ranAt := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
 	pipe, kind, first := true, "", true
 	for i := range b.Causes {
 		row := &b.Causes[i]
@@ -226,7 +229,8 @@ func places(c *report.VerdictCause, b *report.Band) {
 		p.addRoutes(row)
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && c.TotalNS > 0 {
-				ran[*s.Site] += s.Share * float64(row.TotalNS) / float64(c.TotalNS)
+				ranAt[s.Site.Key()] = s.Site
+				ran[s.Site.Key()] += s.Share * float64(row.TotalNS) / float64(c.TotalNS)
 			}
 		}
 	}
@@ -243,7 +247,7 @@ func places(c *report.VerdictCause, b *report.Band) {
 	}
 	for site, share := range ran {
 		if share >= leastKept {
-			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: &site, Share: min(share, 1)})
+			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: ranAt[site], Share: min(share, 1)})
 		}
 	}
 	slices.SortFunc(c.RanMeanwhile, func(a, b report.Share) int {
@@ -381,6 +385,18 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			say(Position, pos)
 		}
 	}
+	called := func(s *report.Site, before string) {
+		lead, fn, pos := words.CalledFrom(s, room)
+		if fn+pos == "" {
+			return
+		}
+		say(Plain, before+lead)
+		if fn != "" && pos != "" {
+			fn += " "
+		}
+		say(Function, fn)
+		say(Position, pos)
+	}
 	if len(c.Sites) == 0 {
 		return out
 	}
@@ -389,6 +405,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	alone := c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS)
 	if alone {
 		place(top.Site, at)
+		called(top.Site, ", ")
 		ranMeanwhile(c, say, place)
 		way(top, ", ", "", say, place)
 		return out
@@ -404,6 +421,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			continue
 		}
 		place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+		called(s.Site, " ")
 		if said == 0 {
 			way(s, " (", ")", say, place)
 		}

@@ -109,6 +109,17 @@ func Place(s *report.Site, max int) string {
 	return fn + pos
 }
 
+// CalledFrom says in at most max columns from which line of the service's own code a dependency was called: what comes
+// before, the function, and the file's name with the line, all "" where that is not known.
+func CalledFrom(s *report.Site, max int) (lead, fn, pos string) {
+	if s == nil || s.CalledFrom == nil {
+		return "", "", ""
+	}
+	lead = "called from "
+	fn, pos = Parts(s.CalledFrom.Site(), max-len(lead))
+	return lead, fn, pos
+}
+
 // GroupName is the group's name in at most max columns, in the short form of functions where it is one. Tasks, regions and
 // RPC methods have names of their own, in which a slash is no directory.
 func GroupName(g *report.Group, max int) string {

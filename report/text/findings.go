@@ -61,6 +61,8 @@ func (p *page) finding(head span, f *report.Finding) {
 	hang := indent + 4
 	mark := func(s string) span { return span{dim, strings.Repeat(" ", indent) + s} }
 	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, words.Position(f.Site)) {
+		p.paragraph(mark("at"), hang, append(at, after(", ", calledFrom(f.Site, p.width-hang))...)...)
+	} else if at := calledFrom(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, words.Position(f.Site.Own())) {
 		p.paragraph(mark("at"), hang, at...)
 	}
 	if spans := p.evidence(f.Evidence); len(spans) > 0 {
@@ -95,7 +97,7 @@ func (p *page) sameBefore(i int) int {
 
 // same reports whether two findings are one fault, seen in two groups.
 func same(a, b *report.Finding) bool {
-	return a.Code == b.Code && a.Title == b.Title && (a.Site == b.Site || a.Site != nil && b.Site != nil && *a.Site == *b.Site)
+	return a.Code == b.Code && a.Title == b.Title && a.Site.Equal(b.Site)
 }
 
 // maxGroups is how many groups are named that one fault was found in.

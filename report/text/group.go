@@ -70,7 +70,7 @@ func (r *row) way() (via []report.Via, part float64, ways int) {
 type rowKey struct {
 	cause report.CauseName
 	kind  string
-	site  report.Site
+	site  report.SiteKey
 }
 
 // merge returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
@@ -83,10 +83,7 @@ func merge(g *report.Group, by *report.Band) []row {
 		sorting := b.Band == by.Band
 		for j := range b.Causes {
 			c := &b.Causes[j]
-			key := rowKey{cause: c.Cause, kind: c.Kind}
-			if c.Site != nil {
-				key.site = *c.Site
-			}
+			key := rowKey{cause: c.Cause, kind: c.Kind, site: c.Site.Key()}
 			at, ok := index[key]
 			if !ok {
 				at = len(rows)
@@ -412,6 +409,9 @@ func (p *page) underRow(r *row) {
 	via, part, ways := r.way()
 	ran := r.ran
 	indent := strings.Repeat(" ", 2+causeColumn)
+	if at := calledFrom(r.site, p.width-len(indent)); at != nil {
+		p.line(append([]span{{plain, indent}}, at...)...)
+	}
 	if len(via) > 0 && part >= leastPart {
 		lead, others := "via ", ""
 		if part < 0.995 {

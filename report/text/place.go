@@ -18,3 +18,24 @@ func place(s *report.Site, max int) []span {
 		return []span{{plain, fn + " "}, {cyan, pos}}
 	}
 }
+
+// calledFrom says from which line of the service's own code a dependency was called, in at most max columns; nil where
+// that is not known.
+func calledFrom(s *report.Site, max int) []span {
+	lead, fn, pos := words.CalledFrom(s, max)
+	switch {
+	case fn+pos == "":
+		return nil
+	case fn != "" && pos != "":
+		fn += " "
+	}
+	return []span{{dim, lead}, {plain, fn}, {cyan, pos}}
+}
+
+// after puts a text before spans, if there are any.
+func after(before string, spans []span) []span {
+	if len(spans) == 0 {
+		return nil
+	}
+	return append([]span{{plain, before}}, spans...)
+}

@@ -59,7 +59,7 @@ func (p *page) open(o *report.VerdictOpen) {
 	}
 	spans := []span{{boldRed, words.Count(o.Count, "request", "requests") + " had not ended"}, {plain, " when the trace did, the oldest after " + words.Duration(o.OldestNS)}}
 	if at := place(o.Site, p.width-indent-2); at != nil {
-		spans = append(append(spans, span{plain, " in "}), at...)
+		spans = append(append(append(spans, span{plain, " in "}), at...), after(", ", calledFrom(o.Site, p.width-indent-2))...)
 	}
 	p.paragraph(span{}, indent, spans...)
 }

@@ -105,7 +105,7 @@ export function place(site) {
 // siteText is a site in full.
 export function siteText(site) {
   if (!site) return '';
-  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '');
+  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, called from ${siteText(site.called_from)}` : '');
 }
 
 // changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.

@@ -57,7 +57,7 @@ export function segmentCauses(r) { return byCause(r.segments.flatMap(x => partsO
 
 export function groupOfFinding(f) { return groupByID(f.group) || report.groups.find(g => g.name === f.group) || null; }
 
-function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b.file && a.line === b.line; }
+function sameSite(a, b) { return !!a && !!b && a.func === b.func && a.file === b.file && a.line === b.line && (!a.called_from || !b.called_from || sameSite(a.called_from, b.called_from)); }
 
 function atSite(f, seg) { return sameSite(f.site, seg.site) || (seg.via || []).some(v => sameSite(f.site, v.site)); }
 

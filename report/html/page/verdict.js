@@ -12,7 +12,8 @@ export function groupLink(g, text) { return h('a', { href: current({ group: g.id
 
 export function siteNode(site) {
   if (!site) return null;
-  return h('code', { class: 'site', title: siteText(site) }, place(site));
+  const at = h('code', { class: 'site', title: siteText(site) }, place(site));
+  return site.called_from ? [at, h('span', { class: 'dim' }, ' called from '), h('code', { class: 'site', title: siteText(site.called_from) }, place(site.called_from))] : at;
 }
 
 // openLine says which requests had not ended: an alarm only where the verdict finds them late.

@@ -1,0 +1,70 @@
+package cause
+
+import (
+	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/tracefmt"
+)
+
+// A Placer tells, of stacks whose site is a dependency's, from which line of the service's own code the dependency was
+// called: there a reader can change something. From then on such a site is another one than the same line called from
+// elsewhere.
+type Placer struct {
+	syms  *tracefmt.Symbols
+	sites *Sites
+	set   *modules.Set
+	frame tracefmt.FrameID // the first that was not looked at
+	stack tracefmt.StackID
+	owns  []int8 // by frame: 1 its own, -1 not, 0 not asked
+}
+
+// NewPlacer returns a Placer for symbols that grow.
+func NewPlacer(syms *tracefmt.Symbols, set *modules.Set) *Placer {
+	return &Placer{syms: syms, sites: NewSites(syms), set: set, frame: 1, stack: 1}
+}
+
+// Place looks at the stacks that were added since it was called last. Nobody may read the symbols meanwhile.
+func (p *Placer) Place() {
+	main := p.syms.Lookup("main.main")
+	for ; int(p.frame) < p.syms.Frames(); p.frame++ {
+		if f := p.syms.Frame(p.frame); main != 0 && f.Func == main {
+			p.set.Main(p.syms.String(f.File))
+		}
+	}
+	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
+		if from := p.caller(p.stack); from != 0 {
+			p.syms.SetPlace(p.stack, p.syms.Called(p.sites.find(p.stack), from))
+		}
+	}
+}
+
+// caller returns the innermost own frame of a stack whose site is a dependency's, 0 if there is none.
+func (p *Placer) caller(id tracefmt.StackID) tracefmt.FrameID {
+	inside := false // of the site
+	for _, f := range p.syms.Stack(id) {
+		if p.sites.Std(p.syms.Frame(f).Func) {
+			continue
+		}
+		if !p.own(f) {
+			inside = true
+			continue
+		}
+		if inside {
+			return f
+		}
+		return 0
+	}
+	return 0
+}
+
+func (p *Placer) own(f tracefmt.FrameID) bool {
+	for int(f) >= len(p.owns) {
+		p.owns = append(p.owns, 0)
+	}
+	if p.owns[f] == 0 {
+		p.owns[f] = -1
+		if fr := p.syms.Frame(f); p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)) {
+			p.owns[f] = 1
+		}
+	}
+	return p.owns[f] == 1
+}

@@ -1,0 +1,70 @@
+package modules
+
+import "testing"
+
+// TestOwns: what is the service's own, by each thing that may be known. It would catch a dependency taken for the service
+// (then its line is told as one to change), and the service taken for a dependency (then nothing of it is named).
+func TestOwns(t *testing.T) {
+	build := &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{
+		{"github.com/jackc/pgx/v5", "v5.7.0"}, {"example.org/shop/client", "v1.2.0"}, {"example.org/tools", ""},
+	}}
+	for _, c := range []struct {
+		name     string
+		opts     Options
+		main     string
+		fn, file string
+		want     bool
+	}{
+		{"the main package", Options{Build: build}, "", "main.run", "/src/x.go", true},
+		{"the main module", Options{Build: build}, "", "example.org/shop/cart.(*Cart).Sum", "/home/u/shop/cart/x.go", true},
+		{"a name that only begins so", Options{Build: build}, "", "example.org/shopping.F", "/home/u/x.go", false},
+		{"a dependency", Options{Build: build}, "", "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "/home/u/go/pkg/mod/x.go", false},
+		{"a module of its own inside of the main one", Options{Build: build}, "", "example.org/shop/client.Do", "/home/u/x.go", false},
+		{"a directory beside it", Options{Build: build}, "", "example.org/tools/rig.Run", "/home/u/tools/x.go", true},
+		{"the standard library", Options{Build: build}, "", "net/http.(*conn).serve", "/usr/lib/go/x.go", false},
+		{"what is said counts more", Options{Build: build, Own: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
+		{"what is said is all", Options{Own: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
+		{"a module inside, by its file", Options{Own: []string{"example.org/shop"}}, "", "example.org/shop/client.Do", "/m/example.org/shop/client@v1.0.0/x.go", false},
+		{"a program installed at a version", Options{Own: []string{"example.org/shop"}}, "", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
+
+		{"by its file", Options{}, "", "example.org/shop/cart.Sum", "/home/u/shop/cart/x.go", true},
+		{"a dependency by its file", Options{}, "", "github.com/lib/pq.Open", "github.com/lib/pq@v1.10.0/x.go", false},
+		{"a vendored one", Options{}, "", "github.com/lib/pq.Open", "/home/u/shop/vendor/github.com/lib/pq/x.go", false},
+		{"Bazel's", Options{}, "", "github.com/lib/pq.Open", "external/com_github_lib_pq/x.go", false},
+		{"main has a version", Options{}, "/m/example.org/shop@v1.0.0/cmd/shop/main.go", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
+		{"main has a version, not so a dependency", Options{}, "/m/example.org/shop@v1.0.0/cmd/shop/main.go", "github.com/lib/pq.Open", "/m/github.com/lib/pq@v1.10.0/x.go", false},
+		{"a distribution's", Options{}, "/build/src/github.com/u/shop/cmd/shop/main.go", "github.com/u/shop/cart.Sum", "/build/src/github.com/u/shop/cart/x.go", true},
+		{"a distribution's dependency", Options{}, "/build/src/github.com/u/shop/cmd/shop/main.go", "github.com/lib/pq.Open", "/build/src/github.com/lib/pq/x.go", false},
+		{"sources that only lie in such a tree", Options{}, "/home/u/src/github.com/u/shop/main.go", "example.org/shop/cart.Sum", "/home/u/src/github.com/u/shop/cart/x.go", true},
+	} {
+		s := New(c.opts)
+		if c.main != "" {
+			s.Main(c.main)
+		}
+		if got := s.Owns(c.fn, c.file); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+// TestOf: the module and version of a dependency. It would catch a path that is cut at the wrong place, and the escapes
+// of the modules' cache and the linker left in.
+func TestOf(t *testing.T) {
+	s := New(Options{Build: &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{{"github.com/a/b", "v1.0.0"}, {"github.com/a/b/v2", "v2.1.0"}}}})
+	for _, c := range []struct{ fn, file, path, version string }{
+		{"github.com/a/b/v2/x.F", "/m/x.go", "github.com/a/b/v2", "v2.1.0"},
+		{"github.com/a/b/x.F", "/m/x.go", "github.com/a/b", "v1.0.0"},
+		{"github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "/root/go/pkg/mod/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go", "github.com/jackc/pgx/v5", "v5.5.0"},
+		{"google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc@v1.85.0/server.go", "google.golang.org/grpc", "v1.85.0"},
+		{"github.com/Shopify/sarama.New", "/m/github.com/!shopify/sarama@v1.38.1/x.go", "github.com/Shopify/sarama", "v1.38.1"},
+		{"gopkg.in/yaml%2ev3.Unmarshal", "/m/gopkg.in/yaml.v3@v3.0.1/decode.go", "gopkg.in/yaml.v3", "v3.0.1"},
+		{"github.com/lib/pq.Open", "/home/u/vendor/github.com/lib/pq/x.go", "", ""},
+		{"other.org/x.F", "/m/github.com/lib/pq@v1.0.0/x.go", "", ""},
+		{"net/http.Get", "/usr/lib/go/x@v1/y.go", "", ""},
+		{"main.main", "/m/example.org/shop@v1.0.0/main.go", "", ""},
+	} {
+		if got := s.Of(c.fn, c.file); got != (Module{c.path, c.version}) {
+			t.Errorf("%s in %s: %+v, want %s %s", c.fn, c.file, got, c.path, c.version)
+		}
+	}
+}
