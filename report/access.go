@@ -36,7 +36,7 @@ func (g *Group) All() *Band {
 	return &Band{Band: BandAll}
 }
 
-// Tail returns the band that speaks for a group's slow requests: the outliers where those few have at least half of the
+// Tail returns the band that speaks for a group's slow requests: the outliers where those have at least half of the
 // time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
 func (g *Group) Tail() *Band {
 	out := g.TailByPercentile()

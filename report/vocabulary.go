@@ -108,7 +108,7 @@ const (
 	Band5090 BandName = "p50-90"
 	Band9099 BandName = "p90-99"
 	Band99   BandName = "p99-max"
-	// BandOutliers is there only where a few requests, fewer than TailRequests, were far slower than what is usual: its
+	// BandOutliers is there only where some requests, often only a few, were far slower than what is usual: its
 	// requests are among those of the bands before, too.
 	BandOutliers BandName = "outliers"
 )

@@ -61,7 +61,7 @@ func computes(in *Input) []Verdict {
 		if extra, ok := computesMore(g, mine); ok {
 			v.Title = fmt.Sprintf("slow requests compute more than others, in %s", short(site.Func))
 			v.Won.SlowNS = extra.ns
-			v.Won.SlowShare, v.Won.Beside = extra.share, Lost{}
+			v.Won.SlowShare, v.Won.All, v.Won.Beside = extra.share, Lost{}, Lost{}
 			v.Evidence = append(v.Evidence,
 				report.Evidence{Text: "that is more than a typical one, by", Value: float64(extra.ns), Unit: "ns"},
 				report.Evidence{Text: "of the slow requests' computing seen by CPU samples", Value: extra.sampled, Unit: "share"})

@@ -95,10 +95,12 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		r := &rules[i]
 		for _, v := range r.Run(in) {
 			v.Code = r.Code
-			if v.Severity = severity(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
+			in.fewOfMany(&v)
+			beside := false
+			if v.Severity, beside = judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
 			}
-			if w := &v.Won; !v.Fact && w.Slow().severity(w.Outliers) != v.Severity {
+			if beside {
 				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
 			}
 			v.ID = id(&v.Finding)
@@ -125,15 +127,28 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	return out
 }
 
-// beside is the evidence of a verdict that the requests weigh for which the rest of its evidence does not speak.
+// beside is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.
 func (in *Input) beside(v *Verdict) report.Evidence {
-	text := "of each of the requests that are slow by percentiles, on average"
-	if g := in.Report.Group(v.Group); !v.Won.Outliers && g != nil {
-		if few := g.Band(report.BandOutliers); few != nil {
-			text = fmt.Sprintf("of each of the %d slowest requests, on average", few.Count)
-		}
+	text := "of each request that is slow by percentiles, on average"
+	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
+		text = fmt.Sprintf("of each of the %d far slower requests, on average", g.Band(report.BandOutliers).Count)
 	}
 	return report.Evidence{Text: text, Value: float64(v.Won.Beside.NS), Unit: "ns"}
+}
+
+// fewOfMany marks the slow requests of a verdict as a few where its group is only those requests of a server that show
+// their handler, because they waited: most show none, and those few are its outliers.
+func (in *Input) fewOfMany(v *Verdict) {
+	const many = 10
+	g := in.Report.Group(v.Group)
+	if g == nil || !g.Named || g.Count >= report.TailRequests {
+		return
+	}
+	for k := range in.Report.Groups {
+		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count {
+			v.Won.SlowFew, v.Won.All.Few, v.Won.Beside.Few = true, true, true
+		}
+	}
 }
 
 // picked reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while many

@@ -38,22 +38,33 @@ func TestRulesAreDocumented(t *testing.T) {
 }
 
 func TestSeverity(t *testing.T) {
+	lost := func(share float64, ns int64) Lost { return Lost{Share: share, NS: ns} }
+	slow := func(share float64, ns int64) Won { return Won{SlowShare: share, SlowNS: ns} }
+	few := func(share float64, ns int64) Won { return Won{SlowShare: share, SlowNS: ns, SlowFew: true} }
 	for _, c := range []struct {
-		share float64
-		ns    int64
-		fact  bool
-		want  report.Severity
+		what string
+		won  Won
+		want report.Severity
 	}{
-		{0.30, 2e6, false, report.SeverityHigh},
-		{0.29, 50e6, false, report.SeverityMedium},
-		{0.90, 1.9e6, false, report.SeverityMedium},
-		{0.90, 400e3, false, report.SeverityLow},
-		{0.90, 99e3, false, ""},
-		{0.04, 50e6, false, ""},
-		{0.90, 50e6, true, report.SeverityInfo},
+		{"all requests lose", Won{All: lost(0.30, 2e6)}, report.SeverityHigh},
+		{"less than a third", Won{All: lost(0.29, 50e6)}, report.SeverityMedium},
+		{"most, of little", Won{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
+		{"a call of 262 us is what such a call takes", Won{All: lost(0.60, 262e3), SlowShare: 0.5, SlowNS: 900e3}, report.SeverityLow},
+		{"next to nothing", Won{All: lost(0.90, 249e3)}, ""},
+		{"a small part", Won{All: lost(0.04, 50e6)}, ""},
+		{"slow ones lose", slow(0.30, 10e6), report.SeverityHigh},
+		{"slow ones of a noisy machine", slow(0.90, 2.9e6), report.SeverityLow},
+		{"slow ones that are far slower", slow(0.15, 3e6), report.SeverityMedium},
+		{"a few may be an accident", few(0.99, 49e6), report.SeverityLow},
+		{"unless they lose much", few(0.99, 100e6), report.SeverityHigh},
+		{"a few beside those that are slow by percentiles", Won{SlowShare: 0.02, SlowNS: 1e6, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
+		{"a few of a server's requests are not all", Won{All: Lost{0.9, 5e6, true}}, ""},
 	} {
-		if got := severity(&Verdict{Won: Won{SlowShare: c.share, SlowNS: c.ns}, Fact: c.fact}); got != c.want {
-			t.Errorf("share %g, %d ns, fact %t: %q, want %q", c.share, c.ns, c.fact, got, c.want)
+		if got := severity(&Verdict{Won: c.won}); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+		if got := severity(&Verdict{Won: c.won, Fact: true}); got != report.SeverityInfo {
+			t.Errorf("%s, a fact: %q", c.what, got)
 		}
 	}
 }
@@ -127,7 +138,7 @@ WL3001 * we know
 
 func TestFewThatShowTheirHandler(t *testing.T) {
 	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
-		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{SlowShare: 0.5, SlowNS: 5e6, TotalNS: 15e6}}}
+		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{SlowShare: 0.5, SlowNS: 15e6, TotalNS: 15e6}}}
 	}}}
 	for _, c := range []struct {
 		unnamed int

@@ -69,6 +69,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 	}
 	won.SlowShare *= part
 	won.SlowNS = int64(float64(won.SlowNS) * part)
+	won.All = Lost{Share: won.All.Share * part, NS: int64(float64(won.All.NS) * part)}
 	won.Beside = Lost{}
 	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
 	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))

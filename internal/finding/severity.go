@@ -8,70 +8,78 @@ import (
 
 // Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
 type Won struct {
+	All       Lost    // by all requests of the group
 	SlowShare float64 // of the time of the group's slow requests (see report.Group.Tail), 0..1
 	SlowNS    int64   // for one slow request, on average
-	TotalNS   int64   // for all requests of the trace: what findings are ordered by
-	// Outliers says that the slow requests are report.BandOutliers; Beside is what those that are slow by percentiles lost
-	// then, else what outliers did.
-	Outliers bool
-	Beside   Lost
+	SlowFew   bool    // see Lost
+	// Beside is what outliers lost where those that are slow by percentiles are the slow ones, and the other way round.
+	Beside  Lost
+	TotalNS int64 // for all requests of the trace: what findings are ordered by
 }
 
 // Lost is what some requests spent on something: the share of their time, and ns of each on average.
 type Lost struct {
 	Share float64
 	NS    int64
+	Few   bool // they are so few that it may be an accident
 }
 
-// Thresholds of severity, the same for all rules: a fix must win this share of the slow requests' time, and so much of
-// one slow request, on average. Below the lowest a rule's verdict is not shown at all.
-// A few outliers must have lost more: what any machine does to one request in a thousand is no fault.
-var thresholds = []struct {
-	severity report.Severity
-	share    float64
-	ns       int64
-	few      int64
-}{
-	{report.SeverityHigh, 0.30, 2e6, 100e6},
-	{report.SeverityMedium, 0.10, 500e3, 50e6},
-	{report.SeverityLow, 0.05, 100e3, 10e6},
-}
-
-// Severities explains the thresholds in words.
-const Severities = `high: the fix would win at least 30 % of the slow requests' time and 2 ms of each; medium: 10 % and 500 us; low: 5 % and 100 us. ` +
-	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all. Of a few outliers, fewer than 10 requests that were far slower than what is usual, it must be 100 ms, 50 ms, or 10 ms of each. Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
-	`info is for facts that weaken or explain other findings and for what is no fault.`
-
-func severity(v *Verdict) report.Severity {
-	if v.Fact {
-		return report.SeverityInfo
-	}
-	return worse(v.Won.Slow().severity(v.Won.Outliers), v.Won.Beside.severity(!v.Won.Outliers))
+// areFew reports whether so many outliers of a group may be an accident.
+func areFew(outliers, all int) bool {
+	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all
 }
 
 // Slow is what slow requests lost.
-func (w *Won) Slow() Lost { return Lost{w.SlowShare, w.SlowNS} }
+func (w *Won) Slow() Lost { return Lost{w.SlowShare, w.SlowNS, w.SlowFew} }
 
-// severity judges a loss, of outliers or of those that are slow by percentiles; "" is not worth reporting.
-func (l Lost) severity(outliers bool) report.Severity {
-	for _, t := range thresholds {
-		least := t.ns
-		if outliers {
-			least = t.few
-		}
-		if l.Share >= t.share && l.NS >= least {
-			return t.severity
-		}
-	}
-	return ""
+// Thresholds of severity, the same for all rules. A fix must win this share of the time and so much of each request, on
+// average, either of all requests of the group, or of those that are slow by percentiles, or of a few outliers. Slow
+// requests must have lost more than all, and outliers more than those: what any machine does to one request in a hundred,
+// or in a thousand, is no fault of the service's. Below the lowest a rule's verdict is not shown at all.
+var thresholds = []struct {
+	severity report.Severity
+	share    float64
+	all      int64
+	slow     int64
+	few      int64
+}{
+	{report.SeverityHigh, 0.30, 2e6, 10e6, 100e6},
+	{report.SeverityMedium, 0.10, 1e6, 3e6, 50e6},
+	{report.SeverityLow, 0.05, 250e3, 1e6, 10e6},
 }
 
-// worse returns the worse of two severities, either of which may be "".
-func worse(a, b report.Severity) report.Severity {
-	if a == "" || b != "" && rank(b) < rank(a) {
-		return b
+// Severities explains the thresholds in words.
+const Severities = `high: what the fix takes away is at least 30 % of the time and 2 ms of each request of the group, on average, or 30 % and 10 ms of each slow one; medium: 10 %, and 1 ms or 3 ms; low: 5 %, and 250 us or 1 ms. ` +
+	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all; or the outliers, which were far slower than what is usual: of fewer than 5 of them, or fewer than 10 and 1 %, it must be 100 ms, 50 ms, or 10 ms of each. ` +
+	`Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
+	`info is for facts that weaken or explain other findings and for what is no fault.`
+
+func severity(v *Verdict) report.Severity {
+	s, _ := judge(v)
+	return s
+}
+
+// judge returns a verdict's severity, and whether it rests on requests of which Slow does not speak.
+func judge(v *Verdict) (s report.Severity, beside bool) {
+	if v.Fact {
+		return report.SeverityInfo, false
 	}
-	return a
+	for _, t := range thresholds {
+		reaches := func(l Lost) bool {
+			least := t.slow
+			if l.Few {
+				least = t.few
+			}
+			return l.Share >= t.share && l.NS >= least
+		}
+		if reaches(v.Won.Slow()) || !v.Won.All.Few && v.Won.All.Share >= t.share && v.Won.All.NS >= t.all {
+			return t.severity, false
+		}
+		if reaches(v.Won.Beside) {
+			return t.severity, true
+		}
+	}
+	return "", false
 }
 
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
@@ -106,18 +114,20 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		return min(share, 1), total
 	}
 	share, won.TotalNS = add(g.All())
+	won.All = Lost{Share: share, NS: won.TotalNS / int64(max(g.All().Count, 1))}
 	of := func(b *report.Band) (l Lost) {
 		ns := int64(0)
 		if l.Share, ns = add(b); b != nil && b.Count > 0 {
 			l.NS = ns / int64(b.Count)
+			l.Few = b.Band == report.BandOutliers && areFew(b.Count, g.Count)
 		}
 		return l
 	}
 	slow, beside := g.Tail(), g.Band(report.BandOutliers)
-	if won.Outliers = slow == beside; won.Outliers {
+	if slow == beside {
 		beside = g.TailByPercentile()
 	}
 	l := of(slow)
-	won.SlowShare, won.SlowNS, won.Beside = l.Share, l.NS, of(beside)
+	won.SlowShare, won.SlowNS, won.SlowFew, won.Beside = l.Share, l.NS, l.Few, of(beside)
 	return share, won
 }

@@ -263,7 +263,7 @@ const (
 	leastUsual    = 20 // requests that a group needs for anything to be usual
 )
 
-// outliers adds the band of a few requests that were far slower than what is usual, if there are such: than 99 of a hundred
+// outliers adds the band of requests that were far slower than what is usual, if there are such: than 99 of a hundred
 // where that is known of enough requests, else than three quarters.
 func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, lines map[rowKey]siteFrom) {
 	if g.lat.n < leastUsual {
@@ -288,7 +288,7 @@ func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, orde
 		band.Count += int(counts[b])
 		in[b] = true
 	}
-	if band.Count > 0 && band.Count < report.TailRequests {
+	if band.Count > 0 {
 		band.Causes = w.causeRows(g, in, band.Count, lines)
 		r.Bands = append(r.Bands, band)
 	}
