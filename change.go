@@ -32,19 +32,30 @@ type Change struct {
 	// away, to 1. To is not used then.
 	Relative bool
 	Scale    float64
+	// Setting, if not "", is what is asked about instead: GOGC (Value is a
+	// percentage; +Inf for off), GOMEMLIMIT (bytes), GOMAXPROCS, or quota (CPUs).
+	// Nothing else of a Change counts then. Where a trace does not tell, the
+	// answer is an error that wraps ErrRefused.
+	Setting string
+	Value   float64
 }
 
+// ErrRefused is returned, wrapped together with ErrWhatIf, where a trace does
+// not tell what a setting would do; the error says why.
+var ErrRefused = explain.ErrRefused
+
 // ParseChange reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
-// duration such as 5ms, a percentage of today's length such as 50%, or gone.
+// duration such as 5ms, a percentage of today's length such as 50%, or gone; or
+// a setting such as GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2 or quota=1.5.
 // Its error wraps ErrWhatIf.
 func ParseChange(text string) (Change, error) {
 	c, err := explain.ParseChange(text)
-	return Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale}, err
+	return Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale, Setting: c.Setting.Name, Value: c.Setting.Value}, err
 }
 
 // String returns the change as ParseChange reads it.
 func (c Change) String() string { return c.internal().String() }
 
 func (c Change) internal() predict.Change {
-	return predict.Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale}
+	return predict.Change{Cause: c.Cause, Site: c.Site, To: c.To, Relative: c.Relative, Scale: c.Scale, Setting: predict.Setting{Name: c.Setting, Value: c.Value}}
 }

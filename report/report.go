@@ -51,6 +51,8 @@ type WhatIf struct {
 	Name      string    `json:"name"`
 	Requests  int       `json:"requests"`
 	Predicted Predicted `json:"predicted"`
+	// Note says, of settings such as GOGC, what the trace tells of them and on what the answer rests.
+	Note string `json:"note,omitempty"`
 }
 
 // A Verdict says what the slow requests of one group spent their time on.

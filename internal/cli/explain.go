@@ -63,7 +63,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	e.addIgnore(cmd)
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, as p99=20ms,p50=5ms")
-	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE made so (may be repeated): see below")
+	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE, or a setting such as GOGC=400, made so (may be repeated): see below")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
@@ -219,8 +219,9 @@ interrupted, after a report on what was read until then.
 or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
 time in which others were served there first, which more workers would win. VALUE is how long each
 single sleep, tick, call or computation at the site takes then: a time, a percentage of what it is
-today, or gone. Several changes are made together. docs/predict.md says how it is done, what it
-assumes, and how right it was.
+today, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what such a setting
+would do; what a trace does not tell is refused with the reason. Several changes are made together.
+docs/predict.md says how it is done, what it assumes, and how right it was.
 
 --slo p99=20ms looks, for each group that does not keep the goal, for the fewest changes that are predicted to reach it: sets of
 up to three of the causes that take most of its slow requests' time, each taken away where it is, or halved if that is enough.
@@ -235,6 +236,7 @@ For a URL:
   whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
   whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
   whylate explain --what-if 'fetchOffsets=5ms' x.trace # what a shorter sleep there would win
+  whylate explain --what-if GOGC=400 x.trace          # what fewer garbage collections would win
   whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
   curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
   whylate explain --html x.html x.trace               # also a page to look at, with pictures
@@ -392,7 +394,7 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 		}
 		return err
 	}
-	if errors.Is(err, explain.ErrWhatIf) {
+	if errors.Is(err, explain.ErrWhatIf) && !errors.Is(err, explain.ErrRefused) {
 		return usage(cmd, "%v", err)
 	}
 	if werr := e.write(s, e.again(cmd, arg), rep); werr != nil {

@@ -248,6 +248,7 @@ func (e *engine) report(cut error) *report.Report {
 	rep.Runtime = e.process.Runtime(sp, &froze)
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
+	e.facts(rep, stats)
 	rep.Findings = finding.Find(&finding.Input{
 		Report: rep, Process: stats, Turns: e.queues.Turns(sp, e.selected.Kinds), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
 	}, finding.All())

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,6 +15,10 @@ import (
 // read, or meets nothing that a request spent time on; the error names what is
 // near. In the second case there is a report all the same, without predictions.
 var ErrWhatIf = errors.New("no such change")
+
+// ErrRefused is returned, wrapped together with ErrWhatIf, where a question
+// about a setting can be read, but a trace does not tell; the error says why.
+var ErrRefused = errors.New("not answered")
 
 // ParseChange reads a change as predict.Parse does. Its error wraps ErrWhatIf.
 func ParseChange(text string) (predict.Change, error) {
@@ -29,17 +35,79 @@ func (e *engine) whatIf(rep *report.Report) error {
 		return nil
 	}
 	changes := slices.Clone(e.opts.WhatIf)
+	var notes []string
 	for i := range changes {
-		if err := e.model.Find(&changes[i]); err != nil {
+		note, err := e.model.Find(&changes[i])
+		if refusal := (*predict.Refusal)(nil); errors.As(err, &refusal) {
+			return &refused{refusal}
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %w", ErrWhatIf, err)
+		}
+		if note != "" {
+			notes = append(notes, note)
 		}
 	}
 	rep.WhatIf = []report.WhatIf{}
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if p := e.model.WhatIf(g.ID, changes); p != nil {
-			rep.WhatIf = append(rep.WhatIf, report.WhatIf{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p})
+			rep.WhatIf = append(rep.WhatIf, report.WhatIf{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p, Note: strings.Join(notes, "; ")})
 		}
 	}
 	return nil
+}
+
+// refused is a Refusal as an error of this package.
+type refused struct{ *predict.Refusal }
+
+// Is implements what errors.Is asks.
+func (*refused) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
+
+// facts tells the model of the process. rep must have its runtime and host.
+func (e *engine) facts(rep *report.Report, stats *process.Stats) {
+	gc, rt := &stats.GC, &rep.Runtime
+	f := &predict.Facts{
+		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
+		Cycles: gc.Cycles, Forced: gc.Forced, Measured: gc.Measured, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
+		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, StopsGC: 1,
+		Held: rt.Throttle.Verdict.HeldBack(), LostNS: rt.Throttle.LostWallNS, HeldCPUs: rt.Throttle.CPUs,
+		Uncertain: rt.Throttle.Verdict == report.ThrottleUnknown && rt.Throttle.PeriodNS > 0,
+	}
+	for i := range rep.Groups {
+		if all := rep.Groups[i].Band(report.BandAll); all != nil {
+			for k := range all.Causes {
+				if c := &all.Causes[k]; c.Cause == report.CauseGCAssist {
+					f.AssistNS += c.TotalNS
+				}
+			}
+		}
+	}
+	var stopped, collecting int64
+	for _, s := range rt.STW {
+		stopped += s.TotalNS
+		if strings.HasPrefix(s.Kind, "GC ") {
+			collecting += s.TotalNS
+		}
+	}
+	if stopped > 0 {
+		f.StopsGC = float64(collecting) / float64(stopped)
+	}
+	if s := rt.Series; s != nil {
+		for _, m := range s.GC {
+			f.Marks = append(f.Marks, [2]int64{m[0] + e.pass.Start, m[1]})
+		}
+		f.AllMarks = len(s.GC) >= gc.Cycles
+		f.Running, f.StepNS = s.Running, s.StepNS
+		for _, p := range s.Runnable {
+			f.MeanReady += float64(p[1]) / 1000 / float64(len(s.Runnable))
+		}
+	}
+	if h := rep.Host; h != nil {
+		if f.CPUs = float64(h.Facts.Parallelism); f.CPUs == 0 {
+			f.CPUs = float64(h.Facts.CPUs)
+		}
+		f.QuotaCPUs = h.Facts.QuotaCPUs
+	}
+	e.model.Know(f)
 }

@@ -28,6 +28,9 @@ type Change struct {
 	To       time.Duration
 	Scale    float64
 	Relative bool
+	// Setting, if it has a name, is what is asked about instead of a cause: a
+	// value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU quota.
+	Setting Setting
 }
 
 // SiteText writes a site of a report for Change.Site: running time belongs to
@@ -118,6 +121,9 @@ func (c *Change) scale(whole, late int64) times {
 
 // String says the change as a flag of the command line would.
 func (c Change) String() string {
+	if c.Setting.Name != "" {
+		return c.Setting.String()
+	}
 	s := c.Site
 	if c.Cause != "" {
 		s = string(c.Cause) + "@" + s
@@ -132,7 +138,8 @@ func (c Change) String() string {
 }
 
 // Parse reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
-// duration, a percentage of what it is today, 0, or gone.
+// duration, a percentage of what it is today, 0, or gone; or a setting:
+// GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
 func Parse(s string) (Change, error) {
 	i := strings.LastIndexByte(s, '=')
 	if i < 0 {
@@ -140,6 +147,9 @@ func Parse(s string) (Change, error) {
 	}
 	var c Change
 	c.Site = strings.TrimSpace(s[:i])
+	if set, ok, err := parseSetting(c.Site, strings.TrimSpace(s[i+1:])); ok {
+		return Change{Setting: set}, err
+	}
 	before, after, ok := strings.Cut(c.Site, "@")
 	if ok && isCause(report.CauseName(before)) {
 		c.Cause, c.Site = report.CauseName(before), after

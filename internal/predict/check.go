@@ -34,7 +34,7 @@ const (
 type timed struct {
 	*weighted
 	at, free times
-	meets    float64
+	meets    times
 	met      float64 // time that the changes are about, on all goroutines
 	left     float64 // what they leave of it
 }
@@ -48,11 +48,11 @@ type series struct {
 func (s *series) add(r *timed) {
 	s.was = append(s.was, point{float64(r.Latency), r.weight})
 	for v := range s.then {
-		if v == high || r.meets == 1 {
+		if r.meets[v] == 1 {
 			s.then[v] = append(s.then[v], point{r.at[v], r.weight})
 			continue
 		}
-		s.then[v] = append(s.then[v], point{r.at[v], r.weight * r.meets}, point{r.free[v], r.weight * (1 - r.meets)})
+		s.then[v] = append(s.then[v], point{r.at[v], r.weight * r.meets[v]}, point{r.free[v], r.weight * (1 - r.meets[v])})
 	}
 }
 
@@ -155,8 +155,8 @@ func (g *group) affected(all []timed) *affected {
 		r := &all[i]
 		a.total += r.weight
 		of.add(r)
-		left = append(left, point{r.left, r.weight * r.meets}, point{0, r.weight * (1 - r.meets)})
-		if r.at[est]*r.meets+r.free[est]*(1-r.meets) < (1-near)*float64(r.Latency) {
+		left = append(left, point{r.left, r.weight * r.meets[est]}, point{0, r.weight * (1 - r.meets[est])})
+		if r.at[est]*r.meets[est]+r.free[est]*(1-r.meets[est]) < (1-near)*float64(r.Latency) {
 			fast = append(fast, point{float64(r.Latency), r.weight})
 			met = append(met, point{r.met, r.weight})
 		}
@@ -165,7 +165,7 @@ func (g *group) affected(all []timed) *affected {
 		return nil
 	}
 	a.requests, _ = weigh(fast)
-	a.predicted, a.left = estimate(of.was, &of.then, 0.5, g.p50), quantile(left, 0.5)
+	a.predicted, a.left = estimate(of.was, &of.then, 0.5, g.p50, false), quantile(left, 0.5)
 	if a.was = quantile(of.was, 0.5); g.p50 != nil {
 		a.was = float64(*g.p50)
 	}

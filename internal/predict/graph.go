@@ -50,7 +50,8 @@ type part struct {
 	ticker bool // the wait for a timer that serves everybody alike
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
 	firstMix, lastMix int32
-	key               int32 // in the model's places
+	key               int32   // in the model's places
+	marked            float32 // the part of it that lies in mark phases
 	// code says whether it lies in a candidate freeze: see settle.
 	code cause.Code
 }

@@ -17,7 +17,16 @@ import (
 func (m *Model) compile(changes []Change) *trial {
 	t := &trial{m: m}
 	for i := range changes {
-		t.changes = append(t.changes, trialChange{Change: changes[i], weights: m.weigh(&changes[i])})
+		c := trialChange{Change: changes[i]}
+		if c.Setting.Name != "" {
+			if c.effect, _, _ = m.Resolve(c.Setting); c.effect == nil {
+				c.effect = new(effect) // refused: Find says why
+			}
+			c.weights = m.touched(c.effect)
+		} else {
+			c.weights = m.weigh(&changes[i])
+		}
+		t.changes = append(t.changes, c)
 	}
 	return t
 }
@@ -111,12 +120,19 @@ func (m *Model) part(s *siteMatch, p place) float64 {
 
 // Find returns an error, with the nearest names, if a change meets nothing in
 // any group.
-func (m *Model) Find(c *Change) error {
+//
+// It says of a setting on what the answer rests, and returns a Refusal where
+// the trace does not tell.
+func (m *Model) Find(c *Change) (note string, err error) {
 	m.prepare()
+	if c.Setting.Name != "" {
+		_, note, err = m.Resolve(c.Setting)
+		return note, err
+	}
 	t := m.compile([]Change{*c})
 	for _, g := range m.groups {
 		if t.meets(g) {
-			return nil
+			return "", nil
 		}
 	}
 	what := "no request of the sample spent time"
@@ -131,7 +147,7 @@ func (m *Model) Find(c *Change) error {
 	if near := m.nearest(c); len(near) > 0 {
 		what += "; there is " + strings.Join(near, ", ")
 	}
-	return fmt.Errorf("what-if %s: %s", c, what)
+	return "", fmt.Errorf("what-if %s: %s", c, what)
 }
 
 // maxNear bounds the names suggested.

@@ -47,6 +47,7 @@ type Model struct {
 	ready   bool
 	// duration is the length of the trace.
 	duration int64
+	facts    *Facts // of the process; nil: nothing is known
 }
 
 type group struct {
@@ -125,6 +126,9 @@ func (m *Model) number(g *group) {
 	g.sample.weighted(func(gr *Graph, w float64) {
 		g.graphs = append(g.graphs, weighted{gr, w})
 		gr.settle(m.settled)
+		if m.facts != nil {
+			m.facts.mark(gr)
+		}
 		for i := range gr.parts {
 			gr.parts[i].key = m.key(gr.parts[i].place)
 		}
@@ -170,7 +174,10 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	t := m.compile(changes)
-	if !t.meets(g) {
+	switch {
+	case t.changesNothing() && g.p50 != nil:
+		return unmoved(g, changes)
+	case !t.meets(g):
 		return nil
 	}
 	t.survey(g)
@@ -179,19 +186,43 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	for i := range all {
 		of.add(&all[i])
 	}
-	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(of.was, &of.then, 0.5, g.p50), P99NS: estimate(of.was, &of.then, 0.99, g.p99), Check: m.check(g, changes, all)}
+	set := t.hasSettings()
+	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(of.was, &of.then, 0.5, g.p50, set), P99NS: estimate(of.was, &of.then, 0.99, g.p99, set)}
+	if !set {
+		out.Check = m.check(g, changes, all)
+	}
 	// A percentile's factor is the sample's, its value that of all: where few
 	// requests lie between them they may cross.
 	p50, p99 := &out.P50NS, &out.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
 	out.WasP50NS, out.WasP99NS = g.p50, g.p99
 	if g.max != nil {
-		e := estimate(of.was, &of.then, 1, g.max)
+		e := estimate(of.was, &of.then, 1, g.max, set)
 		e.Est, e.Low, e.High = max(e.Est, p99.Est), max(e.Low, p99.Low), max(e.High, p99.High)
 		out.MaxNS, out.WasMaxNS = &e, g.max
 	}
 	return out
 }
+
+// unmoved is what is predicted of settings that change nothing.
+func unmoved(g *group, changes []Change) *report.Predicted {
+	out := &report.Predicted{Change: textOf(changes), WasP50NS: g.p50, WasP99NS: g.p99, P50NS: exactly(*g.p50)}
+	switch {
+	case g.p99 != nil:
+		out.P99NS = exactly(*g.p99)
+	case g.max != nil: // of few requests, the slowest there were
+		out.P99NS = exactly(*g.max)
+	default:
+		out.P99NS = out.P50NS
+	}
+	if g.max != nil {
+		e := exactly(*g.max)
+		out.MaxNS, out.WasMaxNS = &e, g.max
+	}
+	return out
+}
+
+func exactly(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
 // retimed times all requests of a group again.
 func (t *trial) retimed(g *group) []timed {
@@ -236,33 +267,46 @@ func quantile(ps []point, q float64) float64 {
 
 // estimate takes from the sample by how much a percentile moves, and applies
 // that to the percentile as it was, which is known of all requests.
-func estimate(base []point, then *[variants][]point, q float64, was *int64) report.Estimate {
+func estimate(base []point, then *[variants][]point, q float64, was *int64, set bool) report.Estimate {
 	from := quantile(base, q)
 	to := from
 	if was != nil {
 		to = float64(*was)
 	}
+	margin, most := margin, to
+	if set { // only a setting can make requests slower
+		margin, most = settingsMargin, math.Inf(1)
+	}
 	at := func(v int) float64 {
 		if x := quantile(then[v], q); x != from {
-			return min(x/from*to, to)
+			return min(x/from*to, most)
 		}
 		return to
 	}
-	l, h := at(low), at(high)
-	if e := at(est); q > 0.9 && e < to {
+	e, l, h := at(est), at(low), at(high)
+	slower := max(e, l, h) > to
+	if q > 0.9 && e < to {
 		// What makes the slowest requests slow once the change is made is often
 		// not in the trace at all: stalls of the machine, of the client, of
 		// peers. The proof (docs/predict.md) found measured 99th percentiles
 		// from three quarters to seven quarters of the predicted ones, two
 		// thirds of them.
-		l, h = min(l, 0.75*e), min(to, max(h, 1.75*e))
+		l, h = min(l, 0.75*e), max(h, min(to, 1.75*e))
 	}
-	return report.Estimate{Est: threeDigits(at(est), to), Low: threeDigits(max(0, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
+	if slower {
+		l, h = min(l, e), max(h, e)
+		return report.Estimate{Est: threeDigits(e, e), Low: threeDigits(max(0, l-margin*math.Abs(to-l)), to), High: threeDigits(h+margin*(h-to), h+margin*(h-to))}
+	}
+	return report.Estimate{Est: threeDigits(e, to), Low: threeDigits(max(0, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
 }
 
 // margin is by how much of what is won the range is wider than the models make
 // it: no two runs of a program are that much alike.
 const margin = 0.01
+
+// settingsMargin is the same where a setting changes: that changes all of the
+// process, and the models are about what requests waited for.
+const settingsMargin = 0.15
 
 // threeDigits rounds what is not as it was: more than that nobody can know.
 func threeDigits(x, was float64) int64 {

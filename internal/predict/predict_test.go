@@ -468,13 +468,13 @@ func TestFind(t *testing.T) {
 	m, _ := spread(t, graphs[1].to, graphs[1].build)
 	for _, ok := range []string{"long=1ms", "main.long=1ms", "sleep@main.long=1ms", "sleep@=1ms"} {
 		c := parse(t, []string{ok})[0]
-		if err := m.Find(&c); err != nil {
+		if _, err := m.Find(&c); err != nil {
 			t.Errorf("%s: %v", ok, err)
 		}
 	}
 	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long"} {
 		c := parse(t, []string{bad})[0]
-		if err := m.Find(&c); err == nil || !strings.Contains(err.Error(), near) {
+		if _, err := m.Find(&c); err == nil || !strings.Contains(err.Error(), near) {
 			t.Errorf("%s: the error is %v; it should suggest %s", bad, err, near)
 		}
 	}

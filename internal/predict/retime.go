@@ -31,7 +31,8 @@ type trialChange struct {
 	Change
 	// weights is, by place, the part of the place's time that it is about.
 	weights []float64
-	usual   int64 // how long a computation that it is about takes, where all of it is seen
+	effect  *effect // of a setting; nil for a change of a cause
+	usual   int64   // how long a computation that it is about takes, where all of it is seen
 	queue   queue
 	// met is the part of those requests that met somebody else's work which
 	// still would; see shared.
@@ -56,6 +57,9 @@ func (t *trial) meets(g *group) bool {
 }
 
 func (c *trialChange) meets(g *group) bool {
+	if e := c.effect; e != nil && (e.procs && e.waits[high] > 0 || e.gc && e.cycles[high] > 1) {
+		return true
+	}
 	for i := range g.graphs {
 		gr := g.graphs[i].Graph
 		c.look(gr)
@@ -126,6 +130,10 @@ func (c *trialChange) isOwn(p *part) bool {
 func (t *trial) survey(g *group) {
 	for i := range t.changes {
 		c := &t.changes[i]
+		if c.effect != nil {
+			c.effect.survey(g, t.m.facts)
+			continue
+		}
 		var runs []int64
 		for k := range g.graphs {
 			gr := g.graphs[k].Graph
@@ -147,22 +155,35 @@ func (t *trial) survey(g *group) {
 }
 
 // retime returns how long a request would have taken, and how long without
-// the work of others that it met by chance, and how likely it would still meet
-// that.
-func (t *trial) retime(g *Graph) (at, free times, met float64) {
-	met = 1
+// the work of others, or the collections, that it met by chance, and how likely
+// it would still meet that.
+func (t *trial) retime(g *Graph) (at, free, met times) {
+	met = unchanged
+	var extra times
 	for i := range t.changes {
 		c := &t.changes[i]
+		if e := c.effect; e != nil {
+			e.look(g, t.m.facts)
+			for v := range met {
+				met[v] = min(met[v], e.met[v])
+				extra[v] += e.extra[v]
+			}
+			continue
+		}
 		if c.look(g); c.other && !c.own && c.Cause != Queue {
-			met = min(met, c.met)
+			met[est], met[low] = min(met[est], c.met), min(met[low], c.met)
 		}
 	}
 	t.unmet = false
-	if at = t.end(g); met == 1 {
-		return at, at, met
+	at = t.end(g)
+	if free = at; met != unchanged {
+		t.unmet = true
+		free = t.end(g)
 	}
-	t.unmet = true
-	return at, t.end(g), met
+	for v := range at {
+		at[v] += extra[v]
+	}
+	return at, free, met
 }
 
 // end times a graph again.
@@ -221,7 +242,7 @@ func (t *trial) ahead(g *Graph, n *node) times {
 	for i := range t.changes {
 		c := &t.changes[i]
 		c.left = unchanged
-		if !c.other || !c.own && c.Cause != Queue {
+		if c.effect != nil || !c.other || !c.own && c.Cause != Queue {
 			continue
 		}
 		var was, then times
@@ -269,7 +290,12 @@ func (t *trial) factor(g *Graph, p *part) times {
 		if w == 0 {
 			continue
 		}
-		s := c.factor(p, t.unmet)
+		var s times
+		if c.effect != nil {
+			s = c.effect.factor(p, t.unmet)
+		} else {
+			s = c.factor(p, t.unmet)
+		}
 		for v := range f {
 			f[v] = min(f[v], 1-w*(1-s[v]))
 		}
@@ -343,7 +369,7 @@ func (t *trial) neighbour(s *share) float64 {
 	f := 1.0
 	for i := range t.changes {
 		c := &t.changes[i]
-		if w := c.weights[s.key]; w > 0 {
+		if w := c.weights[s.key]; w > 0 && c.effect == nil {
 			f = min(f, 1-w*(1-c.scale(c.usual, -1)[est]))
 		}
 	}

@@ -62,6 +62,11 @@ func TestRecordings(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
+	for name, s := range Settings(t) {
+		if known[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Then) == 0 {
+			t.Errorf("%s: %+v", name, s.Then)
+		}
+	}
 	size := int64(0)
 	files, err := filepath.Glob(filepath.Join(recordings(t), "*", "*"))
 	if err != nil {

@@ -76,12 +76,16 @@ func (p *prover) once(ctx context.Context, c provable) (row, error) {
 	r := row{provable: c}
 	dir := filepath.Join(p.dir, c.service)
 	r.noise = r.noise.with(listen())
-	was, err := p.truth(ctx, c.service, dir, false)
+	was, err := p.truth(ctx, c.service, dir, "-fix=false")
 	if err != nil {
 		return r, err
 	}
 	r.noise = r.noise.with(listen())
-	then, err := p.truth(ctx, c.service, dir+"-fixed", true)
+	changed := c.setting
+	if changed == nil {
+		changed = []string{"-fix=true"}
+	}
+	then, err := p.truth(ctx, c.service, dir+"-fixed", changed...)
 	if err != nil {
 		return r, err
 	}
@@ -112,8 +116,8 @@ func (o *outcome) figures() figures {
 	return figures{o.Client.Count, time.Duration(o.Client.P50NS), time.Duration(o.Client.P99NS)}
 }
 
-func (p *prover) truth(ctx context.Context, service, dir string, fix bool) (*outcome, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.dir, "truth"), "run", service, "-o", dir, "-d", p.length.String(), fmt.Sprintf("-fix=%t", fix))
+func (p *prover) truth(ctx context.Context, service, dir string, flags ...string) (*outcome, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(p.dir, "truth"), append([]string{"run", service, "-o", dir, "-d", p.length.String()}, flags...)...)
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("running the service: %w\n%.500s", err, out)

@@ -93,6 +93,8 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	seconds := fs.Float64("trace", 0, "length of the trace in seconds (0: the load's, less one second; negative: no trace)")
 	procs := fs.Int("procs", 0, "GOMAXPROCS of the service (0: its own)")
 	hogs := fs.Int("hogs", 0, "goroutines beside the service, in its process, that compute without any rest")
+	gogc := fs.Int("gogc", 0, "GOGC of the service, whatever it sets itself (0: its own)")
+	quota := fs.Float64("quota", 0, "CPU quota of the service, in CPUs (0: its own)")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
 		return err
@@ -104,7 +106,7 @@ func runVerb(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.
 	if err := os.MkdirAll(*dir, 0o777); err != nil {
 		return fmt.Errorf("creating the directory for results: %w", err)
 	}
-	out, res, rec, err := record(ctx, s, setting{*fixed, *procs, *hogs}, *d, *seconds, stderr)
+	out, res, rec, err := record(ctx, s, setting{*fixed, *procs, *hogs, *gogc, *quota}, *d, *seconds, stderr)
 	if err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", set.fixed), fmt.Sprintf("-procs=%d", set.procs), fmt.Sprintf("-hogs=%d", set.hogs)}
+	args := []string{"serve", s.Name, fmt.Sprintf("-fix=%t", set.fixed), fmt.Sprintf("-procs=%d", set.procs), fmt.Sprintf("-hogs=%d", set.hogs), fmt.Sprintf("-gogc=%d", set.gogc)}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -156,8 +158,20 @@ func startServer(ctx context.Context, s *catalog.Service, set setting, stderr io
 		return nil, err
 	}
 	leave := func() {}
-	if s.Place != nil && !set.fixed {
-		leave, err = startIn(cmd, s.Place)
+	place := s.Place
+	if set.fixed {
+		place = nil
+	}
+	if set.quota > 0 {
+		in := catalog.Place{}
+		if place != nil {
+			in = *place
+		}
+		in.QuotaCPUs = set.quota
+		place = &in
+	}
+	if place != nil {
+		leave, err = startIn(cmd, place)
 	} else {
 		err = cmd.Start()
 	}
@@ -193,6 +207,8 @@ type setting struct {
 	fixed bool
 	procs int // GOMAXPROCS; 0: its own
 	hogs  int // goroutines that compute without any rest
+	gogc  int // 0: its own
+	quota float64
 }
 
 // recording is what was seen of a service.

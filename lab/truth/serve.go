@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"runtime"
+	"runtime/debug"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -29,6 +30,7 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	fixed := fs.Bool("fix", false, "take the fault out")
 	procs := fs.Int("procs", 0, "set GOMAXPROCS (0: as the service needs it)")
 	hogs := fs.Int("hogs", 0, "start goroutines that compute without any rest")
+	gogc := fs.Int("gogc", 0, "set GOGC, whatever the service sets itself")
 	name, err := parse(fs, args, stderr)
 	if err != nil {
 		return err
@@ -54,6 +56,9 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	parts, err := s.Start(env)
 	if err != nil {
 		return err
+	}
+	if *gogc != 0 {
+		debug.SetGCPercent(*gogc)
 	}
 
 	ended := make(chan error, 8)

@@ -180,6 +180,9 @@ func (p *page) whatIf() {
 			p.paragraph(head, indent+2, checked(pr.Check)...)
 		}
 	}
+	if n := len(p.r.WhatIf); n > 0 && p.r.WhatIf[n-1].Note != "" { // the same for all groups
+		p.paragraph(head, indent+2, span{dim, p.sentence(p.r.WhatIf[n-1].Note)})
+	}
 	if p.r.WhatIf != nil && len(p.r.WhatIf) == 0 {
 		p.line()
 		p.paragraph(head, indent, span{plain, "no group of requests meets the change"})

@@ -100,7 +100,7 @@ export function whatIf() {
   if (!list.length) return null;
   return h('section', { id: 'whatif' }, h('h2', null, 'What if ', asked('whatif')), h('div', { class: 'whatif' }, list.map(w => {
     const g = groupByID(w.group);
-    return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted));
+    return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted), w.note ? h('p', { class: 'dim' }, brief(w.note, 400)) : null);
   })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }, { text: 'p50 of those compared', num: true }],
     list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns), w.predicted.check ? duration(w.predicted.check.p50_ns) : none]))));
 }

@@ -1,0 +1,150 @@
+package predict
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+// TestSettingsAreRead: a setting is no site, and is written as it was asked about.
+func TestSettingsAreRead(t *testing.T) {
+	for text, want := range map[string]Change{
+		"GOGC=400":           {Setting: Setting{GOGC, 400}},
+		"gogc=off":           {Setting: Setting{GOGC, math.Inf(1)}},
+		"GOMEMLIMIT=900MiB":  {Setting: Setting{GOMEMLIMIT, 900 << 20}},
+		"GOMAXPROCS=2":       {Setting: Setting{GOMAXPROCS, 2}},
+		"quota=1.5":          {Setting: Setting{Quota, 1.5}},
+		"main.quota=50%":     {Site: "main.quota", Relative: true, Scale: 0.5},
+		"cpu@GOGC=gone":      {Cause: "cpu", Site: "GOGC", Relative: true},
+		"GOMEMLIMIT=1500KiB": {Setting: Setting{GOMEMLIMIT, 1500 << 10}},
+	} {
+		c, err := Parse(text)
+		if err != nil || c != want {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+		if again, err := Parse(c.String()); err != nil || again != c {
+			t.Errorf("%s is written as %s, which is read as %+v, %v", text, c, again, err)
+		}
+	}
+	for _, text := range []string{"GOGC=-1", "GOGC=0", "GOGC=1.5", "GOGC=50%", "GOMEMLIMIT=much", "GOMAXPROCS=0", "GOMAXPROCS=2.5", "GOMAXPROCS=off", "quota=NaN", "quota=inf", "quota="} {
+		if c, err := Parse(text); err == nil {
+			t.Errorf("%s is read as %+v", text, c)
+		}
+	}
+}
+
+// TestErlang holds Erlang's C against values of a table: the part of the work that waits, and for one server the
+// well-known rho/(1-rho).
+func TestErlang(t *testing.T) {
+	for _, c := range []struct{ n, a, waits float64 }{{1, 0.5, 0.5}, {2, 1, 1.0 / 3}, {3, 2, 0.4444}, {10, 8, 0.4092}} {
+		if got := erlang(c.n, c.a) * (c.n - c.a); math.Abs(got-c.waits) > 1e-3 {
+			t.Errorf("%v servers, %v busy: %.4f of the work waits, want %.4f", c.n, c.a, got, c.waits)
+		}
+	}
+}
+
+func facts() *Facts {
+	return &Facts{
+		SpanNS: 1e9, Procs: 2, BusyNS: 0.8e9, Cycles: 10, Measured: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20,
+		MarkNS: 100e6, CollectorNS: 50e6, AssistNS: 50e6, AllMarks: true, StopsGC: 1, StepNS: 10e6,
+	}
+}
+
+// TestRefusals: what a trace does not tell is refused with the reason. It would catch an answer that is made up: of
+// collections that were not seen, of a queue that never ends, of CPUs that are not there.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		set  func(f *Facts)
+		why  string // "": answered
+	}{
+		{"GOGC=400", func(f *Facts) {}, ""},
+		{"GOGC=400", func(f *Facts) { f.Cycles = 0 }, "no garbage was collected"},
+		{"GOGC=400", func(f *Facts) { f.Forced = 9 }, "code forced 9"},
+		{"GOGC=20", func(f *Facts) { f.MarkNS = 300e6 }, "marking has 30 %"},
+		{"GOMEMLIMIT=1GiB", func(f *Facts) {}, ""},
+		{"GOMEMLIMIT=1GiB", func(f *Facts) { f.GoalBytes = 110 << 20 }, "whether a lower limit or a small GOGC"},
+		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "live in the heap"},
+		{"GOMAXPROCS=4", func(f *Facts) {}, ""},
+		{"GOMAXPROCS=4", func(f *Facts) { f.CPUs = 2 }, "may run on 2 CPUs"},
+		{"GOMAXPROCS=4", func(f *Facts) { f.Held = true }, "Ask about quota"},
+		{"GOMAXPROCS=1", func(f *Facts) {}, ""},
+		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS = 1.5e9 }, "queue without end"},
+		{"quota=2", func(f *Facts) {}, ""},
+		{"quota=1", func(f *Facts) { f.Uncertain = true }, "cannot be excluded"},
+		{"quota=0.5", func(f *Facts) {
+			for i := range int64(10) {
+				f.Running = append(f.Running, [2]int64{i * 10e6, 900})
+			}
+		}, "whylate sweep tries it"},
+		{"quota=0.3", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, "with less it would fall behind"},
+		{"quota=1", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, ""},
+	} {
+		f := facts()
+		c.set(f)
+		change, err := Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Model{facts: f}
+		_, note, err := m.Resolve(change.Setting)
+		var r *Refusal
+		switch {
+		case c.why == "" && (err != nil || note == ""):
+			t.Errorf("%s: %v, %q", c.text, err, note)
+		case c.why != "" && (!errors.As(err, &r) || !strings.Contains(err.Error(), c.why)):
+			t.Errorf("%s: %v, want %q", c.text, err, c.why)
+		}
+	}
+	if _, _, err := new(Model).Resolve(Setting{GOGC, 400}); err == nil {
+		t.Error("of a process that nothing is known of, a question is answered")
+	}
+}
+
+// TestEffects: the more room, the fewer collections and the less of each is left to requests; the larger a quota, the
+// shorter its freezes. Nothing is won by what is as it was.
+func TestEffects(t *testing.T) {
+	f := facts()
+	effectOf := func(s Setting) *effect {
+		e, _, err := (&Model{facts: f}).Resolve(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	last := effectOf(Setting{GOGC, 100})
+	if last.cycles[est] != 1 || last.assist[est] != 1 {
+		t.Errorf("GOGC as it is: cycles %v, assists %v", last.cycles, last.assist)
+	}
+	for _, gogc := range []float64{150, 200, 400, 1000, math.Inf(1)} {
+		e := effectOf(Setting{GOGC, gogc})
+		if e.cycles[est] >= last.cycles[est] || e.assist[est] > last.assist[est] || e.cycles[low] > e.cycles[est] || e.cycles[est] > e.cycles[high] {
+			t.Errorf("GOGC=%v: cycles %v after %v, assists %v after %v", gogc, e.cycles, last.cycles, e.assist, last.assist)
+		}
+		last = e
+	}
+	if last.cycles != (times{}) {
+		t.Errorf("without collections: %v", last.cycles)
+	}
+	// Half of the marking is assists, which take two thirds of what workers leave of the Ps: with 1.5 times the room a phase
+	// is so much longer that workers do half as much again, and a quarter is left.
+	if got := effectOf(Setting{GOGC, 150}).assist[est]; math.Abs(got-0.75*(1-1.5/3)/0.5) > 1e-9 {
+		t.Errorf("assists become %v", got)
+	}
+	f.Held, f.LostNS, f.QuotaCPUs = true, 600e6, 0.5
+	last = effectOf(Setting{Quota, 0.5})
+	if math.Abs(last.throttle[est]-1) > 1e-9 || math.Abs(last.held[est]-1) > 1e-9 {
+		t.Errorf("the quota as it is: %+v", last)
+	}
+	for _, quota := range []float64{0.6, 0.8, 1, 1.25} {
+		e := effectOf(Setting{Quota, quota})
+		if e.throttle[est] >= last.throttle[est] || e.held[est] >= last.held[est] {
+			t.Errorf("quota %v: %+v after %+v", quota, e, last)
+		}
+		last = e
+	}
+	if last.throttle[est] != 0 {
+		t.Errorf("1.25 CPUs are all that is asked for, and freezes are %v", last.throttle)
+	}
+}

@@ -1,0 +1,52 @@
+package testprog
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A Setting is a run of a service of lab/truth, and what its client measured in further runs that were the same but for
+// one setting.
+type Setting struct {
+	Trace []byte `json:"-"`
+	// Group is the function of the slow requests.
+	Group  string  `json:"group"`
+	Client Figures `json:"client"`
+	Then   []struct {
+		Asked  string  `json:"asked"` // as a question of --what-if
+		Client Figures `json:"client"`
+	} `json:"then"`
+}
+
+// Figures are what a client measured of the slow requests of a run.
+type Figures struct {
+	Count int   `json:"count"`
+	P50NS int64 `json:"p50_ns"`
+	P99NS int64 `json:"p99_ns"`
+}
+
+// Settings returns the recordings of services whose settings were changed, by name.
+func Settings(t testing.TB) map[string]*Setting {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(recordings(t), "settings", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings of settings: %v", err)
+	}
+	out := map[string]*Setting{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := new(Setting)
+		if err := json.Unmarshal(b, s); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		s.Trace = unpack(t, strings.TrimSuffix(f, ".json")+".trace.gz", false)
+		out[strings.TrimSuffix(filepath.Base(f), ".json")] = s
+	}
+	return out
+}
