@@ -1,0 +1,3 @@
+module github.com/whylate/whylate/stories
+
+go 1.26.0

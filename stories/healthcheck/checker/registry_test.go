@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func in(t *testing.T, r *registry) (names []string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.list(w, httptest.NewRequest("GET", "/targets", nil))
+	var got []target
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range got {
+		names = append(names, g.Name)
+	}
+	return names
+}
+
+// TestRegistry: only failures in a row take a target out, only good checks in a row bring it back, and what was out stays
+// out over a restart, also if the last line of the journal was cut by a crash.
+func TestRegistry(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "journal")
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	r, err := newRegistry([]string{"a:1", "b:1"}, 3, 2, journal, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		good bool
+		want string
+	}{{false, "a:1 b:1"}, {false, "a:1 b:1"}, {true, "a:1 b:1"}, {false, "a:1 b:1"}, {false, "a:1 b:1"}, {false, "b:1"}, {true, "b:1"}, {false, "b:1"}, {true, "b:1"}, {true, "a:1 b:1"}, {false, "a:1 b:1"}, {false, "a:1 b:1"}, {false, "b:1"}} {
+		r.checked(0, step.good)
+		if got := strings.Join(in(t, r), " "); got != step.want {
+			t.Fatalf("after a check %v: %q are in, want %q", step.good, got, step.want)
+		}
+	}
+	// Not closed: killed, in the middle of a line.
+	f, err := os.OpenFile(journal, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(`{"target":"b:1","in":fal`)
+	f.Close()
+	for range 2 { // what was cut does not spoil what is written next
+		if r, err = newRegistry([]string{"a:1", "b:1"}, 3, 2, journal, log); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(in(t, r), " "); got != "b:1" {
+			t.Fatalf("after a restart %q are in", got)
+		}
+		r.checked(0, true)
+		r.checked(0, true)
+		r.checked(0, false)
+		r.checked(0, false)
+		r.checked(0, false)
+	}
+}
+
+// TestMetrics: a bucket's bound is not below what is counted in it, and at most a quarter above.
+func TestMetrics(t *testing.T) {
+	for d := 4 * time.Nanosecond; d < time.Hour; d = d*13/11 + 1 {
+		if u := upper(bucket(d)); u < d || u > d*5/4+1 {
+			t.Errorf("%v is counted as at most %v", d, u)
+		}
+	}
+	m := &metrics{}
+	m.checked(time.Millisecond, false)
+	m.checked(time.Second, true)
+	w := httptest.NewRecorder()
+	m.serve(w, nil)
+	for _, want := range []string{"check_seconds_count 2\n", "check_failed_total 1\n", `le="+Inf"} 2` + "\n"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.Body)
+		}
+	}
+}

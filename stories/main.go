@@ -1,0 +1,135 @@
+//go:build linux
+
+// Stories runs published incidents again, with real parts: it starts the servers that a story needs, reproduces what was
+// slow, records it, lets whylate explain it without a hint, makes the fix, measures again, and prints all of it beside the
+// published figures. README.md tells the stories.
+//
+//	go run . STORY...          pubsub, or all
+//	go run . --short all       under a minute each, once everything is built
+//
+// What a story needs is fetched and built into the user's cache directory on its first run.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/stories/container"
+	"github.com/whylate/whylate/stories/healthcheck"
+	"github.com/whylate/whylate/stories/pool"
+	"github.com/whylate/whylate/stories/pubsub"
+	"github.com/whylate/whylate/stories/stage"
+	"github.com/whylate/whylate/stories/tso"
+)
+
+var stories = []struct {
+	name string
+	run  func(context.Context, *stage.Stage) (*stage.Result, error)
+}{
+	{"container", container.Run},
+	{"healthcheck", healthcheck.Run},
+	{"pool", pool.Run},
+	{"pubsub", pubsub.Run},
+	{"tso", tso.Run},
+}
+
+func main() {
+	stage.Helper()
+	short := flag.Bool("short", false, "under a minute a story, once everything is built")
+	html := flag.String("html", "", "write recordings, reports as pages, and index.html to this folder")
+	out := flag.String("json", "", "write the results to this file, a JSON array")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "usage: go run . [flags] STORY...\n\nStories: %s, all\n\n", strings.Join(names(), ", "))
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, flag.Args(), *short, *html, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "stories:", err)
+		os.Exit(1)
+	}
+}
+
+func names() (all []string) {
+	for _, s := range stories {
+		all = append(all, s.name)
+	}
+	return all
+}
+
+func run(ctx context.Context, wanted []string, short bool, html, out string) error {
+	if slices.Equal(wanted, []string{"all"}) {
+		wanted = names()
+	}
+	if len(wanted) == 0 {
+		return fmt.Errorf("which story? %s, or all", strings.Join(names(), ", "))
+	}
+	for _, name := range wanted {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("no story %q: there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	results := []*stage.Result{}
+	var errs []error
+	for _, s := range stories {
+		if !slices.Contains(wanted, s.name) {
+			continue
+		}
+		r, err := tell(ctx, s.run, short, html)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		results = append(results, r)
+		if err := r.WriteText(os.Stdout); err != nil {
+			return err
+		}
+		for _, a := range r.Arms {
+			if !a.Right {
+				errs = append(errs, fmt.Errorf("%s: the first finding of the arm %s is not the expected one", s.name, a.Name))
+			}
+		}
+	}
+	if out != "" {
+		b, err := json.MarshalIndent(results, "", "  ")
+		if err == nil {
+			err = write(out, append(b, '\n'))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage.Result, error), short bool, keep string) (r *stage.Result, err error) {
+	s, err := stage.New(stage.Options{Short: short, Keep: keep, Log: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return story(ctx, s)
+}
+
+func write(name string, b []byte) error {
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	return f.Commit()
+}

@@ -1,0 +1,117 @@
+// Service serves prices of instruments that it computes anew at intervals, as in the story pool: an update takes a goroutine an
+// instrument, behind a semaphore.
+//
+//	GET /price?id=N
+//
+// The incident's semaphore has a place for each P at the start. With -follow it is service/pool's, which follows the
+// container's limit, and service/tune sets the Ps.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/service/pool"
+	"github.com/whylate/whylate/service/tune"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8080", "address to serve on")
+	every := flag.Duration("every", 8*time.Second, "time between two updates")
+	instruments := flag.Int("instruments", 300, "how many there are")
+	work := flag.Int("work", 1000, "steps of one computation, each of some 0.3 us")
+	follow := flag.Bool("follow", false, "let Ps and places follow the container's limit")
+	flag.Parse()
+	if err := run(*listen, *every, *instruments, *work, *follow); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(listen string, every time.Duration, instruments, work int, follow bool) error {
+	if every <= 0 || instruments < 1 || work < 1 {
+		return errors.New("-every, -instruments and -work must be above 0")
+	}
+	m := &market{prices: make([]float64, instruments), work: work}
+	if follow {
+		defer tune.Start(tune.Options{Procs: tune.ModeApply, Memory: tune.ModeObserve, GC: tune.ModeObserve, Logger: slog.Default()}).Stop()
+		// One place is left for requests where there is more than one.
+		places, err := pool.Follow(pool.Options{Size: func(l pool.Limit) int64 { return max(1, int64(l.CPUs)-1) }})
+		if err != nil {
+			return err
+		}
+		defer places.Close()
+		m.acquire = func() { _ = places.Acquire(context.Background(), 1) } // fails only for a context that ends
+		m.release = func() { places.Release(1) }
+	} else {
+		places := make(chan struct{}, runtime.GOMAXPROCS(0))
+		m.acquire, m.release = func() { places <- struct{}{} }, func() { <-places }
+	}
+	go func() {
+		for range time.Tick(every) {
+			m.update()
+		}
+	}()
+	http.HandleFunc("GET /price", m.price)
+	http.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	return http.Serve(l, nil)
+}
+
+type market struct {
+	acquire, release func()
+	work             int
+
+	mu     sync.RWMutex
+	prices []float64
+}
+
+// update computes all prices anew.
+func (m *market) update() {
+	var all sync.WaitGroup
+	for i := range m.prices {
+		all.Go(func() {
+			m.acquire()
+			defer m.release()
+			p := m.compute(i)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.prices[i] = p
+		})
+	}
+	all.Wait()
+}
+
+// compute prices an option by a sum over steps.
+func (m *market) compute(i int) float64 {
+	p := float64(i)
+	for n := range 20 * m.work {
+		p += math.Exp(-float64(n%100)/50) / float64(1+n)
+	}
+	return p
+}
+
+func (m *market) price(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.Atoi(r.FormValue("id"))
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err != nil || id < 0 || id >= len(m.prices) {
+		http.Error(w, "no such instrument", http.StatusNotFound)
+		return
+	}
+	fmt.Fprintln(w, m.prices[id])
+}

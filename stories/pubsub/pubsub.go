@@ -1,0 +1,205 @@
+// Package pubsub is the story of an HTTP service over Kafka whose requests became five times slower by a change of the
+// consumer library: each opens a consumer, and the library sleeps twice on a goroutine of its own.
+package pubsub
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/stories/stage"
+)
+
+// Versions that are known to work together: Kafka 4 no longer speaks what older clients speak by default, so the service
+// sets the protocol's version.
+const (
+	kafkaVersion   = "4.3.0"
+	clusterVersion = "v2.1.8"
+	saramaVersion  = "v1.22.1"
+	franzVersion   = "v1.22.2"
+)
+
+// The library's two waits, both set by Config.Consumer.MaxProcessingTime (sarama-cluster v2.1.8, consumer.go): release
+// waits for it once, fetchOffsets twice as long.
+const (
+	release = "sarama-cluster.(*Consumer).release"
+	offsets = "sarama-cluster.(*Consumer).fetchOffsets"
+)
+
+// fixed is MaxProcessingTime in the second arm.
+const fixed = 5 * time.Millisecond
+
+// Run tells the story: the library's defaults, short waits, and one consumer for all.
+func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
+	jars, err := s.Jars(ctx, "pubsub/kafka", "kafka.version="+kafkaVersion)
+	if err != nil {
+		return nil, err
+	}
+	service, err := s.Build(ctx, "pubsub/service")
+	if err != nil {
+		return nil, err
+	}
+	broker, err := kafka(ctx, s, jars)
+	if err != nil {
+		return nil, err
+	}
+	r := &stage.Result{
+		Story: "pubsub", Machine: stage.Machine(), Published: 312. / 27,
+		Versions: map[string]string{"kafka": kafkaVersion, "sarama-cluster": clusterVersion, "sarama": saramaVersion, "franz-go": franzVersion},
+	}
+	// The wait of fetchOffsets is the longer one.
+	before, file, err := arm(ctx, s, "before", service, broker, stage.Place{Code: "WL2001", Site: regexp.QuoteMeta(offsets) + "|" + regexp.QuoteMeta(release)}, 8)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := s.Explain(ctx, file, "--what-if", offsets+"="+(2*fixed).String(), "--what-if", release+"="+fixed.String())
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range asked.Report.WhatIf {
+		if strings.Contains(w.Name, "sub") {
+			r.Predicted = w.Predicted.P50NS.Est
+		}
+	}
+	after, _, err := arm(ctx, s, "after", service, broker, stage.Place{}, 8, "-wait", fixed.String())
+	if err != nil {
+		return nil, err
+	}
+	modern, _, err := arm(ctx, s, "modern", service, broker, stage.Place{}, 8, "-modern")
+	if err != nil {
+		return nil, err
+	}
+	r.Arms = []stage.Arm{before, after, modern}
+	r.Measured = after.P50NS
+	r.Factor = float64(before.P50NS) / float64(after.P50NS)
+	return r, nil
+}
+
+// kafka starts a broker that is its own controller and returns its address.
+func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
+	dir, err := s.Temp("kafka")
+	if err != nil {
+		return "", err
+	}
+	ports, err := stage.FreePorts(2)
+	if err != nil {
+		return "", err
+	}
+	broker, controller := "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+	config := filepath.Join(dir, "server.properties")
+	if err := os.WriteFile(config, []byte(strings.Join([]string{
+		"process.roles=broker,controller", "node.id=1", "controller.quorum.voters=1@" + controller,
+		"listeners=PLAINTEXT://" + broker + ",CONTROLLER://" + controller, "advertised.listeners=PLAINTEXT://" + broker,
+		"controller.listener.names=CONTROLLER", "log.dirs=" + filepath.Join(dir, "data"),
+		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+		"group.initial.rebalance.delay.ms=0", "num.partitions=1", "offsets.topic.num.partitions=4", "",
+	}, "\n")), 0o666); err != nil {
+		return "", err
+	}
+	// Any 16 bytes in base64 are a cluster's id.
+	format, err := s.Start(ctx, stage.Program{Name: "Kafka's storage tool", Args: []string{"java", "-cp", jars + "/*", "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", config}})
+	if err != nil {
+		return "", err
+	}
+	if err := format.Wait(ctx); err != nil {
+		return "", err
+	}
+	_, err = s.Start(ctx, stage.Program{
+		Name: "Kafka " + kafkaVersion, Ready: broker,
+		Args: []string{"java", "-Xmx512m", "-cp", jars + "/*", "kafka.Kafka", config},
+	})
+	return broker, err
+}
+
+// arm runs the service in one way and returns what its clients measured and what whylate says of it.
+func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
+	ports, err := stage.FreePorts(1)
+	if err != nil {
+		return stage.Arm{}, "", err
+	}
+	address, topic := "127.0.0.1:"+ports[0], "orders-"+name
+	server, err := s.Start(ctx, stage.Program{
+		Name: "the service, " + name, Ready: "http://" + address + "/ready",
+		Args: append([]string{service, "-listen", address, "-broker", broker, "-topic", topic}, args...),
+	})
+	if err != nil {
+		return stage.Arm{}, "", err
+	}
+	defer server.Stop()
+
+	long := 20 * time.Second
+	if s.Short {
+		long = 5 * time.Second
+	}
+	const publish, subscribe = 0, 1
+	var next atomic.Int64
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	// The load goes on a little after the recording's end, so that the last requests in it meet the others.
+	o := load.Options{
+		Targets:  []load.Target{publish: {Name: "pub", Weight: 2}, subscribe: {Name: "sub", Weight: 1}},
+		Phases:   []load.Phase{{From: 3 * perSecond, To: 3 * perSecond, Duration: long + 2*time.Second}},
+		Arrivals: load.Constant, Warmup: 3 * time.Second, Seed: 1,
+		Send: func(ctx context.Context, target int) load.Answer {
+			url := "http://" + address + "/pub?topic=" + topic
+			method := http.MethodPost
+			if target == subscribe {
+				// No group is used again before its last consumer has left.
+				n := next.Add(1)
+				url = fmt.Sprintf("http://%s/sub?topic=%s&group=%s-%d", address, topic, name, n%64)
+				if method = http.MethodGet; n%2 == 0 {
+					url += "&commit=later"
+				}
+			}
+			return send(ctx, client, method, url)
+		},
+	}
+	var file string
+	measured, err := stage.While(ctx, o, func() (err error) {
+		time.Sleep(o.Warmup) // the first requests meet a broker that has just started
+		file, err = s.Record(ctx, "pubsub-"+name, address, long)
+		return err
+	})
+	if err != nil {
+		return stage.Arm{}, "", err
+	}
+	e, err := s.Explain(ctx, file)
+	if err != nil {
+		return stage.Arm{}, "", err
+	}
+	a, err := stage.Judge(name, e, expected)
+	if measured.Errors > 0 {
+		s.Say("%d of %d requests failed: %s", measured.Errors, measured.Requests, measured.Reasons[0].Text)
+	}
+	for _, t := range measured.Targets {
+		if t.Name == "sub" {
+			a.P50NS, a.P99NS, a.Requests = t.Intended.P50, t.Intended.P99, t.Requests
+		}
+	}
+	return a, file, err
+}
+
+func send(ctx context.Context, client *http.Client, method, url string) load.Answer {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("a message"))
+	if err != nil {
+		return load.Answer{Err: err}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return load.Answer{Err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= 400 {
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return load.Answer{Status: resp.StatusCode, Err: err}
+}

@@ -1,0 +1,143 @@
+package stage
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/report"
+)
+
+// A Place is a finding: the rule's code and where. As what is expected, Site is a regular expression for the function or
+// for file:line; both empty mean that nothing loud may be found: of medium or high severity.
+type Place struct {
+	Code report.RuleCode `json:"code"`
+	Site string          `json:"site"`
+}
+
+// An Arm is one way in which a story ran. Times are those of the clients' own clock.
+type Arm struct {
+	Name     string `json:"name"`
+	P50NS    int64  `json:"p50_ns"`
+	P99NS    int64  `json:"p99_ns"`
+	Requests int64  `json:"requests"`
+	Finding  Place  `json:"finding"` // the first one
+	Expected Place  `json:"expected"`
+	Right    bool   `json:"right"`
+	Says     string `json:"says"`              // the first paragraph of what plain "whylate explain" prints
+	Counted  string `json:"counted,omitempty"` // what the kernel says of it
+}
+
+// A Result is what came of a story. Fields may be added, never renamed.
+type Result struct {
+	Story    string            `json:"story"`
+	Machine  string            `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Arms     []Arm             `json:"arms"`
+	// Predicted and Measured are the median after the fix, in ns: as whylate predicted it from the recording before, and as
+	// the clients measured it then. 0: nothing is predicted.
+	Predicted int64 `json:"predicted_p50_ns"`
+	Measured  int64 `json:"measured_p50_ns"`
+	// Factor is the median before by that after, Published that of the incident, as it was published.
+	Factor    float64 `json:"factor"`
+	Published float64 `json:"published_factor"`
+	// Table is more that was measured, as aligned text.
+	Table string `json:"table,omitempty"`
+	// Notes say what differs from what was published, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Machine describes where a story ran.
+func Machine() string {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%d CPUs, %s/%s, Linux %s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)), runtime.Version())
+}
+
+// firstFinding returns the first finding that is louder than info, nil if there is none.
+func firstFinding(r *report.Report) *report.Finding {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Ignored == "" && f.Severity != report.SeverityInfo {
+			return f
+		}
+	}
+	return nil
+}
+
+// Judge makes an arm of a recording: whether its first finding is the expected one.
+func Judge(name string, e *Explained, expected Place) (Arm, error) {
+	a := Arm{Name: name, Expected: expected, Says: first(e.Text)}
+	f := firstFinding(e.Report)
+	if f != nil {
+		a.Finding.Code = f.Code
+		if s := f.Site; s != nil {
+			a.Finding.Site = fmt.Sprintf("%s %s:%d", s.Func, filepath.Base(s.File), s.Line)
+		}
+	}
+	site, err := regexp.Compile(expected.Site)
+	if err != nil {
+		return a, fmt.Errorf("what is expected of the arm %s: %w", name, err)
+	}
+	if a.Right = a.Finding.Code == expected.Code && site.MatchString(a.Finding.Site); expected.Code == "" {
+		a.Right = f == nil || f.Severity == report.SeverityLow
+	}
+	return a, nil
+}
+
+// first is the first paragraph of a text after its heading.
+func first(text string) string {
+	paragraphs := strings.SplitN(strings.TrimSpace(text), "\n\n", 3)
+	return paragraphs[min(1, len(paragraphs)-1)]
+}
+
+// WriteText prints a result: what was published, what was measured, what the tool said and predicted.
+func (r *Result) WriteText(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s on %s\n\n", r.Story, r.Machine)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "arm\trequests\tp50\tp99\tfirst finding\t")
+	for _, a := range r.Arms {
+		mark := "right"
+		if !a.Right {
+			mark = fmt.Sprintf("WRONG, expected %s %s", or(string(a.Expected.Code), "none"), a.Expected.Site)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s %s\t%s\n", a.Name, a.Requests, words.Duration(a.P50NS), words.Duration(a.P99NS), or(string(a.Finding.Code), "none"), a.Finding.Site, mark)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if r.Factor > 0 {
+		fmt.Fprintf(w, "before / after: %.3g times here, %.3g as published\n", r.Factor, r.Published)
+	}
+	if r.Predicted > 0 {
+		fmt.Fprintf(w, "the fix: p50 of %s predicted, %s measured\n", words.Duration(r.Predicted), words.Duration(r.Measured))
+	}
+	if r.Table != "" {
+		fmt.Fprintf(w, "\n%s", r.Table)
+	}
+	for _, a := range r.Arms {
+		fmt.Fprintln(w)
+		if a.Counted != "" {
+			fmt.Fprintf(w, "%s: %s\n", a.Name, a.Counted)
+		}
+		fmt.Fprintf(w, "%s: whylate says\n%s\n", a.Name, indent(a.Says))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "\n%s\n", n)
+	}
+	return nil
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

@@ -1,0 +1,228 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/guard"
+)
+
+// Environment variables by which this program is started again as a helper of its own.
+const (
+	asGuard   = "WHYLATE_STORIES_GUARD"
+	asJanitor = "WHYLATE_STORIES_JANITOR" // the folder to remove
+)
+
+// Helper does the work of a helper process if this process was started as one; then it does not return.
+func Helper() {
+	switch dir := os.Getenv(asJanitor); {
+	case os.Getenv(asGuard) != "":
+		if err := guard.Run(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case dir != "":
+		var b [1]byte
+		_, _ = os.Stdin.Read(b[:]) // ends with the stage's process
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if os.RemoveAll(dir) == nil { // servers may still be ending
+				os.Exit(0)
+			}
+		}
+		os.Exit(1)
+	}
+}
+
+// self is this program as a helper.
+func self(env string) (*exec.Cmd, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program, to start it as a helper: %w", err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), env)
+	return cmd, nil
+}
+
+// temporary makes the stage's folder, and a process that removes it when this one ends, however it does.
+func (s *Stage) temporary() error {
+	dir, err := os.MkdirTemp("", "whylate-story-")
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	janitor, err := self(asJanitor + "=" + dir)
+	if err != nil {
+		return err
+	}
+	janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := janitor.StdinPipe()
+	if err == nil {
+		err = janitor.Start()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting what cleans up: %w", err), os.RemoveAll(dir))
+	}
+	s.ends = append(s.ends, func() error {
+		in.Close()
+		return janitor.Wait()
+	})
+	return nil
+}
+
+// A Program is what a stage starts.
+type Program struct {
+	Name string // for what is said about it
+	Args []string
+	Env  []string // beside this process's
+	Dir  string
+	// Quota in CPUs and Memory in bytes are limits of its cgroup; 0 for none of its own.
+	Quota  float64
+	Memory int64
+	CPUs   []int // those it may run on; all if empty
+	// Ready is a URL that answers, or host:port that accepts, when it can be used; "" if it can be used at once.
+	Ready string
+}
+
+// A Server is a running program.
+type Server struct {
+	name    string
+	process *guard.Process
+	group   *cpugroup.Group
+	mu      sync.Mutex
+	lines   []string
+	stopped bool
+}
+
+// Start starts a program and waits until it is ready. It ends with the stage at the latest.
+func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
+	s.Say("starting %s", p.Name)
+	v := &Server{name: p.Name}
+	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, Remove: true}
+	if p.Quota > 0 || p.Memory > 0 {
+		if v.group, err = cpugroup.New(cpugroup.Options{CPUs: p.Quota, Memory: p.Memory, Usage: true, Owner: "whylate-story"}); err != nil {
+			return nil, &Missing{"cgroup for " + p.Name, "run as root on a machine with cgroups that can be written (" + err.Error() + ")"}
+		}
+		c.Groups = v.group.Dirs()
+	}
+	g, err := self(asGuard + "=1")
+	if err == nil {
+		v.process, err = guard.Start(g, c, v.add)
+	}
+	if err != nil {
+		if v.group != nil {
+			err = errors.Join(err, v.group.Remove())
+		}
+		return nil, fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	s.ends = append(s.ends, v.Stop)
+	return v, v.ready(ctx, p.Ready)
+}
+
+// Wait waits until the program has ended by itself, and returns an error if it failed.
+func (v *Server) Wait(ctx context.Context) error {
+	for {
+		switch how := v.process.Ended(); how {
+		case "":
+		case "exit status 0":
+			return v.Stop()
+		default:
+			return fmt.Errorf("%s failed (%s); it said:\n%s", v.name, how, v.said())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the program and everything that it started.
+func (v *Server) Stop() error {
+	if v.stopped {
+		return nil
+	}
+	v.stopped = true
+	err := v.process.Stop()
+	if v.group != nil { // the guard has removed it, unless it was killed itself
+		err = errors.Join(v.group.Kill(), v.group.Remove())
+	}
+	return err
+}
+
+// Group returns the program's cgroup, nil if it has none of its own.
+func (v *Server) Group() *cpugroup.Group { return v.group }
+
+// PID returns the program's process id.
+func (v *Server) PID() int { return v.process.PID }
+
+func (v *Server) add(line string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lines = append(v.lines, line); len(v.lines) > 10 {
+		v.lines = v.lines[1:]
+	}
+}
+
+// said is what the program printed last.
+func (v *Server) said() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return strings.Join(v.lines, "\n")
+}
+
+func (v *Server) ready(ctx context.Context, where string) error {
+	if where == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var last error
+	for {
+		if last = answers(ctx, where); last == nil {
+			return nil
+		}
+		if how := v.process.Ended(); how != "" {
+			return fmt.Errorf("%s ended before it was ready (%s); it said:\n%s", v.name, how, v.said())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w (%w); it said:\n%s", v.name, last, context.Cause(ctx), v.said())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func answers(ctx context.Context, where string) error {
+	if !strings.Contains(where, "://") {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", where)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}

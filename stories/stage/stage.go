@@ -1,0 +1,201 @@
+// Package stage is what the stories stand on: programs are fetched and built into a cache, servers are started on free
+// loopback ports and never left behind, services are recorded and explained by the command that people use.
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/report"
+)
+
+// A Stage is where one run of one story happens. Its methods are for one goroutine. Close ends what runs on it.
+type Stage struct {
+	Short bool // under a minute, for machines that test
+
+	dir    string // temporary
+	cache  string // what is fetched and built, kept between runs
+	keep   string // where recordings and reports go; "" for nowhere
+	source string // the stories' folder
+	log    io.Writer
+	ends   []func() error
+}
+
+// Options of a stage.
+type Options struct {
+	Short bool
+	Keep  string    // a folder for recordings and pages; "" keeps none
+	Log   io.Writer // progress, a line each
+}
+
+// New returns a stage. The caller must close it.
+func New(o Options) (*Stage, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return nil, errors.New("the stories' folder is not known: run them with go run . in that folder, without -trimpath")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("finding a place for what the stories build: %w", err)
+	}
+	s := &Stage{Short: o.Short, cache: filepath.Join(cache, "whylate-stories"), keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
+	if err := os.MkdirAll(s.cache, 0o777); err != nil {
+		return nil, err
+	}
+	if s.keep != "" {
+		if s.keep, err = filepath.Abs(s.keep); err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(s.keep, 0o777); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.temporary(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Say prints a line of progress.
+func (s *Stage) Say(format string, args ...any) { fmt.Fprintf(s.log, format+"\n", args...) }
+
+// Temp returns a new folder that lasts as long as the stage.
+func (s *Stage) Temp(name string) (string, error) { return os.MkdirTemp(s.dir, name+"-") }
+
+// Close ends all that was started, the last first, and removes the temporary folder.
+func (s *Stage) Close() error {
+	var errs []error
+	for len(s.ends) > 0 {
+		end := s.ends[len(s.ends)-1]
+		s.ends = s.ends[:len(s.ends)-1]
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// A Missing is something that the machine lacks: the story cannot run here, others can.
+type Missing struct{ What, Do string }
+
+func (m *Missing) Error() string { return "no " + m.What + " here: " + m.Do }
+
+// Need looks for a program that a story cannot bring along.
+func (s *Stage) Need(program, do string) error {
+	if _, err := exec.LookPath(program); err != nil {
+		return &Missing{program, do}
+	}
+	return nil
+}
+
+// FreePorts finds n loopback ports that are free now.
+func FreePorts(n int) ([]string, error) {
+	ports := make([]string, 0, n)
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports, nil
+}
+
+// An Explained is a recording with what whylate says of it without a hint.
+type Explained struct {
+	File   string
+	Report *report.Report
+	Text   string // as a terminal shows it
+}
+
+// Record records a service for d, rounded up to seconds, while load runs, and explains the recording by plain "whylate
+// explain". Address is host:port of its net/http/pprof. With a folder to keep things in, the recording and the report as a
+// page go there.
+func (s *Stage) Record(ctx context.Context, name, address string, d time.Duration) (string, error) {
+	whylate, err := s.Whylate(ctx)
+	if err != nil {
+		return "", err
+	}
+	dir := s.keep
+	if dir == "" {
+		dir = s.dir
+	}
+	file := filepath.Join(dir, name+".whylate")
+	if _, err := s.output(ctx, whylate, "record", "--proxy", "none", "-d", d.String(), "-o", file, address); err != nil {
+		return "", fmt.Errorf("recording %s: %w", name, err)
+	}
+	return file, nil
+}
+
+// Explain explains a recording by plain "whylate explain", with args if there are questions beyond.
+func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Explained, error) {
+	whylate, err := s.Whylate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explained{File: file}
+	out, err := s.output(ctx, whylate, append([]string{"explain", "--json", file}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("explaining %s: %w", file, err)
+	}
+	e.Report = new(report.Report)
+	if err := json.Unmarshal(out, e.Report); err != nil {
+		return nil, fmt.Errorf("reading the report of %s: %w", file, err)
+	}
+	more := append([]string{"explain", "--color", "never", file}, args...)
+	if s.keep != "" {
+		more = append(more, "--html", strings.TrimSuffix(file, ".whylate")+".html")
+	}
+	text, err := s.output(ctx, whylate, more...)
+	if err != nil {
+		return nil, fmt.Errorf("explaining %s: %w", file, err)
+	}
+	e.Text = string(text)
+	return e, nil
+}
+
+// output runs a program and returns what it prints; what it says to its standard error is in the error.
+func (s *Stage) output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = 5 * time.Second
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	}
+	return out, nil
+}
+
+// While runs f while the load l runs and returns what the load's clients measured. The load must be long enough; it ends
+// when f does.
+func While(ctx context.Context, o load.Options, f func() error) (*load.Result, error) {
+	loading, stop := context.WithCancel(ctx)
+	defer stop()
+	type outcome struct {
+		res *load.Result
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		res, err := load.Run(loading, o)
+		done <- outcome{res, err}
+	}()
+	err := f()
+	out := <-done
+	if err == nil {
+		err = out.err
+	}
+	return out.res, err
+}

@@ -1,0 +1,143 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testchild"
+	"github.com/whylate/whylate/report"
+)
+
+func TestMain(m *testing.M) {
+	Helper()
+	testchild.Main(m, func(kind, _ string) error {
+		switch kind {
+		case "story":
+			return story()
+		case "leaves": // starts a process that outlives it, and tells which
+			cmd := testchild.Command("sleeper")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			in, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				return err
+			}
+			_ = in
+			fmt.Printf("sleeper %d\n", cmd.Process.Pid)
+			return testchild.Wait()
+		case "sleeper":
+			time.Sleep(time.Minute)
+		}
+		return nil
+	})
+}
+
+// story starts a server on a stage and waits.
+func story() error {
+	s, err := New(Options{Log: io.Discard})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	v, err := s.Start(context.Background(), Program{Name: "a server", Args: []string{exe}, Env: []string{"WHYLATE_TEST_CHILD=leaves"}})
+	if err != nil {
+		return err
+	}
+	for v.said() == "" {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Printf("%s %d %s\n", v.said(), v.PID(), s.dir)
+	return testchild.Wait()
+}
+
+// TestNothingStays: whatever kills a story, its servers, what these started in sessions of their own, and its temporary
+// folder are gone. It fails if a server is started without a guard, or the folder is removed by Close alone.
+func TestNothingStays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} { // 0: it ends by itself
+		cmd := testchild.Command("story")
+		line, stop, err := testchild.Start(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sleeper, server int
+		var dir string
+		if _, err := fmt.Sscanf(line, "sleeper %d %d %s", &sleeper, &server, &dir); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if sig != 0 {
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		deadline := time.Now().Add(time.Minute)
+		left := func() (left []string) {
+			for _, pid := range []int{sleeper, server} {
+				if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+					left = append(left, fmt.Sprintf("process %d", pid))
+				}
+			}
+			if _, err := os.Stat(dir); err == nil {
+				left = append(left, dir)
+			}
+			return left
+		}
+		for len(left()) > 0 && time.Now().Before(deadline) {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if l := left(); len(l) > 0 {
+			t.Errorf("after %v there are still %v", sig, l)
+		}
+	}
+}
+
+// TestMissing: what a machine lacks is one line that says what to do.
+func TestMissing(t *testing.T) {
+	s := &Stage{}
+	err := s.Need("no-such-program-anywhere", "apt-get install it")
+	var missing *Missing
+	if !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "apt-get install it") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestJudge: the first finding counts, facts that weaken a report do not, and where nothing is to be found nothing loud may be.
+func TestJudge(t *testing.T) {
+	sleep := report.Finding{Code: "WL2001", Severity: report.SeverityMedium, Site: &report.Site{Func: "lib.(*C).release", File: "/a/lib.go", Line: 7}}
+	few := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
+	low := report.Finding{Code: "WL2005", Severity: report.SeverityLow}
+	for name, c := range map[string]struct {
+		findings []report.Finding
+		expected Place
+		want     bool
+	}{
+		"right":         {[]report.Finding{few, sleep, low}, Place{"WL2001", `lib\.\(\*C\)\.release`}, true},
+		"by line":       {[]report.Finding{sleep}, Place{"WL2001", `lib\.go:7`}, true},
+		"second":        {[]report.Finding{low, sleep}, Place{"WL2001", ""}, false},
+		"elsewhere":     {[]report.Finding{sleep}, Place{"WL2001", `fetch`}, false},
+		"quiet":         {[]report.Finding{few, low}, Place{}, true},
+		"loud":          {[]report.Finding{sleep}, Place{}, false},
+		"nothing found": {nil, Place{"WL2001", ""}, false},
+	} {
+		got, err := Judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
+		if err != nil || got.Right != c.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
