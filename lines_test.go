@@ -89,3 +89,27 @@ func asked(t *testing.T) string {
 	}
 	return string(b)
 }
+
+// TestJudgedBy: of two recordings, the one with CPU samples has judged what the other has not. It would catch a rule that
+// is called clear of what nobody recorded.
+func TestJudgedBy(t *testing.T) {
+	for name, want := range map[string]bool{"cpusamples": true, "http1": false} {
+		rep, err := whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		judged := true
+		for _, b := range rep.Judged.Blind {
+			if b.Text == "no CPU samples" {
+				judged = false
+			}
+		}
+		if judged != want {
+			t.Errorf("%s: %s", name, rep.Judged.Text)
+		}
+		var out bytes.Buffer
+		if err := text.Write(&out, rep, text.Options{Width: 200}); err != nil || !strings.Contains(out.String(), "\njudged   34 rules: ") {
+			t.Errorf("%s: the text does not say which rules judged (%v):\n%s", name, err, out.String())
+		}
+	}
+}

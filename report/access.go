@@ -179,6 +179,15 @@ func (s *Site) Equal(o *Site) bool {
 	return s.Key() == o.Key()
 }
 
+// Meets reports whether both are the same line, and were called from the same one where both say so: a place that is seen
+// on its own, and not on a request's way, does not say who waited for it.
+func (s *Site) Meets(o *Site) bool {
+	if s == nil || o == nil || s.CalledFrom == nil || o.CalledFrom == nil {
+		return s.LineKey() == o.LineKey()
+	}
+	return s.Key() == o.Key()
+}
+
 // Compare orders places by file, line and function, then by what they were called from; nil comes first.
 func (s *Site) Compare(o *Site) int {
 	switch {

@@ -21,6 +21,7 @@ func (r *Report) CheckValid() error {
 	for i := range r.Findings {
 		c.finding(&r.Findings[i], i, ids)
 	}
+	c.judged(r.Judged)
 	for i := range r.WhatIf {
 		c.predicted(&r.WhatIf[i].Predicted, "what_if", i)
 	}
@@ -316,6 +317,31 @@ func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
 	}
 	if f.Predicted != nil {
 		c.predicted(f.Predicted, "findings", i, "predicted")
+	}
+}
+
+// judged holds the account of rules to its promise: each of them is in one place.
+func (c *checker) judged(j *Judged) {
+	if j == nil {
+		return
+	}
+	seen := map[RuleCode]bool{}
+	each := func(codes []RuleCode, where ...any) {
+		for _, code := range codes {
+			if seen[code] {
+				c.say("%.20q is told twice", []any{code}, append([]any{"judged"}, where...)...)
+			}
+			seen[code] = true
+		}
+	}
+	each(j.Found, "found")
+	each(j.Clear, "clear")
+	for i := range j.Blind {
+		one(c, j.Blind[i].Reason, BlindReasons(), "judged", "blind", i, "reason")
+		each(j.Blind[i].Codes, "blind", i)
+	}
+	if len(seen) != j.Rules {
+		c.say("%d of %d rules are told", []any{len(seen), j.Rules}, "judged")
 	}
 }
 

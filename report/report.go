@@ -19,6 +19,8 @@ type Report struct {
 	Input    Input     `json:"input"`
 	Groups   []Group   `json:"groups"`
 	Findings []Finding `json:"findings"`
+	// Judged says which rules had something to judge by; nil in reports of versions that did not tell.
+	Judged *Judged `json:"judged,omitempty"`
 	// Verdict says in words what slow requests spent their time on, for the groups with the most latency.
 	Verdict []Verdict `json:"verdict,omitempty"`
 	Runtime Runtime   `json:"runtime"`
@@ -28,6 +30,27 @@ type Report struct {
 	WhatIf []WhatIf `json:"what_if,omitempty"`
 	// Goals are what was asked of latencies, and what would reach it.
 	Goals []Goal `json:"goals,omitempty"`
+}
+
+// Judged says what came of the rules: a report without findings is clear only as far as they could judge.
+type Judged struct {
+	Rules int        `json:"rules"`
+	Found []RuleCode `json:"found"` // have findings, be they ignored
+	Clear []RuleCode `json:"clear"` // had what they need, and found nothing
+	// Blind could not judge, by what they lacked.
+	Blind []Blind `json:"blind"`
+	// Record is the command that would settle all of Blind that a recording can; empty if there is none.
+	Record string `json:"record,omitempty"`
+	// Text is all of it in one line.
+	Text string `json:"text"`
+}
+
+// Blind are rules that could not judge for want of the same.
+type Blind struct {
+	Reason BlindReason `json:"reason"`
+	Text   string      `json:"text"`
+	Codes  []RuleCode  `json:"codes"`
+	Record string      `json:"record"` // the command that would settle these
 }
 
 // A Goal is a percentile that a group was to keep.

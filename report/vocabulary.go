@@ -151,6 +151,22 @@ func ThrottleVerdicts() []ThrottleVerdict {
 // HeldBack reports whether a quota held the process back.
 func (v ThrottleVerdict) HeldBack() bool { return v == ThrottleOwn || v == ThrottleAncestor }
 
+// A BlindReason says what a recording lacks for rules to judge.
+type BlindReason string
+
+// What recordings may lack.
+const (
+	BlindRequests    BlindReason = "requests"     // no request ended
+	BlindTime        BlindReason = "time"         // it is too short
+	BlindCPUSamples  BlindReason = "cpu-samples"  // it has no or too few CPU samples
+	BlindHostSamples BlindReason = "host-samples" // nobody asked the kernel meanwhile
+)
+
+// BlindReasons returns all reasons, in the order in which they are told.
+func BlindReasons() []BlindReason {
+	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples}
+}
+
 // A NetworkVerdict says whether the network lost what was sent.
 type NetworkVerdict string
 

@@ -249,9 +249,11 @@ func (e *engine) report(cut error) *report.Report {
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	e.facts(rep, stats)
-	rep.Findings = finding.Find(&finding.Input{
+	in, rules := &finding.Input{
 		Report: rep, Process: stats, Turns: e.queues.Turns(sp, e.selected.Kinds), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
-	}, finding.All())
+	}, finding.All()
+	rep.Findings = finding.Find(in, rules)
+	rep.Judged = finding.Judge(in, rules, rep.Findings)
 	if e.opts.Keep != nil {
 		e.opts.Keep.fill(e, rep, became, sp)
 	}

@@ -196,7 +196,7 @@ func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 		site = via[len(via)-1].Site
 	}
 	for i := range in.Turns {
-		if t := &in.Turns[i]; report.CauseName(t.Cause) == c.Cause && t.Site.Equal(site) {
+		if t := &in.Turns[i]; report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) {
 			return t
 		}
 	}

@@ -83,7 +83,7 @@ func (in *Input) servesRequests(start string) bool {
 
 // has reports whether a cause is a wait behind the hub.
 func (h *hubClaim) has(c *report.Cause) bool {
-	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Equal(c.Site) })
+	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Meets(c.Site) })
 }
 
 func claimedBy(hubs []*hubClaim, c *report.Cause) *hubClaim {

@@ -411,6 +411,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		return out
 	}
 	ranMeanwhile(c, say, place)
+	one := oneCaller(c.Sites)
 	said, lead := 0, ": "
 	for i := range c.Sites {
 		s := &c.Sites[i]
@@ -421,7 +422,9 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			continue
 		}
 		place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
-		called(s.Site, " ")
+		if !one {
+			called(s.Site, " ")
+		}
 		if said == 0 {
 			way(s, " (", ")", say, place)
 		}
@@ -430,7 +433,29 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			at = at[i:] // "allocating in" is said once
 		}
 	}
+	if one {
+		called(c.Sites[0].Site, ", all ")
+	}
 	return out
+}
+
+// oneCaller reports whether all places that are spoken of were called from one and the same line.
+func oneCaller(sites []report.VerdictSite) bool {
+	n := 0
+	for i := range sites {
+		s := &sites[i]
+		if n == maxSaidSites || n > 0 && s.Share < leastSaidSite {
+			break
+		}
+		if s.Site == nil {
+			continue
+		}
+		if from := s.Site.Key().From; from.Func == "" || from != sites[0].Site.Key().From {
+			return false
+		}
+		n++
+	}
+	return n > 1
 }
 
 func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {

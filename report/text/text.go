@@ -62,9 +62,11 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	if len(r.Groups) == 0 {
 		p.noRequests()
 		p.findings()
+		p.judged()
 	} else {
 		p.verdict()
 		p.findings()
+		p.judged()
 		p.goals()
 		p.whatIf()
 		p.groups()
@@ -156,6 +158,15 @@ func (p *page) noRequests() {
 		p.line()
 		p.line(span{plain, "  "}, span{bold, termtext.Head(p.opts.Command, p.width-30) + " --request 'main.work'"})
 	}
+}
+
+// judged says which rules could judge: without it, what is clear looks like what nobody looked at.
+func (p *page) judged() {
+	if p.r.Judged == nil || p.r.Judged.Text == "" {
+		return
+	}
+	p.line()
+	p.paragraph(span{bold, "judged"}, indent, span{plain, breakable(termtext.Head(p.r.Judged.Text, maxTitle), p.width/2)})
 }
 
 // runtime says in one or two lines how the runtime and the kernel behaved.

@@ -114,6 +114,7 @@ export function findings() {
     shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found a fault; the causes below stand for themselves.' : 'Nothing to say without requests.'),
     notes.length ? h('details', { class: 'behind', id: 'notes' }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
+    report.judged ? h('p', { class: 'dim wrap', id: 'judged' }, brief(report.judged.text, 600)) : null,
     told.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
       told.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
 }
