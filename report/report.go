@@ -491,4 +491,6 @@ type Throttle struct {
 	R       float64 `json:"r,omitempty"`
 	N       int     `json:"n,omitempty"`
 	CPUs    int     `json:"cpus,omitempty"`
+	// Suspect counts stretches that may have been freezes where that is not sure: a quota cannot be excluded then.
+	Suspect int `json:"suspect,omitempty"`
 }

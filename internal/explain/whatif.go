@@ -72,7 +72,7 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 		Cycles: gc.Cycles, Forced: gc.Forced, Measured: gc.Measured, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
 		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, StopsGC: 1,
 		Held: rt.Throttle.Verdict.HeldBack(), LostNS: rt.Throttle.LostWallNS, HeldCPUs: rt.Throttle.CPUs,
-		Uncertain: rt.Throttle.Verdict == report.ThrottleUnknown && rt.Throttle.PeriodNS > 0,
+		Uncertain: rt.Throttle.Suspect > 0,
 	}
 	for i := range rep.Groups {
 		if all := rep.Groups[i].Band(report.BandAll); all != nil {

@@ -1,8 +1,10 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/predict"
@@ -38,6 +40,13 @@ func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 func throttled(in *Input) []Verdict {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle
+	if t.Suspect > 0 && !t.Verdict.HeldBack() {
+		return []Verdict{{Fact: true, Finding: report.Finding{
+			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d stretches all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
+			Evidence: []report.Evidence{{Text: t.How}, {Text: "GOMAXPROCS", Value: float64(in.Report.Input.GOMAXPROCS), Unit: "Ps"}},
+			Fix:      "record with whylate record on the service's own host: the kernel's counters tell; or look at the limit: whylate limits",
+		}}}
+	}
 	if !t.Verdict.HeldBack() {
 		return nil
 	}
@@ -130,11 +139,45 @@ func limitOf(r *report.Report) (cpus float64, from string) {
 	if t.Freezes == 0 || t.PeriodNS == 0 || t.CPUs == 0 {
 		return 0, ""
 	}
-	used := 1 - float64(t.LostWallNS)/float64(t.Freezes)/float64(t.PeriodNS)
+	used := (1 - float64(t.LostWallNS)/float64(t.Freezes)/float64(t.PeriodNS)) * float64(t.CPUs)
+	if ran := ranBeforeFreezes(&r.Runtime); ran > 0 {
+		used = min(used, ran)
+	}
 	if used <= 0 {
 		return 0, ""
 	}
-	return math.Round(used*float64(t.CPUs)*100) / 100, "at most, by the time between freezes"
+	return math.Round(used*100) / 100, "at most, by what ran between freezes"
+}
+
+// ranBeforeFreezes returns what ran from one refill of the quota to the freeze
+// at its end, in CPUs: the quota, or more where goroutines that show as running
+// waited for a CPU. A freeze that came after little had run was of a process
+// whose quota is small, however many Ps it has. It is 0 if that is not known.
+func ranBeforeFreezes(rt *report.Runtime) float64 {
+	s, period := rt.Series, rt.Throttle.PeriodNS
+	if s == nil || s.StepNS <= 0 || 4*s.StepNS > period {
+		return 0
+	}
+	var each []float64
+	for _, f := range s.Freezes {
+		from, ran := f[0]+f[1]-period, 0.0
+		if from < 0 {
+			continue
+		}
+		first, _ := slices.BinarySearchFunc(s.Running, from-s.StepNS, func(p [2]int64, t int64) int { return cmp.Compare(p[0], t) })
+		for _, p := range s.Running[first:] {
+			if p[0] >= f[0] {
+				break
+			}
+			ran += float64(p[1]) / 1000 * float64(max(0, min(p[0]+s.StepNS, f[0])-max(p[0], from)))
+		}
+		each = append(each, ran/float64(period))
+	}
+	if len(each) == 0 {
+		return 0
+	}
+	slices.Sort(each)
+	return each[len(each)/2]
 }
 
 // fitting is the GOMAXPROCS that a limit feeds.

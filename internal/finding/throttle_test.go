@@ -70,3 +70,53 @@ func TestThrottleRules(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitOfFreezes: of a process that ran little before each freeze the limit is small, however many Ps a freeze may have
+// held. It would catch advice to set GOMAXPROCS to 6 where the quota is a quarter of a CPU.
+func TestLimitOfFreezes(t *testing.T) {
+	r := frozen("own", 0.5, 8, nil)
+	rt := &r.Runtime
+	rt.Throttle.CPUs, rt.Throttle.LostWallNS = 8, int64(rt.Throttle.Freezes)*25e6
+	rt.Series = &report.Series{StepNS: 10e6}
+	for at := int64(0); at < 10e9; at += 10e6 {
+		rt.Series.Running = append(rt.Series.Running, [2]int64{at, 300})
+	}
+	for end := int64(157e6); end < 10e9; end += 160e6 {
+		end -= end%100e6 - 57e6 // by the clock
+		rt.Series.Freezes = append(rt.Series.Freezes, [2]int64{end - 25e6, 25e6})
+	}
+	if limit, _ := limitOf(r); limit < 0.2 || limit > 0.25 {
+		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
+	}
+	got := Find(&Input{Report: r}, []Rule{throttleRule()})
+	if len(got) != 1 || !strings.Contains(got[0].Fix, "1 or so") {
+		t.Errorf("%+v", got)
+	}
+	// Steps as long as a period tell nothing of what ran in one.
+	if rt.Series.StepNS = 100e6; ranBeforeFreezes(rt) != 0 {
+		t.Error("long steps are believed")
+	}
+}
+
+// A quota that cannot be excluded is said, and is no fault.
+func TestSuspectedQuota(t *testing.T) {
+	r := frozen("unknown", 0, 8, nil)
+	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
+	got := Find(&Input{Report: r}, []Rule{throttleRule()})
+	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Where requests lay unread for longer than they took, that is what is wrong; a shorter gap is a footnote.
+func TestPollGapIsLoud(t *testing.T) {
+	for gap, want := range map[int64]report.Severity{7e6: report.SeverityHigh, 150e3: report.SeverityInfo} {
+		took := int64(213e3)
+		r := &report.Report{Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 1000, LatencyNS: report.Latency{P50: &took}, PollGapNS: report.Quantiles{P50: &gap, P99: &gap},
+			Bands: []report.Band{{Band: report.BandAll, Count: 1000}}}}}
+		got := Find(&Input{Report: r}, []Rule{pollGapRule()})
+		if len(got) != 1 || got[0].Severity != want {
+			t.Errorf("a gap of %d ns: %+v", gap, got)
+		}
+	}
+}

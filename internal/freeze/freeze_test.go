@@ -152,3 +152,31 @@ func TestKnown(t *testing.T) {
 		}
 	})
 }
+
+// TestFewFreezes: three long silences that end at one phase of the usual period are too few to tell, and no sign that there
+// is no quota; at three phases, or one alone, they are what neighbours do. It would catch a trace of three freezes told as
+// if nothing could have held it back.
+func TestFewFreezes(t *testing.T) {
+	at := func(ends ...int64) func(*rand.Rand) [][2]int64 {
+		return func(*rand.Rand) (held [][2]int64) {
+			for _, e := range ends {
+				held = append(held, [2]int64{e - 45*ms, e})
+			}
+			return held
+		}
+	}
+	for _, c := range []struct {
+		name string
+		held func(*rand.Rand) [][2]int64
+		want int
+	}{
+		{"at one phase", at(458*ms, 1158*ms, 2758*ms), 3},
+		{"at three phases", at(458*ms, 1190*ms, 2725*ms), 0},
+		{"one alone", at(1158 * ms), 0},
+	} {
+		w := world{threads: 2, length: 4000 * ms, gap: sometimes(100_000, 2_500_000), talkative: true, held: c.held, lag: sometimes(20_000, 900_000)}
+		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != Unknown || v.LostWallNS != 0 {
+			t.Errorf("%s: %d suspect, want %d: %s: %s", c.name, v.Suspect, c.want, v.Verdict, v.How)
+		}
+	}
+}

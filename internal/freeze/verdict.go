@@ -27,9 +27,13 @@ type Verdict struct {
 	Confidence float64
 	R          float64 // Rayleigh's, of N ends of silences at the period
 	N          int
-	by         lock
-	single     [256]bool
-	stretches  [][2]int64
+	// Suspect is how many silences may have been freezes where that is not sure:
+	// too few to tell, or such as a timer of the service's own could make. A quota
+	// cannot be excluded then.
+	Suspect   int
+	by        lock
+	single    [256]bool
+	stretches [][2]int64
 }
 
 // IsFreeze reports whether candidates of a class were freezes.
@@ -84,10 +88,13 @@ func (d *Detector) Verdict() Verdict {
 			odd += s.length()
 		}
 	}
-	switch {
+	switch few := d.few(); {
 	case final.score >= someScore && final.doubt != "" && final.doubt != manyOthers:
-		v.PeriodNS = final.period
+		v.PeriodNS, v.Suspect = final.period, final.k
 		v.How = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.k, final.n, millis(final.period), final.doubt)
+	case few > 0:
+		v.Suspect = few
+		v.How = fmt.Sprintf("%d silences of %s and more while goroutines ran, too few to tell whether they keep to a clock; they would fit one of %s", few, millis(longFreeze), millis(defaultPeriod))
 	case length < enoughNS:
 		v.How = fmt.Sprintf("%s of trace are too few periods to tell", millis(length))
 	case float64(d.idle) > mostlyOf*float64(length):
@@ -102,6 +109,25 @@ func (d *Detector) Verdict() Verdict {
 		v.How = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: busy neighbours, or a quota and neighbours", long)
 	}
 	return v
+}
+
+// few returns how many silences there are that are longer than code is silent by
+// itself, if they are too few to show a clock, and all end at one phase of the
+// usual one; 0 otherwise. One alone is at any phase.
+func (d *Detector) few() int {
+	var ends []int64
+	for i := range d.kept {
+		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= longFreeze {
+			ends = append(ends, s.End)
+		}
+	}
+	if len(ends) < 2 || len(ends) >= leastEnds {
+		return 0
+	}
+	if l := test(ends, defaultPeriod, 0); l.k < len(ends) {
+		return 0
+	}
+	return len(ends)
 }
 
 func (d *Detector) own(v *Verdict, l lock) {

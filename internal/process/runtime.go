@@ -60,7 +60,7 @@ func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Run
 		Sched: report.Sched{Goroutines: s.goroutines},
 		Throttle: report.Throttle{
 			Verdict: report.ThrottleVerdict(froze.Verdict), How: froze.How, PeriodNS: froze.PeriodNS, LostWallNS: froze.LostWallNS, LostCPUNS: froze.LostCPUNS,
-			Confidence: froze.Confidence, R: froze.R, N: froze.N, Freezes: froze.Freezes, CPUs: froze.CPUs,
+			Confidence: froze.Confidence, R: froze.R, N: froze.N, Freezes: froze.Freezes, CPUs: froze.CPUs, Suspect: froze.Suspect,
 		},
 		STW:    c.stops(sp.Syms),
 		Series: s.series.report(sp.Start, sp.End),

@@ -211,6 +211,12 @@ func (p *page) runtime() {
 		spans = append(spans, span{boldRed, "throttled by " + whose + " CPU limit"},
 			span{plain, ": " + words.Duration(t.LostWallNS) + " of the time, " + words.Duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.How, 80) + ")"})
 	}
+	if t := &rt.Throttle; t.Suspect > 0 {
+		if len(parts) > 0 {
+			spans = append(spans, span{plain, "; "})
+		}
+		spans = append(spans, span{bold, "a CPU quota cannot be excluded"}, span{plain, ": " + termtext.Head(t.How, 200)})
+	}
 	if len(spans) == 1 && len(parts) == 0 {
 		return
 	}

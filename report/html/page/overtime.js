@@ -314,7 +314,7 @@ function runtimeFacts() {
   return [h('dl', { class: 'factrow' },
     fact('GC cycles', number(rt.gc.cycles), 'gc'), fact('Marking', percent(rt.gc.mark_ns / d) + ' of the time', 'gc'), rt.gc.heap_max_bytes ? fact('Heap, max', bytes(rt.gc.heap_max_bytes), 'gc') : null, rt.gc.goal_max_bytes ? fact('Goal, max', bytes(rt.gc.goal_max_bytes), 'gc') : null,
     fact('Goroutines', number(rt.sched.goroutines), 'count'), fact('A P idle', percent(rt.sched.ps_idle) + ' of the time', 'idle'),
-    fact('Throttling', [verdicts[t.verdict] || clean(t.verdict), t.lost_wall_ns ? `: ${duration(t.lost_wall_ns)} of the time, ${duration(t.lost_cpu_ns)} of CPU` : ''], 'throttle')),
+    fact('Throttling', [verdicts[t.verdict] || clean(t.verdict), t.lost_wall_ns ? `: ${duration(t.lost_wall_ns)} of the time, ${duration(t.lost_cpu_ns)} of CPU` : '', t.suspect ? `; a CPU quota cannot be excluded: ${clean(t.how)}` : ''], 'throttle')),
   t.how && !report.host ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.freezes ? `; ${count(t.freezes, 'freeze')}${t.cpus ? ` of up to ${count(t.cpus, 'CPU')}` : ''}${t.n ? `, phase-lock R ${t.r.toFixed(2)} over ${number(t.n)} silences` : ''}` : '', t.period_ns ? `, period ${duration(t.period_ns)}` : '', t.period_ns || t.confidence ? `, confidence ${percent(t.confidence)}` : '') : null,
   rt.stw && rt.stw.length ? [h('h3', null, 'Stops of the world ', asked('stw')), table('Stops of the world', [{ text: 'Kind' }, { text: 'Count', num: true }, { text: 'Total', num: true }, { text: 'Longest', num: true }], rt.stw.map(x => [brief(x.kind, 80), number(x.count), duration(x.total_ns), duration(x.max_ns)]))] : null];
 }
