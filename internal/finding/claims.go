@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -127,8 +128,11 @@ func (cl *claims) findQueues() {
 }
 
 // each calls f for every way to every cause that rules about waits may claim.
-func (cl *claims) each(f func(c *report.Cause, r *report.Route)) {
-	all := cl.g.All().Causes
+func (cl *claims) each(f func(c *report.Cause, r *report.Route)) { eachRoute(cl.g.All(), f) }
+
+// eachRoute calls f for every way to a cause of a band that rules about waiting may claim.
+func eachRoute(b *report.Band, f func(c *report.Cause, r *report.Route)) {
+	all := b.Causes
 	for i := range all {
 		if !waits(all[i].Cause) {
 			continue
@@ -374,7 +378,30 @@ type claim struct {
 	owner
 	share float64 // of the group's time
 	won   Won
-	parts []part // by time, the most first
+	parts []part // of all requests, by time, the most first
+	slow  []part // of the slow ones alone
+}
+
+// slowPart is what a part is of the slow requests.
+func (c *claim) slowPart(p *part) *part {
+	for i := range c.slow {
+		if s := &c.slow[i]; leafOf(s.Cause) == leafOf(p.Cause) {
+			return s
+		}
+	}
+	return nil
+}
+
+// met is the evidence of how many of the slow requests, of which the mean beside it is, met a part.
+func (cl *claims) met(c *claim, p *part, what string) report.Evidence {
+	e := report.Evidence{Text: "requests that " + what, Value: float64(p.Requests), Unit: "count"}
+	if b := cl.g.Tail(); b.Band != report.BandAll {
+		e.Text, e.Value = fmt.Sprintf("of %d slow requests, those that %s", b.Count, what), 0
+		if s := c.slowPart(p); s != nil {
+			e.Value = float64(s.Requests)
+		}
+	}
+	return e
 }
 
 // A part is a way to a cause.
@@ -406,8 +433,15 @@ func claimsBy(in *Input, code report.RuleCode, f func(cl *claims, c *claim)) {
 			}
 			found[o].parts = append(found[o].parts, part{c, r.Via, r.TotalNS})
 		})
+		eachRoute(g.Tail(), func(c *report.Cause, r *report.Route) {
+			if of := found[cl.of(c, r.Via)]; of != nil {
+				of.slow = append(of.slow, part{c, r.Via, r.TotalNS})
+			}
+		})
+		byTime := func(a, b part) int { return cmp.Compare(b.ns, a.ns) }
 		for _, c := range list {
-			slices.SortStableFunc(c.parts, func(a, b part) int { return cmp.Compare(b.ns, a.ns) })
+			slices.SortStableFunc(c.parts, byTime)
+			slices.SortStableFunc(c.slow, byTime)
 			c.share, c.won = weighWays(g, func(cause *report.Cause, via []report.Via) bool { return cl.of(cause, via) == c.owner })
 			f(cl, c)
 		}

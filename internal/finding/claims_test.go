@@ -113,10 +113,10 @@ func TestWaits(t *testing.T) {
 		{"a lock behind a lock", []report.Cause{
 			{Cause: "sleep", Site: site("hold@3"), TotalNS: ms(1000), Routes: []report.Route{{Via: via("lock a@1", "lock b@2"), TotalNS: ms(600)}, {Via: via("lock b@2"), TotalNS: ms(400)}}}},
 			nil, []string{"WL2002 hold@3 1.00"}},
-		{"what holders do is added up", []report.Cause{
-			{Cause: "syscall", Site: site("sync@3"), Call: "os.(*File).Sync", Via: via("lock w@1"), TotalNS: ms(500)}, {Cause: "cpu", Site: site("encode@4"), Via: via("lock w@1"), TotalNS: ms(400)},
-			{Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}},
-			nil, []string{"WL2002 sync@3 0.90"}},
+		{"what holders do is a finding each, as far as it matters", []report.Cause{
+			{Cause: "syscall", Site: site("sync@3"), Call: "os.(*File).Sync", Via: via("lock w@1"), TotalNS: ms(450)}, {Cause: "cpu", Site: site("encode@4"), Via: via("lock w@1"), TotalNS: ms(200)},
+			{Cause: "cpu", Site: site("check@5"), Via: via("lock w@1"), TotalNS: ms(150)}, {Cause: "sleep", Site: site("pause@6"), Via: via("lock w@1"), TotalNS: ms(100)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}},
+			nil, []string{"WL2002 sync@3 0.55", "WL2002 encode@4 0.35"}},
 		{"a holder that waits for a P is the scheduler's", []report.Cause{
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
 		{"a semaphore", []report.Cause{
@@ -245,5 +245,51 @@ func TestPoolSize(t *testing.T) {
 	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
 	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
 		t.Errorf("0.9 in use: %d places, want 2", l.size)
+	}
+}
+
+// TestOnePopulation: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
+// title, the shares and the counts are those of the slow requests of which the mean beside them is.
+func TestOnePopulation(t *testing.T) {
+	row := func(cause report.CauseName, at string, ns int64, n int) report.Cause {
+		return report.Cause{Cause: cause, Site: site(at), Call: map[report.CauseName]string{"sleep": "time.Sleep"}[cause], Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ns, Requests: n}
+	}
+	rep := oneGroup(row("cpu", "count@5", ms(6000), 2000), row("sleep", "report@9", ms(1200), 20))
+	g := &rep.Groups[0]
+	g.Count, g.Bands[0].Count = 2000, 2000
+	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{row("sleep", "report@9", ms(1200), 20), row("cpu", "count@5", ms(60), 20)}})
+	for i := range g.Bands[1].Causes {
+		g.Bands[1].Causes[i].Share = float64(g.Bands[1].Causes[i].TotalNS) / float64(ms(1260))
+	}
+	found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	if len(found) != 1 || found[0].Site.Func != "main.report" || !strings.Contains(found[0].Title, "its holder sleeps") {
+		t.Fatalf("found %q", told(found))
+	}
+	want := map[string]float64{
+		"mean of a slow request": float64(ms(63)),
+		"of it, waiting for the lock: a Mutex at main.get (main.go:2)":      1,
+		"of the waiting, the other side sleeps at main.report (main.go:9)":  1200.0 / 1260,
+		"of the waiting, the other side computes in main.count (main.go:5)": 60.0 / 1260,
+	}
+	for _, e := range found[0].Evidence {
+		if w, ok := want[e.Text]; ok && (e.Value < 0.99*w || e.Value > 1.01*w) {
+			t.Errorf("%s: %g, want %g", e.Text, e.Value, w)
+		}
+		delete(want, e.Text)
+	}
+	if len(want) > 0 {
+		t.Errorf("not told: %v, of %+v", want, found[0].Evidence)
+	}
+
+	// Of a sleep, how many of the slow requests met it, not of all.
+	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(2000), Requests: 1500})
+	g = &rep.Groups[0]
+	g.Count, g.Bands[0].Count = 2000, 2000
+	slow := g.Bands[0].Causes[0]
+	slow.TotalNS, slow.Requests = ms(1000), 18
+	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
+	found = Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	if len(found) != 1 || found[0].Evidence[1].Text != "of 20 slow requests, those that met it" || found[0].Evidence[1].Value != 18 {
+		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
 	}
 }

@@ -34,7 +34,7 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.95,
 		Evidence: []report.Evidence{
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "requests that waited", Value: float64(top.Requests), Unit: "count"},
+			cl.met(c, top, "waited"),
 		},
 		Fix: "read the body before anything that others need is taken, bound it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that collects bodies",
 	}

@@ -1,7 +1,9 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/report"
@@ -25,18 +27,91 @@ func convoyRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
-			claimsBy(in, report.RuleLockConvoy, func(cl *claims, c *claim) { out = append(out, convoyVerdict(cl, c)) })
+			claimsBy(in, report.RuleLockConvoy, func(cl *claims, c *claim) {
+				for _, h := range byHolder(cl, c) {
+					out = append(out, convoyVerdict(cl, h))
+				}
+			})
 			return out
 		},
 	}
+}
+
+// holderMatters is the part of the waiting for a lock from which on what a holder does is a finding of its own.
+const holderMatters = 0.25
+
+// holderOf says what a holder does at a cause: where it computes is of one piece.
+func holderOf(c *report.Cause) leaf {
+	l := leafOf(c)
+	if c.Cause == report.CauseCPU {
+		l.site = report.SiteKey{}
+	}
+	return l
+}
+
+// byHolder divides what belongs to a lock by what its holders do, as far as that matters: who takes one of two things out
+// of the lock still waits for the other. What does not matter goes with the first.
+func byHolder(cl *claims, c *claim) []*claim {
+	sums, all := map[leaf]int64{}, int64(0)
+	var order []leaf
+	for i := range c.said() {
+		p := &c.said()[i]
+		if _, ok := cl.contended(p.via); !ok {
+			continue
+		}
+		l := holderOf(p.Cause)
+		if _, ok := sums[l]; !ok {
+			order = append(order, l)
+		}
+		sums[l] += p.ns
+		all += p.ns
+	}
+	slices.SortStableFunc(order, func(a, b leaf) int { return cmp.Compare(sums[b], sums[a]) })
+	for i, l := range order {
+		if i > 0 && float64(sums[l]) < holderMatters*float64(all) {
+			order = order[:i]
+			break
+		}
+	}
+	if len(order) < 2 {
+		return []*claim{c}
+	}
+	out := make([]*claim, 0, len(order))
+	for i, l := range order {
+		mine := func(c *report.Cause) bool {
+			h := holderOf(c)
+			return h == l || i == 0 && !slices.Contains(order, h)
+		}
+		h := &claim{owner: c.owner}
+		for _, list := range []struct{ from, to *[]part }{{&c.parts, &h.parts}, {&c.slow, &h.slow}} {
+			for _, p := range *list.from {
+				if mine(p.Cause) {
+					*list.to = append(*list.to, p)
+				}
+			}
+		}
+		h.share, h.won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool { return mine(cause) && cl.of(cause, via) == c.owner })
+		if len(h.parts) > 0 {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// said are the parts that evidence speaks of: those of the slow requests, of which the mean beside it is.
+func (c *claim) said() []part {
+	if len(c.slow) > 0 {
+		return c.slow
+	}
+	return c.parts
 }
 
 func convoyVerdict(cl *claims, c *claim) Verdict {
 	var queuedNS, all, unseen int64
 	locks := map[string]bool{}
 	var where []string
-	for i := range c.parts {
-		p := &c.parts[i]
+	for i := range c.said() {
+		p := &c.said()[i]
 		all += p.ns
 		k, ok := cl.contended(p.via)
 		if !ok {
@@ -51,7 +126,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 			where = append(where, w)
 		}
 	}
-	top := c.parts[topPart(cl, c)]
+	top := topPart(cl, c.said())
 	f := report.Finding{
 		Title: fmt.Sprintf("requests queue for %s while its holder %s", lockKind(&c.via), doing(top.Cause, top.via)),
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share,
@@ -99,15 +174,14 @@ func behindReader(via []report.Via) bool {
 	return false
 }
 
-// topPart returns the index of the heaviest part that was reached through the
-// wait.
-func topPart(cl *claims, c *claim) int {
-	for i := range c.parts {
-		if _, ok := cl.contended(c.parts[i].via); ok {
-			return i
+// topPart returns the heaviest part that was reached through the wait.
+func topPart(cl *claims, parts []part) *part {
+	for i := range parts {
+		if _, ok := cl.contended(parts[i].via); ok {
+			return &parts[i]
 		}
 	}
-	return 0
+	return &parts[0]
 }
 
 // holders lists what was done behind the wait, the most first.
@@ -118,8 +192,8 @@ func holders(cl *claims, c *claim, all int64) []report.Evidence {
 	}
 	var sums []sum
 	at := map[leaf]int{}
-	for i := range c.parts {
-		p := &c.parts[i]
+	for i := range c.said() {
+		p := &c.said()[i]
 		if _, ok := cl.contended(p.via); !ok {
 			continue
 		}

@@ -49,8 +49,8 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "requests that waited", Value: float64(top.Requests), Unit: "count"},
-		}, callEvidence(top)...),
+			cl.met(c, top, "waited"),
+		}, callEvidence(c, top)...),
 		Fix: fix,
 	}}
 }
@@ -63,10 +63,13 @@ func weighGap(g *report.Group) float64 {
 }
 
 // callEvidence names the library functions at either end of a wait.
-func callEvidence(p *part) []report.Evidence {
+func callEvidence(c *claim, p *part) []report.Evidence {
 	var out []report.Evidence
-	if c := inCall(p.Call); c != "" {
-		out = append(out, report.Evidence{Text: "in " + c + ": mean of those requests", Value: float64(p.TotalNS) / float64(max(p.Requests, 1)), Unit: "ns"})
+	if s := c.slowPart(p); s != nil {
+		p = s
+	}
+	if call := inCall(p.Call); call != "" {
+		out = append(out, report.Evidence{Text: "in " + call + ": mean of those requests", Value: float64(p.TotalNS) / float64(max(p.Requests, 1)), Unit: "ns"})
 	}
 	return out
 }

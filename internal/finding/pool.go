@@ -73,7 +73,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	var queuedNS, ownNS int64
 	ways := map[*report.Cause]bool{}
 	requests := 0
-	top := c.parts[topPart(cl, c)]
+	top := topPart(cl, c.parts)
 	for i := range c.parts {
 		p := &c.parts[i]
 		if _, ok := cl.contended(p.via); ok {
@@ -88,7 +88,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	}
 	t := cl.in.turns(top.Cause, top.via)
 	if isFanOut(&c.via) {
-		return fanOutVerdict(cl, c, &top, queuedNS, requests)
+		return fanOutVerdict(cl, c, top, queuedNS, requests)
 	}
 	kind := poolOf(&c.via, t)
 	// A worker's time for one is not on the path of anybody else's: of the time

@@ -37,7 +37,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		Title: "requests wait while " + onePlace(top), Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "requests that met it", Value: float64(top.Requests), Unit: "count"},
+			cl.met(c, top, "met it"),
 		},
 	}
 	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {

@@ -76,8 +76,8 @@ func syscallVerdict(cl *claims, c *claim) Verdict {
 		Title: "requests wait while " + onePlace(top), Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: append([]report.Evidence{
 			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "requests that met it", Value: float64(top.Requests), Unit: "count"},
-		}, callEvidence(top)...),
+			cl.met(c, top, "met it"),
+		}, callEvidence(c, top)...),
 		Fix: k.fix,
 	}
 	if k.name == "" {
