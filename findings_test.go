@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -208,4 +209,18 @@ func evidenceOf(f *report.Finding, text string) float64 {
 		}
 	}
 	return math.NaN()
+}
+
+// TestPlaceOfAPool: requests that wait for a connection of a pool of two, which is handed to any of those who wait, wait for
+// the database of those who had it. Nothing of that is some client's rest: by the service's own clock the database has all
+// but a few percent.
+func TestPlaceOfAPool(t *testing.T) {
+	rep := explainBytes(t, testprog.Service(t, "connection-pool").Trace, whylate.Options{})
+	for _, b := range rep.Groups[0].Bands {
+		for _, c := range b.Causes {
+			if c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Share > 0.001 {
+				t.Errorf("%.1f %% of %s is waiting for the client at %s", 100*c.Share, b.Band, c.Site.Func)
+			}
+		}
+	}
 }

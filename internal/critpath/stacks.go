@@ -8,7 +8,7 @@ import (
 )
 
 // bits say what a stack tells about a wait or a wake.
-type bits uint16
+type bits uint32
 
 const (
 	known       bits = 1 << iota
@@ -27,6 +27,7 @@ const (
 	handlerSide      // ... in a handler
 	foreign          // code that is not the standard library's
 	webSocket        // a connection that a library of WebSockets has taken over
+	anyPlace         // waits for a place of a pool that is handed to any of those who wait
 )
 
 func bitsOf(fn string) bits {
@@ -74,6 +75,7 @@ var exact = map[string]bits{
 	"sync.(*Cond).Broadcast":           broadcast,
 	"net/http.(*conn).serve":           connSide,
 	"net/http.serverHandler.ServeHTTP": handlerSide,
+	"database/sql.(*DB).conn":          anyPlace, // connRequestSet.TakeRandom, and a map's order before
 	"runtime.gcStart":                  gcSem | restarts,
 	"runtime.gcMarkDone":               gcSem,
 	"runtime.gcMarkTermination":        restarts,

@@ -113,6 +113,8 @@ const maxSteps = 1 << 18
 //   - a goroutine that nobody created is a timer's function: the time before
 //     its birth is sleep; if the function is the standard library's (a context's
 //     deadline), where it is waited for.
+//   - who gives up a place of a pool that is handed to any of those who wait may have come after the waiter: what it did
+//     before it wanted a place itself is not on the path.
 //   - a Cond's waiter that a Broadcast woke, that finds nothing done and waits
 //     again, was not meant: only the last wake counts. (A lock's waiter that was
 //     woken and lost had a holder to wait for each time, and a Signal means
@@ -359,6 +361,9 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 		return false
 	}
 	via := f.via
+	if via >= 0 && w.overtook(w.Vias[via].Stack, s.Stack) {
+		start = f.a
+	}
 	if v.wait != WaitCoroutine {
 		via = int32(len(w.Vias))
 		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via})
@@ -373,6 +378,13 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 	}
 	w.Hops++
 	return true
+}
+
+// overtook reports whether who ended a wait for a place of a pool had waited for one itself, and had it, though it may have
+// come later, because places are handed to any of those who wait. What it did before that wait held nobody up: the place was
+// then with who gave it to it.
+func (w *Walker) overtook(waited, its tracefmt.StackID) bool {
+	return w.bits(waited)&w.bits(its)&anyPlace != 0
 }
 
 // A verdict says what a wait was.

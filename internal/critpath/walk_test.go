@@ -104,6 +104,40 @@ var graphs = []struct {
 350-360 g1 runnable sync.(*Mutex).Lock
 360-400 g1 cpu main.end
 `},
+	{"a place handed to any who waits: what its last holder did before it wanted one is nobody's", 100, 600, func(b *tracetext.Builder) {
+		// 3 has the only connection, 1 wants it, then 2, whose client has just sent its request. 3 gives it to 2, who gives
+		// it to 1: from 100 on it was with 3, not with 2's client.
+		want := []string{"runtime.selectgo", "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.query"}
+		give := []string{"runtime.chansend", "database/sql.(*DB).putConnDBLocked", "database/sql.(*Rows).Close", "main.query"}
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		n.Block(20, "network", pollRead...)
+		o.Block(50, "network", pollRead...)
+		m.Block(110, "select", want...)
+		m.Unblock(250, 2)
+		n.Start(260, 2)
+		n.Block(270, "select", want...)
+		m.Unblock(300, 3)
+		o.Start(310, 3)
+		o.Unblock(350, 2, give...)
+		o.Block(400, "forever", "main.after")
+		n.Start(360, 2)
+		n.Unblock(500, 1, give...)
+		n.Block(520, "forever", "main.after")
+		m.Start(510, 1)
+		m.Block(600, "forever", "main.end")
+	}, `
+100-110 g1 cpu runtime.selectgo
+110-300 g3 network internal/poll.(*FD).Read <select runtime.selectgo <select runtime.selectgo
+300-310 g3 runnable internal/poll.(*FD).Read <select runtime.selectgo <select runtime.selectgo
+310-350 g3 cpu runtime.chansend <select runtime.selectgo <select runtime.selectgo
+350-360 g2 runnable runtime.selectgo <select runtime.selectgo
+360-500 g2 cpu runtime.chansend <select runtime.selectgo
+500-510 g1 runnable runtime.selectgo
+510-600 g1 cpu main.end
+`},
 	{"self wake: its own thread runs the timer it waits for", 100, 300, func(b *tracetext.Builder) {
 		// The wake stands right behind the goroutine's own events, but it is
 		// nobody's: there is no one to follow.
