@@ -332,6 +332,33 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
+// TestDependency: a finding in a dependency is shown at the line of the checkout that called it, and names the other
+// beside it. It would catch an annotation that no change of the checkout can be beside.
+func TestDependency(t *testing.T) {
+	r := &Result{Input: "x.trace", Violations: []Violation{{Code: "WL2005", Severity: report.SeverityHigh, Text: "t", Site: &report.Site{
+		Func: "dep.org/x.Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7, Module: "dep.org/x", Version: "v1.0.0", CalledFrom: &report.Caller{Func: "main.load", File: "/co/load.go", Line: 12},
+	}}}}
+	var out bytes.Buffer
+	if err := WriteGitHub(&out, r, "/co"); err != nil || !strings.Contains(out.String(), "file=load.go,line=12") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	out.Reset()
+	if err := WriteSARIF(&out, r, "/co", "v"); err != nil {
+		t.Fatal(err)
+	}
+	var log sarifLog
+	if err := json.Unmarshal(out.Bytes(), &log); err != nil {
+		t.Fatal(err)
+	}
+	res := log.Runs[0].Results[0]
+	if l := res.Locations[0]; l.Physical.Artifact.URI != "load.go" || l.Physical.Region.StartLine != 12 || l.Logical[0].Name != "main.load" {
+		t.Errorf("location %+v", l)
+	}
+	if len(res.Related) != 1 || res.Related[0].Logical[0].Name != "dep.org/x.Do" || res.Related[0].Message.Text != "where it waits, in dep.org/x v1.0.0" {
+		t.Errorf("related locations %+v", res.Related)
+	}
+}
+
 func TestInside(t *testing.T) {
 	for _, c := range []struct{ file, root, want string }{
 		{"/src/shop/a/b.go", "/src/shop", "a/b.go"}, {"/src/shop/a/b.go", "/src/shop/", "a/b.go"}, {"/src/shopper/b.go", "/src/shop", ""},

@@ -37,11 +37,11 @@ func WriteGitHub(w io.Writer, r *Result, root string) error {
 	for i := range r.Violations {
 		v := &r.Violations[i]
 		props := []string{}
-		if v.Site != nil {
-			if file, ok := inside(v.Site.File, root); ok {
+		if at := v.Site.Own(); at != nil { // a dependency's file is not in the checkout
+			if file, ok := inside(at.File, root); ok {
 				props = append(props, "file="+escapeProperty(file))
-				if v.Site.Line > 0 {
-					props = append(props, fmt.Sprintf("line=%d", v.Site.Line))
+				if at.Line > 0 {
+					props = append(props, fmt.Sprintf("line=%d", at.Line))
 				}
 			}
 		}
@@ -171,11 +171,13 @@ type (
 		Level        string            `json:"level"`
 		Message      sarifMessage      `json:"message"`
 		Locations    []sarifLocation   `json:"locations"`
+		Related      []sarifLocation   `json:"relatedLocations,omitempty"`
 		Fingerprints map[string]string `json:"partialFingerprints"`
 	}
 	sarifLocation struct {
 		Physical sarifPhysical  `json:"physicalLocation"`
 		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
+		Message  *sarifMessage  `json:"message,omitempty"`
 	}
 	sarifPhysical struct {
 		Artifact sarifArtifact `json:"artifactLocation"`
@@ -200,6 +202,22 @@ const sarifSchema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/s
 // fingerprintKey names how fingerprints are made; the number changes if that ever does.
 const fingerprintKey = "whylate/v1"
 
+// locationOf is a place, or the input where there is none.
+func locationOf(s *report.Site, input, root string) sarifLocation {
+	l := sarifLocation{Physical: sarifPhysical{Artifact: uri(input, root)}}
+	if s == nil || s.File == "" {
+		return l
+	}
+	l.Physical.Artifact = uri(s.File, root)
+	if s.Line > 0 {
+		l.Physical.Region = &sarifRegion{s.Line}
+	}
+	if s.Func != "" {
+		l.Logical = []sarifLogical{{s.Func, "function"}}
+	}
+	return l
+}
+
 // WriteSARIF writes violations as a SARIF 2.1.0 log. root is the checkout's directory: files in it are named relative to it.
 // A violation without a place is put to the checked input, because viewers drop results without a location.
 func WriteSARIF(w io.Writer, r *Result, root, version string) error {
@@ -218,20 +236,19 @@ func WriteSARIF(w io.Writer, r *Result, root, version string) error {
 			at = len(rules)
 			run.Tool.Driver.Rules = append(rules, describeRule(v))
 		}
-		l := sarifLocation{Physical: sarifPhysical{Artifact: uri(r.Input, root)}}
-		if v.Site != nil && v.Site.File != "" {
-			l.Physical.Artifact = uri(v.Site.File, root)
-			if v.Site.Line > 0 {
-				l.Physical.Region = &sarifRegion{v.Site.Line}
-			}
-			if v.Site.Func != "" {
-				l.Logical = []sarifLogical{{v.Site.Func, "function"}}
-			}
-		}
-		run.Results = append(run.Results, sarifResult{
+		result := sarifResult{
 			RuleID: v.Code, RuleIndex: at, Level: level(v.Severity, "error", "warning", "note"), Message: sarifMessage{v.Text},
-			Locations: []sarifLocation{l}, Fingerprints: map[string]string{fingerprintKey: v.ID},
-		})
+			Locations: []sarifLocation{locationOf(v.Site.Own(), r.Input, root)}, Fingerprints: map[string]string{fingerprintKey: v.ID},
+		}
+		if v.Site != nil && v.Site.CalledFrom != nil {
+			related := locationOf(v.Site, r.Input, root)
+			related.Message = &sarifMessage{"where it waits, in a dependency"}
+			if v.Site.Module != "" {
+				related.Message.Text = strings.TrimSpace("where it waits, in " + v.Site.Module + " " + v.Site.Version)
+			}
+			result.Related = []sarifLocation{related}
+		}
+		run.Results = append(run.Results, result)
 	}
 	data, err := json.MarshalIndent(sarifLog{sarifSchema, "2.1.0", []sarifRun{run}}, "", "  ")
 	if err == nil {

@@ -49,14 +49,18 @@ func keyOfVia(v *report.Via) viaKey {
 	return viaKey{wait: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
 
-// A leaf is a cause at a site.
+// A leaf is a cause at a site: at the line of the service's own that led to a dependency's, because what that line asks
+// for waits at several places of the dependency, and there is one thing to change.
 type leaf struct {
 	cause report.CauseName
 	site  report.SiteKey
 }
 
 func leafOf(c *report.Cause) leaf {
-	l := leaf{cause: c.Cause, site: c.Site.Key()}
+	l := leaf{cause: c.Cause, site: c.Site.Own().Key()}
+	if c.Cause == report.CauseSleep && c.Site != nil && c.Site.CalledFrom == nil && c.Site.Module != "" {
+		l.site = report.SiteKey{Func: c.Site.Module} // its timers: nobody can change one without the others
+	}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
 	}

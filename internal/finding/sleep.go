@@ -60,7 +60,8 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	case len(top.via) > 0:
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+	f.Evidence = append(f.Evidence, together(c, top)...)
+	return Verdict{Won: c.won, Finding: f, Changes: halfOfAll(c)}
 }
 
 // onePlace says who does what where.

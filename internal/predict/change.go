@@ -20,7 +20,8 @@ type Change struct {
 	// finer locks would win, rather than a shorter service.
 	Cause report.CauseName
 	// Site is where: a function's name or the end of one, file.go:line, or
-	// function:line. "" means anywhere. Running time counts for every function on its stack.
+	// function:line. "" means anywhere. Running time counts for every function on its stack. A line or function of the
+	// service's own also means what it called in dependencies; " from " and such a one limit a dependency's line to it.
 	Site string
 	// To is how long each single instance takes then: a sleep, a timer's period,
 	// a computation. Those that are shorter already stay. With Relative it is
@@ -39,8 +40,15 @@ func SiteText(s *report.Site, cause report.CauseName) string {
 	if cause == report.CauseCPU || s.Line == 0 {
 		return s.Func
 	}
-	return s.Func + ":" + strconv.Itoa(s.Line)
+	text := s.Func + ":" + strconv.Itoa(s.Line)
+	if from := s.CalledFrom; from != nil {
+		text += callerMark + from.Func + ":" + strconv.Itoa(from.Line)
+	}
+	return text
 }
+
+// callerMark stands before the line that a dependency was called from.
+const callerMark = " from "
 
 // Half makes every instance take half the time.
 func Half(cause report.CauseName, site string) Change {

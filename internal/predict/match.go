@@ -50,10 +50,15 @@ type siteMatch struct {
 	file string
 	line int
 	fns  map[tracefmt.StringID]bool // functions it names, as found so far
+	from *siteMatch                 // what it must have been called from, where that is known; nil: anything
 }
 
 func (m *Model) site(text string) *siteMatch {
+	text, from, limited := strings.Cut(text, callerMark)
 	s := &siteMatch{any: text == "", fn: text, fns: make(map[tracefmt.StringID]bool)}
+	if limited {
+		s.from = m.site(from)
+	}
 	if i := strings.LastIndexByte(text, ':'); i > 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err == nil && n > 0 {
 			s.file, s.line, s.fn = text[:i], n, ""
@@ -70,6 +75,17 @@ func endsIn(name, end string) bool {
 }
 
 func (m *Model) names(s *siteMatch, f tracefmt.FrameID) bool {
+	switch from := m.syms.Frame(f).Caller; {
+	case from == 0:
+		return m.namesLine(s, f) // what led to it, if anything did, was a wait
+	case s.from != nil:
+		return m.namesLine(s, f) && m.namesLine(s.from, from)
+	default:
+		return m.namesLine(s, f) || m.namesLine(s, from)
+	}
+}
+
+func (m *Model) namesLine(s *siteMatch, f tracefmt.FrameID) bool {
 	fr := m.syms.Unwrapped(f)
 	if s.line != 0 {
 		return int(fr.Line) == s.line && (endsIn(m.syms.String(fr.File), s.file) || endsIn(m.syms.String(fr.Func), s.file))

@@ -113,8 +113,9 @@ export function changeText(change) {
   return change.split(', ').map(one => {
     const m = /^(?:([a-z-]+)@)?([^@=]*)=(gone|[\d.]+%|[\d.]+[a-zµ]+)$/.exec(one);
     if (!m) return brief(one, 300);
-    if (m[1] === 'queue' && m[3] === 'gone') return `nobody queues at ${middle(shortFunc(m[2]), 90)}`;
-    const site = m[2] ? `${m[1] ? m[1] + ' at ' : ''}${middle(shortFunc(m[2]), 90)}` : `all ${m[1] || 'time'}`;
+    const named = m[2].split(' from ').map(s => middle(shortFunc(s), 90)).join(' from ');
+    if (m[1] === 'queue' && m[3] === 'gone') return `nobody queues at ${named}`;
+    const site = m[2] ? `${m[1] ? m[1] + ' at ' : ''}${named}` : `all ${m[1] || 'time'}`;
     return m[3] === 'gone' ? `without ${site}` : m[3].endsWith('%') ? `${site} takes ${m[3]} of what it does now` : `each ${site} takes ${m[3]}`;
   }).join(', ');
 }
