@@ -113,3 +113,29 @@ func TestJudgedBy(t *testing.T) {
 		}
 	}
 }
+
+// TestWellKnownLines: lines of net/http that are in nearly every trace are told by what they are for, and never by words
+// alone. It would catch "http.(*conn).serve server.go:2103", which tells nobody who has not read its source.
+func TestWellKnownLines(t *testing.T) {
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	does := map[string]bool{}
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].All().Causes {
+			if c.Site == nil || c.Site.Func != "net/http.(*conn).serve" {
+				continue
+			}
+			if c.Site.Does == "" {
+				t.Errorf("%s %s:%d has no words", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
+			}
+			does[c.Site.Does] = true
+		}
+	}
+	for _, want := range []string{"reading the request", "taking up the next request", "finishing the answer"} {
+		if !does[want] {
+			t.Errorf("nothing is told as %q: %v", want, does)
+		}
+	}
+}

@@ -159,6 +159,8 @@ type Site struct {
 	Func string `json:"func"`
 	File string `json:"file"`
 	Line int    `json:"line"`
+	// Does says what a well-known line of the standard library is for: "reading the request".
+	Does string `json:"does,omitempty"`
 	// Module and Version are those of a dependency, where they are known.
 	Module  string `json:"module,omitempty"`
 	Version string `json:"version,omitempty"`

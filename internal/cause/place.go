@@ -1,7 +1,10 @@
 package cause
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
@@ -31,8 +34,25 @@ func (p *Placer) Place() {
 		}
 	}
 	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
+		f := p.sites.find(p.stack)
 		if from := p.caller(p.stack); from != 0 {
-			p.syms.SetPlace(p.stack, p.syms.Called(p.sites.find(p.stack), from))
+			p.syms.SetPlace(p.stack, p.syms.Called(f, from))
+		} else if fr := p.syms.Frame(f); p.sites.Std(fr.Func) {
+			p.callee(p.stack, f)
+		}
+	}
+}
+
+// callee notes what a line of the standard library calls, if that tells what the line is for.
+func (p *Placer) callee(id tracefmt.StackID, site tracefmt.FrameID) {
+	fn := p.syms.String(p.syms.Frame(site).Func)
+	if p.syms.Callee(site) != 0 || !stdlib.Known(fn) {
+		return
+	}
+	frames := p.syms.Stack(id)
+	if i := slices.Index(frames, site); i > 0 {
+		if callee := p.syms.Frame(frames[i-1]).Func; stdlib.Doing(fn, p.syms.String(callee)) != "" {
+			p.syms.SetCallee(site, callee)
 		}
 	}
 }

@@ -93,6 +93,9 @@ func siteText(s *report.Site) string {
 	if s.File != "" {
 		text = fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 	}
+	if s.Does != "" {
+		text += " (" + s.Does + ")"
+	}
 	if s.CalledFrom != nil {
 		text += " called from " + siteText(s.CalledFrom.Site())
 	}

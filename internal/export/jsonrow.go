@@ -63,6 +63,7 @@ func (b *jsonRow) site(to jsonRow, s *report.Site) {
 	b.text(append(to, `{"func":`...), s.Func)
 	b.string("file", s.File)
 	b.number("line", int64(s.Line))
+	b.optional("does", s.Does)
 	b.optional("module", s.Module)
 	b.optional("version", s.Version)
 	if s.CalledFrom != nil {

@@ -27,7 +27,11 @@ func line(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
 	}
-	return fmt.Sprintf("%s (%s:%d)", path.Base(s.Func), path.Base(s.File), s.Line)
+	does := ""
+	if s.Does != "" {
+		does = ", " + s.Does
+	}
+	return fmt.Sprintf("%s (%s:%d%s)", path.Base(s.Func), path.Base(s.File), s.Line, does)
 }
 
 // duration spells ns out with three digits.

@@ -50,6 +50,9 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 		from := s.Syms.Unwrapped(own)
 		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
 	}
+	if callee := s.Syms.Callee(f); callee != 0 {
+		out.Does = stdlib.Doing(fn, s.Syms.String(callee))
+	}
 	if s.Modules != nil && !s.Modules.Owns(fn, file) {
 		m := s.Modules.Of(fn, file)
 		out.Module, out.Version = m.Path, m.Version

@@ -44,6 +44,7 @@ type Symbols struct {
 	stkIdx  []uint32 // open addressing over stacks
 	stkHash []uint32
 	places  []FrameID // by stack
+	callees map[FrameID]StringID
 	key     hashKey
 	methods *methodIndex
 }
@@ -63,6 +64,7 @@ func NewSymbols() *Symbols {
 		stkHash: make([]uint32, 1),
 		key:     newHashKey(),
 		methods: new(methodIndex),
+		callees: make(map[FrameID]StringID),
 	}
 }
 
@@ -109,6 +111,12 @@ func (s *Symbols) Place(id StackID) FrameID {
 	}
 	return 0
 }
+
+// SetCallee has Callee return fn for a frame. Nobody may read the symbols, or a snapshot of them, meanwhile.
+func (s *Symbols) SetCallee(f FrameID, fn StringID) { s.callees[f] = fn }
+
+// Callee returns what SetCallee said that a frame's line calls, or 0.
+func (s *Symbols) Callee(f FrameID) StringID { return s.callees[f] }
 
 // Intern returns the id of a string.
 func (s *Symbols) Intern(text string) StringID {

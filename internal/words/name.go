@@ -69,6 +69,15 @@ func SiteFunc(s *report.Site, max int) string {
 	return termtext.Middle(f, max)
 }
 
+// pkg is the package's path of a function.
+func pkg(fn string) string {
+	slash := strings.LastIndexByte(fn, '/') + 1
+	if i := strings.IndexByte(fn[slash:], '.'); i >= 0 {
+		return fn[:slash+i]
+	}
+	return fn
+}
+
 // withoutPackage drops the package from a function's short name.
 func withoutPackage(f string) string {
 	head := f
@@ -91,7 +100,14 @@ func Parts(s *report.Site, max int) (fn, pos string) {
 		room = max
 	}
 	const shortest = 6 // of a function's name no less than this says anything
-	if room >= shortest {
+	switch {
+	case room < shortest:
+	case s != nil && s.Does != "":
+		// The function's name says less, and is in the JSON.
+		if fn = pkg(s.Func) + ", " + s.Does; termtext.Width(fn) > room {
+			fn = termtext.Middle(s.Does, room)
+		}
+	default:
 		fn = SiteFunc(s, room)
 	}
 	if fn == "" {

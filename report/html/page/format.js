@@ -99,13 +99,13 @@ export function brief(text, n = 60) { return middle(clean(text), n); }
 // place is a site in short: function, file and line.
 export function place(site) {
   if (!site) return '';
-  return [site.func ? middle(shortFunc(site.func), 120) : '', middle(position(site), 60)].filter(Boolean).join(' ');
+  return [site.does ? clean(`${site.func.replace(/^((?:[^/]*\/)*[^./]*)\..*$/, '$1')}, ${site.does}`) : site.func ? middle(shortFunc(site.func), 120) : '', middle(position(site), 60)].filter(Boolean).join(' ');
 }
 
 // siteText is a site in full.
 export function siteText(site) {
   if (!site) return '';
-  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, called from ${siteText(site.called_from)}` : '');
+  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, called from ${siteText(site.called_from)}` : '') + (site.does ? `: ${brief(site.does, 80)}` : '');
 }
 
 // changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.

@@ -1,0 +1,47 @@
+package stdlib
+
+import "strings"
+
+// Doing says what a function of net/http is about while it calls another, "" where nothing is known: its lines have
+// other numbers in every release, and its name tells nobody who does not know its source.
+func Doing(fn, callee string) string {
+	text := doing[fn][callee]
+	if text == "" && fn == "net/http.(*conn).serve" && strings.HasPrefix(callee, "crypto/tls.(*Conn).Handshake") {
+		text = "TLS handshake"
+	}
+	return text
+}
+
+// Known reports whether Doing knows anything of a function.
+func Known(fn string) bool { return doing[fn] != nil }
+
+// doing is by function and callee, as in net/http of Go 1.22 to 1.26.
+var doing = map[string]map[string]string{
+	"net/http.(*conn).serve": {
+		"net/http.(*conn).readRequest":               "reading the request",
+		"net/http.(*connReader).startBackgroundRead": "watching whether the client hangs up",
+		"net/http.serverHandler.ServeHTTP":           "in the handler",
+		"net/http.(*response).finishRequest":         "finishing the answer",
+		"bufio.(*Reader).Peek":                       "taking up the next request",
+		"net/http.(*conn).setState":                  "between two requests",
+		"net/http.(*conn).close":                     "closing the connection",
+	},
+	"net/http.(*persistConn).readLoop": {
+		"bufio.(*Reader).Peek":                 "waiting for the server's answer",
+		"net/http.(*persistConn).readResponse": "reading the answer's header",
+	},
+	"net/http.(*persistConn).writeLoop": {
+		"runtime.selectgo":          "waiting for a request to send",
+		"net/http.(*Request).write": "sending the request",
+		"bufio.(*Writer).Flush":     "sending the request",
+	},
+	"net/http.(*persistConn).roundTrip": {
+		"runtime.selectgo":  "waiting for the answer",
+		"runtime.chansend1": "handing the request over",
+	},
+	"net/http.(*Transport).getConn": {
+		"runtime.selectgo":                       "waiting for a connection",
+		"net/http.(*Transport).queueForDial":     "opening a connection",
+		"net/http.(*Transport).queueForIdleConn": "looking for an idle connection",
+	},
+}

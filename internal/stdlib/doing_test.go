@@ -1,0 +1,69 @@
+package stdlib
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestDoing: every call that is named is one that the function makes, by net/http's own source. It would catch a name
+// that was mistyped or that has gone from the library, and so never is told.
+func TestDoing(t *testing.T) {
+	dir := filepath.Join(runtime.GOROOT(), "src", "net", "http")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("there is no source of the standard library here")
+	}
+	calls := map[string]map[string]bool{} // by name of function or method, those that it calls
+	for _, name := range []string{"server.go", "transport.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			of := calls[fn.Name.Name]
+			if of == nil {
+				of = map[string]bool{}
+				calls[fn.Name.Name] = of
+			}
+			ast.Inspect(fn, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectStmt:
+					of["selectgo"] = true
+				case *ast.SendStmt:
+					of["chansend1"] = true
+				case *ast.CallExpr:
+					switch f := n.Fun.(type) {
+					case *ast.SelectorExpr:
+						of[f.Sel.Name] = true
+					case *ast.Ident:
+						of[f.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
+	for fn, callees := range doing {
+		for callee := range callees {
+			if !calls[last(fn)][last(callee)] {
+				t.Errorf("%s does not call %s", fn, callee)
+			}
+		}
+	}
+	if got := Doing("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"); got != "TLS handshake" {
+		t.Errorf("a handshake is called %q", got)
+	}
+	if got := Doing("net/http.(*conn).serve", "runtime.gopark"); got != "" {
+		t.Errorf("what is not known is called %q", got)
+	}
+}
