@@ -89,16 +89,17 @@ func heat(share float64, always bool) style {
 	return plain
 }
 
-// estimate writes a prediction and its range, no finer than the range allows.
+// estimate writes a prediction and its range. A model knows no more than two digits, however narrow its range; where the
+// range is narrower than these, it is left out. What a change does not touch stays as it was measured.
 func estimate(e report.Estimate) string {
 	if e.Low == e.High {
 		return words.Duration(e.Est)
 	}
-	write := words.Duration
-	if float64(e.High-e.Low) > 0.1*float64(e.Est) {
-		write = words.Rough
+	est, low, high := words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High)
+	if low == est && high == est {
+		return "about " + est
 	}
-	return write(e.Est) + " (" + write(e.Low) + " to " + write(e.High) + ")"
+	return est + " (" + low + " to " + high + ")"
 }
 
 // checked says what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that

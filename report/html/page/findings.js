@@ -1,7 +1,7 @@
 // Ranked findings: what to change, what that would win, and how sure it is.
 
 import { h, s, later, table } from './dom.js';
-import { duration, percent, quantity, clean, number, count, brief, changeText, none } from './format.js';
+import { duration, percent, quantity, clean, number, count, brief, changeText, estimate, none } from './format.js';
 import { about, causeClass } from './causes.js';
 import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
@@ -16,11 +16,11 @@ const marks = { high: '▲', medium: '◆', low: '●', info: '○' };
 // gain draws where a percentile is now, and where the prediction says it would be.
 function gain(name, now, e) {
   if (!e) return null;
-  if (!(now > 0)) return h('p', { class: 'gaintext' }, `${name}: ${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`);
+  if (!(now > 0)) return h('p', { class: 'gaintext' }, `${name}: ${estimate(e)}`);
   const max = Math.max(now, e.high, 1), w = 320, x = v => 4 + v / max * (w - 8);
   return h('div', { class: 'gain', 'data-now': now, 'data-est': e.est, 'data-low': e.low, 'data-high': e.high },
-    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), ' → ', h('strong', null, duration(e.est)), h('span', { class: 'dim' }, Math.abs(e.est - now) < 0.005 * now ? ' unchanged' : e.low === e.high ? '' : ` (${duration(e.low)} to ${duration(e.high)})`)),
-    s('svg', { viewBox: `0 0 ${w} 20`, role: 'img', 'aria-label': `${name} now ${duration(now)}, predicted ${duration(e.est)}, between ${duration(e.low)} and ${duration(e.high)}` },
+    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), ' → ', Math.abs(e.est - now) < 0.005 * now ? [h('strong', null, duration(e.est)), h('span', { class: 'dim' }, ' unchanged')] : h('strong', null, estimate(e))),
+    s('svg', { viewBox: `0 0 ${w} 20`, role: 'img', 'aria-label': `${name} now ${duration(now)}, predicted ${estimate(e)}` },
       s('rect', { class: 'track', x: 4, y: 8, width: w - 8, height: 4 }),
       s('rect', { class: 'won', x: x(e.est), y: 8, width: Math.max(0, x(now) - x(e.est)), height: 4 }),
       s('line', { class: 'now', x1: x(now), x2: x(now), y1: 2, y2: 18 }),
@@ -105,7 +105,7 @@ export function whatIf() {
     list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns), w.predicted.check ? duration(w.predicted.check.p50_ns) : none]))));
 }
 
-function ranged(e) { return `${duration(e.est)} (${duration(e.low)} to ${duration(e.high)})`; }
+function ranged(e) { return estimate(e); }
 
 export function findings() {
   const told = report.findings.filter(f => !f.ignored), shown = told.filter(f => f.severity !== 'info'), notes = told.filter(f => f.severity === 'info'), ignored = report.findings.filter(f => f.ignored);

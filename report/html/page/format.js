@@ -108,6 +108,19 @@ export function siteText(site) {
   return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, called from ${siteText(site.called_from)}` : '') + (site.does ? `: ${brief(site.does, 80)}` : '');
 }
 
+// rough is a duration in two digits: a prediction knows no more.
+export function rough(ns) {
+  const step = ns > 0 ? Math.pow(10, Math.max(0, Math.floor(Math.log10(ns)) - 1)) : 1;
+  return duration(Math.round(ns / step) * step).replace(/(\.\d*?)0+(?=[^\d]|$)/, '$1').replace(/\.(?=[^\d]|$)/, '');
+}
+
+// estimate is a prediction with its range, as far as two digits show one.
+export function estimate(e) {
+  if (e.low === e.high) return duration(e.est);
+  const est = rough(e.est), low = rough(e.low), high = rough(e.high);
+  return low === est && high === est ? `about ${est}` : `${est} (${low} to ${high})`;
+}
+
 // changeText is a change that a prediction is about, CAUSE@SITE=VALUE, in words; what is of another form stays as it is.
 export function changeText(change) {
   return change.split(', ').map(one => {

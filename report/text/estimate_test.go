@@ -1,0 +1,24 @@
+package text
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestEstimate: a prediction is written in no more digits than it can have. It would catch "801µs (800µs to 802µs)".
+func TestEstimate(t *testing.T) {
+	for _, c := range []struct {
+		e    report.Estimate
+		want string
+	}{
+		{report.Estimate{Est: 801e3, Low: 800e3, High: 802e3}, "about 800µs"},
+		{report.Estimate{Est: 11.4e6, Low: 11.2e6, High: 12.5e6}, "11ms (11ms to 13ms)"},
+		{report.Estimate{Est: 471e3, Low: 470e3, High: 486e3}, "470µs (470µs to 490µs)"},
+		{report.Estimate{Est: 22_123_456, Low: 22_123_456, High: 22_123_456}, "22.1ms"}, // not touched by the change
+	} {
+		if got := estimate(c.e); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.e, got, c.want)
+		}
+	}
+}
