@@ -94,6 +94,11 @@ func (c *checker) input(in *Input) {
 	c.notNegative(in.DurationNS, "input", "duration_ns")
 	c.notNegative(int64(in.GOMAXPROCS), "input", "gomaxprocs")
 	c.notNegative(int64(in.Observer), "input", "observer")
+	for i := range in.LeftOut {
+		c.notNegative(int64(in.LeftOut[i].Count), "input", "left_out", i, "count")
+		one(c, in.LeftOut[i].Kind, Kinds(), "input", "left_out", i, "kind")
+		one(c, in.LeftOut[i].Why, LeftOutReasons(), "input", "left_out", i, "why")
+	}
 }
 
 func (c *checker) group(g *Group, i int) {
@@ -101,6 +106,7 @@ func (c *checker) group(g *Group, i int) {
 		return
 	}
 	one(c, g.Kind, Kinds(), "groups", i, "kind")
+	one(c, g.Role, Roles(), "groups", i, "role")
 	c.notNegative(int64(g.Count), "groups", i, "count")
 	c.notNegative(g.TotalNS, "groups", i, "total_ns")
 	c.notNegative(int64(g.CutAtStart), "groups", i, "cut_at_start")

@@ -122,6 +122,8 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 	sameList(t, "causes", report.Causes(), s.Defs["cause"].Enum)
 	sameList(t, "bands", report.BandNames(), property("Band", "band"))
 	sameList(t, "kinds", report.Kinds(), property("Group", "kind"))
+	sameList(t, "roles", report.Roles(), property("Group", "role"))
+	sameList(t, "reasons to leave out", report.LeftOutReasons(), property("LeftOut", "why"))
 	sameList(t, "severities", report.Severities(), property("Finding", "severity"))
 	sameList(t, "verdicts about throttling", report.ThrottleVerdicts(), property("Throttle", "verdict"))
 	sameList(t, "the host's verdicts about throttling", report.ThrottleVerdicts(), property("HostQuota", "verdict"))

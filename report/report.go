@@ -143,9 +143,19 @@ type Input struct {
 	Truncated  bool       `json:"truncated"`
 	// Observer counts requests of the profiler's own endpoints, left out of all groups.
 	Observer int `json:"observer,omitempty"`
+	// LeftOut is work that was found but is no group, the most frequent first.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
 	// Reason says why the service itself kept the recording, if it did.
 	Reason   string    `json:"reason,omitempty"`
 	Warnings []Warning `json:"warnings"`
+}
+
+// A LeftOut is work of one kind that is no group of the report.
+type LeftOut struct {
+	Kind  Kind          `json:"kind"`
+	Name  string        `json:"name"`
+	Count int           `json:"count"` // how often it was seen, about
+	Why   LeftOutReason `json:"why"`
 }
 
 // A Warning is something that weakens the report.
@@ -182,6 +192,7 @@ type Group struct {
 	Name      string  `json:"name"`
 	Named     bool    `json:"named"`
 	Kind      Kind    `json:"kind"`
+	Role      Role    `json:"role,omitempty"` // what it is to the process; groups are listed by it, then by time
 	Entry     *Site   `json:"entry"`
 	Count     int     `json:"count"`
 	Streaming bool    `json:"streaming"`

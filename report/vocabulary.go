@@ -99,6 +99,31 @@ func Kinds() []Kind {
 	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
 }
 
+// A Role is what a group is to the process.
+type Role string
+
+// Roles.
+const (
+	RoleRequests   Role = ""           // somebody waits for them
+	RoleBackground Role = "background" // what the process does by itself, beside requests of others
+	RoleMonitoring Role = "monitoring" // what watches the process: its metrics, whether it lives
+)
+
+// Roles returns all roles, in the order in which groups are listed.
+func Roles() []Role { return []Role{RoleRequests, RoleBackground, RoleMonitoring} }
+
+// A LeftOutReason says why work is no group of the report.
+type LeftOutReason string
+
+// Reasons.
+const (
+	LeftOutServing LeftOutReason = "serving" // it is done for requests that are groups, and part of them
+	LeftOutLibrary LeftOutReason = "library" // the machinery of a library: no line of the service's own code was seen in it
+)
+
+// LeftOutReasons returns all reasons.
+func LeftOutReasons() []LeftOutReason { return []LeftOutReason{LeftOutServing, LeftOutLibrary} }
+
 // A BandName names the requests of a group between two percentiles of its latency, or its outliers.
 type BandName string
 

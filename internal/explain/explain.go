@@ -24,7 +24,6 @@ import (
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
-	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -170,6 +169,7 @@ type engine struct {
 	freezes freeze.Detector
 	hosts   hostLog
 	model   *predict.Model
+	work    *found
 	// selected says which groups are reported.
 	selected groups.Selection
 }
@@ -242,7 +242,9 @@ func (e *engine) report(cut error) *report.Report {
 		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(at - p.Start)).UTC()
 		rep.Input.Start = &wall
 	}
-	e.selected = groups.Selection{Name: e.opts.Group, Kinds: e.kinds()}
+	e.work = e.found()
+	e.selected = groups.Selection{Name: e.opts.Group, Wanted: e.work.wanted}
+	rep.Input.LeftOut = e.work.leftOut(sp)
 	rep.Groups = e.rows(sp)
 	stats := e.process.Stats(sp)
 	rep.Runtime = e.process.Runtime(sp, &froze)
@@ -250,7 +252,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.addHost(rep, samples, sampleErr)
 	e.facts(rep, stats)
 	in, rules := &finding.Input{
-		Report: rep, Process: stats, Turns: e.queues.Turns(sp, e.selected.Kinds), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
+		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -270,7 +272,9 @@ func (e *engine) report(cut error) *report.Report {
 // rows returns the groups of the report, and makes them known to the model.
 func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
-	for _, row := range e.groups.Rows(sp, e.selected) {
+	rows := e.groups.Rows(sp, e.selected)
+	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
+	for _, row := range rows {
 		g := row.Group
 		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
 		if g.Count > 0 {
@@ -298,19 +302,4 @@ func (e *engine) allocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 		return nil
 	}
 	return p
-}
-
-// kinds leaves out what was only looked at in case that nothing better would
-// be found.
-func (e *engine) kinds() func(request.Kind) bool {
-	if e.opts.Request != nil {
-		return nil
-	}
-	if e.pass.Finder.Sure() {
-		return func(k request.Kind) bool {
-			return k != request.Goroutine && k != request.Loop && k != request.Main
-		}
-	}
-	some := e.groups.Has(func(k request.Kind) bool { return k != request.Main })
-	return func(k request.Kind) bool { return k != request.Main || !some }
 }

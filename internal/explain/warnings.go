@@ -68,7 +68,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		warn(NoMatch, fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
 		return
 	}
-	if all := e.groups.Names(sp, e.selected.Kinds); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
+	if all := e.groups.Names(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
 		warn(NoGroup, noGroup(e.opts.Group.String(), all))
 		return
 	}

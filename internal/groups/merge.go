@@ -43,6 +43,7 @@ func (t *table) merge(o *table, tr *path.Translation) {
 		}
 	}
 	t.under.merge(&o.under)
+	t.through.merge(&o.through)
 	for id, og := range o.groups {
 		if og != nil {
 			t.mergeGroup(tr.Groups[id], og, tr.Causes)

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -16,8 +17,13 @@ import (
 type Selection struct {
 	// Name, if not nil, must match a group's name.
 	Name *regexp.Regexp
-	// Kinds, if not nil, selects groups by kind.
-	Kinds func(request.Kind) bool
+	// Wanted, if not nil, selects groups by kind and by what they are called.
+	Wanted func(request.Kind, tracefmt.StringID) bool
+}
+
+// has reports whether a group that has requests is of a wanted kind.
+func (s *Selection) has(g *group) bool {
+	return g != nil && g.requests() > 0 && (s.Wanted == nil || s.Wanted(g.key.Kind, g.key.Name))
 }
 
 // A Row is a group of the report, without what Sum does not know: its slowest
@@ -28,7 +34,11 @@ type Row struct {
 	// MedianNS is an estimate of the median latency also of a group that is too
 	// small for a percentile; 0 if no request ended.
 	MedianNS int64
+	kind     request.Kind
 }
+
+// Key returns what tells a group apart.
+func (s *Sum) Key(id path.GroupID) path.GroupKey { return s.parts[0].stage.IDs.Group(id) }
 
 // maxCauses bounds the rows of a band; the rest is one row "other".
 const maxCauses = 40
@@ -37,9 +47,9 @@ const maxCauses = 40
 func (s *Sum) Observer() int { return int(s.parts[0].observer) }
 
 // Has reports whether there are requests of a wanted kind.
-func (s *Sum) Has(wanted func(request.Kind) bool) bool {
+func (s *Sum) Has(wanted func(request.Kind, tracefmt.StringID) bool) bool {
 	return slices.ContainsFunc(s.parts[0].groups, func(g *group) bool {
-		return g != nil && wanted(g.key.Kind) && g.requests() > 0
+		return g != nil && wanted(g.key.Kind, g.key.Name) && g.requests() > 0
 	})
 }
 
@@ -48,13 +58,13 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	w := writer{s.parts[0], sp}
 	out := []Row{}
 	for id, g := range w.groups {
-		if g == nil || sel.Kinds != nil && !sel.Kinds(g.key.Kind) || g.requests() == 0 {
+		if !sel.has(g) {
 			continue
 		}
 		if _, name, _ := w.title(g); sel.Name != nil && !sel.Name.MatchString(name) {
 			continue
 		}
-		out = append(out, Row{Group: w.row(g), Of: path.GroupID(id), MedianNS: g.lat.quantile(0.5)})
+		out = append(out, Row{Group: w.row(g), Of: path.GroupID(id), MedianNS: g.lat.quantile(0.5), kind: g.key.Kind})
 	}
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
@@ -62,14 +72,14 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	return out
 }
 
-// Names returns the names of all groups of some kinds that have requests, with
-// how many, those of the most time first.
-func (s *Sum) Names(sp *spell.Speller, kinds func(request.Kind) bool) []Named {
+// Names returns the names of all groups that are wanted, whatever they are called, with
+// how many requests, those of the most time first.
+func (s *Sum) Names(sp *spell.Speller, sel Selection) []Named {
 	w := writer{s.parts[0], sp}
 	var out []Named
 	ns := make(map[string]int64)
 	for _, g := range w.groups {
-		if g == nil || kinds != nil && !kinds(g.key.Kind) || g.requests() == 0 {
+		if !sel.has(g) {
 			continue
 		}
 		_, name, _ := w.title(g)
@@ -93,7 +103,7 @@ func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 	w := writer{s.parts[0], sp}
 	out := make(map[path.GroupID]string)
 	for id, g := range w.groups {
-		if g == nil || sel.Kinds != nil && !sel.Kinds(g.key.Kind) || g.requests() == 0 {
+		if !sel.has(g) {
 			continue
 		}
 		if kind, name, _ := w.title(g); sel.Name == nil || sel.Name.MatchString(name) {

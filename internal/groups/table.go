@@ -70,13 +70,14 @@ type table struct {
 	observer int64
 	ran      map[path.CauseID]map[tracefmt.FrameID]int64 // by cause of sched: what ran meanwhile
 	under    under
+	through  through
 
 	blockMin, blockMax int64 // in units of blockNS
 	blockShift         uint
 }
 
 func newTable(s *path.Stage) *table {
-	return &table{stage: s, ran: make(map[path.CauseID]map[tracefmt.FrameID]int64), under: newUnder(s)}
+	return &table{stage: s, ran: make(map[path.CauseID]map[tracefmt.FrameID]int64), under: newUnder(s), through: newThrough(s)}
 }
 
 // Add implements pass.Adder.
@@ -92,6 +93,7 @@ func (t *table) Add(w *path.Walked) {
 	}
 	if w.Form != path.Joint {
 		t.under.add(w)
+		t.through.add(w)
 		t.addRan(w)
 	}
 	if w.Form == path.Piece {

@@ -17,8 +17,14 @@ func (p *Pass) walk(reqs []request.Request) {
 	if len(reqs) == 0 {
 		return
 	}
+	served := 0
+	for i := range reqs {
+		if reqs[i].Kind <= request.GRPC {
+			served++
+		}
+	}
 	for i := range p.workers {
-		p.workers[i].stage.Begin(len(reqs))
+		p.workers[i].stage.Begin(served, len(reqs)-served)
 	}
 	for _, s := range p.Sums {
 		s.Begin(reqs)

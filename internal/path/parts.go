@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/request"
 )
 
@@ -85,6 +86,15 @@ func (s *Stage) internVias() {
 // ChainOf returns the chain of waits that led to a segment of the walk that was
 // made last.
 func (w *Walked) ChainOf(seg *cause.Segment) ChainID { return w.stage.chains[seg.Via] }
+
+// ChainOfStep returns the chain of waits that led to a step of the walk that was
+// made last.
+func (w *Walked) ChainOfStep(st *critpath.Step) ChainID {
+	if st.Via < 0 {
+		return 0
+	}
+	return w.stage.chains[st.Via]
+}
 
 func (s *Stage) vias(segs []cause.Segment) [][]Via {
 	out := make([][]Via, len(segs))

@@ -119,7 +119,8 @@ type Stage struct {
 	walked  Walked
 	parts   map[uint64]*partial // by request.Key
 	samples bool                // the window has CPU samples
-	rate    uint64              // one request of so many is Sampled
+	rate    uint64              // one request of a server of so many is Sampled,
+	rateAll uint64              // and one of so many of others
 
 	// Of one request.
 	best    request.Handler
@@ -139,7 +140,7 @@ type Stage struct {
 // every call.
 func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	s := &Stage{
-		Win: win, Syms: syms, IDs: newIDs(), opts: opts, rate: 1,
+		Win: win, Syms: syms, IDs: newIDs(), opts: opts, rate: 1, rateAll: 1,
 		walker: critpath.New(win, syms),
 		class:  cause.New(win, syms),
 		namer:  request.NewNamer(syms),
@@ -160,9 +161,11 @@ const (
 	MostLooked = 8
 )
 
-// Begin prepares for the requests of one more generation, n of them.
-func (s *Stage) Begin(n int) {
+// Begin prepares for the requests of one more generation: n of servers, and
+// others. Of the first as many are Sampled whatever work stands beside them.
+func (s *Stage) Begin(n, others int) {
 	s.rate = uint64(1 + n/sampledMost)
+	s.rateAll = uint64(1 + others/sampledMost)
 	s.samples = false
 	for _, g := range s.Win.Gens {
 		s.samples = s.samples || len(g.Samples) > 0
@@ -185,7 +188,11 @@ func (s *Stage) Walk(r *request.Request) *Walked {
 	if r.Cut {
 		w.From = max(w.From, s.Win.Start())
 	}
-	w.Sampled = hash(uint64(r.Start)^r.G<<32)>>8%s.rate == 0
+	rate := s.rate
+	if r.Kind > request.GRPC {
+		rate = s.rateAll
+	}
+	w.Sampled = hash(uint64(r.Start)^r.G<<32)>>8%rate == 0
 	w.Steps = s.walker.Walk(r.G, w.From, r.End)
 	w.Ready, w.Gap = s.ready(r, w.Steps)
 	s.sampleNames(r, w.Steps)

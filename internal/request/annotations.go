@@ -105,6 +105,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				continue
 			}
 			delete(f.tasks, e.Task)
+			f.work.annotated[t.g], f.work.annotated[e.G] = true, true
 			if !t.root || t.name == 0 || f.markedToo(t.g, &t.open) {
 				continue
 			}
@@ -126,6 +127,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				// Ends of regions that began before the trace.
 				continue
 			}
+			f.work.annotated[e.G] = true
 			if rs = rs[:len(rs)-1]; len(rs) == 0 {
 				delete(f.regions, e.G)
 			} else {

@@ -35,7 +35,8 @@ type Finder struct {
 	funcs    *funcs
 	out      []Request
 	outs     [][]Request // of connMarks' workers
-	sure     int         // requests found by the ways that cannot be mistaken
+	work     work
+	found    int // requests so far
 	span     []timeline.Span
 	keys     uint64
 	num      uint64 // the last generation's
@@ -68,6 +69,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		marks:    make(map[uint64]*marker),
 		markKeys: make(map[tracefmt.StringID]markKey),
 		ids:      newIdentities(),
+		work:     newWork(syms),
 	}
 	if opts.Match != nil {
 		f.funcs = newFuncs(opts.Match)
@@ -105,11 +107,8 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.grpcWorkers(g)
 		f.freeTasks()
 		f.freeMarks(g)
-		f.sure += len(f.out)
-		if f.sure < fewRequests {
-			f.jobs.add(f, g)
-			f.loops.add(f, g)
-		}
+		f.found += len(f.out)
+		f.addWork(g)
 	}
 	f.parts(g)
 	f.identify(f.out)
@@ -127,14 +126,6 @@ func (f *Finder) identify(reqs []Request) {
 		}
 	}
 }
-
-// fewRequests is how many requests the sure ways must find before goroutines
-// and loops are no longer looked at: a health check or two is not the service.
-const fewRequests = 10
-
-// Sure reports whether requests were found by the ways that cannot be
-// mistaken: then goroutines and loops found besides are to be left out.
-func (f *Finder) Sure() bool { return f.sure >= fewRequests }
 
 func (f *Finder) sort() { slices.SortFunc(f.out, Compare) }
 

@@ -3,9 +3,7 @@ package request
 import (
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -19,8 +17,10 @@ const manyJobs = 8
 // that one.
 type jobs struct {
 	lives map[uint64]*life
-	entry map[tracefmt.StringID]*entry
-	main  open // main's life, for a trace that has no requests at all
+	entry map[entryKey]*entry
+	fns   map[tracefmt.StringID]*started
+	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
+	main  open                                  // main's life, for a trace that has no requests at all
 	mainG bool
 }
 
@@ -28,31 +28,95 @@ type life struct {
 	open
 	start tracefmt.StackID
 	entry *entry
-	part  bool // of another job
+	part  bool             // of another job
+	by    tracefmt.FrameID // the service's own line that started it, 0 for none
+}
+
+// An entryKey is a function that goroutines were started with and, where that
+// is a library's, which runs what it is given, the place that started them.
+type entryKey struct {
+	fn tracefmt.StringID
+	by tracefmt.FrameID
 }
 
 type entry struct {
+	*origin
+	jobs  bool // decided
 	ended int
-	held  []Request // until there are many
+	// first is when the first of them ended, again how many began after that:
+	// those are started again and again, not once each.
+	first int64
+	again int
+	lived int64 // by all that ended
+	// workers counts, of those, the ones that came back to a wait again and again.
+	workers int
+	held    []Request // until there are many
 }
 
-func (j *jobs) add(f *Finder, g *timeline.Gen) {
+// A started is what is known of all goroutines that a function was started in.
+type started struct {
+	n, parts int // parts of other work
+	// AllParts says that all of many were: then only a few are looked at in each
+	// generation, looked counts them.
+	allParts bool
+	looked   int
+	origin   *origin
+}
+
+// fewLooked is how many goroutines of a function all of whose are parts are looked at in a generation.
+const fewLooked = 32
+
+// begin takes note of the goroutines that were created in a generation.
+func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 	if j.lives == nil {
 		j.lives = make(map[uint64]*life)
-		j.entry = make(map[tracefmt.StringID]*entry)
+		j.entry = make(map[entryKey]*entry)
+		j.fns = make(map[tracefmt.StringID]*started)
+		j.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
 	}
-	f.mainLife(g)
+	if f.found < fewRequests {
+		f.mainLife(g)
+	}
+	for _, s := range j.fns {
+		s.looked = 0
+	}
 	for _, b := range g.Births(f.isJob) {
-		fn := f.syms.Frame(f.syms.Stack(b.Start)[0]).Func
-		e := j.entry[fn]
-		if e == nil {
-			e = &entry{}
-			j.entry[fn] = e
+		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller}
+		s, e := j.entryOf(f, l)
+		o := e.origin
+		l.entry = e
+		if e.first != 0 {
+			e.again++
 		}
-		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, entry: e}
-		l.part = j.lives[b.By] != nil || f.serves(b.By, b.Time)
+		was := o.serving
+		o.begun(f, b.By, b.Stack)
+		o.n++
+		o.total++
+		// What a handler starts is a part of its request, and what a job starts a
+		// part of that one.
+		if p := j.lives[b.By]; p != nil {
+			l.part = p.part
+			if !l.part && p.entry.origin.n >= manyJobs {
+				l.part = true
+			}
+		}
+		if o.serving > was {
+			l.part = true
+		}
+		s.n++
+		if l.part {
+			s.parts++
+		}
+		if s.allParts = s.parts >= manySeen && s.parts == s.n; s.allParts {
+			continue
+		}
 		j.lives[b.G] = l
 	}
+}
+
+// end hands out the jobs that ended in a generation.
+func (j *jobs) end(f *Finder, g *timeline.Gen) {
+	dropped := make(map[uint64]bool)
 	for _, id := range slices.Sorted(maps.Keys(j.lives)) {
 		l := j.lives[id]
 		t, dead := g.Death(id)
@@ -60,39 +124,139 @@ func (j *jobs) add(f *Finder, g *timeline.Gen) {
 			continue
 		}
 		delete(j.lives, id)
-		if !dead || l.part {
+		if !dead || l.part || f.work.annotated[id] {
 			continue
 		}
-		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start}
+		e := l.entry
+		if turn := f.loops.turns[id]; turn != nil && turn.count >= manyTurns {
+			e.workers++
+		}
+		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: j.name(f, l, id, t)}
 		if l.key != 0 {
 			r.Start, r.Part, r.Key = l.from, Last, l.key
 		}
-		if l.entry.ended++; l.entry.ended < manyJobs {
-			l.entry.held = append(l.entry.held, r)
+		if e.first == 0 {
+			e.first = t
+		}
+		e.ended++
+		e.lived += t - l.open.start
+		e.origin.ns += t - l.open.start
+		if e.held = append(e.held, r); !e.decide(t - f.first) {
+			if len(e.held) > manyHeld {
+				e.held = slices.Delete(e.held, 0, 1)
+			}
 			continue
 		}
-		f.out = append(append(f.out, l.entry.held...), r)
-		l.entry.held = nil
+		for _, r := range e.held {
+			dropped[r.G] = true
+		}
+		if r.Root != 0 {
+			f.work.names[originKey{Goroutine, f.syms.Frame(r.Root).Func}] = e.origin
+		}
+		f.out = append(f.out, e.held...)
+		e.held = nil
 	}
+	if len(dropped) > 0 {
+		// Their lives are the unit, not what they did again and again.
+		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
+	}
+}
+
+// works reports whether goroutines of an entry are workers, whose turns are the
+// unit, not their lives.
+func (e *entry) works() bool { return 2*e.workers > e.ended }
+
+// decide reports whether its goroutines' lives are the unit: many were started
+// after others had ended, or many were short against the time that was seen.
+func (e *entry) decide(seen int64) bool {
+	e.jobs = e.jobs || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.lived < int64(e.ended)*(seen/4))
+	return e.jobs
+}
+
+// manyHeld is how many ended goroutines of a function are kept until it is known what they are.
+const manyHeld = 100
+
+// name returns the frame of the function that a job is called by: 0 for the one
+// that it was started with. Where that only runs what it is given, it is the
+// service's own function that it ran, and if none of them was ever seen, the one
+// that started it.
+func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
+	if f.stackInfo(l.start).own != 0 {
+		return 0
+	}
+	named, ok := j.names[l.by]
+	if !ok {
+		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
+		for i := range f.span {
+			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
+				if named = f.stackInfo(s.Stack).own; named != 0 {
+					j.names[l.by] = named
+					break
+				}
+			}
+		}
+	}
+	if named == 0 {
+		named = l.by
+	}
+	return named
+}
+
+// entryOf returns what is known of goroutines like one.
+func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
+	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
+	k := entryKey{fn: fn}
+	if f.stackInfo(l.start).own == 0 {
+		k.by = l.by
+	}
+	s, e := j.fns[fn], j.entry[k]
+	if s == nil {
+		s = &started{}
+		j.fns[fn] = s
+	}
+	if e == nil {
+		e = &entry{origin: f.origin(Goroutine, fn, fn)}
+		if k.by != 0 {
+			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
+		}
+		e.origin.own = true // whosever it is: somebody's library does the work
+		j.entry[k] = e
+	}
+	s.origin = e.origin
+	return s, e
 }
 
 func (j *jobs) eachOpen(visit func(*open, Request)) {
 	for id, l := range j.lives {
-		if !l.part && l.entry.ended >= manyJobs {
+		if !l.part && l.entry.jobs {
 			visit(&l.open, Request{Kind: Goroutine, G: id, Entry: l.start})
 		}
 	}
 }
 
-// isJob reports whether a start function is the user's own and may be work.
+// isJob reports whether goroutines of a start function are to be looked at:
+// those of the standard library and of servers' machinery are not.
 func (f *Finder) isJob(start tracefmt.StackID) bool {
 	frames := f.syms.Stack(start)
 	if len(frames) == 0 || f.servesStream(start) {
 		return false
 	}
-	fn := f.syms.String(f.syms.Frame(frames[0]).Func)
-	return !stdlib.Is(fn) && !strings.HasPrefix(fn, "google.golang.org/grpc") && !strings.HasPrefix(fn, "golang.org/x/net/")
+	if f.stackInfo(start).role != roleFree {
+		return false
+	}
+	e := f.jobs.fns[f.syms.Frame(frames[0]).Func]
+	if e == nil || !e.allParts {
+		return true
+	}
+	if e.looked++; e.looked > fewLooked {
+		e.origin.total++
+		return false
+	}
+	return true
 }
+
+// fewRequests is how many requests must be found before main's life is no longer kept in case that there are none.
+const fewRequests = 10
 
 // mainKey is the key of the parts of main's life.
 const mainKey = ^uint64(0)

@@ -26,7 +26,11 @@ type loops struct {
 	paths map[uint64][]tracefmt.FrameID
 	after map[tracefmt.StringID]map[tracefmt.StringID]bool
 	turns map[uint64]*turn
-	spans []timeline.Span
+	// groups are those in which goroutines had turns.
+	groups map[uint64]*origin
+	ids    []candidate
+	outer  []tracefmt.FrameID // scratch
+	spans  []timeline.Span
 }
 
 // A root is a function that goroutines were started with.
@@ -38,6 +42,7 @@ type root struct {
 type waitStat struct {
 	count int
 	total int64
+	own   int // ended by goroutines that the waiting one started: it waits for its own work
 	rank  int
 	depth int
 }
@@ -45,13 +50,32 @@ type waitStat struct {
 type turn struct {
 	start int64 // 0: idle, or not known
 	last  int64 // when the last idle wait seen began
+	count int   // turns so far
 }
 
-// idleRank orders the reasons for which a worker waits for work; a worker
-// sleeps or waits for a lock while it works.
-func idleRank(reason string) int {
-	switch reason {
-	case "chan receive", "select", "network", "sync.(*Cond).Wait":
+// idleRank orders the waits in which a worker may wait for work; a worker
+// sleeps or waits for a lock while it works, and for what it asks others for.
+func (l *loops) idleRank(f *Finder, s *timeline.Span) int {
+	asks, library := false, false
+	for _, id := range f.syms.Stack(s.Stack) {
+		fr := f.syms.Frame(id)
+		name := f.syms.String(fr.Func)
+		if f.work.namer.owned(fr) {
+			break // what it calls is further in
+		}
+		asks = asks || isAsking(name)
+		library = library || !stdlib.Is(name)
+	}
+	if asks {
+		return 0
+	}
+	switch f.syms.String(s.Reason) {
+	case "network":
+		if library {
+			return 1 // a client's wait for an answer, more often than not
+		}
+		return 3
+	case "chan receive", "select", "sync.(*Cond).Wait":
 		return 3
 	case "sync":
 		return 2
@@ -61,88 +85,210 @@ func idleRank(reason string) int {
 	return 0
 }
 
+// isAsking reports whether a function asks somebody for something and waits for
+// the answer.
+func isAsking(fn string) bool {
+	for _, p := range []string{
+		"net/http.", "database/sql.(*", "os/exec.(*Cmd).", "net.(*Resolver).", "net.(*Dialer).", "google.golang.org/grpc.(*ClientConn).Invoke",
+		"runtime.stopTheWorld", "runtime.gcStart", "runtime.gcMarkDone",
+	} {
+		if strings.HasPrefix(fn, p) {
+			return !strings.HasPrefix(fn, "net/http.(*Server).")
+		}
+	}
+	return false
+}
+
 func (l *loops) add(f *Finder, g *timeline.Gen) {
 	if l.roots == nil {
 		l.roots = make(map[tracefmt.StringID]*root)
 		l.turns = make(map[uint64]*turn)
+		l.groups = make(map[uint64]*origin)
 		l.paths = make(map[uint64][]tracefmt.FrameID)
 		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
 	}
 	l.forget(g)
-	var ids []uint64
-	g.Goroutines(func(id uint64) {
-		if f.conns[id] == nil && f.streams[id] == nil && f.workers[id] == nil && g.Pieces(id) > 2*manyTurns {
-			if j := f.jobs.lives[id]; j == nil || !j.part && j.entry.ended < manyJobs {
-				ids = append(ids, id)
-			}
-		}
-	})
-	slices.Sort(ids)
+	ids := l.candidates(f, g)
 	from, to := g.Base, g.End+1
-	for _, id := range ids {
-		l.spans = f.win.Spans(id, from, to, l.spans[:0])
-		l.path(f, id)
-	}
-	// First which waits there are, then the turns between idle ones.
-	for _, id := range ids {
-		l.spans = f.win.Spans(id, from, to, l.spans[:0])
-		for i := range l.spans {
-			s := &l.spans[i]
-			if s.State != timeline.Waiting || !s.Woken || s.Stack == 0 {
-				continue
-			}
-			r, depth := l.root(f, id, s.Stack)
-			if r == nil || r.idle != 0 {
-				continue
-			}
-			w := r.waits[s.Stack]
-			if w == nil {
-				w = &waitStat{rank: idleRank(f.syms.String(s.Reason)), depth: depth}
-				r.waits[s.Stack] = w
-			}
-			w.count++
-			w.total += s.End - max(s.Start, from)
+	for _, c := range ids {
+		if c.pieces > 2*manyTurns {
+			l.spans = f.win.Spans(c.id, from, to, l.spans[:0])
+			l.path(f, c.id)
 		}
+	}
+	for i := range ids {
+		l.spans = f.win.Spans(ids[i].id, from, to, l.spans[:0])
+		l.waits(f, g, &ids[i], from)
 	}
 	for _, r := range l.roots {
 		if r != nil && r.idle == 0 {
 			r.choose()
 		}
 	}
-	for _, id := range ids {
-		l.spans = f.win.Spans(id, from, to, l.spans[:0])
-		t := l.turns[id]
-		for i := range l.spans {
-			s := &l.spans[i]
-			if s.State != timeline.Waiting || s.Stack == 0 {
-				continue
+	for _, c := range ids {
+		if c.loops {
+			l.spans = f.win.Spans(c.id, from, to, l.spans[:0])
+			l.follow(f, g, c.id)
+		}
+	}
+}
+
+// A candidate is a goroutine that may loop.
+type candidate struct {
+	id     uint64
+	pieces int
+	loops  bool // it waits somewhere where work may be waited for
+}
+
+// candidates returns the goroutines that may loop, in order: those that came
+// back from a wait in the generation, and that nothing else claims.
+func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
+	l.ids = l.ids[:0]
+	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
+		if pieces < 3 || f.role(g, id, start) != roleFree {
+			return
+		}
+		if o := l.groups[id]; o != nil && o.settled {
+			// Only counted, in the proportion that was seen before.
+			o.total += pieces * o.n / max(o.pieces, 1)
+			return
+		}
+		if f.work.annotated[id] {
+			return
+		}
+		if j := f.jobs.lives[id]; j == nil || !j.part && !j.entry.jobs {
+			l.ids = append(l.ids, candidate{id: id, pieces: pieces})
+		}
+	})
+	slices.SortFunc(l.ids, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
+	return l.ids
+}
+
+// waits adds up which waits there are.
+func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
+	for i := range l.spans {
+		s := &l.spans[i]
+		if s.State != timeline.Waiting || !s.Woken || s.Stack == 0 {
+			continue
+		}
+		r, depth := l.root(f, c.id, s.Stack)
+		if r == nil {
+			continue
+		}
+		if r.idle != 0 {
+			c.loops = c.loops || r.idle == s.Stack
+			continue
+		}
+		c.loops = true
+		w := r.waits[s.Stack]
+		if w == nil {
+			w = &waitStat{rank: l.idleRank(f, s), depth: depth}
+			r.waits[s.Stack] = w
+		}
+		if b, ok := g.BirthOf(s.Waker); ok && b.By == c.id {
+			w.own++
+		}
+		w.count++
+		w.total += s.End - max(s.Start, from)
+	}
+}
+
+// follow hands out the turns of a goroutine: from each idle wait's end to the
+// next one's beginning.
+func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
+	t := l.turns[id]
+	var o *origin
+	for i := range l.spans {
+		s := &l.spans[i]
+		if s.Stack == 0 {
+			continue
+		}
+		if o != nil && !o.own && f.stackInfo(s.Stack).own != 0 && s.How != timeline.HowCreated {
+			o.own = true
+		}
+		if s.State != timeline.Waiting {
+			continue
+		}
+		r, _ := l.root(f, id, s.Stack)
+		if r == nil || r.idle != s.Stack {
+			continue
+		}
+		if t == nil {
+			t = &turn{last: math.MinInt64}
+			l.turns[id] = t
+		}
+		// What lies between two generations' borders is seen with both.
+		if s.Start < t.last || s.Start == t.last && t.start != 0 {
+			continue
+		}
+		t.last = s.Start
+		if o == nil {
+			root := l.rootFrame(f, id, s.Stack)
+			o = f.origin(Loop, f.syms.Frame(root).Func, f.stackInfo(s.Stack).root)
+			o.own = o.own || f.stackInfo(s.Stack).own != 0
+			o.pieces += g.Pieces(id)
+			l.groups[id] = o
+		}
+		if t.start != 0 && s.Start > t.start {
+			t.count++
+			o.n++
+			o.total++
+			o.ns += s.Start - t.start
+			f.out = append(f.out, Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)})
+		}
+		t.start = 0
+		if s.Woken {
+			t.start = s.End
+			l.begun(f, o, s)
+		}
+	}
+}
+
+// begun takes note of who ended an idle wait.
+func (l *loops) begun(f *Finder, o *origin, s *timeline.Span) {
+	switch {
+	case f.syms.String(s.Reason) == "network":
+		o.network++
+	case s.Waker == 0:
+		o.timer++
+	default:
+		was := o.serving
+		o.begun(f, s.Waker, s.WakerStack)
+		if o.serving > was && o.waited+o.left < manyAsked {
+			l.asked(f, o, s)
+		}
+	}
+}
+
+// asked looks whether a handler that handed something over waits until it is
+// done, or goes on.
+func (l *loops) asked(f *Finder, o *origin, s *timeline.Span) {
+	const lookahead = 2e9
+	f.span = f.win.SpansCoarse(s.Waker, s.End, s.End+lookahead, f.span[:0])
+	for i := range f.span {
+		w := &f.span[i]
+		switch {
+		case w.State == timeline.Gone:
+			o.left++
+			return
+		case w.State == timeline.Waiting && w.Start >= s.End:
+			if f.syms.String(w.Reason) == "network" {
+				o.left++
+			} else {
+				o.waited++
 			}
-			r, _ := l.root(f, id, s.Stack)
-			if r == nil || r.idle != s.Stack {
-				continue
-			}
-			if t == nil {
-				t = &turn{last: math.MinInt64}
-				l.turns[id] = t
-			}
-			// What lies between two generations' borders is seen with both.
-			if s.Start < t.last || s.Start == t.last && t.start != 0 {
-				continue
-			}
-			t.last = s.Start
-			if t.start != 0 && s.Start > t.start {
-				f.out = append(f.out, Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)})
-			}
-			t.start = 0
-			if s.Woken {
-				t.start = s.End
-			}
+			return
 		}
 	}
 }
 
 // forget drops what is kept of goroutines that are gone.
 func (l *loops) forget(g *timeline.Gen) {
+	for id := range l.groups {
+		if !g.Knows(id) {
+			delete(l.groups, id)
+		}
+	}
 	for id := range l.paths {
 		if !g.Knows(id) {
 			delete(l.paths, id)
@@ -171,7 +317,7 @@ func (r *root) choose() {
 	}
 	var cs []cand
 	for id, w := range r.waits {
-		if w.count >= manyTurns && w.count*4 >= top && w.rank > 0 {
+		if w.count >= manyTurns && w.count*4 >= top && w.rank > 0 && 2*w.own < w.count {
 			cs = append(cs, cand{id, w})
 		}
 	}
@@ -202,7 +348,7 @@ func (l *loops) root(f *Finder, g uint64, id tracefmt.StackID) (*root, int) {
 	if r == nil {
 		return nil, 0
 	}
-	if e := f.jobs.entry[fn]; e != nil && e.ended >= manyJobs {
+	if e := f.jobs.entry[entryKey{fn: fn}]; e != nil && e.jobs {
 		return nil, 0 // its goroutines are the unit, not what they do again and again
 	}
 	depth := 0
@@ -258,9 +404,13 @@ const maxPath = 8
 // rootFrame returns the frame of the function that loops.
 func (l *loops) rootFrame(f *Finder, g uint64, id tracefmt.StackID) tracefmt.FrameID {
 	path := l.paths[g]
-	if len(path) == 0 {
+	if len(path) == 0 { // no several waits of it are known
 		frames := f.syms.Stack(id)
-		return frames[len(frames)-1]
+		l.outer = l.outer[:0]
+		for k := len(frames) - 1; k >= 0 && len(l.outer) < maxPath; k-- {
+			l.outer = append(l.outer, frames[k])
+		}
+		path = l.outer
 	}
 	k := 0
 	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {

@@ -109,7 +109,7 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 		m = &marker{}
 		f.marks[e.G] = m
 	}
-	f.sure = max(f.sure, fewRequests)
+	f.work.annotated[e.G] = true
 	switch k.verb {
 	case markBegin:
 		if m.depth++; m.depth > 1 {

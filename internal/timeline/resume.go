@@ -84,6 +84,28 @@ func (g *Gen) Lives(f func(Life)) {
 	}
 }
 
+// EachStart calls f for every goroutine that the generation knows, with the
+// function that it was created to run, 0 if it was not created in this
+// generation, and the number of its pieces. It touches no record.
+func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
+	for d := 1; d+1 < len(g.base); d++ {
+		start := tracefmt.StackID(0)
+		if g.starts[d] != 0 {
+			start = g.stack(g.starts[d])
+		}
+		f(g.ids.ids[d], start, int(g.base[d+1]-g.base[d]))
+	}
+}
+
+// AnyStack returns the first stack that a goroutine shows of itself in this
+// generation, 0 if it shows none.
+func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
+	if d := g.ids.lookup(id); d != 0 {
+		return g.anyStack(d)
+	}
+	return 0
+}
+
 // anyStack returns the first stack that a goroutine shows of itself.
 func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 	found := tracefmt.StackID(0)

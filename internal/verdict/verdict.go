@@ -35,10 +35,15 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	out := []report.Verdict{}
 	var all int64
 	for i := range r.Groups {
-		all += r.Groups[i].TotalNS
+		if r.Groups[i].Role == report.RoleRequests {
+			all += r.Groups[i].TotalNS
+		}
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
+		if g.Role != report.RoleRequests {
+			break // nobody waits for it
+		}
 		if len(out) == maxGroups || len(out) > 0 && float64(g.TotalNS) < leastGroup*float64(all) && g.Open.Count == 0 {
 			break
 		}

@@ -137,6 +137,38 @@ func (p *page) groups() {
 		shown++
 	}
 	p.also(rest)
+	p.leftOut()
+}
+
+// maxNamed is how many kinds of work that were left out are named.
+const maxNamed = 3
+
+// leftOut says which work that was found is no group.
+func (p *page) leftOut() {
+	for _, why := range report.LeftOutReasons() {
+		var list []report.LeftOut
+		for _, l := range p.r.Input.LeftOut {
+			if l.Why == why {
+				list = append(list, l)
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		var names []string
+		for _, l := range list[:min(len(list), maxNamed)] {
+			names = append(names, termtext.Middle(words.FuncName(l.Name), p.width/2)+" ("+words.Number(int64(l.Count))+" "+one(l.Kind)+"s)")
+		}
+		if len(list) > maxNamed {
+			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
+		}
+		head, text := "besides", ": this is done for requests and is a part of them"
+		if why == report.LeftOutLibrary {
+			head, text = "left out", ": a library's own work, no code of the service was seen in it"
+		}
+		p.line()
+		p.paragraph(span{dim, head}, indent, span{dim, strings.Join(names, ", ") + text})
+	}
 }
 
 // group shows one group.
@@ -160,7 +192,10 @@ func (p *page) group(g *report.Group, full bool) {
 }
 
 func (p *page) title(g *report.Group) {
-	facts := []string{kindWords(g.Kind), words.Count(g.Count, "request", "requests")}
+	facts := []string{kindWords(g.Kind), words.Count(g.Count, one(g.Kind), one(g.Kind)+"s")}
+	if g.Role != report.RoleRequests {
+		facts = append(facts, termtext.Head(g.Role, 20))
+	}
 	if !g.Named {
 		facts = append(facts, "handler not seen")
 	}
@@ -174,6 +209,19 @@ func (p *page) title(g *report.Group) {
 	p.line(span{bold, words.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
+// one is what one of a group is called.
+func one(kind report.Kind) string {
+	switch kind {
+	case report.KindGoroutine:
+		return "job"
+	case report.KindLoop:
+		return "turn"
+	case report.KindFunc:
+		return "call"
+	}
+	return "request"
+}
+
 func kindWords(kind report.Kind) string {
 	switch kind {
 	case report.KindHTTP1:
@@ -183,7 +231,7 @@ func kindWords(kind report.Kind) string {
 	case report.KindGRPC:
 		return "gRPC"
 	case report.KindGoroutine:
-		return "goroutine per job"
+		return "a goroutine each"
 	case report.KindFunc:
 		return "calls"
 	}

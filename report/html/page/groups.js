@@ -23,7 +23,7 @@ export function groupsTable() {
         h('tbody', null, list.map(g => {
           const b = g.bands[0];
           return h('tr', { class: g === view.group ? 'chosen' : null, 'data-group': g.id },
-            h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null),
+            h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null, g.role ? h('span', { class: 'kind' }, clean(g.role)) : null),
             h('td', { class: 'num', 'data-name': 'requests' }, number(g.count)),
             ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num', 'data-name': k }, duration(g.latency_ns[k]))),
             h('td', { class: 'barcell' }, b && b.causes.length ? bar(byCause(b.causes), 'Causes of all requests') : none));

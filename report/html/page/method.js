@@ -32,6 +32,12 @@ export function jsonButtons() {
   return h('span', { class: 'json' }, h('button', { type: 'button', id: 'copyjson', onclick: ev => copy(ev.currentTarget) }, 'Copy JSON'), h('button', { type: 'button', onclick: save }, 'Save JSON'));
 }
 
+// leftOut names work that is no group, for one reason.
+function workLeftOut(input, why) {
+  const list = (input.left_out || []).filter(l => l.why === why);
+  return list.length ? h('span', null, list.map((l, i) => [i ? ', ' : null, brief(l.name, 200), ` (${number(l.count)})`])) : null;
+}
+
 export function method() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const row = (name, value) => value === null || value === undefined || value === '' ? null : [h('dt', null, name), h('dd', null, value)];
@@ -40,6 +46,7 @@ export function method() {
     h('dl', { class: 'env' },
       row('Input', brief(i.name, 600)), row('Size', i.bytes ? `${bytes(i.bytes)}, ${count(i.events, 'event')}` : null), row('Start', i.start ? clean(i.start) : 'not in the trace'), row('Length', duration(i.duration_ns) + (i.truncated ? ', cut short' : '')),
       row('Go', clean(goVersion())), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
+      row('Part of requests', workLeftOut(i, 'serving')), row('Of libraries', workLeftOut(i, 'library')),
       row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
     h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
     h('p', null, 'What a trace cannot tell: addresses and holders of locks (the goroutine that unlocked stands for the holder), URLs, when data arrived (only when it was polled for), and what happens outside the process. Times have the grain of the trace’s clock, 64 ns.'),

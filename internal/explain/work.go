@@ -1,0 +1,117 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/request"
+	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// found is what was found in a trace, and what of it is reported. Work of
+// goroutines and loops stands beside the requests of servers unless it is done
+// for them; the machinery of libraries, and main's life, are for traces in which
+// nothing else is found.
+type found struct {
+	all   bool // the user said what requests are
+	works map[workKey]*request.Work
+	list  []request.Work
+	least request.Role // the best of what there is
+	// server says that a server handled requests.
+	server bool
+}
+
+type workKey struct {
+	kind request.Kind
+	name tracefmt.StringID
+}
+
+func (e *engine) found() *found {
+	f := &found{all: e.opts.Request != nil, works: make(map[workKey]*request.Work)}
+	if f.all {
+		return f
+	}
+	f.list = e.pass.Finder.Works(e.groups.Through)
+	for i := range f.list {
+		w := &f.list[i]
+		f.works[workKey{w.Kind, w.Name}] = w
+	}
+	for f.least < request.Nobodys && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
+		f.least++
+	}
+	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k <= request.GRPC })
+	return f
+}
+
+func (f *found) role(k request.Kind, name tracefmt.StringID) request.Role {
+	switch k {
+	case request.Goroutine, request.Loop:
+		if w := f.works[workKey{k, name}]; w != nil {
+			return w.Role
+		}
+	case request.Main:
+		return request.Nobodys
+	}
+	return request.Independent
+}
+
+// wanted says which groups are reported.
+func (f *found) wanted(k request.Kind, name tracefmt.StringID) bool {
+	return f.all || f.role(k, name) <= f.least
+}
+
+// judged says of which kinds turns are: where a server handled requests, of
+// those alone.
+func (f *found) judged(k request.Kind) bool {
+	return f.all || k != request.Main && (!f.server || k <= request.GRPC)
+}
+
+// byTimer reports whether a timer began most of a group's work.
+func (f *found) byTimer(k path.GroupKey) bool {
+	w := f.works[workKey{k.Kind, k.Name}]
+	return w != nil && w.ByTimer
+}
+
+// leftOut lists the work that is no group.
+func (f *found) leftOut(sp *spell.Speller) []report.LeftOut {
+	var out []report.LeftOut
+	for i := range f.list {
+		w := &f.list[i]
+		if w.Role <= f.least {
+			continue
+		}
+		why := report.LeftOutServing
+		if w.Role == request.Library {
+			why = report.LeftOutLibrary
+		}
+		out = append(out, report.LeftOut{Kind: report.Kind(w.Kind.String()), Name: sp.Syms.String(w.Name), Count: w.Count, Why: why})
+	}
+	slices.SortStableFunc(out, func(a, b report.LeftOut) int { return cmp.Compare(b.Count, a.Count) })
+	return out
+}
+
+// muchWork is how many jobs or turns a group must have for rules to look at it
+// where a server handled requests.
+const muchWork = 100
+
+// judgedOf returns the report that rules look at: of what somebody waits for.
+func (f *found) judgedOf(r *report.Report) *report.Report {
+	judged := func(g *report.Group) bool {
+		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
+		return g.Role == report.RoleRequests && (!work || !f.server || g.Count >= muchWork)
+	}
+	part := *r
+	part.Groups = nil
+	for i := range r.Groups {
+		if judged(&r.Groups[i]) {
+			part.Groups = append(part.Groups, r.Groups[i])
+		}
+	}
+	if len(part.Groups) == len(r.Groups) {
+		return r
+	}
+	return &part
+}

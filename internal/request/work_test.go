@@ -1,0 +1,178 @@
+package request_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const (
+	us = 1_000
+	ms = 1_000_000
+)
+
+// scrape writes one HTTP/1 request on connection g, whose handler waits for a
+// moment.
+func scrape(th, poller *tracetext.Thread, at int64, g uint64, handler string) {
+	const serve = "net/http.(*conn).serve:2074"
+	poller.Unblock(at, g)
+	th.Start(at+us, g)
+	th.Create(at+2*us, g+1_000_000+uint64(at), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+	th.Block(at+3*us, "sleep", "time.Sleep", handler, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+	poller.Unblock(at+50*us, g)
+	th.Start(at+51*us, g)
+	th.Block(at+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+}
+
+// idle brings a connection into the wait for its first request.
+func idle(th, poller *tracetext.Thread, at int64, g uint64) {
+	poller.Unblock(at, g)
+	th.Start(at+100, g)
+	th.Block(at+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
+}
+
+func find(rep *report.Report, name string) *report.Group {
+	for i := range rep.Groups {
+		if rep.Groups[i].Name == name {
+			return &rep.Groups[i]
+		}
+	}
+	return nil
+}
+
+func names(rep *report.Report) (out []string) {
+	for _, g := range rep.Groups {
+		out = append(out, fmt.Sprintf("%s %s (%d) %s", g.Kind, g.Name, g.Count, g.Role))
+	}
+	for _, l := range rep.Input.LeftOut {
+		out = append(out, fmt.Sprintf("left out: %s %s (%d) %s", l.Kind, l.Name, l.Count, l.Why))
+	}
+	return out
+}
+
+// TestJobsBesideScrapes: a server of datagrams whose library starts a goroutine
+// for each, and a scrape of its metrics now and then: twelve of those made all
+// others vanish.
+func TestJobsBesideScrapes(t *testing.T) {
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(3)
+	b.Waiting(7)
+	idle(th, poller, 1*ms, 7)
+	at := int64(2 * ms)
+	for i := range 120 {
+		const serve, reader = "github.com/miekg/dns.(*Server).serveUDPPacket", "github.com/miekg/dns.(*Server).serveUDP"
+		poller.Unblock(at, 3)
+		th.Start(at+us, 3)
+		th.Create(at+2*us, uint64(1000+i), serve, reader)
+		th.Block(at+3*us, "network", "internal/poll.(*FD).ReadMsgInet4", "net.(*UDPConn).ReadMsgUDP", reader)
+		th.Start(at+4*us, uint64(1000+i))
+		th.Destroy(at + 30*us)
+		if i%10 == 5 {
+			scrape(th, poller, at+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
+		}
+		at += 500 * us
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 2 {
+		t.Fatalf("%d groups: %q", len(rep.Groups), names(rep))
+	}
+	if g := rep.Groups[0]; g.Name != "github.com/miekg/dns.(*Server).serveUDPPacket" || g.Count != 120 || g.Role != report.RoleRequests {
+		t.Errorf("first comes %q", names(rep)[0])
+	}
+	if g := rep.Groups[1]; g.Count != 12 || g.Role != report.RoleMonitoring {
+		t.Errorf("then comes %q", names(rep)[1])
+	}
+}
+
+// TestManyGoroutinesOfFewTurns counts turns over all goroutines of a function,
+// of which none has many: 2,000 with two each are no fewer than 4 with 1,000.
+func TestManyGoroutinesOfFewTurns(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	const n = 2000
+	wait := []string{"runtime.chanrecv1", "example.com/checker.(*target).watch"}
+	for g := range uint64(n) {
+		b.Waiting(100 + g)
+	}
+	at := int64(1 * ms)
+	for range 3 {
+		for g := range uint64(n) {
+			timer.Unblock(at, 100+g)
+			th.Start(at+us, 100+g)
+			th.Block(at+2*us, "chan receive", wait...)
+			at += 3 * us
+		}
+	}
+	rep := explain(t, b, whylate.Options{})
+	if g := find(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 2*n {
+		t.Errorf("want %d turns, got %q", 2*n, names(rep))
+	}
+}
+
+// TestWorkForRequests: a worker to which handlers give what they then wait for is
+// a part of their requests, and a goroutine that they start; both are counted. A
+// worker for which they do not wait stands beside them.
+func TestWorkForRequests(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		b := tracetext.New(26)
+		th, other, poller := b.Thread(), b.Thread(), b.Spare()
+		b.Waiting(7)
+		b.Waiting(8)
+		idle(th, poller, 1*ms, 7)
+		const serve = "net/http.(*conn).serve:2074"
+		inside := func(frames ...string) []string {
+			return append(frames, "example.com/shop.(*server).order", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		}
+		work := []string{"runtime.chanrecv1", "example.com/shop.(*mailer).run"}
+		// The worker is seen waiting before the first request.
+		poller.Unblock(1*ms+500*us, 8)
+		other.Start(1*ms+501*us, 8)
+		other.Block(1*ms+502*us, "chan receive", work...)
+		at := int64(2 * ms)
+		for i := range 40 {
+			poller.Unblock(at, 7)
+			th.Start(at+us, 7)
+			th.Create(at+2*us, uint64(10_000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			th.Create(at+3*us, uint64(1000+i), "example.com/shop.(*server).order.func1", inside()...)
+			th.Unblock(at+4*us, 8, inside("runtime.chansend1")...)
+			if waits {
+				th.Block(at+5*us, "chan receive", inside("runtime.chanrecv1")...)
+			} else {
+				th.Block(at+5*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			}
+			th.Start(at+6*us, uint64(1000+i))
+			th.Destroy(at + 8*us)
+			other.Start(at+6*us, 8)
+			if waits {
+				other.Unblock(at+90*us, 7, "runtime.chansend1", "example.com/shop.(*mailer).run")
+			}
+			other.Block(at+100*us, "chan receive", work...)
+			if waits {
+				th.Start(at+101*us, 7)
+				th.Block(at+105*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			}
+			at += 500 * us
+		}
+		rep := explain(t, b, whylate.Options{})
+		mailer := find(rep, "example.com/shop.(*mailer).run")
+		if (mailer == nil) != waits {
+			t.Errorf("handlers wait: %v; groups: %q", waits, names(rep))
+		}
+		if find(rep, "example.com/shop.(*server).order.func1") != nil {
+			t.Errorf("a handler's own goroutine is a group: %q", names(rep))
+		}
+		left := map[string]int{}
+		for _, l := range rep.Input.LeftOut {
+			if l.Why == report.LeftOutServing {
+				left[l.Name] = l.Count
+			}
+		}
+		if left["example.com/shop.(*server).order.func1"] != 40 || waits && left["example.com/shop.(*mailer).run"] < 39 {
+			t.Errorf("handlers wait: %v; left out: %v", waits, left)
+		}
+	}
+}
