@@ -21,6 +21,8 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// Judged says which rules had something to judge by; nil in reports of versions that did not tell.
 	Judged *Judged `json:"judged,omitempty"`
+	// Starts is what goroutines did, where no requests were found: what could be asked, what did most first.
+	Starts []Start `json:"starts,omitempty"`
 	// Verdict says in words what slow requests spent their time on, for the groups with the most latency.
 	Verdict []Verdict `json:"verdict,omitempty"`
 	Runtime Runtime   `json:"runtime"`
@@ -148,6 +150,16 @@ type Input struct {
 	// Reason says why the service itself kept the recording, if it did.
 	Reason   string    `json:"reason,omitempty"`
 	Warnings []Warning `json:"warnings"`
+}
+
+// A Start is what the goroutines did that were started with one function.
+type Start struct {
+	Site *Site `json:"site"` // the function; the outermost of the service's own, where there is one
+	// Inner is the function of the service's own that it called most often, null if none was seen.
+	Inner      *Site `json:"inner"`
+	Goroutines int   `json:"goroutines"`
+	Wakes      int   `json:"wakes"` // waits that ended
+	RunningNS  int64 `json:"running_ns"`
 }
 
 // A LeftOut is work of one kind that is no group of the report.

@@ -24,6 +24,7 @@ import (
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
+	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -246,6 +247,9 @@ func (e *engine) report(cut error) *report.Report {
 	e.selected = groups.Selection{Name: e.opts.Group, Wanted: e.work.wanted}
 	rep.Input.LeftOut = e.work.leftOut(sp)
 	rep.Groups = e.rows(sp)
+	if e.work.least == request.Nobodys && e.opts.Request == nil && e.opts.Group == nil {
+		rep.Starts = e.starts(sp)
+	}
 	stats := e.process.Stats(sp)
 	rep.Runtime = e.process.Runtime(sp, &froze)
 	e.warnings(rep, sp, cut)

@@ -20,6 +20,8 @@ type found struct {
 	works map[workKey]*request.Work
 	list  []request.Work
 	least request.Role // the best of what there is
+	// idle says that there is nothing but main, and that main is idle.
+	idle bool
 	// server says that a server handled requests.
 	server bool
 }
@@ -42,6 +44,7 @@ func (e *engine) found() *found {
 	for f.least < request.Nobodys && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
 		f.least++
 	}
+	f.idle = f.least == request.Nobodys && e.pass.Finder.MainIdle()
 	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k <= request.GRPC })
 	return f
 }
@@ -60,7 +63,7 @@ func (f *found) role(k request.Kind, name tracefmt.StringID) request.Role {
 
 // wanted says which groups are reported.
 func (f *found) wanted(k request.Kind, name tracefmt.StringID) bool {
-	return f.all || f.role(k, name) <= f.least
+	return f.all || !f.idle && f.role(k, name) <= f.least
 }
 
 // judged says of which kinds turns are: where a server handled requests, of
@@ -73,6 +76,19 @@ func (f *found) judged(k request.Kind) bool {
 func (f *found) byTimer(k path.GroupKey) bool {
 	w := f.works[workKey{k.Kind, k.Name}]
 	return w != nil && w.ByTimer
+}
+
+// mostStarts bounds the functions that are offered where no requests were found.
+const mostStarts = 50
+
+// starts says what could be asked where no requests were found.
+func (e *engine) starts(sp *spell.Speller) []report.Start {
+	list := e.pass.Finder.Starts()
+	var out []report.Start
+	for _, s := range list[:min(len(list), mostStarts)] {
+		out = append(out, report.Start{Site: sp.Site(s.Root), Inner: sp.Site(s.Inner), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS})
+	}
+	return out
 }
 
 // leftOut lists the work that is no group.

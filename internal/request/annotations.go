@@ -105,7 +105,8 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				continue
 			}
 			delete(f.tasks, e.Task)
-			f.work.annotated[t.g], f.work.annotated[e.G] = true, true
+			f.work.ended(t.g, t.start, e.Time)
+			f.work.annotated[e.G] = true
 			if !t.root || t.name == 0 || f.markedToo(t.g, &t.open) {
 				continue
 			}
@@ -127,7 +128,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				// Ends of regions that began before the trace.
 				continue
 			}
-			f.work.annotated[e.G] = true
+			f.work.ended(e.G, last.start, e.Time)
 			if rs = rs[:len(rs)-1]; len(rs) == 0 {
 				delete(f.regions, e.G)
 			} else {

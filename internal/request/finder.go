@@ -36,6 +36,7 @@ type Finder struct {
 	out      []Request
 	outs     [][]Request // of connMarks' workers
 	work     work
+	starting starts
 	found    int // requests so far
 	span     []timeline.Span
 	keys     uint64
@@ -107,8 +108,11 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.grpcWorkers(g)
 		f.freeTasks()
 		f.freeMarks(g)
-		f.found += len(f.out)
 		f.addWork(g)
+		// Main's life is handed out in case that nothing else is found.
+		if f.found += len(f.out) - f.jobs.mains; f.found == 0 {
+			f.starting.add(f, g)
+		}
 	}
 	f.parts(g)
 	f.identify(f.out)

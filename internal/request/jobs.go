@@ -22,6 +22,10 @@ type jobs struct {
 	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
 	main  open                                  // main's life, for a trace that has no requests at all
 	mainG bool
+	mains int // parts of it in this generation
+	// mainIdle is for how long main slept, or waited for what did not come, or for
+	// the network.
+	mainIdle int64
 }
 
 type life struct {
@@ -74,7 +78,8 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		j.fns = make(map[tracefmt.StringID]*started)
 		j.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
 	}
-	if f.found < fewRequests {
+	j.mains = 0
+	if f.found+len(f.out) < fewRequests {
 		f.mainLife(g)
 	}
 	for _, s := range j.fns {
@@ -99,6 +104,9 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 			if !l.part && p.entry.origin.n >= manyJobs {
 				l.part = true
 			}
+		}
+		if o.serving == was && f.annotatedAt(b.By, b.Time) {
+			o.serving++
 		}
 		if o.serving > was {
 			l.part = true
@@ -169,7 +177,7 @@ func (e *entry) works() bool { return 2*e.workers > e.ended }
 // decide reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
 func (e *entry) decide(seen int64) bool {
-	e.jobs = e.jobs || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.lived < int64(e.ended)*(seen/4))
+	e.jobs = e.jobs || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
 	return e.jobs
 }
 
@@ -271,6 +279,16 @@ func (f *Finder) mainLife(g *timeline.Gen) {
 	if !j.mainG {
 		j.mainG, j.main = true, open{start: g.Base, from: g.Base}
 	}
+	f.span = f.win.Spans(1, g.Base, g.End, f.span[:0])
+	for i := range f.span {
+		s := &f.span[i]
+		if s.State != timeline.Waiting {
+			continue
+		}
+		if f.nobodyWoke(g, s) {
+			j.mainIdle += min(s.End, g.End) - max(s.Start, g.Base)
+		}
+	}
 	to := g.End
 	f.span = f.win.Spans(1, to-1, to, f.span[:0])
 	if len(f.span) > 0 && f.span[0].Start > j.main.from && f.span[0].Start < to {
@@ -279,5 +297,27 @@ func (f *Finder) mainLife(g *timeline.Gen) {
 	if to > j.main.from {
 		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: to, G: 1, Part: Middle, Key: mainKey})
 		j.main.from = to
+		j.mains = 1
 	}
+}
+
+// nobodyWoke reports whether a wait was not ended by work of this process: it
+// goes on, or a timer or the network ended it.
+func (f *Finder) nobodyWoke(g *timeline.Gen, s *timeline.Span) bool {
+	if !s.Woken || s.Waker == 0 {
+		return true
+	}
+	switch f.syms.String(s.Reason) {
+	case "sleep", "network":
+		return true
+	}
+	b, born := g.BirthOf(s.Waker) // a context's deadline has a goroutine of the runtime's
+	return born && b.By == 0 && f.stackInfo(b.Start).role == roleRuntime
+}
+
+// MainIdle reports whether main did next to nothing for most of the time: it
+// slept, accepted connections, or waited for a signal. That is nobody's request.
+func (f *Finder) MainIdle() bool {
+	j := &f.jobs
+	return j.mainG && 2*j.mainIdle > j.main.from-j.main.start
 }

@@ -144,6 +144,7 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 			d.name = k.name
 		}
 		m.done = append(m.done, d)
+		f.work.ended(e.G, d.start, d.end)
 	case markSpan:
 		var own Identity
 		if !own.read("traceparent", f.syms.String(e.Value)) {

@@ -70,10 +70,42 @@ type work struct {
 	// annotated are goroutines on which a task, a region or a mark ended: what
 	// they do is told by those.
 	annotated map[uint64]bool
+	// within are, of the generation, the times of those that ended in it.
+	within map[uint64][][2]int64
+}
+
+// ended takes note of a task, a region or a mark that lasted from start to end
+// on a goroutine.
+func (w *work) ended(g uint64, start, end int64) {
+	w.annotated[g] = true
+	w.within[g] = append(w.within[g], [2]int64{start, end})
+}
+
+// annotatedAt reports whether a goroutine was in a task, a region or a mark.
+func (f *Finder) annotatedAt(g uint64, t int64) bool {
+	if len(f.tasks) > 0 {
+		for _, k := range f.tasks {
+			if k.g == g && k.start <= t {
+				return true
+			}
+		}
+	}
+	if m := f.marks[g]; m != nil && m.depth > 0 && m.mark.start <= t {
+		return true
+	}
+	if rs := f.regions[g]; len(rs) > 0 && rs[0].start <= t {
+		return true
+	}
+	for _, w := range f.work.within[g] {
+		if w[0] <= t && t <= w[1] {
+			return true
+		}
+	}
+	return false
 }
 
 func newWork(syms *tracefmt.Symbols) work {
-	return work{namer: NewNamer(syms), origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool)}
+	return work{namer: NewNamer(syms), origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
 }
 
 // addWork looks for jobs and loops in the window's last generation.
@@ -85,6 +117,7 @@ func (f *Finder) addWork(g *timeline.Gen) {
 		w.stacks = nil // what is the service's own was not known
 	}
 	f.jobs.begin(f, g)
+	clear(w.within)
 	f.loops.add(f, g)
 	f.jobs.end(f, g)
 	for id := range w.classes {

@@ -176,3 +176,42 @@ func TestWorkForRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleMain: main that sleeps is nobody's request. What could be asked is
+// said instead, what was woken most often first.
+func TestIdleMain(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(1)
+	for g := range uint64(3) {
+		b.Waiting(10 + g)
+	}
+	sleep := []string{"time.Sleep", "main.main", "runtime.main"}
+	timer.Unblock(1*ms, 1)
+	th.Start(1*ms+us, 1)
+	th.Block(1*ms+5*us, "sleep", sleep...)
+	for g := range uint64(3) {
+		at := int64(2+g) * ms
+		timer.Unblock(at, 10+g)
+		th.Start(at+us, 10+g)
+		th.Block(at+30*us, "chan receive", "runtime.chanrecv1", "example.com/feed.(*reader).next", "example.com/feed.(*reader).run")
+	}
+	timer.Unblock(900*ms, 1)
+	th.Start(900*ms+us, 1)
+	th.Block(900*ms+5*us, "sleep", sleep...)
+	b.NextGeneration(1_000 * ms)
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 0 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if len(rep.Starts) != 2 {
+		t.Fatalf("what could be asked: %+v", rep.Starts)
+	}
+	s := rep.Starts[0]
+	if s.Site.Func != "example.com/feed.(*reader).run" || s.Inner == nil || s.Inner.Func != "example.com/feed.(*reader).next" || s.Goroutines != 3 || s.Wakes != 3 || s.RunningNS != 3*29*us {
+		t.Errorf("%+v", s)
+	}
+	if m := rep.Starts[1]; m.Site.Func != "main.main" || m.Wakes != 2 {
+		t.Errorf("%+v", m)
+	}
+}

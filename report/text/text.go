@@ -154,9 +154,43 @@ func (p *page) noRequests() {
 	}
 	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If the work is done by a function of yours, name it: every call of it is then a" +
 		" request. Or the trace holds no whole one: record longer, or while there is load."})
-	if p.opts.Command != "" {
+	p.starts()
+}
+
+// maxStarts is how many functions are offered where no requests were found.
+const maxStarts = 6
+
+// starts says what goroutines did, as commands that ask for it.
+func (p *page) starts() {
+	list := p.r.Starts
+	if p.opts.Command == "" {
+		return
+	}
+	command := termtext.Head(p.opts.Command, p.width-30)
+	if len(list) == 0 {
 		p.line()
-		p.line(span{plain, "  "}, span{bold, termtext.Head(p.opts.Command, p.width-30) + " --request 'main.work'"})
+		p.line(span{plain, "  "}, span{bold, command + " --request 'main.work'"})
+		return
+	}
+	p.line()
+	p.line(span{plain, "This is what its goroutines did; a command each:"})
+	for i := range list[:min(len(list), maxStarts)] {
+		s := &list[i]
+		ask := s.Inner
+		if ask == nil {
+			ask = s.Site
+		}
+		if ask == nil {
+			continue
+		}
+		p.line()
+		p.line(span{plain, "  "}, span{bold, command + " --request " + words.ShellQuote(nameEnd(ask.Func))})
+		p.paragraph(span{plain, "   "}, 4, span{dim, words.Count(s.Goroutines, "goroutine", "goroutines") + " of " + termtext.Middle(words.FuncName(s.Site.Func), p.width/2) + ", woken " +
+			words.Count(s.Wakes, "time", "times") + ", running for " + words.Duration(s.RunningNS)})
+	}
+	if more := len(list) - maxStarts; more > 0 {
+		p.line()
+		p.line(span{dim, "  and " + words.Count(more, "more function", "more functions") + " in the JSON"})
 	}
 }
 

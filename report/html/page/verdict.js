@@ -47,6 +47,16 @@ function groupVerdict(v) {
     openLine(g));
 }
 
+// startTable says what goroutines did where no requests were found, by the functions that could be asked for.
+function startTable() {
+  const list = (report.starts || []).slice(0, 50);
+  if (!list.length) return null;
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'What goroutines did' }, h('table', { class: 'starts' },
+    h('thead', null, h('tr', null, ['Started with', 'Ask for', 'Goroutines', 'Woken', 'Running'].map((t, i) => h('th', { scope: 'col', class: i > 1 ? 'num' : null }, t)))),
+    h('tbody', null, list.map(s => h('tr', null, h('th', { scope: 'row' }, h('code', null, brief(s.site ? s.site.func : '', 160))), h('td', null, h('code', null, brief((s.inner || s.site || {}).func || '', 160))),
+      h('td', { class: 'num' }, number(s.goroutines)), h('td', { class: 'num' }, number(s.wakes)), h('td', { class: 'num' }, duration(s.running_ns)))))));
+}
+
 export function verdict() {
   const other = (report.input.warnings || []).find(w => w.code === 'no-group');
   if (other) {
@@ -61,7 +71,8 @@ export function verdict() {
   if (!report.groups.length) {
     return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
       h('p', { class: 'lead' }, 'No requests were found.'),
-      h('p', null, 'If the work is done by a function of yours, name it with --request: every call of it is then a request. Or the trace holds no whole one: record longer, or while there is load.'));
+      h('p', null, 'If the work is done by a function of yours, name it with --request: every call of it is then a request. Or the trace holds no whole one: record longer, or while there is load.'),
+      startTable());
   }
   return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), (report.verdict || []).filter(v => groupByID(v.group)).map(groupVerdict));
 }
