@@ -210,6 +210,13 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 	return named
 }
 
+// areParts reports whether all goroutines of a start function are parts of other
+// work.
+func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
+	s := j.fns[f.stackInfo(start).root]
+	return s != nil && s.allParts
+}
+
 // entryOf returns what is known of goroutines like one.
 func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func

@@ -145,7 +145,7 @@ type candidate struct {
 func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 	l.ids = l.ids[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
-		if pieces < 3 || f.role(g, id, start) != roleFree {
+		if pieces < 3 || f.role(g, id, start) != roleFree || start != 0 && f.jobs.areParts(f, start) {
 			return
 		}
 		if o := l.groups[id]; o != nil && o.settled {
