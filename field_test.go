@@ -143,7 +143,7 @@ func firstCause(rep *report.Report, g *report.Group) (cause, site, own string) {
 		if v.Group == g.ID && g.ID != "" && len(v.Causes) > 0 {
 			c := &v.Causes[0]
 			if len(c.Sites) > 0 {
-				site = siteText(c.Sites[0].Site)
+				site, own = siteText(c.Sites[0].Site), ownText(c.Sites[0].Site)
 			}
 			return string(c.Cause), site, own
 		}
@@ -161,10 +161,18 @@ func firstCause(rep *report.Report, g *report.Group) (cause, site, own string) {
 	}
 	for _, c := range rows {
 		if c.Cause == first {
-			return string(first), siteText(c.Site), own
+			return string(first), siteText(c.Site), ownText(c.Site)
 		}
 	}
 	return "", "", ""
+}
+
+// ownText returns the line that the service's authors can change: the site itself, if nothing of theirs is told that led there.
+func ownText(s *report.Site) string {
+	if s == nil || s.CalledFrom == nil {
+		return siteText(s)
+	}
+	return fmt.Sprintf("%s %s:%d", s.CalledFrom.Func, s.CalledFrom.File, s.CalledFrom.Line)
 }
 
 func siteText(s *report.Site) string {

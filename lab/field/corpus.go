@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,8 @@ type entry struct {
 	env           []string
 	seconds       int // 0 is 1
 	neighbours    bool
+	test          string        // a benchmark that is recorded instead of a service
+	quota         float64       // CPUs of the container that the program runs in; 0: none
 	warm          time.Duration // of load before the recording; 0 is 2 s
 	// prepare is done before there is load.
 	prepare func(ctx context.Context, s *server) error
@@ -55,6 +58,7 @@ type stream struct {
 	targets func(s *server) []load.Target // instead of get: several, and with bodies
 	send    func(ctx context.Context, s *server) error
 	told    bool
+	asked   bool // instead of told: of the program's own requests, at the end of the load
 	// child are arguments with which the program is started once more, as its own client, which tells.
 	child func(s *server) []string
 	// closed is a number of clients that wait for their answers instead of a rate.
@@ -166,10 +170,20 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if err := os.MkdirAll(data, 0o777); err != nil {
 		return nil, err
 	}
+	if e.test != "" {
+		return e.recordTest(ctx, p, binary, dir, data)
+	}
+	p.quota = e.quota
 	args := e.args
 	if p.dir != "" && e.fault != "" {
 		args = append([]string{"-fault", e.fault}, args...)
 	}
+	with, leave, err := p.with(ctx, binary, e.fault)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	args = append(with, args...)
 	s, err := p.start(ctx, binary, data, args, e.env)
 	if err != nil {
 		return nil, err
@@ -221,17 +235,22 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if err := pack(raw, filepath.Join(dir, e.name+".whylate")); err != nil {
 		return nil, err
 	}
-	f := &testprog.Field{
-		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, About: e.about, Fault: e.fault,
-		Go: runtime.Version(), Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), Date: time.Now().UTC().Format(time.DateOnly),
-		Seconds: seconds, Healthy: e.fault == "", Beside: beside, Truth: e.truth,
-	}
+	f := e.field(p, seconds, beside)
 	f.Client = all[0].during(from, to)
 	f.Client.Kind = e.loads[0].kind
 	if f.Client.Requests == 0 {
 		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.said())
 	}
 	return f, nil
+}
+
+// field is what is known of a recording before its clients are asked.
+func (e *entry) field(p program, seconds int, beside string) *testprog.Field {
+	return &testprog.Field{
+		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, About: e.about, Fault: e.fault,
+		Go: runtime.Version(), Machine: fmt.Sprintf("%s/%s, %d CPUs", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()), Date: time.Now().UTC().Format(time.DateOnly),
+		Seconds: seconds, Healthy: e.fault == "", Beside: beside, Truth: e.truth,
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -324,6 +343,15 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 		}
 		listen(out, t)
 		return cmd.Wait()
+	case l.asked:
+		<-ctx.Done()
+		resp, err := http.Get(s.pprof + "/samples")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		listen(resp.Body, t)
+		return nil
 	case l.told:
 		s.tell(t)
 		<-ctx.Done()

@@ -29,6 +29,10 @@ type program struct {
 	ready, pprof func(ports []string) string
 	load         func(ctx context.Context, s *server, workers int, begun chan<- struct{}) measurement // without -corpus
 	env          []string
+	// A main of ours may need a server, and another service that it calls: itself once more, with -as-peer.
+	backend backend
+	peer    bool
+	quota   float64 // of the group that it runs in, in CPUs
 }
 
 var programs = []program{
@@ -119,8 +123,12 @@ func (p program) build(ctx context.Context) (string, error) {
 	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0"}
 	if p.dir != "" {
 		// The module's own checksums hold.
+		verb := []string{"build"}
+		if tests, _ := filepath.Glob(filepath.Join("lab/field/programs", p.dir, "*_test.go")); len(tests) > 0 {
+			verb = []string{"test", "-c"}
+		}
 		env[1] = "GOFLAGS=-mod=readonly -trimpath -buildvcs=false"
-		if err := command(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", "build", "-tags", p.tags, "-o", binary, "."); err != nil {
+		if err := command(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
 			return "", fmt.Errorf("building lab/field/programs/%s: %w", p.dir, err)
 		}
 		return binary, nil
@@ -145,6 +153,8 @@ type server struct {
 	ports []string
 	data  string
 	pprof string
+	more  []string // arguments
+	leave func()   // the group with a quota, if there is one
 	done  chan error
 
 	mu    sync.Mutex
@@ -199,10 +209,15 @@ func (p program) start(ctx context.Context, binary, data string, more, env []str
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.Command(binary, append(args, more...)...), ports: ports, data: data, pprof: p.pprof(ports), done: make(chan error, 1)}
+	s := &server{cmd: exec.Command(binary, append(args, more...)...), ports: ports, data: data, pprof: p.pprof(ports), more: more, done: make(chan error, 1)}
 	s.cmd.Stdout, s.cmd.Stderr = s, s
 	s.cmd.Dir = data
 	s.cmd.Env = append(append(os.Environ(), p.env...), env...)
+	if p.quota > 0 {
+		if s.leave, err = confine(s.cmd, p.quota); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -234,6 +249,9 @@ func (p program) start(ctx context.Context, binary, data string, more, env []str
 }
 
 func (s *server) stop() {
+	if s.leave != nil {
+		defer s.leave()
+	}
 	if s.cmd.Process.Signal(os.Interrupt) != nil {
 		s.cmd.Process.Kill()
 	}

@@ -2,6 +2,10 @@
 // a module of their own, outside of go.work, so that what they depend on stays out of all others; one that quarrels with
 // another's dependencies gets a go.mod of its own.
 //
+// Services around libraries are in shops, a module with a path of its own, as that of a user: the service's own code is told from
+// that of its dependencies by it. What they have in common is in shops/internal/run; the servers that they need (PostgreSQL,
+// Redis, Kafka) are started by lab/field.
+//
 // A main takes these flags (serve.Main reads them):
 //
 //	-listen ADDR   where it serves what it is there for

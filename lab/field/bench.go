@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/testprog"
+)
+
+// recordTest records a benchmark as "go test -bench -trace -cpuprofile" does, and puts what that leaves into one file.
+func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.Field, error) {
+	began := time.Now()
+	trace, cpu := filepath.Join(data, "trace"), filepath.Join(data, "cpu")
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.test+"$", "-test.benchtime", "400x", "-test.trace", trace, "-test.cpuprofile", cpu)
+	cmd.Dir = data
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	took := time.Since(began)
+	raw := filepath.Join(data, e.name+".whylate")
+	if err := join(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.test, Start: began, AskedNS: int64(took), WindowNS: int64(took), GotNS: int64(took)}); err != nil {
+		return nil, err
+	}
+	if err := pack(raw, filepath.Join(dir, e.name+".whylate")); err != nil {
+		return nil, err
+	}
+	var all taken
+	listen(bytes.NewReader(out), &all)
+	f := e.field(p, 1, "")
+	f.Client = all.during(began, began.Add(took))
+	f.Client.Kind = e.loads[0].kind
+	return f, nil
+}
+
+// join writes a recording of a trace and a CPU profile that are there.
+func join(to, trace, cpu string, m bundle.Meta) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w, err := bundle.NewWriter(f, m.Start)
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	if b, err = os.ReadFile(cpu); err != nil {
+		return err
+	}
+	if err := w.Add(bundle.NameCPU, b); err != nil {
+		return err
+	}
+	if err := w.Close(m); err != nil {
+		return err
+	}
+	return f.Close()
+}
