@@ -132,7 +132,7 @@ func (s *Site) LineKey() SiteKey {
 func (s *Site) Key() SiteKey {
 	k := s.LineKey()
 	if s != nil && s.CalledFrom != nil {
-		k.From = *s.CalledFrom
+		k.From = Caller{Func: s.CalledFrom.Func, File: s.CalledFrom.File, Line: s.CalledFrom.Line}
 	}
 	return k
 }

@@ -196,6 +196,8 @@ type Caller struct {
 	Func string `json:"func"`
 	File string `json:"file"`
 	Line int    `json:"line"`
+	// Calls is the function that the line calls on the way to the site, where it was called and not waited for.
+	Calls string `json:"calls,omitempty"`
 }
 
 // A Group is requests of one kind.

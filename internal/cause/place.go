@@ -35,8 +35,12 @@ func (p *Placer) Place() {
 	}
 	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
 		f := p.sites.find(p.stack)
-		if from := p.caller(p.stack); from != 0 {
-			p.syms.SetPlace(p.stack, p.syms.Called(f, from))
+		if from, calls := p.caller(p.stack); from != 0 {
+			place := p.syms.Called(f, from)
+			p.syms.SetPlace(p.stack, place)
+			if p.syms.Callee(place) == 0 {
+				p.syms.SetCallee(place, calls)
+			}
 		} else if fr := p.syms.Frame(f); p.sites.Std(fr.Func) {
 			p.callee(p.stack, f)
 		}
@@ -57,10 +61,12 @@ func (p *Placer) callee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// caller returns the innermost own frame of a stack whose site is a dependency's, 0 if there is none.
-func (p *Placer) caller(id tracefmt.StackID) tracefmt.FrameID {
+// caller returns the innermost own frame of a stack whose site is a dependency's, and the function that it calls; 0 if
+// there is none.
+func (p *Placer) caller(id tracefmt.StackID) (own tracefmt.FrameID, calls tracefmt.StringID) {
 	inside := false // of the site
-	for _, f := range p.syms.Stack(id) {
+	frames := p.syms.Stack(id)
+	for i, f := range frames {
 		if p.sites.Std(p.syms.Frame(f).Func) {
 			continue
 		}
@@ -69,11 +75,11 @@ func (p *Placer) caller(id tracefmt.StackID) tracefmt.FrameID {
 			continue
 		}
 		if inside {
-			return f
+			return f, p.syms.Frame(frames[i-1]).Func
 		}
-		return 0
+		return 0, 0
 	}
-	return 0
+	return 0, 0
 }
 
 func (p *Placer) own(f tracefmt.FrameID) bool {

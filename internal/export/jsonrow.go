@@ -68,6 +68,11 @@ func (b *jsonRow) site(to jsonRow, s *report.Site) {
 	b.optional("version", s.Version)
 	if s.CalledFrom != nil {
 		b.site(b.key("called_from"), s.CalledFrom.Site())
+		if c := s.CalledFrom.Calls; c != "" {
+			*b = (*b)[:len(*b)-1]
+			b.string("calls", c)
+			*b = append(*b, '}')
+		}
 	}
 	*b = append(*b, '}')
 }

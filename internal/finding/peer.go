@@ -35,6 +35,9 @@ func peerRule() Rule {
 func peerVerdict(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	what, fix := "a peer's answer", "ask the peer less often or for several things at once, ask in parallel, or find out there why it is slow"
+	if l := libraryOf(top); l != nil && l.peer != "" {
+		fix = "in " + l.name + ": " + l.peer
+	}
 	switch call := top.Call; {
 	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
 		what, fix = "a name server", "keep connections open so that names are looked up less often, or remember addresses; look why the name server is slow (search domains and ndots ask it several times)"

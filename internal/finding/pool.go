@@ -91,6 +91,15 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		return fanOutVerdict(cl, c, top, queuedNS, requests)
 	}
 	kind := poolOf(&c.via, t)
+	for i := range top.via {
+		// A library's pool may stand on a semaphore, a Cond or a channel, none of which its user has.
+		if v := &top.via[i]; keyOfVia(v) == c.via {
+			if l := libraryAt(v.Site); l != nil && l.pool != "" && c.via.call != sqlPool && c.via.call != httpPool {
+				kind = poolKind{"a connection of " + l.name, l.pool}
+			}
+			break
+		}
+	}
 	// A worker's time for one is not on the path of anybody else's: of the time
 	// behind the wait the last turn is the request's own.
 	place1 := float64(ownNS) / float64(max(requests, 1))
@@ -131,8 +140,8 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		return ok && cl.of(cause, via) == c.owner
 	})
 	if in := cl.in; top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil && in.Predict != nil {
-		// What the fix says: places enough, so that nobody queues.
-		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site, top.Cause.Cause))})
+		// What the fix says: places enough, so that nobody queues, whichever line called.
+		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause))})
 	}
 	return Verdict{Won: won, Finding: f, Changes: halfOf(top.Cause)}
 }

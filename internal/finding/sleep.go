@@ -54,6 +54,9 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix = "make the timer's or ticker's interval shorter, or wait for the event itself beside it"
 	}
+	if l := libraryOf(top); l != nil && l.wait != "" {
+		f.Fix = "in " + l.name + ": " + l.wait
+	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == "chan send":
 		f.Fix += fmt.Sprintf("; or make room in the channel sent to at %s, so that more go at a time", place(top.via[0].Site))

@@ -50,7 +50,11 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 		from := s.Syms.Unwrapped(own)
 		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
 	}
-	if callee := s.Syms.Callee(f); callee != 0 {
+	switch callee := s.Syms.Callee(f); {
+	case callee == 0:
+	case s.Syms.Frame(f).Caller != 0:
+		out.CalledFrom.Calls = s.Syms.String(callee)
+	default:
 		out.Does = stdlib.Doing(fn, s.Syms.String(callee))
 	}
 	if s.Modules != nil && !s.Modules.Owns(fn, file) {

@@ -115,7 +115,7 @@ func (s *Symbols) Place(id StackID) FrameID {
 // SetCallee has Callee return fn for a frame. Nobody may read the symbols, or a snapshot of them, meanwhile.
 func (s *Symbols) SetCallee(f FrameID, fn StringID) { s.callees[f] = fn }
 
-// Callee returns what SetCallee said that a frame's line calls, or 0.
+// Callee returns what SetCallee said that a frame's line, or that of its Caller, calls; or 0.
 func (s *Symbols) Callee(f FrameID) StringID { return s.callees[f] }
 
 // Intern returns the id of a string.
