@@ -313,6 +313,12 @@ func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
 		c.say("%.40q is no cause and no family of causes", []any{f.Cause}, "findings", i, "cause")
 	}
 	c.site(f.Site, "findings", i, "site")
+	if d := f.Decided; d != nil {
+		one(c, d.By, DecidedBys(), "findings", i, "decided", "by")
+		if d.Share < d.LeastShare || d.NS < d.LeastNS {
+			c.say("it has less than the least of its severity", nil, "findings", i, "decided")
+		}
+	}
 	if f.Code == "" {
 		c.say("it has no code", nil, "findings", i)
 	}

@@ -396,6 +396,18 @@ type Finding struct {
 	Fix        string     `json:"fix"`
 	Predicted  *Predicted `json:"predicted"`
 	Ignored    string     `json:"ignored,omitempty"` // the reason given for ignoring it
+	// Decided is what gave it its severity; nil for facts, which are info whatever they cost.
+	Decided *Decided `json:"decided,omitempty"`
+}
+
+// Decided are the numbers that decided a severity: what the fix would win of some requests, and the least of it for the
+// severity.
+type Decided struct {
+	By         DecidedBy `json:"by"`
+	Share      float64   `json:"share"` // of their time
+	LeastShare float64   `json:"least_share"`
+	NS         int64     `json:"ns"` // of each, on average
+	LeastNS    int64     `json:"least_ns"`
 }
 
 // Evidence is one fact behind a finding.

@@ -176,6 +176,19 @@ func ThrottleVerdicts() []ThrottleVerdict {
 // HeldBack reports whether a quota held the process back.
 func (v ThrottleVerdict) HeldBack() bool { return v == ThrottleOwn || v == ThrottleAncestor }
 
+// DecidedBy says which requests decided a severity.
+type DecidedBy string
+
+// Requests that decide.
+const (
+	DecidedByAll    DecidedBy = "all"    // all of the group
+	DecidedBySlow   DecidedBy = "slow"   // those of Group.Tail
+	DecidedByBeside DecidedBy = "beside" // outliers where Group.Tail is by percentiles, and the other way round
+)
+
+// DecidedBys returns all of them.
+func DecidedBys() []DecidedBy { return []DecidedBy{DecidedByAll, DecidedBySlow, DecidedByBeside} }
+
 // A BlindReason says what a recording lacks for rules to judge.
 type BlindReason string
 

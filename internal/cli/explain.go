@@ -46,6 +46,7 @@ type explanation struct {
 	maxMemory      sizeFlag
 	ignore         string
 	ignored        []finding.Ignore // what the file ignore holds
+	thresholds     string
 	color          colorFlag
 	json           bool
 	validate       bool
@@ -98,6 +99,7 @@ func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f.StringVar(&e.traceID, "trace-id", "", "report only requests of the trace with this `id` in a tracing system (32 hexadecimal digits)")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
 	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are told with the own one that called them")
+	f.StringVar(&e.thresholds, "thresholds", "", "a `file` of what findings must win for each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
 	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
@@ -157,6 +159,16 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			return usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
 		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
+	}
+	if e.thresholds != "" {
+		f, err := openFile(e.thresholds)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if e.given.Thresholds, err = finding.ReadThresholds(f, e.thresholds); err != nil {
+			return usage(cmd, "%v", err)
+		}
 	}
 	if e.slo != "" {
 		for _, goal := range strings.Split(e.slo, ",") {
@@ -320,7 +332,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}

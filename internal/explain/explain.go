@@ -58,6 +58,8 @@ type Options struct {
 	From, To time.Duration
 	// PathMap rewrites the beginnings of file names; the first that fits counts.
 	PathMap []spell.Rewrite
+	// Thresholds are those of findings' severity; nil: the usual ones.
+	Thresholds []finding.Threshold
 	// Modules tells the service's own code from that of its dependencies; nil
 	// means by names of files alone.
 	Modules *modules.Set
@@ -257,6 +259,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.facts(rep, stats)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
+		Thresholds: e.opts.Thresholds,
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)

@@ -57,6 +57,8 @@ type Input struct {
 	Hubs []queues.Hub
 	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
 	Allocs *allocs.Profile
+	// Thresholds are those of severity, the highest first; nil: see Thresholds.
+	Thresholds []Threshold
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
@@ -96,11 +98,10 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		for _, v := range r.Run(in) {
 			v.Code = r.Code
 			in.fewOfMany(&v)
-			beside := false
-			if v.Severity, beside = judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
+			if v.Severity, v.Decided = in.judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
 			}
-			if beside {
+			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
 				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
 			}
 			v.ID = id(&v.Finding)

@@ -60,10 +60,10 @@ func TestSeverity(t *testing.T) {
 		{"a few beside those that are slow by percentiles", Won{SlowShare: 0.02, SlowNS: 1e6, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
 		{"a few of a server's requests are not all", Won{All: Lost{0.9, 5e6, true}}, ""},
 	} {
-		if got := severity(&Verdict{Won: c.won}); got != c.want {
+		if got := new(Input).severity(&Verdict{Won: c.won}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
-		if got := severity(&Verdict{Won: c.won, Fact: true}); got != report.SeverityInfo {
+		if got := new(Input).severity(&Verdict{Won: c.won, Fact: true}); got != report.SeverityInfo {
 			t.Errorf("%s, a fact: %q", c.what, got)
 		}
 	}

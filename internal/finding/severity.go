@@ -36,13 +36,7 @@ func (w *Won) Slow() Lost { return Lost{w.SlowShare, w.SlowNS, w.SlowFew} }
 // average, either of all requests of the group, or of those that are slow by percentiles, or of a few outliers. Slow
 // requests must have lost more than all, and outliers more than those: what any machine does to one request in a hundred,
 // or in a thousand, is no fault of the service's. Below the lowest a rule's verdict is not shown at all.
-var thresholds = []struct {
-	severity report.Severity
-	share    float64
-	all      int64
-	slow     int64
-	few      int64
-}{
+var thresholds = []Threshold{
 	{report.SeverityHigh, 0.30, 2e6, 10e6, 100e6},
 	{report.SeverityMedium, 0.10, 1e6, 3e6, 50e6},
 	{report.SeverityLow, 0.05, 250e3, 1e6, 10e6},
@@ -54,32 +48,45 @@ const Severities = `high: what the fix takes away is at least 30 % of the time a
 	`Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
 	`info is for facts that weaken or explain other findings and for what is no fault.`
 
-func severity(v *Verdict) report.Severity {
-	s, _ := judge(v)
+// severity returns a verdict's severity, "" if it is not worth a word.
+func (in *Input) severity(v *Verdict) report.Severity {
+	s, _ := in.judge(v)
 	return s
 }
 
-// judge returns a verdict's severity, and whether it rests on requests of which Slow does not speak.
-func judge(v *Verdict) (s report.Severity, beside bool) {
+// judge returns a verdict's severity, and what decided it.
+func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
-		return report.SeverityInfo, false
+		return report.SeverityInfo, nil
 	}
-	for _, t := range thresholds {
-		reaches := func(l Lost) bool {
-			least := t.slow
+	list := in.Thresholds
+	if list == nil {
+		list = thresholds
+	}
+	for i := range list {
+		t := &list[i]
+		least := func(l Lost) int64 {
 			if l.Few {
-				least = t.few
+				return t.Few
 			}
-			return l.Share >= t.share && l.NS >= least
+			return t.Slow
 		}
-		if reaches(v.Won.Slow()) || !v.Won.All.Few && v.Won.All.Share >= t.share && v.Won.All.NS >= t.all {
-			return t.severity, false
-		}
-		if reaches(v.Won.Beside) {
-			return t.severity, true
+		for _, d := range []struct {
+			of    report.DecidedBy
+			lost  Lost
+			least int64
+			not   bool
+		}{
+			{report.DecidedBySlow, v.Won.Slow(), least(v.Won.Slow()), false},
+			{report.DecidedByAll, v.Won.All, t.All, v.Won.All.Few},
+			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
+		} {
+			if !d.not && d.lost.Share >= t.Share && d.lost.NS >= d.least {
+				return t.Severity, &report.Decided{By: d.of, Share: d.lost.Share, LeastShare: t.Share, NS: d.lost.NS, LeastNS: d.least}
+			}
 		}
 	}
-	return "", false
+	return "", nil
 }
 
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }

@@ -43,7 +43,7 @@ func wakeups(in *Input) []Verdict {
 				},
 				Fix: "fewer hand-overs between goroutines on the request's way; look whether the machine's CPUs are free when threads wake up (limits, neighbours)",
 			}}
-			if severity(&v) == "" {
+			if in.severity(&v) == "" {
 				continue
 			}
 			v.Fact = share < 0.10 || won.TotalNS < 500e3*int64(g.Count)

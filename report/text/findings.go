@@ -194,7 +194,21 @@ func (p *page) gain(f *report.Finding) []span {
 	} else if f.Share > 0 {
 		spans = append(spans, span{plain, "it has " + words.Percent(f.Share) + " of the requests' time; "})
 	}
+	if d := f.Decided; d != nil {
+		spans = append(spans, span{plain, termtext.Head(f.Severity, 10) + " from " + words.PercentOr0(d.LeastShare) + " and " + words.Rough(d.LeastNS) + decidedBy(d) + ": it has " + words.PercentOr0(d.Share) + ", " + words.Duration(d.NS) + "; "})
+	}
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+}
+
+// decidedBy says of which requests a severity's numbers are.
+func decidedBy(d *report.Decided) string {
+	switch d.By {
+	case report.DecidedByAll:
+		return " of each request"
+	case report.DecidedBySlow:
+		return " of each slow one"
+	}
+	return " of each of these"
 }
 
 // onlyMax reports whether a change is for a few requests, with which no percentile moves.

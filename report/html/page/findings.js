@@ -1,7 +1,7 @@
 // Ranked findings: what to change, what that would win, and how sure it is.
 
 import { h, s, later, table } from './dom.js';
-import { duration, percent, quantity, clean, number, count, brief, changeText, estimate, none } from './format.js';
+import { duration, percent, quantity, clean, number, count, brief, changeText, estimate, rough, none } from './format.js';
 import { about, causeClass } from './causes.js';
 import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
@@ -79,6 +79,7 @@ function card(f, i) {
           f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), about(f.cause).short) : null,
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
           f.share > 0 ? [` · ${percent(f.share)} of ${g ? 'its' : 'all'} time `, asked('share')] : null,
+          f.decided ? ` · ${brief(f.severity, 12)} from ${percent(f.decided.least_share)} and ${rough(f.decided.least_ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each of these'}: it has ${percent(f.decided.share)}, ${duration(f.decided.ns)}` : null,
           ` · confidence ${percent(f.confidence)} `, asked('confidence')),
         evidence(f.evidence),
         f.fix ? h('p', { class: 'fix' }, h('strong', null, 'Fix: '), brief(f.fix, 1000)) : null),

@@ -1,0 +1,81 @@
+package finding
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A Threshold is what the fix of a finding must win for a severity: this share of the time, and so much, in ns, of each
+// request on average: of all, of the slow ones, or of a few.
+type Threshold struct {
+	Severity report.Severity
+	Share    float64
+	All      int64
+	Slow     int64
+	Few      int64
+}
+
+// Thresholds returns those that are used unless others are given, the highest severity first.
+func Thresholds() []Threshold { return slices.Clone(thresholds) }
+
+// ReadThresholds reads thresholds, one severity a line: its name, and what is to be another than usual, as in
+//
+//	high share=20% slow=50ms
+//	low  all=1ms slow=5ms few=50ms
+//
+// Empty lines and those that begin with # are left out. A severity must not ask for less than the one below it.
+func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
+	out := Thresholds()
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		f := strings.Fields(lines.Text())
+		if len(f) == 0 || f[0][0] == '#' {
+			continue
+		}
+		at := slices.IndexFunc(out, func(t Threshold) bool { return string(t.Severity) == f[0] })
+		if at < 0 || len(f) < 2 {
+			return nil, fmt.Errorf("%s:%d: want a severity (high, medium, low) and what it takes, such as: high share=20%% slow=50ms", name, n)
+		}
+		for _, word := range f[1:] {
+			if err := out[at].set(word); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	for i := 1; i < len(out); i++ {
+		if a, b := &out[i-1], &out[i]; a.Share < b.Share || a.All < b.All || a.Slow < b.Slow || a.Few < b.Few {
+			return nil, fmt.Errorf("%s: %s asks for less than %s", name, a.Severity, b.Severity)
+		}
+	}
+	return out, nil
+}
+
+// set reads one NAME=VALUE.
+func (t *Threshold) set(word string) error {
+	name, value, _ := strings.Cut(word, "=")
+	if name == "share" {
+		v, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
+		if err != nil || !strings.HasSuffix(value, "%") || !(v >= 0 && v <= 100) {
+			return fmt.Errorf("%q: a share is a percentage, such as share=20%%", word)
+		}
+		t.Share = v / 100
+		return nil
+	}
+	to := map[string]*int64{"all": &t.All, "slow": &t.Slow, "few": &t.Few}[name]
+	d, err := time.ParseDuration(value)
+	if to == nil || err != nil || d < 0 {
+		return fmt.Errorf("%q: want share=20%%, all=2ms, slow=10ms, or few=100ms", word)
+	}
+	*to = int64(d)
+	return nil
+}
