@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/modules"
 )
 
 var sampleMeta = Meta{
@@ -337,4 +339,26 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%d trace bytes of %d announced, from %d of input, error %v", n, size, len(data), err)
 		}
 	})
+}
+
+// TestProgram: what a recording tells of the program it is of: its binary's build information, or, of one that a service
+// kept itself, its module.
+func TestProgram(t *testing.T) {
+	build := &modules.Build{Main: modules.Module{Path: "shop.org/s"}, Deps: []modules.Module{{Path: "dep.org/x", Version: "v1.0.0"}}}
+	kept := &Flight{Service: map[string]string{"module": "shop.org/s"}}
+	for _, c := range []struct {
+		name string
+		meta Meta
+		deps int
+		main string
+	}{
+		{"of a process on this host", Meta{Host: &Host{Build: build}, Flight: kept}, 1, "shop.org/s"},
+		{"kept by the service", Meta{Flight: kept}, 0, "shop.org/s"},
+		{"of a service elsewhere", Meta{Host: &Host{}}, 0, ""},
+	} {
+		b := c.meta.Program()
+		if (b == nil) != (c.main == "") || b != nil && (b.Main.Path != c.main || len(b.Deps) != c.deps) {
+			t.Errorf("%s: %+v", c.name, b)
+		}
+	}
 }

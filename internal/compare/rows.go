@@ -12,14 +12,21 @@ import (
 type place struct {
 	cause    report.CauseName
 	kind, fn string
+	from     string // the service's own function that called fn
 }
 
-func placeOf(c *report.Cause) place {
-	p := place{cause: c.Cause, kind: c.Kind}
-	if c.Site != nil {
-		p.fn = c.Site.Func
+// placeOf returns the place of a row; callers says whether both reports tell who called a dependency.
+func placeOf(c *report.Cause, callers bool) place {
+	p := place{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
+	if callers {
+		p.from = c.Site.Key().From.Func
 	}
 	return p
+}
+
+// tellsCallers reports whether some row says who called a dependency: reports of earlier versions do not.
+func tellsCallers(b *report.Band) bool {
+	return slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Site != nil && c.Site.CalledFrom != nil })
 }
 
 func lineOf(c *report.Cause) int {
@@ -35,10 +42,11 @@ func lineOf(c *report.Cause) int {
 func compareRows(old, new *report.Band) []Row {
 	byPlace := map[place][2][]*report.Cause{}
 	var order []place
+	callers := tellsCallers(old) && tellsCallers(new)
 	for side, band := range []*report.Band{old, new} {
 		for i := range band.Causes {
 			c := &band.Causes[i]
-			p := placeOf(c)
+			p := placeOf(c, callers)
 			lists, ok := byPlace[p]
 			if !ok {
 				order = append(order, p)

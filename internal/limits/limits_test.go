@@ -13,11 +13,13 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
 )
@@ -265,6 +267,16 @@ func TestGatherThisProcess(t *testing.T) {
 	}
 	if f.Program == nil || f.Program.Go != runtime.Version() {
 		t.Errorf("program %+v, want one built with %s; warnings %q", f.Program, runtime.Version(), f.Warnings)
+	}
+	if b := f.Program.Build; b == nil || b.Main.Path != "github.com/whylate/whylate" {
+		t.Errorf("built from %+v, want this module", b)
+	}
+	info := &debug.BuildInfo{Main: debug.Module{Path: "shop.org/s", Version: "(devel)"}, Deps: []*debug.Module{
+		{Path: "dep.org/x", Version: "v1.2.0"}, {Path: "dep.org/fork", Version: "v1.0.0", Replace: &debug.Module{Path: "our.org/fork", Version: "v1.0.1"}},
+		{Path: "shop.org/lib", Version: "v0.0.0", Replace: &debug.Module{Path: "../lib"}}, {Path: "shop.org/work", Version: "(devel)"},
+	}}
+	if b, want := build(info), []modules.Module{{Path: "dep.org/x", Version: "v1.2.0"}, {Path: "dep.org/fork", Version: "v1.0.1"}, {Path: "shop.org/lib"}, {Path: "shop.org/work"}}; !slices.Equal(b.Deps, want) {
+		t.Errorf("dependencies %+v, want %+v", b.Deps, want)
 	}
 	if _, err := Gather(math.MaxInt32); err == nil || !strings.Contains(err.Error(), "no such process") {
 		t.Errorf("a process that cannot be: %v", err)

@@ -140,7 +140,7 @@ func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) 
 func standing(f *report.Finding, group string, after *report.Report) bool {
 	for i := range after.Findings {
 		g := &after.Findings[i]
-		if g.Code == f.Code && siteOf(g) == siteOf(f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
+		if g.Code == f.Code && samePlace(g, f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
 			return true
 		}
 	}
@@ -156,11 +156,20 @@ func groupName(r *report.Report, id string) string {
 	return id
 }
 
+// siteOf names the function that was to change: the service's own where the site is a dependency's.
 func siteOf(f *report.Finding) string {
 	if f.Site == nil {
 		return ""
 	}
-	return f.Site.Func
+	return f.Site.Own().Func
+}
+
+// samePlace reports whether two findings are about one function, called from one where both reports say so.
+func samePlace(a, b *report.Finding) bool {
+	if a.Site == nil || b.Site == nil || a.Site.CalledFrom == nil || b.Site.CalledFrom == nil {
+		return a.Site.LineKey().Func == b.Site.LineKey().Func
+	}
+	return siteOf(a) == siteOf(b)
 }
 
 func startOf(r *report.Report) string {

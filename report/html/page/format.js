@@ -136,5 +136,6 @@ export function changeText(change) {
 // groupName is a group's name in short: tasks, regions and RPC methods have names in which a slash is no directory.
 export function groupName(g) {
   if (['task', 'region', 'grpc'].includes(g.kind) || g.name.includes(' ')) return brief(g.name, 160);
-  return middle(shortFunc(g.name), 160);
+  const closure = g.entry && g.entry.func === g.name && /\.(func)?\d+$/.test(g.name);
+  return middle(shortFunc(g.name), 160) + (closure ? ' ' + middle(position(g.entry), 60) : '');
 }
