@@ -112,6 +112,13 @@ func (c *checker) group(g *Group, i int) {
 	c.notNegative(int64(g.CutAtStart), "groups", i, "cut_at_start")
 	c.notNegative(int64(g.Open.Count), "groups", i, "open", "count")
 	c.notNegative(g.Open.OldestNS, "groups", i, "open", "oldest_ns")
+	if p := g.Peer; p != nil {
+		c.notNegative(p.WaitNS, "groups", i, "peer", "wait_ns")
+		c.notNegative(p.ServedNS, "groups", i, "peer", "served_ns")
+		if p.Held < 0 || p.Held > p.Waits || !(p.ByChance >= 0 && p.ByChance <= 1) || !(p.Confidence >= 0 && p.Confidence <= 1) {
+			c.say("%d of %d waits, %v by chance, confidence %v", []any{p.Held, p.Waits, p.ByChance, p.Confidence}, "groups", i, "peer")
+		}
+	}
 	l := &g.LatencyNS
 	if l.Mean != nil {
 		c.notNegative(*l.Mean, "groups", i, "latency_ns", "mean")

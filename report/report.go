@@ -170,6 +170,20 @@ type LeftOut struct {
 	Why   LeftOutReason `json:"why"`
 }
 
+// A Peer says that requests of one group wait for those of another one of the same process.
+type Peer struct {
+	Group string `json:"group"` // id
+	Name  string `json:"name"`
+	// Of Waits for the network, Held have one request of the group in them; if they are moved in time, ByChance of them do.
+	Waits    int     `json:"waits"`
+	Held     int     `json:"held"`
+	ByChance float64 `json:"by_chance"`
+	// WaitNS is how long a wait takes, on average, and ServedNS for how long the request in it was served meanwhile.
+	WaitNS     int64   `json:"wait_ns"`
+	ServedNS   int64   `json:"served_ns"`
+	Confidence float64 `json:"confidence"`
+}
+
 // A Warning is something that weakens the report.
 type Warning struct {
 	Code string `json:"code"`
@@ -218,6 +232,9 @@ type Group struct {
 	HistogramCauses map[CauseName][]int64 `json:"histogram_causes,omitempty"`
 	// Blocks summarise stretches of at least 250 ms, for intervals over time.
 	Blocks []Block `json:"blocks"`
+	// Peer is the group of this process that answers what requests of this one wait for over the network; nil if none does,
+	// or too little tells.
+	Peer *Peer `json:"peer,omitempty"`
 	// Of is what marked requests are of: http, grpc, job, message.
 	Of string `json:"of,omitempty"`
 	// Statuses counts how marked requests came out: "2xx", "DeadlineExceeded".

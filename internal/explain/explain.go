@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/pass"
 	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/peers"
 	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/internal/queues"
@@ -115,14 +116,14 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		opts.Modules = modules.New(modules.Options{})
 	}
 	e := &engine{
-		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), process: process.NewCollector(),
+		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), process: process.NewCollector(),
 	}
 	rd, err := newReader(r, opts)
 	if err != nil {
 		return nil, err
 	}
 	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
-	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues}
+	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers}
 	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
@@ -168,6 +169,7 @@ type engine struct {
 	slowest *detailed.Sum
 	samples *predict.Samples
 	queues  *queues.Sum
+	peers   *peers.Sum
 	process *process.Collector
 	freezes freeze.Detector
 	hosts   hostLog
@@ -231,6 +233,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.slowest.Merge(ts)
 	e.samples.Merge(ts)
 	e.queues.Merge()
+	e.peers.Merge(ts)
 	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
 
 	rep := &report.Report{
@@ -283,6 +286,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
 	for _, row := range rows {
 		g := row.Group
+		e.peer(&g, row.Of, rows)
 		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
 		if g.Count > 0 {
 			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS)
@@ -290,6 +294,23 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 		out = append(out, g)
 	}
 	return out
+}
+
+// peer tells of a group that what it waits for over the network is served by
+// another one of the report.
+func (e *engine) peer(g *report.Group, id path.GroupID, rows []groups.Row) {
+	p, ok := e.peers.Of(id)
+	if !ok {
+		return
+	}
+	for _, row := range rows {
+		if row.Of == p.Group {
+			g.Peer = &report.Peer{
+				Group: row.Group.ID, Name: row.Group.Name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance,
+				WaitNS: p.WaitNS / int64(p.Waits), ServedNS: p.ServedNS / int64(p.Held), Confidence: p.Confidence,
+			}
+		}
+	}
 }
 
 // allocs reads the allocation profile; what is wrong with it is a warning.

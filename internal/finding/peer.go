@@ -15,7 +15,8 @@ func peerRule() Rule {
 			Means: "Requests wait for a peer that they have asked over the network: a database, another service, a name server. What the peer, the network between, and the kernels on both sides took " +
 				"cannot be told apart from here.",
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
-				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it.",
+				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
+				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
 			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells.",
@@ -47,15 +48,48 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		what, fix = "a TLS handshake", "keep connections and use them again, or resume sessions (ClientSessionCache)"
 	}
 	gap := weighGap(cl.g)
-	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
+	var own []report.Evidence
+	elsewhere := false
+	if p := cl.g.Peer; p != nil && what == "a peer's answer" {
+		name := short(p.Name)
+		what = "this process's own " + name + ","
+		if p.Confidence < 0.8 {
+			what = "a peer's answer, perhaps this process's own " + name + ","
+		}
+		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), duration(p.ServedNS), duration(p.WaitNS))
+		// What most of the wait went on is a fault of that group, and told there.
+		elsewhere = p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
+		own = []report.Evidence{
+			{Text: fmt.Sprintf("of %d waits, those that have one request of %s in them", p.Waits, name), Value: float64(p.Held) / float64(max(p.Waits, 1)), Unit: "share"},
+			{Text: "of the same waits, moved in time", Value: p.ByChance, Unit: "share"},
+		}
+	}
+	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
 			cl.met(c, top, "waited"),
-		}, callEvidence(c, top)...),
+		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
+}
+
+// wentTo says in brackets on what the slow requests of a group spent most of
+// their time; "" if that is not known.
+func wentTo(r *report.Report, id string) string {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.ID != id || len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.Tail().Causes {
+			if c := &g.Tail().Causes[k]; c.Site != nil && c.Share >= 0.2 { // the largest comes first
+				return fmt.Sprintf(" (%.0f %% of its slow requests' time is %s at %s)", 100*c.Share, c.Cause, place(c.Site))
+			}
+		}
+	}
+	return ""
 }
 
 // weighGap is the share of a group's time in which data may have been there

@@ -274,8 +274,9 @@ func estimate(base []point, then *[variants][]point, q float64, was *int64, set 
 		to = float64(*was)
 	}
 	margin, most := margin, to
+	least := 0.0
 	if set { // only a setting can make requests slower
-		margin, most = settingsMargin, math.Inf(1)
+		margin, most, least = settingsMargin, math.Inf(1), leastOfLow
 	}
 	at := func(v int) float64 {
 		if x := quantile(then[v], q); x != from {
@@ -297,7 +298,7 @@ func estimate(base []point, then *[variants][]point, q float64, was *int64, set 
 		l, h = min(l, e), max(h, e)
 		return report.Estimate{Est: threeDigits(e, e), Low: threeDigits(max(0, l-margin*math.Abs(to-l)), to), High: threeDigits(h+margin*(h-to), h+margin*(h-to))}
 	}
-	return report.Estimate{Est: threeDigits(e, to), Low: threeDigits(max(0, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
+	return report.Estimate{Est: threeDigits(e, to), Low: threeDigits(max(least*l, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
 }
 
 // margin is by how much of what is won the range is wider than the models make
@@ -306,7 +307,12 @@ const margin = 0.01
 
 // settingsMargin is the same where a setting changes: that changes all of the
 // process, and the models are about what requests waited for.
-const settingsMargin = 0.15
+// However much is won, what is left is not known to be less than a part of the
+// lowest that the models say.
+const (
+	settingsMargin = 0.15
+	leastOfLow     = 0.6
+)
 
 // threeDigits rounds what is not as it was: more than that nobody can know.
 func threeDigits(x, was float64) int64 {

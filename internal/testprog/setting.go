@@ -13,7 +13,9 @@ import (
 type Setting struct {
 	Trace []byte `json:"-"`
 	// Group is the function of the slow requests.
-	Group  string  `json:"group"`
+	Group string `json:"group"`
+	// Tail says that only the slowest requests can be compared: which of the others show their handler depends on the setting.
+	Tail   bool    `json:"tail"`
 	Client Figures `json:"client"`
 	Then   []struct {
 		Asked  string  `json:"asked"` // as a question of --what-if

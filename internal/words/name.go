@@ -173,3 +173,14 @@ func GoVersion(r *report.Report) string {
 	}
 	return r.Input.Go
 }
+
+// PeerIs says which group of the same process answers what requests wait for over the network, how that is known, and how
+// much of the waits it had.
+func PeerIs(p *report.Peer) string {
+	sure := "is"
+	if p.Confidence < 0.8 {
+		sure = "may be"
+	}
+	return sure + " this process: " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + FuncName(p.Name) + " in them (moved in time, " +
+		PercentOr0(p.ByChance) + " have); it was served for " + Duration(p.ServedNS) + " of the " + Duration(p.WaitNS) + " that a wait takes"
+}

@@ -253,6 +253,9 @@ func (p *page) latency(g *report.Group) {
 		}
 		p.quantiles("ready to run", list)
 	}
+	if g.Peer != nil {
+		p.paragraph(left(dim, "  its peer", 16), 16, span{plain, words.PeerIs(g.Peer)})
+	}
 }
 
 // A quantile is a point of a distribution, nil if there are too few requests to know it.

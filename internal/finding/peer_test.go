@@ -1,0 +1,37 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestOwnPeer: where the peer is this process, the finding names the group that has the answer and on what its time went, and
+// leaves the fault to it; where the way there is what takes long, or it is not sure, the fault stays.
+func TestOwnPeer(t *testing.T) {
+	site := func(f string) *report.Site { return &report.Site{Func: f, File: "/src/main.go", Line: 7} }
+	for _, c := range []struct {
+		name string
+		peer *report.Peer
+		want report.Severity
+		fix  string
+	}{
+		{"another process", nil, report.SeverityHigh, "ask the peer less often"},
+		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90 % of its slow requests' time is syscall at main.sync"},
+		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityHigh, "look at main.put"},
+	} {
+		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
+			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
+		}
+		r := &report.Report{Groups: []report.Group{
+			{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: band("network", site("main.(*client).call"), 0.9), Peer: c.peer},
+			{ID: "b", Name: "main.put", Count: 100, TotalNS: 1.6e9, Bands: band("syscall", site("main.sync"), 0.9)},
+		}}
+		got := Find(&Input{Report: r}, []Rule{peerRule()})
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Fix, c.fix) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
