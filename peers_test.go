@@ -1,11 +1,15 @@
 package whylate_test
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -34,6 +38,72 @@ func TestPeers(t *testing.T) {
 				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
 			}
 		}
+	}
+}
+
+// TestPeerRecording lays the recordings of a gateway and of its server beside each other, and holds what a wait took, and what
+// of it the server had, against the clocks of the two programs. It would catch clocks that are brought together wrongly, and
+// time of the way told as the server's. A recording that is its own peer tells the same as a process that asks itself.
+func TestPeerRecording(t *testing.T) {
+	dir := t.TempDir()
+	explained := func(args ...string) *report.Report {
+		t.Helper()
+		var out, says bytes.Buffer
+		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &says); status != 0 {
+			t.Fatalf("%v: status %d: %s", args, status, &says)
+		}
+		rep, err := report.ReadJSON(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	server, gateway := testprog.Sides(t)
+	for name, s := range map[string]testprog.Side{"server": server, "gateway": gateway} {
+		if err := os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours, theirs := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
+	p := explained("--peer", theirs, ours).Groups[0].Peer
+	if p == nil || p.Recording != theirs || p.ThereNS == nil || p.BackNS == nil {
+		t.Fatalf("the gateway's peer is %+v", p)
+	}
+	served, call := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
+	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, served, call)
+	if got := float64(p.ServedNS); got < 0.95*served || got > 1.1*served {
+		t.Errorf("the server had %.0f ns of a wait, by its own clock its handler took %.0f", got, served)
+	}
+	if got := float64(p.WaitNS); got < 0.9*call || got > 1.05*call {
+		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, call)
+	}
+	if sum := p.ServedNS + *p.ThereNS + *p.BackNS; sum < p.WaitNS*9/10 || sum > p.WaitNS*11/10 {
+		t.Errorf("%d ns of a wait of %d are told", sum, p.WaitNS)
+	}
+	// The server asks nobody, and what was recorded at another time tells nothing.
+	for _, args := range [][]string{{"--peer", ours, theirs}, {"--peer", filepath.Join(testprog.FieldDir, "etcd-reads.whylate"), ours}} {
+		rep := explained(args...)
+		for i := range rep.Groups {
+			if rep.Groups[i].Peer != nil {
+				t.Errorf("%v: %+v", args, rep.Groups[i].Peer)
+			}
+		}
+		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
+			t.Errorf("%v: no word on it: %v", args, rep.Input.Warnings)
+		}
+	}
+	etcd := filepath.Join(testprog.FieldDir, "etcd-puts.whylate")
+	own := func(args ...string) report.Peer {
+		rep := explained(args...)
+		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })
+		if i < 0 {
+			t.Fatalf("%v: no peer", args)
+		}
+		return *rep.Groups[i].Peer
+	}
+	a, b := own(etcd), own("--peer", etcd, etcd)
+	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
+		t.Errorf("as its own peer %+v, by itself %+v", b, a)
 	}
 }
 

@@ -115,6 +115,12 @@ func (c *checker) group(g *Group, i int) {
 	if p := g.Peer; p != nil {
 		c.notNegative(p.WaitNS, "groups", i, "peer", "wait_ns")
 		c.notNegative(p.ServedNS, "groups", i, "peer", "served_ns")
+		c.notNegative(p.LateNS, "groups", i, "peer", "late_ns")
+		for name, ns := range map[string]*int64{"there_ns": p.ThereNS, "unseen_ns": p.UnseenNS, "back_ns": p.BackNS} {
+			if ns != nil {
+				c.notNegative(*ns, "groups", i, "peer", name)
+			}
+		}
 		if p.Held < 0 || p.Held > p.Waits || !(p.ByChance >= 0 && p.ByChance <= 1) || !(p.Confidence >= 0 && p.Confidence <= 1) {
 			c.say("%d of %d waits, %v by chance, confidence %v", []any{p.Held, p.Waits, p.ByChance, p.Confidence}, "groups", i, "peer")
 		}

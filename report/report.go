@@ -170,10 +170,13 @@ type LeftOut struct {
 	Why   LeftOutReason `json:"why"`
 }
 
-// A Peer says that requests of one group wait for those of another one of the same process.
+// A Peer says that requests of one group wait for those of another one: of the same process, or of one that was recorded
+// at the same time.
 type Peer struct {
-	Group string `json:"group"` // id
-	Name  string `json:"name"`
+	// Recording is the name of the other process's recording; "" for the same process.
+	Recording string `json:"recording,omitempty"`
+	Group     string `json:"group"` // id
+	Name      string `json:"name"`
 	// Of Waits for the network, Held have one request of the group in them; if they are moved in time, ByChance of them do.
 	Waits    int     `json:"waits"`
 	Held     int     `json:"held"`
@@ -182,6 +185,13 @@ type Peer struct {
 	WaitNS     int64   `json:"wait_ns"`
 	ServedNS   int64   `json:"served_ns"`
 	Confidence float64 `json:"confidence"`
+	// ThereNS is how long a wait had been when the request in it began, for up to UnseenNS of which it may have lain unread at
+	// its server; BackNS is how long it went on afterwards, LateNS of which who waited was ready and had no CPU, or nobody
+	// looked. Means; those that the clocks of two machines would tell are nil.
+	ThereNS  *int64 `json:"there_ns,omitempty"`
+	UnseenNS *int64 `json:"unseen_ns,omitempty"`
+	BackNS   *int64 `json:"back_ns,omitempty"`
+	LateNS   int64  `json:"late_ns,omitempty"`
 }
 
 // A Warning is something that weakens the report.

@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/finding"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/peers"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/internal/spell"
@@ -33,7 +34,9 @@ type explanation struct {
 	request, group string
 	whatIf         []string
 	slo            string
-	given          explain.Options // those of them that check has read
+	peer           string
+	served         *peers.Recording // what the process of peer served
+	given          explain.Options  // those of them that check has read
 	traceID        string
 	noMarks        bool
 	modules        []string
@@ -65,6 +68,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	e.addIgnore(cmd)
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE, or a setting such as GOGC=400, made so (may be repeated): see below")
+	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is told as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
@@ -235,6 +239,9 @@ today, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) a
 would do; what a trace does not tell is refused with the reason. Several changes are made together.
 docs/predict.md says how it is done, what it assumes, and how right it was.
 
+--peer server.whylate client.whylate lays two recordings of the same time beside each other: which requests of the server lie
+in the waits of the client's, how long these were served, and what went before and after, on which side.
+
 --slo p99=20ms looks, for each group that does not keep the goal, for the fewest changes that are predicted to reach it: sets of
 up to three of the causes that take most of its slow requests' time, each taken away where it is, or halved if that is enough.
 It says so if none reaches it.
@@ -249,6 +256,7 @@ For a URL:
   whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
   whylate explain --what-if 'fetchOffsets=5ms' x.trace # what a shorter sleep there would win
   whylate explain --what-if GOGC=400 x.trace          # what fewer garbage collections would win
+  whylate explain --peer server.whylate client.whylate # both sides of a call, recorded at the same time
   whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
   curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
   whylate explain --html x.html x.trace               # also a page to look at, with pictures
@@ -270,6 +278,9 @@ For a URL:
 		},
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
+				return err
+			}
+			if err := e.readPeer(cmd, s, args[0]); err != nil {
 				return err
 			}
 			if isURL(args[0]) {
@@ -307,6 +318,33 @@ func (e *explanation) validated(s *streams, err error) error {
 	return nil
 }
 
+// readPeer reads the recording of the other side.
+func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error {
+	if e.peer == "" {
+		return nil
+	}
+	if isURL(e.peer) || isURL(arg) {
+		return usage(cmd, "--peer needs two recordings that were made at the same time: whylate record -o server.whylate URL & whylate record -o client.whylate URL")
+	}
+	if e.peer == "-" && arg == "-" {
+		return usage(cmd, "only one input can be standard input")
+	}
+	in, err := s.openInput(cmd.Context(), e.peer)
+	if cmd.Context().Err() != nil {
+		return interruptedEarly()
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if in.isReport {
+		return usage(cmd, "--peer needs the trace: %s is a report that was made before", in.name)
+	}
+	e.served = new(peers.Recording)
+	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, Serves: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
+	return err
+}
+
 // runFile explains a file or standard input.
 func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error {
 	in, err := s.openInput(cmd.Context(), arg)
@@ -332,7 +370,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 
 // runReport shows a report that was written as JSON before.
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
-	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate"} {
+	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate", "peer"} {
 		if cmd.Flags().Changed(flag) {
 			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
 		}
@@ -373,6 +411,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
+	opts.Peer = e.served
 	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
 	if e.validate {

@@ -78,6 +78,9 @@ type Options struct {
 	WhatIf []predict.Change
 	// Goals are what latencies are to keep; changes that reach them are searched for.
 	Goals []Goal
+	// Serves, if not nil, is filled with what the process served; Peer, if not
+	// nil, is such a recording of a process that requests may wait for.
+	Serves, Peer *peers.Recording
 	// Keep, if not nil, is filled so that the trace can be replayed.
 	Keep *Kept
 	// Progress, if not nil, is called now and then, from the calling
@@ -260,6 +263,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	e.facts(rep, stats)
+	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
 		Thresholds: e.opts.Thresholds,
@@ -284,6 +288,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.selected)
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
+	e.serves(rows)
 	for _, row := range rows {
 		g := row.Group
 		e.peer(&g, row.Of, rows)
@@ -294,23 +299,6 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 		out = append(out, g)
 	}
 	return out
-}
-
-// peer tells of a group that what it waits for over the network is served by
-// another one of the report.
-func (e *engine) peer(g *report.Group, id path.GroupID, rows []groups.Row) {
-	p, ok := e.peers.Of(id)
-	if !ok {
-		return
-	}
-	for _, row := range rows {
-		if row.Of == p.Group {
-			g.Peer = &report.Peer{
-				Group: row.Group.ID, Name: row.Group.Name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance,
-				WaitNS: p.WaitNS / int64(p.Waits), ServedNS: p.ServedNS / int64(p.Held), Confidence: p.Confidence,
-			}
-		}
-	}
 }
 
 // allocs reads the allocation profile; what is wrong with it is a warning.

@@ -52,16 +52,31 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	elsewhere := false
 	if p := cl.g.Peer; p != nil && what == "a peer's answer" {
 		name := short(p.Name)
-		what = "this process's own " + name + ","
-		if p.Confidence < 0.8 {
+		switch {
+		case p.Recording != "":
+			what = fmt.Sprintf("%s in %s,", name, p.Recording)
+		case p.Confidence < 0.8:
 			what = "a peer's answer, perhaps this process's own " + name + ","
+		default:
+			what = "this process's own " + name + ","
 		}
 		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), duration(p.ServedNS), duration(p.WaitNS))
+		if p.Recording != "" {
+			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, duration(p.ServedNS), duration(p.WaitNS))
+		}
 		// What most of the wait went on is a fault of that group, and told there.
-		elsewhere = p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
+		elsewhere = p.Recording == "" && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
 		own = []report.Evidence{
 			{Text: fmt.Sprintf("of %d waits, those that have one request of %s in them", p.Waits, name), Value: float64(p.Held) / float64(max(p.Waits, 1)), Unit: "share"},
 			{Text: "of the same waits, moved in time", Value: p.ByChance, Unit: "share"},
+		}
+		for _, part := range []struct {
+			text string
+			ns   *int64
+		}{{"of a wait, until the request began there", p.ThereNS}, {"of that, it may have lain unread there", p.UnseenNS}, {"of a wait, after the request had ended there", p.BackNS}, {"of a wait's end, whoever waited was not run", &p.LateNS}} {
+			if part.ns != nil && *part.ns > 0 {
+				own = append(own, report.Evidence{Text: part.text, Value: float64(*part.ns), Unit: "ns"})
+			}
 		}
 	}
 	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{

@@ -47,10 +47,16 @@ type Sum struct {
 	parts  []*part
 	waits  map[path.GroupID][]span
 	served map[path.GroupID][]span
+	until  int64 // what begins later was not kept
 }
 
 // A span is a wait or a request.
-type span struct{ start, end int64 }
+type span struct {
+	start, end int64
+	// unseen is, of a request, how long its message may have lain unread before it
+	// began; of a wait, how much of its end nobody looked or a CPU was waited for.
+	unseen int64
+}
 
 type grouped struct {
 	span
@@ -91,7 +97,7 @@ func (p *part) Add(w *path.Walked) {
 	}
 	switch w.Req.Kind {
 	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC:
-		p.served = p.keep(p.served, grouped{span{w.Start, w.Req.End}, w.Group})
+		p.served = p.keep(p.served, grouped{span{w.Start, w.Req.End, w.Gap}, w.Group})
 	}
 	var last span
 	done := func() {
@@ -101,14 +107,22 @@ func (p *part) Add(w *path.Walked) {
 	}
 	for i := range w.Segments {
 		s := &w.Segments[i]
-		if s.Code.Cause() != cause.Network || s.Inbound {
-			continue
+		switch s.Code.Cause() {
+		case cause.SchedPoll, cause.Sched, cause.SchedWake:
+			// What has come is not read before a CPU runs who waits.
+			if last.end != 0 && s.Start == last.end {
+				last.end, last.unseen = s.End, last.unseen+s.End-s.Start
+			}
+		case cause.Network:
+			if s.Inbound {
+				continue
+			}
+			if last.end == 0 || s.Start-last.end > max(joined, last.end-last.start) {
+				done()
+				last = span{start: s.Start}
+			}
+			last.end, last.unseen = s.End, 0
 		}
-		if last.end == 0 || s.Start-last.end > max(joined, last.end-last.start) {
-			done()
-			last.start = s.Start
-		}
-		last.end = s.End
 	}
 	done()
 }
@@ -139,6 +153,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		}
 		until = min(until, p.until)
 	}
+	s.until = until
 	for i, p := range s.parts {
 		for _, of := range []struct {
 			from []grouped
@@ -167,9 +182,12 @@ type Peer struct {
 	// group lay, and ByChance the part of them that have one if moved in time.
 	Waits, Held int
 	ByChance    float64
-	// WaitNS is what the waits took, ServedNS what the requests in them did.
-	WaitNS, ServedNS int64
-	Confidence       float64
+	// WaitNS is what the waits took. Of those that hold a request, ServedNS is what
+	// these had, ThereNS what went before them and BackNS what came after: of the
+	// first, messages may have lain unread for UnseenNS, and of the second whoever
+	// waited was not run for LateNS.
+	WaitNS, ServedNS, ThereNS, BackNS, UnseenNS, LateNS int64
+	Confidence                                          float64
 }
 
 // Of returns the group that serves what requests of a group wait for; ok is
@@ -206,7 +224,13 @@ func compare(waits, served []span) Peer {
 	for _, w := range waits {
 		p.WaitNS += w.end - w.start
 	}
-	p.Held, p.ServedNS = match(waits, served, 0)
+	p.Held = match(waits, served, 0, func(w, r span) {
+		p.ServedNS += min(w.end, r.end) - max(w.start, r.start)
+		p.ThereNS += max(0, r.start-w.start)
+		p.BackNS += max(0, w.end-r.end)
+		p.UnseenNS += min(max(0, r.start-w.start), max(0, r.unseen))
+		p.LateNS += min(max(0, w.end-r.end), w.unseen)
+	})
 	fits := float64(p.Held) / float64(len(waits))
 	if fits < held {
 		return p
@@ -215,7 +239,7 @@ func compare(waits, served []span) Peer {
 	// another matter for each of these.
 	apart := float64(waits[len(waits)-1].start-waits[0].start) / float64(len(waits))
 	for _, by := range []float64{1.37, -1.91, 2.71, -3.33, 4.19} {
-		n, _ := match(waits, served, int64(by*apart))
+		n := match(waits, served, int64(by*apart), func(w, r span) {})
 		p.ByChance += float64(n) / float64(len(waits)) / 5
 	}
 	few, all := float64(min(len(waits), len(served))), float64(max(len(waits), len(served)))
@@ -229,14 +253,15 @@ func compare(waits, served []span) Peer {
 }
 
 // match gives each wait, moved in time by some ns, one request that lies in it,
-// and returns how many have one and how long those took in them.
-func match(waits, served []span, by int64) (n int, ns int64) {
+// tells of each, and returns how many have one.
+func match(waits, served []span, by int64, found func(w, r span)) (n int) {
 	var open []span // waits that may still have one, by their ends
 	next := 0
 	for _, r := range served {
 		took := r.end - r.start
 		for ; next < len(waits) && waits[next].start+by < r.end; next++ {
-			w := span{waits[next].start + by, waits[next].end + by}
+			w := waits[next]
+			w.start, w.end = w.start+by, w.end+by
 			at, _ := slices.BinarySearchFunc(open, w.end, func(o span, end int64) int { return cmp.Compare(o.end, end) })
 			open = slices.Insert(open, at, w)
 		}
@@ -244,11 +269,12 @@ func match(waits, served []span, by int64) (n int, ns int64) {
 		open = open[gone:]
 		for i, w := range open {
 			if in := min(w.end, r.end) - max(w.start, r.start); in > 0 && float64(in) >= inside*float64(took) {
-				n, ns = n+1, ns+in
+				n++
+				found(w, r)
 				open = slices.Delete(open, i, i+1)
 				break
 			}
 		}
 	}
-	return n, ns
+	return n
 }

@@ -17,8 +17,8 @@ func TestCompare(t *testing.T) {
 		for range n {
 			at += apart + rnd.Int64N(apart)
 			lead := rnd.Int64N(max(1, (wait-takes)/2))
-			waits = append(waits, span{at, at + wait})
-			served = append(served, span{at + lead, at + lead + takes})
+			waits = append(waits, span{start: at, end: at + wait})
+			served = append(served, span{start: at + lead, end: at + lead + takes})
 		}
 		return waits, served
 	}
@@ -27,7 +27,7 @@ func TestCompare(t *testing.T) {
 		at := int64(0)
 		for range n {
 			at += rnd.Int64N(2 * apart)
-			served = append(served, span{at, at + takes})
+			served = append(served, span{start: at, end: at + takes})
 		}
 		return served
 	}

@@ -52,3 +52,34 @@ func Settings(t testing.TB) map[string]*Setting {
 	}
 	return out
 }
+
+// A Side is one of two processes that were recorded at the same time, with what it measured of its calls or answers.
+type Side struct {
+	Trace []byte
+	Count int
+	NS    int64
+}
+
+// Sides returns the recordings of a gateway and of the server that it asks: lab/peers makes them.
+func Sides(t testing.TB) (server, gateway Side) {
+	t.Helper()
+	dir := filepath.Join(recordings(t), "peers")
+	b, err := os.ReadFile(filepath.Join(dir, "peers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about struct {
+		Sides map[string]struct {
+			Count int   `json:"count"`
+			NS    int64 `json:"ns"`
+		} `json:"sides"`
+	}
+	if err := json.Unmarshal(b, &about); err != nil {
+		t.Fatal(err)
+	}
+	side := func(name string) Side {
+		s := about.Sides[name]
+		return Side{Trace: unpack(t, filepath.Join(dir, name+".trace.gz"), false), Count: s.Count, NS: s.NS}
+	}
+	return side("server"), side("gateway")
+}

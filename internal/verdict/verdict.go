@@ -73,9 +73,14 @@ func ofGroup(g *report.Group, band report.BandName, first bool) report.Verdict {
 	for i := range v.Causes {
 		// What leads to the place is not said of a peer that is told already.
 		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" {
-			c.Words = "waiting over the network for this process's own " + words.FuncName(g.Peer.Name)
-			if g.Peer.Confidence < 0.8 {
-				c.Words = "waiting for a peer on the network, perhaps this process's own " + words.FuncName(g.Peer.Name)
+			of := words.FuncName(g.Peer.Name)
+			switch {
+			case g.Peer.Recording != "":
+				c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
+			case g.Peer.Confidence < 0.8:
+				c.Words = "waiting for a peer on the network, perhaps this process's own " + of
+			default:
+				c.Words = "waiting over the network for this process's own " + of
 			}
 		}
 	}

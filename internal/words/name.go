@@ -174,13 +174,31 @@ func GoVersion(r *report.Report) string {
 	return r.Input.Go
 }
 
-// PeerIs says which group of the same process answers what requests wait for over the network, how that is known, and how
-// much of the waits it had.
-func PeerIs(p *report.Peer) string {
-	sure := "is"
-	if p.Confidence < 0.8 {
-		sure = "may be"
+// Peer names the process that serves what a group waits for.
+func Peer(p *report.Peer) string {
+	if p.Recording != "" {
+		return "the process of " + p.Recording
 	}
-	return sure + " this process: " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + FuncName(p.Name) + " in them (moved in time, " +
-		PercentOr0(p.ByChance) + " have); it was served for " + Duration(p.ServedNS) + " of the " + Duration(p.WaitNS) + " that a wait takes"
+	return "this process"
+}
+
+// PeerIs says which group answers what requests wait for over the network, how that is known, and on what the waits went.
+func PeerIs(p *report.Peer) string {
+	sure := "is "
+	if p.Confidence < 0.7 {
+		sure = "may be "
+	}
+	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + FuncName(p.Name) + " in them (moved in time, " +
+		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS)
+	if p.ThereNS != nil && p.BackNS != nil {
+		s += "; " + Duration(*p.ThereNS) + " had gone before it began"
+		if p.UnseenNS != nil && *p.UnseenNS > 0 {
+			s += ", for up to " + Duration(*p.UnseenNS) + " of which it lay unread there"
+		}
+		s += ", " + Duration(*p.BackNS) + " went after it had ended"
+	}
+	if p.LateNS > 0 {
+		s += ", for " + Duration(p.LateNS) + " of which whoever waited was not run"
+	}
+	return s
 }

@@ -1,0 +1,87 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/whylate/whylate/internal/groups"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/peers"
+	"github.com/whylate/whylate/report"
+)
+
+// peer tells of a group what serves that it waits for over the network: a group
+// of another process, if a recording of one was given, or one of this process.
+func (e *engine) peer(g *report.Group, id path.GroupID, rows []groups.Row) {
+	if r := e.opts.Peer; r != nil && r.Clock.Known {
+		if p, of, exact := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
+			g.Peer = peerOf(&p, of.ID, of.Name)
+			if g.Peer.Recording = r.Name; !exact { // which part of the way took how long is by the clocks of two machines
+				g.Peer.ThereNS, g.Peer.BackNS, g.Peer.UnseenNS = nil, nil, nil
+				g.Peer.Confidence *= 0.8
+			}
+			return
+		}
+	}
+	p, ok := e.peers.Of(id)
+	if !ok {
+		return
+	}
+	for _, row := range rows {
+		if row.Of == p.Group {
+			g.Peer = peerOf(&p, row.Group.ID, row.Group.Name)
+		}
+	}
+}
+
+func peerOf(p *peers.Peer, id, name string) *report.Peer {
+	mean := func(ns int64) *int64 {
+		ns /= int64(p.Held)
+		return &ns
+	}
+	return &report.Peer{
+		Group: id, Name: name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance, Confidence: p.Confidence,
+		WaitNS: p.WaitNS / int64(p.Waits), ServedNS: *mean(p.ServedNS), ThereNS: mean(p.ThereNS), BackNS: mean(p.BackNS), UnseenNS: mean(p.UnseenNS), LateNS: *mean(p.LateNS),
+	}
+}
+
+// clock returns what other clocks showed at time 0 of the trace's.
+func (e *engine) clock() peers.Clock {
+	s, at := e.process.Clock()
+	if s == nil {
+		return peers.Clock{}
+	}
+	return peers.Clock{Known: true, Mono: int64(s.Mono) - at, Wall: int64(s.UnixSec)*1e9 + int64(s.UnixNsec) - at}
+}
+
+// servedTo warns where a recording of a peer says nothing of this one.
+func (e *engine) servedTo(rep *report.Report) {
+	r := e.opts.Peer
+	if r == nil {
+		return
+	}
+	for i := range rep.Groups {
+		if p := rep.Groups[i].Peer; p != nil && p.Recording != "" {
+			return
+		}
+	}
+	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of such waits would have one of its requests in it", r.Name)
+	if own := e.clock(); !own.Known || !r.Clock.Known {
+		text = fmt.Sprintf("%s cannot be laid beside this recording: traces tell the time from Go 1.25 on", r.Name)
+	} else if both := peers.Overlap(own, e.pass.Start, e.pass.End, r); both < 100e6 {
+		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", r.Name, time.Duration(both).Round(time.Millisecond))
+	}
+	rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: text})
+}
+
+// serves fills what is kept for another recording's Peer.
+func (e *engine) serves(rows []groups.Row) {
+	out := e.opts.Serves
+	if out == nil {
+		return
+	}
+	*out = peers.Recording{Name: e.opts.Name, Clock: e.clock(), From: e.pass.Start, To: e.peers.Until(e.pass.End)}
+	for _, row := range rows {
+		out.Groups = append(out.Groups, e.peers.Served(row.Of, row.Group.ID, row.Group.Name))
+	}
+}

@@ -1,0 +1,220 @@
+// Peers records both sides of a call: a gateway, and the server that it asks
+// over loopback, each a process of its own, at the same time.
+//
+//	go run ./lab/peers -o DIR     # server.trace, gateway.trace, truth.json
+//
+// truth.json has what the two measured of the traced time by their own clocks:
+// how long the server's handler took, and how long the gateway's call did.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	serve := flag.String("serve", "", "be the server, or the gateway that asks this URL")
+	out := flag.String("o", ".", "write to this directory")
+	d := flag.Duration("d", 700*time.Millisecond, "length of the recordings")
+	takes := flag.Duration("takes", 500*time.Microsecond, "how long the server's handler computes")
+	flag.Parse()
+	run := func() error { return record(*out, *d, *takes) }
+	if *serve != "" {
+		run = func() error { return side(*serve, *takes) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+// A timer adds up how long something took.
+type timer struct {
+	mu sync.Mutex
+	Sum
+}
+
+// Sum is what a side measured.
+type Sum struct {
+	Count int   `json:"count"`
+	NS    int64 `json:"ns"`
+}
+
+func (t *timer) add(since time.Time) {
+	took := time.Since(since)
+	t.mu.Lock()
+	t.Count, t.NS = t.Count+1, t.NS+int64(took)
+	t.mu.Unlock()
+}
+
+// side is one of the two processes. It ends with its standard input.
+func side(role string, takes time.Duration) error {
+	var t timer
+	http.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {
+		defer t.add(time.Now())
+		if role == "server" {
+			answer(takes)
+			return
+		}
+		if err := ask(r.Context(), role); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		}
+	})
+	http.HandleFunc("/sum", func(w http.ResponseWriter, _ *http.Request) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(t.Sum)
+		t.Sum = Sum{}
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	fmt.Printf("http://%s\n", ln.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	return http.Serve(ln, nil)
+}
+
+// answer sleeps, so that its request is seen to block, and computes.
+//
+//go:noinline
+func answer(takes time.Duration) {
+	time.Sleep(takes)
+	for t := time.Now(); time.Since(t) < takes; {
+	}
+}
+
+func ask(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/ask", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+func record(dir string, d, takes time.Duration) (err error) {
+	server, end, err := start("server", takes)
+	if err != nil {
+		return err
+	}
+	defer end()
+	gateway, end, err := start(server, takes)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var load sync.WaitGroup
+	for range 2 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				_ = ask(ctx, gateway)
+				time.Sleep(3 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond)
+	sides := map[string]string{"server": server, "gateway": gateway}
+	truth := map[string]Sum{}
+	for _, url := range sides {
+		if _, err := get(url + "/sum"); err != nil {
+			return err
+		}
+	}
+	errs := make(chan error, 2)
+	for name, url := range sides {
+		go func() {
+			b, err := get(fmt.Sprintf("%s/debug/pprof/trace?seconds=%g", url, d.Seconds()))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name+".trace"), b, 0o666)
+			}
+			errs <- err
+		}()
+	}
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		return err
+	}
+	for name, url := range sides {
+		b, err := get(url + "/sum")
+		if err != nil {
+			return err
+		}
+		var s Sum
+		if err := json.Unmarshal(b, &s); err != nil {
+			return fmt.Errorf("reading what the %s measured: %w", name, err)
+		}
+		truth[name] = s
+	}
+	stop()
+	load.Wait()
+	b, err := json.MarshalIndent(truth, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
+}
+
+// start starts one of the two, and returns its address.
+func start(role string, takes time.Duration) (url string, end func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	cmd := exec.Command(self, "-serve", role, "-takes", takes.String())
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("starting %s: %w", role, err)
+	}
+	end = func() { in.Close(); _ = cmd.Wait() }
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		end()
+		return "", nil, fmt.Errorf("%s did not say where it is: %w", role, err)
+	}
+	return strings.TrimSpace(line), end, nil
+}
+
+func get(url string) ([]byte, error) {
+	resp, err := http.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return b, err
+}
