@@ -1,6 +1,7 @@
 package request
 
 import (
+	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
@@ -128,7 +129,9 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				// Ends of regions that began before the trace.
 				continue
 			}
-			f.work.ended(e.G, last.start, e.Time)
+			if f.ownRegion(e.Stack) {
+				f.work.ended(e.G, last.start, e.Time)
+			}
 			if rs = rs[:len(rs)-1]; len(rs) == 0 {
 				delete(f.regions, e.G)
 			} else {
@@ -144,4 +147,20 @@ func (f *Finder) annotations(g *timeline.Gen) {
 			delete(f.regions, id)
 		}
 	}
+}
+
+// ownRegion reports whether code of the service's own marked a region; stack is
+// that of its end. Regions of a library tell what the library does: what calls it
+// is looked for all the same.
+func (f *Finder) ownRegion(stack tracefmt.StackID) bool {
+	for _, fr := range f.syms.Stack(stack) {
+		frame := f.syms.Frame(fr)
+		if f.work.namer.owned(frame) {
+			return true
+		}
+		if !stdlib.Is(f.syms.String(frame.Func)) {
+			return false
+		}
+	}
+	return true
 }

@@ -32,6 +32,7 @@ type life struct {
 	open
 	start tracefmt.StackID
 	entry *entry
+	own   bool             // the start function is the service's own
 	part  bool             // of another job
 	by    tracefmt.FrameID // the service's own line that started it, 0 for none
 }
@@ -46,6 +47,7 @@ type entryKey struct {
 type entry struct {
 	*origin
 	jobs  bool // decided
+	tests bool // of package testing
 	ended int
 	// first is when the first of them ended, again how many began after that:
 	// those are started again and again, not once each.
@@ -86,7 +88,7 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		s.looked = 0
 	}
 	for _, b := range g.Births(f.isJob) {
-		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller}
+		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, own: f.stackInfo(b.Start).own != 0}
 		s, e := j.entryOf(f, l)
 		o := e.origin
 		l.entry = e
@@ -95,6 +97,9 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		}
 		was := o.serving
 		o.begun(f, b.By, b.Stack)
+		if b.By == 0 {
+			o.timer++
+		}
 		o.n++
 		o.total++
 		// What a handler starts is a part of its request, and what a job starts a
@@ -170,6 +175,9 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 	}
 }
 
+// testStart is the function that runs a test or a subtest.
+const testStart = "testing.tRunner"
+
 // works reports whether goroutines of an entry are workers, whose turns are the
 // unit, not their lives.
 func (e *entry) works() bool { return 2*e.workers > e.ended }
@@ -177,7 +185,7 @@ func (e *entry) works() bool { return 2*e.workers > e.ended }
 // decide reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
 func (e *entry) decide(seen int64) bool {
-	e.jobs = e.jobs || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
+	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
 	return e.jobs
 }
 
@@ -193,7 +201,7 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 		return 0
 	}
 	named, ok := j.names[l.by]
-	if !ok {
+	if !ok || l.entry.tests {
 		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
 		for i := range f.span {
 			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
@@ -234,6 +242,7 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 		if k.by != 0 {
 			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
 		}
+		e.tests = f.syms.String(fn) == testStart
 		e.origin.own = true // whosever it is: somebody's library does the work
 		j.entry[k] = e
 	}
@@ -244,7 +253,13 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 func (j *jobs) eachOpen(visit func(*open, Request)) {
 	for id, l := range j.lives {
 		if !l.part && l.entry.jobs {
-			visit(&l.open, Request{Kind: Goroutine, G: id, Entry: l.start})
+			r := Request{Kind: Goroutine, G: id, Entry: l.start}
+			if !l.own && l.by != 0 {
+				if r.Root = l.by; j.names[l.by] != 0 {
+					r.Root = j.names[l.by]
+				}
+			}
+			visit(&l.open, r)
 		}
 	}
 }

@@ -26,6 +26,9 @@ type loops struct {
 	paths map[uint64][]tracefmt.FrameID
 	after map[tracefmt.StringID]map[tracefmt.StringID]bool
 	turns map[uint64]*turn
+	// owns are, for goroutines that a library's function runs in, the outermost
+	// frame of the service's own: the loop is called by that.
+	owns map[uint64]tracefmt.FrameID
 	// groups are those in which goroutines had turns.
 	groups map[uint64]*origin
 	ids    []candidate
@@ -37,14 +40,24 @@ type loops struct {
 type root struct {
 	waits map[tracefmt.StackID]*waitStat
 	idle  tracefmt.StackID // the idle wait, once chosen
+	// busy says that the wait is no idle one: there is none, as the goroutines
+	// always have work, and it comes once in a turn and is a part of it.
+	busy bool
+	// bench says that it is the function of a benchmark, whose iterations do
+	// not wait for work: what each does once tells them apart.
+	bench bool
 }
 
 type waitStat struct {
 	count int
 	total int64
-	own   int // ended by goroutines that the waiting one started: it waits for its own work
-	rank  int
-	depth int
+	// delays says that the service's own code called a library that let it wait;
+	// timer is how often a timer ended that.
+	delays bool
+	timer  int
+	own    int // ended by goroutines that the waiting one started: it waits for its own work
+	rank   int
+	depth  int
 }
 
 type turn struct {
@@ -55,35 +68,48 @@ type turn struct {
 
 // idleRank orders the waits in which a worker may wait for work; a worker
 // sleeps or waits for a lock while it works, and for what it asks others for.
-func (l *loops) idleRank(f *Finder, s *timeline.Span) int {
-	asks, library := false, false
+func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
+	asks, library, own := false, false, false
+	called, deep := "", 0
 	for _, id := range f.syms.Stack(s.Stack) {
 		fr := f.syms.Frame(id)
 		name := f.syms.String(fr.Func)
 		if f.work.namer.owned(fr) {
-			break // what it calls is further in
+			own = true
+			deep++
+		}
+		if own {
+			continue // what it calls is further in
 		}
 		asks = asks || isAsking(name)
 		library = library || !stdlib.Is(name)
+		called = name
 	}
+	delays = own && library && !isPolling(called)
 	if asks {
-		return 0
+		return 0, false
 	}
 	switch f.syms.String(s.Reason) {
 	case "network":
 		if library {
-			return 1 // a client's wait for an answer, more often than not
+			return 1, delays // a client's wait for an answer, more often than not
 		}
-		return 3
+		return 3, false
 	case "chan receive", "select", "sync.(*Cond).Wait":
-		return 3
+		return 3, delays
 	case "sync":
-		return 2
-	case "chan send", "sleep":
-		return 1
+		return 2, delays
+	case "chan send":
+		return 1, delays
+	case "sleep":
+		return 1, delays || deep >= deepSleep
 	}
-	return 0
+	return 0, false
 }
+
+// deepSleep is how many functions of the service's own lie around a sleep that
+// is a part of the work, not the pause between two turns.
+const deepSleep = 4
 
 // isAsking reports whether a function asks somebody for something and waits for
 // the answer.
@@ -99,11 +125,24 @@ func isAsking(fn string) bool {
 	return false
 }
 
+// isPolling reports whether a library's function is asked for the next thing to
+// do, by its name: how long that takes is nobody's latency.
+func isPolling(fn string) bool {
+	fn = fn[strings.LastIndexByte(fn, '.')+1:]
+	for _, p := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"} {
+		if strings.HasPrefix(fn, p) {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *loops) add(f *Finder, g *timeline.Gen) {
 	if l.roots == nil {
 		l.roots = make(map[tracefmt.StringID]*root)
 		l.turns = make(map[uint64]*turn)
 		l.groups = make(map[uint64]*origin)
+		l.owns = make(map[uint64]tracefmt.FrameID)
 		l.paths = make(map[uint64][]tracefmt.FrameID)
 		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
 	}
@@ -118,6 +157,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 	for i := range ids {
 		l.spans = f.win.Spans(ids[i].id, from, to, l.spans[:0])
+		l.own(f, ids[i].id)
 		l.waits(f, g, &ids[i], from)
 	}
 	for _, r := range l.roots {
@@ -164,15 +204,30 @@ func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 	return l.ids
 }
 
+// own looks for the service's own function that a goroutine runs.
+func (l *loops) own(f *Finder, id uint64) {
+	if l.owns[id] != 0 {
+		return
+	}
+	for i := range l.spans {
+		if s := &l.spans[i]; s.Stack != 0 && s.How != timeline.HowCreated {
+			if own := f.stackInfo(s.Stack).own; own != 0 {
+				l.owns[id] = own
+				return
+			}
+		}
+	}
+}
+
 // waits adds up which waits there are.
 func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 	for i := range l.spans {
 		s := &l.spans[i]
-		if s.State != timeline.Waiting || !s.Woken || s.Stack == 0 {
+		if s.Stack == 0 || s.State != timeline.Syscall && (s.State != timeline.Waiting || !s.Woken) {
 			continue
 		}
 		r, depth := l.root(f, c.id, s.Stack)
-		if r == nil {
+		if r == nil || s.State == timeline.Syscall && !r.bench {
 			continue
 		}
 		if r.idle != 0 {
@@ -182,8 +237,12 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 		c.loops = true
 		w := r.waits[s.Stack]
 		if w == nil {
-			w = &waitStat{rank: l.idleRank(f, s), depth: depth}
+			w = &waitStat{depth: depth}
+			w.rank, w.delays = l.idleRank(f, s)
 			r.waits[s.Stack] = w
+		}
+		if s.Waker == 0 && f.syms.String(s.Reason) != "network" {
+			w.timer++
 		}
 		if b, ok := g.BirthOf(s.Waker); ok && b.By == c.id {
 			w.own++
@@ -206,11 +265,11 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 		if o != nil && !o.own && f.stackInfo(s.Stack).own != 0 && s.How != timeline.HowCreated {
 			o.own = true
 		}
-		if s.State != timeline.Waiting {
+		if s.State != timeline.Waiting && s.State != timeline.Syscall {
 			continue
 		}
 		r, _ := l.root(f, id, s.Stack)
-		if r == nil || r.idle != s.Stack {
+		if r == nil || r.idle != s.Stack || s.State == timeline.Syscall && !r.bench {
 			continue
 		}
 		if t == nil {
@@ -234,10 +293,17 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 			o.n++
 			o.total++
 			o.ns += s.Start - t.start
-			f.out = append(f.out, Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)})
+			turn := Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)}
+			if r.busy {
+				turn.Ready = 0 // no wake began it
+			}
+			f.out = append(f.out, turn)
 		}
 		t.start = 0
-		if s.Woken {
+		switch {
+		case r.busy:
+			t.start = s.Start
+		case s.Woken:
 			t.start = s.End
 			l.begun(f, o, s)
 		}
@@ -289,6 +355,11 @@ func (l *loops) forget(g *timeline.Gen) {
 			delete(l.groups, id)
 		}
 	}
+	for id := range l.owns {
+		if !g.Knows(id) {
+			delete(l.owns, id)
+		}
+	}
 	for id := range l.paths {
 		if !g.Knows(id) {
 			delete(l.paths, id)
@@ -304,6 +375,10 @@ func (l *loops) forget(g *timeline.Gen) {
 // choose takes the idle wait: the most likely kind of wait, then the one
 // nearest to the function that loops, then the longest.
 func (r *root) choose() {
+	if r.bench {
+		r.chooseBusy()
+		return
+	}
 	top := 0
 	for _, w := range r.waits {
 		top = max(top, w.count)
@@ -315,13 +390,21 @@ func (r *root) choose() {
 		id tracefmt.StackID
 		*waitStat
 	}
-	var cs []cand
+	var cs, busy []cand
 	for id, w := range r.waits {
-		if w.count >= manyTurns && w.count*4 >= top && w.rank > 0 && 2*w.own < w.count {
+		switch {
+		case w.count < manyTurns || w.count*4 < top || w.rank == 0 || 2*w.own >= w.count:
+		case w.delays && 2*w.timer > w.count:
+			busy = append(busy, cand{id, w}) // a library made it wait: a limiter, a backoff
+		default:
 			cs = append(cs, cand{id, w})
 		}
 	}
 	if len(cs) == 0 {
+		cs, r.busy = busy, true
+	}
+	if len(cs) == 0 {
+		r.busy = false
 		return
 	}
 	slices.SortFunc(cs, func(a, b cand) int {
@@ -329,6 +412,31 @@ func (r *root) choose() {
 	})
 	r.idle = cs[0].id
 }
+
+// chooseBusy takes what a benchmark's iterations do most often and nearest to
+// its own function.
+func (r *root) chooseBusy() {
+	top := 0
+	for _, w := range r.waits {
+		top = max(top, w.count)
+	}
+	if top < manyTurns {
+		return
+	}
+	best := (*waitStat)(nil)
+	for id, w := range r.waits {
+		if w.count*4 < top {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(w.depth, best.depth), cmp.Compare(best.count, w.count), cmp.Compare(id, r.idle)) < 0 {
+			best, r.idle, r.busy = w, id, true
+		}
+	}
+}
+
+// isBenchmark reports whether a goroutine that was started with a function runs
+// a benchmark.
+func isBenchmark(start string) bool { return strings.HasPrefix(start, "testing.(*B).") }
 
 // root returns the function with which the stack's goroutine was started, if
 // loops there are of interest, and how far above it the wait is.
@@ -342,6 +450,7 @@ func (l *loops) root(f *Finder, g uint64, id tracefmt.StackID) (*root, int) {
 	if !ok {
 		if name := f.syms.String(fn); !stdlib.Is(name) {
 			r = &root{waits: make(map[tracefmt.StackID]*waitStat)}
+			r.bench = isBenchmark(f.syms.String(f.syms.Frame(frames[len(frames)-1]).Func))
 		}
 		l.roots[fn] = r
 	}
@@ -415,6 +524,9 @@ func (l *loops) rootFrame(f *Finder, g uint64, id tracefmt.StackID) tracefmt.Fra
 	k := 0
 	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {
 		k++
+	}
+	if own := l.owns[g]; own != 0 && !f.work.namer.owned(f.syms.Frame(path[k])) {
+		return own
 	}
 	return path[k]
 }

@@ -202,6 +202,8 @@ func startRole(fn string) fnRole {
 		return roleServes
 	case strings.HasPrefix(fn, "sync.(*WaitGroup).Go."):
 		return roleFree // it runs what it is given
+	case isBenchmark(fn), fn == testStart:
+		return roleFree
 	case stdlib.Is(fn), isMachinery(fn), strings.HasPrefix(fn, "github.com/whylate/whylate/service"):
 		return roleRuntime
 	}
@@ -278,13 +280,27 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 			if name, ok := called[o]; ok {
 				k = name
 			}
-			out = append(out, Work{k.kind, k.name, roles[k], o.total, 2*o.timer > o.n})
+			out = append(out, Work{k.kind, k.name, roles[k], o.total, f.byTimer(o)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Work) int {
 		return cmp.Or(cmp.Compare(f.syms.String(a.Name), f.syms.String(b.Name)), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out
+}
+
+// byTimer reports whether timers began most of some work, or the work that began
+// it.
+func (f *Finder) byTimer(o *origin) bool {
+	timer := o.timer
+	if o.kind == Goroutine {
+		for _, l := range f.work.origins {
+			if l.kind == Loop && l.n > 0 && 2*l.timer > l.n {
+				timer += o.by[l.root]
+			}
+		}
+	}
+	return 2*timer > o.n
 }
 
 // roles returns what the work of each function is to the requests of the

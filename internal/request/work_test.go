@@ -215,3 +215,89 @@ func TestIdleMain(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestSaturatedWorker: a worker that always has work never waits for any. What a
+// library lets it wait for, a limiter, is a part of its turns, not the pause
+// between them; and the loop is called by the service's own function, not by the
+// library's that started it.
+func TestSaturatedWorker(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(5)
+	inside := func(frames ...string) []string {
+		return append(frames, "main.(*controller).reconcile", "main.(*controller).work", "k8s.io/apimachinery/pkg/util/wait.UntilWithContext@/mod/k8s.io/apimachinery@v0.37.2/wait.go:172")
+	}
+	limiter := inside("runtime.selectgo", "golang.org/x/time/rate.(*Limiter).Wait@/mod/golang.org/x/time@v0.9.0/rate.go:234")
+	at := int64(1 * ms)
+	for range 21 {
+		timer.Unblock(at, 5)
+		th.Start(at+us, 5)
+		th.Syscall(at+10*us, inside("syscall.write")...)
+		th.SyscallEnd(at + 60*us)
+		th.Block(at+100*us, "select", limiter...)
+		at += 10 * ms
+	}
+	rep := explain(t, b, whylate.Options{})
+	g := find(rep, "main.(*controller).work")
+	if g == nil || g.Count < 19 || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 9*ms {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if c := g.All().Causes[0]; c.Cause != report.CauseSleep {
+		t.Errorf("the first cause is %s", c.Cause)
+	}
+}
+
+// TestBenchmark: iterations of a benchmark do not wait for work. What each does
+// once tells them apart, here a system call.
+func TestBenchmark(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	b.Waiting(9)
+	th.Unblock(500*us, 9)
+	th.Start(501*us, 9)
+	const n = 50
+	at := int64(1 * ms)
+	for range n {
+		th.Syscall(at, "syscall.Fdatasync", "example.com/store.put", "example.com/store.BenchmarkPut", "testing.(*B).runN", "testing.(*B).launch")
+		th.SyscallEnd(at + 700*us)
+		at += 1 * ms
+	}
+	th.Block(at, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
+	rep := explain(t, b, whylate.Options{})
+	g := find(rep, "example.com/store.BenchmarkPut")
+	if g == nil || g.Count != n-1 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if c := g.All().Causes[0]; c.Cause != report.CauseSyscall || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 950*us || *g.LatencyNS.P50 > 1050*us {
+		t.Errorf("p50 %v, first %s", *g.LatencyNS.P50, c.Cause)
+	}
+}
+
+// TestSubtests: a subtest is a request, called by its function.
+func TestSubtests(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(3)
+	at := int64(1 * ms)
+	test := []string{"testing.(*T).Run", "example.com/store.TestPut", "testing.tRunner"}
+	timer.Unblock(at, 3)
+	th.Start(at+us, 3)
+	for i := range uint64(12) {
+		id := 100 + i
+		th.Create(at+10*us, id, "testing.tRunner", test...)
+		th.Block(at+12*us, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+		th.Start(at+13*us, id)
+		th.Block(at+20*us, "sleep", "time.Sleep", "example.com/store.TestPut.func1", "testing.tRunner")
+		timer.Unblock(at+900*us, id)
+		th.Start(at+901*us, id)
+		th.Unblock(at+905*us, 3, "runtime.chansend1", "testing.tRunner")
+		th.Destroy(at + 910*us)
+		th.Start(at+911*us, 3)
+		at += 1 * ms
+	}
+	th.Block(at, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+	rep := explain(t, b, whylate.Options{})
+	if g := find(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+}
