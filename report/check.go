@@ -264,6 +264,10 @@ func (c *checker) rows(b *Band, i, k int) {
 		c.notNegative(row.TotalNS, "groups", i, "bands", k, "causes", j, "total_ns")
 		c.share(row.Share, "groups", i, "bands", k, "causes", j, "share")
 		c.notNegative(int64(row.Requests), "groups", i, "bands", k, "causes", j, "requests")
+		c.notNegative(int64(row.Samples), "groups", i, "bands", k, "causes", j, "samples")
+		if row.Samples > 0 && row.Cause != CauseCPU && row.Cause != CauseOther {
+			c.say("%d CPU samples of %s", []any{row.Samples, row.Cause}, "groups", i, "bands", k, "causes", j)
+		}
 		if row.Requests > b.Count {
 			c.say("%d requests of a band of %d", []any{row.Requests, b.Count}, "groups", i, "bands", k, "causes", j)
 		}

@@ -122,6 +122,8 @@ type VerdictSite struct {
 	// Via is the chain of waits by which most of it came, ViaPart the part that did; empty where none did.
 	Via     []Via   `json:"via"`
 	ViaPart float64 `json:"via_part,omitempty"`
+	// Inferred says that for most of it nothing was seen to run there: the events around short runs name the line.
+	Inferred bool `json:"inferred,omitempty"`
 }
 
 // VerdictOpen are requests of a group that had not ended when the trace did.
@@ -319,6 +321,9 @@ type Cause struct {
 	TotalNS      int64   `json:"total_ns"`
 	Share        float64 `json:"share"`
 	Requests     int     `json:"requests"`
+	// Samples is how many CPU samples fell into it, of running time: each stands for 10 ms of a CPU. The rest of TotalNS is
+	// taken to be like them, or the thread had no CPU.
+	Samples int `json:"samples,omitempty"`
 	// Kind tells stops of the world apart (cause stw) and directions of network waits.
 	Kind string `json:"kind,omitempty"`
 	// Call is the standard library's function that a wait or a system call was in, where one tells what it is for:

@@ -17,6 +17,10 @@ type Segment struct {
 	// Stack is, for running time, the stack that was really seen in it: a
 	// sample's, or that at a preemption; 0 if only the events around are known.
 	Stack tracefmt.StackID
+	// Near and Run say of running time, where there is a CPU profile, which kind of run it is from: the site by the events
+	// around it, and how long it was. What samples show in runs of one kind speaks for the others of that kind.
+	Near tracefmt.FrameID
+	Run  Run
 	// Kind is the kind of a stop of the world; for network waits, whether the
 	// client is waited for.
 	Kind    tracefmt.StringID
@@ -59,7 +63,7 @@ func (c *Classifier) add(s *Segment) {
 	}
 	if n := len(c.out); n > 0 {
 		l := &c.out[n-1]
-		if l.End == s.Start && l.Code == s.Code && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Inbound == s.Inbound && l.Stack == s.Stack && l.Call == s.Call {
+		if l.End == s.Start && l.Code == s.Code && l.Site == s.Site && l.G == s.G && l.Via == s.Via && l.Kind == s.Kind && l.From == s.From && l.Run == s.Run && l.Near == s.Near && l.Inbound == s.Inbound && l.Stack == s.Stack && l.Call == s.Call {
 			l.End = s.End
 			return
 		}
@@ -123,30 +127,46 @@ func (c *Classifier) running(st *critpath.Step, s Segment) {
 		// the way is where it began.
 		s.From, s.Site = FromBracket, c.Sites.Of(st.Before)
 	}
-	if g := c.gen(s.Start); g != nil && len(g.Samples) > 0 && s.End-s.Start >= minSampled {
-		if idx := g.SamplesIn(s.G, s.Start, s.End); len(idx) > 0 {
-			// Each sample speaks for the time nearest to it.
-			at := s.Start
-			for k, sample := range idx {
-				part := s
-				part.Start, part.End = at, s.End
-				if k+1 < len(idx) {
-					part.End = max(at, (g.Samples[sample].Time+g.Samples[idx[k+1]].Time)/2)
-				}
-				part.From, part.Stack = FromSample, g.Samples[sample].Stack
-				part.Site = c.Sites.Of(part.Stack)
-				at = part.End
-				c.add(&part)
-			}
-			return
-		}
+	g := c.gen(s.Start)
+	if g == nil || len(g.Samples) == 0 {
+		c.add(&s)
+		return
 	}
-	c.add(&s)
+	s.Near, s.Run = s.Site, runOf(s.End-s.Start)
+	// Each sample speaks for the time nearest to it.
+	idx := g.SamplesIn(s.G, s.Start, s.End)
+	at := s.Start
+	for k, sample := range idx {
+		part := s
+		part.Start, part.End = at, s.End
+		if k+1 < len(idx) {
+			part.End = max(at, (g.Samples[sample].Time+g.Samples[idx[k+1]].Time)/2)
+		}
+		part.From, part.Stack = FromSample, g.Samples[sample].Stack
+		part.Site = c.Sites.Of(part.Stack)
+		at = part.End
+		c.add(&part)
+	}
+	if len(idx) == 0 {
+		c.add(&s)
+	}
 }
 
-// minSampled is the shortest run for which CPU samples are looked up: at the
-// profiler's 100 Hz a shorter one hardly ever has any.
-const minSampled = 50e3
+// A Run is a class of the length of runs. A profiler that samples 100 times a second meets few of the short ones, and what
+// they do is not what long ones do; so those of like length are taken together. 0 is not known: there is no profile.
+type Run uint8
+
+// Runs is a bound of the number of classes.
+const Runs = 7
+
+// runOf returns the class of a length: four times as long is the next one.
+func runOf(ns int64) Run {
+	c := Run(1)
+	for top := int64(64e3); ns >= top && c < Runs-1; top *= 4 {
+		c++
+	}
+	return c
+}
 
 func (c *Classifier) gen(t int64) *timeline.Gen {
 	if len(c.win.Gens) == 0 {

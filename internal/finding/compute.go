@@ -14,10 +14,10 @@ func computeRule() Rule {
 			Means: "The request's time goes into running code on its critical path, not into waiting. That is what a service is for, so by itself it is a fact and no fault; it is a fault where slow " +
 				"requests are slow because they compute much more than the typical one.",
 			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. It is a finding above info only if slow requests take twice the median or more, at least half of " +
-				"the difference is computing, and at least half of that computing was seen by CPU samples: a thread that the kernel does not run looks the same but is not sampled.",
+				"the difference is computing, and CPU samples, of 10 ms each, stand for at least half of that computing: a thread that the kernel does not run looks the same but is not sampled.",
 			Before: "for _, r := range rows { out = append(out, re.FindAllString(r, -1)...) } // some tenants have 100 times the rows",
 			After:  "for _, r := range rows[:min(len(rows), page)] { ... }",
-			Wrong:  "Where the CPU is shared, running time includes what the kernel gave to others (WL4, WL5011). Functions of a short run are known only by the events around it (site_from: bracket).",
+			Wrong:  "Where the CPU is shared, running time includes what the kernel gave to others (WL4, WL5011). Without CPU samples, the function of a short run is inferred from the events around it (site_from: bracket).",
 		},
 		Run: computes,
 	}
@@ -40,13 +40,13 @@ func computes(in *Input) []Verdict {
 		if len(g.Bands) == 0 || share < 0.05 {
 			continue
 		}
-		site, most := (*report.Site)(nil), int64(0)
+		site, most, inferred := (*report.Site)(nil), int64(0), false
 		byFunc := map[string]int64{}
 		for k := range g.All().Causes {
 			if c := &g.All().Causes[k]; mine(c) && c.Site != nil {
 				byFunc[c.Site.Func] += c.TotalNS
 				if ns := byFunc[c.Site.Func]; ns > most {
-					site, most = c.Site, ns
+					site, most, inferred = c.Site, ns, c.SiteFrom == "bracket"
 				}
 			}
 		}
@@ -58,13 +58,17 @@ func computes(in *Input) []Verdict {
 			Evidence: []report.Evidence{{Text: "mean computing of a slow request", Value: float64(won.SlowNS), Unit: "ns"}},
 			Fix:      "make it cheaper (whylate export --to pprof shows where), bound what one request may ask for, or do it ahead",
 		}}
+		if inferred {
+			v.Confidence = 0.6
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "the line is inferred from the events around: no CPU samples show what ran"})
+		}
 		if extra, ok := computesMore(g, mine); ok {
 			v.Title = fmt.Sprintf("slow requests compute more than others, in %s", short(site.Func))
 			v.Won.SlowNS = extra.ns
 			v.Won.SlowShare, v.Won.All, v.Won.Beside = extra.share, Lost{}, Lost{}
 			v.Evidence = append(v.Evidence,
 				report.Evidence{Text: "that is more than a typical one, by", Value: float64(extra.ns), Unit: "ns"},
-				report.Evidence{Text: "of the slow requests' computing seen by CPU samples", Value: extra.sampled, Unit: "share"})
+				report.Evidence{Text: "of the slow requests' computing, CPU samples stand for", Value: extra.sampled, Unit: "share"})
 		} else if v.Fact = true; share < 0.5 || 10*g.TotalNS < total {
 			continue // neither what makes it slow nor what the service mostly does
 		}
@@ -82,7 +86,7 @@ func mostly(c *report.Cause, match func(*report.Cause, []report.Via) bool) bool 
 type extra struct {
 	ns      int64   // that a slow request computes more than the mean of all
 	share   float64 // of the slow requests' time
-	sampled float64 // share of the slow requests' computing that CPU samples saw
+	sampled float64 // share of the slow requests' computing that CPU samples stand for
 }
 
 // computesMore reports whether slow requests are slow because they compute more.
@@ -97,9 +101,7 @@ func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) 
 			all += c.TotalNS
 			if mine(c) {
 				cpu += c.TotalNS
-				if c.SiteFrom == "sample" {
-					sampled += c.TotalNS
-				}
+				sampled += int64(c.Samples) * sampleNS
 			}
 		}
 		return cpu, sampled, all
@@ -112,7 +114,7 @@ func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) 
 		e.share = float64(e.ns) / float64(latency)
 	}
 	if cpu > 0 {
-		e.sampled = float64(sampled) / float64(cpu)
+		e.sampled = min(float64(sampled)/float64(cpu), 1)
 	}
 	return e, latency >= 2**g.LatencyNS.P50 && 2*e.ns >= latency-*g.LatencyNS.P50 && e.sampled >= 0.5
 }

@@ -221,7 +221,7 @@ func TestTooManyPs(t *testing.T) {
 func first(faults, _ []string, _ []report.Finding) []string { return faults }
 
 func TestComputes(t *testing.T) {
-	heavy := func(from string) report.Group {
+	heavy := func(from string, seen float64) report.Group {
 		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: from, TotalNS: 9e6})
 		// A typical request computes 1 ms, a slow one 18.
 		g.LatencyNS.P50 = ptr(int64(1e6))
@@ -232,6 +232,7 @@ func TestComputes(t *testing.T) {
 				per = 18e6
 			}
 			b.Causes[0].TotalNS = per * int64(b.Count)
+			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * seen / sampleNS)
 		}
 		return g
 	}
@@ -241,8 +242,9 @@ func TestComputes(t *testing.T) {
 		fault bool
 		fact  bool
 	}{
-		{"slow ones compute more, by samples", heavy("sample"), true, false},
-		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket"), false, true},
+		{"slow ones compute more, by samples", heavy("sample", 0.9), true, false},
+		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), false, true},
+		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), false, true},
 		{"all compute", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6}), false, true},
 		{"little", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 1e6}), false, false},
 	} {

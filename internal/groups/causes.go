@@ -3,7 +3,6 @@ package groups
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
@@ -16,10 +15,11 @@ import (
 // A row of a band: one cause at one site, whichever waits led there.
 type row struct {
 	cell
-	bySite map[siteFrom]int64
-	byVia  map[path.ChainID]int64
-	byCall map[tracefmt.StringID]int64
-	ids    []path.CauseID
+	samples int64
+	bySite  map[siteFrom]int64
+	byVia   map[path.ChainID]int64
+	byCall  map[tracefmt.StringID]int64
+	ids     []path.CauseID
 }
 
 type rowKey struct {
@@ -38,97 +38,6 @@ type siteFrom struct {
 	site tracefmt.FrameID
 	from cause.From
 	own  tracefmt.FrameID // see rowKey
-}
-
-// moveUnder gives running time that has no stack of its own to what was seen
-// running under its function. Shares are kept whole: what one row loses others
-// win.
-func (w writer) moveUnder(rows map[rowKey]*row) {
-	keys := make([]rowKey, 0, len(rows))
-	for k := range rows {
-		if k.cause == cause.CPU {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, func(a, b rowKey) int {
-		return cmp.Or(cmp.Compare(w.sp.Syms.String(a.fn), w.sp.Syms.String(b.fn)), cmp.Compare(w.sp.Syms.String(a.ownFn), w.sp.Syms.String(b.ownFn)))
-	})
-	for _, k := range keys {
-		m := rows[k]
-		var unseen int64
-		for s, ns := range m.bySite {
-			if s.from == cause.FromBracket {
-				unseen += ns
-			}
-		}
-		if unseen == 0 {
-			continue
-		}
-		shares, total := w.under.shares(k.fn, unseen)
-		byFn := map[tracefmt.StringID]int64{}
-		lead := map[tracefmt.StringID]tracefmt.FrameID{}
-		for f, sh := range shares {
-			fn := w.sp.Syms.Frame(f).Func
-			byFn[fn] += sh
-			if l, ok := lead[fn]; !ok || sh > shares[l] || sh == shares[l] && w.sp.CompareFrames(f, l) < 0 {
-				lead[fn] = f
-			}
-		}
-		// What is rounded depends on the order.
-		fns := slices.SortedFunc(maps.Keys(byFn), func(a, b tracefmt.StringID) int { return cmp.Compare(w.sp.Syms.String(a), w.sp.Syms.String(b)) })
-		for _, fn := range fns {
-			if fn == k.fn {
-				continue
-			}
-			to := k
-			to.fn = fn
-			if own := w.sp.Own(lead[fn], nil); own != 0 {
-				to.ownFn = w.sp.Syms.Frame(own).Func
-			}
-			dst := rows[to]
-			if dst == nil {
-				dst = &row{bySite: map[siteFrom]int64{}, byVia: map[path.ChainID]int64{}, ids: m.ids}
-				rows[to] = dst
-			}
-			part := int64(float64(byFn[fn]) / float64(total) * float64(unseen))
-			w.move(m, dst, part, lead[fn])
-		}
-	}
-	for k, m := range rows {
-		if m.ns <= 0 {
-			delete(rows, k)
-		}
-	}
-}
-
-// move takes ns of running time without a stack from one row to another.
-func (w writer) move(from, to *row, ns int64, site tracefmt.FrameID) {
-	if from.ns <= 0 || ns <= 0 {
-		return
-	}
-	requests := int64(float64(from.requests) * float64(ns) / float64(from.ns))
-	to.requests = max(to.requests, requests)
-	left := ns
-	sites := slices.SortedFunc(maps.Keys(from.bySite), func(a, b siteFrom) int {
-		return cmp.Or(w.sp.CompareFrames(a.site, b.site), cmp.Compare(a.from, b.from), w.sp.CompareFrames(a.own, b.own))
-	})
-	for _, s := range sites {
-		v := from.bySite[s]
-		if s.from == cause.FromBracket {
-			take := min(v, left)
-			from.bySite[s] -= take
-			left -= take
-		}
-	}
-	to.bySite[siteFrom{site, cause.FromSample, w.sp.Own(site, nil)}] += ns
-	frac := float64(ns) / float64(from.ns)
-	for v, n := range from.byVia {
-		part := int64(frac * float64(n))
-		from.byVia[v] -= part
-		to.byVia[v] += part
-	}
-	from.ns -= ns
-	to.ns += ns
 }
 
 // site returns the line on which most of the row's time was spent.
@@ -188,7 +97,8 @@ func viaText(vs []report.Via) string {
 // causeRows returns the causes of the requests in some buckets, the largest
 // first. A row of running time stands for a whole function, so its line is
 // chosen once for all bands, by the first that has the row: lines holds it.
-func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowKey]siteFrom) []report.Cause {
+// runs says what runs without a stack of their own are taken to be.
+func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, lines map[rowKey]siteFrom) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
 	g.cells.each(func(bucket, cause int32, c *cell) {
@@ -204,17 +114,23 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 		s.ns += c.ns
 		s.requests += c.requests
 	})
+	samples := map[int32]int64{}
+	g.samples.each(func(bucket, cause int32, c *cell) {
+		if in[bucket] {
+			samples[cause] += c.requests
+		}
+	})
 	merged := map[rowKey]*row{}
-	for id, c := range sums {
-		k := w.stage.IDs.Cause(path.CauseID(id)).Settled(w.sp.Settled)
-		own := w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain))
-		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind, site: k.Site, own: own}
+	add := func(id int32, k *path.CauseKey, at siteFrom, c cell) {
+		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
 		if rk.cause == cause.CPU || rk.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
-			rk.site, rk.fn = 0, w.sp.Syms.Frame(k.Site).Func
-			own = w.sp.Own(k.Site, nil) // whoever waits for it, it computes
-			rk.own, rk.ownFn = 0, w.sp.Syms.Frame(own).Func
+			at.own = w.sp.Own(at.site, nil) // whoever waits for it, it computes
+			rk.fn, rk.ownFn = w.sp.Syms.Frame(at.site).Func, w.sp.Syms.Frame(at.own).Func
+		} else {
+			at.own = w.sp.Own(at.site, w.stage.IDs.Chain(k.Chain))
+			rk.site, rk.own = at.site, at.own
 		}
 		m := merged[rk]
 		if m == nil {
@@ -224,11 +140,18 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 		m.byCall[k.Call] += c.ns
 		m.ns += c.ns
 		m.requests += c.requests
-		m.bySite[siteFrom{k.Site, k.From, own}] += c.ns
+		m.bySite[at] += c.ns
 		m.byVia[k.Chain] += c.ns
 		m.ids = append(m.ids, path.CauseID(id))
+		if at.from == cause.FromSample {
+			m.samples += samples[id]
+			delete(samples, id)
+		}
 	}
-	w.moveUnder(merged)
+	for id, c := range sums {
+		k := w.stage.IDs.Cause(path.CauseID(id)).Settled(w.sp.Settled)
+		runs.divide(path.CauseID(id), siteFrom{site: k.Site, from: k.From}, *c, func(at siteFrom, part cell) { add(id, &k, at, part) })
+	}
 	rows := make([]report.Cause, 0, len(merged))
 	for rk, m := range merged {
 		at := m.site(w.sp)
@@ -243,7 +166,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 		}
 		rc := report.Cause{
 			Cause: spell.Cause(rk.cause), Site: w.sp.SiteFor(at.site, at.own), SiteFrom: from.String(),
-			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), RanMeanwhile: w.ranMeanwhile(m.ids), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
+			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(m.ids), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
 		}
 		rc.Via, rc.Routes = w.routes(m.byVia)
 		if rk.cause == cause.Network {
@@ -266,6 +189,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, lines map[rowK
 			other.TotalNS += r.TotalNS
 			other.Share += r.Share
 			other.Requests = max(other.Requests, r.Requests)
+			other.Samples += r.Samples
 		}
 		rows = append(rows[:maxCauses-1], other)
 	}

@@ -42,7 +42,7 @@ func (t *table) merge(o *table, tr *path.Translation) {
 			mine[f] += ns
 		}
 	}
-	t.under.merge(&o.under)
+	t.under.merge(&o.under, tr)
 	t.through.merge(&o.through)
 	for id, og := range o.groups {
 		if og != nil {
@@ -81,6 +81,12 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 		mine := g.cells.at(bucket, cause)
 		mine.ns += c.ns
 		mine.requests += c.requests
+	})
+	og.samples.each(func(bucket, cause int32, c *cell) {
+		if causes != nil {
+			cause = int32(causes[cause])
+		}
+		g.samples.at(bucket, cause).requests += c.requests
 	})
 	for bi, b := range og.blocks {
 		mine := g.blocks[bi]
@@ -133,6 +139,7 @@ func (s *Sum) refine() []path.GroupID {
 	for id := len(r.became); id < t.stage.IDs.Groups(); id++ {
 		r.became = append(r.became, path.GroupID(id))
 	}
+	t.under.regroup(r.became)
 	return r.became
 }
 

@@ -237,7 +237,7 @@ func (w writer) bands(g *group, r *report.Group) {
 		name   report.BandName
 		lo, hi float64
 	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}}
-	lines := map[rowKey]siteFrom{}
+	lines, runs := map[rowKey]siteFrom{}, w.shownIn(g)
 	for _, l := range limits {
 		in := map[int32]bool{}
 		band := report.Band{Band: l.name, Causes: []report.Cause{}}
@@ -258,11 +258,11 @@ func (w writer) bands(g *group, r *report.Group) {
 			in[b] = true
 		}
 		if band.Count > 0 {
-			band.Causes = w.causeRows(g, in, band.Count, lines)
+			band.Causes = w.causeRows(g, in, band.Count, runs, lines)
 		}
 		r.Bands = append(r.Bands, band)
 	}
-	w.outliers(g, r, counts, order, lines)
+	w.outliers(g, r, counts, order, runs, lines)
 }
 
 // Outliers are more than so many times as slow as what is usual, and so much slower. The same bounds make service/flight
@@ -275,7 +275,7 @@ const (
 
 // outliers adds the band of requests that were far slower than what is usual, if there are such: than 99 of a hundred
 // where that is known of enough requests, else than three quarters.
-func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, lines map[rowKey]siteFrom) {
+func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, runs shown, lines map[rowKey]siteFrom) {
 	if g.lat.n < leastUsual {
 		return
 	}
@@ -299,7 +299,7 @@ func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, orde
 		in[b] = true
 	}
 	if band.Count > 0 {
-		band.Causes = w.causeRows(g, in, band.Count, lines)
+		band.Causes = w.causeRows(g, in, band.Count, runs, lines)
 		r.Bands = append(r.Bands, band)
 	}
 }

@@ -23,6 +23,7 @@ type group struct {
 	ready    histogram
 	gap      histogram
 	cells    cells
+	samples  cells // of CPU samples, how many: counted as requests
 	blocks   map[int64]*block
 	block    *block // the one asked for last, number blockNo
 	blockNo  int64
@@ -216,6 +217,11 @@ func (t *table) count(g *group, w *path.Walked) {
 		c.requests += w.Weight
 		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
 	}
+	t.under.eachSampled(w, func(i int, n int64) {
+		if w.Form == path.Whole {
+			g.samples.at(bucket, int32(w.CauseIDs[i])).requests += n * w.Weight
+		}
+	})
 }
 
 // blockAt returns the block of a group in which a time lies.

@@ -22,6 +22,7 @@ type (
 type CauseKey struct {
 	Code    cause.Code
 	From    cause.From
+	Run     cause.Run // of running time that shows no stack
 	Inbound bool
 	Site    tracefmt.FrameID
 	Kind    tracefmt.StringID
@@ -131,7 +132,7 @@ func (x *IDs) Chain(id ChainID) []Via {
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) cause(k CauseKey) CauseID {
-	h := (uint64(k.Site)<<32 | uint64(uint32(k.Chain))<<8 | uint64(k.Code)<<2 | uint64(k.From)) * 0x9e3779b97f4a7c15
+	h := (uint64(k.Site)<<32 | uint64(uint32(k.Chain))<<8 | uint64(k.Code)<<2 | uint64(k.From) | uint64(k.Run)<<5) * 0x9e3779b97f4a7c15
 	near := &x.nearest[h>>56]
 	if near.ok && near.key == k {
 		return near.id

@@ -255,7 +255,11 @@ func (s *Stage) sumUp(w *Walked) {
 		if g.Via >= 0 {
 			chain = s.chains[g.Via]
 		}
-		id := s.IDs.cause(CauseKey{g.Code, g.From, g.Inbound, g.Site, g.Kind, g.Call, chain})
+		run := g.Run
+		if g.From != cause.FromBracket {
+			run = 0
+		}
+		id := s.IDs.cause(CauseKey{g.Code, g.From, run, g.Inbound, g.Site, g.Kind, g.Call, chain})
 		s.ids = append(s.ids, id)
 		if w.Sampled && g.Code.Cause() == cause.Sched && g.End-g.Start > leastLooked && len(s.looked) < MostLooked {
 			s.looked = append(s.looked, int32(i))

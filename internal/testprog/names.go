@@ -29,6 +29,7 @@ func Programs() []Program {
 		{"tasks", []string{"tasks", "-d", "400ms"}},
 		{"http1-1p", []string{"http1", "-d", "150ms", "-procs", "1"}},
 		{"http1-8p", []string{"http1", "-d", "150ms", "-procs", "8", "-early"}},
+		{"http1-profile", []string{"http1-profile", "-d", "2s"}}, // enough CPU samples for shares
 		{"iterpull-early", []string{"iterpull", "-d", "150ms", "-early"}},
 		{"cgo-threads-early", []string{"cgo-threads", "-d", "150ms", "-early"}},
 		{"snapshot", []string{"snapshot", "-d", "500ms"}},

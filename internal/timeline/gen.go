@@ -73,6 +73,7 @@ type Gen struct {
 	streams  []stream   // the threads', in an order that the trace alone decides
 	sampOnce sync.Once
 	sampByG  map[uint64][]int32
+	sampIn   []uint64 // a bit for each stretch of sampStretch ns that has a sample
 	assist   map[uint32]bool
 	scratch  []uint32
 	network  tracefmt.StringID // the reason "network"

@@ -149,6 +149,7 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	if err := rep.CheckValid(); err != nil {
 		v.add("report", "%v", err)
 	}
+	v.bands(rep)
 	if !all {
 		return
 	}
@@ -184,3 +185,61 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 		}
 	}
 }
+
+// A rowKey is what tells the rows of a band apart: running time by function, all else by line.
+type rowKey struct {
+	cause report.CauseName
+	kind  string
+	site  report.Site
+	own   report.Caller
+}
+
+func rowOf(c *report.Cause) rowKey {
+	k := rowKey{cause: c.Cause, kind: c.Kind}
+	if c.Site != nil {
+		k.site = report.Site{Func: c.Site.Func, File: c.Site.File, Line: c.Site.Line}
+		if c.Site.CalledFrom != nil {
+			k.own = *c.Site.CalledFrom
+		}
+		if c.Cause == report.CauseCPU || c.Cause == report.CauseThrottle {
+			k.site.File, k.site.Line, k.own.File, k.own.Line = "", 0, "", 0
+		}
+	}
+	return k
+}
+
+// bands checks that no band of a group has more of any cause than all its requests have. Where a cause is among the small
+// ones of all, it has no more than these have together.
+func (v *Requests) bands(rep *report.Report) {
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		whole := map[rowKey]int64{}
+		slack := roundedOff + g.TotalNS/1e6
+		for k := range g.Bands {
+			rows := map[rowKey]int64{}
+			for j := range g.Bands[k].Causes {
+				rows[rowOf(&g.Bands[k].Causes[j])] += g.Bands[k].Causes[j].TotalNS
+			}
+			if k == 0 {
+				whole = rows
+				continue
+			}
+			rest, small := whole[rowKey{cause: report.CauseOther}], int64(0)
+			delete(rows, rowKey{cause: report.CauseOther})
+			for key, ns := range rows {
+				switch of, ok := whole[key]; {
+				case !ok:
+					small += ns
+				case ns > of+slack:
+					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in all", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, of)
+				}
+			}
+			if small > rest+slack {
+				v.add("bands", "group %s: causes that all requests have as small ones only, of %d ns together, have %d ns in %s", g.Name, rest, small, g.Bands[k].Band)
+			}
+		}
+	}
+}
+
+// roundedOff is what rounding may move from one row to another, in ns.
+const roundedOff = 1000

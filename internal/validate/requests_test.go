@@ -74,3 +74,33 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestBandsRule shows the rule about bands what breaks it: a cause with more time in a part of the requests than in all.
+func TestBandsRule(t *testing.T) {
+	cause := func(name report.CauseName, line int, ns int64) report.Cause {
+		return report.Cause{Cause: name, Site: &report.Site{Func: "main.f", Line: line}, TotalNS: ns}
+	}
+	for _, c := range []struct {
+		says              string
+		all, p50, p99     int64
+		name              report.CauseName
+		otherLine, broken bool
+	}{
+		{says: "as much together as all", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseCPU},
+		{says: "more in one", all: 2e6, p50: 0, p99: 6e6, name: report.CauseCPU, broken: true},
+		{says: "running time by function", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseCPU, otherLine: true},
+		{says: "a line that all do not have", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseSleep, otherLine: true, broken: true},
+	} {
+		line := 1
+		if c.otherLine {
+			line = 2
+		}
+		var v Requests
+		v.bands(&report.Report{Groups: []report.Group{{Name: "main.f", Bands: []report.Band{
+			{Causes: []report.Cause{cause(c.name, 1, c.all)}}, {Causes: []report.Cause{cause(c.name, line, c.p50)}}, {Causes: []report.Cause{cause(c.name, line, c.p99)}},
+		}}}})
+		if (v.Err() != nil) != c.broken {
+			t.Errorf("%s: %v", c.says, v.Err())
+		}
+	}
+}

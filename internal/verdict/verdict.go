@@ -218,6 +218,7 @@ func last(c report.CauseName) int {
 // A placed is what is added up of one place.
 type placed struct {
 	site   report.VerdictSite
+	near   int64 // ns of it whose line is only inferred
 	routes []report.Route
 }
 
@@ -245,6 +246,9 @@ func places(c *report.VerdictCause, b *report.Band) {
 		p := &all[k]
 		p.site.TotalNS += row.TotalNS
 		p.site.Share = min(p.site.Share+row.Share, 1)
+		if row.SiteFrom == "bracket" {
+			p.near += row.TotalNS
+		}
 		p.addRoutes(row)
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && c.TotalNS > 0 {
@@ -261,6 +265,7 @@ func places(c *report.VerdictCause, b *report.Band) {
 	for i := range all {
 		if p := &all[i]; i < maxSites && (p.site.Share >= leastKept || i == 0) {
 			p.way()
+			p.site.Inferred = p.near > p.site.TotalNS/2
 			c.Sites = append(c.Sites, p.site)
 		}
 	}
@@ -424,6 +429,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	alone := c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS)
 	if alone {
 		place(top.Site, at)
+		inferred(top, say)
 		called(top.Site, ", ")
 		ranMeanwhile(c, say, place)
 		way(top, ", ", "", say, place)
@@ -441,6 +447,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			continue
 		}
 		place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+		inferred(s, say)
 		if !one {
 			called(s.Site, " ")
 		}
@@ -475,6 +482,13 @@ func oneCaller(sites []report.VerdictSite) bool {
 		n++
 	}
 	return n > 1
+}
+
+// inferred says of a line that nothing was seen to run there: events around a short run name it.
+func inferred(s *report.VerdictSite, say func(Look, string)) {
+	if s.Inferred && s.Site != nil {
+		say(Aside, " (inferred)")
+	}
 }
 
 func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {

@@ -17,7 +17,7 @@ type row struct {
 	kind   string
 	site   *report.Site
 	pipe   bool           // it is a pipe, terminal or device that the poller watches, no peer
-	near   bool           // the site is only known from the events around
+	near   bool           // the site is only inferred from the events around
 	routes []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
 	own    bool           // the routes are those of the band that rows are sorted by
 	ran    []report.Share
@@ -441,7 +441,7 @@ func (p *page) row(r *row, cols []column, room int) {
 func (p *page) rowPlace(r *row, room int) []span {
 	var at []span
 	if r.near && r.site != nil {
-		at = append(at, span{dim, "near "})
+		at = append(at, span{dim, "inferred "})
 	}
 	if r.kind != "" {
 		at = append(at, span{plain, termtext.Head(r.kind, max(room/2, 12)) + " "})

@@ -69,13 +69,19 @@ export function bandCauses() {
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
         rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
           percent(r.share), duration(r.total_ns / b.count), number(r.requests),
-          h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), r.site_from && r.site_from !== 'none' ? h('span', { class: 'kind' }, 'by ' + clean(r.site_from)) : null,
+          h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
   };
   onChange(c => { if (c.has('group') || c.has('band')) draw(); });
   draw();
   return out;
+}
+
+// siteFrom says how the line of running time is known: without CPU samples, that of a short run is only inferred.
+function siteFrom(r) {
+  const words = { sample: r.samples ? 'by ' + count(r.samples, 'CPU sample') : 'by CPU samples', preempt: 'where it was preempted', bracket: 'inferred from the events around it' };
+  return words[r.site_from] ? h('span', { class: 'kind' }, words[r.site_from]) : null;
 }
 
 // groupHead names the chosen group.
