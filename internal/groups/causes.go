@@ -166,7 +166,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		}
 		rc := report.Cause{
 			Cause: spell.Cause(rk.cause), Site: w.sp.SiteFor(at.site, at.own), SiteFrom: from.String(),
-			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(m.ids), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
+			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(g, m.ids, in), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
 		}
 		rc.Via, rc.Routes = w.routes(m.byVia)
 		if rk.cause == cause.Network {
@@ -206,18 +206,4 @@ func siteText(s *report.Site) string {
 		return ""
 	}
 	return fmt.Sprintf(" %s %s:%d", s.Func, s.File, s.Line) + siteText(s.CalledFrom.Site())
-}
-
-// ranMeanwhile returns what ran while requests waited for one of some causes.
-func (w writer) ranMeanwhile(ids []path.CauseID) []report.Share {
-	m := map[tracefmt.FrameID]int64{}
-	for _, id := range ids {
-		if w.sp.Settled[w.stage.IDs.Cause(id).Code] != cause.Sched {
-			continue // a freeze
-		}
-		for f, ns := range w.ran[id] {
-			m[f] += ns
-		}
-	}
-	return w.sp.Shares(m)
 }

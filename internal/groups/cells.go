@@ -12,6 +12,21 @@ type cellSlot struct {
 	cell
 }
 
+// ns returns the time of a bucket and a cause, 0 if there is no sum.
+func (t *cells) ns(bucket, cause int32) int64 {
+	if t.n == 0 {
+		return 0
+	}
+	k := cellKey(bucket, cause)
+	mask := uint64(len(t.slots) - 1)
+	for i := hash(k) & mask; t.slots[i].key != 0; i = (i + 1) & mask {
+		if t.slots[i].key == k {
+			return t.slots[i].ns
+		}
+	}
+	return 0
+}
+
 func cellKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
 
 // at returns the sum for a bucket and a cause. It is valid until the next call.

@@ -32,16 +32,7 @@ func (t *table) merge(o *table, tr *path.Translation) {
 	for o.blockShift < t.blockShift {
 		o.coarsen()
 	}
-	for id, m := range o.ran {
-		mine := t.ran[tr.Causes[id]]
-		if mine == nil {
-			mine = make(map[tracefmt.FrameID]int64)
-			t.ran[tr.Causes[id]] = mine
-		}
-		for f, ns := range m {
-			mine[f] += ns
-		}
-	}
+	t.ran.merge(o.ran, tr)
 	t.under.merge(&o.under, tr)
 	t.through.merge(&o.through)
 	for id, og := range o.groups {
@@ -140,6 +131,7 @@ func (s *Sum) refine() []path.GroupID {
 		r.became = append(r.became, path.GroupID(id))
 	}
 	t.under.regroup(r.became)
+	t.ran.regroup(r.became)
 	return r.became
 }
 

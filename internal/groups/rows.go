@@ -55,7 +55,7 @@ func (s *Sum) Has(wanted func(request.Kind, tracefmt.StringID) bool) bool {
 
 // Rows returns the groups in order of total latency.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
-	w := writer{s.parts[0], sp}
+	w := writer{s.parts[0], sp, s.parts[0].ran.leads(sp)}
 	out := []Row{}
 	for id, g := range w.groups {
 		if !sel.has(g) {
@@ -75,7 +75,7 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 // Names returns the names of all groups that are wanted, whatever they are called, with
 // how many requests, those of the most time first.
 func (s *Sum) Names(sp *spell.Speller, sel Selection) []Named {
-	w := writer{s.parts[0], sp}
+	w := writer{table: s.parts[0], sp: sp}
 	var out []Named
 	ns := make(map[string]int64)
 	for _, g := range w.groups {
@@ -100,7 +100,7 @@ type Named struct {
 
 // IDs returns the report's id of every group that is selected, by its id here.
 func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
-	w := writer{s.parts[0], sp}
+	w := writer{table: s.parts[0], sp: sp}
 	out := make(map[path.GroupID]string)
 	for id, g := range w.groups {
 		if !sel.has(g) {
@@ -116,7 +116,8 @@ func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 // A writer makes rows of a table.
 type writer struct {
 	*table
-	sp *spell.Speller
+	sp    *spell.Speller
+	leads map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
 }
 
 func (w writer) row(g *group) report.Group {

@@ -69,7 +69,8 @@ type table struct {
 	stage    *path.Stage
 	groups   []*group // by path.GroupID; nil where nothing was added
 	observer int64
-	ran      map[path.CauseID]map[tracefmt.FrameID]int64 // by cause of sched: what ran meanwhile
+	ran      ran
+	slow     map[path.GroupID]*slowest // of the generation that is being walked
 	under    under
 	through  through
 
@@ -78,7 +79,7 @@ type table struct {
 }
 
 func newTable(s *path.Stage) *table {
-	return &table{stage: s, ran: make(map[path.CauseID]map[tracefmt.FrameID]int64), under: newUnder(s), through: newThrough(s)}
+	return &table{stage: s, ran: make(ran), slow: make(map[path.GroupID]*slowest), under: newUnder(s), through: newThrough(s)}
 }
 
 // Add implements pass.Adder.
@@ -95,7 +96,7 @@ func (t *table) Add(w *path.Walked) {
 	if w.Form != path.Joint {
 		t.under.add(w)
 		t.through.add(w)
-		t.addRan(w)
+		t.lookAt(w)
 	}
 	if w.Form == path.Piece {
 		return
@@ -107,19 +108,6 @@ func (t *table) Add(w *path.Walked) {
 		return
 	}
 	t.count(g, w)
-}
-
-// addRan looks up what ran while a request waited for a P.
-func (t *table) addRan(w *path.Walked) {
-	for _, i := range w.Looked {
-		s := &w.Segments[i]
-		m := t.ran[w.CauseIDs[i]]
-		if m == nil {
-			m = make(map[tracefmt.FrameID]int64)
-			t.ran[w.CauseIDs[i]] = m
-		}
-		t.stage.EachRanMeanwhile(s.Start, s.End, s.G, func(site tracefmt.FrameID, ns int64) { m[site] += ns * w.Weight })
-	}
 }
 
 func (t *table) group(w *path.Walked) *group {
@@ -287,5 +275,5 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 // Begin implements pass.Sum.
 func (s *Sum) Begin([]request.Request) {}
 
-// End implements pass.Sum.
-func (s *Sum) End() {}
+// End implements pass.Sum: now it is known which requests of the generation were the slow ones.
+func (s *Sum) End() { lookAtSlow(s.parts) }

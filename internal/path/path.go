@@ -50,11 +50,11 @@ type Walked struct {
 	// Several says that several stacks showed the handler, so that what they have
 	// in common means something.
 	Several bool
-	// Sampled selects about a hundred requests a generation: what ran beside them
+	// Sampled selects about fifty requests a generation: what ran beside them
 	// is looked up. It depends on the request alone.
 	Sampled bool
-	// Looked are, of a Sampled request, the indexes of the waits for a P of which
-	// is looked up what ran meanwhile: the first MostLooked that are long enough.
+	// Looked are the indexes of the waits for a P that are long enough to look up
+	// what ran meanwhile: the first MostLooked.
 	Looked []int32
 	Steps  []critpath.Step
 	// Segments cover [From, Req.End). CauseIDs has their causes.
@@ -154,7 +154,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 
 // Bounds of looking things up for Sampled requests.
 const (
-	sampledMost = 100  // of a generation, about
+	sampledMost = 50   // of a generation, about
 	leastLooked = 20e3 // ns of a wait for a P
 
 	// MostLooked bounds the waits of one request that are Looked at.
@@ -261,7 +261,7 @@ func (s *Stage) sumUp(w *Walked) {
 		}
 		id := s.IDs.cause(CauseKey{g.Code, g.From, run, g.Inbound, g.Site, g.Kind, g.Call, chain})
 		s.ids = append(s.ids, id)
-		if w.Sampled && g.Code.Cause() == cause.Sched && g.End-g.Start > leastLooked && len(s.looked) < MostLooked {
+		if g.Code.Cause() == cause.Sched && g.End-g.Start > leastLooked && len(s.looked) < MostLooked {
 			s.looked = append(s.looked, int32(i))
 		}
 		for int(id) >= len(s.sumAt) {
