@@ -59,6 +59,10 @@ type Lost struct {
 	UnexplainedNS *int64 `json:"unexplained_ns"`
 	RunDelayNS    *int64 `json:"run_delay_ns"` // all waiting for a CPU, whatever for
 	StealNS       *int64 `json:"steal_ns"`     // what the hypervisor took from the whole machine
+	// MachineNS is the CPU time that all processes of the machine had, this one among them, and PressureNS the time in which
+	// any of them waited for a CPU that another had.
+	MachineNS  *int64 `json:"machine_ns,omitempty"`
+	PressureNS *int64 `json:"pressure_ns,omitempty"`
 }
 
 // HostQuota is what CPU quotas did, by the kernel's counters.
@@ -90,7 +94,9 @@ type HostNetwork struct {
 	PeerRetransmitted int64  `json:"peer_retransmitted"`
 	OutOfOrder        int64  `json:"out_of_order"`
 	AllRetransmitted  *int64 `json:"all_retransmitted"`
-	Connections       int    `json:"connections"`
+	// Needless counts segments sent again that had arrived, by the other end's word. They are not in Retransmitted.
+	Needless    int64 `json:"needless,omitempty"`
+	Connections int   `json:"connections"`
 	// Sockets are those that lost most; then some others, by round-trip time.
 	Sockets []HostSocket `json:"sockets"`
 	// Requests are stretches of slow requests in which they waited for the network while segments were sent again.

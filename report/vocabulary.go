@@ -234,6 +234,7 @@ const (
 	RuleTooFewPs           RuleCode = "WL1006"
 	RuleLongRuns           RuleCode = "WL1007"
 	RuleComputes           RuleCode = "WL1008"
+	RuleBusyMachine        RuleCode = "WL1009"
 	RuleSleep              RuleCode = "WL2001"
 	RuleLockConvoy         RuleCode = "WL2002"
 	RulePoolTooSmall       RuleCode = "WL2003"
@@ -266,7 +267,7 @@ const (
 func RuleCodes() []RuleCode {
 	return []RuleCode{
 		RuleHubLate, RulePsTaken, RuleSlowWakeup, RuleHerd, RuleTooManyPs, RuleTooFewPs,
-		RuleLongRuns, RuleComputes, RuleSleep, RuleLockConvoy, RulePoolTooSmall, RuleFlushInterval,
+		RuleLongRuns, RuleComputes, RuleBusyMachine, RuleSleep, RuleLockConvoy, RulePoolTooSmall, RuleFlushInterval,
 		RuleSlowPeer, RuleSlowClient, RuleBlockingSyscall, RuleRetransmissions, RuleMarkAssist, RuleGCTakesPs,
 		RuleStoppedWorld, RuleGCTooFrequent, RuleForcedGC, RuleThrottled, RuleGOMAXPROCSAndLimit, RuleFewRequests,
 		RuleTruncated, RuleBiasedNames, RuleTraceOverhead, RuleLoadInProcess, RulePollGaps, RuleClock,

@@ -8,7 +8,7 @@ import (
 // All returns every rule, by code.
 func All() []Rule {
 	all := []Rule{
-		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), fewProcsRule(), longRunRule(), computeRule(),
+		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), fewProcsRule(), longRunRule(), computeRule(), busyMachineRule(),
 		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(), retransmitRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),

@@ -79,6 +79,8 @@ func (in *Input) lacks(code report.RuleCode) *lack {
 		return &lack{report.BlindRequests, "no request ended", "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))}
 	}
 	switch {
+	case code == report.RuleBusyMachine && host == nil:
+		return noHost(url)
 	case code == report.RuleComputes:
 		return fewSamples(samples, url)
 	case code == report.RuleRetransmissions && (host == nil || host.Network.Verdict == report.NetworkUnknown || host.Network.Verdict == ""):

@@ -9,7 +9,7 @@ func manyProcsRule() Rule {
 		Doc: Doc{
 			Means: "GOMAXPROCS is larger than the CPUs that the process really gets, or than it has work for. Each P that runs out of work searches all others before it sleeps, and has a thread " +
 				"woken for the next goroutine; with many of them that search takes a good part of the CPU, and threads wait for each other in the kernel.",
-			Measured: "Either host samples say that GOMAXPROCS is more than the CPUs that the process may run on, and its threads waited for a CPU for at least 10 % of their busy time. Or the share of CPU samples in the scheduler (schedule, findRunnable, stealWork, wakep, futex) is at least 25 %, of at least 100 samples, with more than two Ps of which goroutines used " +
+			Measured: "Either host samples say that GOMAXPROCS is more than the CPUs that the process may run on, and its threads waited for a CPU for at least 10 % of their busy time, most of it while more of them wanted to run at the same time than there are CPUs (else it is others who have these: WL1009). Or the share of CPU samples in the scheduler (schedule, findRunnable, stealWork, wakep, futex) is at least 25 %, of at least 100 samples, with more than two Ps of which goroutines used " +
 				"less than half. The cost in latency is what requests waited for a thread to wake up (cause sched-wake); where that is little it is reported as a fact.",
 			Before: "// container with cpu limit 2 on a host with 32 CPUs, Go before 1.25: GOMAXPROCS is 32",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\" // or GOMAXPROCS=2 in the environment",
@@ -33,8 +33,37 @@ func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 func crowded(in *Input) bool {
 	d, known := delayed(in)
 	f := in.Report.Host
-	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism
+	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism && ownCrowd(f) >= 0.5
 }
+
+// ownCrowd returns the part of the threads' waiting for CPUs at times when more of the process's own threads wanted to run
+// than there are CPUs for it: the rest is due to others.
+func ownCrowd(h *report.Host) float64 {
+	var own, all, last int64
+	for i, d := range h.Series.RunDelayNS {
+		width := d[0] - last
+		last = d[0]
+		if i == 0 {
+			width = d[0] - h.FromNS
+		}
+		if all += d[1]; d[1] == 0 || i >= len(h.Series.CPUNS) {
+			continue
+		}
+		if float64(h.Series.CPUNS[i][1]+d[1]) > ready*float64(h.Facts.Parallelism)*float64(width) {
+			own += d[1]
+		}
+	}
+	if all > 0 {
+		return float64(own) / float64(all)
+	}
+	if h.Lost.CPUNS != nil && h.Lost.RunDelayNS != nil && float64(*h.Lost.CPUNS+*h.Lost.RunDelayNS) > ready*float64(h.Facts.Parallelism)*float64(h.ToNS-h.FromNS) {
+		return 1
+	}
+	return 0
+}
+
+// ready is how many threads of a CPU's time must want to run, more than which it cannot have.
+const ready = 1.05
 
 // searching reports whether much of the CPU goes into the search for work.
 func searching(in *Input) bool {

@@ -26,6 +26,10 @@ func peerRule() Rule {
 			claimsBy(in, report.RuleSlowPeer, func(cl *claims, c *claim) {
 				v := peerVerdict(cl, c)
 				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
+				if n, busy := busyMachine(in); busy {
+					v.Confidence *= 1 - n.off
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time they wanted to run, the service's threads waited for a CPU (WL1009): answers may have lain unread", Value: n.off, Unit: "share"})
+				}
 				out = append(out, v)
 			})
 			return out

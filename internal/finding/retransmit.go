@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ func retransmitRule() Rule {
 			Means: "The kernel had to send segments of the service's connections again, because nobody acknowledged them, while slow requests waited for the network. Linux sends again after 200 ms at the least " +
 				"if nothing else follows on the connection, so a single lost segment is a slow request. It is the path that is slow, not the peer.",
 			Measured: "From host samples of a recording (record on the service's host, or with --pid): when the network namespace's count of segments sent again grows, the process's sockets are asked at once (sock_diag, " +
-				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
+				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. What had arrived already, by the other end's word (tcpi_dsack_dups: late acknowledgements, tail loss probes), is no loss. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
 				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some.",
 			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
 			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, and `nstat TcpRetransSegs` the whole host's",
@@ -95,11 +96,25 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		}
 		evidence = append(evidence, report.Evidence{Text: text, Value: float64(s.Retransmitted), Unit: "segments"})
 	}
+	title, fix := "the network loses segments "+remotes(met), "look at the path, not at the peer: queues and policers on the way, interface errors (ip -s link), an MTU that does not fit, conntrack tables; until it is mended, time out and retry early, or hedge"
+	if onThisHost(met) {
+		title = "segments " + remotes(met) + " had to be sent again, though no network lies between"
+		fix = "look at the process at the other end, on this host: whether its queue of connections (ss -ltn) or a receive buffer is full, a filter drops what comes, or it had no CPU"
+	}
 	return Verdict{Won: won, Finding: report.Finding{
-		Title: "the network loses segments to " + remotes(met), Cause: report.CauseNetwork, Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
+		Title: title, Cause: report.CauseNetwork, Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
 		Evidence: evidence,
-		Fix:      "look at the path, not at the peer: queues and policers on the way, interface errors (ip -s link), an MTU that does not fit, conntrack tables; until it is mended, time out and retry early, or hedge",
+		Fix:      fix,
 	}}
+}
+
+// otherEnd returns the other end of a connection as HostWait names it, and how the segments went: to it, or from it.
+func otherEnd(connection string) (end, way string) {
+	if _, to, ok := strings.Cut(connection, " -> "); ok {
+		return to, "to "
+	}
+	_, from, _ := strings.Cut(connection, " <- ")
+	return from, "from "
 }
 
 // remotes names the other ends of the sockets that lost most.
@@ -108,20 +123,35 @@ func remotes(met []*report.HostWait) string {
 	seen := map[string]bool{}
 	for _, w := range met {
 		for _, s := range w.Sockets {
-			_, to, ok := strings.Cut(s, " -> ")
-			if ok && !seen[to] {
-				seen[to] = true
-				names = append(names, to)
+			if end, way := otherEnd(s); end != "" && !seen[end] {
+				seen[end] = true
+				names = append(names, way+end)
 			}
 		}
 	}
 	switch {
 	case len(names) == 0:
-		return "its peers"
+		return "of its peers"
 	case len(names) > 2:
 		return fmt.Sprintf("%s and %d others", names[0], len(names)-1)
 	}
 	return strings.Join(names, " and ")
+}
+
+// onThisHost reports whether all other ends have loopback addresses: nothing is lost on the way there.
+func onThisHost(met []*report.HostWait) bool {
+	any := false
+	for _, w := range met {
+		for _, s := range w.Sockets {
+			end, _ := otherEnd(s)
+			addr, err := netip.ParseAddrPort(end)
+			if err != nil || !addr.Addr().Unmap().IsLoopback() {
+				return false
+			}
+			any = true
+		}
+	}
+	return any
 }
 
 // networkEvidence is what host samples say for or against the network, for

@@ -210,8 +210,22 @@ func TestTooManyPs(t *testing.T) {
 	}
 	in := input(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
 	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
+	in.Report.Host.ToNS = 2e9 // five CPUs were wanted at a time
 	if faults, _, _ := found(in); !slices.Contains(faults, "WL1005") {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
+	}
+	in.Report.Host.ToNS = 10e9
+	if slices.Contains(first(found(in)), "WL1005") {
+		t.Error("32 Ps of which one thread is ready at a time: others have the 4 CPUs; yet WL1005")
+	}
+	in.Report.Host.ToNS = 2e9
+	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
+	if !slices.Contains(first(found(in)), "WL1005") {
+		t.Error("for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
+	}
+	in.Report.Host.Series.CPUNS, in.Report.Host.Series.RunDelayNS = [][2]int64{{1e9, 3e9}, {2e9, 2e9}}, [][2]int64{{1e9, 1e9}, {2e9, 1e9}}
+	if slices.Contains(first(found(in)), "WL1005") {
+		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
 	}
 	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(first(found(in)), "WL1005") {
 		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
@@ -253,4 +267,43 @@ func TestComputes(t *testing.T) {
 			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
 		}
 	}
+}
+
+// TestBusyMachine: other processes' use of the CPUs is an answer where there is evidence of it, before what it makes look
+// worse. A rule that takes every wait for a CPU for the neighbours' doing fails, and one that blames the service first.
+func TestBusyMachine(t *testing.T) {
+	slow := func() report.Group {
+		return groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.handle"), TotalNS: 8e6}, report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
+	}
+	host := func(procsNS, machine int64) *report.Host {
+		h := hostWith(2, 2e9, 1e9, procsNS)
+		h.ToNS, h.Lost.MachineNS = 2e9, &machine
+		return h
+	}
+	for _, c := range []struct {
+		name  string
+		host  *report.Host
+		procs int
+		fault bool
+	}{
+		{"others have more than the service", host(1e9, 39e8), 2, true},
+		{"nobody else", host(1e9, 11e8), 2, false},
+		{"others have little", host(1e9, 15e8), 2, false},
+		{"an old recording, no more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 2, true},
+		{"an old recording, more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 8, false},
+		{"threads found CPUs", hostSpan(hostWith(2, 2e9, 1e8, 2e9), 2e9), 2, false},
+		{"no samples", nil, 2, false},
+	} {
+		in := input(process.Stats{Procs: c.procs, BusyNS: 2e9}, slow())
+		in.Report.Host = c.host
+		faults, _, _ := found(in)
+		if got := slices.Contains(faults, "WL1009"); got != c.fault || got && faults[0] != "WL1009" || got && slices.Contains(faults, "WL1003") {
+			t.Errorf("%s: %v", c.name, faults)
+		}
+	}
+}
+
+func hostSpan(h *report.Host, to int64) *report.Host {
+	h.ToNS = to
+	return h
 }

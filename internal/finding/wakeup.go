@@ -17,7 +17,7 @@ func wakeupRule() Rule {
 			Before: "in <- job; job = <-out // two hand-overs, each wakes a thread",
 			After:  "job = handle(job)      // on the request's own goroutine",
 			Wrong: "A few tens of microseconds for each hand-over are the machine's usual price, most of all in virtual machines with idle CPUs. Milliseconds mean that the kernel had no CPU to give: " +
-				"neighbours, a quota (WL4), or more Ps than CPUs (WL1005).",
+				"neighbours (WL1009), a quota (WL4), or more Ps than CPUs (WL1005).",
 		},
 		Run: wakeups,
 	}
@@ -27,8 +27,8 @@ func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
 func wakeups(in *Input) []Verdict {
 	var out []Verdict
-	if tooMany(in) {
-		return nil // WL1005 explains it
+	if _, others := busyMachine(in); others || tooMany(in) {
+		return nil // WL1009, or WL1005, explains it
 	}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]

@@ -169,8 +169,16 @@ func TestStatTexts(t *testing.T) {
 			t.Errorf("%q gives %d", text, n)
 		}
 	}
-	if n, ok := parseSteal([]byte("cpu  1 2 3 4 5 6 7 89 0 0\ncpu0 1\n")); !ok || n != 890e6 {
-		t.Errorf("steal %d, %v", n, ok)
+	if machine, steal, ok := parseMachine([]byte("cpu  1 2 3 4 5 6 7 89 0 0\ncpu0 1\n")); !ok || machine != 190e6 || steal != 890e6 {
+		t.Errorf("the machine's CPU time %d, steal %d, %v", machine, steal, ok)
+	}
+	if n, ok := parsePressure([]byte("some avg10=0.20 avg60=0.30 avg300=0.40 total=5012\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")); !ok || n != 5012e3 {
+		t.Errorf("pressure %d, %v", n, ok)
+	}
+	for _, text := range []string{"", "full avg10=0.00 total=1\n", "some total=x\n", "some total=-1\n"} {
+		if n, ok := parsePressure([]byte(text)); ok {
+			t.Errorf("%q gives %d", text, n)
+		}
 	}
 	if v, ok := parseSchedstat([]byte("208798438 13486940 " + strconv.Itoa(380) + "\n")); !ok || v != [2]int64{208798438, 13486940} {
 		t.Errorf("schedstat %v, %v", v, ok)

@@ -60,6 +60,8 @@ type Line struct {
 	InactiveFileBytes *int64  `json:"inactive_file_bytes,omitempty"`
 	OOMKills          *int64  `json:"oom_kills,omitempty"`
 	StealNS           *int64  `json:"steal_ns,omitempty"`
+	MachineNS         *int64  `json:"machine_ns,omitempty"`  // CPU time that all processes of the machine had
+	PressureNS        *int64  `json:"pressure_ns,omitempty"` // time in which any of them waited for a CPU (PSI)
 
 	// Sockets. Count is how many the process has, of which Sockets lists those
 	// that have sent again or got out of order since SinceNS, when they were
@@ -98,8 +100,11 @@ type Socket struct {
 	// (tcpi_rcv_ooopack), which is what loss of the other side's segments
 	// mostly looks like from here.
 	Retransmitted int64 `json:"retransmitted"`
-	OutOfOrder    int64 `json:"out_of_order,omitempty"`
-	RTTNS         int64 `json:"rtt_ns,omitempty"`
-	MinRTTNS      int64 `json:"min_rtt_ns,omitempty"`
-	UnackedSegs   int64 `json:"unacked,omitempty"`
+	// Needless counts those that had arrived already, by the other end's word (tcpi_dsack_dups): its acknowledgement was
+	// late, or a tail loss probe was sent to be safe. Nothing was lost.
+	Needless    int64 `json:"needless,omitempty"`
+	OutOfOrder  int64 `json:"out_of_order,omitempty"`
+	RTTNS       int64 `json:"rtt_ns,omitempty"`
+	MinRTTNS    int64 `json:"min_rtt_ns,omitempty"`
+	UnackedSegs int64 `json:"unacked,omitempty"`
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 		}
 		events = append(events, e)
 		n.OutOfOrder += e.outOfOrder
+		n.Needless += e.needless
 		if e.peer {
 			n.PeerRetransmitted += e.retransmitted
 			continue
@@ -50,6 +52,9 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 	n.Verdict, n.Text = v.verdict(n, network, gaps)
 	add := func(text string, value float64, unit string) {
 		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
+	}
+	if n.Needless > 0 {
+		add("segments sent again that had arrived", float64(n.Needless), "segments")
 	}
 	if v.s.looks > 0 {
 		add("segments that the process's connections sent again", float64(n.Retransmitted), "segments")
@@ -88,6 +93,11 @@ func asked(rep *report.Report) (network, gaps float64) {
 
 func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	again := n.Retransmitted + n.PeerRetransmitted
+	if n.Needless > 0 {
+		defer func() {
+			text += "; " + count(n.Needless, "segment") + " sent again needlessly, as the other end says: nothing was lost, an acknowledgement was late"
+		}()
+	}
 	switch {
 	case v.s.looks == 0:
 		return report.NetworkUnknown, "the process's connections were not looked at"
@@ -177,6 +187,13 @@ func (v *view) sockets(n *report.HostNetwork, events []event) {
 // sent again. What was lost had been sent before it was sent again, so the
 // stretch between the two looks must touch the wait.
 func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) {
+	// Clients' connections share their port here; those to peers have one each. Who waits for a peer is not late by a client.
+	served := map[netip.AddrPort]int{}
+	for conn, c := range v.s.conns {
+		if !c.peer {
+			served[conn.local]++
+		}
+	}
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		for k := range g.Slowest {
@@ -188,11 +205,11 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
 					from, to := max(e.since, e.mono-2*max(v.s.IntervalNS, 1))+v.offset-v.start, e.mono+v.offset-v.start
-					if e.retransmitted == 0 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
+					if e.retransmitted == 0 || seg.Kind == "outbound" && served[e.ours()] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
 					w.Retransmitted += e.retransmitted
-					if name := e.conn.local.String() + " -> " + e.conn.remote.String(); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
+					if name := e.between(); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
 						w.Sockets = append(w.Sockets, name)
 					}
 				}
@@ -204,6 +221,23 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 	}
 	slices.SortStableFunc(n.Requests, func(a, b report.HostWait) int { return cmp.Compare(b.DurationNS, a.DurationNS) })
 	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
+}
+
+// ours is the process's own end of an event's connection.
+func (e *event) ours() netip.AddrPort {
+	if e.peer {
+		return e.conn.remote
+	}
+	return e.conn.local
+}
+
+// between names the two ends of an event's connection, the process's own first,
+// with the way that was lost on.
+func (e *event) between() string {
+	if e.peer { // the socket is the other end's, which sent it
+		return e.conn.remote.String() + " <- " + e.conn.local.String()
+	}
+	return e.conn.local.String() + " -> " + e.conn.remote.String()
 }
 
 // minWait is the shortest wait that a lost segment could have made: Linux sends

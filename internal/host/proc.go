@@ -118,17 +118,42 @@ func parseRetransmitted(b []byte) (int64, bool) {
 	return 0, false
 }
 
-// parseSteal reads, from /proc/stat, for how long the hypervisor ran something
-// else while this machine's CPUs wanted to run, in ns.
-func parseSteal(b []byte) (int64, bool) {
+// parseMachine reads, from /proc/stat, how much CPU time all processes and interrupts
+// of the machine had, and for how long the hypervisor ran something else while its
+// CPUs wanted to run, in ns.
+func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	f := bytes.Fields(line)
 	if len(f) < 9 || string(f[0]) != "cpu" {
+		return 0, 0, false
+	}
+	for i, text := range f[1:9] {
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil || n < 0 || n > 1<<40 {
+			return 0, 0, false
+		}
+		switch i {
+		case 3, 4: // idle, or nothing to do but wait for a disk
+		case 7:
+			steal = n * tickNS
+		default:
+			machine += n * tickNS
+		}
+	}
+	return machine, steal, true
+}
+
+// parsePressure reads, from /proc/pressure/cpu, for how long anybody waited for a
+// CPU that another had, in ns.
+func parsePressure(b []byte) (int64, bool) {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	_, text, ok := bytes.Cut(line, []byte("total="))
+	if !ok || !bytes.HasPrefix(line, []byte("some ")) {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(string(f[8]), 10, 64)
-	if err != nil || n < 0 || n > 1<<40 {
+	us, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil || us < 0 || us > 1<<50 {
 		return 0, false
 	}
-	return n * tickNS, true
+	return us * 1000, true
 }

@@ -46,10 +46,11 @@ type Samples struct {
 
 // second is what is sampled more rarely.
 type second struct {
-	mono          int64
-	group         int
-	levels        []Level
-	memory, steal int64
+	mono              int64
+	group             int
+	levels            []Level
+	memory, steal     int64
+	machine, pressure int64
 }
 
 // A connection is what became of one socket over all lists.
@@ -57,7 +58,9 @@ type connection struct {
 	peer                      bool
 	state                     string
 	retransmitted, outOfOrder int64 // since the first look, or since it was made
+	needless                  int64 // of retransmitted, what had arrived already
 	lastRetrans, lastOrder    int64 // the kernel's counters when last seen
+	lastNeedless              int64
 	rtt, minRTT               int64
 }
 
@@ -68,6 +71,7 @@ type event struct {
 	conn                      ends
 	peer                      bool
 	retransmitted, outOfOrder int64
+	needless                  int64 // of those sent again, what is known not to have been lost: not among retransmitted
 }
 
 // ends are the two ends of a connection.
@@ -159,7 +163,7 @@ func sane(l *Line) bool {
 		}
 	}
 	for _, v := range []*int64{l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS, l.AncestorPeriods, l.AncestorNS, l.UsageNS, l.UserNS, l.SystemNS,
-		l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted, l.MemoryBytes, l.StealNS} {
+		l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted, l.MemoryBytes, l.StealNS, l.MachineNS, l.PressureNS} {
 		if v != nil && (*v < 0 || *v > maxCounter) {
 			return false
 		}
@@ -172,7 +176,7 @@ func sane(l *Line) bool {
 	}
 	for i := range l.Sockets {
 		v := &l.Sockets[i]
-		if min(v.Retransmitted, v.OutOfOrder, v.RTTNS, v.MinRTTNS) < 0 || max(v.Retransmitted, v.OutOfOrder, v.RTTNS, v.MinRTTNS) > maxCounter {
+		if min(v.Retransmitted, v.Needless, v.OutOfOrder, v.RTTNS, v.MinRTTNS) < 0 || max(v.Retransmitted, v.Needless, v.OutOfOrder, v.RTTNS, v.MinRTTNS) > maxCounter {
 			return false
 		}
 	}
@@ -219,7 +223,7 @@ func (s *Samples) add(l *Line) bool {
 			s.wide++
 		}
 	case KindSecond:
-		v := second{mono: l.MonoNS, group: l.Group, memory: value(l.MemoryBytes), steal: value(l.StealNS)}
+		v := second{mono: l.MonoNS, group: l.Group, memory: value(l.MemoryBytes), steal: value(l.StealNS), machine: value(l.MachineNS), pressure: value(l.PressureNS)}
 		v.levels = l.Levels[:min(len(l.Levels), 32)]
 		for i := range v.levels {
 			v.levels[i].Group = clip(v.levels[i].Group)
@@ -279,23 +283,38 @@ func (s *Samples) addSockets(l *Line) bool {
 			}
 			c = &connection{peer: v.Peer}
 			if first { // what it had before is not of this recording
-				c.lastRetrans, c.lastOrder = v.Retransmitted, v.OutOfOrder
+				c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
 			}
 			s.conns[key] = c
 		}
-		if v.Retransmitted < c.lastRetrans || v.OutOfOrder < c.lastOrder {
-			c.lastRetrans, c.lastOrder = 0, 0 // another connection of the same ends
+		if v.Retransmitted < c.lastRetrans || v.OutOfOrder < c.lastOrder || v.Needless < c.lastNeedless {
+			c.lastRetrans, c.lastOrder, c.lastNeedless = 0, 0, 0 // another connection of the same ends
 		}
 		again, order := v.Retransmitted-c.lastRetrans, v.OutOfOrder-c.lastOrder
-		c.lastRetrans, c.lastOrder = v.Retransmitted, v.OutOfOrder
+		needless := v.Needless - c.lastNeedless
+		c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
 		c.retransmitted += again
 		c.outOfOrder += order
 		c.rtt, c.minRTT, c.state = v.RTTNS, v.MinRTTNS, clip(v.State)
 		if (again > 0 || order > 0) && len(s.events) < maxEvents {
-			s.events = append(s.events, event{l.SinceNS, l.MonoNS, key, v.Peer, again, order})
+			s.events = append(s.events, event{l.SinceNS, l.MonoNS, key, v.Peer, again, order, 0})
 		}
+		c.needless += s.clear(key, needless)
 	}
 	return ok
+}
+
+// clear takes what had been sent again needlessly out of the connection's last
+// events: the other end says so a round trip later. It returns how many there were.
+func (s *Samples) clear(conn ends, needless int64) (cleared int64) {
+	for i := len(s.events) - 1; i >= 0 && needless > 0; i-- {
+		if e := &s.events[i]; e.conn == conn {
+			n := min(needless, e.retransmitted)
+			e.retransmitted, e.needless = e.retransmitted-n, e.needless+n
+			needless, cleared = needless-n, cleared+n
+		}
+	}
+	return cleared
 }
 
 // sortedEnds are the connections in an order that does not change.

@@ -342,3 +342,47 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestNeedlessIsNoLoss: what the other end says it had already was not lost, also if it says so a look later; what is left
+// was. And whose client was late says nothing of a wait for a peer. Counting all that was sent again fails.
+func TestNeedlessIsNoLoss(t *testing.T) {
+	network := func(kind string) *report.Report {
+		return &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
+			Slowest: []report.Request{{ID: "r", Segments: []report.Segment{{Cause: "network", Kind: kind, StartNS: 0, DurationNS: 1e9}}}}}}}
+	}
+	const ours, theirs, client, listener = "10.0.0.1:40000", "10.0.0.2:5432", "10.0.0.9:33000", "10.0.0.1:80"
+	for _, c := range []struct {
+		name           string
+		looks          [][]Socket
+		lost, needless int64
+		verdict        report.NetworkVerdict
+		between        string
+	}{
+		{"lost", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + theirs},
+		{"had arrived", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"said later", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"one of two", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + theirs},
+		{"another connection's", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: theirs, Needless: 3}}}, 1, 0, "lost", ours + " -> " + theirs},
+		{"the other end's", [][]Socket{{{Local: theirs, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + theirs},
+		{"a client's", [][]Socket{{{Local: listener, Remote: client, Retransmitted: 1}, {Local: listener, Remote: "10.0.0.9:33001"}}}, 1, 0, "unknown", ""},
+	} {
+		var x text
+		x.begin()
+		x.line(Line{Kind: KindSockets, MonoNS: 1e9, WallNS: 1000e9, All: true})
+		for i := range int64(10) {
+			x.sample(i, func(l *Line) { l.RunNS, l.Retransmitted = p(i*ms), p(0) })
+			if int(i) >= 2 && int(i)-2 < len(c.looks) {
+				mono, wall := at(i)
+				x.line(Line{Kind: KindSockets, MonoNS: mono, WallNS: wall, SinceNS: mono - 20*ms, Count: 1, Sockets: c.looks[i-2]})
+			}
+		}
+		n := summarize(t, &x, window(0, 9), network("outbound")).Network
+		between := ""
+		if len(n.Requests) > 0 {
+			between = strings.Join(n.Requests[0].Sockets, ", ")
+		}
+		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || between != c.between {
+			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, between, n.Text)
+		}
+	}
+}

@@ -23,16 +23,16 @@ type Sampler struct {
 	interval time.Duration
 	facts    *bundle.Host
 
-	stat, snmp, steal int // open files, -1 if not readable
-	group             *cgroup.Sampler
-	groups            int
-	levels            []cgroup.LevelStat
-	threads           *threads
-	threadsNext       int64 // not before this time, where reading them costs much
-	socks             *sockets
-	page              int64
-	begun             int64 // the process's start time, in ticks
-	buf               []byte
+	stat, snmp, machine, pressure int // open files, -1 if not readable
+	group                         *cgroup.Sampler
+	groups                        int
+	levels                        []cgroup.LevelStat
+	threads                       *threads
+	threadsNext                   int64 // not before this time, where reading them costs much
+	socks                         *sockets
+	page                          int64
+	begun                         int64 // the process's start time, in ticks
+	buf                           []byte
 
 	log      log
 	asked    time.Time
@@ -58,7 +58,7 @@ func Start(opts Options) (*Sampler, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = DefaultInterval
 	}
-	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, steal: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
+	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, machine: -1, pressure: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
 		stop: make(chan struct{}), stopped: make(chan struct{})}
 	dir := "/proc/" + strconv.Itoa(s.pid)
 	var err error
@@ -91,8 +91,11 @@ func Start(opts Options) (*Sampler, error) {
 	if s.snmp, err = unix.Open(dir+"/net/snmp", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		s.snmp = -1
 	}
-	if s.steal, err = unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		s.steal = -1
+	if s.machine, err = unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		s.machine = -1
+	}
+	if s.pressure, err = unix.Open("/proc/pressure/cpu", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		s.pressure = -1 // an old kernel, or one without it
 	}
 	if s.socks, err = openSockets(s.pid, s.facts.OtherNetwork); err != nil {
 		s.warn(WarnSockets, "the TCP sockets were not sampled: "+why(err))
@@ -322,9 +325,14 @@ func (s *Sampler) everySecond(mono, wall int64) {
 			l.MemoryBytes, l.InactiveFileBytes, l.OOMKills = &m.Current, &m.InactiveFile, &m.OOMKills
 		}
 	}
-	if s.steal >= 0 {
-		if n, ok := parseSteal(s.read(s.steal)); ok {
-			l.StealNS = &n
+	if s.machine >= 0 {
+		if machine, steal, ok := parseMachine(s.read(s.machine)); ok {
+			l.MachineNS, l.StealNS = &machine, &steal
+		}
+	}
+	if s.pressure >= 0 {
+		if n, ok := parsePressure(s.read(s.pressure)); ok {
+			l.PressureNS = &n
 		}
 	}
 	s.log.second(l)
@@ -375,7 +383,7 @@ func (s *Sampler) Stop() *Recording {
 		if s.socks != nil {
 			s.socks.close()
 		}
-		for _, fd := range []int{s.stat, s.snmp, s.steal} {
+		for _, fd := range []int{s.stat, s.snmp, s.machine, s.pressure} {
 			if fd >= 0 {
 				unix.Close(fd)
 			}

@@ -199,8 +199,8 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 // tcpInfo is what is used of struct tcp_info (include/uapi/linux/tcp.h). An
 // older kernel's is shorter: what it lacks stays 0.
 type tcpInfo struct {
-	retransmitted, outOfOrder, unacked uint32
-	rtt, minRTT                        time.Duration
+	retransmitted, needless, outOfOrder, unacked uint32
+	rtt, minRTT                                  time.Duration
 }
 
 func parseTCPInfo(b []byte) tcpInfo {
@@ -216,7 +216,7 @@ func parseTCPInfo(b []byte) tcpInfo {
 		minRTT = 0 // none measured yet
 	}
 	return tcpInfo{
-		retransmitted: at(unsafe.Offsetof(t.Total_retrans)), outOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)), unacked: at(unsafe.Offsetof(t.Unacked)),
+		retransmitted: at(unsafe.Offsetof(t.Total_retrans)), needless: at(unsafe.Offsetof(t.Dsack_dups)), outOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)), unacked: at(unsafe.Offsetof(t.Unacked)),
 		rtt: time.Duration(rtt) * time.Microsecond, minRTT: time.Duration(minRTT) * time.Microsecond,
 	}
 }

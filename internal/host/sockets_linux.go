@@ -129,12 +129,12 @@ func (s *sockets) line(final bool) *Line {
 	take := func(d *diagSocket, peer bool) {
 		v := Socket{
 			Local: d.local.String(), Remote: d.remote.String(), State: stateName(d.state), Peer: peer,
-			Retransmitted: int64(d.info.retransmitted), OutOfOrder: int64(d.info.outOfOrder),
+			Retransmitted: int64(d.info.retransmitted), Needless: int64(d.info.needless), OutOfOrder: int64(d.info.outOfOrder),
 			RTTNS: int64(d.info.rtt), MinRTTNS: int64(d.info.minRTT), UnackedSegs: int64(d.info.unacked),
 		}
 		old := s.before[d.inode]
 		now[d.inode] = v
-		if all || v.Retransmitted != old.Retransmitted || v.OutOfOrder != old.OutOfOrder {
+		if all || v.Retransmitted != old.Retransmitted || v.Needless != old.Needless || v.OutOfOrder != old.OutOfOrder {
 			l.Sockets = append(l.Sockets, v)
 		}
 	}

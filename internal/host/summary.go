@@ -251,7 +251,9 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
-	l.StealNS = v.steal()
+	l.StealNS = v.rare(func(x *second) int64 { return x.steal })
+	l.MachineNS = v.rare(func(x *second) int64 { return x.machine })
+	l.PressureNS = v.rare(func(x *second) int64 { return x.pressure })
 	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
 		l.BusyNS = &b
 	}
@@ -312,17 +314,18 @@ func (v *view) split() (queue, unsplit int64) {
 	return queue, unsplit
 }
 
-// steal is read once a second.
-func (v *view) steal() *int64 {
+// rare is how much a counter grew in the view that is read once a second; nil if it
+// was not.
+func (v *view) rare(of func(*second) int64) *int64 {
 	var last *second
 	total, any := int64(0), false
 	for i := range v.s.seconds {
 		x := &v.s.seconds[i]
-		if x.steal == absent {
+		if of(x) == absent {
 			continue
 		}
-		if last != nil && x.steal >= last.steal {
-			d := step{last.mono + v.offset, x.mono + v.offset, x.steal - last.steal}
+		if last != nil && of(x) >= of(last) {
+			d := step{last.mono + v.offset, x.mono + v.offset, of(x) - of(last)}
 			if d.to > v.from && d.from < v.to {
 				any = true
 				total += d.part(v.from, v.to)

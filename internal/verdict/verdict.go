@@ -48,18 +48,19 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 			break
 		}
 		if g.Count > 0 || g.Open.Count > 0 {
-			out = append(out, ofGroup(g, band, len(out) == 0))
+			out = append(out, ofGroup(r, g, band, len(out) == 0))
 		}
 	}
 	return out
 }
 
-func ofGroup(g *report.Group, band report.BandName, first bool) report.Verdict {
+func ofGroup(r *report.Report, g *report.Group, band report.BandName, first bool) report.Verdict {
 	b := g.Tail()
 	if named := g.Band(band); named != nil {
 		b = named
 	}
 	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
+	withoutCPU(v.Causes, r, b)
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: g.Late()}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)

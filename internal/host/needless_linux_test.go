@@ -1,0 +1,84 @@
+package host
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNeedless: segments that had arrived are sent again where their acknowledgements get lost; the other end's kernel
+// says so, and the counter that is read has them. A filter on the sender's socket discards the acknowledgements for a
+// while. Reading another counter, or none, fails.
+func TestNeedless(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the kernel to send again")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// No data comes to the sender: all that the filter sees are acknowledgements.
+	filter(t, c, &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}})
+	if _, err := io.WriteString(c, "arrives at once"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openDiag("")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.close()
+	look := func() (again, needless uint32) {
+		if err := d.each(func(x *diagSocket) {
+			if x.local.String() == c.LocalAddr().String() {
+				again, needless = x.info.retransmitted, x.info.needless
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return again, needless
+	}
+	until := time.Now().Add(20 * time.Second)
+	wait := func(what string, done func(again, needless uint32) bool) {
+		for again, needless := look(); !done(again, needless); again, needless = look() {
+			if time.Now().After(until) {
+				t.Fatalf("%s: sent again %d, needlessly %d", what, again, needless)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	wait("no acknowledgement came", func(again, _ uint32) bool { return again > 0 })
+	filter(t, c, nil)
+	wait("acknowledgements come again", func(again, needless uint32) bool { return needless > 0 && needless <= again })
+}
+
+func filter(t *testing.T, c net.Conn, prog *unix.SockFprog) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serr error
+	if err := raw.Control(func(fd uintptr) {
+		if prog == nil {
+			serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+			return
+		}
+		serr = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, prog)
+	}); err != nil || serr != nil {
+		t.Fatal(err, serr)
+	}
+}
