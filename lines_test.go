@@ -108,7 +108,7 @@ func TestJudgedBy(t *testing.T) {
 			t.Errorf("%s: %s", name, rep.Judged.Text)
 		}
 		var out bytes.Buffer
-		if err := text.Write(&out, rep, text.Options{Width: 200}); err != nil || !strings.Contains(out.String(), "\njudged   34 rules: ") {
+		if err := text.Write(&out, rep, text.Options{Width: 200}); err != nil || !strings.Contains(out.String(), "\njudged   35 rules: ") {
 			t.Errorf("%s: the text does not say which rules judged (%v):\n%s", name, err, out.String())
 		}
 	}

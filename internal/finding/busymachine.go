@@ -105,7 +105,7 @@ func machineBusy(in *Input) []Verdict {
 		if won.TotalNS <= v.Won.TotalNS {
 			continue
 		}
-		if w := (Verdict{Won: won}); severity(&w) != "" {
+		if w := (Verdict{Won: won}); in.severity(&w) != "" {
 			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
 		}
 	}
