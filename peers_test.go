@@ -101,6 +101,9 @@ func TestPeerRecording(t *testing.T) {
 		}
 		return *rep.Groups[i].Peer
 	}
+	if p := own("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
+		t.Errorf("asked about the gateway alone, its peer is %+v", p)
+	}
 	a, b := own(etcd), own("--peer", etcd, etcd)
 	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
 		t.Errorf("as its own peer %+v, by itself %+v", b, a)

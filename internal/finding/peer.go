@@ -2,6 +2,7 @@ package finding
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/report"
@@ -69,7 +70,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, duration(p.ServedNS), duration(p.WaitNS))
 		}
 		// What most of the wait went on is a fault of that group, and told there.
-		elsewhere = p.Recording == "" && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
+		elsewhere = p.Recording == "" && slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool { return g.ID == p.Group }) && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
 		own = []report.Evidence{
 			{Text: fmt.Sprintf("of %d waits, those that have one request of %s in them", p.Waits, name), Value: float64(p.Held) / float64(max(p.Waits, 1)), Unit: "share"},
 			{Text: "of the same waits, moved in time", Value: p.ByChance, Unit: "share"},

@@ -80,6 +80,10 @@ type Known struct {
 
 type silence struct {
 	timeline.Silence
+	// ready says that all through it a goroutine was ready to run, while nothing
+	// ran: its thread was woken, which takes microseconds, and did not come. Like
+	// stuck, that is no evidence of a clock.
+	ready bool
 	class Class
 	shift int64 // how much later than Start a freeze probably began, as known in the end
 }
@@ -105,6 +109,9 @@ func (s *silence) threads() int {
 		if s.callStuck() {
 			n += s.Called
 		}
+		if n == 0 && s.ready {
+			n = 1
+		}
 	}
 	return n
 }
@@ -124,11 +131,14 @@ func (d *Detector) Add(g *timeline.Gen) {
 		d.procs = max(d.procs, p.N)
 	}
 	first := len(d.kept)
+	var loads loads
 	for _, s := range g.Silences(d.since, least) {
 		if s.Running == 0 {
 			d.idle += s.End - s.Start
 		}
-		if k := (silence{Silence: s}); s.Running > 0 || k.stuck() {
+		k := silence{Silence: s}
+		k.ready = s.Running == 0 && k.length() >= singled && loads.ready(g, s.Start, s.End)
+		if s.Running > 0 || k.stuck() || k.ready {
 			d.kept = append(d.kept, k)
 		}
 	}
@@ -151,6 +161,33 @@ func (d *Detector) Add(g *timeline.Gen) {
 		}
 	}
 	d.shorten()
+}
+
+// loads is how many goroutines were ready to run in each step of a generation,
+// once that was asked for.
+type loads struct {
+	list []timeline.Load
+	step int64
+}
+
+// loadStep is short against the silences that are asked about.
+const loadStep = 2e6
+
+// ready reports whether a goroutine was ready to run all through a stretch of a
+// generation; what of it lies in the one before is not looked at.
+func (l *loads) ready(g *timeline.Gen, from, to int64) bool {
+	if l.list == nil {
+		l.list, l.step = g.Loads(g.End, loadStep)
+	}
+	begin := g.Base - g.Base%l.step // of the first step
+	n := 0
+	for i := int((max(from, g.Base) - begin + l.step - 1) / l.step); i < len(l.list) && begin+int64(i+1)*l.step <= to; i++ {
+		if l.list[i].Runnable < l.step*95/100 {
+			return false
+		}
+		n++
+	}
+	return n > 0
 }
 
 // Skip says that a generation is missing: what was before cannot be joined.
@@ -193,7 +230,7 @@ func (d *Detector) classify(s *silence) {
 		if d.now.holds(s) {
 			s.class = Locked
 		}
-	case (s.Resumed > 0 && s.length() >= singled || s.stuck()) && d.singles < 250:
+	case (s.Resumed > 0 && s.length() >= singled || s.stuck() || s.ready) && d.singles < 250:
 		s.class = single + Class(d.singles)
 		d.singles++
 	}

@@ -36,14 +36,14 @@ const defaultPeriod = 100e6
 // holds reports whether a silence is a freeze of the period: it was under way
 // when the quota was refilled and ended then, or a little later because the
 // threads wait for CPUs that others have. Where no running thread shows that,
-// but one that is stuck does, it must end as closely as those by which the
-// period was found.
+// but one that is stuck does, or a goroutine that is ready and has none, it must
+// end as closely as those by which the period was found.
 func (l *lock) holds(s *silence) bool {
 	after := l.after(s)
 	if s.length()-after < least {
 		return false
 	}
-	return s.Resumed > 0 && after <= l.late() || s.stuck() && after <= l.window
+	return s.Resumed > 0 && after <= l.late() || (s.stuck() || s.ready) && after <= l.window
 }
 
 // after is how long after the refill a silence ended.

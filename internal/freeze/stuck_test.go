@@ -117,6 +117,12 @@ func TestStuck(t *testing.T) {
 		s.other.SyscallEnd(to)
 		s.wait(to + 2000)
 	}
+	ready := func(s *pausing, from, to int64) {
+		s.monitor.Unblock(from, 2)
+		s.other.ProcStart(to, s.q)
+		s.other.Start(to+1000, 2)
+		s.wait(to + 3000)
+	}
 	none := pause{name: "idle", from: 60 * ms}
 	third := func(k int) bool { return k%3 == 2 }
 	_, idle := detect(t, none.trace(t, 30, third))
@@ -128,7 +134,12 @@ func TestStuck(t *testing.T) {
 		{"between two goroutines, a short freeze", 16 * ms, 0, looks, true},
 		{"in a system call, the P taken after it", 60 * ms, 0, untilTaken, true},
 		{"in a system call that returns after it", 60 * ms, 0, returns, true},
+		{"ready to run, with no thread to run it", 60 * ms, 0, ready, true},
+		{"ready to run, a short freeze", 16 * ms, 0, ready, true},
 
+		{"ready to run, for a turn of another", 8 * ms, 0, ready, false},
+		{"ready to run, until another phase", 40 * ms, 12 * ms, ready, false},
+		{"ready to run late in it", 60 * ms, 0, func(s *pausing, from, to int64) { ready(s, to-9*ms, to) }, false},
 		{"a system call that sleeps", 60 * ms, 0, func(s *pausing, from, to int64) {
 			s.call(from)
 			s.taken(from + 40_000)
