@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/internal/peers"
 	"github.com/whylate/whylate/internal/progress"
 	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/source"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/validate"
 	"github.com/whylate/whylate/internal/words"
@@ -420,6 +421,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	}
 	rep, err := explain.Explain(ctx, in, opts)
 	if rep != nil {
+		source.Local().Explain(rep)
 		finding.Mark(rep.Findings, e.ignored)
 	}
 	return rep, err

@@ -78,12 +78,13 @@ type owner struct {
 type claims struct {
 	in    *Input
 	g     *report.Group
-	queue map[viaKey]bool   // waits for channels, selects, Conds that are queues
-	lead  map[viaKey]leaf   // what is mostly done behind a contended wait
-	own   map[leaf]viaKey   // sites whose own time belongs to a contended wait
-	slack map[viaKey]bool   // contended waits that are not worth it
-	alias map[viaKey]viaKey // contended waits for one and the same site are one fault
-	sleep map[viaKey]*part  // the heaviest sleep behind the outermost wait
+	queue map[viaKey]bool         // waits for channels, selects, Conds that are queues
+	lead  map[viaKey]leaf         // what is mostly done behind a contended wait
+	own   map[leaf]viaKey         // sites whose own time belongs to a contended wait
+	slack map[viaKey]bool         // contended waits that are not worth it
+	alias map[viaKey]viaKey       // contended waits for one and the same site are one fault
+	fixed map[report.SiteKey]bool // sleeps of a dependency that every request meets
+	sleep map[viaKey]*part        // the heaviest sleep behind the outermost wait
 }
 
 // routesOf returns the ways that lead to a cause.
@@ -95,7 +96,7 @@ func routesOf(c *report.Cause) []report.Route {
 }
 
 func claimsOf(in *Input, g *report.Group) *claims {
-	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, sleep: map[viaKey]*part{}}
+	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}}
 	if len(g.Bands) == 0 {
 		return cl
 	}
@@ -106,10 +107,24 @@ func claimsOf(in *Input, g *report.Group) *claims {
 			}
 		}
 	})
+	cl.findFixed()
 	cl.findQueues()
 	cl.findLeads()
 	return cl
 }
+
+// findFixed notes the sleeps of dependencies that every request meets.
+func (cl *claims) findFixed() {
+	for i := range cl.g.All().Causes {
+		if c := &cl.g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= always*float64(cl.g.Count) {
+			cl.fixed[c.Site.Key()] = true
+		}
+	}
+}
+
+// always is the part of a group's requests that must meet the waits of a dependency for these to be one: they move
+// together, and what sets one most likely sets all, whichever line asked for them.
+const always = 0.9
 
 // findQueues decides by what most of the time behind a wait was.
 func (cl *claims) findQueues() {
@@ -322,6 +337,9 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
+		if cl.fixed[c.Site.Key()] {
+			l.site = report.SiteKey{Func: c.Site.Module}
+		}
 		code = report.RuleSleep
 		if cl.isLimiter(c) {
 			code = report.RulePoolTooSmall

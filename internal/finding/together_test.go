@@ -22,9 +22,10 @@ func TestTogether(t *testing.T) {
 		}
 		return s
 	}
-	sleep := func(s *report.Site, each int64) report.Cause {
-		return report.Cause{Cause: report.CauseSleep, Site: s, Call: "time.Sleep", TotalNS: 100 * each}
+	some := func(s *report.Site, each int64, requests int) report.Cause {
+		return report.Cause{Cause: report.CauseSleep, Site: s, Call: "time.Sleep", TotalNS: 100 * each, Requests: requests}
 	}
+	sleep := func(s *report.Site, each int64) report.Cause { return some(s, each, 100) }
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
@@ -35,8 +36,12 @@ func TestTogether(t *testing.T) {
 			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:5=50%"},
 		},
 		{
-			"two lines, one place", []report.Cause{sleep(in(10, 5), ms(200)), sleep(in(10, 9), ms(100))},
+			"two lines, one place", []report.Cause{some(in(10, 5), ms(200), 60), some(in(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
+		},
+		{
+			"always, whichever line asks", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 9), ms(100))},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{
 			"a dependency's own timers", []report.Cause{sleep(in(20, 0), ms(200)), sleep(in(10, 0), ms(100))},

@@ -1,0 +1,226 @@
+// Package source reads, where the modules' cache of this machine holds the very version of a dependency that a report
+// names, what a line of it waits for on purpose: the expression that says how long, which often is an option of its user.
+package source
+
+import (
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A Cache is the directories that may hold modules.
+type Cache struct{ Dirs []string }
+
+// Local returns the caches of this machine's user.
+func Local() Cache {
+	var c Cache
+	add := func(dir string) {
+		if dir != "" && filepath.IsAbs(dir) && !slices.Contains(c.Dirs, dir) {
+			c.Dirs = append(c.Dirs, dir)
+		}
+	}
+	add(os.Getenv("GOMODCACHE"))
+	for _, dir := range filepath.SplitList(os.Getenv("GOPATH")) {
+		add(filepath.Join(dir, "pkg", "mod"))
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		add(filepath.Join(home, "go", "pkg", "mod"))
+	}
+	return c
+}
+
+// Explain adds to findings about waits on purpose in a dependency what its source says of their length.
+func (c Cache) Explain(r *report.Report) {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Cause != report.CauseSleep || f.Site == nil {
+			continue
+		}
+		if how := c.Length(f.Site); how != "" {
+			f.Fix = "it waits for " + how + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that; else " + f.Fix
+		}
+	}
+}
+
+// largest bounds the files that are read.
+const largest = 4 << 20
+
+// longest bounds the expression that is told.
+const longest = 120
+
+// Length returns the expression by which the line of a site says how long it waits, "" if that is not known.
+func (c Cache) Length(s *report.Site) string {
+	if s.Module == "" || s.Version == "" || s.Line <= 0 {
+		return ""
+	}
+	_, rest, ok := strings.Cut(s.File, "@"+s.Version+"/")
+	if !ok {
+		if _, rest, ok = strings.Cut(s.File, "@"+escape(s.Version)+"/"); !ok {
+			return ""
+		}
+	}
+	// What a trace says names nothing outside of the module.
+	if !filepath.IsLocal(rest) || filepath.Ext(rest) != ".go" || !filepath.IsLocal(s.Module+"@"+s.Version) {
+		return ""
+	}
+	for _, dir := range c.Dirs {
+		root, err := os.OpenRoot(filepath.Join(dir, filepath.FromSlash(escape(s.Module)+"@"+escape(s.Version))))
+		if err != nil {
+			continue
+		}
+		text := read(root, filepath.FromSlash(rest))
+		root.Close()
+		if text != nil {
+			return lengthAt(text, s.Line)
+		}
+	}
+	return ""
+}
+
+func read(root *os.Root, name string) []byte {
+	info, err := root.Stat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > largest {
+		return nil
+	}
+	text, err := root.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// escape writes capitals as the modules' cache does.
+func escape(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsUpper(r) {
+			b.WriteByte('!')
+			r = unicode.ToLower(r)
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// lengthAt returns the length of the one timer that the statement on a line waits for: of a sleep, of a timer that is
+// made there, or of the one whose channel is read there, if the function makes it in one place.
+func lengthAt(text []byte, line int) string {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "x.go", text, parser.SkipObjectResolution)
+	if err != nil {
+		return ""
+	}
+	on := func(n ast.Node) bool { return set.Position(n.Pos()).Line == line }
+	var within ast.Node // the statement on the line
+	var fn *ast.FuncDecl
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && set.Position(f.Pos()).Line <= line && line <= set.Position(f.End()).Line {
+			fn = f
+		}
+	}
+	if fn == nil {
+		return ""
+	}
+	ast.Inspect(fn, func(n ast.Node) bool {
+		if s, ok := n.(ast.Stmt); ok && within == nil && on(s) {
+			if _, block := s.(*ast.BlockStmt); !block {
+				within = s
+			}
+		}
+		return within == nil
+	})
+	if within == nil {
+		return ""
+	}
+	var found []string
+	channels := map[string]bool{} // x of <-x.C
+	ast.Inspect(within, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if e := timer(n); e != nil {
+				found = append(found, spell(set, e))
+			}
+		case *ast.CommClause:
+			// What a case does when it is taken is no part of the wait.
+			if n.Comm != nil {
+				ast.Inspect(n.Comm, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.CallExpr:
+						if e := timer(n); e != nil {
+							found = append(found, spell(set, e))
+						}
+					case *ast.UnaryExpr:
+						if name := channelOf(n); name != "" {
+							channels[name] = true
+						}
+					}
+					return true
+				})
+			}
+			return false
+		case *ast.UnaryExpr:
+			if name := channelOf(n); name != "" {
+				channels[name] = true
+			}
+		}
+		return true
+	})
+	ast.Inspect(fn, func(n ast.Node) bool {
+		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
+			for i := range a.Rhs {
+				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[spell(set, a.Lhs[i])] {
+					if e := timer(call); e != nil {
+						found = append(found, spell(set, e))
+					}
+				}
+			}
+		}
+		return true
+	})
+	if len(found) != 1 || len(found[0]) > longest || strings.ContainsFunc(found[0], unicode.IsControl) {
+		return "" // none, or which of them it was is not known
+	}
+	return found[0]
+}
+
+// timer returns the length that a call of package time is given, nil if it is no such call.
+func timer(call *ast.CallExpr) ast.Expr {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) == 0 {
+		return nil
+	}
+	if x, ok := f.X.(*ast.Ident); !ok || x.Name != "time" {
+		return nil
+	}
+	switch f.Sel.Name {
+	case "Sleep", "After", "Tick", "NewTimer", "NewTicker", "AfterFunc":
+		return call.Args[0]
+	}
+	return nil
+}
+
+// channelOf returns x of <-x.C.
+func channelOf(n *ast.UnaryExpr) string {
+	if f, ok := n.X.(*ast.SelectorExpr); ok && n.Op == token.ARROW && f.Sel.Name == "C" {
+		if x, ok := f.X.(*ast.Ident); ok {
+			return x.Name
+		}
+	}
+	return ""
+}
+
+func spell(set *token.FileSet, e ast.Expr) string {
+	var b strings.Builder
+	if format.Node(&b, set, e) != nil {
+		return ""
+	}
+	return b.String()
+}

@@ -1,0 +1,85 @@
+package source
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+const text = `package x
+
+import "time"
+
+func (c *C) run() {
+	time.Sleep(c.config.Consumer.MaxProcessingTime * 2)
+	t := time.NewTicker(c.conf.Interval)
+	for {
+		select {
+		case <-t.C:
+			time.Sleep(time.Hour)
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *C) two() {
+	select {
+	case <-time.After(c.short):
+	case <-time.After(c.long):
+	}
+	<-c.answer
+	select {
+	case <-c.answer:
+	case <-time.After(backoff(c.tries)):
+	}
+}
+`
+
+// TestLength: which option a wait reads, from the source of the version that the report names and of no other file. It
+// would catch another timer of the function told, and a line of a file that a hostile trace names.
+func TestLength(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string) {
+		t.Helper()
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("github.com/!big/x@v1.0.0/sub/x.go")
+	write("github.com/!big/secret.go")
+	c := Cache{Dirs: []string{t.TempDir(), dir}}
+	at := func(line int) *report.Site {
+		return &report.Site{File: "github.com/Big/x@v1.0.0/sub/x.go", Line: line, Module: "github.com/Big/x", Version: "v1.0.0"}
+	}
+	for line, want := range map[int]string{
+		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 1: "", 99: "",
+	} {
+		if got := c.Length(at(line)); got != want {
+			t.Errorf("line %d: %q, want %q", line, got, want)
+		}
+	}
+	for name, s := range map[string]report.Site{
+		"another version":      {File: "github.com/Big/x@v1.0.1/sub/x.go", Line: 6, Module: "github.com/Big/x", Version: "v1.0.1"},
+		"no version":           {File: "/home/u/x.go", Line: 6},
+		"a file elsewhere":     {File: "github.com/Big/x@v1.0.0/../secret.go", Line: 6, Module: "github.com/Big/x", Version: "v1.0.0"},
+		"a module elsewhere":   {File: "x@v1.0.0/x.go", Line: 6, Module: "../x", Version: "v1.0.0"},
+		"a file that is no Go": {File: "github.com/Big/x@v1.0.0/go.mod", Line: 6, Module: "github.com/Big/x", Version: "v1.0.0"},
+	} {
+		if got := c.Length(&s); got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	r := &report.Report{Findings: []report.Finding{{Cause: report.CauseSleep, Site: at(6), Fix: "do"}, {Cause: report.CauseNetwork, Site: at(6), Fix: "do"}}}
+	c.Explain(r)
+	if !strings.Contains(r.Findings[0].Fix, "it waits for c.config.Consumer.MaxProcessingTime * 2 there (source of github.com/Big/x v1.0.0): set that; else do") || r.Findings[1].Fix != "do" {
+		t.Errorf("advice: %q, %q", r.Findings[0].Fix, r.Findings[1].Fix)
+	}
+}
