@@ -18,6 +18,7 @@ type Placer struct {
 	frame tracefmt.FrameID // the first that was not looked at
 	stack tracefmt.StackID
 	owns  []int8 // by frame: 1 its own, -1 not, 0 not asked
+	begun bool
 }
 
 // NewPlacer returns a Placer for symbols that grow.
@@ -33,6 +34,10 @@ func (p *Placer) Place() {
 			p.set.Main(p.syms.String(f.File))
 		}
 	}
+	if !p.begun && p.syms.Stacks() > 1 {
+		p.begun = true
+		p.adopt(main)
+	}
 	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
 		f := p.sites.find(p.stack)
 		if from, calls := p.caller(p.stack); from != 0 {
@@ -44,6 +49,32 @@ func (p *Placer) Place() {
 		} else if fr := p.syms.Frame(f); p.sites.Std(fr.Func) {
 			p.callee(p.stack, f)
 		}
+	}
+}
+
+// adopt looks for a program that is a library with a main function around it, which calls it and does nothing else: its
+// own code is the library's then.
+func (p *Placer) adopt(main tracefmt.StringID) {
+	if main == 0 {
+		return
+	}
+	starts := tracefmt.FrameID(0)
+	for id := range tracefmt.StackID(p.syms.Stacks()) {
+		frames := p.syms.Stack(id)
+		for i, f := range frames {
+			if p.syms.Frame(f).Func == main {
+				if i > 0 && !p.sites.Std(p.syms.Frame(frames[i-1]).Func) {
+					starts = frames[i-1]
+				}
+			} else if p.own(f) {
+				return
+			}
+		}
+	}
+	if starts != 0 {
+		fr := p.syms.Frame(starts)
+		p.set.Adopt(p.syms.String(fr.Func), p.syms.String(fr.File))
+		clear(p.owns)
 	}
 }
 

@@ -55,6 +55,41 @@ func TestCallersApart(t *testing.T) {
 	}
 }
 
+// TestWrapper: where main only starts a dependency, that is the program, and its lines are the service's own; not where
+// main's other code is seen. It would catch a program built with plugins of which no line is ever named.
+func TestWrapper(t *testing.T) {
+	const run = "app.org/app/run.Run@/m/app.org/app@v1.0.0/run/run.go"
+	const forward = "app.org/app/forward.Serve@/m/app.org/app@v1.0.0/forward/f.go"
+	const read = "dep.org/dns.Read@/m/dep.org/dns@v1.0.0/c.go"
+	for _, c := range []struct {
+		name  string
+		other []frame
+		want  string
+	}{
+		{"a wrapper", nil, "app.org/app/forward.Serve"},
+		{"main has handlers", []frame{std("time.Sleep"), own("main.handle")}, ""},
+	} {
+		syms := tracefmt.NewSymbols()
+		add := func(stack ...frame) tracefmt.StackID {
+			var text []tracefmt.FrameText
+			for i, f := range stack {
+				text = append(text, tracefmt.FrameText{Func: f.fn, File: f.file, Line: uint32(i + 1)})
+			}
+			return syms.AddStack(text...)
+		}
+		add(std("runtime.gopark"), dep(run), own("main.main"), std("runtime.main"))
+		id := add(std("net.(*conn).Read"), dep(read), dep(forward), dep(read))
+		if c.other != nil {
+			add(c.other...)
+		}
+		NewPlacer(syms, modules.New(modules.Options{})).Place()
+		f := syms.Frame(NewSites(syms).Of(id))
+		if got := syms.String(syms.Frame(f.Caller).Func); got != c.want {
+			t.Errorf("%s: %s called from %q, want %q", c.name, syms.String(f.Func), got, c.want)
+		}
+	}
+}
+
 type frame struct{ fn, file string }
 
 func std(fn string) frame { return frame{fn, "/usr/local/go/src/x.go"} }

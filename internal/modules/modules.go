@@ -39,11 +39,12 @@ type Set struct {
 	home      string // directory of the main module's files, if that has a version
 	src       string // import path of the main module, in a tree of sources without versions
 	found     bool   // main was seen
+	said      bool   // somebody said what is own: nothing is added to it
 }
 
 // New returns a Set.
 func New(o Options) *Set {
-	s := &Set{}
+	s := &Set{said: len(o.Own) > 0}
 	for _, path := range o.Own {
 		if path = strings.Trim(path, "/"); path != "" {
 			s.own = append(s.own, Module{Path: path})
@@ -83,11 +84,15 @@ func (s *Set) Main(file string) {
 	}
 }
 
-// MainKnown reports whether Main was called.
-func (s *Set) MainKnown() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.found
+// Adopt makes the module of a function the service's own, for a program whose main function only starts it: then what
+// the program is stands there. Nobody may ask meanwhile.
+func (s *Set) Adopt(fn, file string) {
+	if s.said || s.Owns(fn, file) {
+		return
+	}
+	if m := s.Of(fn, file); m.Path != "" {
+		s.own = append(s.own, m)
+	}
 }
 
 // guess returns the module that a file of a tree of sources is in, by the habits of those who give names: the host and
