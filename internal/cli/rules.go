@@ -21,6 +21,10 @@ example before and after the fix, and when it is wrong.
 
 ` + strings.TrimSpace(reflow("Severity is the same for all rules. "+finding.Severities, 120)) + `
 
+How much a finding must win to be high, medium or low can be set: "whylate explain --thresholds FILE", with lines such as
+"high share=20% slow=50ms" (share of the time, and of each request on average: all, slow ones, or a few); each finding says by
+which numbers it has its severity.
+
 A finding that is known and does not matter is ignored with a reason: "whylate explain --ignore FILE" and "whylate check --ignore
 FILE" read lines of the form CODE SITE REASON. CODE may hold * (WL2*), SITE is a pattern of a function, a file or a file:line,
 also without the directories before it, or * for any. The report keeps ignored findings, with the reason.`,
