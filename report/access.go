@@ -68,20 +68,6 @@ func (b *Band) TotalNS() (ns int64) {
 	return ns
 }
 
-// Late reports whether requests of the group that had not ended are late: whether the oldest of them is older than what
-// is usual, which is the 99th percentile, or the maximum where there is none, or nothing where no request ended.
-func (g *Group) Late() bool {
-	if g.Open.Count == 0 {
-		return false
-	}
-	for _, usual := range []*int64{g.LatencyNS.P99, g.LatencyNS.Max} {
-		if usual != nil {
-			return g.Open.OldestNS > *usual
-		}
-	}
-	return true
-}
-
 // Find returns the row of a cause at a site, or nil. A nil site is found where the row has none.
 func (b *Band) Find(cause CauseName, kind string, site *Site) *Cause {
 	for i := range b.Causes {

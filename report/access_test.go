@@ -29,29 +29,6 @@ func TestTail(t *testing.T) {
 	}
 }
 
-func TestLate(t *testing.T) {
-	p := func(ns int64) *int64 { return &ns }
-	for _, c := range []struct {
-		name     string
-		open     int
-		oldest   int64
-		p99, max *int64
-		want     bool
-	}{
-		{"none is open", 0, 0, p(10), p(20), false},
-		{"younger than p99", 1, 10, p(10), p(20), false},
-		{"older than p99", 1, 11, p(10), p(20), true},
-		{"no p99, younger than the slowest", 3, 20, nil, p(20), false},
-		{"no p99, older than the slowest", 3, 21, nil, p(20), true},
-		{"no request ended", 1, 1, nil, nil, true},
-	} {
-		g := report.Group{Open: report.Open{Count: c.open, OldestNS: c.oldest}, LatencyNS: report.Latency{P99: c.p99, Max: c.max}}
-		if got := g.Late(); got != c.want {
-			t.Errorf("%s: late %t", c.name, got)
-		}
-	}
-}
-
 func TestSites(t *testing.T) {
 	a, b := &report.Site{Func: "f", File: "a.go", Line: 2}, &report.Site{Func: "e", File: "a.go", Line: 10}
 	same := *a

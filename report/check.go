@@ -125,6 +125,7 @@ func (c *checker) group(g *Group, i int) {
 			c.say("%d of %d waits, %v by chance, confidence %v", []any{p.Held, p.Waits, p.ByChance, p.Confidence}, "groups", i, "peer")
 		}
 	}
+	c.openWaits(&g.Open, i)
 	l := &g.LatencyNS
 	if l.Mean != nil {
 		c.notNegative(*l.Mean, "groups", i, "latency_ns", "mean")
@@ -161,6 +162,24 @@ func (c *checker) group(g *Group, i int) {
 	}
 	if g.Typical != nil {
 		c.request(g.Typical, "groups", i, "typical")
+	}
+}
+
+// openWaits holds the places of open requests to their number.
+func (c *checker) openWaits(o *Open, i int) {
+	n := 0
+	for k := range o.Waits {
+		w := &o.Waits[k]
+		one(c, w.Cause, Causes(), "groups", i, "open", "waits", k, "cause")
+		c.notNegative(int64(w.Count), "groups", i, "open", "waits", k, "count")
+		c.notNegative(w.OldestNS, "groups", i, "open", "waits", k, "oldest_ns")
+		for _, ns := range append(slices.Clone(w.StuckNS), w.AgesNS...) {
+			c.notNegative(ns, "groups", i, "open", "waits", k)
+		}
+		n += w.Count
+	}
+	if n > o.Count {
+		c.say("%d requests stand at places, of %d", []any{n, o.Count}, "groups", i, "open", "waits")
 	}
 }
 

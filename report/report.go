@@ -131,7 +131,7 @@ type VerdictOpen struct {
 	Count    int    `json:"count"`
 	OldestNS int64  `json:"oldest_ns"`
 	Site     *Site  `json:"site"`
-	Late     bool   `json:"late"` // the oldest is older than what is usual, see Group.Late
+	Late     bool   `json:"late"` // they hang: a finding above low says so
 	Text     string `json:"text"`
 }
 
@@ -270,6 +270,31 @@ type Open struct {
 	Count    int   `json:"count"`
 	OldestNS int64 `json:"oldest_ns"`
 	Site     *Site `json:"site"` // where the oldest one was
+	// Waits are the places at which they stood, those at which the most time was stood first.
+	Waits []OpenWait `json:"waits,omitempty"`
+}
+
+// An OpenWait is what requests that had not ended were at.
+type OpenWait struct {
+	Cause CauseName `json:"cause"`
+	Site  *Site     `json:"site"`
+	Via   []Via     `json:"via"`
+	// Kind and Call are as in Cause.
+	Kind     string `json:"kind,omitempty"`
+	Call     string `json:"call,omitempty"`
+	Count    int    `json:"count"`
+	OldestNS int64  `json:"oldest_ns"`
+	// StuckNS is for how long they had been in this very wait, the longest first, at most twenty of them.
+	StuckNS []int64 `json:"stuck_ns"`
+	AgesNS  []int64 `json:"ages_ns"` // how old they were, likewise
+}
+
+// TotalNS is for how long the requests whose StuckNS is known had stood there, all together.
+func (w *OpenWait) TotalNS() (ns int64) {
+	for _, one := range w.StuckNS {
+		ns += one
+	}
+	return ns
 }
 
 // Latency are the percentiles of a group's latency; one without enough

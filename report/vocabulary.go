@@ -243,6 +243,7 @@ const (
 	RuleSlowClient         RuleCode = "WL2006"
 	RuleBlockingSyscall    RuleCode = "WL2007"
 	RuleRetransmissions    RuleCode = "WL2008"
+	RuleHung               RuleCode = "WL2009"
 	RuleMarkAssist         RuleCode = "WL3001"
 	RuleGCTakesPs          RuleCode = "WL3002"
 	RuleStoppedWorld       RuleCode = "WL3003"
@@ -268,7 +269,7 @@ func RuleCodes() []RuleCode {
 	return []RuleCode{
 		RuleHubLate, RulePsTaken, RuleSlowWakeup, RuleHerd, RuleTooManyPs, RuleTooFewPs,
 		RuleLongRuns, RuleComputes, RuleBusyMachine, RuleSleep, RuleLockConvoy, RulePoolTooSmall, RuleFlushInterval,
-		RuleSlowPeer, RuleSlowClient, RuleBlockingSyscall, RuleRetransmissions, RuleMarkAssist, RuleGCTakesPs,
+		RuleSlowPeer, RuleSlowClient, RuleBlockingSyscall, RuleRetransmissions, RuleHung, RuleMarkAssist, RuleGCTakesPs,
 		RuleStoppedWorld, RuleGCTooFrequent, RuleForcedGC, RuleThrottled, RuleGOMAXPROCSAndLimit, RuleFewRequests,
 		RuleTruncated, RuleBiasedNames, RuleTraceOverhead, RuleLoadInProcess, RulePollGaps, RuleClock,
 		RuleLostEvents, RuleShortWindow, RuleOneSlowPeriod, RuleThreadsOffCPU,

@@ -96,9 +96,9 @@ func (c *Classifier) step(st *critpath.Step) {
 	case critpath.PollGap:
 		s.Code, s.Site = Code(SchedPoll), c.Sites.Of(st.Stack)
 	case critpath.Lock:
-		s.Code, s.Site = Code(Lock), c.Sites.Of(st.Stack)
+		s.Code, s.Site, s.Call = Code(Lock), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 	case critpath.Chan:
-		s.Code, s.Site = Code(Chan), c.Sites.Of(st.Stack)
+		s.Code, s.Site, s.Call = Code(Chan), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 	case critpath.Assist:
 		s.Code, s.Site = Code(GCAssist), c.Sites.Of(st.Stack)
 	case critpath.GCWait:

@@ -9,7 +9,7 @@ import (
 func All() []Rule {
 	all := []Rule{
 		hubRule(), saturatedRule(), wakeupRule(), herdRule(), manyProcsRule(), fewProcsRule(), longRunRule(), computeRule(), busyMachineRule(),
-		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(), retransmitRule(),
+		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(), retransmitRule(), hungRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
 		throttleRule(), procsRule(),

@@ -26,12 +26,12 @@ func TestJudged(t *testing.T) {
 	}{
 		{
 			"everything", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
-			"35 rules: 0 found, 35 clear",
+			"36 rules: 0 found, 36 clear",
 		},
 		{
 			"a bare trace", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
 			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002",
-			"35 rules: 1 found, 26 clear, 8 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 1 more); what would settle it: whylate record --pid PID -o x.whylate URL",
+			"36 rules: 1 found, 27 clear, 8 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 1 more); what would settle it: whylate record --pid PID -o x.whylate URL",
 		},
 		{
 			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
@@ -40,7 +40,7 @@ func TestJudged(t *testing.T) {
 		},
 		{
 			"what was found was judged", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleComputes}, "",
-			"35 rules: 1 found, 34 clear",
+			"36 rules: 1 found, 35 clear",
 		},
 	} {
 		in := &Input{Report: &c.rep, Process: &process.Stats{Samples: process.Samples{All: c.samples}}}

@@ -59,6 +59,9 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
 	}
+	if v.Severe != "" {
+		return v.Severe, nil
+	}
 	list := in.Thresholds
 	if list == nil {
 		list = thresholds

@@ -91,6 +91,7 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 	g.multi += og.multi
 	g.parted = g.parted || og.parted
 	g.open += og.open
+	g.opens.merge(og.opens, causes)
 	if og.oldest != 0 && g.isOlder(og.oldest, og.oldestG) {
 		g.oldest, g.oldestG, g.openSite = og.oldest, og.oldestG, og.openSite
 	}

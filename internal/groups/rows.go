@@ -172,6 +172,7 @@ func (w writer) row(g *group) report.Group {
 	if g.open > 0 {
 		r.Open.OldestNS = w.sp.End - g.oldest
 		r.Open.Site = w.sp.Site(g.openSite)
+		r.Open.Waits = w.openWaits(g.opens)
 	}
 	return r
 }

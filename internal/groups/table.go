@@ -33,13 +33,16 @@ type group struct {
 	oldest   int64 // start
 	oldestG  uint64
 	openSite tracefmt.FrameID
+	opens    opens
 	of       tracefmt.StringID           // what marked requests are of: http, grpc, job, message
 	before   histogram                   // how long before their marks they reached the process
 	statuses map[tracefmt.StringID]int64 // how marked requests came out
 	multi    int64                       // requests of which several stacks were seen: their path means something
 }
 
-func newGroup(k path.GroupKey) *group { return &group{key: k, blocks: make(map[int64]*block)} }
+func newGroup(k path.GroupKey) *group {
+	return &group{key: k, blocks: make(map[int64]*block), opens: make(opens)}
+}
 
 // requests counts those of the group, the open ones among them.
 func (g *group) requests() int64 { return g.lat.n + g.open }
@@ -168,6 +171,7 @@ func (g *group) isOlder(start int64, id uint64) bool {
 
 func (g *group) addOpen(w *path.Walked) {
 	g.open += w.Weight
+	g.opens.add(w)
 	if g.isOlder(w.Start, w.Req.G) {
 		g.oldest, g.oldestG = w.Start, w.Req.G
 		if n := len(w.Segments); n > 0 {

@@ -33,6 +33,7 @@ func Programs() []Program {
 		{"iterpull-early", []string{"iterpull", "-d", "150ms", "-early"}},
 		{"cgo-threads-early", []string{"cgo-threads", "-d", "150ms", "-early"}},
 		{"snapshot", []string{"snapshot", "-d", "500ms"}},
+		{"hung", []string{"hung", "-d", "1100ms"}},
 	}
 	for _, name := range []string{
 		"channels", "cpusamples", "deadlines", "dns", "exec", "filesyscall", "flight", "gcstress", "generations", "grpc", "grpc-workers",

@@ -44,17 +44,28 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 		if g.Role != report.RoleRequests {
 			break // nobody waits for it
 		}
-		if len(out) == maxGroups || len(out) > 0 && float64(g.TotalNS) < leastGroup*float64(all) && g.Open.Count == 0 {
+		if len(out) == maxGroups {
 			break
 		}
-		if g.Count > 0 || g.Open.Count > 0 {
-			out = append(out, ofGroup(r, g, band, len(out) == 0))
+		if len(out) > 0 && float64(g.TotalNS) < leastGroup*float64(all) && !hung(r, g) {
+			continue
+		}
+		if hangs := hung(r, g); g.Count > 0 || hangs {
+			out = append(out, ofGroup(r, g, band, len(out) == 0, hangs))
 		}
 	}
 	return out
 }
 
-func ofGroup(r *report.Report, g *report.Group, band report.BandName, first bool) report.Verdict {
+// hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
+// come at any time is as usual.
+func hung(r *report.Report, g *report.Group) bool {
+	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Code == report.RuleHung && f.Group == g.ID && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium)
+	})
+}
+
+func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hung bool) report.Verdict {
 	b := g.Tail()
 	if named := g.Band(band); named != nil {
 		b = named
@@ -62,7 +73,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first bool
 	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
 	withoutCPU(v.Causes, r, b)
 	if g.Open.Count > 0 {
-		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: g.Late()}
+		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
 		if at := words.Place(g.Open.Site, wide); at != "" {
 			v.Open.Text += " in " + at

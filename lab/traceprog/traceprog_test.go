@@ -54,6 +54,7 @@ func promises() map[string][]promise {
 		"wrap":          {{Feature: "generations", AtLeast: 6}},
 		"generations":   {{Feature: "generations", Fact: "forced"}},
 		"flight":        {{Feature: "block sleep", AtLeast: 20}},
+		"hung":          {{Feature: "block chan receive"}},
 		"snapshot":      {{Feature: "block sync", Fact: "slow"}},
 		"stw": {{Feature: "range stop-the-world (read mem stats)"}, {Feature: "range stop-the-world (goroutine profile)"},
 			{Feature: "range stop-the-world (all goroutines stack trace)"}, {Feature: "range stop-the-world (GOMAXPROCS)"}},
