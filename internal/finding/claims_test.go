@@ -293,3 +293,34 @@ func TestOnePopulation(t *testing.T) {
 		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
 	}
 }
+
+// TestPeersTakeTheirTime: an upstream that one request in twenty needs, and that takes 15 ms each time, is no fault, nor is a
+// database that all ask for 1 ms and that some meet busy; one that takes 15 ms of every request is, and so is one that takes
+// some requests far longer than others.
+func TestPeersTakeTheirTime(t *testing.T) {
+	row := func(ns int64, n int) report.Cause {
+		return report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@5"), Via: []report.Via{}, TotalNS: ns, Requests: n, Share: 0.9}
+	}
+	for _, c := range []struct {
+		name      string
+		all, slow report.Cause // of 1000 and 20 requests
+		want      report.Severity
+	}{
+		{"an upstream that few need", row(ms(40*15), 40), row(ms(20*15), 20), ""},
+		{"a database that is busy now and then", row(ms(1000), 1000), row(ms(20*4), 20), report.SeverityLow},
+		{"one that every request waits for", row(ms(15_000), 1000), row(ms(20*18), 20), report.SeverityHigh},
+		{"one that takes some far longer", row(ms(2_000), 1000), row(ms(20*60), 20), report.SeverityHigh},
+	} {
+		rep := oneGroup(row(1, 1))
+		g := &rep.Groups[0]
+		g.Count = 1000
+		g.Bands = []report.Band{{Band: report.BandAll, Count: 1000, Causes: []report.Cause{c.all}}, {Band: report.Band99, Count: 20, Causes: []report.Cause{c.slow}}}
+		got := report.Severity("")
+		if found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2005")); len(found) > 0 {
+			got = found[0].Severity
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

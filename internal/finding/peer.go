@@ -17,7 +17,8 @@ func peerRule() Rule {
 				"cannot be told apart from here.",
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
-				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact.",
+				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact. " +
+				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and of slow requests counts what they wait beyond the mean of those that waited at all.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
 			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells.",
@@ -84,7 +85,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			}
 		}
 	}
-	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
+	return Verdict{Won: c.ofPeer(), Changes: halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
@@ -110,6 +111,32 @@ func wentTo(r *report.Report, id string) string {
 		}
 	}
 	return ""
+}
+
+// peerTimes is how much more must be lost to a peer than to anything else: an answer takes its time, here or there.
+const peerTimes = 3
+
+// ofPeer is what a fix would win of waiting for a peer: of slow requests, what they wait beyond the mean of those that waited
+// at all. A lookup that one request in twenty needs is no fault, if it takes what it always takes.
+func (c *claim) ofPeer() Won {
+	w := c.won
+	usual := int64(0)
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Requests > 0 {
+			usual = max(usual, p.TotalNS/int64(p.Requests))
+		}
+	}
+	beyond := func(l Lost) Lost {
+		if l.NS > 0 {
+			l.Share *= float64(max(0, l.NS-usual)) / float64(l.NS)
+		}
+		l.NS = max(0, l.NS-usual)
+		return l
+	}
+	slow := beyond(w.Slow())
+	w.SlowShare, w.SlowNS, w.Beside = slow.Share, slow.NS, beyond(w.Beside)
+	w.Times = peerTimes
+	return w
 }
 
 // weighGap is the share of a group's time in which data may have been there

@@ -8,6 +8,8 @@ import (
 
 // Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
 type Won struct {
+	// Times is how many times as much as the thresholds say must be lost, because only a part of it can be won; 0 is once.
+	Times     int64
 	All       Lost    // by all requests of the group
 	SlowShare float64 // of the time of the group's slow requests (see report.Group.Tail), 0..1
 	SlowNS    int64   // for one slow request, on average
@@ -68,11 +70,12 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	}
 	for i := range list {
 		t := &list[i]
+		times := max(1, v.Won.Times)
 		least := func(l Lost) int64 {
 			if l.Few {
 				return t.Few
 			}
-			return t.Slow
+			return times * t.Slow
 		}
 		for _, d := range []struct {
 			of    report.DecidedBy
@@ -81,7 +84,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			not   bool
 		}{
 			{report.DecidedBySlow, v.Won.Slow(), least(v.Won.Slow()), false},
-			{report.DecidedByAll, v.Won.All, t.All, v.Won.All.Few},
+			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few},
 			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
 		} {
 			if !d.not && d.lost.Share >= t.Share && d.lost.NS >= d.least {
