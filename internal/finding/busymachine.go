@@ -119,7 +119,8 @@ func afterMachine(all []Verdict) {
 		if m := &all[i]; m.Code == report.RuleBusyMachine && !m.Fact {
 			for k := range all {
 				if v := &all[k]; strings.HasPrefix(string(v.Code), "WL1") && rank(v.Severity) < rank(m.Severity) {
-					v.Severity = m.Severity
+					v.Severity, v.Decided = m.Severity, nil
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: other processes had the CPUs, see WL1009"})
 				}
 			}
 		}

@@ -1,0 +1,55 @@
+package whylate_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestNeighbours: neighbours.whylate is a healthy server (a handler that computes for 0.6 ms, 120 requests a second) on two
+// CPUs beside three shell loops that compute, recorded with --pid. The machine is the first answer, what its threads waited
+// for is not called computing, and nothing is blamed on the service louder than that. Without the host's samples nothing is
+// known of it, and where threads found their CPUs nothing is said.
+func TestNeighbours(t *testing.T) {
+	f, err := bundle.Open(filepath.Join(testprog.Dir, "neighbours.whylate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, n, err := f.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, n))
+	if _, err := buf.ReadFrom(r); err != nil {
+		t.Fatal(err)
+	}
+	host, err := f.HostSamples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep := explain(t, bytes.NewReader(buf.Bytes()), whylate.Options{Host: bytes.NewReader(host)})
+	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleBusyMachine || rep.Findings[0].Severity == report.SeverityInfo {
+		t.Errorf("the first finding is not the busy machine: %+v", rep.Findings)
+	}
+	for _, c := range rep.Verdict[0].Causes {
+		if c.Cause == report.CauseCPU && !strings.HasPrefix(c.Words, "running, with a CPU for ") {
+			t.Errorf("threads waited for CPUs, and yet their goroutines spent their time %s", c.Words)
+		}
+	}
+	machine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
+	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, machine) {
+		t.Error("the trace alone does not tell of other processes")
+	}
+	calm := testprog.Service(t, "few-ps")
+	if slices.ContainsFunc(explain(t, bytes.NewReader(calm.Trace), whylate.Options{Host: bytes.NewReader(calm.Host)}).Findings, machine) {
+		t.Error("few-ps: threads found CPUs; yet WL1009")
+	}
+}
