@@ -74,14 +74,32 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 		Held: rt.Throttle.Verdict.HeldBack(), LostNS: rt.Throttle.LostWallNS, HeldCPUs: rt.Throttle.CPUs,
 		Uncertain: rt.Throttle.Suspect > 0,
 	}
+	var taken, all float64
 	for i := range rep.Groups {
-		if all := rep.Groups[i].Band(report.BandAll); all != nil {
-			for k := range all.Causes {
-				if c := &all.Causes[k]; c.Cause == report.CauseGCAssist {
-					f.AssistNS += c.TotalNS
+		g := &rep.Groups[i]
+		b := g.Band(report.BandAll)
+		if b == nil {
+			continue
+		}
+		all += float64(g.TotalNS)
+		for k := range b.Causes {
+			switch c := &b.Causes[k]; c.Cause {
+			case report.CauseGCAssist:
+				f.AssistNS += c.TotalNS
+				taken += float64(c.TotalNS)
+			case report.CauseGCWait, report.CauseSTW, report.CauseOther:
+				taken += float64(c.TotalNS)
+			case report.CauseSched: // while mark workers ran
+				for _, r := range c.RanMeanwhile {
+					if r.Site != nil && r.Site.Func == "runtime.gcBgMarkWorker" {
+						taken += r.Share * float64(c.TotalNS)
+					}
 				}
 			}
 		}
+	}
+	if all > 0 {
+		f.GCShare = taken / all
 	}
 	var stopped, collecting int64
 	for _, s := range rt.STW {

@@ -118,6 +118,8 @@ type Facts struct {
 	// stopped time that was the collector's.
 	CollectorNS, IdleMarkNS, AssistNS int64
 	StopsGC                           float64
+	// GCShare is the part of all requests' time that the collector took.
+	GCShare float64
 	// Held says that freezes of a quota were found, which have LostNS of the
 	// time; Uncertain that they cannot be excluded. HeldCPUs is how many CPUs a
 	// freeze held at most.
@@ -200,6 +202,10 @@ const mostMarking = 0.5
 // the Go Garbage Collector" the goal is live + (live + stacks + globals) *
 // GOGC/100, at least 4 MiB * GOGC/100.
 func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
+	// What took next to nothing cannot be made to take much less, whatever GOGC is now.
+	if f.Cycles > 0 && f.Cycles-f.Forced < fewCycles && s.Value >= 100 && f.GCShare < littleGC {
+		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and requests lost at most %.1f %% of their time to it", often(f.Cycles), 100*f.GCShare), nil
+	}
 	if e, note, err := f.collects(refuse); e == nil {
 		return e, note, err
 	}
@@ -219,14 +225,32 @@ func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	return f.cyclesTo(ratio, fmt.Sprintf("GOGC is about %.0f as live heap and goal show it; a memory limit, where there is one, is taken not to bind", now), then+float64(f.LiveBytes), refuse)
 }
 
+// Fewer cycles than fewCycles tell nothing of the heap; requests that lost less
+// than littleGC of their time to the collector have little to win.
+const (
+	fewCycles = 3
+	littleGC  = 0.01
+)
+
+func often(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
 // collects refuses, with a nil effect, where the trace shows too few
 // collections to say what they cost.
 func (f *Facts) collects(refuse refuser) (*effect, string, error) {
 	switch free := f.Cycles - f.Forced; {
 	case f.Cycles == 0:
 		return refuse("no garbage was collected in this trace: record for longer")
-	case free < 3 || f.Measured < 3 || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
-		return refuse("%d collections were seen, of which code forced %d: too few to tell what lives and how much is allocated; record for longer", f.Cycles, f.Forced)
+	case free < fewCycles || f.Measured < fewCycles || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
+		forced := ""
+		if f.Forced > 0 {
+			forced = fmt.Sprintf(", %s by order of the code", often(f.Forced))
+		}
+		return refuse("garbage was collected %s%s: too few to tell what lives and how much is allocated; record for longer", often(f.Cycles), forced)
 	}
 	return new(effect), "", nil
 }

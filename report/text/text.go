@@ -61,6 +61,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	p.header()
 	if len(r.Groups) == 0 {
 		p.noRequests()
+		p.whatIf()
 		p.findings()
 		p.judged()
 	} else {
