@@ -26,6 +26,9 @@ import (
 // were under way when the trace began or ended.
 const fieldEdge = 5
 
+// fieldWhy begins the part of Field.KnownWrong that is written by hand; what stands before it is what whylate says.
+const fieldWhy = ". Why: "
+
 // A fieldAnswer is what whylate says of a recording of a real program, as far as its truth speaks of it.
 type fieldAnswer struct {
 	group, cause, site, own, code string
@@ -66,7 +69,7 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 		for _, g := range rep.Groups {
 			names = append(names, fmt.Sprintf("%s %s (%d)", g.Kind, g.Name, g.Count))
 		}
-		said.group = strings.Join(names, ", ")
+		said.group = strings.Join(names[:min(len(names), 4)], ", ")
 		g = &report.Group{}
 	} else {
 		said.group = g.Name
@@ -84,11 +87,11 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 	if tr.Code != "" {
 		judge("code", "^("+tr.Code+")$", said.code)
 	}
-	said.loud = alarms(rep)
+	said.loud = alarms(rep, f.Beside != "")
 	if f.Healthy {
 		wrong["loud"] = ""
 		if said.loud != "" {
-			wrong["loud"] = "says " + said.loud
+			wrong["loud"] = "says " + short(said.loud)
 		}
 	}
 	near := func(key string, got, want int64, within float64, edge int64, show func(int64) string) string {
@@ -112,6 +115,14 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 	said.p50 = near("p50", value(g.LatencyNS.P50), int64(f.Client.P50), tr.P50Within, 0, took)
 	said.p99 = near("p99", value(g.LatencyNS.P99), int64(f.Client.P99), tr.P99Within, 0, took)
 	return wrong, said
+}
+
+// short cuts a text that is only shown.
+func short(s string) string {
+	if r := []rune(s); len(r) > 200 {
+		return string(r[:200]) + "..."
+	}
+	return s
 }
 
 func orNothing(s string) string {
@@ -182,10 +193,14 @@ func siteText(s *report.Site) string {
 	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 }
 
-// alarms returns what in a report would make somebody leave his bed: loud findings, and requests told to be late.
-func alarms(rep *report.Report) string {
+// alarms returns what in a report would make somebody leave his bed: loud findings, and requests told to be late. That the
+// machine is busy is no alarm where it was.
+func alarms(rep *report.Report, busy bool) string {
 	var all []string
 	for _, f := range rep.Findings {
+		if busy && f.Code == "WL1009" {
+			continue
+		}
 		if f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
 			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Code, f.Title))
 		}
@@ -225,9 +240,9 @@ func TestField(t *testing.T) {
 					if is == "" {
 						continue
 					}
-					known[key] = is
-					if old := f.KnownWrong[key]; old != "" {
-						known[key] = old
+					_, reason, _ := strings.Cut(f.KnownWrong[key], fieldWhy)
+					if known[key] = is; reason != "" {
+						known[key] += fieldWhy + reason
 					}
 				}
 				f.KnownWrong = known
@@ -402,7 +417,7 @@ func (p *fieldPage) text() string {
 			must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
 			is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
 		} else if r.said.loud != "" {
-			is = r.said.loud
+			is = short(r.said.loud)
 		}
 		answer := "right"
 		for _, k := range fieldFirst {

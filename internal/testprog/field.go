@@ -32,7 +32,7 @@ type Field struct {
 	// Client is what the clients' own clocks measured while the trace was recorded.
 	Client FieldClient `json:"client"`
 	Truth  FieldTruth  `json:"truth"`
-	// KnownWrong holds what is not said as it should be, by what it is about: what is said instead, and why.
+	// KnownWrong holds what is not said as it should be, by what it is about: what is said instead, and after "Why: " by hand why.
 	KnownWrong map[string]string `json:"known_wrong,omitempty"`
 }
 

@@ -41,6 +41,9 @@ type entry struct {
 	test          string        // a benchmark that is recorded instead of a service
 	quota         float64       // CPUs of the container that the program runs in; 0: none
 	warm          time.Duration // of load before the recording; 0 is 2 s
+	// before is done before the program is started, and ends with the context; arguments are instead of the program's.
+	before    func(ctx context.Context, ports []string) error
+	arguments func(data string, ports []string) ([]string, error)
 	// prepare is done before there is load.
 	prepare func(ctx context.Context, s *server) error
 	// loads run at the same time. The first is the one that is judged; its kind is what a request is to the client.
@@ -82,6 +85,7 @@ func corpus(ctx context.Context, dir string, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
+	defer peers.Wait()
 	var failed []error
 	for i := range entries {
 		e := &entries[i]
@@ -174,8 +178,22 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 		return e.recordTest(ctx, p, binary, dir, data)
 	}
 	p.quota = e.quota
+	around, done := context.WithCancel(ctx)
+	defer done()
+	arguments := p.arguments
+	if e.arguments != nil {
+		arguments = e.arguments
+	}
+	p.arguments = func(data string, ports []string) ([]string, error) {
+		if e.before != nil {
+			if err := e.before(around, ports); err != nil {
+				return nil, err
+			}
+		}
+		return arguments(data, ports)
+	}
 	args := e.args
-	if p.dir != "" && e.fault != "" {
+	if p.dir != "" && !p.plain && e.fault != "" {
 		args = append([]string{"-fault", e.fault}, args...)
 	}
 	with, leave, err := p.with(ctx, binary, e.fault)

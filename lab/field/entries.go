@@ -1,9 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/internal/testprog"
@@ -26,7 +34,162 @@ var entries = []entry{
 	{
 		name: "etcd-puts", program: "etcd", about: "every write waits for the log to be on the disk", fault: "fsync",
 		loads: []stream{{kind: "POST /v3/kv/put", rate: 100, targets: etcdTargets("put")}},
-		truth: testprog.FieldTruth{Group: `kvServer\)\.Put|quotaKVServer\)\.Put`, Cause: `syscall`, Site: `Fdatasync`, Code: `WL2007|WL2003`, CountWithin: 0.1, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Put|quotaKVServer\)\.Put`, Cause: `syscall`, Site: `Fdatasync`, Own: `wal\.`, Code: `WL2007|WL2003`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "nats-publish", program: "nats", about: "messages published to a stream on disk, each acknowledged", prepare: createStream,
+		loads: []stream{{kind: "publish", rate: 200, send: publishNATS()}},
+		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, CountWithin: 0.15, WhyNot: "a message's way crosses three goroutines that work for all messages: no group is its whole life"},
+	},
+	{
+		name: "nats-publish-neighbours", program: "nats", about: "messages published to a stream on disk, each acknowledged", prepare: createStream, neighbours: true,
+		loads: []stream{{kind: "publish", rate: 200, send: publishNATS()}},
+		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, CountWithin: 0.15, WhyNot: "a message's way crosses three goroutines that work for all messages: no group is its whole life"},
+	},
+	{
+		name: "nats-slow-consumer", program: "nats", about: "a subscriber reads slowly, so the server stalls those who publish to it", fault: "slow consumer", prepare: slowReader, warm: 4500 * time.Millisecond,
+		loads: []stream{{kind: "publish and ping", rate: 300, send: publishPing()}},
+		truth: testprog.FieldTruth{Group: `createClientEx\.func1|readLoop`, Cause: `sleep`, Site: `stalledWait`, Own: `stalledWait`, WhyNot: "a turn of the read loop may serve several messages, or a part of one"},
+	},
+	{
+		name: "vm-queries", program: "victoriametrics", about: "small instant queries while samples come in", prepare: importSeries(200),
+		loads: []stream{{kind: "GET /api/v1/query", rate: 120, get: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest, {kind: "scrape", rate: 4, get: "/metrics"}},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, WhyNot: loopback},
+	},
+	{
+		name: "vm-queries-neighbours", program: "victoriametrics", about: "small instant queries while samples come in", prepare: importSeries(200), neighbours: true,
+		loads: []stream{{kind: "GET /api/v1/query", rate: 120, get: "/api/v1/query?query=field_requests_total%7Bpath%3D%22%2Fp7%22%7D"}, vmIngest},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, WhyNot: loopback},
+	},
+	{
+		name: "vm-heavy-query", program: "victoriametrics", about: "queries over thousands of series compute, and wait for each other's CPUs", fault: "heavy query", prepare: importSeries(3000),
+		loads: []stream{{kind: "GET /api/v1/query_range", rate: 25, get: vmHeavy}},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, Cause: "cpu|sched", Code: "WL1008|WL1002|WL1007|WL1009", CountWithin: 0.1, P50Within: 0.25, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "vm-one-at-a-time", program: "victoriametrics", about: "one query may run at a time (-search.maxConcurrentRequests=1), and the others queue", fault: "concurrency limit", prepare: importSeries(6000), args: []string{"-search.maxConcurrentRequests=1"},
+		loads: []stream{{kind: "GET /api/v1/query_range", rate: 40, get: vmHeavy}},
+		truth: testprog.FieldTruth{Group: `requestHandler|RequestHandler|serveWithListener`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.25, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "coredns-forward", program: "coredns", about: "questions forwarded to a server that answers at once, while Prometheus scrapes", before: dnsUpstream(0),
+		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "coredns-forward-neighbours", program: "coredns", about: "questions forwarded to a server that answers at once, while Prometheus scrapes", before: dnsUpstream(0), neighbours: true,
+		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "coredns-slow-upstream", program: "coredns", about: "the server that questions are forwarded to answers after 20 ms", fault: "slow upstream", before: dnsUpstream(20 * time.Millisecond),
+		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}, {kind: "scrape", rate: 10, targets: scrapeCoreDNS}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, Cause: "network", Site: `forward\.|dns\.\(\*Conn\)`, Own: "", Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, P99Within: 0.25},
+	},
+	{
+		name: "coredns-erratic", program: "coredns", about: "the plugin erratic sleeps 30 ms before every second answer", fault: "erratic", arguments: corednsArguments("erratic {\n drop 0\n truncate 0\n delay 2 30ms\n }"),
+		loads: []stream{{kind: "DNS question", rate: 200, send: askDNS()}},
+		truth: testprog.FieldTruth{Group: `dns\.|ServeDNS|[uU][dD][pP]`, Cause: "sleep", Site: `erratic\.`, Code: "WL2001", CountWithin: 0.1, P99Within: 0.35, WhyNot: "half of the answers are slow: the median may be either"},
+	},
+	{
+		name: "caddy-proxy", program: "caddy", about: "requests passed on to a server that answers at once", before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "caddy-proxy-neighbours", program: "caddy", about: "requests passed on to a server that answers at once", before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"), neighbours: true,
+		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "caddy-slow-upstream", program: "caddy", about: "the server behind it needs 25 ms for every request", fault: "slow upstream", before: upstream(25*time.Millisecond, 1), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []stream{{kind: "GET /", rate: 120, get: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, Cause: "network", Site: `http\.\(\*persistConn\)|http\.\(\*Transport\)|reverseproxy`, Own: `reverseproxy\.`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, P99Within: 0.25},
+	},
+	{
+		name: "caddy-templates", program: "caddy", about: "a template makes a long list, an element at a time, and sorts it for every request: it computes, and leaves garbage", fault: "template", before: nil, arguments: caddyTemplates,
+		loads: []stream{{kind: "GET /", rate: 40, get: "/index.html"}},
+		truth: testprog.FieldTruth{Group: `caddy`, Cause: "cpu", Site: `sprig|template`, Own: `templates\.`, Code: "WL1008|WL3001|WL3004|WL1009", CountWithin: 0.15, P50Within: 0.5, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "caddy-gzip", program: "caddy", about: "a large file is compressed for every request", fault: "gzip", arguments: caddyGzip,
+		loads: []stream{{kind: "GET /", rate: 30, targets: gzipped("/large.txt")}},
+		truth: testprog.FieldTruth{Group: `caddy`, Cause: "cpu|sched", Site: `flate|gzip|encode`, Own: `encode\.`, Code: "WL1008|WL1007|WL1002|WL1009", CountWithin: 0.15, P50Within: 0.25, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "caddy-quota", program: "caddy", about: "a twenty-fifth of a CPU is what its cgroup gives it", fault: "quota", quota: 0.04, before: upstream(0, 0), arguments: caddyArguments("reverse_proxy 127.0.0.1:UPSTREAM"),
+		loads: []stream{{kind: "GET /", rate: 200, get: "/"}},
+		truth: testprog.FieldTruth{Group: `caddy`, Cause: "throttle", Code: "WL4001", CountWithin: 0.15, P99Within: 0.25, WhyNot: "requests between two freezes are as short as the way over the loopback"},
+	},
+	{
+		name: "caddy-file", program: "caddy", about: "a small file, served as it is", arguments: caddyFile,
+		loads: []stream{{kind: "GET /", rate: 200, get: "/small.txt"}},
+		truth: testprog.FieldTruth{Group: `caddy|show no handler`, WhyNot: loopback},
+	},
+	{
+		name: "nats-sync-always", program: "nats", about: "every message is on the disk before it is acknowledged (sync_interval: always)", fault: "sync always", arguments: natsConfig("jetstream {\n store_dir: DATA\n sync_interval: always\n}"), prepare: createStream,
+		loads: []stream{{kind: "publish", rate: 100, send: publishNATS()}},
+		truth: testprog.FieldTruth{Group: `internalLoop`, Cause: "syscall", Site: `server\.\(\*msgBlock\)|filestore|Sync`, Own: `server\.\(\*(msgBlock|fileStore)\)`, Code: "WL2007", WhyNot: "the stream's goroutine takes several messages at once"},
+	},
+	{
+		name: "minio-puts", program: "minio", about: "small objects written to one disk", prepare: makeBucket,
+		loads: []stream{{kind: "PUT object", rate: 60, send: putObject}},
+		truth: testprog.FieldTruth{Group: `PutObject|[hH]andler`, CountWithin: 0.15, P50Within: 0.3, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "minio-one-at-a-time", program: "minio", about: "one request may run at a time (MINIO_API_REQUESTS_MAX=1), and the others queue", fault: "requests limit", prepare: makeBucket, env: []string{"MINIO_API_REQUESTS_MAX=1"},
+		loads: []stream{{kind: "PUT object", closed: 8, send: putObject}},
+		truth: testprog.FieldTruth{Group: `PutObject|[hH]andler|maxClients`, Code: "WL2003", CountWithin: 0.15, P50Within: 0.3, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "controller", program: "controller", about: "a controller that keeps up with the changes", before: apiServer(100),
+		loads: []stream{{kind: "reconcile", told: true}},
+		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "controller-few-qps", program: "controller", about: "client-go's default limit of 5 requests a second: every reconcile waits for its turn", fault: "few-qps", before: apiServer(100), seconds: 3, warm: 4 * time.Second,
+		loads: []stream{{kind: "reconcile", told: true}},
+		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, Cause: "sleep", Site: `tokenBucketRateLimiter|rate\.\(\*Limiter\)|flowcontrol|tryThrottle`, Own: `main\.\(\*controller\)\.reconcile`, Code: "WL2001|WL2003", CountWithin: 0.5, P50Within: 0.2, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "controller-slow-check", program: "controller", about: "reconciling sleeps 15 ms for something else, in one worker", fault: "slow-check", before: apiServer(40), seconds: 2,
+		loads: []stream{{kind: "reconcile", told: true}},
+		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, Cause: "sleep", Site: `time\.Sleep|main\.\(\*controller\)\.check`, Own: `main\.\(\*controller\)\.check`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.15, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "tso", program: "tso", about: "transactions of two timestamps, from PD's client", before: startPD,
+		loads: []stream{{kind: "transaction", told: true}},
+		truth: testprog.FieldTruth{Group: `transaction`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "tso-tickers", program: "tso", about: "ten thousand goroutines tick beside the client, all at once, once a second", fault: "tickers", before: startPD, warm: 3 * time.Second,
+		loads: []stream{{kind: "transaction", told: true}},
+		truth: testprog.FieldTruth{Group: `transaction`, Cause: "sched.*", Code: "WL1004|WL1001", CountWithin: 0.1, WhyNot: "most transactions meet no herd"},
+	},
+	{
+		name: "prometheus-queries", program: "prometheus", about: "small queries over its own metrics",
+		loads: []stream{{kind: "GET /api/v1/query", rate: 100, get: "/api/v1/query?query=up"}},
+		truth: testprog.FieldTruth{Group: `API|api/v1|web`, WhyNot: loopback},
+	},
+	{
+		name: "prometheus-gzip", program: "prometheus", about: "every answer is compressed by a compressor of its own, so the collector works all the time", fault: "gzip", warm: 4 * time.Second,
+		loads: []stream{{kind: "GET /api/v1/targets", rate: 150, targets: gzipped("/api/v1/targets")}},
+		truth: testprog.FieldTruth{Group: `API|api/v1|web`, WhyNot: "what is judged is the cause", Cause: "gc-assist|sched|cpu|gc-wait|stw", Code: "WL3001|WL3002|WL3004"},
+	},
+	{
+		name: "prometheus-one-at-a-time", program: "prometheus", about: "one query may run at a time (--query.max-concurrency=1), and the others queue", fault: "concurrency limit", args: []string{"--query.max-concurrency=1"}, warm: 6 * time.Second,
+		loads: []stream{{kind: "GET /api/v1/query_range", closed: 8, targets: promRange}},
+		truth: testprog.FieldTruth{Group: `API|api/v1|web`, Code: "WL2003", CountWithin: 0.15, P50Within: 0.25, WhyNot: "too few for a p99"},
+	},
+	{
+		name: "etcd-watch", program: "etcd", about: "reads beside a hundred streams that watch keys", prepare: watchKeys(100),
+		loads: []stream{{kind: "POST /v3/kv/range", rate: 80, targets: etcdTargets("range")}},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "etcd-defragment", program: "etcd", about: "the database is defragmented under load: all that reads or writes waits for it", fault: "defragment", prepare: fillEtcd,
+		loads: []stream{{kind: "POST /v3/kv/range", rate: 100, targets: etcdTargets("range")}, {kind: "defragment", closed: 1, targets: etcdDefragment}},
+		truth: testprog.FieldTruth{Group: `kvServer\)\.Range`, Site: `[dD]efrag|fdatasync|Fdatasync|backend`, Own: `[dD]efrag`, Code: `WL2002|WL2007`, CountWithin: 0.1, WhyNot: loopback},
 	},
 }
 
@@ -43,4 +206,100 @@ func etcdTargets(verb string) func(s *server) []load.Target {
 		}
 		return list
 	}
+}
+
+var vmIngest = stream{kind: "ingest", rate: 20, targets: func(s *server) []load.Target {
+	var b strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&b, "field_ingested{path=\"/p%d\"} %d\n", i, i)
+	}
+	return []load.Target{{Name: "ingest", Method: "POST", URL: "http://127.0.0.1:" + s.ports[0] + "/api/v1/import/prometheus", Body: []byte(b.String())}}
+}}
+
+const vmHeavy = "/api/v1/query_range?query=sum(rate(field_requests_total%5B2m%5D))by(instance)&step=15s&nocache=1"
+
+func scrapeCoreDNS(s *server) []load.Target {
+	return []load.Target{{Name: "scrape", URL: "http://127.0.0.1:" + s.ports[2] + "/metrics"}}
+}
+
+func gzipped(path string) func(s *server) []load.Target {
+	return func(s *server) []load.Target {
+		list := get(path)(s)
+		list[0].Header = http.Header{"Accept-Encoding": {"gzip"}}
+		return list
+	}
+}
+
+func promRange(s *server) []load.Target {
+	now := time.Now().Unix()
+	return get(fmt.Sprintf("/api/v1/query_range?query=histogram_quantile(0.99,sum+by(le)(rate(prometheus_http_request_duration_seconds_bucket%%5B3s%%5D)))&start=%d&end=%d&step=1", now-300, now))(s)
+}
+
+// caddyTemplates serves a page that is made anew for each request.
+func caddyTemplates(data string, p []string) ([]string, error) {
+	page := `{{$l := list}}{{range $i := until 200}}{{$l = append $l (printf "%d" (mul $i 7919))}}{{end}}{{$l | sortAlpha | join ","}}`
+	if err := os.WriteFile(filepath.Join(data, "index.html"), []byte(page), 0o666); err != nil {
+		return nil, err
+	}
+	return caddyArguments("root * DATA\ntemplates\nfile_server")(data, p)
+}
+
+func caddyFile(data string, p []string) ([]string, error) {
+	if err := os.WriteFile(filepath.Join(data, "small.txt"), []byte(strings.Repeat("small ", 100)), 0o666); err != nil {
+		return nil, err
+	}
+	return caddyArguments("root * DATA\nfile_server")(data, p)
+}
+
+func caddyGzip(data string, p []string) ([]string, error) {
+	var b strings.Builder
+	for i := range 6_000 {
+		fmt.Fprintf(&b, "line %d of a large file, %x\n", i, i*i)
+	}
+	if err := os.WriteFile(filepath.Join(data, "large.txt"), []byte(b.String()), 0o666); err != nil {
+		return nil, err
+	}
+	return caddyArguments("root * DATA\nencode {\n gzip 9\n}\nfile_server")(data, p)
+}
+
+// natsConfig starts nats-server with a configuration; DATA is a directory for it.
+func natsConfig(text string) func(data string, p []string) ([]string, error) {
+	return func(data string, p []string) ([]string, error) {
+		config := filepath.Join(data, "nats.conf")
+		text := strings.ReplaceAll(text, "DATA", strconv.Quote(data))
+		return []string{"-c", config, "-a", "127.0.0.1", "-p", p[0], "-m", p[1], "--profile", p[2]}, os.WriteFile(config, []byte(text), 0o666)
+	}
+}
+
+// watchKeys opens streams over the JSON gateway, one a connection.
+func watchKeys(n int) func(ctx context.Context, s *server) error {
+	return func(ctx context.Context, s *server) error {
+		for i := range n {
+			c, err := net.Dial("tcp", "127.0.0.1:"+s.ports[0])
+			if err != nil {
+				return err
+			}
+			context.AfterFunc(ctx, func() { c.Close() })
+			body := fmt.Sprintf(`{"create_request":{"key":"%s"}}`, base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf("key-%04d", i))))
+			fmt.Fprintf(c, "POST /v3/watch HTTP/1.1\r\nHost: etcd\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			go io.Copy(io.Discard, c)
+		}
+		return nil
+	}
+}
+
+// fillEtcd writes some hundred large values, so that a defragmentation takes a while.
+func fillEtcd(ctx context.Context, s *server) error {
+	value := base64.StdEncoding.EncodeToString(make([]byte, 500_000))
+	for i := range 60 {
+		key := base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf("large-%d", i)))
+		if err := do(ctx, http.DefaultClient, "POST", "http://127.0.0.1:"+s.ports[0]+"/v3/kv/put", `{"key":"`+key+`","value":"`+value+`"}`); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func etcdDefragment(s *server) []load.Target {
+	return []load.Target{{Name: "defragment", Method: "POST", URL: "http://127.0.0.1:" + s.ports[0] + "/v3/maintenance/defragment", Body: []byte("{}")}}
 }

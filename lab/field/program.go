@@ -21,8 +21,9 @@ type program struct {
 	module, version string
 	pkg             string // of its main function
 	// dir is that of a small main of ours below lab/field/programs, around the module; empty for a program as it is.
-	dir  string
-	tags string
+	dir   string
+	plain bool // a main of ours that does not know -fault
+	tags  string
 	// arguments of the program; ports are free ones.
 	arguments func(data string, ports []string) ([]string, error)
 	// ready and pprof are URLs, given the ports.
@@ -63,6 +64,78 @@ var programs = []program{
 		module: "github.com/prometheus/prometheus", version: "v0.315.0", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
 		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof, load: loadPrometheusPlain,
 	},
+}
+
+func init() {
+	programs = append(programs, program{
+		name: "victoriametrics", module: "github.com/VictoriaMetrics/VictoriaMetrics", version: "v1.115.0", pkg: "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics",
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"-httpListenAddr=127.0.0.1:" + p[0], "-storageDataPath=" + data, "-retentionPeriod=1d", "-loggerLevel=ERROR"}, nil
+		},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/health" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[0] },
+	}, program{
+		name: "caddy", module: "github.com/caddyserver/caddy/v2", version: "v2.11.8", pkg: "github.com/caddyserver/caddy/v2/cmd/caddy",
+		arguments: caddyArguments(`respond "hello"`),
+		env:       []string{"HOME=/nonexistent"},
+		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/config/" },
+		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
+	}, program{
+		name: "coredns", module: "github.com/coredns/coredns", version: "v1.14.7", dir: "coredns", plain: true,
+		arguments: corednsArguments("forward . 127.0.0.1:UPSTREAM"),
+		ready:     func(p []string) string { return "http://127.0.0.1:" + p[1] + "/debug/pprof/cmdline" },
+		pprof:     func(p []string) string { return "http://127.0.0.1:" + p[1] },
+	}, program{
+		name: "minio", module: "github.com/minio/minio", version: "v0.0.0-20260212201848-7aac2a2c5b7c", dir: "minio", plain: true,
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"127.0.0.1:" + p[1], "server", "--quiet", "--address", "127.0.0.1:" + p[0], "--console-address", "127.0.0.1:" + p[2], filepath.Join(data, "disk")}, nil
+		},
+		env:   []string{"MINIO_ROOT_USER=field", "MINIO_ROOT_PASSWORD=fieldfield", "MINIO_BROWSER=off", "MINIO_UPDATE=off"},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/minio/health/live" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[1] },
+	}, program{
+		name: "controller", module: "k8s.io/client-go", version: "v0.37.2", dir: "controller",
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"-server", "http://127.0.0.1:" + p[3], "-pprof", "127.0.0.1:" + p[1]}, nil
+		},
+		env:   []string{"KUBE_FEATURE_WatchListClient=false"},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[1] + "/debug/pprof/cmdline" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[1] },
+	}, program{
+		name: "pd", module: "github.com/tikv/pd", version: "v1.1.0-beta.0.20240407022249-7179657d129b", pkg: "github.com/tikv/pd/cmd/pd-server", tags: "without_dashboard",
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"--name=pd1", "--data-dir=" + data, "--client-urls=http://127.0.0.1:" + p[0], "--peer-urls=http://127.0.0.1:" + p[1], "-L", "error"}, nil
+		},
+		env:   []string{"GODEBUG=httpmuxgo121=1"},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/pd/api/v1/health" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[0] + "/pd/api/v1/debug/pprof/trace" },
+	}, program{
+		name: "tso", module: "github.com/tikv/pd/client", version: "v0.0.0-20260609141937-b01426f6b08b", dir: "tso",
+		arguments: func(data string, p []string) ([]string, error) {
+			return []string{"-server", "http://127.0.0.1:" + p[3], "-pprof", "127.0.0.1:" + p[1]}, nil
+		},
+		ready: func(p []string) string { return "http://127.0.0.1:" + p[1] + "/debug/pprof/cmdline" },
+		pprof: func(p []string) string { return "http://127.0.0.1:" + p[1] },
+	})
+}
+
+// caddyArguments gives Caddy a site on the first port; UPSTREAM is the fourth.
+func caddyArguments(site string) func(data string, p []string) ([]string, error) {
+	return func(data string, p []string) ([]string, error) {
+		config := filepath.Join(data, "Caddyfile")
+		text := "{\n admin 127.0.0.1:" + p[1] + "\n auto_https off\n persist_config off\n}\nhttp://127.0.0.1:" + p[0] + " {\n" + site + "\n}\n"
+		text = strings.NewReplacer("UPSTREAM", p[3], "DATA", data).Replace(text)
+		return []string{"run", "--config", config, "--adapter", "caddyfile"}, os.WriteFile(config, []byte(text), 0o666)
+	}
+}
+
+// corednsArguments gives CoreDNS a zone on the first port, UDP; UPSTREAM is the fourth.
+func corednsArguments(plugins string) func(data string, p []string) ([]string, error) {
+	return func(data string, p []string) ([]string, error) {
+		config := filepath.Join(data, "Corefile")
+		text := ".:" + p[0] + " {\n bind 127.0.0.1\n pprof 127.0.0.1:" + p[1] + "\n prometheus 127.0.0.1:" + p[2] + "\n errors\n " + plugins + "\n}\n"
+		return []string{"-conf", config, "-quiet"}, os.WriteFile(config, []byte(strings.ReplaceAll(text, "UPSTREAM", p[3])), 0o666)
+	}
 }
 
 func etcdArguments(data string, p []string) ([]string, error) {
@@ -209,11 +282,17 @@ func (p program) start(ctx context.Context, binary, data string, more, env []str
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.Command(binary, append(args, more...)...), ports: ports, data: data, pprof: p.pprof(ports), more: more, done: make(chan error, 1)}
+	return p.startWith(ctx, binary, data, ports, append(args, more...), more, env)
+}
+
+// startWith is start with ports and arguments; more are those of them that are not the program's own.
+func (p program) startWith(ctx context.Context, binary, data string, ports, args, more, env []string) (*server, error) {
+	s := &server{cmd: exec.Command(binary, args...), ports: ports, data: data, pprof: p.pprof(ports), more: more, done: make(chan error, 1)}
 	s.cmd.Stdout, s.cmd.Stderr = s, s
 	s.cmd.Dir = data
 	s.cmd.Env = append(append(os.Environ(), p.env...), env...)
 	if p.quota > 0 {
+		var err error
 		if s.leave, err = confine(s.cmd, p.quota); err != nil {
 			return nil, err
 		}
@@ -261,6 +340,15 @@ func (s *server) stop() {
 		s.cmd.Process.Kill()
 		<-s.done
 	}
+}
+
+// tempDir makes a directory that goes with the context.
+func tempDir(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "field")
+	if err == nil {
+		context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
+	}
+	return dir, err
 }
 
 // freePorts finds ports that are free now.
