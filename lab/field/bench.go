@@ -17,7 +17,7 @@ import (
 func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data string) (*testprog.Field, error) {
 	began := time.Now()
 	trace, cpu := filepath.Join(data, "trace"), filepath.Join(data, "cpu")
-	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.test+"$", "-test.benchtime", "400x", "-test.trace", trace, "-test.cpuprofile", cpu)
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "-", "-test.bench", "^Benchmark"+e.test+"$", "-test.benchtime", "150x", "-test.trace", trace, "-test.cpuprofile", cpu)
 	cmd.Dir = data
 	out, err := cmd.Output()
 	if err != nil {

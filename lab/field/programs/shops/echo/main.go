@@ -11,6 +11,7 @@ import (
 	"image/png"
 	"log"
 	"net/http"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -29,6 +30,18 @@ func picture(size int) *image.NRGBA {
 	return m
 }
 
+// pool keeps what the encoder works with.
+type pool struct{ sync.Pool }
+
+func (p *pool) Get() *png.EncoderBuffer {
+	b, _ := p.Pool.Get().(*png.EncoderBuffer)
+	return b
+}
+
+func (p *pool) Put(b *png.EncoderBuffer) { p.Pool.Put(b) }
+
+var buffers pool
+
 // thumbnail makes the picture of a product.
 func thumbnail(c echo.Context) error {
 	size, level := 32, png.BestSpeed
@@ -36,7 +49,7 @@ func thumbnail(c echo.Context) error {
 		size, level = 160, png.BestCompression
 	}
 	var b bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: level}).Encode(&b, picture(size)); err != nil {
+	if err := (&png.Encoder{CompressionLevel: level, BufferPool: &buffers}).Encode(&b, picture(size)); err != nil {
 		return err
 	}
 	return c.Blob(http.StatusOK, "image/png", b.Bytes())
