@@ -26,6 +26,9 @@ func (r *Report) CheckValid() error {
 		c.predicted(&r.WhatIf[i].Predicted, "what_if", i)
 	}
 	c.runtime(&r.Runtime)
+	for i := range r.Moments {
+		c.moment(&r.Moments[i], i, ids)
+	}
 	if r.Host != nil {
 		c.host(r.Host)
 	}
@@ -401,6 +404,25 @@ func (c *checker) predicted(p *Predicted, path ...any) {
 		if e.Est < e.Low || e.High < e.Est {
 			c.say("an estimate of %d ns is not within %d to %d", []any{e.Est, e.Low, e.High}, path...)
 		}
+	}
+}
+
+func (c *checker) moment(m *Moment, i int, ids map[string]bool) {
+	if !ids[m.Group] || m.Group == "" {
+		c.say("there is no group %.40q", []any{m.Group}, "moments", i, "group")
+	}
+	if m.EndNS < m.StartNS || m.UntilNS < m.EndNS || m.StartNS < 0 {
+		c.say("it is from %d to %d and until %d", []any{m.StartNS, m.EndNS, m.UntilNS}, "moments", i)
+	}
+	if m.Slow < 0 || m.Slow > m.Of {
+		c.say("%d of %d", []any{m.Slow, m.Of}, "moments", i, "slow")
+	}
+	c.share(m.ShareOfSlow, "moments", i, "share_of_slow")
+	c.share(m.CauseShare, "moments", i, "cause_share")
+	one(c, m.Cause, Causes(), "moments", i, "cause")
+	for k := range m.With {
+		one(c, m.With[k].Kind, MomentKinds(), "moments", i, "with", k, "kind")
+		c.notNegative(m.With[k].DurationNS, "moments", i, "with", k, "duration_ns")
 	}
 }
 

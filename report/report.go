@@ -26,6 +26,8 @@ type Report struct {
 	// Verdict says in words what slow requests spent their time on, for the groups with the most latency.
 	Verdict []Verdict `json:"verdict,omitempty"`
 	Runtime Runtime   `json:"runtime"`
+	// Moments are short stretches in which many of the slowest requests of a group begin.
+	Moments []Moment `json:"moments,omitempty"`
 	// Host is what the kernel knew, if the recording holds samples of it.
 	Host *Host `json:"host,omitempty"`
 	// WhatIf is what the changes asked for would win, in each group that they meet.
@@ -53,6 +55,34 @@ type Blind struct {
 	Text   string      `json:"text"`
 	Codes  []RuleCode  `json:"codes"`
 	Record string      `json:"record"` // the command that would settle these
+}
+
+// A Moment is a short stretch of time in which many of a group's slowest requests begin: most often all for one reason.
+type Moment struct {
+	Group   string `json:"group"` // id
+	StartNS int64  `json:"start_ns"`
+	EndNS   int64  `json:"end_ns"`   // when the last of them begins
+	UntilNS int64  `json:"until_ns"` // when the last of them ended
+	// Slow of the Of slowest requests begin in it.
+	Slow        int     `json:"slow"`
+	Of          int     `json:"of"`
+	ShareOfSlow float64 `json:"share_of_slow"`
+	// Cause is what most of them spent most of their time on, CauseShare their part.
+	Cause      CauseName `json:"cause"`
+	CauseShare float64   `json:"cause_share"`
+	// With is what happened meanwhile.
+	With []MomentEvent `json:"with"`
+	Text string        `json:"text"`
+}
+
+// A MomentEvent is something of the whole process that happened in a Moment.
+type MomentEvent struct {
+	Kind       MomentKind `json:"kind"`
+	StartNS    int64      `json:"start_ns"`
+	DurationNS int64      `json:"duration_ns"`
+	Count      int        `json:"count"` // of ranges, or of a herd's goroutines
+	Site       *Site      `json:"site"`  // of a herd
+	Text       string     `json:"text"`
 }
 
 // A Goal is a percentile that a group was to keep.

@@ -141,6 +141,22 @@ const (
 // BandNames returns all bands in the order of Group.Bands.
 func BandNames() []BandName { return []BandName{BandAll, Band5090, Band9099, Band99, BandOutliers} }
 
+// A MomentKind names something of the whole process that holds up requests together.
+type MomentKind string
+
+// Kinds of events in a Moment.
+const (
+	MomentGC     MomentKind = "gc"
+	MomentSTW    MomentKind = "stw"
+	MomentFreeze MomentKind = "freeze"
+	MomentHerd   MomentKind = "herd"
+)
+
+// MomentKinds returns all of them.
+func MomentKinds() []MomentKind {
+	return []MomentKind{MomentGC, MomentSTW, MomentFreeze, MomentHerd}
+}
+
 // A Severity says how much mending a finding would win.
 type Severity string
 

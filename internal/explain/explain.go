@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/groups"
 	"github.com/whylate/whylate/internal/inspect"
 	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/moments"
 	"github.com/whylate/whylate/internal/pass"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/peers"
@@ -119,14 +120,14 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		opts.Modules = modules.New(modules.Options{})
 	}
 	e := &engine{
-		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), process: process.NewCollector(),
+		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(),
 	}
 	rd, err := newReader(r, opts)
 	if err != nil {
 		return nil, err
 	}
 	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
-	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers}
+	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers, e.moments}
 	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
@@ -173,11 +174,13 @@ type engine struct {
 	samples *predict.Samples
 	queues  *queues.Sum
 	peers   *peers.Sum
+	moments *moments.Sum
 	process *process.Collector
 	freezes freeze.Detector
 	hosts   hostLog
 	model   *predict.Model
 	work    *found
+	ofRows  []path.GroupID // of the report's groups
 	// selected says which groups are reported.
 	selected groups.Selection
 }
@@ -235,6 +238,7 @@ func (e *engine) report(cut error) *report.Report {
 	path.Regroup(ts, became)
 	e.slowest.Merge(ts)
 	e.samples.Merge(ts)
+	e.moments.Merge(ts)
 	e.queues.Merge()
 	e.peers.Merge(ts)
 	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
@@ -260,6 +264,10 @@ func (e *engine) report(cut error) *report.Report {
 	}
 	stats := e.process.Stats(sp)
 	rep.Runtime = e.process.Runtime(sp, &froze)
+	for i, row := range e.ofRows {
+		rep.Moments = append(rep.Moments, e.moments.Find(row, &rep.Groups[i], p.Stages[0].IDs, sp)...)
+	}
+	moments.Tell(rep.Moments, rep.Runtime.Series, stats.Flocks, rep.Input.DurationNS)
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	e.facts(rep, stats)
@@ -303,6 +311,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS)
 		}
 		out = append(out, g)
+		e.ofRows = append(e.ofRows, row.Of)
 	}
 	return out
 }

@@ -22,6 +22,7 @@ type Collector struct {
 	samples []int64 // by stack
 	herds   map[tracefmt.StackID]*herdSum
 	flocks  map[tracefmt.StackID]*flock
+	largest []flown
 	gc      gcSum
 	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
 	marking map[uint64]worker           // by goroutine
@@ -39,6 +40,22 @@ type flock struct {
 	from, to   int64 // first wake, last end
 	n          int64
 	empty, ran int64
+}
+
+// A flown is a flock that was large enough for a herd.
+type flown struct {
+	flock
+	at tracefmt.StackID
+}
+
+// largestFlocks returns the largest, in order of time.
+func largestFlocks(list []flown) []flown {
+	slices.SortFunc(list, func(a, b flown) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at))
+	})
+	list = list[:min(len(list), maxRows)]
+	slices.SortFunc(list, func(a, b flown) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at)) })
+	return list
 }
 
 // NewCollector returns an empty Collector.
@@ -177,6 +194,9 @@ func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
 		h = new(herdSum)
 		c.herds[at] = h
 	}
+	if c.largest = append(c.largest, flown{*f, at}); len(c.largest) >= 2*maxRows {
+		c.largest = largestFlocks(c.largest)
+	}
 	h.times++
 	h.wakes += f.n
 	h.most = max(h.most, f.n)
@@ -210,6 +230,10 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	out := c.stats
 	out.Runs = c.runRows(sp, &out)
 	out.Herds = c.herdRows(sp)
+	for _, f := range largestFlocks(c.largest) {
+		p := placeOf(sp, f.at)
+		out.Flocks = append(out.Flocks, Flock{Start: p.start, Site: sp.Site(p.frame), FromNS: f.from - sp.Start, ToNS: max(f.to, f.from) - sp.Start, N: int(f.n)})
+	}
 	out.GC, out.Stops = c.gcRows(sp)
 	for id, n := range c.samples {
 		if n > 0 {

@@ -19,7 +19,9 @@ type Stats struct {
 	// Runs is what ran, by start function and place, the most time first.
 	Runs []Run
 	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
-	Herds   []Herd
+	Herds []Herd
+	// Flocks are the largest single herds, in order of time.
+	Flocks  []Flock
 	Samples Samples
 	GC      GC
 	// Stops are the stops of the world, the most time first.
@@ -57,6 +59,15 @@ type Herd struct {
 
 // EmptyNS is how long a goroutine runs, at most, that looked and found nothing to do.
 const EmptyNS = 50e3
+
+// A Flock is one herd: goroutines of one place that timers woke within HerdNS of each other, and until the last of them had run.
+// Times are relative to the trace's start.
+type Flock struct {
+	Start        string
+	Site         *report.Site
+	FromNS, ToNS int64
+	N            int
+}
 
 // A herd is at least so many goroutines of one place that timers wake within HerdNS.
 const (

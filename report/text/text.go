@@ -70,6 +70,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 		p.judged()
 		p.goals()
 		p.whatIf()
+		p.moments()
 		p.groups()
 	}
 	p.runtime()

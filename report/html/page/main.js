@@ -11,6 +11,7 @@ import { distribution } from './distribution.js';
 import { requests, step } from './requests.js';
 import { flame } from './flame.js';
 import { overTime } from './overtime.js';
+import { moments } from './moments.js';
 import { host } from './host.js';
 import { method, jsonButtons } from './method.js';
 
@@ -93,7 +94,7 @@ function start() {
     verdict(), findings(), whatIf(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     requests(), view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
-    overTime(), host(), method()), help]);
+    moments(), overTime(), host(), method()), help]);
   onChange(mark);
   mark();
   addEventListener('hashchange', () => {

@@ -1,0 +1,68 @@
+package moments
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/process"
+	"github.com/whylate/whylate/report"
+)
+
+const ms = int64(1e6)
+
+// group returns a group of 2000 requests over 10 s, each 5 ms after the one before, with a median of 1 ms.
+func group() (*kept, *report.Group) {
+	k := &kept{began: map[int64]int64{}}
+	for i := range int64(2000) {
+		k.begin(i*5*ms/beganNS, 1)
+	}
+	p50 := ms
+	return k, &report.Group{ID: "g", Count: 2000, LatencyNS: report.Latency{P50: &p50}}
+}
+
+// TestMoments: of the 20 slowest, 12 begin in two stretches of some milliseconds. It would catch stretches that are missed, and
+// those that are none: slow requests all over the time, or where all requests begin.
+func TestMoments(t *testing.T) {
+	k, g := group()
+	for i := range int64(6) {
+		k.add(slow{start: 2000*ms + i*2*ms, end: 2080 * ms, weight: 1})
+		k.add(slow{start: 7000*ms + i*ms, end: 7100 * ms, weight: 1})
+	}
+	for i := range int64(8) {
+		k.add(slow{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
+	}
+	got := stretches(k, g, 10_000*ms)
+	if len(got) != 2 || got[0][0].start != 2000*ms || len(got[0]) != 6 || got[1][5].start != 7005*ms {
+		t.Fatalf("the stretches are %+v", got)
+	}
+
+	k, g = group()
+	for i := range int64(20) {
+		k.add(slow{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
+	}
+	if got := stretches(k, g, 10_000*ms); len(got) != 0 {
+		t.Errorf("of slow requests all over the time: %+v", got)
+	}
+
+	k, g = group()
+	k.began = map[int64]int64{200: 1200, 500: 800} // all begin where the slow ones do
+	for i := range int64(20) {
+		k.add(slow{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
+	}
+	if got := stretches(k, g, 10_000*ms); len(got) != 0 {
+		t.Errorf("where all requests begin: %+v", got)
+	}
+}
+
+// TestTell: a collection that covers the stretch is told, one that goes on for most of the time is not; a herd is told with how
+// many it is, and only where it runs.
+func TestTell(t *testing.T) {
+	list := []report.Moment{{StartNS: 2000 * ms, EndNS: 2010 * ms, UntilNS: 2080 * ms, Slow: 6}, {StartNS: 7000 * ms, EndNS: 7005 * ms, UntilNS: 7100 * ms, Slow: 6}}
+	series := &report.Series{GC: [][2]int64{{1995 * ms, 60 * ms}}, STW: [][2]int64{{0, 9000 * ms}}}
+	Tell(list, series, []process.Flock{{Start: "main.tick", FromNS: 6999 * ms, ToNS: 7040 * ms, N: 10_000}}, 10_000*ms)
+	if w := list[0].With; len(w) != 1 || w[0].Kind != report.MomentGC || w[0].Text != "garbage was collected for 55.0ms of it" {
+		t.Errorf("beside the first: %+v", w)
+	}
+	if w := list[1].With; len(w) != 1 || w[0].Kind != report.MomentHerd || w[0].Count != 10_000 {
+		t.Errorf("beside the second: %+v", w)
+	}
+}

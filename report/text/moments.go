@@ -1,0 +1,48 @@
+package text
+
+import (
+	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/report"
+)
+
+// maxMoments bounds the moments that are told.
+const maxMoments = 10
+
+// moments says of the groups whose slowest requests begin together when that was, and what happened then.
+func (p *page) moments() {
+	head, group := span{bold, "moments"}, ""
+	for i := range p.r.Moments[:min(len(p.r.Moments), maxMoments)] {
+		m := &p.r.Moments[i]
+		if m.Group != group {
+			p.line()
+			group = m.Group
+			p.momentsOf(head, m)
+			head = span{}
+		}
+		text := words.Duration(m.StartNS) + ": " + words.Number(int64(m.Slow)) + " within " + words.Duration(max(m.EndNS-m.StartNS, 1)) + ", " +
+			verdict.Words(&report.VerdictCause{Cause: m.Cause})
+		for k := range m.With {
+			text += "; " + termtext.Head(m.With[k].Text, 200)
+		}
+		p.paragraph(span{}, indent+2, span{plain, breakable(text, p.width/2)})
+	}
+}
+
+// momentsOf says how many of a group's slowest requests its moments hold.
+func (p *page) momentsOf(head span, first *report.Moment) {
+	n, ns := 0, int64(0)
+	for i := range p.r.Moments {
+		if m := &p.r.Moments[i]; m.Group == first.Group {
+			n += m.Slow
+			ns += m.EndNS - m.StartNS
+		}
+	}
+	text := words.Number(int64(n)) + " of the " + words.Number(int64(first.Of)) + " slowest requests"
+	if g := p.r.Group(first.Group); g != nil {
+		text += " of " + words.GroupName(g, p.width-indent)
+	}
+	part := float64(ns) / float64(max(p.r.Input.DurationNS, 1))
+	p.paragraph(head, indent, span{plain, text + " begin in short stretches, " + words.Percent(part) + " of the time:"})
+}
