@@ -2,6 +2,7 @@ package request
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
@@ -32,6 +33,8 @@ type loops struct {
 	// groups are those in which goroutines had turns.
 	groups map[uint64]*origin
 	ids    []candidate
+	bares  []tracefmt.StackID // by stack: see bare
+	byBare map[string]tracefmt.StackID
 	outer  []tracefmt.FrameID // scratch
 	spans  []timeline.Span
 }
@@ -39,6 +42,7 @@ type loops struct {
 // A root is a function that goroutines were started with.
 type root struct {
 	waits map[tracefmt.StackID]*waitStat
+	seen  int              // goroutines that were looked at
 	idle  tracefmt.StackID // the idle wait, once chosen
 	// busy says that the wait is no idle one: there is none, as the goroutines
 	// always have work, and it comes once in a turn and is a part of it.
@@ -102,6 +106,11 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 	case "chan send":
 		return 1, delays
 	case "sleep":
+		if frames := f.syms.Stack(s.Stack); own && len(frames) > 0 {
+			// Where a library's loop calls the service, what that does is work.
+			outer := f.syms.Frame(frames[len(frames)-1])
+			delays = delays || !f.work.namer.owned(outer) && !stdlib.Is(f.syms.String(outer.Func))
+		}
 		return 1, delays || deep >= deepSleep
 	}
 	return 0, false
@@ -185,7 +194,9 @@ type candidate struct {
 func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 	l.ids = l.ids[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
-		if pieces < 3 || f.role(g, id, start) != roleFree || start != 0 && f.jobs.areParts(f, start) {
+		// One that is older has a status, and is woken or runs; what is born has
+		// its creation, and runs: it did not wait yet.
+		if pieces < 2 || pieces == 2 && start != 0 || f.role(g, id, start) != roleFree || start != 0 && f.jobs.areParts(f, start) {
 			return
 		}
 		if o := l.groups[id]; o != nil && o.settled {
@@ -202,6 +213,35 @@ func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 	})
 	slices.SortFunc(l.ids, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
 	return l.ids
+}
+
+// bare returns a stack that stands for all that differ from one in the runtime's
+// own frames alone: those of a goroutine that waited when the trace began show
+// more of these.
+func (l *loops) bare(f *Finder, id tracefmt.StackID) tracefmt.StackID {
+	for int(id) >= len(l.bares) {
+		l.bares = append(l.bares, 0)
+	}
+	if l.bares[id] == 0 {
+		frames := f.syms.Stack(id)
+		for len(frames) > 1 && strings.HasPrefix(f.syms.String(f.syms.Frame(frames[0]).Func), "runtime.") {
+			frames = frames[1:]
+		}
+		key := make([]byte, 0, 8*len(frames))
+		for _, fr := range frames {
+			frame := f.syms.Frame(fr)
+			key = binary.LittleEndian.AppendUint32(key, uint32(frame.Func))
+			key = binary.LittleEndian.AppendUint32(key, uint32(frame.Line))
+		}
+		if l.byBare == nil {
+			l.byBare = make(map[string]tracefmt.StackID)
+		}
+		if _, ok := l.byBare[string(key)]; !ok {
+			l.byBare[string(key)] = id
+		}
+		l.bares[id] = l.byBare[string(key)]
+	}
+	return l.bares[id]
 }
 
 // own looks for the service's own function that a goroutine runs.
@@ -221,9 +261,10 @@ func (l *loops) own(f *Finder, id uint64) {
 
 // waits adds up which waits there are.
 func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
+	var last *root
 	for i := range l.spans {
 		s := &l.spans[i]
-		if s.Stack == 0 || s.State != timeline.Syscall && (s.State != timeline.Waiting || !s.Woken) {
+		if s.Stack == 0 || s.State != timeline.Syscall && s.State != timeline.Waiting {
 			continue
 		}
 		r, depth := l.root(f, c.id, s.Stack)
@@ -231,21 +272,28 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 			continue
 		}
 		if r.idle != 0 {
-			c.loops = c.loops || r.idle == s.Stack
+			c.loops = c.loops || r.idle == l.bare(f, s.Stack)
 			continue
 		}
 		c.loops = true
-		w := r.waits[s.Stack]
+		wait := l.bare(f, s.Stack)
+		w := r.waits[wait]
 		if w == nil {
 			w = &waitStat{depth: depth}
+			r.waits[wait] = w
+		}
+		if w.rank == 0 { // of one that had begun before the trace the reason is not known
 			w.rank, w.delays = l.idleRank(f, s)
-			r.waits[s.Stack] = w
 		}
 		if s.Waker == 0 && f.syms.String(s.Reason) != "network" {
 			w.timer++
 		}
 		if b, ok := g.BirthOf(s.Waker); ok && b.By == c.id {
 			w.own++
+		}
+		if last != r {
+			last = r
+			r.seen++
 		}
 		w.count++
 		w.total += s.End - max(s.Start, from)
@@ -257,9 +305,13 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 	t := l.turns[id]
 	var o *origin
+	first := int64(0) // the end of a wait that had begun before the trace
 	for i := range l.spans {
 		s := &l.spans[i]
 		if s.Stack == 0 {
+			if t == nil && i == 0 && s.State == timeline.Waiting && s.Woken {
+				first = s.End
+			}
 			continue
 		}
 		if o != nil && !o.own && f.stackInfo(s.Stack).own != 0 && s.How != timeline.HowCreated {
@@ -269,12 +321,17 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 			continue
 		}
 		r, _ := l.root(f, id, s.Stack)
-		if r == nil || r.idle != s.Stack || s.State == timeline.Syscall && !r.bench {
+		if r == nil || r.idle != l.bare(f, s.Stack) || s.State == timeline.Syscall && !r.bench {
 			continue
 		}
 		if t == nil {
 			t = &turn{last: math.MinInt64}
 			l.turns[id] = t
+			if r.seen >= manySeen && !r.busy {
+				// Where it waited before the trace is not known. Of many goroutines
+				// nearly all waited where they wait most.
+				t.start = first
+			}
 		}
 		// What lies between two generations' borders is seen with both.
 		if s.Start < t.last || s.Start == t.last && t.start != 0 {
