@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"runtime/trace"
 	"strconv"
@@ -90,6 +92,9 @@ var aTrace = sync.OnceValues(func() ([]byte, error) {
 	mux.HandleFunc("/slow", scriptSlow)
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
+	// No collection, whatever else this process does: what explain says of garbage depends on it.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	if err := trace.Start(&buf); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -115,6 +116,18 @@ func TestRecordingSurvivesMissingSamples(t *testing.T) {
 	}
 }
 
+// killer kills a service some time after the first bytes of its trace, of which there may be none for seconds on a busy
+// machine.
+type killer struct {
+	p    *os.Process
+	once sync.Once
+}
+
+func (k *killer) Write(b []byte) (int, error) {
+	k.once.Do(func() { time.AfterFunc(1500*time.Millisecond, func() { k.p.Kill() }) })
+	return len(b), nil
+}
+
 // The service dies in the middle: what was sampled until then is in the file.
 func TestServiceEndsWhileSampled(t *testing.T) {
 	t.Parallel()
@@ -122,8 +135,7 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x"+BundleExt)
 	opt := quickest()
 	opt.Duration = 20 * time.Second
-	time.AfterFunc(2500*time.Millisecond, func() { p.cmd.Process.Kill() })
-	if _, err := Save(context.Background(), p.addr, opt, name, "test", nil); err == nil {
+	if _, err := Save(context.Background(), p.addr, opt, name, "test", &killer{p: p.cmd.Process}); err == nil {
 		t.Error("the recording is whole")
 	}
 	b, err := bundle.Open(name)
