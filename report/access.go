@@ -157,6 +157,11 @@ func (s *Site) Own() *Site {
 	return s
 }
 
+// WaitedAt reports whether the line that led to the site is the one of a wait: it was not called from there, but waited for.
+func (s *Site) WaitedAt(v *Via) bool {
+	return s != nil && s.CalledFrom != nil && v.Site != nil && s.CalledFrom.Site().LineKey() == v.Site.LineKey()
+}
+
 // Equal reports whether both are the same place, called from the same one, or both nil.
 func (s *Site) Equal(o *Site) bool {
 	if s == nil || o == nil {

@@ -242,7 +242,7 @@ type Site struct {
 	// Module and Version are those of a dependency, where they are known.
 	Module  string `json:"module,omitempty"`
 	Version string `json:"version,omitempty"`
-	// CalledFrom is, for a dependency's code, the innermost line of the service's own that led there: by calls, or else by
+	// CalledFrom is, for code of others, the innermost line of the service's own that led there: by calls, or else by
 	// the waits of the request, the last of them first. It is nil if there is none.
 	CalledFrom *Caller `json:"called_from,omitempty"`
 }

@@ -65,8 +65,7 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 }
 
 // Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
-// before it that has one. It is 0 for a site that is the service's own itself, and for the standard library's: the waits
-// before it name who uses that.
+// before it that has one. It is 0 for a site that is the service's own itself.
 func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
@@ -75,7 +74,7 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via) tracefmt.FrameID {
 	if fr.Caller != 0 {
 		return fr.Caller
 	}
-	if stdlib.Is(s.Syms.String(fr.Func)) || s.owns(fr) {
+	if s.owns(fr) {
 		return 0
 	}
 	for i := len(vias) - 1; i >= 0; i-- {

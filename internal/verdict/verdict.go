@@ -444,7 +444,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		inferred(top, say)
 		called(top.Site, ", ")
 		ranMeanwhile(c, say, place)
-		way(top, ", ", "", say, place)
+		way(top, ", ", "", true, say, place)
 		return out
 	}
 	ranMeanwhile(c, say, place)
@@ -464,7 +464,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			called(s.Site, " ")
 		}
 		if said == 0 {
-			way(s, " (", ")", say, place)
+			way(s, " (", ")", !one, say, place)
 		}
 		said, lead = said+1, ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
@@ -513,7 +513,9 @@ func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*re
 	}
 }
 
-func way(s *report.VerdictSite, open, end string, say func(Look, string), place func(*report.Site, string)) {
+// way says which wait leads to a place. Where the line of the service's own is told, and it is that wait's, it is not told
+// twice.
+func way(s *report.VerdictSite, open, end string, told bool, say func(Look, string), place func(*report.Site, string)) {
 	if len(s.Via) == 0 || s.ViaPart < leastVia {
 		return
 	}
@@ -522,7 +524,11 @@ func way(s *report.VerdictSite, open, end string, say func(Look, string), place 
 		lead = open + words.Percent(s.ViaPart) + " of it via "
 	}
 	say(Aside, lead+termtext.Head(s.Via[0].Wait, 12))
-	place(s.Via[0].Site, " ")
+	if told && s.Site.WaitedAt(&s.Via[0]) {
+		say(Aside, " there")
+	} else {
+		place(s.Via[0].Site, " ")
+	}
 	if n := len(s.Via) - 1; n > 0 {
 		say(Aside, " and "+words.Number(int64(n))+" more")
 	}

@@ -460,7 +460,8 @@ func (p *page) underRow(r *row) {
 	via, part, ways := r.way()
 	ran := r.ran
 	indent := strings.Repeat(" ", 2+causeColumn)
-	if at := calledFrom(r.site, p.width-len(indent)); at != nil {
+	shown := len(via) == 1 && ways == 1 && part >= 0.995 && r.site.WaitedAt(&via[0]) // as the way
+	if at := calledFrom(r.site, p.width-len(indent)); at != nil && !shown {
 		p.line(append([]span{{plain, indent}}, at...)...)
 	}
 	if len(via) > 0 && part >= leastPart {
