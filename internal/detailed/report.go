@@ -34,7 +34,7 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		if to-from > 1 {
 			out.Segments = append(out.Segments, r.joined(from, to, sp))
 		} else {
-			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from]))
+			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from], r.By))
 		}
 	}
 	// Of a request over many generations only so many segments were kept.
@@ -140,7 +140,7 @@ func (r *Request) joined(from, to int, sp *spell.Speller) report.Segment {
 			longest = from + i
 		}
 	}
-	seg := sp.Segment(&r.Segments[longest], r.Vias[longest])
+	seg := sp.Segment(&r.Segments[longest], r.Vias[longest], r.By)
 	seg.StartNS, seg.DurationNS, seg.Joined = list[0].Start-sp.Start, list[len(list)-1].End-list[0].Start, j
 	for g, ns := range ran {
 		if ns > ran[seg.Goroutine] || ns == ran[seg.Goroutine] && g < seg.Goroutine {

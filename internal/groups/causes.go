@@ -126,10 +126,10 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		if rk.cause == cause.CPU || rk.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
-			at.own = w.sp.Own(at.site, nil) // whoever waits for it, it computes
+			at.own = w.sp.Own(at.site, nil, 0) // whoever waits for it, it computes
 			rk.fn, rk.ownFn = w.sp.Syms.Frame(at.site).Func, w.sp.Syms.Frame(at.own).Func
 		} else {
-			at.own = w.sp.Own(at.site, w.stage.IDs.Chain(k.Chain))
+			at.own = w.sp.Own(at.site, w.stage.IDs.Chain(k.Chain), g.by.frame)
 			rk.site, rk.own = at.site, at.own
 		}
 		m := merged[rk]

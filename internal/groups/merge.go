@@ -57,6 +57,7 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 	if og.entry != 0 && better(t.stage.Syms, og.entry, g.entry, g.key.Name) {
 		g.entry = og.entry
 	}
+	g.by.add(og.by)
 	g.lat.merge(&og.lat)
 	g.ready.merge(&og.ready)
 	g.gap.merge(&og.gap)

@@ -78,7 +78,7 @@ func (os opens) merge(from opens, causes []path.CauseID) {
 }
 
 // openWaits spells out where open requests stood, those that stood for the longest, all together, first.
-func (w writer) openWaits(os opens) []report.OpenWait {
+func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 	type key struct {
 		cause   cause.Cause
 		inbound bool
@@ -89,7 +89,7 @@ func (w writer) openWaits(os opens) []report.OpenWait {
 	merged, ids := map[key]*openAt{}, map[key]path.CauseID{}
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).Settled(w.sp.Settled)
-		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain)), k.Call}
+		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call}
 		m := merged[at]
 		if m == nil {
 			m = new(openAt)

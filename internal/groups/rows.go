@@ -172,7 +172,7 @@ func (w writer) row(g *group) report.Group {
 	if g.open > 0 {
 		r.Open.OldestNS = w.sp.End - g.oldest
 		r.Open.Site = w.sp.Site(g.openSite)
-		r.Open.Waits = w.openWaits(g.opens)
+		r.Open.Waits = w.openWaits(g.opens, g.by.frame)
 	}
 	return r
 }

@@ -19,6 +19,7 @@ type cell struct {
 type group struct {
 	key      path.GroupKey
 	entry    tracefmt.FrameID // a frame of the handler, the smallest seen
+	by       starter
 	lat      histogram
 	ready    histogram
 	gap      histogram
@@ -38,6 +39,22 @@ type group struct {
 	before   histogram                   // how long before their marks they reached the process
 	statuses map[tracefmt.StringID]int64 // how marked requests came out
 	multi    int64                       // requests of which several stacks were seen: their path means something
+}
+
+// A starter is the line that started all goroutines of a group, 0 if there is no such one.
+type starter struct {
+	frame tracefmt.FrameID
+	known bool
+}
+
+func (s *starter) add(o starter) {
+	switch {
+	case !o.known:
+	case !s.known:
+		*s = o
+	case s.frame != o.frame:
+		s.frame = 0
+	}
 }
 
 func newGroup(k path.GroupKey) *group {
@@ -125,6 +142,7 @@ func (t *table) group(w *path.Walked) *group {
 	if w.Entry != 0 && better(t.stage.Syms, w.Entry, g.entry, g.key.Name) {
 		g.entry = w.Entry
 	}
+	g.by.add(starter{w.Req.By, true})
 	if id := w.Req.Identity; id != nil {
 		g.isOf(t.stage.Syms, id.Of)
 	}

@@ -145,6 +145,9 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			e.workers++
 		}
 		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: j.name(f, l, id, t)}
+		if !l.own {
+			r.By = l.by
+		}
 		if l.key != 0 {
 			r.Start, r.Part, r.Key = l.from, Last, l.key
 		}
@@ -255,6 +258,7 @@ func (j *jobs) eachOpen(visit func(*open, Request)) {
 		if !l.part && l.entry.jobs {
 			r := Request{Kind: Goroutine, G: id, Entry: l.start}
 			if !l.own && l.by != 0 {
+				r.By = l.by
 				if r.Root = l.by; j.names[l.by] != 0 {
 					r.Root = j.names[l.by]
 				}

@@ -51,6 +51,8 @@ type Request struct {
 	Entry tracefmt.StackID
 	// Root is a frame of the function that loops.
 	Root tracefmt.FrameID
+	// By is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
+	By tracefmt.FrameID
 	// Open says that the request had not ended when the trace did; End is then
 	// the trace's end.
 	Open bool

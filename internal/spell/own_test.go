@@ -23,7 +23,8 @@ func TestOwn(t *testing.T) {
 	do := tracefmt.FrameText{Func: "dep.org/x.(*C).Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 9}
 	stacks := map[string]tracefmt.StackID{
 		"loop": syms.AddStack(std), "serve": syms.AddStack(serve), "dep": syms.AddStack(dep),
-		"own": syms.AddStack(stock), "trip": syms.AddStack(trip, stock), "do": syms.AddStack(do, work),
+		"started": syms.AddStack(tracefmt.FrameText{Func: "shop.org/s.handle", File: "/s/handle.go", Line: 39}),
+		"own":     syms.AddStack(stock), "trip": syms.AddStack(trip, stock), "do": syms.AddStack(do, work),
 	}
 	set := modules.New(modules.Options{})
 	cause.NewPlacer(syms, set).Place()
@@ -31,24 +32,33 @@ func TestOwn(t *testing.T) {
 	for _, c := range []struct {
 		site string
 		vias []string
+		by   string
 		want string // its function
 	}{
-		{"loop", []string{"trip"}, "shop.org/s.stock"},
-		{"dep", []string{"trip"}, "shop.org/s.stock"},
-		{"loop", []string{"trip", "serve"}, "shop.org/s.stock"},
-		{"loop", []string{"trip", "do"}, "shop.org/s.work"},
-		{"loop", []string{"own", "dep"}, "shop.org/s.stock"},
-		{"loop", []string{"serve"}, ""},
-		{"loop", nil, ""},
-		{"own", []string{"do"}, ""},
-		{"do", []string{"trip"}, "shop.org/s.work"},
+		{"loop", []string{"trip"}, "", "shop.org/s.stock"},
+		{"dep", []string{"trip"}, "", "shop.org/s.stock"},
+		{"loop", []string{"trip", "serve"}, "", "shop.org/s.stock"},
+		{"loop", []string{"trip", "do"}, "", "shop.org/s.work"},
+		{"loop", []string{"own", "dep"}, "", "shop.org/s.stock"},
+		{"loop", []string{"serve"}, "", ""},
+		{"loop", nil, "", ""},
+		{"own", []string{"do"}, "", ""},
+		{"do", []string{"trip"}, "", "shop.org/s.work"},
+		{"dep", []string{"dep"}, "started", "shop.org/s.handle"},
+		{"dep", []string{"trip"}, "started", "shop.org/s.stock"},
+		{"own", nil, "started", ""},
+		{"dep", nil, "dep", ""},
 	} {
 		var vias []path.Via
 		for _, v := range c.vias {
 			vias = append(vias, path.Via{Site: sp.Sites.Of(stacks[v])})
 		}
+		by := tracefmt.FrameID(0)
+		if c.by != "" {
+			by = syms.Stack(stacks[c.by])[0]
+		}
 		got := ""
-		if own := sp.Own(sp.Sites.Of(stacks[c.site]), vias); own != 0 {
+		if own := sp.Own(sp.Sites.Of(stacks[c.site]), vias, by); own != 0 {
 			got = syms.String(syms.Frame(own).Func)
 		}
 		if got != c.want {

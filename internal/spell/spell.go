@@ -65,8 +65,9 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 }
 
 // Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
-// before it that has one. It is 0 for a site that is the service's own itself.
-func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via) tracefmt.FrameID {
+// before it that has one, else by, the line that started the request's goroutine, if it is known. It is 0 for a site that is
+// the service's own itself.
+func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via, by tracefmt.FrameID) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
 	}
@@ -84,6 +85,9 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via) tracefmt.FrameID {
 		case vias[i].Site != 0 && s.owns(v):
 			return vias[i].Site
 		}
+	}
+	if by != 0 && s.owns(s.Syms.Frame(by)) {
+		return by
 	}
 	return 0
 }
@@ -114,10 +118,10 @@ func (s *Speller) Vias(vs []path.Via) []report.Via {
 	return out
 }
 
-// Segment spells a settled segment out, with the chain of waits that led to it.
-func (s *Speller) Segment(g *cause.Segment, vias []path.Via) report.Segment {
+// Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
+func (s *Speller) Segment(g *cause.Segment, vias []path.Via, by tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
-		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias)), Via: s.Vias(vias),
+		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias, by)), Via: s.Vias(vias),
 		Kind: s.Syms.String(g.Kind),
 	}
 	if g.Code.Cause() == cause.Network {
