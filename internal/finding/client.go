@@ -46,5 +46,5 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		f.Title = "the server waits for its client's part of a TLS handshake"
 		f.Fix = "let clients keep their connections and resume sessions (keep-alives on, session tickets not disabled): each handshake takes a round trip or two before its first request"
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }

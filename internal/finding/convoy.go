@@ -160,7 +160,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }
 
 // behindReader reports whether a way leads from an RWMutex's reader to a writer that waits for it too. Whom that writer

@@ -48,7 +48,7 @@ func (cl *claims) flush(c *report.Cause) *queues.Turns {
 func flushVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	t := cl.flush(top.Cause)
-	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
+	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", duration(t.PeriodNS), place(users(top.Cause, top.via))),
 		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{

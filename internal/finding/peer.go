@@ -85,7 +85,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			}
 		}
 	}
-	return Verdict{Won: c.ofPeer(), Changes: halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
+	return Verdict{Won: c.ofPeer(), Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{

@@ -143,7 +143,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		// What the fix says: places enough, so that nobody queues, whichever line called.
 		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause))})
 	}
-	return Verdict{Won: won, Finding: f, Changes: halfOf(top.Cause)}
+	return Verdict{Won: won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
@@ -162,7 +162,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 		f.Confidence = 0.7
 		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }
 
 // A poolKind is what sort of place is waited for, and what makes it larger.
@@ -192,7 +192,7 @@ func (cl *claims) isLimiter(c *report.Cause) bool {
 func limiterVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
-	return Verdict{Won: c.won, Changes: halfOf(top.Cause), Finding: report.Finding{
+	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
 		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},

@@ -64,7 +64,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
 	f.Evidence = append(f.Evidence, together(c, top)...)
-	return Verdict{Won: c.won, Finding: f, Changes: halfOfAll(c)}
+	return Verdict{Won: c.won, Finding: f, Changes: halfOfAll(cl, c)}
 }
 
 // onePlace says who does what where.

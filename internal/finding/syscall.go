@@ -86,5 +86,5 @@ func syscallVerdict(cl *claims, c *claim) Verdict {
 	if top.Cause.Cause == report.CauseNetwork {
 		f.Fix = fmt.Sprintf("the reader of the pipe written to at %s is slow: write from a goroutine of its own through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: halfOf(top.Cause)}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }

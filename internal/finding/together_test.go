@@ -12,14 +12,19 @@ import (
 
 // TestTogether: waits at several places of a dependency are one finding for each line of the service's own that led to
 // them, with one prediction for all of its places; timers that no own line led to are one for the dependency. It would
-// catch a finding a place, of which each promises what only both together win, and one for two lines that must each be
-// changed.
+// catch a finding a place, of which each promises what only both together win, one for two lines that must each be
+// changed, and two that each promise what half of both would win.
 func TestTogether(t *testing.T) {
 	in := func(line int, fromLine int) *report.Site {
 		s := &report.Site{Func: "dep.org/client.(*C).wait", File: "dep.org/client@v1.2.0/c.go", Line: line, Module: "dep.org/client", Version: "v1.2.0"}
 		if fromLine > 0 {
-			s.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: fromLine}
+			s.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: fromLine, Calls: "dep.org/client.(*C).Do"}
 		}
+		return s
+	}
+	waited := func(line, fromLine int) *report.Site { // for another goroutine
+		s := in(line, fromLine)
+		s.CalledFrom.Calls = ""
 		return s
 	}
 	some := func(s *report.Site, each int64, requests int) report.Cause {
@@ -37,6 +42,14 @@ func TestTogether(t *testing.T) {
 		},
 		{
 			"two lines, one place", []report.Cause{some(in(10, 5), ms(200), 60), some(in(10, 9), ms(100), 40)},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
+		},
+		{
+			"two lines wait for one place", []report.Cause{some(waited(10, 5), ms(240), 60), some(waited(10, 9), ms(60), 40)},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=60%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=90%"},
+		},
+		{
+			"one calls, one waits", []report.Cause{some(in(10, 5), ms(200), 60), some(waited(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{

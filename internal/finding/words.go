@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -108,13 +107,4 @@ func timer(c *report.Cause) string {
 		return "waits for a time-out of net/http"
 	}
 	return "waits for a timer or ticker"
-}
-
-// halfOf is the change that a prediction assumes for a cause whose finding may
-// be at another site: the user's line rather than the library's.
-func halfOf(c *report.Cause) []predict.Change {
-	if c.Site == nil {
-		return []predict.Change{}
-	}
-	return []predict.Change{predict.Half(c.Cause, predict.SiteText(c.Site, c.Cause))}
 }

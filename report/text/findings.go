@@ -242,6 +242,8 @@ func inWords(what, to string) string {
 		return "with half of it"
 	case to == "0%" || to == "0s" || to == "0" || to == "gone":
 		return "without it"
+	case strings.HasSuffix(to, "%") && strings.Contains(what, " from "):
+		return "with half of its part" // of a line that others wait for as well: see finding.halfOf
 	case strings.HasSuffix(to, "%"):
 		return "with " + to + " of it"
 	default:
