@@ -242,8 +242,9 @@ type Site struct {
 	// Module and Version are those of a dependency, where they are known.
 	Module  string `json:"module,omitempty"`
 	Version string `json:"version,omitempty"`
-	// CalledFrom is, for code of others, the innermost line of the service's own that led there: by calls, or else by
-	// the waits of the request, the last of them first. It is nil if there is none.
+	// CalledFrom is, for code of others, the innermost line of the service's own that led there: by calls, else by
+	// the waits of the request, the last of them first, else the one for which a library started the request's goroutine.
+	// It is nil if there is none.
 	CalledFrom *Caller `json:"called_from,omitempty"`
 }
 
