@@ -31,9 +31,6 @@ func (s *Stage) group(r *request.Request) (GroupID, tracefmt.FrameID) {
 			if r.Root != 0 {
 				frame = r.Root
 			}
-			if r.Kind == request.Func {
-				frame = s.Sites.Of(r.Entry)
-			}
 			k.Name = s.Syms.Frame(frame).Func
 		}
 	default:

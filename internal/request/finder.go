@@ -197,7 +197,7 @@ func (f *Finder) eachOpen(visit func(*open, Request)) {
 	f.jobs.eachOpen(visit)
 	if f.funcs != nil {
 		for id, c := range f.funcs.calls {
-			visit(&c.open, Request{Kind: Func, G: id, Entry: c.entry})
+			visit(&c.open, c.request(id))
 		}
 	}
 }

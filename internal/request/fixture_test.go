@@ -3,6 +3,7 @@ package request_test
 import (
 	"bytes"
 	"context"
+	"maps"
 	"regexp"
 	"testing"
 
@@ -233,6 +234,39 @@ func TestRequestByName(t *testing.T) {
 	// of its last.
 	if want := int64(n * (2000 - 1010)); rep.Groups[0].TotalNS != want {
 		t.Errorf("%d ns in all, want %d", rep.Groups[0].TotalNS, want)
+	}
+}
+
+// TestRequestByNameIsOneGroup holds calls that wait in three places below the
+// function against a group for each of the places, and calls of two lines that
+// follow each other with no event between against one long call.
+func TestRequestByNameIsOneGroup(t *testing.T) {
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Thread()
+	m.Was(1)
+	at := int64(1000)
+	wait := func(stack ...string) {
+		m.Block(at, "sleep", append([]string{"time.Sleep"}, stack...)...)
+		o.Unblock(at+100, 1)
+		m.Start(at+110, 1)
+		at += 200
+	}
+	const n = 5
+	for range n {
+		wait("main.idle", "main.main")
+		wait("main.read", "main.(*store).put", "main.main@main.go:7")
+		wait("main.write", "main.(*store).put", "main.main@main.go:7")
+		wait("main.(*store).put", "main.main@main.go:8")
+		wait("main.read", "main.(*store).get", "main.main@main.go:9")
+	}
+	wait("main.idle", "main.main")
+	m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main")
+	got := map[string]int{}
+	for _, g := range explain(t, b, whylate.Options{Request: regexp.MustCompile(`\(\*store\)`)}).Groups {
+		got[g.Name] = g.Count
+	}
+	if want := map[string]int{"main.(*store).put": 2 * n, "main.(*store).get": n}; !maps.Equal(got, want) {
+		t.Errorf("the groups are %v, want %v", got, want)
 	}
 }
 

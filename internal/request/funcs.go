@@ -9,11 +9,13 @@ import (
 
 // funcs finds calls of functions that the user names: the time from the first
 // sign of the function on a goroutine's stack to the last. Calls that follow
-// each other with no sign of their caller in between count as one.
+// each other from one line with no sign of their caller in between count as one. A call is of
+// the outermost function that matches: what that calls is part of it.
 type funcs struct {
 	match  func(string) bool
-	fns    []int8 // by function: 0 not known yet, 1 yes, -1 no
-	stacks []int8 // by stack
+	fns    []int8   // by function: 0 not known yet, 1 yes, -1 no
+	stacks []called // by stack
+	known  []bool   // by stack
 	spans  []timeline.Span
 	calls  map[uint64]*call
 }
@@ -22,36 +24,59 @@ type call struct {
 	open
 	end   int64
 	entry tracefmt.StackID
+	root  called
+}
+
+// called is a function that the user named, as it stands in a stack.
+type called struct {
+	frame tracefmt.FrameID // the outermost that matches; 0: none
+	from  tracefmt.FrameID // the line that called it
+}
+
+// same reports whether two stacks can be of one call: two functions, or one that
+// two lines called, are two calls.
+func (c called) same(o called, syms *tracefmt.Symbols) bool {
+	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.from == o.from
 }
 
 func newFuncs(match func(string) bool) *funcs {
 	return &funcs{match: match, calls: make(map[uint64]*call)}
 }
 
-func (fs *funcs) has(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
+// in returns the function of a stack that the user named.
+func (fs *funcs) in(syms *tracefmt.Symbols, id tracefmt.StackID) called {
 	for int(id) >= len(fs.stacks) {
-		fs.stacks = append(fs.stacks, 0)
+		fs.stacks, fs.known = append(fs.stacks, called{}), append(fs.known, false)
 	}
-	if fs.stacks[id] == 0 {
-		fs.stacks[id] = -1
-		for _, fr := range syms.Stack(id) {
-			fn := syms.Frame(fr).Func
-			for int(fn) >= len(fs.fns) {
-				fs.fns = append(fs.fns, 0)
-			}
-			if fs.fns[fn] == 0 {
-				fs.fns[fn] = -1
-				if fs.match(syms.String(fn)) {
-					fs.fns[fn] = 1
-				}
-			}
-			if fs.fns[fn] == 1 {
-				fs.stacks[id] = 1
-				break
+	if fs.known[id] {
+		return fs.stacks[id]
+	}
+	fs.known[id] = true
+	frames := syms.Stack(id)
+	for i := len(frames) - 1; i >= 0; i-- {
+		fn := syms.Frame(frames[i]).Func
+		for int(fn) >= len(fs.fns) {
+			fs.fns = append(fs.fns, 0)
+		}
+		if fs.fns[fn] == 0 {
+			fs.fns[fn] = -1
+			if fs.match(syms.String(fn)) {
+				fs.fns[fn] = 1
 			}
 		}
+		if fs.fns[fn] == 1 {
+			fs.stacks[id].frame = frames[i]
+			if i+1 < len(frames) {
+				fs.stacks[id].from = frames[i+1]
+			}
+			break
+		}
 	}
-	return fs.stacks[id] == 1
+	return fs.stacks[id]
+}
+
+func (c *call) request(id uint64) Request {
+	return Request{Kind: Func, End: c.end, G: id, Entry: c.entry, Root: c.root.frame}
 }
 
 func (fs *funcs) add(f *Finder, g *timeline.Gen) {
@@ -66,24 +91,28 @@ func (fs *funcs) add(f *Finder, g *timeline.Gen) {
 			if s.Stack == 0 && s.State != timeline.Gone {
 				continue // a coroutine switch, or a run whose end has no stack
 			}
-			if s.State != timeline.Gone && s.How != timeline.HowCreated && fs.has(f.syms, s.Stack) {
-				if c == nil {
-					from := max(s.Start, f.win.Start())
-					c = &call{open: open{start: from, from: from, cut: s.Start < f.win.Start()}, entry: s.Stack}
-					fs.calls[id] = c
-				}
-				c.end = s.End
-				continue
+			var root called
+			if s.State != timeline.Gone && s.How != timeline.HowCreated {
+				root = fs.in(f.syms, s.Stack)
 			}
-			if c != nil {
-				end := c.end
+			// The end of one call may be the beginning of another.
+			if c != nil && !c.root.same(root, f.syms) {
 				if s.State == timeline.Gone {
-					end = s.Start
+					c.end = s.Start
 				}
-				f.emit(&c.open, Request{Kind: Func, End: end, G: id, Entry: c.entry})
+				f.emit(&c.open, c.request(id))
 				delete(fs.calls, id)
 				c = nil
 			}
+			if root.frame == 0 {
+				continue
+			}
+			if c == nil {
+				from := max(s.Start, f.win.Start())
+				c = &call{open: open{start: from, from: from, cut: s.Start < f.win.Start()}, entry: s.Stack, root: root}
+				fs.calls[id] = c
+			}
+			c.end = s.End
 		}
 	}
 	for id := range fs.calls {
