@@ -105,3 +105,33 @@ func TestDoubts(t *testing.T) {
 		t.Errorf("without any doubt: %v, %v", faults, facts)
 	}
 }
+
+// TestBiasedNamesSayTheWhole holds what is said of all requests of a server against a hundred of known latencies, of which
+// the named ones are the slow half: a sum that left the unnamed out would say a p50 of 5 ms or more.
+func TestBiasedNamesSayTheWhole(t *testing.T) {
+	group := func(name string, histogram ...[2]int64) report.Group {
+		g := report.Group{ID: "g" + name, Kind: report.KindHTTP1, Name: name, Named: name != "", Histogram: histogram}
+		for _, b := range histogram {
+			g.Count += int(b[1])
+			g.LatencyNS.Max = ptr(b[0])
+		}
+		return g
+	}
+	in := input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+	in.Report.Groups = []report.Group{
+		group("main.a", [2]int64{5e6, 20}, [2]int64{7e6, 5}),
+		group("main.b", [2]int64{6e6, 20}, [2]int64{9e6, 5}),
+		group("", [2]int64{1e5, 30}, [2]int64{3e5, 20}),
+	}
+	for _, v := range unnamedRule().Run(in) {
+		const want = "all 100 HTTP/1 requests have p50 300µs, p99 9ms; "
+		if !strings.HasPrefix(v.Title, want) {
+			t.Errorf("the title is %q, want %q", v.Title, want)
+		}
+		if e := v.Evidence; len(e) != 3 || e[1].Value != 3e5 || e[2].Value != 9e6 || e[2].Text != "all 100 HTTP/1 requests: p99" {
+			t.Errorf("the evidence is %+v", e)
+		}
+		return
+	}
+	t.Error("nothing is said")
+}

@@ -1,6 +1,13 @@
 package finding
 
-import "github.com/whylate/whylate/report"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
 
 func unnamedRule() Rule {
 	return Rule{
@@ -8,7 +15,7 @@ func unnamedRule() Rule {
 		Summary: "many requests show no handler, so the named groups look slower than they are",
 		Doc: Doc{
 			Means: "A request that never waits leaves no stack with its handler on it in the trace. Such requests, the fast ones, form a group of their own, and the percentiles of the named groups are " +
-				"those of their slower part.",
+				"those of their slower part. The percentiles of all requests of the server, which the rule says, are not biased: they are what clients see, of all handlers together.",
 			Measured: "More than 5 % of the requests of servers with several handlers show none.",
 			Wrong:    "If only the slow requests are of interest: their causes are right.",
 		},
@@ -28,11 +35,70 @@ func unnamedRule() Rule {
 			if handlers < 2 || float64(unnamed) <= 0.05*float64(named+unnamed) {
 				return nil
 			}
+			const biased = "those of named groups are too high: fast requests show no handler"
+			evidence := []report.Evidence{{Text: "of the requests show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}}
+			var whole []string
+			for _, k := range []struct {
+				kind report.Kind
+				name string
+			}{{report.KindHTTP1, "HTTP/1"}, {report.KindHTTP2, "HTTP/2"}, {report.KindGRPC, "gRPC"}} {
+				n, p50, p99, top := allOf(in.Report.Groups, k.kind)
+				if n < report.TailRequests {
+					continue
+				}
+				high, ns := "p99", p99
+				if n < 100 {
+					high, ns = "max", top
+				}
+				all := fmt.Sprintf("all %d %s requests", n, k.name)
+				evidence = append(evidence, report.Evidence{Text: all + ": p50", Value: float64(p50), Unit: "ns"}, report.Evidence{Text: all + ": " + high, Value: float64(ns), Unit: "ns"})
+				whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, duration(p50), high, duration(ns)))
+			}
+			title := "percentiles" + strings.TrimPrefix(biased, "those")
+			if len(whole) > 0 {
+				title = strings.Join(append(whole, biased), "; ")
+			}
 			return doubt(report.Finding{
-				Title: "many requests never waited and show no handler: percentiles of the named groups are biased upward", Confidence: 1,
-				Evidence: []report.Evidence{{Text: "of the requests show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}},
-				Fix:      "for exact groups, open a task in each handler: ctx, task := trace.NewTask(r.Context(), \"checkout\"); defer task.End()",
+				Title: title, Confidence: 1, Evidence: evidence,
+				Fix: "for exact groups, open a task in each handler: ctx, task := trace.NewTask(r.Context(), \"checkout\"); defer task.End()",
 			})
 		},
 	}
+}
+
+// allOf returns how many requests the groups of one kind have, and percentiles of
+// all of them together: the upper bounds of the groups' buckets, 3 % wide at most,
+// so they are rounded up. The count is 0 if no group of the kind is unnamed: then
+// none is biased.
+func allOf(groups []report.Group, kind report.Kind) (n, p50, p99, top int64) {
+	var buckets [][2]int64
+	unnamed := false
+	for i := range groups {
+		g := &groups[i]
+		if g.Kind != kind {
+			continue
+		}
+		unnamed = unnamed || !g.Named && g.Count > 0
+		buckets = append(buckets, g.Histogram...)
+		if g.LatencyNS.Max != nil {
+			top = max(top, *g.LatencyNS.Max)
+		}
+	}
+	if !unnamed {
+		return 0, 0, 0, 0
+	}
+	slices.SortFunc(buckets, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	for _, b := range buckets {
+		n += b[1]
+	}
+	at := func(q float64) int64 {
+		rank, seen := int64(q*float64(n-1))+1, int64(0)
+		for _, b := range buckets {
+			if seen += b[1]; seen >= rank {
+				return min(b[0], top)
+			}
+		}
+		return top
+	}
+	return n, at(0.5), at(0.99), top
 }
