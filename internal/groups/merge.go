@@ -109,7 +109,11 @@ func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.K
 //
 //   - of the requests of which several stacks were seen, nearly all must stay
 //     below one and the same function that the handler called;
-//   - there must be at least two such functions that matter.
+//   - there must be at least two such functions that matter, or one that is
+//     divided itself: a wrapper's wrapper.
+//
+// Few fast requests of which only a handler that passes on was seen are taken for
+// requests that show no handler: what they would have been passed to is not known.
 func (s *Sum) refine() []path.GroupID {
 	t := s.parts[0]
 	byHandler := make(map[path.GroupKey][]path.GroupID)
@@ -150,42 +154,81 @@ const (
 	matters    = 0.03 // share of requests for a function to count
 )
 
-func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
-	children := make(map[tracefmt.StringID][]path.GroupID)
-	var here []path.GroupID
-	var multi, deep, total int64
+// A level is the requests of a handler, or of a function below it, by what that
+// calls.
+type level struct {
+	children map[tracefmt.StringID][]path.GroupID
+	here     []path.GroupID // whose stacks have no such function in common
+	requests int64
+	ns       int64
+	divided  bool
+}
+
+func (r *refining) level(ids []path.GroupID, depth int) level {
+	l := level{children: make(map[tracefmt.StringID][]path.GroupID)}
+	var multi, deep int64
 	for _, id := range ids {
 		g := r.old[id]
-		total += g.requests()
+		l.requests += g.requests()
+		l.ns += g.lat.sum
 		multi += g.multi
 		if depth < len(g.key.Path) && g.key.Path[depth] != 0 {
-			children[g.key.Path[depth]] = append(children[g.key.Path[depth]], id)
+			l.children[g.key.Path[depth]] = append(l.children[g.key.Path[depth]], id)
 			deep += g.multi
 		} else {
-			here = append(here, id)
+			l.here = append(l.here, id)
 		}
 	}
 	big := int64(0)
-	for _, c := range children {
+	var last []path.GroupID
+	for _, c := range l.children {
 		n := int64(0)
 		for _, id := range c {
 			n += r.old[id].requests()
 		}
-		if float64(n) >= matters*float64(total) {
+		if float64(n) >= matters*float64(l.requests) {
 			big++
+			last = c
 		}
 	}
-	if depth >= len(k.Path) || k.Name == 0 || big < 2 || multi < 2*big || float64(deep) < consistent*float64(multi) {
+	passes := multi >= 2*max(big, 1) && float64(deep) >= consistent*float64(multi)
+	l.divided = passes && (big >= 2 || big == 1 && r.level(last, depth+1).divided)
+	return l
+}
+
+// few reports whether requests are few and fast beside the others of their level.
+func (l *level) few(r *refining, ids []path.GroupID) bool {
+	var n, ns, open int64
+	for _, id := range ids {
+		n, ns, open = n+r.old[id].lat.n, ns+r.old[id].lat.sum, open+r.old[id].open
+	}
+	return open == 0 && n < leastHere && float64(n) < matters*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
+}
+
+// leastHere is how many fast requests make a group of what a handler that passes on
+// does itself.
+const leastHere = 5
+
+func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
+	l := r.level(ids, depth)
+	if k.Name == 0 || !l.divided {
 		slices.SortFunc(ids, func(a, b path.GroupID) int { return cmp.Compare(r.old[a].key.Path[0], r.old[b].key.Path[0]) })
 		for _, id := range ids {
 			r.become(k, id)
 		}
 		return
 	}
-	for _, id := range here {
-		r.become(k, id)
+	rest := k
+	if l.few(r, l.here) {
+		rest.Name = 0
+		for _, id := range l.here {
+			r.old[id].entry = 0
+		}
 	}
-	for fn, c := range children {
+	for _, id := range l.here {
+		r.become(rest, id)
+	}
+	for fn, c := range l.children {
 		sub := k
 		sub.Name = fn
 		entry := tracefmt.FrameID(0)
