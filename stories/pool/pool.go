@@ -23,11 +23,12 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	quota := max(0.5, float64(runtime.NumCPU())/2)
+	// An update on all CPUs uses it up, one on half of them does not.
+	quota := max(0.75, 0.75*float64(runtime.NumCPU()))
 	r := &stage.Result{Story: "pool", Machine: stage.Machine(), Versions: map[string]string{}, Published: 0.9 / 0.02,
 		Notes: []string{"The factor is of the 99th percentile. The published one is of the handler's own time, ours is what a client on the same machine sees."}}
 	// The incident's host had twice the container's CPUs.
-	host := "GOMAXPROCS=" + strconv.Itoa(max(2, int(4*quota)))
+	host := "GOMAXPROCS=" + strconv.Itoa(max(2, 2*int(quota+0.5)))
 	before, err := one(ctx, s, service, "before", quota, []string{host}, nil, stage.Place{Code: "WL4001"})
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func one(ctx context.Context, s *stage.Stage, service, name string, quota float6
 	}
 	server, err := s.Start(ctx, stage.Program{
 		Name: "the service, " + name, Ready: "http://" + address + "/ready", Quota: quota, Env: env,
-		Args: append([]string{service, "-listen", address, "-every", every.String()}, args...),
+		Args: append([]string{service, "-listen", address, "-every", every.String(), "-work", "5000"}, args...),
 	})
 	if err != nil {
 		return stage.Arm{}, err

@@ -23,7 +23,7 @@ import (
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8080", "address to serve on")
 	procs := flag.String("procs", "runtime", "who sets GOMAXPROCS: runtime, automaxprocs, tune")
-	rounds := flag.Int("rounds", 40, "work a line of an order")
+	rounds := flag.Int("rounds", 100, "work a line of an order")
 	flag.Parse()
 	if err := run(*listen, *procs, *rounds); err != nil {
 		log.Fatal(err)
