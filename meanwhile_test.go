@@ -110,3 +110,26 @@ func largest(m map[string]float64) (most string) {
 	}
 	return most
 }
+
+// TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits shows no line of its own; it is told by the line
+// that gave it its work. The name of its first function, which all such goroutines share, fails.
+func TestWhatRanIsNotAWrapper(t *testing.T) {
+	rep := explainBytes(t, testprog.Service(t, "waitgroup-saturated").Trace, whylate.Options{})
+	named := 0
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].All().Causes {
+			for _, s := range c.RanMeanwhile {
+				switch {
+				case s.Site == nil:
+				case strings.HasPrefix(s.Site.Func, "sync.(*WaitGroup).Go"):
+					t.Errorf("%.0f%% of what ran beside %v is told as %v", 100*s.Share, c.Site, s.Site)
+				case strings.Contains(s.Site.Func, "catalog.(*waitGroup)."):
+					named++
+				}
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("nothing of the service's own ran meanwhile")
+	}
+}

@@ -44,7 +44,7 @@ const (
 // whatRan returns what helps most to know of a run: the function that a CPU
 // sample of its goroutine shows, the nearest one; else the site of the event that
 // ended it; and where that is only how a library's goroutine begins, the handler
-// that was seen on it.
+// that was seen on it, or else the line that gave it its work.
 func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 	stack := r.Stack
 	if stack == 0 {
@@ -73,8 +73,31 @@ func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 		if f := s.handlerOn(r.G, r.From-nearStack, r.To+nearStack); f != 0 {
 			return f
 		}
+		if b, ok := g.BirthOf(r.G); ok {
+			if f := s.given(&b); f != 0 {
+				return f
+			}
+		}
 	}
 	return site
+}
+
+// given returns the line that gave a goroutine its work, if what the goroutine began with is only the standard library's way to
+// run it (sync.(*WaitGroup).Go runs a closure of its own), else 0.
+func (s *Stage) given(b *timeline.Birth) tracefmt.FrameID {
+	frames := s.Syms.Stack(b.Stack)
+	start := s.Syms.Stack(b.Start)
+	if len(frames) < 2 || len(start) == 0 {
+		return 0
+	}
+	by := s.Syms.Frame(frames[0]).Func
+	if !s.Sites.Std(by) || !strings.HasPrefix(s.Syms.String(s.Syms.Frame(start[len(start)-1]).Func), s.Syms.String(by)+".func") {
+		return 0
+	}
+	if fn := s.Syms.Frame(frames[1]).Func; s.Sites.Std(fn) || s.isRuntime(fn) {
+		return 0
+	}
+	return frames[1]
 }
 
 func (s *Stage) isRuntime(fn tracefmt.StringID) bool {
