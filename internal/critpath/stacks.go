@@ -86,6 +86,9 @@ var exact = map[string]bits{
 	"net/http.(*body).Read":                                                  inbound,
 	"net/http.(*http2serverConn).writeFrame":                                 inbound,
 	"net/http.(*http2requestBody).Read":                                      inbound,
+	"net/http.(*http2serverConn).readFrames":                                 inbound,
+	"golang.org/x/net/http2.(*serverConn).readFrames":                        inbound,
+	"net/http/internal/http2.(*serverConn).readFrames":                       inbound,
 	"golang.org/x/net/http2.(*requestBody).Read":                             inbound,
 	"net/http/internal/http2.(*requestBody).Read":                            inbound,
 }

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -60,6 +61,9 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	}
 	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
+		if oftenHeldBack(h) {
+			return neighbourhood{}, false // threads that a quota lets go all at once wait for each other, and nothing tells how long
+		}
 		n.sure = 0.7
 		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && waited >= 2*muchDelay*float64(*l.BusyNS)
 	}
@@ -125,6 +129,39 @@ func afterMachine(all []Verdict) {
 			}
 		}
 	}
+}
+
+// afterQuota lets no rule that blames the service's scheduling or computing come before a quota that held the process back
+// most of the time: who shows as running then stood still, and who waited for a P waited for the quota.
+func afterQuota(in *Input, all []Verdict) {
+	first := -1
+	for i := range all {
+		if v := &all[i]; v.Code == report.RuleThrottled && !v.Fact && (first < 0 || cmp.Or(-cmp.Compare(rank(v.Severity), rank(all[first].Severity)), cmp.Compare(v.Won.TotalNS, all[first].Won.TotalNS)) > 0) {
+			first = i
+		}
+	}
+	if first < 0 || !oftenHeldBack(in.Report.Host) {
+		return
+	}
+	q := &all[first]
+	for i := range all {
+		v := &all[i]
+		if !strings.HasPrefix(string(v.Code), "WL1") || v.Code == report.RuleBusyMachine || v.Fact {
+			continue
+		}
+		if rank(v.Severity) < rank(q.Severity) {
+			v.Severity, v.Decided = q.Severity, nil
+		}
+		if rank(v.Severity) == rank(q.Severity) {
+			q.Won.TotalNS = max(q.Won.TotalNS, v.Won.TotalNS+1)
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001"})
+		}
+	}
+}
+
+// oftenHeldBack reports whether a CPU quota held the process back in half of its periods or more, by the kernel's counters.
+func oftenHeldBack(h *report.Host) bool {
+	return h != nil && h.Quota.Periods > 0 && 2*h.Quota.ThrottledPeriods >= h.Quota.Periods
 }
 
 func compareBool(a, b bool) int {

@@ -24,7 +24,7 @@ import (
 //   - what a request spends at the same site without having queued belongs to
 //     that convoy or pool as well, unless the queue is the smaller part by far
 //     (see queued): then all of it belongs to the rule of the site;
-//   - the lock of an os.File or a logger is no lock of the service's: what is
+//   - the lock of an os.File or a log.Logger is no lock of the service's: what is
 //     behind it belongs to the rule of its cause;
 //   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
 //     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
@@ -134,7 +134,7 @@ func (cl *claims) findQueues() {
 			if v := &r.Via[i]; isHandOver(v.Wait) {
 				k := keyOfVia(v)
 				all[k] += r.TotalNS
-				if t := cl.in.turns(c, r.Via); isFanOut(&k) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k) || isSemaphore(&k) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -209,6 +209,12 @@ func isFanOut(k *viaKey) bool {
 	return k.wait == "chan send" && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).")
 }
 
+// isSemaphore reports whether a request waits for a place of a semaphore: whoever has one gives it back, so that all who wait
+// there queue, whatever the others do meanwhile and on which goroutine.
+func isSemaphore(k *viaKey) bool {
+	return k.wait == report.WaitSelect && k.site.Func == "golang.org/x/sync/semaphore.(*Weighted).Acquire"
+}
+
 // turns returns what is known of those who waited for others at a cause.
 func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 	site := c.Site
@@ -259,9 +265,10 @@ func (cl *claims) findLeads() {
 		cl.lead[k] = lead
 		waited[lead] += behind[k][lead]
 	}
+	slow := cl.slow()
 	for _, k := range keys {
 		lead := cl.lead[k]
-		if ns := waited[lead]; float64(ns) < queued*float64(ns+own[lead]) {
+		if t := cl.others(lead); !isMuch(waited[lead], own[lead]) && !isMuch(slow[lead].queued, slow[lead].own) && !(isLock(&k) && isMuch(t.queued, t.own)) {
 			cl.slack[k] = true
 			continue
 		}
@@ -271,6 +278,56 @@ func (cl *claims) findLeads() {
 			cl.own[lead] = k
 		}
 	}
+}
+
+// A split is the time at a site: of those who queued for it, and of those who did not.
+type split struct{ queued, own int64 }
+
+// isMuch reports whether requests spent so much in a queue that it is the fault, and not what they queued for.
+func isMuch(waited, own int64) bool {
+	return waited > 0 && float64(waited) >= queued*float64(waited+own)
+}
+
+// slow returns what the slow requests spent at each site: a queue is what makes a request slow whose own turn is as long
+// as everybody's.
+func (cl *claims) slow() map[leaf]split {
+	of := map[leaf]split{}
+	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= fewestServed {
+		eachRoute(b, func(c *report.Cause, r *report.Route) {
+			t := of[leafOf(c)]
+			if _, ok := cl.contended(r.Via); ok {
+				t.queued += r.TotalNS
+			} else {
+				t.own += r.TotalNS
+			}
+			of[leafOf(c)] = t
+		})
+	}
+	return of
+}
+
+// others returns what requests of all groups spent at a site: those who queue for a lock may be others than those who
+// hold it.
+func (cl *claims) others(l leaf) split {
+	if cl.in.atSites == nil {
+		cl.in.atSites = map[leaf]split{}
+		for i := range cl.in.Report.Groups {
+			g := &cl.in.Report.Groups[i]
+			if len(g.Bands) == 0 {
+				continue
+			}
+			eachRoute(g.All(), func(c *report.Cause, r *report.Route) {
+				t := cl.in.atSites[leafOf(c)]
+				if slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(&k) }) {
+					t.queued += r.TotalNS
+				} else {
+					t.own += r.TotalNS
+				}
+				cl.in.atSites[leafOf(c)] = t
+			})
+		}
+	}
+	return cl.in.atSites[l]
 }
 
 func compareVia(a, b viaKey) int {
@@ -300,14 +357,15 @@ func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 }
 
 // isLock reports whether a wait is for a lock that the service chose to take.
-// An os.File's own, and that of a logger, only keep what is written in order:
-// the fault is where they write to.
+// An os.File's own, and that of a log.Logger, only keep what is written in order:
+// the fault is where they write to. A handler of log/slog, as a core of another
+// library, is the service's choice, and its lock with it.
 func isLock(k *viaKey) bool {
 	return k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call)
 }
 
 func isLogger(call string) bool {
-	return strings.HasPrefix(call, "log.") || strings.HasPrefix(call, "log/slog.")
+	return strings.HasPrefix(call, "log.")
 }
 
 // of returns the owner of a way to a cause; its code is "" if no rule about
@@ -509,3 +567,21 @@ func users(c *report.Cause, via []report.Via) *report.Site {
 }
 
 func isStd(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }
+
+// oneFault says of a finding about what holders do, on their own behalf, that others queue for them meanwhile: both go
+// away with one fix.
+func oneFault(all []Verdict) {
+	for i := range all {
+		v := &all[i]
+		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
+			continue
+		}
+		for k := range all {
+			q := &all[k]
+			if (q.Code == report.RuleLockConvoy || q.Code == report.RulePoolTooSmall) && q.Group != v.Group && q.Cause == v.Cause && q.Site != nil && q.Site.Key() == v.Site.Key() {
+				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ", whose requests queue behind it: taken out of what they queue for, it no longer holds them up"})
+				break
+			}
+		}
+	}
+}

@@ -155,6 +155,15 @@ func TestWaits(t *testing.T) {
 		{"a pipe, and the file's own lock", []report.Cause{
 			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 os.(*File).Write"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
 			nil, []string{"WL2007 note@4 1.00"}},
+		{"a pipe, and the lock of a handler of log/slog", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 log/slog.(*Logger).Info"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2002 note@4 1.00"}},
+		{"a pipe, and the lock of a log.Logger", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 log.(*Logger).Println"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2007 note@4 1.00"}},
+		{"a semaphore whose place is held over a call that other goroutines serve", []report.Cause{
+			{Cause: "network", Site: site("ask@4"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(1500)}, {Via: via("select ask@4"), TotalNS: ms(1500)}}}},
+			[]queues.Turns{turns("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
 		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
 		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
 		{"an errgroup with a limit", []report.Cause{
@@ -201,6 +210,14 @@ func TestWords(t *testing.T) {
 			"waits for the lock of a file", "its holder has the file open another time"},
 		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
 			"its client's part of a TLS handshake", "resume sessions"},
+		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
+			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what others need"},
+		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
+			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
+		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},
+			"for a Mutex while its holder waits for a pipe", "through a bounded buffer"},
+		{"a semaphore, by no number that is another's", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
+			"requests queue for a golang.org/x/sync/semaphore", "give it back before what is done at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
 			"for an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
@@ -321,6 +338,53 @@ func TestPeersTakeTheirTime(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestQueueOfOthers: who holds a lock and who queues for it may be different groups, and a queue may be what makes slow
+// requests slow alone. A rule that judges each group, or all of its requests, for itself calls the holder's call the fault.
+func TestQueueOfOthers(t *testing.T) {
+	const lock = "lock get@1 sync.(*RWMutex).Lock"
+	save := func(queued, own int64) report.Cause {
+		c := report.Cause{Cause: "sleep", Site: site("save@3"), Call: "time.Sleep", TotalNS: ms(queued + own), Requests: 100, Share: 1}
+		if queued > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: via(lock), TotalNS: ms(queued)})
+		}
+		if own > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: []report.Via{}, TotalNS: ms(own)})
+		}
+		return c
+	}
+	group := func(id string, all report.Cause, slow ...report.Cause) report.Group {
+		g := oneGroup(all).Groups[0]
+		g.ID = id
+		if len(slow) > 0 {
+			g.Bands = append(g.Bands, report.Band{Band: report.Band9099, Count: 10, Causes: slow})
+		}
+		return g
+	}
+	for _, c := range []struct {
+		name   string
+		groups []report.Group
+		want   []string
+		says   bool
+	}{
+		{"alone it is the holder's", []report.Group{group("order", save(100, 900))}, []string{"WL2001 save@3 1.00"}, false},
+		{"another group queues for it", []report.Group{group("order", save(100, 900)), group("price", save(400, 0))}, []string{"WL2002 save@3 1.00", "WL2002 save@3 1.00"}, false},
+		{"slow requests queue for it", []report.Group{group("order", save(100, 900), save(60, 60))}, []string{"WL2002 save@3 1.00"}, false},
+		{"who holds it never queues", []report.Group{group("order", save(0, 900)), group("price", save(1000, 0))}, []string{"WL2002 save@3 1.00", "WL2001 save@3 1.00"}, true},
+	} {
+		rep := oneGroup()
+		rep.Groups = c.groups
+		found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+		if got := told(found); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			continue
+		}
+		last := found[len(found)-1].Evidence
+		if says := strings.HasPrefix(last[len(last)-1].Text, "one fault with WL2002"); says != c.says {
+			t.Errorf("%s: one fault %v, want %v: %+v", c.name, says, c.says, last)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/whylate/whylate/report"
 )
@@ -14,6 +15,7 @@ func clientRule() Rule {
 			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to it, takes it slowly. " +
 				"The service itself is not late.",
 			Measured: "The request's goroutine waits in the network poller for the connection that the request came by (cause network, kind inbound): in Read of the body, in Write of the response, or in a TLS handshake. " +
+				"In HTTP/2 the connection's reader waits for the client, and the request for that one: by select in Write, until the client makes the window of flow control larger. " +
 				"Confidence is 0.95.",
 			Before: "io.Copy(w, report) // a handler that holds a lock or a connection meanwhile",
 			After:  "read what is needed first, release what others need, then write; set ReadTimeout and WriteTimeout",
@@ -38,7 +40,7 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		},
 		Fix: "read the body before anything that others need is taken, bound it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that collects bodies",
 	}
-	if top.Call == "net/http.checkConnErrorWriter.Write" {
+	if top.Call == "net/http.checkConnErrorWriter.Write" || isWindow(top) {
 		f.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(f.Site))
 		f.Fix = "release what others need before the answer is written, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that collects answers"
 	}
@@ -47,4 +49,13 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = "let clients keep their connections and resume sessions (keep-alives on, session tickets not disabled): each handshake takes a round trip or two before its first request"
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// isWindow reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
+// the window of flow control, which the client makes larger as it reads. The wait for a body is a Cond's.
+func isWindow(p *part) bool {
+	if p.Site == nil || !strings.HasSuffix(p.Site.Func, "erverConn).readFrames") || len(p.via) == 0 || p.via[0].Wait != report.WaitSelect {
+		return false
+	}
+	return strings.Contains(p.via[0].Call, "esponseWriter).")
 }

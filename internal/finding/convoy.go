@@ -23,7 +23,7 @@ func convoyRule() Rule {
 			Before: "j.mu.Lock()\ndefer j.mu.Unlock()\nj.f.Write(rec)\nj.f.Sync()",
 			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all that came meanwhile",
 			Wrong: "Where only one at a time may do it, by its nature: then it must become shorter. Where the holder computes and all processors are busy, the lock only orders a queue " +
-				"that would stand for the processors otherwise. A slow thing that is rarely met under the lock (less than a quarter of the time at its site is waiting) is reported as such, without this rule.",
+				"that would stand for the processors otherwise. A slow thing that is rarely met under the lock (less than a quarter of the time at its site is waiting: of a group's requests, of its slow ones, and of all groups') is reported as such, without this rule.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -136,6 +136,9 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 			{Text: "of it, waiting for the lock: " + strings.Join(where, ", "), Value: part1(queuedNS, all), Unit: "share"},
 		},
 	}
+	if t := cl.others(leafOf(top.Cause)); 2*queuedNS < all && isMuch(t.queued, t.own) {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests of all groups: of what they spent there, waiting for those who hold it", Value: part1(t.queued, t.queued+t.own), Unit: "share"})
+	}
 	f.Evidence = append(f.Evidence, holders(cl, c, queuedNS)...)
 	if t := cl.in.turns(top.Cause, top.via); t != nil {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that waited for one holder at once, on average", Value: t.Waiting, Unit: "count"})
@@ -157,6 +160,8 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = "compute outside of the lock, or divide what it guards so that requests take different locks"
 	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
 		f.Fix = "do not sync with the lock held: let one goroutine sync once for all that came meanwhile (group commit)"
+	case top.Cause.Cause == report.CauseNetwork && isFile(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
+		f.Fix = fmt.Sprintf("the reader of the pipe written to at %s is slow, and all who write stand in line: write from a goroutine of its own through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
 	default:
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
 	}

@@ -62,6 +62,8 @@ type Input struct {
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
+
+	atSites map[leaf]split // see claims.others
 }
 
 // predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
@@ -115,6 +117,8 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		}
 	}
 	afterMachine(all)
+	afterQuota(in, all)
+	oneFault(all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), -compareBool(a.Code == report.RuleBusyMachine, b.Code == report.RuleBusyMachine), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})

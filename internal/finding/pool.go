@@ -111,7 +111,12 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
 	// the least that helps.
 	l.size = max(l.size, 2)
-	if t != nil && t.Taken <= 0.5 {
+	// Who serves what is done with a semaphore's place is not the place itself.
+	serves, bursts := t != nil && t.Taken <= 0.5, false
+	if isSemaphore(&c.via) && (t == nil || serves) {
+		serves, bursts = false, true
+	}
+	if serves {
 		l.size = max(l.size, t.Servers+1)
 	}
 	f := report.Finding{
@@ -125,11 +130,16 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 			{Text: "in use on average (rate x time)", Value: l.inUse, Unit: "count"},
 		},
 	}
-	if t != nil && t.Taken <= 0.5 {
+	if serves {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Servers), Unit: "count"})
 	}
-	f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
+	if !bursts {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
+	}
 	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), duration(int64(l.placeNS)))
+	if bursts {
+		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), duration(int64(l.placeNS)), kind.fix, l.inUse)
+	}
 	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
 		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d, all busy %.0f %% of the time)",

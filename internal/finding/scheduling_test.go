@@ -307,3 +307,30 @@ func hostSpan(h *report.Host, to int64) *report.Host {
 	h.ToNS = to
 	return h
 }
+
+// TestQuotaBeforeTheMachine: threads that the service's own quota holds back and lets go together wait for each other, and
+// goroutines behind those that stand still wait for a P. A rule that takes either for a fault of its own comes first here.
+func TestQuotaBeforeTheMachine(t *testing.T) {
+	wait := waitingForP(6e6, ranAt("main.spin", 1))
+	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	for _, c := range []struct {
+		name      string
+		throttled int64
+		busy      bool
+	}{
+		{"held back in most periods", 16, false},
+		{"held back now and then", 4, true},
+	} {
+		in := input(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
+		h := hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
+		quota, queue := int64(4e8), int64(6e8)
+		h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Facts.QuotaCPUs = &quota, &queue, 0.5
+		h.Quota = report.HostQuota{Verdict: report.ThrottleOwn, Periods: 21, ThrottledPeriods: c.throttled}
+		in.Report.Host = h
+		in.Report.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Confidence: 1, LostCPUNS: quota, CPUs: 2}
+		faults, _, _ := found(in)
+		if len(faults) < 2 || faults[0] != "WL4001" || slices.Contains(faults, "WL1009") != c.busy {
+			t.Errorf("%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
+		}
+	}
+}
