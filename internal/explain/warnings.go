@@ -72,6 +72,13 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		warn(NoGroup, noGroup(e.opts.Group.String(), all))
 		return
 	}
+	if e.opts.Request != nil && len(rep.Groups) > 0 {
+		text := "calls are seen by the events in them: those that never waited, made no system call and were not interrupted are not counted"
+		if n := e.pass.Finder.Again(); n > 0 {
+			text += fmt.Sprintf("; %s came to the same line again: in a loop, or as several calls with no event between them, which then count as one", plural(n, "call"))
+		}
+		warn("calls-unseen", text)
+	}
 	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
 		if e.opts.Request != nil {
 			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))

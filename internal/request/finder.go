@@ -243,6 +243,9 @@ func (f *Finder) Finish(end int64) []Request {
 			f.connEnd(&f.out, id, c, c.finish)
 		}
 	}
+	if f.funcs != nil {
+		f.funcs.settle()
+	}
 	seen := make(map[uint64]bool)
 	f.eachOpen(func(o *open, r Request) {
 		seen[r.G] = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -267,6 +268,37 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 	}
 	if want := map[string]int{"main.(*store).put": 2 * n, "main.(*store).get": n}; !maps.Equal(got, want) {
 		t.Errorf("the groups are %v, want %v", got, want)
+	}
+}
+
+// TestCallsAfterEachOther writes a goroutine that calls a function again and again,
+// with no event between: it is not one call that has been open since the first, and
+// the report says that calls may be several.
+func TestCallsAfterEachOther(t *testing.T) {
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Thread()
+	m.Was(1)
+	at := int64(1000)
+	for i := range 30 {
+		if i%10 == 0 {
+			m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main:3")
+			o.Unblock(at+100, 1)
+			m.Start(at+110, 1)
+			at += 200
+		}
+		m.Block(at, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
+		o.Unblock(at+1000, 1)
+		m.Start(at+1010, 1)
+		at += 1100
+	}
+	m.Block(at, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
+	o.Create(at+500, 9, "main.other")
+	rep := explain(t, b, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
+	if len(rep.Groups) != 1 || rep.Groups[0].Count != 2 || rep.Groups[0].Open.Count != 1 || rep.Groups[0].Open.OldestNS > 2000 {
+		t.Errorf("the groups are %+v", rep.Groups)
+	}
+	if w := rep.Input.Warnings; len(w) == 0 || !strings.Contains(w[len(w)-1].Text, "2 calls came to the same line again") {
+		t.Errorf("the warnings are %+v", w)
 	}
 }
 

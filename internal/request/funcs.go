@@ -18,6 +18,7 @@ type funcs struct {
 	known  []bool   // by stack
 	spans  []timeline.Span
 	calls  map[uint64]*call
+	again  int // calls that may be several
 }
 
 type call struct {
@@ -25,6 +26,25 @@ type call struct {
 	end   int64
 	entry tracefmt.StackID
 	root  called
+	// last is the stack of the last wait or system call, lastEnd its end. A call
+	// that came to one again, or to a line of its own before it, has a loop, or is
+	// several calls: the last of them began at again, or before.
+	last    tracefmt.StackID
+	line    int
+	lastEnd int64
+	again   int64
+}
+
+// sign takes note of a wait or a system call.
+func (c *call) sign(syms *tracefmt.Symbols, s *timeline.Span, at called) {
+	if s.State != timeline.Waiting && s.State != timeline.Syscall {
+		return
+	}
+	line := int(syms.Frame(at.frame).Line)
+	if c.last != 0 && (line < c.line || s.Stack == c.last) {
+		c.again = c.lastEnd
+	}
+	c.last, c.line, c.lastEnd = s.Stack, line, s.End
 }
 
 // called is a function that the user named, as it stands in a stack.
@@ -100,6 +120,9 @@ func (fs *funcs) add(f *Finder, g *timeline.Gen) {
 				if s.State == timeline.Gone {
 					c.end = s.Start
 				}
+				if c.again != 0 {
+					fs.again++
+				}
 				f.emit(&c.open, c.request(id))
 				delete(fs.calls, id)
 				c = nil
@@ -113,6 +136,7 @@ func (fs *funcs) add(f *Finder, g *timeline.Gen) {
 				fs.calls[id] = c
 			}
 			c.end = s.End
+			c.sign(f.syms, s, root)
 		}
 	}
 	for id := range fs.calls {
@@ -120,4 +144,27 @@ func (fs *funcs) add(f *Finder, g *timeline.Gen) {
 			delete(fs.calls, id)
 		}
 	}
+}
+
+// settle gives calls that have not ended the latest start that they can have, so
+// that many calls, one after the other, are not one that hangs.
+func (fs *funcs) settle() {
+	for _, c := range fs.calls {
+		switch {
+		case c.again == 0:
+		case c.key == 0:
+			c.start, c.from, c.cut = c.again, c.again, false
+		default: // parts of it were handed out
+			c.cut = true
+		}
+	}
+}
+
+// Again returns how many calls of functions that the user named came to a line
+// again: each has a loop, or is several calls with no event between them.
+func (f *Finder) Again() int {
+	if f.funcs == nil {
+		return 0
+	}
+	return f.funcs.again
 }
