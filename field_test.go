@@ -36,11 +36,6 @@ type fieldAnswer struct {
 	loud                          string
 }
 
-// of returns the part of an answer that a key of Field.KnownWrong is about.
-func (a *fieldAnswer) of(key string) string {
-	return map[string]string{"group": a.group, "cause": a.cause, "site": a.site, "own": a.own, "code": a.code, "count": a.count, "p50": a.p50, "p99": a.p99, "loud": a.loud}[key]
-}
-
 // fieldKeys are what is judged: the first answer, then numbers.
 var (
 	fieldFirst   = []string{"group", "cause", "site", "own", "code", "loud"}

@@ -121,19 +121,48 @@ func (k *kept) begin(at, n int64) {
 	}
 }
 
+// slowerFirst orders requests, the slowest first. No two are equal, so which are kept does not depend on their order.
+func slowerFirst(a, b slow) int {
+	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
+}
+
+// add takes a request if it is among the slowest. From keep on, slow is a heap with the one on top that goes next.
 func (k *kept) add(r slow) {
-	if k.slow = append(k.slow, r); len(k.slow) >= 2*keep {
-		k.cut()
+	if len(k.slow) < keep {
+		if k.slow = append(k.slow, r); len(k.slow) == keep {
+			for i := keep/2 - 1; i >= 0; i-- {
+				k.sift(i)
+			}
+			k.least = k.slow[0].end - k.slow[0].start
+		}
+		return
+	}
+	if slowerFirst(r, k.slow[0]) < 0 {
+		k.slow[0] = r
+		k.sift(0)
+		k.least = k.slow[0].end - k.slow[0].start
 	}
 }
 
-// cut leaves the slowest. Which those are does not depend on their order.
-func (k *kept) cut() {
-	slices.SortFunc(k.slow, func(a, b slow) int {
-		return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
-	})
-	if len(k.slow) > keep {
-		k.slow = k.slow[:keep]
-		k.least = k.slow[keep-1].end - k.slow[keep-1].start
+// sift moves an entry down to where it belongs in the heap.
+func (k *kept) sift(i int) {
+	r := k.slow[i]
+	for {
+		c := 2*i + 1
+		if c >= len(k.slow) {
+			break
+		}
+		if c+1 < len(k.slow) && slowerFirst(k.slow[c], k.slow[c+1]) < 0 {
+			c++
+		}
+		if slowerFirst(k.slow[c], r) <= 0 {
+			break
+		}
+		k.slow[i] = k.slow[c]
+		i = c
 	}
+	k.slow[i] = r
 }
+
+// cut sorts what is kept, the slowest first. Nothing may be added afterwards.
+func (k *kept) cut() { slices.SortFunc(k.slow, slowerFirst) }

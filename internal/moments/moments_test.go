@@ -1,6 +1,8 @@
 package moments
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/process"
@@ -64,5 +66,33 @@ func TestTell(t *testing.T) {
 	}
 	if w := list[1].With; len(w) != 1 || w[0].Kind != report.MomentHerd || w[0].Count != 10_000 {
 		t.Errorf("beside the second: %+v", w)
+	}
+}
+
+// TestKeepsTheSlowest: of more requests than are kept, exactly the slowest are, whatever the order in which they come; also when
+// those of several workers are put together. A heap that sifts to the wrong child fails.
+func TestKeepsTheSlowest(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	all := make([]slow, 3*keep)
+	for i := range all {
+		start := int64(i) * 10
+		all[i] = slow{start: start, end: start + int64(rnd.IntN(500)), g: uint64(i), weight: 1}
+	}
+	want := slices.SortedFunc(slices.Values(all), slowerFirst)[:keep]
+	for range 5 {
+		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		var parts [2]kept
+		for i, r := range all {
+			parts[i%2].add(r)
+		}
+		var k kept
+		for i := range parts {
+			for _, r := range parts[i].slow {
+				k.add(r)
+			}
+		}
+		if k.cut(); !slices.Equal(k.slow, want) {
+			t.Fatal("not the slowest are kept")
+		}
 	}
 }
