@@ -40,11 +40,16 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	host := "GOMAXPROCS=" + strconv.Itoa(int(ratio*quota))
 	// What a request of a loaded service meets: freezes of the quota.
 	throttled := stage.Place{Code: "WL4001"}
+	// One P that is in use for most of the time has a queue.
+	saturated := stage.Place{Code: "WL1002", Site: `main\.`}
+	if quota > 1 {
+		saturated = stage.Place{}
+	}
 	arms := []arm{
 		{"before", "runtime", []string{host}, throttled},
 		{"as Go 1.26 sets it", "runtime", nil, stage.Place{}},
-		{"automaxprocs", "automaxprocs", nil, stage.Place{}},
-		{"after", "tune", nil, stage.Place{}},
+		{"automaxprocs", "automaxprocs", nil, saturated},
+		{"after", "tune", nil, saturated},
 	}
 	steps := []float64{200, 500, 1000, 2000, 4000}
 	if s.Short {

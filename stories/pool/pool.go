@@ -29,7 +29,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		Notes: []string{"The factor is of the 99th percentile. The published one is of the handler's own time, ours is what a client on the same machine sees."}}
 	// The incident's host had twice the container's CPUs.
 	host := "GOMAXPROCS=" + strconv.Itoa(max(2, 2*int(quota+0.5)))
-	before, err := one(ctx, s, service, "before", quota, []string{host}, nil, stage.Place{Code: "WL4001"})
+	// The update that takes all Ps is what to change; that the quota then freezes it is told beside.
+	burst := stage.Place{Code: "WL1002", Site: `main\.\(\*market\)\.(update|compute)`}
+	before, err := one(ctx, s, service, "before", quota, []string{host}, nil, burst)
 	if err != nil {
 		return nil, err
 	}

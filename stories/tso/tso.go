@@ -20,7 +20,7 @@ const (
 )
 
 // published says how late the incident's hub ran.
-const published = "Published: the goroutine that reads the answer ran 4.4 ms after its message could be read, 19 ms at worst."
+const published = "Published: the factor is of the message's delay to the round trip that was expected; the goroutine that reads the answer ran 4.4 ms after its message could be read, 19 ms at worst."
 
 type arm struct {
 	name     string
@@ -51,7 +51,8 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		Name: "PD " + pdVersion, Ready: pd + "/pd/api/v1/health",
 		// Its etcd registers a pattern that ServeMux refuses since Go 1.22.
 		Env: []string{"GODEBUG=httpmuxgo121=1"},
-		Args: []string{server, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
+		// A host of its own, as far as one machine can stand for two: it need not wait for the client's CPUs.
+		Args: []string{"nice", "-n", "-15", server, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
 			"--client-urls=" + pd, "--peer-urls=http://127.0.0.1:" + ports[1]},
 	}); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		{"after", []string{"-loops", "8", "-tickers", "10000", "-bounded"}, stage.Place{}},
 	}
 	r := &stage.Result{
-		Story: "tso", Machine: stage.Machine(), Versions: map[string]string{"pd": pdVersion, "pd/client": clientVersion},
+		Story: "tso", Published: 4.368 / 0.5, Machine: stage.Machine(), Versions: map[string]string{"pd": pdVersion, "pd/client": clientVersion},
 		Notes: []string{published},
 	}
 	var before, after stage.Arm
