@@ -119,16 +119,6 @@ func inUse(address string) bool {
 	return true
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
-}
-
 // output is what the service printed: its last lines, and what the runtime told of its collections.
 type output struct {
 	mu    sync.Mutex

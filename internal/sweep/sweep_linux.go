@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/bundle"
 	"github.com/whylate/whylate/internal/cpugroup"
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/internal/record"
 	"github.com/whylate/whylate/report"
@@ -302,10 +303,11 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 	for i := range n {
 		port := ""
 		if slices.ContainsFunc(append(slices.Clone(s.o.Command), s.o.Load.Targets[0].URL), func(a string) bool { return strings.Contains(a, "{port}") }) {
-			var err error
-			if port, err = freePort(); err != nil {
+			ports, err := freeport.Find(1)
+			if err != nil {
 				return u, err
 			}
+			port = ports[0]
 		}
 		fill := strings.NewReplacer("{port}", port, "{instance}", strconv.Itoa(i)).Replace
 		var args []string

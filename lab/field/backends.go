@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/internal/freeport"
 )
 
 // A backend is a server that a program of ours needs, with its data in a directory of its own. It returns what the
@@ -23,7 +25,7 @@ func postgres(ctx context.Context) (string, func(), error) {
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
 		bin = filepath.Dir(found[len(found)-1]) + "/"
 	}
-	ports, err := freePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return "", nil, err
 	}
@@ -58,7 +60,7 @@ func postgres(ctx context.Context) (string, func(), error) {
 
 // redis starts Redis (Debian's package redis-server).
 func redis(ctx context.Context) (string, func(), error) {
-	ports, err := freePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return "", nil, err
 	}
@@ -94,7 +96,7 @@ func kafka(ctx context.Context) (string, func(), error) {
 			return "", nil, err
 		}
 	}
-	ports, err := freePorts(2)
+	ports, err := freeport.Find(2)
 	if err != nil {
 		return "", nil, err
 	}
@@ -189,7 +191,7 @@ func (p program) with(ctx context.Context, binary, fault string) (args []string,
 		args = append(args, "-backend", addr)
 	}
 	if p.peer {
-		ports, err := freePorts(1)
+		ports, err := freeport.Find(1)
 		if err != nil {
 			leave()
 			return nil, nil, err

@@ -73,18 +73,11 @@ func corpus(ctx context.Context, dir string, only *regexp.Regexp) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp("", "field")
+	tmp, whylate, err := prepare(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	whylate, err := buildTool(ctx, tmp)
-	if err != nil {
-		return err
-	}
 	defer peers.Wait()
 	var failed []error
 	for i := range entries {

@@ -101,19 +101,27 @@ func runCorpus(dir, only string, truths, build bool) error {
 	return corpus(ctx, dir, match)
 }
 
-func run(ctx context.Context, out string, only []string, duration time.Duration, workers int) error {
+// prepare makes the directory for results and a temporary one, which the caller removes, and builds whylate there.
+func prepare(ctx context.Context, out string) (tmp, whylate string, err error) {
 	if err := os.MkdirAll(out, 0o777); err != nil {
-		return err
+		return "", "", err
 	}
-	tmp, err := os.MkdirTemp("", "field")
+	if tmp, err = os.MkdirTemp("", "field"); err != nil {
+		return "", "", err
+	}
+	if whylate, err = buildTool(ctx, tmp); err != nil {
+		os.RemoveAll(tmp)
+		return "", "", err
+	}
+	return tmp, whylate, nil
+}
+
+func run(ctx context.Context, out string, only []string, duration time.Duration, workers int) error {
+	tmp, whylate, err := prepare(ctx, out)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	whylate, err := buildTool(ctx, tmp)
-	if err != nil {
-		return err
-	}
 	for _, name := range only {
 		p, ok := find(name)
 		if !ok {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 )
 
@@ -321,7 +322,7 @@ func startPD(ctx context.Context, ports []string) error {
 	if err != nil {
 		return err
 	}
-	more, err := freePorts(1)
+	more, err := freeport.Find(1)
 	if err != nil {
 		return err
 	}

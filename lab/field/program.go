@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/internal/freeport"
 )
 
 // program is something to record.
@@ -274,7 +275,7 @@ func (s *server) said() string {
 
 // start runs the program and waits until it says that it is ready.
 func (p program) start(ctx context.Context, binary, data string, more, env []string) (*server, error) {
-	ports, err := freePorts(4)
+	ports, err := freeport.Find(4)
 	if err != nil {
 		return nil, err
 	}
@@ -349,22 +350,4 @@ func tempDir(ctx context.Context) (string, error) {
 		context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
 	}
 	return dir, err
-}
-
-// freePorts finds ports that are free now.
-func freePorts(n int) ([]string, error) {
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, port)
-	}
-	return ports, nil
 }

@@ -264,6 +264,11 @@ func generations(e *rig.Env) error {
 }
 
 func flight(e *rig.Env) error {
+	return flown(e, func(ctx context.Context) error { return light(ctx, e) })
+}
+
+// flown records, in place of the trace, what a flight recorder holds when run has returned.
+func flown(e *rig.Env, run func(context.Context) error) error {
 	fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 8 << 20})
 	if err := fr.Start(); err != nil {
 		return fmt.Errorf("starting the flight recorder: %w", err)
@@ -272,7 +277,7 @@ func flight(e *rig.Env) error {
 	var out io.Writer
 	e.Replace(func(w io.Writer) error { out = w; return nil }, func() {})
 	return e.Record(func(ctx context.Context) error {
-		if err := light(ctx, e); err != nil {
+		if err := run(ctx); err != nil {
 			return err
 		}
 		_, err := fr.WriteTo(out)

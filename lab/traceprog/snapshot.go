@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,13 +47,6 @@ func (b *accountBook) report() {
 // snapshot serves requests of three clients for a second, of which the report holds the last ones up. Facts: "requests" and
 // the slow ones among them, the "slowest", and for how long the report slept with the lock, all by the server's own clock.
 func snapshot(e *rig.Env) error {
-	fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 8 << 20})
-	if err := fr.Start(); err != nil {
-		return fmt.Errorf("starting the flight recorder: %w", err)
-	}
-	defer fr.Stop()
-	var out io.Writer
-	e.Replace(func(w io.Writer) error { out = w; return nil }, func() {})
 	book := new(accountBook)
 	late := make(chan struct{})
 	var once sync.Once
@@ -80,7 +71,7 @@ func snapshot(e *rig.Env) error {
 	defer srv.Close()
 	c := keepAliveClient(nil)
 	defer c.CloseIdleConnections()
-	return e.Record(func(ctx context.Context) error {
+	return flown(e, func(ctx context.Context) error {
 		stop, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		err := errors.Join(rig.Crew(4, func(i int) error {
@@ -98,10 +89,6 @@ func snapshot(e *rig.Env) error {
 		e.Count("slow", slow.Load())
 		e.Count("slowest", slowest.Load())
 		e.Count("slept", int64(book.slept))
-		if err != nil {
-			return err
-		}
-		_, err = fr.WriteTo(out)
 		return err
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/stories/stage"
@@ -109,7 +110,7 @@ func table(rows []row) string {
 // one runs the service in one way at one load. At the lowest and the highest load it is recorded and judged.
 func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota float64, lowest, highest bool) (*stage.Arm, row, error) {
 	at := row{arm: a.name, asked: step}
-	ports, err := stage.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return nil, at, err
 	}
@@ -176,16 +177,12 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 	if err := server.Stop(); err != nil || file == "" {
 		return nil, at, err
 	}
-	e, err := s.Explain(ctx, file)
-	if err != nil {
-		return nil, at, err
-	}
 	expected := stage.Place{} // at low load the tool must not cry wolf
 	if highest {
 		expected = a.expected
 	}
-	got, err := stage.Judge(fmt.Sprintf("%s, %.0f/s", a.name, step), e, expected)
-	got.P50NS, got.P99NS, got.Requests = measured.Intended.P50, measured.Intended.P99, measured.Requests
+	got, err := s.Judge(ctx, fmt.Sprintf("%s, %.0f/s", a.name, step), file, expected)
+	got.Measure(measured)
 	return &got, at, err
 }
 

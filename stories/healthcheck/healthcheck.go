@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/stories/stage"
 )
 
@@ -44,7 +45,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := stage.FreePorts(2)
+	ports, err := freeport.Find(2)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,6 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		{"after", 10_000, nil, []string{"GOGC=500"}, stage.Place{}},
 	}
 	r := &stage.Result{Story: "healthcheck", Machine: stage.Machine(), Versions: map[string]string{}, Published: 40. / 8}
-	var before, after stage.Arm
 	for _, a := range arms {
 		if s.Short && a.name != "before" && a.name != "after" {
 			continue
@@ -82,15 +82,8 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			return nil, err
 		}
 		r.Arms = append(r.Arms, got)
-		switch a.name {
-		case "before":
-			before = got
-		case "after":
-			after = got
-		}
 	}
-	r.Measured = after.P50NS
-	r.Factor = float64(before.P50NS) / float64(after.P50NS)
+	r.Compare("before", "after", stage.P50)
 	return r, nil
 }
 
@@ -104,7 +97,7 @@ func one(ctx context.Context, s *stage.Stage, checker string, ports []string, a 
 	if err := os.WriteFile(list, addresses(a.targets, ports), 0o666); err != nil {
 		return stage.Arm{}, err
 	}
-	own, err := stage.FreePorts(1)
+	own, err := freeport.Find(1)
 	if err != nil {
 		return stage.Arm{}, err
 	}
@@ -137,11 +130,7 @@ func one(ctx context.Context, s *stage.Stage, checker string, ports []string, a 
 	if err := server.Stop(); err != nil {
 		return stage.Arm{}, err
 	}
-	e, err := s.Explain(ctx, file)
-	if err != nil {
-		return stage.Arm{}, err
-	}
-	got, err := stage.Judge(a.name, e, a.expected)
+	got, err := s.Judge(ctx, a.name, file, a.expected)
 	got.P50NS, got.P99NS, got.Requests = last.since(first)
 	return got, err
 }

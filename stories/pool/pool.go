@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/stories/stage"
 )
@@ -40,13 +41,12 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil, err
 	}
 	r.Arms = []stage.Arm{before, after}
-	r.Measured = after.P50NS
-	r.Factor = float64(before.P99NS) / float64(after.P99NS)
+	r.Compare("before", "after", stage.P99)
 	return r, nil
 }
 
 func one(ctx context.Context, s *stage.Stage, service, name string, quota float64, env, args []string, expected stage.Place) (stage.Arm, error) {
-	ports, err := stage.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return stage.Arm{}, err
 	}
@@ -89,12 +89,8 @@ func one(ctx context.Context, s *stage.Stage, service, name string, quota float6
 	if err := server.Stop(); err != nil {
 		return stage.Arm{}, err
 	}
-	e, err := s.Explain(ctx, file)
-	if err != nil {
-		return stage.Arm{}, err
-	}
-	got, err := stage.Judge(name, e, expected)
-	got.P50NS, got.P99NS, got.Requests = measured.Intended.P50, measured.Intended.P99, measured.Requests
+	got, err := s.Judge(ctx, name, file, expected)
+	got.Measure(measured)
 	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %v in all", counted.Throttled, counted.Periods, time.Duration(counted.ThrottledNS))
 	return got, err
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/stories/stage"
 )
@@ -80,8 +81,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil, err
 	}
 	r.Arms = []stage.Arm{before, after, modern}
-	r.Measured = after.P50NS
-	r.Factor = float64(before.P50NS) / float64(after.P50NS)
+	r.Compare("before", "after", stage.P50)
 	return r, nil
 }
 
@@ -91,7 +91,7 @@ func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ports, err := stage.FreePorts(2)
+	ports, err := freeport.Find(2)
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
 
 // arm runs the service in one way and returns what its clients measured and what whylate says of it.
 func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
-	ports, err := stage.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return stage.Arm{}, "", err
 	}
@@ -173,11 +173,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 	if err != nil {
 		return stage.Arm{}, "", err
 	}
-	e, err := s.Explain(ctx, file)
-	if err != nil {
-		return stage.Arm{}, "", err
-	}
-	a, err := stage.Judge(name, e, expected)
+	a, err := s.Judge(ctx, name, file, expected)
 	if measured.Errors > 0 {
 		s.Say("%d of %d requests failed: %s", measured.Errors, measured.Requests, measured.Reasons[0].Text)
 	}

@@ -1,15 +1,18 @@
 package stage
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
@@ -69,8 +72,16 @@ func firstFinding(r *report.Report) *report.Finding {
 	return nil
 }
 
-// Judge makes an arm of a recording: whether its first finding is the expected one.
-func Judge(name string, e *Explained, expected Place) (Arm, error) {
+// Judge explains a recording and makes an arm of it: whether its first finding is the expected one.
+func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (Arm, error) {
+	e, err := s.Explain(ctx, file)
+	if err != nil {
+		return Arm{}, err
+	}
+	return judge(name, e, expected)
+}
+
+func judge(name string, e *Explained, expected Place) (Arm, error) {
 	a := Arm{Name: name, Expected: expected, Says: first(e.Text)}
 	f := firstFinding(e.Report)
 	if f != nil {
@@ -93,6 +104,26 @@ func Judge(name string, e *Explained, expected Place) (Arm, error) {
 func first(text string) string {
 	paragraphs := strings.SplitN(strings.TrimSpace(text), "\n\n", 3)
 	return paragraphs[min(1, len(paragraphs)-1)]
+}
+
+// Compare sets what was measured after the fix, and the factor, by of: what of an arm was published.
+func (r *Result) Compare(before, after string, of func(*Arm) int64) {
+	find := func(name string) *Arm {
+		return &r.Arms[slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Name == name })]
+	}
+	b, a := find(before), find(after)
+	r.Measured, r.Factor = a.P50NS, float64(of(b))/float64(of(a))
+}
+
+// P50 and P99 are for Compare.
+func P50(a *Arm) int64 { return a.P50NS }
+
+// P99 is the 99th percentile of an arm.
+func P99(a *Arm) int64 { return a.P99NS }
+
+// Measure takes what the load's clients measured.
+func (a *Arm) Measure(l *load.Result) {
+	a.P50NS, a.P99NS, a.Requests = l.Intended.P50, l.Intended.P99, l.Requests
 }
 
 // WriteText prints a result: what was published, what was measured, what the tool said and predicted.

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -96,20 +94,6 @@ func (s *Stage) Need(program, do string) error {
 		return &Missing{program, do}
 	}
 	return nil
-}
-
-// FreePorts finds n loopback ports that are free now.
-func FreePorts(n int) ([]string, error) {
-	ports := make([]string, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		defer l.Close()
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports, nil
 }
 
 // An Explained is a recording with what whylate says of it without a hint.

@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 		"loud":          {[]report.Finding{sleep}, Place{}, false},
 		"nothing found": {nil, Place{"WL2001", ""}, false},
 	} {
-		got, err := Judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
+		got, err := judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
 		if err != nil || got.Right != c.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

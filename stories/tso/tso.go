@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/freeport"
 	"github.com/whylate/whylate/internal/load"
 	"github.com/whylate/whylate/stories/stage"
 )
@@ -42,7 +43,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := stage.FreePorts(2)
+	ports, err := freeport.Find(2)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,6 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		Story: "tso", Published: 4.368 / 0.5, Machine: stage.Machine(), Versions: map[string]string{"pd": pdVersion, "pd/client": clientVersion},
 		Notes: []string{published},
 	}
-	var before, after stage.Arm
 	for _, a := range arms {
 		if s.Short && a.name != "quiet" && a.name != "before" && a.name != "after" {
 			continue
@@ -80,21 +80,14 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			return nil, err
 		}
 		r.Arms = append(r.Arms, got)
-		switch a.name {
-		case "before":
-			before = got
-		case "after":
-			after = got
-		}
 	}
-	r.Measured = after.P50NS
-	r.Factor = float64(before.P50NS) / float64(after.P50NS)
+	r.Compare("before", "after", stage.P50)
 	return r, nil
 }
 
 // one runs the client in one way, under transactions at a fixed rate.
 func one(ctx context.Context, s *stage.Stage, client, pd string, a arm) (stage.Arm, error) {
-	ports, err := stage.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return stage.Arm{}, err
 	}
@@ -128,12 +121,8 @@ func one(ctx context.Context, s *stage.Stage, client, pd string, a arm) (stage.A
 	if err := service.Stop(); err != nil {
 		return stage.Arm{}, err
 	}
-	e, err := s.Explain(ctx, file)
-	if err != nil {
-		return stage.Arm{}, err
-	}
-	got, err := stage.Judge(a.name, e, a.expected)
-	got.P50NS, got.P99NS, got.Requests = measured.Intended.P50, measured.Intended.P99, measured.Requests
+	got, err := s.Judge(ctx, a.name, file, a.expected)
+	got.Measure(measured)
 	if measured.Errors > 0 {
 		s.Say("%d of %d requests failed: %s", measured.Errors, measured.Requests, measured.Reasons[0].Text)
 	}

@@ -6,7 +6,7 @@
 // that of its dependencies by it. What they have in common is in shops/internal/run; the servers that they need (PostgreSQL,
 // Redis, Kafka) are started by lab/field.
 //
-// A main takes these flags (serve.Main reads them):
+// A main takes those of these flags that it has a use for:
 //
 //	-listen ADDR   where it serves what it is there for
 //	-pprof ADDR    where it serves net/http/pprof; it answers there when all is ready
@@ -14,7 +14,7 @@
 //	-fault NAME    the fault; without it the program is the healthy twin
 //
 // What requests take is measured by lab/field's own clients where they speak HTTP. For another protocol the program is started
-// once more as its own client, with arguments of its own choice, and prints each request with client.Sample; a program that has
+// once more as its own client, with arguments of its own choice, and prints each request; a program that has
 // no clients (a cron worker, a consumer) prints what it does itself by its own clock.
 //
 //	go run ./lab/field -corpus -only NAME
