@@ -257,6 +257,9 @@ type Caller struct {
 	Calls string `json:"calls,omitempty"`
 }
 
+// SampleNS is the CPU time that one CPU sample stands for, in ns: runtime/pprof takes 100 a second of it.
+const SampleNS = 10e6
+
 // A Group is requests of one kind.
 type Group struct {
 	ID        string  `json:"id"`

@@ -330,10 +330,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 	if e.peer == "-" && arg == "-" {
 		return usage(cmd, "only one input can be standard input")
 	}
-	in, err := s.openInput(cmd.Context(), e.peer)
-	if cmd.Context().Err() != nil {
-		return interruptedEarly()
-	}
+	in, err := s.openTrace(cmd.Context(), e.peer)
 	if err != nil {
 		return err
 	}
@@ -348,10 +345,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 
 // runFile explains a file or standard input.
 func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error {
-	in, err := s.openInput(cmd.Context(), arg)
-	if cmd.Context().Err() != nil {
-		return interruptedEarly()
-	}
+	in, err := s.openTrace(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}
@@ -473,6 +467,18 @@ func notThere(rep *report.Report) error {
 		}
 	}
 	return nil
+}
+
+// openTrace opens the input of a verb that is worth nothing without all of it.
+func (s *streams) openTrace(ctx context.Context, arg string) (*input, error) {
+	in, err := s.openInput(ctx, arg)
+	if ctx.Err() != nil {
+		if err == nil {
+			in.Close()
+		}
+		return nil, interruptedEarly()
+	}
+	return in, err
 }
 
 func interruptedEarly() error {

@@ -40,10 +40,7 @@ type exportAs struct {
 
 // run explains a trace or reads a report, and writes it.
 func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg string) error {
-	in, err := s.openInput(cmd.Context(), arg)
-	if cmd.Context().Err() != nil {
-		return interruptedEarly()
-	}
+	in, err := s.openTrace(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}

@@ -297,15 +297,9 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	rows := e.groups.Rows(sp, e.selected)
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
 	e.serves(rows)
-	all := rows
-	if e.selected.Name != nil { // whoever serves a group has another name
-		whole := e.selected
-		whole.Name = nil
-		all = e.groups.Rows(sp, whole)
-	}
 	for _, row := range rows {
 		g := row.Group
-		e.peer(&g, row.Of, all)
+		e.peer(&g, row.Of, sp)
 		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
 		if g.Count > 0 {
 			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS)

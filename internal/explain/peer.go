@@ -7,12 +7,13 @@ import (
 	"github.com/whylate/whylate/internal/groups"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/peers"
+	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/report"
 )
 
 // peer tells of a group what serves that it waits for over the network: a group
 // of another process, if a recording of one was given, or one of this process.
-func (e *engine) peer(g *report.Group, id path.GroupID, rows []groups.Row) {
+func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if r := e.opts.Peer; r != nil && r.Clock.Known {
 		if p, of, exact := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
 			g.Peer = peerOf(&p, of.ID, of.Name)
@@ -27,10 +28,10 @@ func (e *engine) peer(g *report.Group, id path.GroupID, rows []groups.Row) {
 	if !ok {
 		return
 	}
-	for _, row := range rows {
-		if row.Of == p.Group {
-			g.Peer = peerOf(&p, row.Group.ID, row.Group.Name)
-		}
+	every := e.selected
+	every.Name = nil // whoever serves a group has another name
+	if of, name, ok := e.groups.Title(p.Group, sp, every); ok {
+		g.Peer = peerOf(&p, of, name)
 	}
 }
 

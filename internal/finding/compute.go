@@ -101,7 +101,7 @@ func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) 
 			all += c.TotalNS
 			if mine(c) {
 				cpu += c.TotalNS
-				sampled += int64(c.Samples) * sampleNS
+				sampled += int64(c.Samples) * report.SampleNS
 			}
 		}
 		return cpu, sampled, all

@@ -6,9 +6,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sampleNS is the CPU time between two samples of runtime/pprof at its usual rate of 100 a second.
-const sampleNS = 10e6
-
 func cpuTimeRule() Rule {
 	return Rule{
 		Code: report.RuleThreadsOffCPU, Name: "threads-off-cpu",
@@ -29,7 +26,7 @@ func cpuTimeRule() Rule {
 				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: cpu / busy, Unit: "share"})
 			}
 			s := &in.Process.Samples
-			expected := float64(in.Process.BusyNS) / sampleNS
+			expected := float64(in.Process.BusyNS) / report.SampleNS
 			got := float64(s.All - s.Scheduler)
 			// A profile over a part of the trace says nothing; without samples there was none.
 			if in.Process.BusyNS < fewestBusy || s.All < 20 || got >= onCPU*expected {

@@ -246,7 +246,7 @@ func TestComputes(t *testing.T) {
 				per = 18e6
 			}
 			b.Causes[0].TotalNS = per * int64(b.Count)
-			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * seen / sampleNS)
+			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * seen / report.SampleNS)
 		}
 		return g
 	}

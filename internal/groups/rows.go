@@ -55,13 +55,10 @@ func (s *Sum) Has(wanted func(request.Kind, tracefmt.StringID) bool) bool {
 
 // Rows returns the groups in order of total latency.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
-	w := writer{s.parts[0], sp, s.parts[0].ran.leads(sp)}
+	w := writer{s.parts[0], sp, s.parts[0].ran.leads(sp), s.parts[0].under.byGroup()}
 	out := []Row{}
 	for id, g := range w.groups {
-		if !sel.has(g) {
-			continue
-		}
-		if _, name, _ := w.title(g); sel.Name != nil && !sel.Name.MatchString(name) {
+		if _, _, ok := w.selected(&sel, g); !ok {
 			continue
 		}
 		out = append(out, Row{Group: w.row(g), Of: path.GroupID(id), MedianNS: g.lat.quantile(0.5), kind: g.key.Kind})
@@ -103,14 +100,27 @@ func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 	w := writer{table: s.parts[0], sp: sp}
 	out := make(map[path.GroupID]string)
 	for id, g := range w.groups {
-		if !sel.has(g) {
-			continue
-		}
-		if kind, name, _ := w.title(g); sel.Name == nil || sel.Name.MatchString(name) {
+		if kind, name, ok := w.selected(&sel, g); ok {
 			out[path.GroupID(id)] = spell.GroupID(kind, name)
 		}
 	}
 	return out
+}
+
+// Title returns the report's id and the name of one group, if it is selected.
+func (s *Sum) Title(id path.GroupID, sp *spell.Speller, sel Selection) (of, name string, ok bool) {
+	w := writer{table: s.parts[0], sp: sp}
+	kind, name, ok := w.selected(&sel, w.groups[id])
+	return spell.GroupID(kind, name), name, ok
+}
+
+// selected returns what a group is called, and whether it is selected.
+func (w writer) selected(sel *Selection, g *group) (kind, name string, ok bool) {
+	if !sel.has(g) {
+		return "", "", false
+	}
+	kind, name, _ = w.title(g)
+	return kind, name, sel.Name == nil || sel.Name.MatchString(name)
 }
 
 // A writer makes rows of a table.
@@ -118,6 +128,7 @@ type writer struct {
 	*table
 	sp    *spell.Speller
 	leads map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
+	kinds map[path.GroupID][]runKind             // see under.byGroup
 }
 
 func (w writer) row(g *group) report.Group {

@@ -1,16 +1,14 @@
 package groups
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
 )
-
-// SampleNS is the CPU time that a sample stands for: runtime/pprof takes 100 a
-// second.
-const SampleNS = 10e6
 
 // leastSamples is how many samples a kind of runs must have for its shares to be
 // known: with eight of them the largest share is wrong by less than a third of the
@@ -56,7 +54,7 @@ type pool struct {
 	unseen  int64
 }
 
-func (p *pool) add(samples map[tracefmt.FrameID]int64, unseen int64) {
+func (p *pool) add(samples map[tracefmt.FrameID]int64) {
 	if p.samples == nil {
 		p.samples = make(map[tracefmt.FrameID]int64)
 	}
@@ -64,20 +62,20 @@ func (p *pool) add(samples map[tracefmt.FrameID]int64, unseen int64) {
 		p.samples[f] += n
 		p.n += n
 	}
-	p.unseen += unseen
 }
 
 // speaks reports whether there are samples enough: few of much time mean that the
 // profile was of another time, or that the threads had no CPU.
 func (p *pool) speaks() bool {
-	return p.n >= leastSamples && float64(p.n)*SampleNS >= enough*float64(p.unseen)
+	return p.n >= leastSamples && float64(p.n)*report.SampleNS >= enough*float64(p.unseen)
 }
 
 // shownIn returns what runs of a group that show no stack are taken to be. Where
 // there are samples, each kind of run is as its own samples say; one with too few of
 // them is as all runs of the group at that function, or, where these are too few as
-// well, as all such kinds of the group together. What no sample speaks for, is as what longer runs showed below the function; else
-// it stays where the events are. Both are inferred.
+// well, as all such kinds of the group together. What no sample speaks for is as what
+// longer runs showed below the function; else it stays where the events are. Both are
+// inferred.
 func (w writer) shownIn(g *group) shown {
 	id := w.stage.IDs.ID(g.key)
 	unseen, of := map[runKind]int64{}, map[runKind][]path.CauseID{}
@@ -101,15 +99,23 @@ func (w writer) shownIn(g *group) shown {
 		}
 		delete(unseen, kind)
 	}
-	// pooled settles kinds by the samples of all that have the same key.
-	pooled := func(key func(runKind) runKind) {
+	// by settles kinds by the samples of those with the same key; weighed says that these must not be too few for the time of
+	// such runs.
+	by := func(key func(runKind) runKind, sampled []runKind, weighed bool) {
 		pools := map[runKind]*pool{}
 		for kind, ns := range unseen {
 			k := key(kind)
 			if pools[k] == nil {
 				pools[k] = new(pool)
 			}
-			pools[k].add(w.under.kinds[kind], ns)
+			if weighed {
+				pools[k].unseen += ns
+			}
+		}
+		for _, kind := range sampled {
+			if p := pools[key(kind)]; p != nil {
+				p.add(w.under.kinds[kind])
+			}
 		}
 		for kind := range unseen {
 			if p := pools[key(kind)]; kind.run != 0 && p.speaks() {
@@ -117,29 +123,17 @@ func (w writer) shownIn(g *group) shown {
 			}
 		}
 	}
-	pooled(func(k runKind) runKind { return k })
-	// Runs of another length at the same function are the nearest.
-	pools := map[tracefmt.StringID]*pool{}
-	for kind, ns := range unseen {
-		if pools[kind.fn] == nil {
-			pools[kind.fn] = new(pool)
-		}
-		pools[kind.fn].add(nil, ns)
-	}
-	for kind, samples := range w.under.kinds {
-		if p := pools[kind.fn]; p != nil && kind.group == id {
-			p.add(samples, 0)
-		}
-	}
-	for kind := range unseen {
-		if p := pools[kind.fn]; kind.run != 0 && p.speaks() {
-			settle(kind, w.parts(p.samples, p.n, cause.FromSample))
-		}
-	}
-	pooled(func(runKind) runKind { return runKind{} })
-	if g.key.Name == 0 || g.parted {
-		// A sample names its request, so what shows no handler has none; and of a long request's parts the group is known late.
-		w.alike(unseen, settle)
+	atFunc := func(k runKind) runKind { return runKind{fn: k.fn} }
+	own := w.kinds[id]
+	by(func(k runKind) runKind { return k }, own, true)
+	by(atFunc, own, true) // runs of another length at the same function are the nearest
+	by(func(runKind) runKind { return runKind{} }, slices.Collect(maps.Keys(unseen)), true)
+	if len(unseen) > 0 && (g.key.Name == 0 || g.parted) {
+		// A sample names its request, so what shows no handler has none; and of a long request's parts the group is known late:
+		// samples of all groups speak, in runs at the same function of like length, then of any.
+		all := slices.Collect(maps.Keys(w.under.kinds))
+		by(func(k runKind) runKind { return runKind{fn: k.fn, run: k.run} }, all, false)
+		by(atFunc, all, false)
 	}
 	byFn := map[tracefmt.StringID]int64{}
 	for kind, ns := range unseen {
@@ -157,34 +151,6 @@ func (w writer) shownIn(g *group) shown {
 		}
 	}
 	return out
-}
-
-// alike settles kinds of runs by samples in all groups: in runs at the same function of like length, then of any.
-func (w writer) alike(unseen map[runKind]int64, settle func(runKind, []part)) {
-	for _, key := range []func(runKind) runKind{
-		func(k runKind) runKind { return runKind{fn: k.fn, run: k.run} },
-		func(k runKind) runKind { return runKind{fn: k.fn} },
-	} {
-		pools := map[runKind]*pool{}
-		for kind := range unseen {
-			if kind.run != 0 {
-				pools[key(kind)] = new(pool)
-			}
-		}
-		if len(pools) == 0 {
-			return
-		}
-		for kind, samples := range w.under.kinds {
-			if p := pools[key(kind)]; p != nil {
-				p.add(samples, 0)
-			}
-		}
-		for kind := range unseen {
-			if p := pools[key(kind)]; kind.run != 0 && p.speaks() {
-				settle(kind, w.parts(p.samples, p.n, cause.FromSample))
-			}
-		}
-	}
 }
 
 // parts are the shares of sites, in an order that does not change.

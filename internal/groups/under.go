@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // under adds up what was seen running. Short runs have no stack of their own: all
@@ -82,6 +83,15 @@ func (u *under) count(k runKind, site tracefmt.FrameID, n int64) {
 	m[site] += n
 }
 
+// byGroup returns the kinds of runs that have samples, by group.
+func (u *under) byGroup() map[path.GroupID][]runKind {
+	out := make(map[path.GroupID][]runKind)
+	for k := range u.kinds {
+		out[k.group] = append(out[k.group], k)
+	}
+	return out
+}
+
 func (u *under) functions(stack tracefmt.StackID) []tracefmt.StringID {
 	fns, ok := u.owners[stack]
 	if !ok {
@@ -151,14 +161,14 @@ func (s *Sum) Under(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64, tota
 	var p pool
 	for k, sites := range u.kinds {
 		if k.fn == fn {
-			p.add(sites, 0)
+			p.add(sites)
 		}
 	}
 	if p.speaks() {
 		for f := range p.samples {
-			p.samples[f] *= SampleNS
+			p.samples[f] *= report.SampleNS
 		}
-		return p.samples, p.n * SampleNS
+		return p.samples, p.n * report.SampleNS
 	}
 	return u.shares(fn, 0)
 }

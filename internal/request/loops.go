@@ -3,6 +3,7 @@ package request
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -407,26 +408,15 @@ func (l *loops) asked(f *Finder, o *origin, s *timeline.Span) {
 
 // forget drops what is kept of goroutines that are gone.
 func (l *loops) forget(g *timeline.Gen) {
-	for id := range l.groups {
-		if !g.Knows(id) {
-			delete(l.groups, id)
-		}
-	}
-	for id := range l.owns {
-		if !g.Knows(id) {
-			delete(l.owns, id)
-		}
-	}
-	for id := range l.paths {
-		if !g.Knows(id) {
-			delete(l.paths, id)
-		}
-	}
-	for id := range l.turns {
-		if !g.Knows(id) {
-			delete(l.turns, id)
-		}
-	}
+	forgetGone(l.groups, g)
+	forgetGone(l.owns, g)
+	forgetGone(l.paths, g)
+	forgetGone(l.turns, g)
+}
+
+// forgetGone drops the goroutines that a generation does not know any more.
+func forgetGone[V any](of map[uint64]V, g *timeline.Gen) {
+	maps.DeleteFunc(of, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
 // choose takes the idle wait: the most likely kind of wait, then the one

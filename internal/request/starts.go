@@ -40,11 +40,7 @@ func (s *starts) add(f *Finder, g *timeline.Gen) {
 	if s.roots == nil {
 		s.roots, s.known = make(map[tracefmt.StringID]*startSum), make(map[uint64]*startSum)
 	}
-	for id := range s.known {
-		if !g.Knows(id) {
-			delete(s.known, id)
-		}
-	}
+	forgetGone(s.known, g)
 	g.Goroutines(func(id uint64) {
 		s.spans = f.win.Spans(id, g.Base, g.End, s.spans[:0])
 		sum := s.known[id]

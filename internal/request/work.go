@@ -120,16 +120,8 @@ func (f *Finder) addWork(g *timeline.Gen) {
 	clear(w.within)
 	f.loops.add(f, g)
 	f.jobs.end(f, g)
-	for id := range w.classes {
-		if !g.Knows(id) {
-			delete(w.classes, id)
-		}
-	}
-	for id := range w.annotated {
-		if !g.Knows(id) {
-			delete(w.annotated, id)
-		}
-	}
+	forgetGone(w.classes, g)
+	forgetGone(w.annotated, g)
 	var roles map[originKey]Role
 	for k, o := range w.origins {
 		if k.kind != Loop || o.settled || o.n < manySeen {

@@ -8,7 +8,6 @@ import (
 // Bounds of what is known of running time without a CPU.
 const (
 	mostlyOn    = 0.8   // running time that had a CPU for more than that is computing
-	sampleNS    = 10e6  // of a CPU that a sample stands for
 	leastTimeNS = 200e6 // of running time whose samples can be counted
 )
 
@@ -39,7 +38,7 @@ func onCPU(r *report.Report, b *report.Band) float64 {
 		}
 	}
 	if samples > 0 && ran >= leastTimeNS {
-		on = min(1, float64(samples)*sampleNS/float64(ran))
+		on = min(1, float64(samples)*report.SampleNS/float64(ran))
 	}
 	return on
 }

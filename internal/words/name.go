@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/termtext"
 	"github.com/whylate/whylate/report"
 )
@@ -69,15 +70,6 @@ func SiteFunc(s *report.Site, max int) string {
 	return termtext.Middle(f, max)
 }
 
-// pkg is the package's path of a function.
-func pkg(fn string) string {
-	slash := strings.LastIndexByte(fn, '/') + 1
-	if i := strings.IndexByte(fn[slash:], '.'); i >= 0 {
-		return fn[:slash+i]
-	}
-	return fn
-}
-
 // withoutPackage drops the package from a function's short name.
 func withoutPackage(f string) string {
 	head := f
@@ -104,7 +96,7 @@ func Parts(s *report.Site, max int) (fn, pos string) {
 	case room < shortest:
 	case s != nil && s.Does != "":
 		// The function's name says less, and is in the JSON.
-		if fn = pkg(s.Func) + ", " + s.Does; termtext.Width(fn) > room {
+		if fn = stdlib.Package(s.Func) + ", " + s.Does; termtext.Width(fn) > room {
 			fn = termtext.Middle(s.Does, room)
 		}
 	default:
