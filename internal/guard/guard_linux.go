@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -46,6 +47,11 @@ func Run(in io.Reader, out io.Writer) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopting what the service leaves behind: %w", err)
 	}
+	// Nobody may be left to read what the guard says, just when its work begins: the write fails then, and the guard goes on. A
+	// signal that were ignored instead would be so in the command too.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
 	tell := json.NewEncoder(out)
 	var group *cpugroup.Group
 	if len(c.Groups) > 0 {

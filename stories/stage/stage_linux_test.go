@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			}
 			_ = in
 			fmt.Printf("sleeper %d\n", cmd.Process.Pid)
-			return testchild.Wait()
+			time.Sleep(time.Minute)
 		case "sleeper":
 			time.Sleep(time.Minute)
 		}
