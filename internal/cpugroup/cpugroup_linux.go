@@ -196,24 +196,32 @@ func (g *Group) Take(cmd *exec.Cmd) {
 }
 
 // Remove removes the group. The kernel may take a moment to let go of
-// processes that have ended.
+// processes that have ended. It gives up after a second.
 func (g *Group) Remove() error {
-	g.file.Close()
-	var errs []error
-	for _, dir := range g.Dirs() {
-		errs = append(errs, remove(dir))
-	}
-	return errors.Join(errs...)
+	return g.remove(func() error { return nil })
 }
 
-func remove(dir string) (err error) {
+// End kills all processes in the group and removes it, also where a process is about to join while it looks empty: on v1
+// joining takes the kernel milliseconds, and removing waits for that and fails.
+func (g *Group) End() error { return g.remove(g.Kill) }
+
+func (g *Group) remove(before func() error) (err error) {
+	g.file.Close()
 	for i := range 50 {
-		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
 		time.Sleep(time.Duration(i) * time.Millisecond)
+		if err = before(); err != nil {
+			return err
+		}
+		for _, dir := range g.Dirs() {
+			if e := os.Remove(dir); e != nil && !errors.Is(e, os.ErrNotExist) {
+				err = errors.Join(err, fmt.Errorf("removing a cgroup: %w", e))
+			}
+		}
+		if err == nil {
+			break
+		}
 	}
-	return fmt.Errorf("removing a cgroup: %w", err)
+	return err
 }
 
 // Procs returns the processes in the group.
@@ -334,8 +342,7 @@ func RemoveLeft(owner string, above *Group) (removed int, err error) {
 			if n, _ := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), owner+"-"), "%d-%d-", &pid, &start); n < 2 || startOf(pid) == start {
 				continue
 			}
-			g := &Group{Dir: dir}
-			e := errors.Join(g.Kill(), g.Remove())
+			e := (&Group{Dir: dir}).End()
 			if e == nil && !seen[filepath.Base(dir)] {
 				seen[filepath.Base(dir)] = true
 				removed++

@@ -127,7 +127,7 @@ func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) err
 		select {
 		case <-gone:
 			if group != nil && remove {
-				return group.Remove()
+				return group.End()
 			}
 			return nil
 		case <-deadline:

@@ -41,7 +41,7 @@ func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *ins
 	}
 	if in.process, err = guard.Start(s.o.Guard(), c, in.output.add); err != nil {
 		if in.group != nil {
-			err = errors.Join(err, in.group.Kill(), in.group.Remove())
+			err = errors.Join(err, in.group.End())
 		}
 		return nil, fmt.Errorf("starting the service: %w%s", err, in.output.tail())
 	}
@@ -52,7 +52,7 @@ func (s *sweeper) start(args, env []string, quota float64, memory int64) (_ *ins
 func (in *instance) stop() error {
 	err := in.process.Stop()
 	if in.group != nil { // the guard has removed it, unless it was killed itself
-		return errors.Join(in.group.Kill(), in.group.Remove())
+		return in.group.End()
 	}
 	if err != nil {
 		return fmt.Errorf("%w%s", err, in.output.tail())

@@ -156,7 +156,7 @@ func (v *Server) Stop() error {
 	v.stopped = true
 	err := v.process.Stop()
 	if v.group != nil { // the guard has removed it, unless it was killed itself
-		err = errors.Join(v.group.Kill(), v.group.Remove())
+		err = v.group.End()
 	}
 	return err
 }
