@@ -274,7 +274,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
-		Thresholds: e.opts.Thresholds,
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep),
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -289,6 +289,17 @@ func (e *engine) report(cut error) *report.Report {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}
 	return rep
+}
+
+// apart returns, by group, in how many stretches of time apart its outliers were open.
+func (e *engine) apart(rep *report.Report) map[string]int {
+	out := map[string]int{}
+	for i, row := range e.ofRows {
+		if b := rep.Groups[i].Band(report.BandOutliers); b != nil {
+			out[rep.Groups[i].ID] = e.moments.Apart(row, b.FromNS)
+		}
+	}
+	return out
 }
 
 // rows returns the groups of the report, and makes them known to the model.

@@ -59,6 +59,8 @@ type Input struct {
 	Allocs *allocs.Profile
 	// Thresholds are those of severity, the highest first; nil: see Thresholds.
 	Thresholds []Threshold
+	// Apart says, by a group's id, in how many stretches of time apart its outliers were open; nil, or none, if that is not known.
+	Apart map[string]int
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted

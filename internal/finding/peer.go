@@ -18,7 +18,8 @@ func peerRule() Rule {
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
 				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact. " +
-				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and of slow requests counts what they wait beyond the mean of those that waited at all.",
+				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
+				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
 			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells.",
@@ -27,6 +28,9 @@ func peerRule() Rule {
 			var out []Verdict
 			claimsBy(in, report.RuleSlowPeer, func(cl *claims, c *claim) {
 				v := peerVerdict(cl, c)
+				if n, known := in.Apart[cl.g.ID]; known && n < cl.g.Band(report.BandOutliers).Count {
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "moments in which the far slower requests were open, those at the same time being one", Value: float64(n), Unit: "count"})
+				}
 				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
 				if n, busy := busyMachine(in); busy {
 					v.Confidence *= 1 - n.off
@@ -85,7 +89,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			}
 		}
 	}
-	return Verdict{Won: c.ofPeer(), Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
+	return Verdict{Won: cl.ofPeer(c), Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
@@ -116,13 +120,18 @@ func wentTo(r *report.Report, id string) string {
 // peerTimes is how much more must be lost to a peer than to anything else: an answer takes its time, here or there.
 const peerTimes = 3
 
-// ofPeer is what a fix would win of waiting for a peer: of slow requests, what they wait beyond the mean of those that waited
-// at all. A lookup that one request in twenty needs is no fault, if it takes what it always takes.
-func (c *claim) ofPeer() Won {
+// mostAsk is from which part of a group's requests on waiting for a peer is what is usual.
+const mostAsk = 0.5
+
+// ofPeer is what a fix would win of waiting for a peer. Where most requests wait for it, of slow ones counts what they wait
+// beyond the mean of those that waited at all: what an answer always takes is told by all of them. Where few do, what is
+// usual is not to wait. Answers that were late at the same time were late once: the peer, or the machine, stood still. Outliers of
+// a few such moments are few, however many requests met them.
+func (cl *claims) ofPeer(c *claim) Won {
 	w := c.won
 	usual := int64(0)
 	for i := range c.parts {
-		if p := &c.parts[i]; p.Requests > 0 {
+		if p := &c.parts[i]; p.Requests > 0 && float64(p.Requests) >= mostAsk*float64(cl.g.Count) {
 			usual = max(usual, p.TotalNS/int64(p.Requests))
 		}
 	}
@@ -133,8 +142,15 @@ func (c *claim) ofPeer() Won {
 		l.NS = max(0, l.NS-usual)
 		return l
 	}
-	slow := beyond(w.Slow())
-	w.SlowShare, w.SlowNS, w.Beside = slow.Share, slow.NS, beyond(w.Beside)
+	slow, beside := beyond(w.Slow()), beyond(w.Beside)
+	if n, known := cl.in.Apart[cl.g.ID]; known && areFew(n, cl.g.Count) {
+		if cl.g.Tail().Band == report.BandOutliers {
+			slow.Few = true
+		} else {
+			beside.Few = true
+		}
+	}
+	w.SlowShare, w.SlowNS, w.SlowFew, w.Beside = slow.Share, slow.NS, slow.Few, beside
 	w.Times = peerTimes
 	return w
 }

@@ -95,6 +95,28 @@ func (k *kept) slowest(g *report.Group) (list []slow, of int64) {
 	return list, of
 }
 
+// Apart returns in how many stretches of time apart from each other the requests of a group that took at least so long were
+// open, as far as they are among those that are kept; 0 if none is. Requests that are open at the same time were late once.
+func (s *Sum) Apart(id path.GroupID, leastNS int64) (n int) {
+	if int(id) >= len(s.all.groups) || s.all.groups[id] == nil {
+		return 0
+	}
+	return s.all.groups[id].apart(leastNS)
+}
+
+func (k *kept) apart(leastNS int64) (n int) {
+	list := slices.DeleteFunc(slices.Clone(k.slow), func(r slow) bool { return r.end-r.start < leastNS })
+	slices.SortFunc(list, func(a, b slow) int { return cmp.Compare(a.start, b.start) })
+	until := int64(0)
+	for i, r := range list {
+		if i == 0 || r.start > until {
+			n++
+		}
+		until = max(until, r.end)
+	}
+	return n
+}
+
 func weights(list []slow) (n int64) {
 	for i := range list {
 		n += list[i].weight

@@ -55,6 +55,20 @@ func TestMoments(t *testing.T) {
 	}
 }
 
+// TestApart: requests that were open at the same time were late once. It would catch requests counted one by one, one that
+// ends in the middle of another taken for the end of both, and faster ones that join two moments.
+func TestApart(t *testing.T) {
+	k, _ := group()
+	for _, r := range [][2]int64{{100, 130}, {101, 115}, {120, 131}, {132, 133}, {500, 520}, {519, 540}, {541, 560}} {
+		k.add(slow{start: r[0] * ms, end: r[1] * ms, weight: 1})
+	}
+	for least, want := range map[int64]int{10 * ms: 3, 20 * ms: 2, ms: 4, 100 * ms: 0} {
+		if got := k.apart(least); got != want {
+			t.Errorf("those of %d ms and more are in %d moments, want %d", least/ms, got, want)
+		}
+	}
+}
+
 // TestTell: a collection that covers the stretch is told, one that goes on for most of the time is not; a herd is told with how
 // many it is, and only where it runs.
 func TestTell(t *testing.T) {
