@@ -89,6 +89,7 @@ const (
 	KindHTTP1     Kind = "http1"
 	KindHTTP2     Kind = "http2"
 	KindGRPC      Kind = "grpc"
+	KindWebSocket Kind = "websocket" // messages, each until the next one is waited for
 	KindGoroutine Kind = "goroutine"
 	KindLoop      Kind = "loop"
 	KindFunc      Kind = "func"
@@ -96,7 +97,7 @@ const (
 
 // Kinds returns all kinds of group.
 func Kinds() []Kind {
-	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindGoroutine, KindLoop, KindFunc}
+	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindWebSocket, KindGoroutine, KindLoop, KindFunc}
 }
 
 // A Role is what a group is to the process.

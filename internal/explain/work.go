@@ -45,7 +45,7 @@ func (e *engine) found() *found {
 		f.least++
 	}
 	f.idle = f.least == request.Nobodys && e.pass.Finder.MainIdle()
-	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k <= request.GRPC })
+	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k <= request.WebSocket })
 	return f
 }
 
@@ -69,7 +69,7 @@ func (f *found) wanted(k request.Kind, name tracefmt.StringID) bool {
 // judged says of which kinds turns are: where a server handled requests, of
 // those alone.
 func (f *found) judged(k request.Kind) bool {
-	return f.all || k != request.Main && (!f.server || k <= request.GRPC)
+	return f.all || k != request.Main && (!f.server || k <= request.WebSocket)
 }
 
 // byTimer reports whether a timer began most of a group's work.

@@ -98,6 +98,8 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	switch g.Kind {
 	case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
 		kind = spanServer
+	case report.KindWebSocket:
+		kind = spanConsumer
 	}
 	switch g.Of {
 	case "http", "grpc":

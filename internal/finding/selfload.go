@@ -39,7 +39,7 @@ func selfLoad(in *Input) []Verdict {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		switch g.Kind {
-		case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
+		case report.KindHTTP1, report.KindHTTP2, report.KindGRPC, report.KindWebSocket:
 			served += g.Count
 		}
 		if leadsToClient(g) {

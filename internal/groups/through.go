@@ -27,7 +27,7 @@ func newThrough(s *path.Stage) through {
 
 func (t *through) add(w *path.Walked) {
 	r := w.Req
-	if r.Kind > request.GRPC {
+	if r.Kind > request.WebSocket {
 		return
 	}
 	t.all += w.Weight

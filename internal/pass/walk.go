@@ -19,7 +19,7 @@ func (p *Pass) walk(reqs []request.Request) {
 	}
 	served := 0
 	for i := range reqs {
-		if reqs[i].Kind <= request.GRPC {
+		if reqs[i].Kind <= request.WebSocket {
 			served++
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Stage) group(r *request.Request) (GroupID, tracefmt.FrameID) {
 		}
 	case request.Main:
 		k.Name = s.Syms.Lookup("main.main")
-	case request.Goroutine, request.Func, request.Loop:
+	case request.Goroutine, request.Func, request.Loop, request.WebSocket:
 		if frames := s.Syms.Stack(r.Entry); len(frames) > 0 {
 			frame = frames[len(frames)-1]
 			if r.Root != 0 {

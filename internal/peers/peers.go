@@ -96,7 +96,7 @@ func (p *part) Add(w *path.Walked) {
 		return
 	}
 	switch w.Req.Kind {
-	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC:
+	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC, request.WebSocket:
 		p.served = p.keep(p.served, grouped{span{w.Start, w.Req.End, w.Gap}, w.Group})
 	}
 	var last span

@@ -3,18 +3,20 @@ package request
 import (
 	"strings"
 
+	"github.com/whylate/whylate/internal/stdlib"
 	"github.com/whylate/whylate/internal/tracefmt"
 )
 
 // Flags of a stack, for timeline.Decoder.Classify: events with such a stack
 // become marks, from which HTTP/1 connections and gRPC workers are followed.
 const (
-	flagPeek   uint8 = 1 << iota // waits for the next request of a connection
-	flagHeader                   // reads a request's header
-	flagBody                     // starts the background read: the handler is next
-	flagFinish                   // finishes a response
-	flagFlush                    // ... and hands its last bytes to the kernel
-	flagWorker                   // a gRPC stream worker without work
+	flagPeek    uint8 = 1 << iota // waits for the next request of a connection
+	flagHeader                    // reads a request's header
+	flagBody                      // starts the background read: the handler is next
+	flagFinish                    // finishes a response
+	flagFlush                     // ... and hands its last bytes to the kernel
+	flagWorker                    // a gRPC stream worker without work
+	flagMessage                   // reads the beginning of the next message of a WebSocket
 )
 
 // Functions that tell requests apart. A function's class is found once.
@@ -31,6 +33,9 @@ const (
 	fnChunk
 	fnGRPCWorker
 	fnRuntime
+	fnRead    // reads from a connection
+	fnMessage // looks for the next message of a WebSocket
+	fnRest    // reads the rest of one
 )
 
 func classOf(fn string) fnClass {
@@ -49,12 +54,41 @@ func classOf(fn string) fnClass {
 		return fnFlush
 	case "google.golang.org/grpc.(*Server).serverWorker":
 		return fnGRPCWorker
+	case "internal/poll.(*FD).Read":
+		return fnRead
+	}
+	if strings.Contains(fn, "websocket") || strings.Contains(fn, "/ws") || strings.Contains(fn, "/gws.") {
+		if k := messageClass(fn); k != fnOther {
+			return k
+		}
 	}
 	switch {
 	case strings.HasPrefix(fn, "net/http.(*chunkWriter)."):
 		return fnChunk
 	case strings.HasPrefix(fn, "runtime."):
 		return fnRuntime
+	}
+	return fnOther
+}
+
+// messageClass tells which functions of libraries for WebSockets begin to read a
+// message, and which read what follows: gorilla/websocket and its forks,
+// coder/websocket (nhooyr.io/websocket), golang.org/x/net/websocket, gobwas/ws and
+// lxzan/gws.
+func messageClass(fn string) fnClass {
+	pkg := stdlib.Package(fn)
+	switch name := strings.TrimPrefix(fn, pkg+"."); {
+	case strings.Contains(pkg, "websocket"):
+		switch name {
+		case "(*Conn).NextReader", "(*Conn).reader", "hybiFrameReaderFactory.NewFrameReader":
+			return fnMessage
+		case "(*messageReader).Read", "(*msgReader).Read":
+			return fnRest
+		}
+	case strings.HasSuffix(pkg, "/ws") && name == "ReadHeader", strings.HasSuffix(pkg, "/wsutil") && name == "(*Reader).NextFrame", strings.HasSuffix(pkg, "/gws") && name == "(*frameHeader).Parse":
+		return fnMessage
+	case strings.HasSuffix(pkg, "/wsutil") && name == "(*Reader).Read":
+		return fnRest
 	}
 	return fnOther
 }
@@ -83,6 +117,7 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	above := fnOther // the class of the frame called by the one at hand
 	chunk := false
 	runtimeOnly := true
+	read, message, rest := false, false, false
 	for _, f := range frames {
 		k := c.class(f)
 		switch k {
@@ -105,6 +140,12 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 			if runtimeOnly {
 				flags |= flagWorker
 			}
+		case fnRead:
+			read = true
+		case fnMessage:
+			message = true
+		case fnRest:
+			rest = true
 		}
 		if k != fnRuntime {
 			runtimeOnly = false
@@ -113,6 +154,9 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	}
 	if flags&flagPeek != 0 {
 		flags &^= flagHeader
+	}
+	if read && message && !rest {
+		flags |= flagMessage
 	}
 	return flags
 }

@@ -32,6 +32,7 @@ type Finder struct {
 	known    []bool
 	jobs     jobs
 	loops    loops
+	messages messages
 	funcs    *funcs
 	out      []Request
 	outs     [][]Request // of connMarks' workers
@@ -106,6 +107,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.http1(g)
 		f.births(g)
 		f.grpcWorkers(g)
+		f.messages.add(f, g)
 		f.freeTasks()
 		f.freeMarks(g)
 		f.addWork(g)
@@ -194,6 +196,7 @@ func (f *Finder) eachOpen(visit func(*open, Request)) {
 			visit(&m.mark.open, Request{Kind: Mark, G: id, Name: m.mark.name, Identity: &m.mark.id})
 		}
 	}
+	f.messages.eachOpen(f, visit)
 	f.jobs.eachOpen(visit)
 	if f.funcs != nil {
 		for id, c := range f.funcs.calls {
@@ -275,7 +278,7 @@ func (f *Finder) sinceBefore(end int64, seen map[uint64]bool) {
 	}
 	g := f.win.Gens[len(f.win.Gens)-1]
 	g.Goroutines(func(id uint64) {
-		if seen[id] {
+		if seen[id] || f.messages.readers[id] != nil {
 			return
 		}
 		if _, dead := g.Death(id); dead {
@@ -288,9 +291,10 @@ func (f *Finder) sinceBefore(end int64, seen map[uint64]bool) {
 		if len(f.span) == 0 {
 			return
 		}
-		kind := f.handling(f.span[len(f.span)-1].Stack)
-		if kind == 0 {
-			return
+		stack := f.span[len(f.span)-1].Stack
+		kind := f.handling(stack)
+		if kind == 0 || f.messages.reads(f, stack) {
+			return // a connection on which no message came
 		}
 		r := Request{Kind: kind, Start: f.first, End: end, G: id, Open: true, Cut: true}
 		if c := f.conns[id]; c != nil {

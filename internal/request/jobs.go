@@ -141,6 +141,9 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			continue
 		}
 		e := l.entry
+		if f.messages.readers[id] != nil {
+			e.workers++
+		}
 		if turn := f.loops.turns[id]; turn != nil && turn.count >= manyTurns {
 			e.workers++
 		}

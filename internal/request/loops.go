@@ -205,7 +205,7 @@ func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 			o.total += pieces * o.n / max(o.pieces, 1)
 			return
 		}
-		if f.work.annotated[id] {
+		if f.work.annotated[id] || f.messages.readers[id] != nil {
 			return
 		}
 		if j := f.jobs.lives[id]; j == nil || !j.part && !j.entry.jobs {

@@ -3,8 +3,8 @@
 // tasks and regions), it is used first.
 //
 // The ways, in order (DESIGN section 6): marks of service/mark; user tasks; user regions outside of
-// tasks; HTTP/1 connections; HTTP/2 and gRPC streams; a goroutine a job;
-// workers' loops; and any function, by the user's word. What an earlier way
+// tasks; HTTP/1 connections; HTTP/2 and gRPC streams; messages of WebSockets; a
+// goroutine a job; workers' loops; and any function, by the user's word. What an earlier way
 // has found, a later one leaves alone.
 package request
 
@@ -23,6 +23,7 @@ const (
 	HTTP1
 	HTTP2
 	GRPC
+	WebSocket
 	Goroutine
 	Loop
 	Func
@@ -30,7 +31,7 @@ const (
 	Main
 )
 
-var kindNames = [...]string{"", "mark", "task", "region", "http1", "http2", "grpc", "goroutine", "loop", "func", "func"}
+var kindNames = [...]string{"", "mark", "task", "region", "http1", "http2", "grpc", "websocket", "goroutine", "loop", "func", "func"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -49,7 +50,7 @@ type Request struct {
 	// Entry is the stack that names the group, if that is known from the way
 	// the request was found: a goroutine's start function, a loop's wait.
 	Entry tracefmt.StackID
-	// Root is a frame of the function that loops.
+	// Root is a frame of the function that loops, or reads messages.
 	Root tracefmt.FrameID
 	// By is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
 	By tracefmt.FrameID

@@ -240,7 +240,7 @@ func (f *Finder) origin(kind Kind, name, root tracefmt.StringID) *origin {
 // begun takes note of who began a turn or a job: a goroutine with this stack.
 func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
 	switch s := f.stackInfo(stack); {
-	case s.role == roleServes || f.conns[by] != nil || f.streams[by] != nil || f.workers[by] != nil:
+	case s.role == roleServes || f.conns[by] != nil || f.streams[by] != nil || f.workers[by] != nil || f.messages.readers[by] != nil:
 		o.serving++
 	case s.root != 0:
 		o.by[s.root]++

@@ -218,6 +218,8 @@ func one(kind report.Kind) string {
 		return "turn"
 	case report.KindFunc:
 		return "call"
+	case report.KindWebSocket:
+		return "message"
 	}
 	return "request"
 }
@@ -230,6 +232,8 @@ func kindWords(kind report.Kind) string {
 		return "HTTP/2"
 	case report.KindGRPC:
 		return "gRPC"
+	case report.KindWebSocket:
+		return "WebSocket"
 	case report.KindGoroutine:
 		return "a goroutine each"
 	case report.KindFunc:
