@@ -58,8 +58,8 @@ type Step struct {
 	// Preempted says that Stack is where a CPU step was at its end, not just
 	// where the next event came from.
 	Preempted bool
-	// ByPoll says that a Runnable step began with a network wake by sysmon:
-	// the data may have been there since the last poll.
+	// ByPoll says that a Runnable step began with a wake by the poller: where
+	// nobody had polled for a while, the data may have been there since then.
 	ByPoll bool
 	// Timer is, for a Sleep that a timer's function of the standard library
 	// ended (a context's deadline), where that function starts; 0 otherwise.
@@ -335,7 +335,7 @@ func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
 		}
 	case timeline.Runnable:
 		st.Kind = Runnable
-		st.ByPoll = s.How == timeline.HowUnblocked && s.WakeNoP && s.Waker == 0 && w.reason(s.Reason) == reasonNetwork
+		st.ByPoll = s.How == timeline.HowUnblocked && s.Waker == 0 && w.reason(s.Reason) == reasonNetwork && w.unseen(s.Start, s.WakeNoP) > 0
 		if s.Assist {
 			st.Kind = Assist
 		}
@@ -420,9 +420,9 @@ func (w *Walker) judge(f *frame, s *timeline.Span, hi int64) verdict {
 		st.Kind, st.Inbound = Network, b&inbound != 0
 		if ended && s.Waker != 0 && w.bits(s.WakerStack)&(inPoll|restarts) == inPoll {
 			v.wait = WaitPoll
-		} else if ended && s.Waker == 0 && s.WakeNoP {
-			if last, ok := w.lastPoll(s.End); ok && last < hi {
-				v.gap = last
+		} else if ended && s.Waker == 0 {
+			if gap := w.unseen(s.End, s.WakeNoP); gap > 0 && s.End-gap < hi {
+				v.gap = s.End - gap
 			}
 		}
 	case reasonSelect, reasonRecv:
@@ -513,6 +513,20 @@ func (w *Walker) futile(f *frame, s *timeline.Span, start int64) int64 {
 		break
 	}
 	return start
+}
+
+// leastGap is from when on, in ns, a stretch without a poll that a P ended tells
+// something: a P polls whenever it has nothing left to run, and what it steals then
+// leaves no trace of that.
+const leastGap = 20e3
+
+// unseen returns for how long data that woke somebody at t may have lain unread, 0
+// if that is not worth a word; noP says that sysmon found it, and no P.
+func (w *Walker) unseen(t int64, noP bool) int64 {
+	if gap := w.PollGap(t); noP || gap >= leastGap {
+		return gap
+	}
+	return 0
 }
 
 // PollGap returns for how long nobody had polled the network before t.

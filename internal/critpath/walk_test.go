@@ -488,6 +488,37 @@ var graphs = []struct {
 800-900 g1 runnable internal/poll.(*FD).Read bypoll
 900-1000 g1 cpu main.end
 `},
+	{"poll gap: all Ps are busy with what timers woke, and the first that has nothing left polls", 100, 100_000, func(b *tracetext.Builder) {
+		// The same as above, but one P gets to look before sysmon does. At 90,500
+		// somebody is woken after so short a gap that it tells nothing: a P that
+		// steals has looked before.
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		n.ProcStop(10)
+		b.Runnable(7)
+		b.Runnable(8)
+		m.Block(200, "network", pollRead...)
+		m.Start(210, 7)
+		n.ProcStart(300, 1)
+		n.Start(300, 8)
+		n.Block(70_000, "select", "main.tick")
+		n.Unblock(80_000, 1)
+		n.Start(80_100, 1)
+		n.Block(80_500, "network", pollRead...)
+		n.Unblock(90_500, 1)
+		n.Start(90_600, 1)
+		m.Stop(95_000, "preempted", "main.hog")
+		n.Block(100_000, "forever", "main.end")
+	}, `
+100-200 g1 cpu internal/poll.(*FD).Read
+200-300 g1 network internal/poll.(*FD).Read
+300-80000 g1 pollgap internal/poll.(*FD).Read
+80000-80100 g1 runnable internal/poll.(*FD).Read bypoll
+80100-80500 g1 cpu internal/poll.(*FD).Read
+80500-90500 g1 network internal/poll.(*FD).Read
+90500-90600 g1 runnable internal/poll.(*FD).Read
+90600-100000 g1 cpu main.end
+`},
 	{"coroutine switch", 100, 400, func(b *tracetext.Builder) {
 		m := b.Thread()
 		m.Was(1)

@@ -51,7 +51,7 @@ func (e *engine) found() *found {
 
 func (f *found) role(k request.Kind, name tracefmt.StringID) request.Role {
 	switch k {
-	case request.Goroutine, request.Loop:
+	case request.Goroutine, request.Loop, request.Region:
 		if w := f.works[workKey{k, name}]; w != nil {
 			return w.Role
 		}

@@ -19,6 +19,9 @@ const (
 	// littleWork is the share of the largest group's time below which work is
 	// behind it.
 	littleWork = 0.01
+	// looksOnly is how much a turn does, in ns, that only looks whether there is
+	// something to do: what else it took, it waited for a CPU.
+	looksOnly = 50e3
 )
 
 // Order gives groups their roles and brings them into order: first what somebody
@@ -26,7 +29,7 @@ const (
 // then what watches it. byTimer says of work whether a timer began most of it.
 func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 	var served, work, top report.Group // counts and times alone
-	others := false
+	others, tasks := false, 0
 	for i := range rows {
 		r := &rows[i]
 		switch {
@@ -34,6 +37,9 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 			work.Count += r.Count
 			work.TotalNS += r.TotalNS
 			others = true
+			if !ticks(r, byTimer) {
+				tasks += r.Count
+			}
 		case isMonitoring(r.Name):
 			r.Role = report.RoleMonitoring
 			continue
@@ -54,6 +60,8 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 			}
 		case isWork(r.kind) && served.Count > 0 && !probes && (byTimer(r) || float64(r.TotalNS) < littleWork*float64(top.TotalNS)):
 			r.Role = report.RoleBackground
+		case tasks >= fewTasks && ticks(r, byTimer):
+			r.Role = report.RoleBackground
 		case !isWork(r.kind) && probes:
 			r.Role = report.RoleMonitoring
 		}
@@ -61,6 +69,28 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(roleRank(a.Role), roleRank(b.Role)), cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
 	})
+}
+
+// fewTasks is how much work of another kind there must be for what only ticks to
+// stand behind it.
+const fewTasks = 20
+
+// ticks reports whether turns of a loop only look, when a timer says so, whether
+// there is something to do: nobody waits for that, however many they are and however
+// late they run.
+func ticks(r *Row, byTimer func(*Row) bool) bool {
+	if r.kind != request.Loop || r.Count == 0 || len(r.Bands) == 0 || !byTimer(r) {
+		return false
+	}
+	did := int64(0)
+	for i := range r.All().Causes {
+		switch c := &r.All().Causes[i]; c.Cause {
+		case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseThrottle, report.CauseSTW, report.CauseGCAssist, report.CauseGCWait:
+		default:
+			did += c.TotalNS
+		}
+	}
+	return did <= looksOnly*int64(r.Count)
 }
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }

@@ -20,7 +20,8 @@ type task struct {
 type region struct {
 	open
 	name  tracefmt.StringID
-	outer bool // in no task and in no other region
+	stack tracefmt.StackID // where it began
+	outer bool             // in no task and in no other region
 }
 
 // A doneTask is a task that ended, but may lie in a request found otherwise,
@@ -117,6 +118,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 			f.regions[e.G] = append(rs, region{
 				open:  open{start: e.Time, from: e.Time},
 				name:  e.Name,
+				stack: e.Stack,
 				outer: len(rs) == 0 && e.Task == 0 && f.conns[e.G] == nil && f.streams[e.G] == nil,
 			})
 		case timeline.RegionEnd:
@@ -129,7 +131,8 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				// Ends of regions that began before the trace.
 				continue
 			}
-			if f.ownRegion(e.Stack) {
+			own := f.ownRegion(e.G, &last, e)
+			if own {
 				f.work.ended(e.G, last.start, e.Time)
 			}
 			if rs = rs[:len(rs)-1]; len(rs) == 0 {
@@ -138,6 +141,9 @@ func (f *Finder) annotations(g *timeline.Gen) {
 				f.regions[e.G] = rs
 			}
 			if last.outer && !f.markedToo(e.G, &last.open) {
+				o := f.origin(Region, last.name, 0)
+				o.total++
+				o.own = o.own || own
 				f.emit(&last.open, Request{Kind: Region, End: e.Time, G: e.G, Name: last.name})
 			}
 		}
@@ -149,18 +155,52 @@ func (f *Finder) annotations(g *timeline.Gen) {
 	}
 }
 
-// ownRegion reports whether code of the service's own marked a region; stack is
-// that of its end. Regions of a library tell what the library does: what calls it
-// is looked for all the same.
-func (f *Finder) ownRegion(stack tracefmt.StackID) bool {
-	for _, fr := range f.syms.Stack(stack) {
-		frame := f.syms.Frame(fr)
-		if f.work.namer.owned(frame) {
+// ownRegion reports whether a region of goroutine g tells what the service does: the
+// innermost function that lies around both of its ends is the service's own, or the
+// service's own code was seen in it, as where a framework marks what it calls. Other
+// regions tell what a library does when it is called, and who calls it is looked for
+// all the same.
+func (f *Finder) ownRegion(g uint64, r *region, end *timeline.UserEvent) bool {
+	if f.around(r.stack, end.Stack) {
+		return true
+	}
+	o := f.origin(Region, r.name, 0)
+	if o.own || o.n >= manySeen {
+		return o.own
+	}
+	o.n++
+	caller := f.stackInfo(end.Stack).caller
+	f.span = f.win.SpansCoarse(g, max(r.start, f.win.Start()), end.Time, f.span[:0])
+	for i := range f.span {
+		s := &f.span[i]
+		if s.Stack == 0 || s.End >= end.Time || s.How == timeline.HowCreated {
+			continue // a run that goes on is known by its end, which lies after the region
+		}
+		if in := f.stackInfo(s.Stack).caller; in != 0 && in != caller {
 			return true
 		}
-		if !stdlib.Is(f.syms.String(frame.Func)) {
-			return false
+	}
+	return false
+}
+
+// around reports whether the innermost function that two stacks have in common,
+// leaving aside the standard library's, is the service's own. Where they have none,
+// the innermost of the second stands for it.
+func (f *Finder) around(begin, end tracefmt.StackID) bool {
+	first := tracefmt.FrameID(0)
+	for _, fr := range f.syms.Stack(end) {
+		frame := f.syms.Frame(fr)
+		if stdlib.Is(f.syms.String(frame.Func)) && !f.work.namer.owned(frame) {
+			continue
+		}
+		if first == 0 {
+			first = fr
+		}
+		for _, of := range f.syms.Stack(begin) {
+			if f.syms.Frame(of).Func == frame.Func {
+				return f.work.namer.owned(frame)
+			}
 		}
 	}
-	return true
+	return first == 0 || f.work.namer.owned(f.syms.Frame(first))
 }

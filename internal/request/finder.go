@@ -103,6 +103,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 	if f.funcs != nil {
 		f.funcs.add(f, g)
 	} else {
+		f.work.findHome()
 		f.annotations(g)
 		f.http1(g)
 		f.births(g)

@@ -306,12 +306,12 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 	t := l.turns[id]
 	var o *origin
-	first := int64(0) // the end of a wait that had begun before the trace
+	var first timeline.Span // a wait that had begun before the trace
 	for i := range l.spans {
 		s := &l.spans[i]
 		if s.Stack == 0 {
 			if t == nil && i == 0 && s.State == timeline.Waiting && s.Woken {
-				first = s.End
+				first = *s
 			}
 			continue
 		}
@@ -331,7 +331,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 			if r.seen >= manySeen && !r.busy {
 				// Where it waited before the trace is not known. Of many goroutines
 				// nearly all waited where they wait most.
-				t.start = first
+				t.start = first.End
 			}
 		}
 		// What lies between two generations' borders is seen with both.
@@ -345,6 +345,11 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 			o.own = o.own || f.stackInfo(s.Stack).own != 0
 			o.pieces += g.Pieces(id)
 			l.groups[id] = o
+		}
+		if t.start != 0 && t.start == first.End {
+			first.Reason = s.Reason // as with where it waited
+			l.begun(f, o, &first)
+			first.End = 0
 		}
 		if t.start != 0 && s.Start > t.start {
 			t.count++

@@ -28,7 +28,7 @@ const (
 	// Independent work stands beside the requests.
 	Independent Role = iota
 	// Library work shows no line of the service's own code: it is a library's
-	// machinery.
+	// machinery, or, of regions, what a library tells of itself.
 	Library
 	// Serving work is done for requests that are found by themselves.
 	Serving
@@ -108,14 +108,17 @@ func newWork(syms *tracefmt.Symbols) work {
 	return work{namer: NewNamer(syms), origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
 }
 
+// findHome looks for what is the service's own, as far as that is not known.
+func (w *work) findHome() {
+	home := w.namer.home
+	if w.namer.FindHome(); w.namer.home != home {
+		w.stacks = nil // what is the service's own was not known
+	}
+}
+
 // addWork looks for jobs and loops in the window's last generation.
 func (f *Finder) addWork(g *timeline.Gen) {
 	w := &f.work
-	home := w.namer.home
-	w.namer.FindHome()
-	if w.namer.home != home {
-		w.stacks = nil // what is the service's own was not known
-	}
 	f.jobs.begin(f, g)
 	clear(w.within)
 	f.loops.add(f, g)

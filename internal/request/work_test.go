@@ -2,6 +2,7 @@ package request_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -300,5 +301,106 @@ func TestSubtests(t *testing.T) {
 	rep := explain(t, b, whylate.Options{})
 	if g := find(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
 		t.Fatalf("groups: %q", names(rep))
+	}
+}
+
+// TestRegionsOfLibraries: a client library marks parts of its own calls as regions, of some microseconds; they are no requests,
+// what calls it is. A helper that opens and closes a region for its caller tells what the caller does, and so does a framework
+// that calls the service within one.
+func TestRegionsOfLibraries(t *testing.T) {
+	const (
+		lib   = "example.com/pd/client@v1.2.0/client.go"
+		spawn = "main.main"
+		n     = 40
+	)
+	for what, tt := range map[string]struct {
+		begin, end, within []string
+		is                 bool
+	}{
+		"a client's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.(*Client).GetTS@" + lib + ":10", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.(*Client).GetTS@" + lib + ":14", "main.transaction:5"}, nil, false},
+		"a helper's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.Start@" + lib + ":20", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.Span.End@" + lib + ":24", "main.transaction:9"}, nil, true},
+		"a framework's": {[]string{"runtime/trace.StartRegion", "example.com/pd/client.run@" + lib + ":30"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.run@" + lib + ":34"}, []string{"time.Sleep", "main.handle:7", "example.com/pd/client.run@" + lib + ":32"}, true},
+		"the service's": {[]string{"runtime/trace.StartRegion", "main.transaction:4"}, []string{"runtime/trace.(*Region).End", "main.transaction:9"}, nil, true},
+	} {
+		b := tracetext.New(26)
+		th, timer := b.Thread(), b.Spare()
+		b.Waiting(1)
+		start := "main.transaction"
+		if what == "a framework's" {
+			start = "example.com/pd/client.run@" + lib
+		}
+		at := int64(1 * ms)
+		for i := range uint64(n) {
+			g := 100 + i
+			timer.Unblock(at, 1)
+			th.Start(at+us, 1)
+			th.Create(at+2*us, g, start, spawn)
+			th.Block(at+3*us, "sleep", "time.Sleep", spawn)
+			th.Start(at+4*us, g)
+			th.RegionBegin(at+5*us, 0, "part", tt.begin...)
+			if tt.within != nil {
+				th.Block(at+6*us, "sleep", tt.within...)
+				timer.Unblock(at+30*us, g)
+				th.Start(at+31*us, g)
+			}
+			th.RegionEnd(at+40*us, 0, "part", tt.end...)
+			th.Block(at+41*us, "sleep", "time.Sleep", "main.transaction:9")
+			timer.Unblock(at+90*us, g)
+			th.Start(at+91*us, g)
+			th.Destroy(at + 100*us)
+			at += 200 * us
+		}
+		rep := explain(t, b, whylate.Options{})
+		if g := find(rep, "part"); (g != nil) != tt.is {
+			t.Errorf("%s region is a request: %v, want %v: %q", what, g != nil, tt.is, names(rep))
+		}
+		if what == "a client's" && (find(rep, "main.transaction") == nil || find(rep, "main.transaction").Role != report.RoleRequests) {
+			t.Errorf("%s region hides who calls it: %q", what, names(rep))
+		}
+		if left := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
+			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Why == report.LeftOutLibrary
+		}); left == tt.is {
+			t.Errorf("%s region is named among what is left out: %v: %q", what, left, names(rep))
+		}
+	}
+}
+
+// TestTickersBesideJobs: goroutines that only look, once a second, whether there is something to do stand behind the jobs that
+// they delay, though they are many more and all wait for a CPU together; what their first tick ended had begun before the trace.
+func TestTickersBesideJobs(t *testing.T) {
+	const n = 500
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	for g := range uint64(n) {
+		b.Waiting(1000 + g)
+	}
+	b.Waiting(1)
+	at := int64(1 * ms)
+	for range 2 {
+		for g := range uint64(n) {
+			timer.Unblock(at, 1000+g)
+		}
+		for g := range uint64(n) {
+			at += 3 * us
+			th.Start(at, 1000+g)
+			th.Block(at+2*us, "select", "main.tick")
+		}
+		for i := range uint64(30) {
+			g := 5000 + i + uint64(at)
+			timer.Unblock(at+3*us, 1)
+			th.Start(at+4*us, 1)
+			th.Create(at+5*us, g, "main.transaction", "main.main")
+			th.Block(at+6*us, "sleep", "time.Sleep", "main.main")
+			th.Start(at+7*us, g)
+			th.Block(at+8*us, "sleep", "time.Sleep", "main.transaction")
+			timer.Unblock(at+100*us, g)
+			th.Start(at+101*us, g)
+			th.Destroy(at + 110*us)
+			at += 200 * us
+		}
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 2 || rep.Groups[0].Name != "main.transaction" || rep.Groups[0].Role != report.RoleRequests || rep.Groups[1].Role != report.RoleBackground || rep.Groups[1].Count != 2*n {
+		t.Errorf("%q", names(rep))
 	}
 }

@@ -157,7 +157,11 @@ func (p *page) leftOut() {
 		}
 		var names []string
 		for _, l := range list[:min(len(list), maxNamed)] {
-			names = append(names, termtext.Middle(words.FuncName(l.Name), p.width/2)+" ("+words.Number(int64(l.Count))+" "+one(l.Kind)+"s)")
+			what := one(l.Kind) + "s"
+			if l.Kind == report.KindRegion {
+				what = "regions" // of a library: no requests
+			}
+			names = append(names, termtext.Middle(words.FuncName(l.Name), p.width/2)+" ("+words.Number(int64(l.Count))+" "+what+")")
 		}
 		if len(list) > maxNamed {
 			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
