@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/allocs"
@@ -127,6 +128,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		return nil, err
 	}
 	p := pass.New(opts.pass(path.Options{Freezes: &e.freezes}))
+	e.process.See(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers, e.moments}
 	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
@@ -274,7 +276,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep),
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats),
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -300,6 +302,24 @@ func (e *engine) apart(rep *report.Report) map[string]int {
 		}
 	}
 	return out
+}
+
+// inHerds returns a function that tells which share of a group's waiting for a P lies in the moments of herds with a start
+// function, and which part of the trace these moments are.
+func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, start string) (waited, time float64) {
+	return func(group, start string) (waited, time float64) {
+		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.ID == group })
+		if i < 0 || i >= len(e.ofRows) {
+			return 0, 0
+		}
+		var ranges [][2]int64
+		for _, f := range stats.Flocks {
+			if f.Start == start {
+				ranges = append(ranges, [2]int64{e.pass.Start + f.FromNS, e.pass.Start + f.ToNS})
+			}
+		}
+		return e.moments.Waited(e.ofRows[i], ranges, rep.Input.DurationNS)
+	}
 }
 
 // rows returns the groups of the report, and makes them known to the model.

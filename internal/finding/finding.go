@@ -61,6 +61,9 @@ type Input struct {
 	Thresholds []Threshold
 	// Apart says, by a group's id, in how many stretches of time apart its outliers were open; nil, or none, if that is not known.
 	Apart map[string]int
+	// InHerds says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
+	// function, and which part of all time these are; nil if that is not known.
+	InHerds func(group, start string) (waited, time float64)
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted

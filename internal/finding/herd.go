@@ -15,7 +15,7 @@ func herdRule() Rule {
 			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
 				"something to do, finds nothing, and sleeps again.",
 			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd. The requests' part is the time they waited for a P "+
-				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd.", process.HerdSize, int(process.HerdNS/1e6)),
+				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd. Where these run at other times, too, or wait for the network in between, most of the waits must lie in the herds' moments.", process.HerdSize, int(process.HerdNS/1e6)),
 			Before: "for _, c := range conns { // thousands\n\tgo func() {\n\t\tfor range time.Tick(time.Second) {\n\t\t\tc.flushIfNeeded()\n\t\t}\n\t}()\n}",
 			After:  "go func() { // one goroutine, and only those that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() }\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
 			Wrong:  "If what the herd does is needed at that very moment; then spread it by a random delay.",
@@ -27,11 +27,12 @@ func herdRule() Rule {
 func herds(in *Input) []Verdict {
 	var out []Verdict
 	eachQueue(in, report.RuleHerd, func(q *queue) {
-		var h *process.Herd
+		h := q.herd
 		for i := range q.takers {
-			if h = herdOf(in.Process, &q.takers[i]); h != nil {
+			if h != nil {
 				break
 			}
+			h = herdOf(in.Process, &q.takers[i])
 		}
 		evidence := []report.Evidence{
 			{Text: "goroutines in the largest herd", Value: float64(h.Most), Unit: "count"},
@@ -41,6 +42,9 @@ func herds(in *Input) []Verdict {
 			{Text: "of them ran for less than 50 us and waited again", Value: float64(h.Empty) / float64(h.Wakes), Unit: "share"},
 			{Text: "herds", Value: float64(h.Times), Unit: "count"},
 			{Text: "of what ran while requests waited: the herd", Value: q.most, Unit: "share"},
+		}
+		if q.herd != nil {
+			evidence = append(evidence, report.Evidence{Text: "of the time that requests waited for a P, in the herds' moments", Value: q.herded, Unit: "share"})
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%d goroutines of %s wake together and take the Ps", h.Most, short(h.Start)),

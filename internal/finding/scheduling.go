@@ -13,7 +13,8 @@ import (
 
 // Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
 // (WL1001), and the part in which workers of the collector ran is WL3's. The rest is by what ran on the Ps meanwhile, where
-// that is more than half of it: a herd of goroutines that timers woke together (WL1004), long runs on Ps that are
+// that is more than half of it: a herd of goroutines that timers woke together (WL1004), also where its goroutines run at other times
+// or are woken by something else in between, if most of the waits are in its moments; long runs on Ps that are
 // otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002), or there are too few (WL1006). Waits during which a P stood idle are WL1003's, or WL1005's.
 
 // isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
@@ -38,6 +39,8 @@ type queue struct {
 	takers []taker         // the largest first
 	most   float64         // share of the largest kind of taker
 	code   report.RuleCode // the rule that the rest belongs to
+	herd   *process.Herd   // in whose moments most of the time was waited; nil if it is known by what ran alone
+	herded float64         // which share of it
 }
 
 // queueOf sorts out a group's waiting for Ps.
@@ -63,10 +66,43 @@ func queueOf(in *Input, g *report.Group) *queue {
 		}
 	}
 	q.most = kinds[q.code]
+	if q.code != report.RuleHerd {
+		q.inHerds(in)
+	}
 	if q.code == report.RulePsTaken && tooFew(in) {
 		q.code = report.RuleTooFewPs
 	}
 	return q
+}
+
+// From these on the waits of a group are a herd's: most of them lie in its moments, which are a small part of the time, and
+// most of what ran then was its goroutines, whatever woke them in between.
+const (
+	mostHerded  = 0.5
+	mostMoments = 0.2
+)
+
+// inHerds gives a queue to the herd in whose moments it is.
+func (q *queue) inHerds(in *Input) {
+	if in.InHerds == nil {
+		return
+	}
+	for i := range in.Process.Herds {
+		h := &in.Process.Herds[i]
+		ran := 0.0
+		for k := range q.takers {
+			if q.takers[k].start == h.Start {
+				ran += q.takers[k].share
+			}
+		}
+		if ran <= mostHerded {
+			continue
+		}
+		if waited, time := in.InHerds(q.g.ID, h.Start); waited > mostHerded && time <= mostMoments {
+			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
+			return
+		}
+	}
 }
 
 // takers adds up what ran while requests of a group waited.

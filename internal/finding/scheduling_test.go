@@ -71,6 +71,15 @@ func hostWith(cpus int, busy, delay, cpu int64) *report.Host {
 	return &report.Host{Facts: report.HostFacts{CPUs: cpus, Parallelism: cpus}, Lost: report.Lost{BusyNS: &busy, RunDelayNS: &delay, CPUNS: &cpu}}
 }
 
+func herded(waited, time float64) func(string, string) (float64, float64) {
+	return func(group, start string) (float64, float64) {
+		if group != "g" || start != "main.tick" {
+			return 0, 0
+		}
+		return waited, time
+	}
+}
+
 func TestWhoTookThePs(t *testing.T) {
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
@@ -91,6 +100,12 @@ func TestWhoTookThePs(t *testing.T) {
 		{"a herd", input(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
 		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
+		{"a herd whose goroutines go on later, with most of the waits in its moments", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
+		{"and with these being most of the time", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.6) }},
+		{"and with others that ran then", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
 		{"the collector's workers have a part", input(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
 		{"more CPUs than Ps", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
 		{"more CPUs than Ps, all taken", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},

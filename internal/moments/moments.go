@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 )
@@ -32,6 +33,7 @@ type kept struct {
 	least int64           // what a latency must be to be among them
 	began map[int64]int64 // by stretch; nil if there were too many
 	over  bool
+	waits waiting
 }
 
 // A Sum keeps the slowest requests of each group. It implements pass.Sum.
@@ -68,6 +70,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 				r.cause = ts[i].Causes[r.cause]
 				to.add(r)
 			}
+			to.waits.merge(&k.waits)
 			to.over = to.over || k.over
 			for at, n := range k.began {
 				to.begin(at, n)
@@ -99,6 +102,11 @@ func (p *part) Add(w *path.Walked) {
 	}
 	k := p.group(w.Group)
 	k.begin(w.Start/beganNS, w.Weight)
+	for i := range w.Segments {
+		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
+			k.waits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)
+		}
+	}
 	if w.Latency() < k.least {
 		return
 	}

@@ -69,6 +69,43 @@ func TestApart(t *testing.T) {
 	}
 }
 
+// TestWithin: the share of the time waited that lies in ranges is what adding up each wait's part in them says. It would
+// catch waits over many grains, in one grain, and over the ends of ranges that are told wrong, and ranges counted twice.
+func TestWithin(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var w, other waiting
+		var waits [][3]int64
+		for range 1 + r.IntN(60) {
+			from := r.Int64N(200 * ms)
+			to := from + 1 + r.Int64N(1<<(1+r.IntN(27)))
+			waits = append(waits, [3]int64{from, to, 1 + r.Int64N(3)})
+			if k := &waits[len(waits)-1]; r.IntN(2) == 0 {
+				w.add(k[0], k[1], k[2])
+			} else {
+				other.add(k[0], k[1], k[2])
+			}
+		}
+		w.merge(&other)
+		var ranges [][2]int64
+		for range r.IntN(6) {
+			from := r.Int64N(200) * waitNS
+			ranges = append(ranges, [2]int64{from, from + (1+r.Int64N(30))*waitNS})
+		}
+		ranges = union(ranges)
+		in, all := int64(0), int64(0)
+		for _, k := range waits {
+			all += (k[1] - k[0]) * k[2]
+			for _, x := range ranges {
+				in += max(0, min(k[1], x[1])-max(k[0], x[0])) * k[2]
+			}
+		}
+		if got, want := w.within(ranges), float64(in)/float64(all); got < want-1e-9 || got > want+1e-9 {
+			t.Fatalf("%v of %v within %v, want %v", got, waits, ranges, want)
+		}
+	}
+}
+
 // TestTell: a collection that covers the stretch is told, one that goes on for most of the time is not; a herd is told with how
 // many it is, and only where it runs.
 func TestTell(t *testing.T) {

@@ -26,6 +26,8 @@ type Collector struct {
 	gc      gcSum
 	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
 	marking map[uint64]worker           // by goroutine
+	window  *timeline.Window
+	syms    *tracefmt.Symbols
 }
 
 type runSum struct {
@@ -58,13 +60,17 @@ func largestFlocks(list []flown) []flown {
 	return list
 }
 
+// See lets a Collector ask what goroutines did before a generation that is added, the window's last one.
+func (c *Collector) See(w *timeline.Window) { c.window = w }
+
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
 	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
 // Decoded implements pass.Listener. The work is done in the background.
-func (c *Collector) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
+func (c *Collector) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	c.syms = syms
 	c.beside.Go(func() { c.Add(g) })
 }
 
@@ -160,7 +166,7 @@ func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *runSum {
 
 func (c *Collector) addHerds(g *timeline.Gen) {
 	g.TimerWakes(func(w timeline.TimerWake) {
-		if w.Stack == 0 {
+		if w.Stack == 0 || w.Unseen && !c.byTimer(&w) {
 			return
 		}
 		f := c.flocks[w.Stack]
@@ -183,6 +189,30 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 		c.disperse(at, f)
 	}
 	clear(c.flocks)
+}
+
+// byTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
+// before is known: of one that waited since before the trace, only where.
+func (c *Collector) byTimer(t *timeline.TimerWake) bool {
+	if c.window == nil {
+		return false
+	}
+	s, ok := c.window.Waited(t)
+	if !ok {
+		return false
+	}
+	switch c.syms.String(s.Reason) {
+	case "sleep", "chan receive", "select":
+		return true
+	case "":
+		for _, f := range c.syms.Stack(s.Stack) {
+			switch c.syms.String(c.syms.Frame(f).Func) {
+			case "time.Sleep", "runtime.selectgo", "runtime.chanrecv1", "runtime.chanrecv2":
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *Collector) disperse(at tracefmt.StackID, f *flock) {

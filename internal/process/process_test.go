@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/timeline"
 	"github.com/whylate/whylate/internal/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/tracefmt/tracetext"
 )
@@ -132,6 +133,67 @@ func TestPartOfMany(t *testing.T) {
 		}
 		if scaled == nil || scaled.NS < want*9/10 || scaled.NS > want*11/10 || scaled.NS == want {
 			t.Errorf("%s: of a part %+v, want about %d ns", start, scaled, want)
+		}
+	}
+}
+
+// TestHerdThatWaitsForTheNetworkNext: goroutines that waited for their timers since before the generation wake together and
+// then wait for the network, each for its target; others that waited for the network all that time wake beside them. It would
+// catch a herd that is missed because its work blocks, and connections that are taken for one.
+func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
+	b := tracetext.New(26)
+	work, timers := b.Thread(), b.Spare()
+	const n = 120
+	for g := uint64(1); g <= 2*n; g++ {
+		b.Waiting(g)
+	}
+	for g := uint64(1); g <= 2*n; g++ {
+		at := int64(g) * 100_000
+		timers.Unblock(at, g)
+		work.Start(at+1000, g)
+		if g <= n {
+			work.Block(at+2000, "chan receive", "runtime.chanrecv2:9", "main.(*target).watch:43")
+		} else {
+			work.Block(at+2000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+		}
+	}
+	b.NextGeneration(100 * ms)
+	for g := uint64(1); g <= 2*n; g++ {
+		timers.Unblock(120*ms+int64(g)*3000, g)
+	}
+	for g := uint64(1); g <= 2*n; g++ {
+		at := 130*ms + int64(g)*10_000
+		work.Start(at, g)
+		if g <= n {
+			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "net.(*Dialer).DialContext:590", "main.(*target).check:27", "main.(*target).watch:44")
+		} else {
+			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+		}
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, found := timelinetest.Window(t, data)
+	syms := found.Snapshot()
+	for _, known := range []bool{true, false} {
+		c := NewCollector()
+		for i, g := range win.Gens {
+			if known {
+				c.See(&timeline.Window{Gens: win.Gens[:i+1]})
+			}
+			c.Decoded(g, &syms, false)
+			c.Walked()
+		}
+		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
+		if !known {
+			if len(got.Herds) > 0 {
+				t.Errorf("of a generation by itself it says %+v", got.Herds)
+			}
+			continue
+		}
+		if len(got.Herds) != 1 || got.Herds[0].Start != "main.(*target).watch" || got.Herds[0].Wakes != n || got.Herds[0].Site == nil || got.Herds[0].Site.Func != "main.(*target).check" {
+			t.Errorf("the herds are %+v", got.Herds)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (g *Gen) buildPolls() {
 				g.timers = append(g.timers, int32(i))
 			}
 		} else if isStatus(g.record(before.rec)) {
-			g.timers = append(g.timers, int32(i)) // waited as the generation began: a timer's, if it waits for one again
+			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
 		}
 	}
 	slices.Sort(g.polls)
@@ -65,6 +65,9 @@ type TimerWake struct {
 	// waited next; a run that yielded, was preempted or is not over has none.
 	Start, End int64
 	Stack      tracefmt.StackID
+	// Unseen says that it waited since before this generation, and for the network next: it may have been the poller that
+	// woke it. Window.Waited tells.
+	Unseen bool
 }
 
 // TimerWakes calls f for every wake by a timer, in an order that does not
@@ -83,9 +86,7 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 		if end, ok := g.endOfRun(g.slots[at].rec); ok {
 			t.End = g.Base + end.time()
 			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-				if g.isNetwork(end.peer()) {
-					continue // see buildPolls: it waited for the network before, too
-				}
+				t.Unseen = g.isNetwork(end.peer()) && isStatus(g.record(g.slots[at-2].rec))
 				t.Stack = g.stack(end.stack())
 			}
 		}
@@ -95,6 +96,17 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 	for _, w := range wakes {
 		f(w)
 	}
+}
+
+// Waited returns the wait that a wake ended, as far as the window knows of it.
+func (w *Window) Waited(t *TimerWake) (Span, bool) {
+	var buf [4]Span
+	for _, s := range w.SpansCoarse(t.G, t.Time-1, t.Time, buf[:0]) {
+		if s.State == Waiting && s.Start < t.Time && s.End >= t.Time {
+			return s, true
+		}
+	}
+	return Span{}, false
 }
 
 func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(reason) == g.network }
