@@ -38,6 +38,8 @@ type loops struct {
 	byBare map[string]tracefmt.StackID
 	outer  []tracefmt.FrameID // scratch
 	spans  []timeline.Span
+	// ended are turns of the generation at hand.
+	ended []turned
 }
 
 // A root is a function that goroutines were started with.
@@ -50,7 +52,9 @@ type root struct {
 	busy bool
 	// bench says that it is the function of a benchmark, whose iterations do
 	// not wait for work: what each does once tells them apart.
-	bench bool
+	bench  bool
+	cycles cycles
+	wakers map[tracefmt.StringID]*wakes // by the function that ended idle waits
 }
 
 type waitStat struct {
@@ -69,6 +73,7 @@ type turn struct {
 	start int64 // 0: idle, or not known
 	last  int64 // when the last idle wait seen began
 	count int   // turns so far
+	inner
 }
 
 // idleRank orders the waits in which a worker may wait for work; a worker
@@ -181,6 +186,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 			l.follow(f, g, c.id)
 		}
 	}
+	l.settle(f)
 }
 
 // A candidate is a goroutine that may loop.
@@ -318,11 +324,11 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 		if o != nil && !o.own && f.stackInfo(s.Stack).own != 0 && s.How != timeline.HowCreated {
 			o.own = true
 		}
-		if s.State != timeline.Waiting && s.State != timeline.Syscall {
-			continue
-		}
-		r, _ := l.root(f, id, s.Stack)
-		if r == nil || r.idle != l.bare(f, s.Stack) || s.State == timeline.Syscall && !r.bench {
+		r, idle := l.idle(f, id, s)
+		if !idle {
+			if t != nil && t.start != 0 && s.Start >= t.start {
+				t.see(l, f, s)
+			}
 			continue
 		}
 		if t == nil {
@@ -353,24 +359,32 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 		}
 		if t.start != 0 && s.Start > t.start {
 			t.count++
-			o.n++
-			o.total++
-			o.ns += s.Start - t.start
 			turn := Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)}
 			if r.busy {
 				turn.Ready = 0 // no wake began it
 			}
-			f.out = append(f.out, turn)
+			l.ended = append(l.ended, turned{turn, r, o, t.inner})
 		}
-		t.start = 0
+		t.start, t.inner = 0, inner{}
 		switch {
 		case r.busy:
 			t.start = s.Start
 		case s.Woken:
-			t.start = s.End
+			t.start, t.idle = s.End, s.Stack
+			t.waker = f.wakerOf(s)
 			l.begun(f, o, s)
 		}
 	}
+}
+
+// idle reports whether a goroutine waits for work, and what is known of the
+// function that loops.
+func (l *loops) idle(f *Finder, id uint64, s *timeline.Span) (*root, bool) {
+	if s.State != timeline.Waiting && s.State != timeline.Syscall {
+		return nil, false
+	}
+	r, _ := l.root(f, id, s.Stack)
+	return r, r != nil && r.idle == l.bare(f, s.Stack) && (s.State == timeline.Waiting || r.bench)
 }
 
 // begun takes note of who ended an idle wait.
