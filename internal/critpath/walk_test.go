@@ -519,6 +519,51 @@ var graphs = []struct {
 90500-90600 g1 runnable internal/poll.(*FD).Read
 90600-100000 g1 cpu main.end
 `},
+	{"poll gap: more is there than one look takes, so that others' messages are left for the next one", 1_000_000, 20_000_000, func(b *tracetext.Builder) {
+		// Of 300 connections that all have something to read, sysmon finds 128 at a time: 1's turn comes with the third look,
+		// though a P was idle for a moment after the second. What had come at 1,500,000 is seen by the last that was idle before.
+		m, n, mon := b.Thread(), b.Thread(), b.Spare()
+		const first = 1000
+		for g := range uint64(300) {
+			b.Runnable(first + g)
+		}
+		b.Runnable(7)
+		b.Runnable(8)
+		m.Was(1)
+		at := int64(1000)
+		for g := range uint64(300) {
+			n.Start(at, first+g)
+			n.Block(at+500, "network", pollRead...)
+			at += 1000
+		}
+		n.ProcStop(at)
+		m.Block(1_200_000, "network", pollRead...)
+		m.Start(1_200_100, 7)
+		n.ProcStart(1_500_000, 1)
+		n.Start(1_500_000, 8)
+		g := uint64(first)
+		for _, at := range []int64{5_000_000, 15_000_000} {
+			for range 128 {
+				mon.Unblock(at, g)
+				at, g = at+150, g+1
+			}
+		}
+		n.Block(15_100_000, "select", "main.tick")
+		n.ProcStop(15_100_100)
+		n.ProcStart(15_200_000, 1)
+		n.Start(15_200_000, first)
+		mon.Unblock(18_000_000, g)
+		mon.Unblock(18_000_100, 1)
+		m.Stop(19_000_000, "preempted", "main.hog")
+		m.Start(19_000_000, 1)
+		m.Block(20_000_000, "forever", "main.end")
+	}, `
+1000000-1200000 g1 cpu internal/poll.(*FD).Read
+1200000-1500000 g1 network internal/poll.(*FD).Read
+1500000-18000100 g1 pollgap internal/poll.(*FD).Read
+18000100-19000000 g1 runnable internal/poll.(*FD).Read bypoll
+19000000-20000000 g1 cpu main.end
+`},
 	{"coroutine switch", 100, 400, func(b *tracetext.Builder) {
 		m := b.Thread()
 		m.Was(1)

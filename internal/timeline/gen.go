@@ -65,7 +65,8 @@ type Gen struct {
 	idleOnce sync.Once
 	idle     idleFunc
 	pollOnce sync.Once
-	polls    []int64
+	polls    []poll
+	floods   []flood
 	timers   []int32    // of nobody: wakes by timers
 	stopTop  []int64    // by STW: the latest end so far
 	index    []waypoint // of all streams: see streams
@@ -395,7 +396,7 @@ func (d *Decoder) newGen() *Gen {
 			stacks: localMap{dense: old.stacks.dense[:0]}, strings: localMap{dense: old.strings.dense[:0]},
 			Samples: old.Samples[:0], Heap: old.Heap[:0], User: old.User[:0], STW: old.STW[:0], stopTop: old.stopTop[:0], GC: old.GC[:0],
 			Procs: old.Procs[:0], Labels: old.Labels[:0], Marks: old.Marks[:0], markBase: old.markBase[:0],
-			procs: old.procs[:0], ranges: old.ranges[:0], nobody: old.nobody[:0], index: old.index[:0], streams: old.streams[:0], holds: old.holds[:0], polls: old.polls[:0], timers: old.timers[:0], scratch: old.scratch[:0],
+			procs: old.procs[:0], ranges: old.ranges[:0], nobody: old.nobody[:0], index: old.index[:0], streams: old.streams[:0], holds: old.holds[:0], polls: old.polls[:0], floods: old.floods[:0], timers: old.timers[:0], scratch: old.scratch[:0],
 		}
 	}
 	return new(Gen)

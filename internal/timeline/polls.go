@@ -18,6 +18,7 @@ type nobodyWake struct {
 // buildPolls sorts the wakes that no goroutine made: those of network waits
 // came from the poller, the others from timers.
 func (g *Gen) buildPolls() {
+	var wakes []int64 // out of the poller
 	for i, w := range g.nobody {
 		at := g.base[w.g] + w.seq
 		if w.seq == 0 || w.seq >= g.base[w.g+1]-g.base[w.g] || g.slots[at].rec == 0 {
@@ -28,10 +29,10 @@ func (g *Gen) buildPolls() {
 			continue
 		}
 		if before.endedInNetwork() {
-			g.polls = append(g.polls, g.Base+w.t)
+			wakes = append(wakes, g.Base+w.t)
 		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
 			if g.isNetwork(end.peer()) { // by another id of the same text
-				g.polls = append(g.polls, g.Base+w.t)
+				wakes = append(wakes, g.Base+w.t)
 			} else {
 				g.timers = append(g.timers, int32(i))
 			}
@@ -39,7 +40,83 @@ func (g *Gen) buildPolls() {
 			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
 		}
 	}
-	slices.Sort(g.polls)
+	slices.Sort(wakes)
+	g.groupPolls(wakes)
+}
+
+// A poll is one look at the network that woke somebody, or a part of one whose
+// thread was held up in between.
+type poll struct {
+	from, to int64 // its first and last wake
+	n        int   // wakes
+}
+
+// A flood is a time in which each look at the network, again and again, found as
+// much as it may: others' data lay unread all along. It lasts from the first of
+// them to the first that found less.
+type flood struct{ from, to int64 }
+
+const (
+	// onePoll is how far apart, in ns, the wakes of one poll are at most: they are
+	// made one after the other. Between two of them its thread may be held up for as
+	// long as heldUp, all in all for no longer than wholePoll.
+	onePoll, heldUp, wholePoll = 2e3, 20e3, 100e3
+	// mostFound is how many events one poll takes (runtime.netpoll's array, on
+	// Linux). The others are left for the next one. A few of them may wake nobody.
+	mostFound = 128
+	fewNobody = 8
+	// apart is how long after another, in ns, a poll that found as much is of the
+	// same flood: sysmon looks every 10 ms, and may have been late.
+	apart = 25e6
+	// longFlood, in ns, is no flood: a service that has so much to read all the time
+	// is not told from one whose peers just sent it.
+	longFlood = 500e6
+)
+
+// groupPolls brings wakes, which are in order, together to polls.
+func (g *Gen) groupPolls(wakes []int64) {
+	for i := 0; i < len(wakes); {
+		k := i + 1
+		for k < len(wakes) && k-i < mostFound && wakes[k]-wakes[k-1] <= onePoll {
+			k++
+		}
+		g.polls = append(g.polls, poll{wakes[i], wakes[k-1], k - i})
+		i = k
+	}
+	for i := 0; i < len(g.polls); i++ {
+		last := g.leaves(i)
+		if last < 0 {
+			continue
+		}
+		for k := last + 1; k < len(g.polls) && g.polls[k].from-g.polls[last].to <= apart; k++ {
+			if l := g.leaves(k); l >= 0 {
+				last, k = l, l
+			}
+		}
+		end := g.polls[last].to
+		if last+1 < len(g.polls) {
+			end = g.polls[last+1].to
+		}
+		if end-g.polls[i].from <= longFlood {
+			g.floods = append(g.floods, flood{g.polls[i].from, end})
+		}
+		i = last
+	}
+}
+
+// leaves reports whether the poll that i begins found as much as it may, and
+// returns the last part of it, else -1.
+func (g *Gen) leaves(i int) int {
+	n := g.polls[i].n
+	for k := i; ; k++ {
+		if n >= mostFound-fewNobody {
+			return k
+		}
+		if k+1 == len(g.polls) || g.polls[k+1].from-g.polls[k].to > heldUp || g.polls[k+1].to-g.polls[i].from > wholePoll {
+			return -1
+		}
+		n += g.polls[k+1].n
+	}
 }
 
 // endOfRun returns the event that ends the run which a piece begins with.
@@ -114,15 +191,21 @@ func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(rea
 // LastPoll returns the last instant before t at which the network was, or
 // would have been, polled: a P stood idle (an idle P looks at the network
 // before it sleeps, and one sleeps in the poller), or the poller woke
-// somebody. With all Ps busy only sysmon polls, about every 10 ms, so data may
-// have been there unseen since then. It reports false if the generation
-// knows of no such instant.
+// somebody, and found less than it may. What is woken at t itself is no poll
+// before it. With all Ps busy only sysmon polls, about every 10 ms, so data may
+// have been there unseen since then. It reports false if the generation knows
+// of no such instant.
 func (g *Gen) LastPoll(t int64) (int64, bool) {
 	g.idleOnce.Do(g.buildIdle)
 	g.pollOnce.Do(g.buildPolls)
+	i, _ := slices.BinarySearchFunc(g.floods, t, func(f flood, t int64) int { return cmp.Compare(f.to, t) })
+	if i < len(g.floods) && g.floods[i].from < t {
+		t = g.floods[i].from
+	}
 	last, ok := g.idle.lastIdle(t)
-	if i, _ := slices.BinarySearch(g.polls, t); i > 0 && (!ok || g.polls[i-1] > last) {
-		last, ok = g.polls[i-1], true
+	i, _ = slices.BinarySearchFunc(g.polls, t, func(p poll, t int64) int { return cmp.Compare(p.to, t) })
+	if i > 0 && (!ok || g.polls[i-1].to > last) {
+		last, ok = g.polls[i-1].to, true
 	}
 	return last, ok
 }
