@@ -65,6 +65,26 @@ type Lost struct {
 	PressureNS *int64 `json:"pressure_ns,omitempty"`
 }
 
+// WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, at the
+// least, because others had it: running time that the process's CPU time cannot cover, less what quotas took, and no more
+// than threads waited. That they waited alone proves nothing of running goroutines: most waits are those of threads that are
+// woken, on a machine with idle CPUs, too. It is false where that was not measured.
+func (l *Lost) WithoutCPU() (share float64, known bool) {
+	if l.BusyNS == nil || l.CPUNS == nil || l.RunDelayNS == nil || *l.BusyNS <= 0 {
+		return 0, false
+	}
+	waited, lost := *l.RunDelayNS, *l.BusyNS-*l.CPUNS
+	if l.RunQueueNS != nil {
+		waited = *l.RunQueueNS
+	}
+	for _, quota := range []*int64{l.QuotaNS, l.UnsplitNS} {
+		if quota != nil {
+			lost -= *quota
+		}
+	}
+	return float64(max(0, min(lost, waited))) / float64(*l.BusyNS), true
+}
+
 // HostQuota is what CPU quotas did, by the kernel's counters.
 type HostQuota struct {
 	Verdict ThrottleVerdict `json:"verdict"`

@@ -17,8 +17,9 @@ func busyMachineRule() Rule {
 			Means: "The service's threads were ready to run and the kernel gave the CPUs to other processes. Goroutines that show as running were not computing then, goroutines behind them waited longer, and threads woke " +
 				"up late. No change of the service mends that, and whatever else a trace of that time says of computing and of the scheduler is measured under it.",
 			Measured: "From host samples: the threads waited in the kernel's run queue, without a quota that held them back, for at least 10 % of the time in which goroutines ran, while other processes had at least a fifth of the machine's CPU time " +
-				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI). Recordings without these two need GOMAXPROCS to be no more than the CPUs, and 20 %. " +
-				"The cost is, of what requests spent running and waiting behind others that ran, the part for which the threads waited for a CPU, and the wake-ups of threads.",
+				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI). Of a wait the others have the part that they had of the CPU time that was used: the rest is the service's own threads. " +
+				"Recordings without these two need GOMAXPROCS to be no more than the CPUs, 20 %, and that the process's CPU time cannot cover a tenth of the time in which its goroutines showed as running: threads that are woken wait for an idle CPU, too. " +
+				"The cost is, of what requests spent running and waiting behind others that ran, the part that the process's CPU time cannot cover, and the wake-ups of threads.",
 			Before: "a batch job, a build or the load generator on the service's machine",
 			After:  "CPUs of the service's own: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the neighbours",
 			Wrong:  "If the other processes are meant to be there: then it is what that costs. A load generator on the same machine counts as another process.",
@@ -29,7 +30,8 @@ func busyMachineRule() Rule {
 
 // A neighbourhood is what other processes took.
 type neighbourhood struct {
-	off    float64 // of the time in which the threads wanted to run, they waited for a CPU
+	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
+	lost   float64 // of the time in which goroutines showed as running, at the least, others had the CPU
 	others float64 // CPUs that other processes used, on average; 0 if that is not known
 	sure   float64
 }
@@ -60,17 +62,29 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 		return neighbourhood{}, false
 	}
 	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
+	without, _ := l.WithoutCPU()
+	all := float64(h.Facts.CPUs) * span
+	// Whoever waits for a CPU waits for those who have it: the service's own threads are among them by what they used.
+	part := 1.0
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
 		if oftenHeldBack(h) {
 			return neighbourhood{}, false // threads that a quota lets go all at once wait for each other, and nothing tells how long
 		}
 		n.sure = 0.7
-		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && waited >= 2*muchDelay*float64(*l.BusyNS)
+		if all > 0 {
+			part = max(0, 1-float64(*l.CPUNS)/all) // others cannot have had more
+		}
+		n.off, n.lost = part*n.off, part*without
+		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*muchDelay*float64(*l.BusyNS) && n.lost >= muchDelay
 	}
-	others, all := max(0, float64(*l.MachineNS-*l.CPUNS)), float64(h.Facts.CPUs)*span
+	others := max(0, float64(*l.MachineNS-*l.CPUNS))
 	n.others = others / span
+	if others > 0 {
+		part = others / (others + float64(*l.CPUNS))
+	}
+	n.off, n.lost = part*n.off, part*without
 	full := others+float64(*l.CPUNS)+waited >= fullMachine*all || l.PressureNS != nil && float64(*l.PressureNS) >= leastPressure*span
-	return n, full && others >= leastOthers*all
+	return n, full && others >= leastOthers*all && part*waited >= muchDelay*float64(*l.BusyNS)
 }
 
 func machineBusy(in *Input) []Verdict {
@@ -83,7 +97,8 @@ func machineBusy(in *Input) []Verdict {
 		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for one %s of the time they wanted to run", words.Percent(n.off)),
 		Cause: report.CauseSched, Confidence: n.sure,
 		Evidence: []report.Evidence{
-			{Text: "threads waited for a CPU, of the time they wanted to run", Value: n.off, Unit: "share"},
+			{Text: "threads waited for a CPU that others had, of the time they wanted to run", Value: n.off, Unit: "share"},
+			{Text: "of the time in which goroutines showed as running, others had the CPU, at least", Value: n.lost, Unit: "share"},
 			{Text: "CPUs of the machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
 			{Text: "CPUs that the service used", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
 		},
@@ -100,7 +115,7 @@ func machineBusy(in *Input) []Verdict {
 		share, won := weighPart(g, func(c *report.Cause) float64 {
 			switch c.Cause {
 			case report.CauseCPU, report.CauseSched, report.CauseSchedPoll:
-				return n.off
+				return n.lost
 			case report.CauseSchedWake:
 				return 1
 			}
