@@ -71,6 +71,9 @@ type Via struct {
 	Wait   Wait
 	Stack  tracefmt.StackID
 	Parent int32 // the via before, nearer to the request, or -1
+	// G waited from From to To, also where the walk needs only a part of that; Waker ended it.
+	G, Waker uint64
+	From, To int64
 }
 
 // Wait names a kind of wait that the walk follows.
@@ -366,7 +369,7 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 	}
 	if v.wait != WaitCoroutine {
 		via = int32(len(w.Vias))
-		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via})
+		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via, G: f.g, Waker: s.Waker, From: min(s.Start, start), To: s.End})
 	}
 	before := len(w.spans)
 	w.push(s.Waker, start, *hi, via, false)

@@ -133,8 +133,15 @@ func (cl *claims) findQueues() {
 		for i := range r.Via {
 			if v := &r.Via[i]; isHandOver(v.Wait) {
 				k := keyOfVia(v)
+				p := cl.in.places(&k)
+				if isOwnWork(p) && !isFanOut(&k, p) {
+					continue // what it started itself may stand in line
+				}
 				all[k] += r.TotalNS
-				if t := cl.in.turns(c, r.Via); isFanOut(&k) || isSemaphore(&k) || t != nil && isQueue(t, c, v) {
+				if isNews(&k, p) {
+					break
+				}
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || isPool(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -204,9 +211,43 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 }
 
 // isFanOut reports whether a request waits for a place among the goroutines that it may start at a time: they are its
-// own, and no other request's turns.
-func isFanOut(k *viaKey) bool {
-	return k.wait == "chan send" && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).")
+// own, a goroutine for each piece of work, and no other request's turns.
+func isFanOut(k *viaKey, p *queues.Places) bool {
+	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
+		return true
+	}
+	return isOwnWork(p) && k.wait == report.WaitChanSend && p.Most > 1 && p.Each < 2
+}
+
+// isOwnWork reports whether what ends the waits are goroutines that those who wait have started themselves.
+func isOwnWork(p *queues.Places) bool { return p != nil && p.Children > 0.5 }
+
+// mutual is the part of the waits at a line from which on it is one for a place: ended by somebody who had waited there, too.
+// Of many who have a place only some had to wait for it.
+const mutual = 0.3
+
+// isPool reports whether requests wait for a place that others give back.
+func isPool(p *queues.Places) bool {
+	return p != nil && p.Ended >= fewestServed && p.Mutual >= mutual && p.Together <= 1.5
+}
+
+// manyWaits is how many waits must have ended at a line for it to count that none of those who ended them had waited there.
+const manyWaits = 20
+
+// isNews reports whether requests wait for what other requests have to say (a long poll, a subscription): those end many waits
+// and never waited there themselves. Of a pool's places some are held by who has waited.
+func isNews(k *viaKey, p *queues.Places) bool {
+	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= manyWaits && p.Mutual == 0 && p.Others > 0.5
+}
+
+// places returns what is known of those who ended the waits at a line.
+func (in *Input) places(k *viaKey) *queues.Places {
+	for i := range in.Places {
+		if p := &in.Places[i]; p.Wait == k.wait && p.Site.LineKey() == k.site {
+			return p
+		}
+	}
+	return nil
 }
 
 // isSemaphore reports whether a request waits for a place of a semaphore: whoever has one gives it back, so that all who wait

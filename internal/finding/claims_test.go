@@ -265,6 +265,41 @@ func TestPoolSize(t *testing.T) {
 	}
 }
 
+// TestPlacesOrNews: what ends waits decides, not on whose goroutine the time lies: those who had waited there themselves give
+// back a place; those who never did say something that others wait for, and no more places help; and goroutines that a request
+// has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
+// holders work on other goroutines.
+func TestPlacesOrNews(t *testing.T) {
+	taken := queues.Turns{Cause: "sleep", Site: site("use@5"), Waiting: 1, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}
+	alone := taken
+	alone.Taken = 0
+	of := func(p queues.Places) queues.Places {
+		p.Wait, p.Site, p.Ended, p.Together = "chan", site("use@4"), 80, 1
+		return p
+	}
+	for _, c := range []struct {
+		name   string
+		turns  queues.Turns
+		places queues.Places
+		title  string // of a pool's finding; "": there is none
+	}{
+		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
+		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place there is at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
+		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it waits for a timer or ticker at main.use (main.go:5)"},
+		{"news", taken, of(queues.Places{Others: 1}), ""},
+		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), ""},
+	} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+		title := ""
+		for _, v := range poolRule().Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
+			title = v.Title
+		}
+		if title != c.title {
+			t.Errorf("%s: %q, want %q", c.name, title, c.title)
+		}
+	}
+}
+
 // TestOnePopulation: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
 // title, the shares and the counts are those of the slow requests of which the mean beside them is.
 func TestOnePopulation(t *testing.T) {

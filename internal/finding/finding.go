@@ -52,6 +52,8 @@ type Input struct {
 	// Turns says of what requests waited for on other goroutines whether they
 	// queued for it.
 	Turns []queues.Turns
+	// Places says of what others ended the waits of requests, and whether that are places of a pool.
+	Places []queues.Places
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub

@@ -96,6 +96,9 @@ func (w *Walked) Vias() [][]Via {
 	return w.stage.vias(w.Segments)
 }
 
+// Waits returns the waits that the walk of a Whole followed. It is valid during the call.
+func (w *Walked) Waits() []critpath.Via { return w.stage.walker.Vias }
+
 // Options configure a Stage.
 type Options struct {
 	// Freezes knows the stretches that may be freezes; nil: there are none.

@@ -25,6 +25,7 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 // End implements pass.Sum.
 func (s *Sum) End() {
 	s.settle()
+	s.settlePlaces()
 	s.joinLates()
 }
 
@@ -32,6 +33,7 @@ func (s *Sum) End() {
 func (s *Sum) Merge() {
 	for _, p := range s.parts[1:] {
 		s.parts[0].turns.merge(&p.turns)
+		s.parts[0].turns.mergePlaces(&p.turns)
 	}
 	s.parts = s.parts[:1]
 }
@@ -51,5 +53,6 @@ func (p *part) Add(w *path.Walked) {
 	}
 	if w.Form == path.Whole && !w.Observer && !w.Req.Open {
 		p.addTurns(w)
+		p.addPlaces(w)
 	}
 }

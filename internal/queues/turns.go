@@ -82,6 +82,9 @@ type turns struct {
 	gs    map[uint64]struct{} // goroutines of the slice's requests
 	sums  map[turnKey]*turnSum
 
+	hands     []handOver
+	placeSums map[placeKey]*placeSum
+
 	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
 	keys    map[turnKey]int32
 	ofKey   []int32
@@ -108,7 +111,7 @@ func (s *Sum) Begin(reqs []request.Request) {
 	}
 	for _, p := range s.parts {
 		p.turns.until = until
-		p.turns.list = p.turns.list[:0]
+		p.turns.list, p.turns.hands = p.turns.list[:0], p.turns.hands[:0]
 		clear(p.turns.gs)
 	}
 }

@@ -34,6 +34,7 @@ func Programs() []Program {
 		{"cgo-threads-early", []string{"cgo-threads", "-d", "150ms", "-early"}},
 		{"snapshot", []string{"snapshot", "-d", "500ms"}},
 		{"hung", []string{"hung", "-d", "1100ms"}},
+		{"pools", []string{"pools", "-d", "90ms"}},
 	}
 	for _, name := range []string{
 		"channels", "cpusamples", "deadlines", "dns", "exec", "filesyscall", "flight", "gcstress", "generations", "grpc", "grpc-workers",

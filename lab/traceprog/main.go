@@ -20,5 +20,5 @@ func main() {
 }
 
 func scenarios() []rig.Scenario {
-	return slices.Concat(httpScenarios(), profileScenarios(), http2Scenarios(), grpcScenarios(), runtimeScenarios(), syncScenarios(), taskScenarios(), markScenarios(), snapshotScenarios(), hungScenarios(), ioScenarios())
+	return slices.Concat(httpScenarios(), profileScenarios(), http2Scenarios(), grpcScenarios(), runtimeScenarios(), syncScenarios(), taskScenarios(), markScenarios(), snapshotScenarios(), hungScenarios(), poolsScenarios(), ioScenarios())
 }

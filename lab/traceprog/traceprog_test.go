@@ -55,6 +55,7 @@ func promises() map[string][]promise {
 		"generations":   {{Feature: "generations", Fact: "forced"}},
 		"flight":        {{Feature: "block sleep", AtLeast: 20}},
 		"hung":          {{Feature: "block chan receive"}},
+		"pools":         {{Feature: "block chan send"}},
 		"snapshot":      {{Feature: "block sync", Fact: "slow"}},
 		"stw": {{Feature: "range stop-the-world (read mem stats)"}, {Feature: "range stop-the-world (goroutine profile)"},
 			{Feature: "range stop-the-world (all goroutines stack trace)"}, {Feature: "range stop-the-world (GOMAXPROCS)"}},

@@ -238,6 +238,8 @@ func inWords(what, to string) string {
 	switch {
 	case strings.HasPrefix(what, "queue@") && to == "gone":
 		return "with places enough"
+	case strings.HasPrefix(what, "queue@") && to == "50%":
+		return "with half of the wait for it"
 	case to == "50%":
 		return "with half of it"
 	case to == "0%" || to == "0s" || to == "0" || to == "gone":
