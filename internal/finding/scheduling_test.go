@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -314,6 +315,34 @@ func TestBusyMachine(t *testing.T) {
 		faults, _, _ := found(in)
 		if got := slices.Contains(faults, "WL1009"); got != c.fault || got && faults[0] != "WL1009" || got && slices.Contains(faults, "WL1003") {
 			t.Errorf("%s: %v", c.name, faults)
+		}
+	}
+}
+
+// TestWhoHasTheCPUs: of what threads wait for CPUs, others have the part that they had of the CPU time. It would catch the
+// waits of a service's own threads for each other told as the neighbours', and threads that are woken beside idle CPUs taken
+// for goroutines that run without one.
+func TestWhoHasTheCPUs(t *testing.T) {
+	const span = int64(2e9)
+	for _, c := range []struct {
+		name                     string
+		busy, delay, cpu, others int64 // of two CPUs for two seconds
+		off, lost                float64
+		speaks                   bool
+	}{
+		{"eight Ps, and nobody else", 15e9, 12e9, 39e8, 0, 0, 0, false},
+		{"eight Ps, and others that have a fifth of the machine", 15e9, 12e9, 31e8, 85e7, 0.171, 0.171, true},
+		{"others that have nearly all of it", 2e9, 3e9, 5e8, 35e8, 0.75, 0.656, true},
+		{"threads that are woken, on a machine that is full", 1e8, 4e8, 2e8, 37e8, 0.632, 0, true},
+		{"threads that are woken, on a quiet one", 1e8, 4e8, 2e8, 1e8, 0, 0, false},
+	} {
+		in := input(process.Stats{Procs: 8, BusyNS: c.busy})
+		in.Report.Host = hostSpan(hostWith(2, c.busy, c.delay, c.cpu), span)
+		machine := c.cpu + c.others
+		in.Report.Host.Lost.MachineNS = &machine
+		n, speaks := busyMachine(in)
+		if speaks != c.speaks || speaks && (math.Abs(n.off-c.off) > 0.005 || math.Abs(n.lost-c.lost) > 0.005) {
+			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, speaks, n, c.speaks, c.off, c.lost)
 		}
 	}
 }
