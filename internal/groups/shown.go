@@ -15,6 +15,10 @@ import (
 // whole, nineteen times of twenty.
 const leastSamples = 8
 
+// leastAgreed is how many samples are enough where all of them are in one function: five such come by chance once in
+// twenty times, at most, if it has less than 55 % of the time.
+const leastAgreed = 5
+
 // shown says, of the causes of one group that are running time without a stack of
 // its own, how that time divides by what was seen in such runs. It is the same for
 // all bands of the group, so that no band has more of anything than one around it.
@@ -66,8 +70,23 @@ func (p *pool) add(samples map[tracefmt.FrameID]int64) {
 
 // speaks reports whether there are samples enough: few of much time mean that the
 // profile was of another time, or that the threads had no CPU.
-func (p *pool) speaks() bool {
-	return p.n >= leastSamples && float64(p.n)*report.SampleNS >= enough*float64(p.unseen)
+func (p *pool) speaks(syms *tracefmt.Symbols) bool {
+	return (p.n >= leastSamples || p.n >= leastAgreed && p.agree(syms)) && float64(p.n)*report.SampleNS >= enough*float64(p.unseen)
+}
+
+// agree reports whether all samples are in one function.
+func (p *pool) agree(syms *tracefmt.Symbols) bool {
+	first := tracefmt.StringID(0)
+	for f := range p.samples {
+		fn := syms.Frame(f).Func
+		if first == 0 {
+			first = fn
+		}
+		if fn != first || fn == 0 {
+			return false
+		}
+	}
+	return first != 0
 }
 
 // shownIn returns what runs of a group that show no stack are taken to be. Where
@@ -118,7 +137,7 @@ func (w writer) shownIn(g *group) shown {
 			}
 		}
 		for kind := range unseen {
-			if p := pools[key(kind)]; kind.run != 0 && p.speaks() {
+			if p := pools[key(kind)]; kind.run != 0 && p.speaks(w.sp.Syms) {
 				settle(kind, w.parts(p.samples, p.n, cause.FromSample))
 			}
 		}

@@ -164,7 +164,7 @@ func (s *Sum) Under(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64, tota
 			p.add(sites)
 		}
 	}
-	if p.speaks() {
+	if p.speaks(u.stage.Syms) {
 		for f := range p.samples {
 			p.samples[f] *= report.SampleNS
 		}
