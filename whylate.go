@@ -33,6 +33,10 @@ type Options struct {
 	// NoMarks leaves the marks of service/mark aside: requests are found as if
 	// the service had none.
 	NoMarks bool
+	// Exact walks every request. Otherwise, from about 50,000 requests on, of those
+	// that are not among the slowest tenth of their group only some are walked, with
+	// weights (report.Sampled).
+	Exact bool
 	// TraceID, if not zero, limits the report to requests of the trace with this
 	// id in a tracing system. Only requests whose id the recording holds can be
 	// found so: those of service/mark, and those about which a tracer wrote user
@@ -87,7 +91,7 @@ var ErrNothing = explain.ErrNothing
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
 	in := explain.Options{
-		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, TraceID: opts.TraceID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
+		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
 	in.Modules = modules.New(modules.Options{Own: opts.Modules})

@@ -60,6 +60,7 @@ func child(c config, args []string, out io.Writer) error {
 		"reference":  reference,
 		"command":    func(io.Reader) (int64, error) { return command(args[0]) },
 		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
+		"exact":      func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{Exact: true}) },
 		"groups":     groupsOnly,
 	}[c.child]
 	if work == nil {

@@ -128,7 +128,7 @@ func table(c config, out, progress io.Writer, files []string) error {
 		}
 		fmt.Fprintf(out, "\n%s, %.1f MB\n", filepath.Base(file), float64(info.Size())/1e6)
 		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s %6s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.", "GCs")
-		names := []string{"reference", "timelines", "one worker", "command", "explain", "groups"}
+		names := []string{"reference", "timelines", "one worker", "command", "explain", "exact", "groups"}
 		if c.tool && k == 0 {
 			names = append(names, "go tool trace -pprof=sched")
 		}

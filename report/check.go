@@ -97,6 +97,9 @@ func (c *checker) input(in *Input) {
 	c.notNegative(in.DurationNS, "input", "duration_ns")
 	c.notNegative(int64(in.GOMAXPROCS), "input", "gomaxprocs")
 	c.notNegative(int64(in.Observer), "input", "observer")
+	if s := in.Sampled; s != nil && (s.Walked <= 0 || s.Walked >= s.Of) {
+		c.say("of %d requests %d were walked", []any{s.Of, s.Walked}, "input", "sampled")
+	}
 	for i := range in.LeftOut {
 		c.notNegative(int64(in.LeftOut[i].Count), "input", "left_out", i, "count")
 		one(c, in.LeftOut[i].Kind, Kinds(), "input", "left_out", i, "kind")

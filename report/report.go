@@ -177,11 +177,20 @@ type Input struct {
 	Truncated  bool       `json:"truncated"`
 	// Observer counts requests of the profiler's own endpoints, left out of all groups.
 	Observer int `json:"observer,omitempty"`
+	// Sampled says that not all requests' paths were walked; nil: all were.
+	Sampled *Sampled `json:"sampled,omitempty"`
 	// LeftOut is work that was found but is no group, the most frequent first.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	// Reason says why the service itself kept the recording, if it did.
 	Reason   string    `json:"reason,omitempty"`
 	Warnings []Warning `json:"warnings"`
+}
+
+// A Sampled says of how many requests the paths were walked. Counts, latencies and the slowest tenth of every group are
+// those of all requests; of the others, those that were walked stand for like ones of the same group, with weights.
+type Sampled struct {
+	Walked int `json:"walked"`
+	Of     int `json:"of"`
 }
 
 // A Start is what the goroutines did that were started with one function.

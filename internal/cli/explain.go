@@ -39,7 +39,7 @@ type explanation struct {
 	served         *peers.Recording // what the process of peer served
 	given          explain.Options  // those of them that check has read
 	traceID        string
-	noMarks        bool
+	noMarks, exact bool
 	modules        []string
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
@@ -71,6 +71,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE, or a setting such as GOGC=400, made so (may be repeated): see below")
 	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is told as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
+	f.BoolVar(&e.exact, "exact", false, "follow every request, where otherwise, from 50,000 on, the slowest tenth and a sample of the others would do")
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -150,7 +151,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			return usage(cmd, "--%s: %v", p.flag, err)
 		}
 	}
-	e.given.NoMarks = e.noMarks
+	e.given.NoMarks, e.given.Exact = e.noMarks, e.exact
 	if e.traceID != "" {
 		id, err := hex.DecodeString(e.traceID)
 		if err != nil || len(id) != len(e.given.TraceID) || [16]byte(id) == e.given.TraceID {

@@ -113,7 +113,7 @@ func (t *table) Add(w *path.Walked) {
 		t.observer += w.Weight
 		return
 	}
-	if w.Form != path.Joint {
+	if w.Form != path.Joint && w.Form != path.Glanced {
 		t.under.add(w)
 		t.through.add(w)
 		t.lookAt(w)
@@ -200,10 +200,10 @@ func (g *group) addOpen(w *path.Walked) {
 
 // count adds the request's latency and sums to its group.
 func (t *table) count(g *group, w *path.Walked) {
-	lat := w.Latency()
-	g.lat.add(lat, w.Weight)
+	lat, n := w.Latency(), w.Counted()
+	g.lat.add(lat, n)
 	if w.Several {
-		g.multi += w.Weight
+		g.multi += n
 	}
 	if w.Ready >= 0 {
 		g.ready.add(w.Ready, w.Weight)
@@ -211,14 +211,17 @@ func (t *table) count(g *group, w *path.Walked) {
 	}
 	if id := w.Req.Identity; id != nil && id.Of != 0 {
 		if id.Status != 0 {
-			g.cameOut(id.Status, w.Weight)
+			g.cameOut(id.Status, n)
 		}
 		if id.Before >= 0 {
-			g.before.add(id.Before, w.Weight)
+			g.before.add(id.Before, n)
 		}
 	}
 	b := t.blockAt(g, w.Req.End)
-	b.lat.add(lat, w.Weight)
+	b.lat.add(lat, n)
+	if w.Form == path.Glanced {
+		return
+	}
 	bucket := bucketOf(lat, coarseBits)
 	for _, s := range w.Sums {
 		ns := s.NS * w.Weight

@@ -97,11 +97,15 @@ func (p *part) group(id path.GroupID) *kept {
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
+	if w.Form == path.Glanced {
+		p.group(w.Group).begin(w.Start/beganNS, w.Weight)
+		return
+	}
 	if w.Form != path.Whole && w.Form != path.Joint || w.Observer || w.Req.Open || len(w.Sums) == 0 {
 		return
 	}
 	k := p.group(w.Group)
-	k.begin(w.Start/beganNS, w.Weight)
+	k.begin(w.Start/beganNS, w.Counted())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
 			k.waits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)

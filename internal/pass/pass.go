@@ -58,6 +58,13 @@ type Listener interface {
 	Dropped(g *timeline.Gen, carry map[uint64]timeline.Span) (keep bool)
 }
 
+// A Chooser is a Sum that needs some requests' own paths, whatever others stand for.
+type Chooser interface {
+	// Needs reports whether a request of the generation of the last Begin must be
+	// walked. Several goroutines may call it.
+	Needs(r *request.Request) bool
+}
+
 // Options configure a Pass.
 type Options struct {
 	// Workers is the number of goroutines that decode and walk; 0 means
@@ -75,6 +82,9 @@ type Options struct {
 	// From and To select requests that end in [From, To), counted from the trace's
 	// start; a To of 0 means its end.
 	From, To time.Duration
+	// ExactFirst, if positive, is about how many requests are walked one and all.
+	// Of those of later generations only some are, with weights: see plan.
+	ExactFirst int
 	// Modules tells the service's own code from that of its dependencies; nil
 	// means by names of files alone.
 	Modules *modules.Set
@@ -105,8 +115,11 @@ type Pass struct {
 	Start, End  int64
 	Events      int64
 	Generations int
+	// Requests is how many were added, Glanced how many of them were not walked.
+	Requests, Glanced int64
 
 	opts    Options
+	plan    plan
 	workers []worker
 	byTime  []int32
 }

@@ -74,11 +74,16 @@ func shop(t *testing.T, generations int) []byte {
 
 func run(t *testing.T, data []byte, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
 	t.Helper()
+	return runMatching(t, data, put, opts, sums, listeners...)
+}
+
+func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
+	t.Helper()
 	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Match = put.MatchString
+	opts.Match = match.MatchString
 	p := pass.New(opts)
 	p.Sums, p.Listeners = sums, listeners
 	if err := p.Run(t.Context(), rd); err != nil {

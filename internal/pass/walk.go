@@ -30,26 +30,49 @@ func (p *Pass) walk(reqs []request.Request) {
 		s.Begin(reqs)
 	}
 	at := p.order(reqs)
-	var next atomic.Int64
+	sampled := p.opts.ExactFirst > 0 && p.Requests >= int64(p.opts.ExactFirst) && len(reqs) >= leastPlanned
+	if sampled {
+		p.plan.make(p, len(reqs), at)
+	}
+	var next, added, glanced atomic.Int64
 	var wg sync.WaitGroup
 	for i := range p.workers {
 		w := &p.workers[i]
 		wg.Go(func() {
+			n, not := 0, 0
 			for {
 				i := int(next.Add(walkChunk)) - walkChunk
 				if i >= len(reqs) {
 					w.flush()
+					added.Add(int64(n))
+					glanced.Add(int64(not))
 					return
 				}
 				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
-					if r := at(k); r.Part == request.Whole && p.wanted(r) {
+					r := at(k)
+					if r.Part != request.Whole || !p.wanted(r) {
+						continue
+					}
+					n++
+					switch {
+					case !sampled:
 						w.add(w.stage.Walk(r))
+					case p.plan.weights[k] == 0:
+						not++
+						w.add(w.stage.Seen(r, &p.plan.glances[k]))
+					default:
+						walked := w.stage.Walk(r)
+						walked.Weight = int64(p.plan.weights[k])
+						walked.Others, walked.Sparse = walked.Weight-1, true
+						w.add(walked)
 					}
 				}
 			}
 		})
 	}
 	wg.Wait()
+	p.Requests += added.Load()
+	p.Glanced += glanced.Load()
 	w := &p.workers[0]
 	for k := range reqs {
 		r := &reqs[k]

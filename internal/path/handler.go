@@ -13,8 +13,12 @@ import (
 // group returns the group of the request that was walked, and a frame of its
 // handler.
 func (s *Stage) group(r *request.Request) (GroupID, tracefmt.FrameID) {
-	k := GroupKey{Kind: r.Kind}
-	frame := tracefmt.FrameID(0)
+	k, frame := s.groupKey(r)
+	return s.IDs.ID(k), frame
+}
+
+func (s *Stage) groupKey(r *request.Request) (k GroupKey, frame tracefmt.FrameID) {
+	k.Kind = r.Kind
 	switch r.Kind {
 	case request.Task, request.Region:
 		k.Name = r.Name
@@ -36,7 +40,7 @@ func (s *Stage) group(r *request.Request) (GroupID, tracefmt.FrameID) {
 	default:
 		k.Name, frame, k.Path = s.best.Key, s.best.Frame, s.best.Path
 	}
-	return s.IDs.ID(k), frame
+	return k, frame
 }
 
 // Entry returns the frame at which a function was seen as a handler's part; 0
@@ -106,16 +110,18 @@ func (s *Stage) asideNames(r *request.Request, steps []critpath.Step) {
 	s.timedOut(r)
 }
 
+const timeoutHandler = "net/http.(*timeoutHandler).ServeHTTP"
+
 // timedOut looks for the handler of a request that http.TimeoutHandler answered
 // itself: the handler still runs on a goroutine of its own, and is not on the
 // request's path.
 func (s *Stage) timedOut(r *request.Request) {
-	if s.best.Key == 0 || s.Syms.String(s.best.Key) != "net/http.(*timeoutHandler).ServeHTTP" {
+	if s.best.Key == 0 || s.Syms.String(s.best.Key) != timeoutHandler {
 		return
 	}
 	isAside := func(start tracefmt.StackID) bool {
 		frames := s.Syms.Stack(start)
-		return len(frames) > 0 && s.Syms.String(s.Syms.Frame(frames[0]).Func) == "net/http.(*timeoutHandler).ServeHTTP.func1"
+		return len(frames) > 0 && s.Syms.String(s.Syms.Frame(frames[0]).Func) == timeoutHandler+".func1"
 	}
 	for i := s.Win.At(r.Start); i <= s.Win.At(r.End); i++ {
 		g := s.Win.Gens[i]

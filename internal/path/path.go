@@ -29,6 +29,9 @@ const (
 	// Cut is a request that began before the trace and ended in it. Nothing of it
 	// was walked.
 	Cut
+	// Glanced is a request of which only group and latency are known: others of
+	// its group that took as long stand for the rest.
+	Glanced
 )
 
 // A Walked is what was found of one request. It is valid during the call in
@@ -37,8 +40,11 @@ type Walked struct {
 	Req  *request.Request
 	Form Form
 	// Weight is how many requests this one stands for. Counts and times are added
-	// up multiplied by it.
-	Weight int64
+	// up multiplied by it. Others of them are given as well, Glanced.
+	Weight, Others int64
+	// Sparse says that not all requests that ended in the same generation were
+	// walked: those that a Sum needs were, see pass.Chooser.
+	Sparse bool
 	// Start is when the request began, From where its path begins: later than
 	// Start for an open request that began before what is left of the trace.
 	Start, From int64
@@ -87,6 +93,10 @@ type Sum struct {
 // Latency returns how long the request took, so far if it is open.
 func (w *Walked) Latency() int64 { return w.Req.End - w.Start }
 
+// Counted returns for how many requests' latencies this one stands: for its own alone
+// where the others are given as well.
+func (w *Walked) Counted() int64 { return w.Weight - w.Others }
+
 // Vias returns the chain of waits that led to each segment. The result stays
 // valid.
 func (w *Walked) Vias() [][]Via {
@@ -122,6 +132,7 @@ type Stage struct {
 	walked  Walked
 	parts   map[uint64]*partial // by request.Key
 	samples bool                // the window has CPU samples
+	aside   bool                // http.TimeoutHandler was seen
 	rate    uint64              // one request of a server of so many is Sampled,
 	rateAll uint64              // and one of so many of others
 
@@ -173,6 +184,7 @@ func (s *Stage) Begin(n, others int) {
 	for _, g := range s.Win.Gens {
 		s.samples = s.samples || len(g.Samples) > 0
 	}
+	s.aside = s.Syms.Lookup(timeoutHandler) != 0
 	s.namer.FindHome()
 	clear(s.asides)
 }

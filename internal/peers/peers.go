@@ -83,16 +83,15 @@ func (s *Sum) End() {}
 type part struct {
 	waits, served []grouped
 	until         int64 // what begins later is not kept
-	sampled       bool  // not every request was walked
 }
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
-	if w.Observer || w.Req.Open || w.Form != path.Whole {
+	if w.Form == path.Glanced || w.Weight != 1 {
+		p.until = min(p.until, w.Start) // from here on not every request is walked
 		return
 	}
-	if w.Weight != 1 {
-		p.sampled = true
+	if w.Observer || w.Req.Open || w.Form != path.Whole {
 		return
 	}
 	switch w.Req.Kind {
@@ -148,9 +147,6 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.waits, s.served = make(map[path.GroupID][]span), make(map[path.GroupID][]span)
 	until := int64(math.MaxInt64)
 	for _, p := range s.parts {
-		if p.sampled {
-			return
-		}
 		until = min(until, p.until)
 	}
 	s.until = until

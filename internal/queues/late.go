@@ -15,9 +15,14 @@ import (
 // lates are the runs of one generation that began late while requests of others waited for them. What is kept is
 // bounded: with very many of them every second is forgotten, then three of four, and so on, by the run itself, so that
 // all requests that waited for a run that is kept are counted, and the choice does not depend on the workers.
+//
+// Where not all requests were walked, only those of the slice that turns are of count, for as many as there are.
 type lates struct {
-	runs map[lateKey]*lateRun
-	mask uint64
+	runs   map[lateKey]*lateRun
+	mask   uint64
+	sparse bool
+	times  int64            // how many times the slice's requests all of the generation's are; of the first part
+	most   map[uint64]int64 // how late a goroutine was at most beyond the slice
 }
 
 // A lateKey names a run that began late: goroutine and beginning.
@@ -73,6 +78,8 @@ func (l *lates) at(k lateKey) *lateRun {
 // addLates takes note of other goroutines' late runs on a request's path.
 func (p *part) addLates(w *path.Walked) {
 	steps := w.Steps
+	p.late.sparse = p.late.sparse || w.Sparse
+	beyond := w.Sparse && w.Req.End >= p.turns.until
 	for i := range steps {
 		s := &steps[i]
 		if s.Kind != critpath.Runnable || s.G == w.Req.G {
@@ -87,9 +94,16 @@ func (p *part) addLates(w *path.Walked) {
 		if s.End-ready < minLate {
 			continue
 		}
+		if beyond {
+			if p.late.most == nil {
+				p.late.most = make(map[uint64]int64)
+			}
+			p.late.most[s.G] = max(p.late.most[s.G], s.End-ready)
+			continue
+		}
 		if run := p.late.at(lateKey{s.G, s.End}); run != nil {
-			run.requests += w.Weight
-			run.ns += w.Weight * (s.End - ready)
+			run.requests += w.Counted()
+			run.ns += w.Counted() * (s.End - ready)
 			run.ready = min(run.ready, ready)
 			run.gap = max(run.gap, gap)
 			run.stack = max(run.stack, s.Stack)
@@ -119,6 +133,14 @@ func (s *Sum) joinLates() {
 	all := &s.parts[0].late
 	for _, p := range s.parts[1:] {
 		l := &p.late
+		all.sparse = all.sparse || l.sparse
+		for g, ns := range l.most {
+			if all.most == nil {
+				all.most = make(map[uint64]int64)
+			}
+			all.most[g] = max(all.most[g], ns)
+		}
+		l.most, l.sparse = nil, false
 		all.mask = max(all.mask, l.mask)
 		for k, run := range l.runs {
 			if o := all.runs[k]; o != nil {
@@ -137,11 +159,14 @@ func (s *Sum) joinLates() {
 	maps.DeleteFunc(all.runs, func(k lateKey, _ *lateRun) bool { return !all.keeps(k) })
 	all.thin()
 	s.addHubs(all)
-	all.runs, all.mask = nil, 0
+	all.runs, all.mask, all.most, all.sparse = nil, 0, nil, false
 }
 
 func (s *Sum) addHubs(all *lates) {
 	weight := int64(all.mask + 1)
+	if all.sparse {
+		weight *= all.times
+	}
 	type late struct {
 		lateKey
 		*lateRun
@@ -179,6 +204,11 @@ func (s *Sum) addHubs(all *lates) {
 		if run.requests > 1 && looked < maxLateRan {
 			looked++
 			s.parts[0].stage.EachRanMeanwhile(run.ready+run.gap, k.at, k.g, func(site tracefmt.FrameID, ns int64) { h.ran[site] += ns })
+		}
+	}
+	for g, ns := range all.most {
+		if h := s.hubs[g]; h != nil {
+			h.maxNS = max(h.maxNS, ns)
 		}
 	}
 	if len(s.hubs) > maxHubs {

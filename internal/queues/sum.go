@@ -48,9 +48,7 @@ type part struct {
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
-	if w.Form != path.Cut {
-		p.addLates(w) // a Joint has no steps
-	}
+	p.addLates(w) // a Joint has no steps
 	if w.Form == path.Whole && !w.Observer && !w.Req.Open {
 		p.addTurns(w)
 		p.addPlaces(w)

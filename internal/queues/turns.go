@@ -102,7 +102,9 @@ func (s *Sum) Begin(reqs []request.Request) {
 		}
 	}
 	until := int64(math.MaxInt64)
+	s.parts[0].late.times = 1
 	if len(reqs) > turnsMost {
+		s.parts[0].late.times = int64(len(reqs)+turnsMost/2) / turnsMost
 		until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
 		to = until
 	}
@@ -114,6 +116,12 @@ func (s *Sum) Begin(reqs []request.Request) {
 		p.turns.list, p.turns.hands = p.turns.list[:0], p.turns.hands[:0]
 		clear(p.turns.gs)
 	}
+}
+
+// Needs implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
+// requests are.
+func (s *Sum) Needs(r *request.Request) bool {
+	return len(s.parts) > 0 && r.End < s.parts[0].turns.until
 }
 
 // addTurns takes note of where the request's path was on other goroutines.
@@ -144,7 +152,7 @@ func (p *part) addTurns(w *path.Walked) {
 		if len(ts.list)-first >= turnsPieces {
 			break
 		}
-		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Weight})
+		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
 	}
 	mine := ts.list[first:]
 	for i := range mine {

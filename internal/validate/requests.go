@@ -52,10 +52,10 @@ type requestPart struct {
 func (p *requestPart) Add(w *path.Walked) {
 	p.walked++
 	r := w.Req
-	if w.Weight < 1 {
+	if w.Weight < 1 || w.Counted() < 1 {
 		p.add("weights", "goroutine %d: the request from %d on stands for %d requests", r.G, w.Start, w.Weight)
 	}
-	if w.Form != path.Cut {
+	if w.Form != path.Cut && w.Form != path.Glanced {
 		p.path(w)
 	}
 	if w.Form == path.Piece || w.Observer {
@@ -68,12 +68,12 @@ func (p *requestPart) Add(w *path.Walked) {
 	}
 	switch {
 	case w.Form == path.Cut:
-		t.cut += w.Weight
+		t.cut += w.Counted()
 	case r.Open:
-		t.open += w.Weight
+		t.open += w.Counted()
 	default:
-		t.count += w.Weight
-		t.ns += w.Latency() * w.Weight
+		t.count += w.Counted()
+		t.ns += w.Latency() * w.Counted()
 	}
 }
 

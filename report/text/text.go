@@ -105,6 +105,9 @@ func (p *page) header() {
 		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
 	}
 	about = append(about, words.Count(requests, "request", "requests")+" in "+words.Count(len(p.r.Groups), "group", "groups"))
+	if s := in.Sampled; s != nil {
+		about = append(about, "followed the slowest tenth and a sample of the others, "+strconv.Itoa(s.Walked)+" in all")
+	}
 	if in.Truncated {
 		about = append(about, "cut short")
 	}
