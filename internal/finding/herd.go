@@ -14,7 +14,7 @@ func herdRule() Rule {
 		Doc: Doc{
 			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
 				"something to do, finds nothing, and sleeps again.",
-			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd. The requests' part is the time they waited for a P "+
+			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd, with those woken before the last of them has run. The requests' part is the time they waited for a P "+
 				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd. Where these run at other times, too, or wait for the network in between, most of the waits must lie in the herds' moments.", process.HerdSize, int(process.HerdNS/1e6)),
 			Before: "for _, c := range conns { // thousands\n\tgo func() {\n\t\tfor range time.Tick(time.Second) {\n\t\t\tc.flushIfNeeded()\n\t\t}\n\t}()\n}",
 			After:  "go func() { // one goroutine, and only those that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() }\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
@@ -35,9 +35,10 @@ func herds(in *Input) []Verdict {
 			h = herdOf(in.Process, &q.takers[i])
 		}
 		evidence := []report.Evidence{
-			{Text: "goroutines in the largest herd", Value: float64(h.Most), Unit: "count"},
-			{Text: "until the last of a herd had run, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},
+			{Text: "goroutines in the largest herd, which woke within " + duration(h.WithinNS), Value: float64(h.Most), Unit: "count"},
+			{Text: "until the last of them ran", Value: float64(h.LateNS), Unit: "ns"},
 			q.waited(),
+			{Text: "until the last of a herd had run, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},
 			{Text: "each of them ran, on average", Value: float64(h.RanNS) / float64(h.Wakes), Unit: "ns"},
 			{Text: "of them ran for less than 50 us and waited again", Value: float64(h.Empty) / float64(h.Wakes), Unit: "share"},
 			{Text: "herds", Value: float64(h.Times), Unit: "count"},

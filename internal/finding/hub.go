@@ -100,13 +100,13 @@ func hubs(in *Input) []Verdict {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		for _, h := range hubsOf(in, g) {
-			out = append(out, h.verdict(g))
+			out = append(out, h.verdict(in, g))
 		}
 	}
 	return out
 }
 
-func (h *hubClaim) verdict(g *report.Group) Verdict {
+func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 	per := float64(h.HeldUp) / float64(h.Late)
 	evidence := []report.Evidence{
 		{Text: "how late it runs after its message was readable, on average", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
@@ -115,6 +115,14 @@ func (h *hubClaim) verdict(g *report.Group) Verdict {
 	for i, r := range h.Ran {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
 			evidence = append(evidence, report.Evidence{Text: "meanwhile ran " + short(r.Site.Func), Value: r.Share, Unit: "share"})
+		}
+	}
+	if len(h.Ran) > 0 && h.Ran[0].Site != nil {
+		// What ran meanwhile may be many that woke at once.
+		t := taker{site: h.Ran[0].Site, share: h.Ran[0].Share}
+		t.start, _ = runsAt(in.Process, t.site.Func)
+		if herd := herdOf(in.Process, &t); herd != nil {
+			evidence = append(evidence, report.Evidence{Text: "goroutines of " + short(herd.Start) + " that timers woke together, at most", Value: float64(herd.Most), Unit: "count"})
 		}
 	}
 	if h.GapNS*20 > h.LateNS {

@@ -18,6 +18,7 @@ func peerRule() Rule {
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
 				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact. " +
+				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
 				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
 				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
@@ -89,7 +90,20 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			}
 		}
 	}
-	return Verdict{Won: cl.ofPeer(c), Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
+	won := cl.ofPeer(c)
+	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.SlowNS {
+		own = append(own, report.Evidence{Text: "of a slow request's time, whoever reads the answers ran late; whoever sends may have, too, and so much counts as that", Value: float64(late.NS), Unit: "ns"})
+		// The way there is as long as the way back, and nobody saw it.
+		won.All = won.All.without(c.readLate(cl.g.All()))
+		slow := won.Slow().without(late)
+		won.SlowShare, won.SlowNS = slow.Share, slow.NS
+		beside := cl.g.Band(report.BandOutliers)
+		if beside == cl.g.Tail() {
+			beside = cl.g.TailByPercentile()
+		}
+		won.Beside = won.Beside.without(c.readLate(beside))
+	}
+	return Verdict{Won: won, Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
@@ -115,6 +129,34 @@ func wentTo(r *report.Report, id string) string {
 		}
 	}
 	return ""
+}
+
+// readLate returns what requests of a band lost because a goroutine that reads answers for others, where this claim's waits are,
+// was ready to run, or had its message, and did not. On its own goroutine a request sends before it waits; elsewhere somebody
+// sends for it, who queues for the same Ps, and until he does the peer was not asked.
+func (c *claim) readLate(b *report.Band) Lost {
+	if b == nil || b.Count == 0 {
+		return Lost{}
+	}
+	share, ns := 0.0, int64(0)
+	for i := range b.Causes {
+		late := &b.Causes[i]
+		if !isSched(late) || late.Site == nil || !slices.ContainsFunc(c.parts, func(p part) bool { return len(p.via) > 0 && p.Site.Meets(late.Site) }) {
+			continue
+		}
+		mine, all := onRoutes(late, func(_ *report.Cause, via []report.Via) bool { return len(via) > 0 })
+		if all > 0 {
+			share += late.Share * float64(mine) / float64(all)
+			ns += int64(float64(late.TotalNS) * float64(mine) / float64(all))
+		}
+	}
+	return Lost{Share: share, NS: ns / int64(b.Count)}
+}
+
+// without takes away what was lost for another reason.
+func (l Lost) without(o Lost) Lost {
+	l.Share, l.NS = max(0, l.Share-o.Share), max(0, l.NS-o.NS)
+	return l
 }
 
 // peerTimes is how much more must be lost to a peer than to anything else: an answer takes its time, here or there.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -32,6 +33,38 @@ func TestOwnPeer(t *testing.T) {
 		got := Find(&Input{Report: r}, []Rule{peerRule()})
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// TestSentLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
+// that much is no fault of the peer's. On the request's own goroutine the question is sent before the wait begins, and a reader
+// that is hardly ever late tells nothing.
+func TestSentLate(t *testing.T) {
+	reader, waited := siteOf("http2.readFrameHeader"), []report.Via{{Wait: report.WaitSelect, Site: siteOf("main.ask")}}
+	at := func(cause report.CauseName, ns int64, via []report.Via) report.Cause {
+		c := report.Cause{Cause: cause, Site: reader, TotalNS: ns, Via: via}
+		if cause == report.CauseNetwork {
+			c.Kind = "outbound"
+		}
+		return c
+	}
+	for what, tt := range map[string]struct {
+		causes []report.Cause
+		want   report.Severity
+	}{
+		"a reader that is late for as long as it waits": {[]report.Cause{at("network", 6e6, waited), at("sched", 3e6, waited), at("sched-poll", 4e6, waited)}, ""},
+		"a reader that is hardly late":                  {[]report.Cause{at("network", 8e6, waited), at("sched", 1e5, waited)}, report.SeverityHigh},
+		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityHigh},
+		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityHigh},
+	} {
+		got := Find(input(process.Stats{}, groupWith(tt.causes...)), []Rule{peerRule()})
+		is := report.Severity("")
+		if len(got) > 0 {
+			is = got[0].Severity
+		}
+		if is != tt.want {
+			t.Errorf("%s: severity %q, want %q: %+v", what, is, tt.want, got)
 		}
 	}
 }

@@ -35,11 +35,13 @@ type runSum struct {
 	runs, long          int64
 }
 
-type herdSum struct{ times, wakes, most, empty, ran, clear int64 }
+type herdSum struct{ times, wakes, most, within, late, empty, ran, clear int64 }
 
 // A flock is goroutines of one place that timers have just woken.
 type flock struct {
 	from, to   int64 // first wake, last end
+	last       int64 // last wake
+	late       int64 // the longest from a wake until the run
 	n          int64
 	empty, ran int64
 }
@@ -174,12 +176,14 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 			f = new(flock)
 			c.flocks[w.Stack] = f
 		}
-		if w.Time-f.from > HerdNS {
+		if since := w.Time - f.from; since > HerdNS && (f.n < HerdSize || w.Time > f.to || since > longHerd) {
 			c.disperse(w.Stack, f)
 			*f = flock{from: w.Time}
 		}
 		f.n++
 		f.to = max(f.to, w.End)
+		f.last = w.Time
+		f.late = max(f.late, w.Start-w.Time)
 		f.ran += w.End - w.Start
 		if w.End-w.Start <= EmptyNS {
 			f.empty++
@@ -190,6 +194,9 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 	}
 	clear(c.flocks)
 }
+
+// longHerd is for how long, in ns, goroutines join a herd that has not all run yet.
+const longHerd = 100e6
 
 // byTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
 // before is known: of one that waited since before the trace, only where.
@@ -229,7 +236,9 @@ func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
 	}
 	h.times++
 	h.wakes += f.n
-	h.most = max(h.most, f.n)
+	if f.n > h.most {
+		h.most, h.within, h.late = f.n, f.last-f.from, f.late
+	}
 	h.empty += f.empty
 	h.ran += f.ran
 	h.clear += f.to - f.from
@@ -317,14 +326,16 @@ func (c *Collector) herdRows(sp *spell.Speller) []Herd {
 		}
 		t.times += s.times
 		t.wakes += s.wakes
-		t.most = max(t.most, s.most)
+		if s.most > t.most || s.most == t.most && s.late > t.late {
+			t.most, t.within, t.late = s.most, s.within, s.late
+		}
 		t.empty += s.empty
 		t.ran += s.ran
 		t.clear += s.clear
 	}
 	rows := make([]Herd, 0, len(at))
 	for p, s := range at {
-		rows = append(rows, Herd{Start: p.start, Site: sp.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
+		rows = append(rows, Herd{Start: p.start, Site: sp.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), WithinNS: s.within, LateNS: s.late, Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
 	}
 	slices.SortFunc(rows, func(a, b Herd) int {
 		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))

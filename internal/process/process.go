@@ -50,6 +50,8 @@ type Herd struct {
 	Times int64 // how often a herd woke
 	Wakes int64 // goroutines woken in herds
 	Most  int   // goroutines of the largest herd
+	// Those of the largest herd woke within WithinNS, and the one that ran latest did so LateNS after its wake.
+	WithinNS, LateNS int64
 	// Empty counts those of Wakes that ran no longer than EmptyNS before they waited at the same place again.
 	Empty int64
 	RanNS int64 // what all of Wakes ran until they waited again
@@ -69,7 +71,8 @@ type Flock struct {
 	N            int
 }
 
-// A herd is at least so many goroutines of one place that timers wake within HerdNS.
+// A herd is at least so many goroutines of one place that timers wake within HerdNS, and those that they wake there before the
+// last of them has run.
 const (
 	HerdSize = 50
 	HerdNS   = 1e6

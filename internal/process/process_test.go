@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 	h := c.Herds[0]
 	h.Site = nil
 	// From a herd's first wake to the last one's end: 995 us + 60 * 20 us + 10 us.
-	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Most: 60, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
+	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Most: 60, WithinNS: 59 * 5000, LateNS: 995_000 + 60*20_000 - 59*5000, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
 		t.Errorf("the herd is %+v, want %+v", h, want)
 	}
 }
@@ -195,5 +195,45 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		if len(got.Herds) != 1 || got.Herds[0].Start != "main.(*target).watch" || got.Herds[0].Wakes != n || got.Herds[0].Site == nil || got.Herds[0].Site.Func != "main.(*target).check" {
 			t.Errorf("the herds are %+v", got.Herds)
 		}
+	}
+}
+
+// TestHerdInWaves: timers wake a herd as fast as they can, which takes some milliseconds, and those that come before the last
+// has run join it; a second one, after that, is one of its own. It would catch a herd of thousands that is told as some hundreds.
+func TestHerdInWaves(t *testing.T) {
+	b := tracetext.New(26)
+	work, timers := b.Thread(), b.Spare()
+	const wave = 60
+	for g := range uint64(3 * wave) {
+		b.Waiting(1 + g)
+	}
+	run := func(at int64, g uint64) {
+		work.Start(at, 1+g)
+		work.Block(at+10_000, "chan receive", "runtime.chanrecv2:9", "main.tick:43")
+	}
+	for g := range uint64(3 * wave) { // where they wait is known from now on
+		timers.Unblock(int64(1+g)*100_000, 1+g)
+		run(int64(1+g)*100_000+1000, g)
+	}
+	at := int64(50 * ms)
+	for k := range uint64(3) {
+		for g := range uint64(wave) {
+			timers.Unblock(at+int64(k)*2*ms+int64(g)*1000, 1+k*wave+g)
+		}
+	}
+	for g := range uint64(3 * wave) {
+		run(at+5*ms+int64(g)*20_000, g)
+	}
+	for g := range uint64(wave) {
+		timers.Unblock(at+40*ms+int64(g)*1000, 1+g)
+		run(at+40*ms+100_000+int64(g)*20_000, g)
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := take(t, data, 1)
+	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Most != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
+		t.Errorf("the herds are %+v", c.Herds)
 	}
 }
