@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/words"
 )
 
 // Merge brings together what all workers added, and decides how finely handlers
@@ -112,6 +114,8 @@ func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.K
 //   - there must be at least two such functions that matter, or one that is
 //     divided itself: a wrapper's wrapper.
 //
+// Few requests of a closure, all seen in one function below it, are called by that.
+//
 // Few fast requests of which only a handler that passes on was seen are taken for
 // requests that show no handler: what they would have been passed to is not known.
 func (s *Sum) refine() []path.GroupID {
@@ -212,6 +216,12 @@ const leastHere = 5
 func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 	l := r.level(ids, depth)
 	if k.Name == 0 || !l.divided {
+		for fn := r.below(k, ids, &l); fn != 0; fn = r.below(k, ids, &l) {
+			k.Name = fn
+			r.name(ids, fn)
+			depth++
+			l = r.level(ids, depth)
+		}
 		slices.SortFunc(ids, func(a, b path.GroupID) int { return cmp.Compare(r.old[a].key.Path[0], r.old[b].key.Path[0]) })
 		for _, id := range ids {
 			r.become(k, id)
@@ -231,17 +241,58 @@ func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 	for fn, c := range l.children {
 		sub := k
 		sub.Name = fn
-		entry := tracefmt.FrameID(0)
-		for _, p := range r.sum.parts {
-			if f := p.stage.Entry(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
-				entry = f
-			}
-		}
-		for _, id := range c {
-			r.old[id].entry = entry
-		}
+		r.name(c, fn)
 		r.refine(sub, c, depth+1)
 	}
+}
+
+// name has groups called by a function.
+func (r *refining) name(ids []path.GroupID, fn tracefmt.StringID) {
+	entry := tracefmt.FrameID(0)
+	for _, p := range r.sum.parts {
+		if f := p.stage.Entry(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
+			entry = f
+		}
+	}
+	for _, id := range ids {
+		r.old[id].entry = entry
+	}
+}
+
+// fewBelow is below how many requests of a closure nothing else can tell whether it
+// passes them on.
+const fewBelow = 20
+
+// below returns the function that calls a handler's few requests better than the
+// handler's own name, 0 for none: where that is a closure, most often a wrapper's,
+// the one function below it in which all were seen that have ended. A flight
+// recorder's snapshot has no more than a few, all of one route. Of many requests the
+// name must not depend on where they happened to wait.
+func (r *refining) below(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
+	if l.requests >= fewBelow || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
+		return 0
+	}
+	for _, id := range l.here {
+		if r.old[id].lat.n > 0 {
+			return 0
+		}
+	}
+	for fn, in := range l.children {
+		if slices.ContainsFunc(in, func(id path.GroupID) bool { return r.old[id].lat.n > 0 }) && r.only(k.Kind, ids, fn) {
+			return fn
+		}
+	}
+	return 0
+}
+
+// only reports whether a function was seen in requests of these groups alone.
+func (r *refining) only(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
+	for id, g := range r.old {
+		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) && !slices.Contains(ids, path.GroupID(id)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *refining) become(k path.GroupKey, id path.GroupID) {

@@ -138,7 +138,7 @@ func GroupName(g *report.Group, max int) string {
 	if strings.Contains(g.Name, " ") {
 		return termtext.Middle(g.Name, max)
 	}
-	if at := Position(g.Entry); at != "" && isClosure(g.Name) && g.Entry.Func == g.Name {
+	if at := Position(g.Entry); at != "" && IsClosure(g.Name) && g.Entry.Func == g.Name {
 		// A closure's name says where it was made, and of its number nobody knows anything.
 		if room := max - termtext.Width(at) - 1; room >= 12 {
 			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + at
@@ -147,8 +147,8 @@ func GroupName(g *report.Group, max int) string {
 	return SiteFunc(&report.Site{Func: g.Name}, max)
 }
 
-// isClosure reports whether a function has no name of its own: its last one is func1, or a number.
-func isClosure(fn string) bool {
+// IsClosure reports whether a function has no name of its own: its last one is func1, or a number.
+func IsClosure(fn string) bool {
 	last := strings.TrimPrefix(fn[strings.LastIndexByte(fn, '.')+1:], "func")
 	_, err := strconv.ParseUint(last, 10, 32)
 	return err == nil
