@@ -33,6 +33,7 @@ type kept struct {
 	least int64           // what a latency must be to be among them
 	began map[int64]int64 // by stretch; nil if there were too many
 	over  bool
+	at, n int64 // n more began in stretch at
 	waits waiting
 }
 
@@ -71,10 +72,12 @@ func (s *Sum) Merge(ts []path.Translation) {
 				to.add(r)
 			}
 			to.waits.merge(&k.waits)
+			k.settle()
 			to.over = to.over || k.over
 			for at, n := range k.began {
 				to.begin(at, n)
 			}
+			to.settle()
 		}
 	}
 	s.parts = nil
@@ -127,7 +130,21 @@ func (k *kept) begin(at, n int64) {
 	if k.over {
 		return
 	}
-	k.began[at] += n
+	// Most begin in the stretch of the one before.
+	if at != k.at {
+		k.settle()
+		k.at = at
+	}
+	k.n += n
+}
+
+// settle counts those of the last stretch.
+func (k *kept) settle() {
+	if k.n == 0 || k.over {
+		return
+	}
+	k.began[k.at] += k.n
+	k.n = 0
 	if len(k.began) > maxBegan {
 		k.over, k.began = true, nil
 	}

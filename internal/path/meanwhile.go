@@ -70,6 +70,9 @@ func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 		}
 	}
 	if site != 0 && s.Sites.Std(fn) {
+		if h := s.namer.Of(stack); h.Key != 0 && !h.Observer {
+			return h.Frame // the run itself shows it
+		}
 		if f := s.handlerOn(r.G, r.From-nearStack, r.To+nearStack); f != 0 {
 			return f
 		}
