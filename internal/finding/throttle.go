@@ -84,6 +84,17 @@ func whose(r *report.Report) string {
 	return "its own"
 }
 
+// partOf says whose time a share of a band is of.
+func partOf(b report.BandName) string {
+	switch b {
+	case report.BandAll:
+		return "of the time of all requests"
+	case report.BandOutliers:
+		return "of the time of the far slower ones"
+	}
+	return "of the time of those in " + string(b)
+}
+
 func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
 	var out []report.Evidence
@@ -101,7 +112,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 				}
 			}
 			if b.Count > 0 {
-				add("share of band "+string(b.Band), share, "share")
+				add(partOf(b.Band), share, "share")
 			}
 			if i == 0 {
 				add(fmt.Sprintf("requests that froze at its most frequent place, of %d", b.Count), float64(hit), "requests")

@@ -23,6 +23,7 @@ const (
 	leastKept                      = 0.01    // causes and places with less are left to the table
 	maxSites                       = 5       // places of a cause that are kept
 	maxSaidSites, leastSaidSite    = 3, 0.03 // and those that are spoken of
+	leastInferred                  = 0.15    // of places that are only inferred, those beside the first
 	leastVia, wholly               = 0.2, 0.995
 	leastRan                       = 0.1
 )
@@ -450,15 +451,22 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	ranMeanwhile(c, say, place)
 	one := oneCaller(c.Sites)
 	said, lead := 0, ": "
+	if isScattered(c) {
+		say(Plain, " in many short runs")
+	}
 	for i := range c.Sites {
 		s := &c.Sites[i]
-		if said == maxSaidSites || said > 0 && s.Share < leastSaidSite {
+		if said == maxSaidSites || said > 0 && !worthSaying(s) {
 			break
 		}
 		if s.Site == nil {
 			continue
 		}
-		place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+		if i > 0 && said > 0 && !one && s.Site.CalledFrom != nil && s.Site.LineKey() == c.Sites[i-1].Site.LineKey() {
+			say(Plain, lead+words.PercentOr0(s.Share)+" there") // by another line of the service's own
+		} else {
+			place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+		}
 		inferred(s, say)
 		if !one {
 			called(s.Site, " ")
@@ -477,12 +485,24 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	return out
 }
 
+// worthSaying reports whether a place beside the first is spoken of. Lines that are only inferred of runs too short for a
+// sample are many and say little, unless one has a good part.
+func worthSaying(s *report.VerdictSite) bool {
+	return s.Share >= leastSaidSite && (!s.Inferred || s.Share >= leastInferred)
+}
+
+// isScattered reports whether places of a cause are left unsaid because they are only inferred, and the first has little of it
+// itself.
+func isScattered(c *report.VerdictCause) bool {
+	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= leastSaidSite && !worthSaying(&c.Sites[1])
+}
+
 // oneCaller reports whether all places that are spoken of were called from one and the same line.
 func oneCaller(sites []report.VerdictSite) bool {
 	n := 0
 	for i := range sites {
 		s := &sites[i]
-		if n == maxSaidSites || n > 0 && s.Share < leastSaidSite {
+		if n == maxSaidSites || n > 0 && !worthSaying(s) {
 			break
 		}
 		if s.Site == nil {

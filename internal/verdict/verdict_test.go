@@ -27,3 +27,35 @@ func TestLead(t *testing.T) {
 		}
 	}
 }
+
+// TestSpellPlaces: of lines that are only inferred, in runs too short for a sample, those beside the first are told if they have
+// a good part; a line that several of the service's own call is told once. It would catch five lines of pieces of some per cent
+// that nobody has seen, before what matters.
+func TestSpellPlaces(t *testing.T) {
+	at := func(fn, from string, share float64, inferred bool) report.VerdictSite {
+		s := &report.Site{Func: "x." + fn, File: "x/" + fn + ".go", Line: 7}
+		if from != "" {
+			s.CalledFrom = &report.Caller{Func: "main." + from, File: "m/" + from + ".go", Line: 3}
+		}
+		return report.VerdictSite{Site: s, Share: share, TotalNS: int64(share * 1e9), Inferred: inferred}
+	}
+	for _, c := range []struct {
+		cause report.CauseName
+		sites []report.VerdictSite
+		want  string
+	}{
+		{"cpu", []report.VerdictSite{at("a", "", 0.13, true), at("b", "", 0.09, true), at("c", "", 0.08, true)}, "computing in many short runs: 13% in x.a a.go:7 (inferred)"},
+		{"cpu", []report.VerdictSite{at("a", "", 0.4, true), at("b", "", 0.3, true), at("c", "", 0.05, true)}, "computing: 40% in x.a a.go:7 (inferred), 30% in x.b b.go:7 (inferred)"},
+		{"cpu", []report.VerdictSite{at("a", "", 0.13, false), at("b", "", 0.09, false), at("c", "", 0.08, true)}, "computing: 13% in x.a a.go:7, 9% in x.b b.go:7"},
+		{"network", []report.VerdictSite{at("a", "f", 0.3, false), at("a", "g", 0.2, false)}, "waiting for the network: 30% in x.a a.go:7 called from main.f f.go:3, 20% there called from main.g g.go:3"},
+	} {
+		v := report.VerdictCause{Cause: c.cause, Sites: c.sites}
+		for i := range c.sites {
+			v.TotalNS += c.sites[i].TotalNS
+		}
+		v.Words = Words(&v)
+		if got := Join(Spell(&v, wide)); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

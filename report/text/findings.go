@@ -2,6 +2,7 @@ package text
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,11 +186,11 @@ func (p *page) gain(f *report.Finding) []span {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
 		if p50 == nil && pr.MaxNS != nil {
-			spans = append(spans, span{plain, "max " + from(pr.WasMaxNS)}, span{green, estimate(*pr.MaxNS)}, span{plain, "; "})
+			spans = append(spans, span{plain, "max "}, moved(pr.WasMaxNS, *pr.MaxNS), span{plain, "; "})
 		} else if onlyMax(pr) {
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + from(pr.WasMaxNS)}, span{green, estimate(*pr.MaxNS)}, span{plain, "; "})
 		} else {
-			spans = append(spans, span{plain, "p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)}, span{plain, "; "})
+			spans = append(spans, span{plain, "p50 "}, moved(p50, pr.P50NS), span{plain, ", p99 "}, moved(p99, pr.P99NS), span{plain, "; "})
 		}
 	} else if f.Share > 0 {
 		spans = append(spans, span{plain, "it has " + words.Percent(f.Share) + " of the requests' time; "})
@@ -253,12 +254,37 @@ func inWords(what, to string) string {
 	}
 }
 
+// moved says what a change makes of a latency: a percentile that is as it was stays.
+func moved(was *int64, e report.Estimate) span {
+	if was != nil && e.Low == e.High && float64(e.Est) > 0.99*float64(*was) && float64(e.Est) < 1.01*float64(*was) {
+		return span{plain, "stays " + words.Duration(*was)}
+	}
+	return span{green, from(was) + estimate(e)}
+}
+
 // from writes what a latency was before a change.
 func from(ns *int64) string {
 	if ns == nil {
 		return ""
 	}
 	return words.Duration(*ns) + " → "
+}
+
+// A folded title may be longTitle long; one that is longer than shortTitle is told in short: the JSON has it all.
+const (
+	longTitle  = 200
+	shortTitle = 120
+)
+
+var called = regexp.MustCompile(` \([^ ()]+:[0-9]+\), called from `)
+
+// inShort leaves out of a long title the line of a dependency whose caller is told, rather than cut it in the middle of one: the
+// service's own line is what its reader can change.
+func inShort(title string) string {
+	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {
+		return title
+	}
+	return called.ReplaceAllString(title, ", called from ")
 }
 
 // folded lists findings of less weight by their titles.
@@ -273,7 +299,7 @@ func (p *page) folded(head span, list []*report.Finding) {
 			severity = f.Severity
 			spans = append(spans, span{dim, termtext.Head(severity, 10) + ": "})
 		}
-		spans = append(spans, span{plain, breakable(termtext.Head(f.Title, 120), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
+		spans = append(spans, span{plain, breakable(termtext.Head(inShort(f.Title), longTitle), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
 	}
 	if n := len(list) - maxFolded; n > 0 {
 		spans = append(spans, span{dim, "; and " + words.Number(int64(n)) + " more in the JSON"})

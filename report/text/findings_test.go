@@ -1,6 +1,10 @@
 package text
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
 
 func TestAssumed(t *testing.T) {
 	for change, want := range map[string]string{
@@ -11,12 +15,47 @@ func TestAssumed(t *testing.T) {
 		"sched@=50%":                                                       "with half of it",
 		"sleep@main.f:7=5ms":                                               "with 5ms for each",
 		"gc@=gone":                                                         "without it",
+		"queue@=50%":                                                       "with half of the wait for it",
 		"queue@main.f=gone":                                                "with places enough",
 		"sleep@main.f=5ms, sleep@main.g=50%":                               "with sleep@main.f=5ms, sleep@main.g=50%",
 		"main.f=50%":                                                       "with main.f=50%",
 	} {
 		if got := assumed(change); got != want {
 			t.Errorf("%s: %q, want %q", change, got, want)
+		}
+	}
+}
+
+// TestInShort: a long title keeps the line that its reader can change whole, and two that differ in it alone stay two. It would
+// catch a place that is cut in its middle.
+func TestInShort(t *testing.T) {
+	const short = "requests wait while their own goroutine sleeps at main.load (main.go:5), called from main.get (main.go:9)"
+	for title, want := range map[string]string{
+		short: short,
+		"requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync (sync_linux.go:33), called from wal.(*WAL).sync (wal.go:881)":                                        "requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync, called from wal.(*WAL).sync (wal.go:881)",
+		"requests wait for a peer's answer at proto.(*Reader).PeekReplyType (reader.go:95), called from main.(*catalog).product (main.go:27), which the service itself calls again and again while it waits": "requests wait for a peer's answer at proto.(*Reader).PeekReplyType, called from main.(*catalog).product (main.go:27), which the service itself calls again and again while it waits",
+	} {
+		if got := inShort(title); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestMoved: what a change does not touch stays, and no digit is feigned for it.
+func TestMoved(t *testing.T) {
+	was := int64(8_900_000)
+	for _, c := range []struct {
+		was  *int64
+		e    report.Estimate
+		want string
+	}{
+		{&was, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "stays 8.90ms"},
+		{&was, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "8.90ms → 4.00ms"},
+		{&was, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
+		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
+	} {
+		if got := moved(c.was, c.e).text; got != c.want {
+			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
 		}
 	}
 }
