@@ -129,11 +129,13 @@ type Verdict struct {
 
 // A VerdictCause is all time of one cause in the band of a Verdict.
 type VerdictCause struct {
-	Cause   CauseName `json:"cause"`
-	Kind    string    `json:"kind,omitempty"` // as in Cause, where all of it is of one; or pipe
-	Share   float64   `json:"share"`
-	TotalNS int64     `json:"total_ns"`
-	EachNS  int64     `json:"each_ns"` // a request, on average
+	Cause CauseName `json:"cause"`
+	// Kind is as in Cause, where all of it is of one; or pipe; or no-cpu: waiting for a CPU while
+	// goroutines showed as running.
+	Kind    string  `json:"kind,omitempty"`
+	Share   float64 `json:"share"`
+	TotalNS int64   `json:"total_ns"`
+	EachNS  int64   `json:"each_ns"` // a request, on average
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`

@@ -1,7 +1,8 @@
 package verdict
 
 import (
-	"github.com/whylate/whylate/internal/words"
+	"slices"
+
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,19 +37,34 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 	return on, true
 }
 
-// withoutCPU says of running time that had a CPU for a part of it only that it is not computing.
-func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) {
+// NoCPU is the kind of a verdict's time waiting for a CPU in which goroutines showed as running.
+const NoCPU = "no-cpu"
+
+// withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing, but waiting in the
+// kernel's queue. How much of each place that is, is not known: all have the same part.
+func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	on, atMost := onCPU(r, b)
-	if on >= mostlyOn {
-		return
+	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool { return c.Cause == report.CauseCPU })
+	if on >= mostlyOn || i < 0 {
+		return causes
 	}
-	part := words.Percent(on)
+	c := &causes[i]
+	off := *c
+	off.Cause, off.Kind, off.Sites, off.RanMeanwhile = report.CauseSched, NoCPU, []report.VerdictSite{}, nil
+	off.Words = "shown as running, but without a CPU"
+	share := func(v float64) float64 { return on * v }
+	ns := func(v int64) int64 { return int64(on * float64(v)) }
+	c.Words = "computing"
 	if atMost {
-		part = "at most " + part
+		c.Words += " (at most)"
 	}
-	for i := range causes {
-		if c := &causes[i]; c.Cause == report.CauseCPU {
-			c.Words = "running, with a CPU for " + part + " of it"
-		}
+	c.Share, c.TotalNS, c.EachNS = share(c.Share), ns(c.TotalNS), ns(c.EachNS)
+	c.Sites = slices.Clone(c.Sites)
+	for k := range c.Sites {
+		c.Sites[k].Share, c.Sites[k].TotalNS = share(c.Sites[k].Share), ns(c.Sites[k].TotalNS)
 	}
+	off.Share, off.TotalNS, off.EachNS = off.Share-c.Share, off.TotalNS-c.TotalNS, off.EachNS-c.EachNS
+	causes = append(causes, off)
+	slices.SortStableFunc(causes, largest)
+	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < leastKept || c.TotalNS <= 0 })
 }

@@ -1,12 +1,14 @@
 package verdict
 
 import (
+	"math"
 	"testing"
 
 	"github.com/whylate/whylate/report"
 )
 
-// TestWithoutCPU: time in which threads waited for a CPU is not called computing, and what samples saw on one is.
+// TestWithoutCPU: running time for which there was no CPU is no computing, and a cause of its own; what samples saw on one is
+// computing, and so is all where only threads that were woken waited. It would catch time that is told twice, or lost.
 func TestWithoutCPU(t *testing.T) {
 	host := func(cpu, waited int64) *report.Host {
 		busy := int64(1e9)
@@ -17,21 +19,35 @@ func TestWithoutCPU(t *testing.T) {
 		host    *report.Host
 		ns      int64
 		samples int
-		want    string
+		on      float64
+		words   string
 	}{
-		{"no host samples", nil, 1e9, 10, "computing"},
-		{"threads found a CPU", host(9e8, 1e8), 1e9, 0, "computing"},
-		{"threads waited for one", host(4e8, 6e8), 1e9, 0, "running, with a CPU for at most 40% of it"},
-		{"threads that were woken waited, and running ones had a CPU", host(11e8, 15e8), 1e9, 0, "computing"},
-		{"they waited less than is missing", host(4e8, 3e8), 1e9, 0, "running, with a CPU for at most 70% of it"},
-		{"these requests less than others", host(4e8, 6e8), 1e9, 10, "running, with a CPU for 10% of it"},
-		{"others than these", host(4e8, 6e8), 1e9, 95, "computing"},
-		{"too little for samples", host(4e8, 6e8), 1e8, 1, "running, with a CPU for at most 40% of it"},
+		{"no host samples", nil, 1e9, 10, 1, "computing"},
+		{"threads found a CPU", host(9e8, 1e8), 1e9, 0, 1, "computing"},
+		{"threads waited for one", host(4e8, 6e8), 1e9, 0, 0.4, "computing (at most)"},
+		{"threads that were woken waited, and running ones had a CPU", host(11e8, 15e8), 1e9, 0, 1, "computing"},
+		{"they waited less than is missing", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most)"},
+		{"these requests less than others", host(4e8, 6e8), 1e9, 10, 0.1, "computing"},
+		{"others than these", host(4e8, 6e8), 1e9, 95, 1, "computing"},
+		{"too little for samples", host(4e8, 6e8), 1e8, 1, 0.4, "computing (at most)"},
 	} {
 		band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{{Cause: report.CauseCPU, Site: &report.Site{Func: "main.f"}, TotalNS: c.ns, Share: 1, Samples: c.samples}}}
 		r := &report.Report{Host: c.host, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: c.ns, Bands: []report.Band{band}}}}
-		if got := Of(r)[0].Causes[0].Words; got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		var on, off report.VerdictCause
+		share, total := 0.0, int64(0)
+		for _, v := range Of(r)[0].Causes {
+			share, total = share+v.Share, total+v.TotalNS
+			if v.Cause == report.CauseCPU {
+				on = v
+			} else if v.Cause == report.CauseSched && v.Kind == NoCPU {
+				off = v
+			}
+		}
+		if math.Abs(share-1) > 1e-9 || total != c.ns {
+			t.Errorf("%s: all causes together are %v, %d ns", c.name, share, total)
+		}
+		if on.Words != c.words || math.Abs(on.Share-c.on) > 1e-9 || math.Abs(off.Share-(1-c.on)) > 1e-9 || len(on.Sites) != 1 || math.Abs(on.Sites[0].Share-c.on) > 1e-9 {
+			t.Errorf("%s: %q %v, without a CPU %v; want %q, %v", c.name, on.Words, on.Share, off.Share, c.words, c.on)
 		}
 	}
 }

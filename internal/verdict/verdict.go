@@ -72,7 +72,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 		b = named
 	}
 	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
-	withoutCPU(v.Causes, r, b)
+	v.Causes = withoutCPU(v.Causes, r, b)
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
@@ -206,9 +206,7 @@ func sums(b *report.Band) []report.VerdictCause {
 		places(c, b)
 		c.Words = Words(c)
 	}
-	slices.SortStableFunc(out, func(a, b report.VerdictCause) int {
-		return cmp.Or(last(a.Cause)-last(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
-	})
+	slices.SortStableFunc(out, largest)
 	kept := out[:0]
 	for _, c := range out {
 		if c.Share >= leastKept && c.TotalNS > 0 {
@@ -219,6 +217,11 @@ func sums(b *report.Band) []report.VerdictCause {
 		return []report.VerdictCause{}
 	}
 	return kept
+}
+
+// largest orders causes, the largest first; what is left of all others is the last.
+func largest(a, b report.VerdictCause) int {
+	return cmp.Or(last(a.Cause)-last(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
 }
 
 func last(c report.CauseName) int {
