@@ -308,10 +308,10 @@ func TestFieldAnew(t *testing.T) {
 }
 
 // explainFile explains a file as a user does.
-func explainFile(t testing.TB, file string) *report.Report {
+func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	t.Helper()
 	var out, says bytes.Buffer
-	if status := cli.Run(t.Context(), []string{"explain", "--json", file}, strings.NewReader(""), &out, &says); status != 0 {
+	if status := cli.Run(t.Context(), append([]string{"explain", "--json", file}, flags...), strings.NewReader(""), &out, &says); status != 0 {
 		t.Fatalf("explaining %s: status %d: %s", file, status, says.Bytes())
 	}
 	rep, err := report.ReadJSON(&out)

@@ -14,13 +14,18 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestNoPeers: no service of lab/truth asks itself, and many wait for peers of which requests of their own could lie in the
-// waits by chance. It would catch a peer told of because two groups have work at the same time.
+// TestNoPeers: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
+// which requests of their own could lie in the waits by chance. It would catch a peer told of because two groups have work at the
+// same time.
 func TestNoPeers(t *testing.T) {
 	for _, name := range testprog.Services(t) {
 		rep := explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{Name: name})
 		for i := range rep.Groups {
-			if g := &rep.Groups[i]; g.Peer != nil {
+			g := &rep.Groups[i]
+			switch itself := name == "load-inside" && strings.HasSuffix(g.Name, ".visit"); {
+			case itself && (!g.Peer.Followed() || !strings.HasSuffix(g.Peer.Name, ".ask")):
+				t.Errorf("%s: %s waits for %+v", name, g.Name, g.Peer)
+			case !itself && g.Peer != nil:
 				t.Errorf("%s: %s waits for its own %s: %+v", name, g.Name, g.Peer.Name, g.Peer)
 			}
 		}
@@ -38,6 +43,56 @@ func TestPeers(t *testing.T) {
 				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
 			}
 		}
+	}
+}
+
+// TestPeerJoined: the gateway's own service sleeps for 12 ms of each call in main.refresh, which its source says. The answer is
+// told where the fault is, of both halves and once. It would catch a path that ends at the socket, a slow peer that is blamed
+// beside its cause, a prediction that does not reach those who ask, and an answer that depends on how the trace is read.
+func TestPeerJoined(t *testing.T) {
+	file := filepath.Join(testprog.FieldDir, "grpc-same-process.whylate")
+	rep := explainFile(t, file)
+	g := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*gateway).ServeHTTP") })]
+	price := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*prices).Price") })]
+	if !g.Peer.Followed() || g.Peer.Group != price.ID || !g.Peer.AsLong {
+		t.Fatalf("its peer is %+v", g.Peer)
+	}
+	slept := func(g *report.Group) (ns int64) {
+		for i := range g.All().Causes {
+			if c := &g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site.Func == "main.refresh" {
+				ns += c.TotalNS
+			}
+		}
+		return ns
+	}
+	// All that the service slept, it slept for the gateway.
+	if here, there := slept(g), slept(price); here < there*99/100 || here > there {
+		t.Errorf("the gateway's requests have %d ns of the %d that the service slept", here, there)
+	}
+	v := rep.Verdict[0]
+	if v.Group != g.ID || v.Causes[0].Cause != report.CauseSleep || !strings.Contains(v.Text, "asleep in main.refresh main.go:45, in this process's own main.(*prices).Price, asked over the network") {
+		t.Errorf("the verdict is: %s", v.Text)
+	}
+	f := rep.Findings[0]
+	if f.Code != report.RuleSleep || f.Group != price.ID || len(f.AskedBy) != 1 || f.AskedBy[0].Group != g.ID {
+		t.Fatalf("the first finding is %+v", f)
+	}
+	// Half of 12 ms of each: what the two win is the same.
+	by := f.AskedBy[0]
+	if by.Share < 0.9 || by.Predicted == nil {
+		t.Fatalf("those who ask: %+v", by)
+	}
+	if won, theirs := *g.LatencyNS.P50-by.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; won < theirs*95/100 || won > theirs*105/100 {
+		t.Errorf("half of the sleep would win %d ns there, and %d of those who ask", theirs, won)
+	}
+	for _, o := range rep.Findings {
+		if o.Code == report.RuleSlowPeer || o.Code == report.RulePoolTooSmall || o.Group == g.ID && o.Code == report.RuleSleep {
+			t.Errorf("the same fault again: %s %s", o.Code, o.Title)
+		}
+	}
+	// One that asks about the gateway alone is told there.
+	if alone := explainFile(t, file, "--group", "gateway"); alone.Findings[0].Code != report.RuleSleep || alone.Findings[0].Group != g.ID {
+		t.Errorf("of the gateway alone, the first finding is %s %s", alone.Findings[0].Code, alone.Findings[0].Title)
 	}
 }
 

@@ -91,6 +91,24 @@ func (c *Cause) In(family CauseName) bool {
 	return false
 }
 
+// Beyond returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
+// what a path is in when it has gone on in the other half.
+func Beyond(via []Via) (inner []Via, answers int) {
+	inner = via
+	for i := range via {
+		if via[i].Wait == WaitPeer {
+			inner, answers = via[i+1:], answers+1
+		}
+	}
+	return inner, answers
+}
+
+// Names returns the names of the groups that answer.
+func (p *Peer) Names() []string { return append([]string{p.Name}, p.Also...) }
+
+// Followed reports whether the paths of requests that wait for a peer go on in it: it is this process, and that is sure.
+func (p *Peer) Followed() bool { return p != nil && p.Recording == "" && p.Joined }
+
 // AllRoutes returns the chains of waits that led to a cause: Routes, or Via alone where there is one.
 func (c *Cause) AllRoutes() []Route {
 	if len(c.Routes) == 0 {

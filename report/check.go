@@ -369,6 +369,15 @@ func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
 	if !groups[f.Group] {
 		c.say("there is no group with the id %.40q", []any{f.Group}, "findings", i, "group")
 	}
+	for k := range f.AskedBy {
+		a := &f.AskedBy[k]
+		if !(a.Share >= 0 && a.Share <= 1) || a.EachNS < 0 {
+			c.say("share %v, %d ns", []any{a.Share, a.EachNS}, "findings", i, "asked_by", k)
+		}
+		if a.Predicted != nil {
+			c.predicted(a.Predicted, "findings", i, "asked_by", k, "predicted")
+		}
+	}
 	if f.Predicted != nil {
 		c.predicted(f.Predicted, "findings", i, "predicted")
 	}

@@ -154,6 +154,8 @@ type VerdictSite struct {
 	// Via is the chain of waits by which most of it came, ViaPart the part that did; empty where none did.
 	Via     []Via   `json:"via"`
 	ViaPart float64 `json:"via_part,omitempty"`
+	// In names the request of this process, asked over the network, in which it was; empty where it is the request's own time.
+	In string `json:"in,omitempty"`
 	// Inferred says that for most of it nothing was seen to run there: the events around short runs name the line.
 	Inferred bool `json:"inferred,omitempty"`
 }
@@ -220,6 +222,12 @@ type Peer struct {
 	Recording string `json:"recording,omitempty"`
 	Group     string `json:"group"` // id
 	Name      string `json:"name"`
+	// Also are further groups that answer such waits: the names; all that is said below is about any of them.
+	Also []string `json:"also,omitempty"`
+	// Joined says that paths go on in the requests that answer: what these spent their time on is told of those that wait.
+	Joined bool `json:"joined,omitempty"`
+	// AsLong says that Held and ByChance count those alone that lasted as long as the wait did, give or take a tenth.
+	AsLong bool `json:"as_long,omitempty"`
 	// Of Waits for the network, Held have one request of the group in them; if they are moved in time, ByChance of them do.
 	Waits    int     `json:"waits"`
 	Held     int     `json:"held"`
@@ -498,8 +506,19 @@ type Finding struct {
 	Fix        string     `json:"fix"`
 	Predicted  *Predicted `json:"predicted"`
 	Ignored    string     `json:"ignored,omitempty"` // the reason given for ignoring it
+	// AskedBy are groups of the same process whose requests wait for this group's over the network, and so meet the fault, too.
+	AskedBy []AskedBy `json:"asked_by,omitempty"`
 	// Decided is what gave it its severity; nil for facts, which are info whatever they cost.
 	Decided *Decided `json:"decided,omitempty"`
+}
+
+// An AskedBy is a group whose requests wait for those of a finding's group, and what these lose to the fault.
+type AskedBy struct {
+	Group     string     `json:"group"` // id
+	Name      string     `json:"name"`
+	Share     float64    `json:"share"`   // of their time
+	EachNS    int64      `json:"each_ns"` // of each, on average
+	Predicted *Predicted `json:"predicted"`
 }
 
 // Decided are the numbers that decided a severity: what the fix would win of some requests, and the least of it for the

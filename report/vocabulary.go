@@ -71,11 +71,12 @@ const (
 	WaitSelect    WaitKind = "select"
 	WaitCoroutine WaitKind = "coroutine"
 	WaitNetwork   WaitKind = "network" // ended by a goroutine: a deadline or a close
+	WaitPeer      WaitKind = "peer"    // for the answer of this process itself, over the network
 )
 
 // WaitKinds returns all kinds of wait.
 func WaitKinds() []WaitKind {
-	return []WaitKind{WaitAny, WaitLock, WaitGroup, WaitCond, WaitOnce, WaitChan, WaitChanSend, WaitSelect, WaitCoroutine, WaitNetwork}
+	return []WaitKind{WaitAny, WaitLock, WaitGroup, WaitCond, WaitOnce, WaitChan, WaitChanSend, WaitSelect, WaitCoroutine, WaitNetwork, WaitPeer}
 }
 
 // A Kind says how the requests of a group were found.

@@ -407,7 +407,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
-	opts.Peer = e.served
+	opts.Peer, opts.Again = e.served, in.again
 	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
 	if e.validate {

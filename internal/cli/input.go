@@ -27,9 +27,11 @@ type input struct {
 	size     int64    // of what Reader will give; 0 if not known
 	isReport bool     // a report in JSON, not a trace
 	plain    *os.File // the regular file that Reader reads as it is; nil for all else
-	meta     *bundle.Meta
-	host     io.Reader // host samples, nil if there are none
-	allocs   io.Reader // an allocation profile of the same time, nil if there is none
+	// again returns the trace once more, from its beginning; nil where it can be read only once.
+	again  func() (io.ReadCloser, error)
+	meta   *bundle.Meta
+	host   io.Reader // host samples, nil if there are none
+	allocs io.Reader // an allocation profile of the same time, nil if there is none
 	// hostWarnings are known when the input is closed.
 	hostWarnings []bundle.Warning
 	closers      []func() error
@@ -133,7 +135,9 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	case bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), " \t\r\n"), []byte("{")):
 		in.isReport = true
 	case arg != "-":
-		in.plain = file
+		if in.plain = file; file != nil {
+			in.again = func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, 0, in.size)), nil }
+		}
 	}
 	return in, nil
 }
@@ -239,6 +243,10 @@ func (in *input) unpack(file *os.File) error {
 	b, err := bundle.New(file, in.size)
 	if trace, ok := bundle.Unfinished(file, in.size); err != nil && ok {
 		in.Reader, in.size = trace, trace.Size()
+		in.again = func() (io.ReadCloser, error) {
+			trace, _ := bundle.Unfinished(file, trace.Size())
+			return io.NopCloser(trace), nil
+		}
 		in.meta = &bundle.Meta{Warnings: []bundle.Warning{{Code: record.WarnCut, Text: "this recording was not finished, its end is missing: only the trace in it is read"}}}
 		return nil
 	}
@@ -250,6 +258,10 @@ func (in *input) unpack(file *os.File) error {
 		return err
 	}
 	in.closers = append(in.closers, trace.Close)
+	in.again = func() (io.ReadCloser, error) {
+		trace, _, err := b.Trace()
+		return trace, err
+	}
 	if samples, err := b.HostStream(); err == nil {
 		in.closers = append(in.closers, samples.Close)
 		in.host = samples

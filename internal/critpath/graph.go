@@ -91,7 +91,9 @@ type piece struct {
 	hooked    bool // followed back to what it had from the request
 	bornBy    uint64
 	items     []item
-	scanned   int64 // up to here its waits are followed
+	scanned   int64    // up to here its waits are followed
+	answers   []Answer // of the request whose work it is, asked for at so many levels
+	level     int
 }
 
 // An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
@@ -101,6 +103,7 @@ type item struct {
 	waker  uint64
 	wait   Wait
 	ticker bool
+	asked  *Answer // of a wait for one: who it is
 }
 
 type link struct {
@@ -132,7 +135,7 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.Own = nil
 	defer func() { w.Own = own }()
 	b := &grapher{w: w, root: g, from: from, to: to}
-	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from})
+	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.answersOf(g, from)})
 	for i := 0; i < len(b.pieces) && !b.failed; i++ {
 		for p := b.pieces[i]; p.scanned < p.hi && !b.failed; {
 			b.scan(p)
@@ -175,6 +178,10 @@ func (b *grapher) scan(p *piece) {
 			continue
 		}
 		b.links = append(b.links, link{fromG: it.waker, from: it.step.End, toG: p.g, to: it.step.End})
+		if it.asked != nil {
+			b.serve(p, it)
+			continue
+		}
 		hooked := b.need(it.waker, p, it)
 		if hooked || it.wait == WaitGroup {
 			b.siblings(p, it, hooked)
@@ -189,6 +196,7 @@ func (b *grapher) life(p *piece) {
 	w.steps = w.steps[:0]
 	w.push(p.g, p.lo, p.hi, -1, false)
 	f := &w.frames[len(w.frames)-1]
+	f.answers, f.level = p.answers, p.level
 	b.spent += f.n
 	hi := p.hi
 	for hi > p.lo {
@@ -251,10 +259,18 @@ func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *in
 	w := b.w
 	v := w.judge(f, s, *hi)
 	whole := wholeOf(s)
+	answer := f.answer(&v, start, *hi)
 	if v.gap != 0 {
 		gap := v.step
 		gap.Kind = PollGap
 		b.leaf(p, hi, max(v.gap, start), gap, 0)
+	}
+	if answer != nil {
+		b.answer(p, answer, &v, start, hi, whole)
+		if start < *hi {
+			f.idx++ // what is left of it is looked at again: the way there
+			return
+		}
 	}
 	if v.futile {
 		start = w.futile(f, s, start)
@@ -380,10 +396,10 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 		return true
 	}
 	if lo, by, ok := b.hook(waker, p, it.wait, ws, we, 0); ok {
-		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by})
+		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by, answers: p.answers, level: p.level})
 		return true
 	}
-	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait)})
+	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait), answers: p.answers, level: p.level})
 	return false
 }
 
@@ -432,7 +448,7 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 			return at, 0, true
 		}
 		if lo, born, ok := b.hook(by, p, WaitChan, min(ws, at), at, depth+1); ok {
-			b.add(&piece{g: by, lo: lo, hi: at, hooked: true, bornBy: born})
+			b.add(&piece{g: by, lo: lo, hi: at, hooked: true, bornBy: born, answers: p.answers, level: p.level})
 			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
 			return at, 0, true
 		}
@@ -530,7 +546,7 @@ func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 		b.links = append(b.links,
 			link{fromG: maker, from: c.born, toG: c.g, to: c.born},
 			link{fromG: c.g, from: c.died, toG: p.g, to: it.step.End, soft: it.wait != WaitGroup})
-		b.add(&piece{g: c.g, lo: c.born, hi: c.died, hooked: true, bornBy: maker})
+		b.add(&piece{g: c.g, lo: c.born, hi: c.died, hooked: true, bornBy: maker, answers: p.answers, level: p.level})
 	}
 }
 

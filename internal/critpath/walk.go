@@ -91,9 +91,10 @@ const (
 	WaitSelect
 	WaitCoroutine
 	WaitPoll // a network wait ended by a deadline or a close
+	WaitPeer // a network wait for the answer of the process itself: see Answer
 )
 
-var waitNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network"}
+var waitNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network", "peer"}
 
 func (w Wait) String() string { return waitNames[w] }
 
@@ -132,6 +133,9 @@ type Walker struct {
 	// Own is called, if not nil, for every span of the request's own goroutine:
 	// their stacks name the request.
 	Own func(stack tracefmt.StackID)
+	// Answers, if not nil, returns which requests of this process a request waits
+	// for over the network, by its goroutine and its start.
+	Answers func(g uint64, start int64) []Answer
 
 	win     *timeline.Window
 	syms    *tracefmt.Symbols
@@ -151,6 +155,9 @@ type frame struct {
 	n   int // how many spans it began with
 	via int32
 	own bool
+	// for the request whose work this is: what it waits for here, and at which level it was itself asked for
+	answers []Answer
+	level   int
 }
 
 // New returns a Walker over a window.
@@ -225,6 +232,7 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	}
 	hi := to
 	w.push(g, from, hi, -1, true)
+	w.frames[0].answers = w.answersOf(g, from)
 	for n := 0; len(w.frames) > 0; n++ {
 		if n > maxSteps {
 			w.Cut = true
@@ -288,6 +296,7 @@ func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
 	}
 	// What made it may serve others as well: a connection, a dispatcher.
 	w.push(first.Peer, f.a, *hi, f.via, false)
+	w.inherit(&f)
 }
 
 func (w *Walker) push(g uint64, a, hi int64, via int32, own bool) {
@@ -351,10 +360,14 @@ func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
 // emits the wait itself.
 func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool {
 	v := w.judge(f, s, *hi)
+	answer := f.answer(&v, start, *hi)
 	if v.gap != 0 {
 		gap := v.step
 		gap.Kind = PollGap
 		w.emit(hi, max(v.gap, start), gap)
+	}
+	if answer != nil && w.peer(f, s, start, hi, &v, answer) {
+		return true
 	}
 	if v.futile {
 		start = w.futile(f, s, start)
@@ -371,8 +384,9 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 		via = int32(len(w.Vias))
 		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via, G: f.g, Waker: s.Waker, From: min(s.Start, start), To: s.End})
 	}
-	before := len(w.spans)
+	before, of := len(w.spans), *f
 	w.push(s.Waker, start, *hi, via, false)
+	w.inherit(&of)
 	if len(w.spans) == before {
 		// The waker is not known at all: the wait stays the leaf it is.
 		w.pop()

@@ -69,6 +69,11 @@ type Options struct {
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
+	// Again returns the trace once more, from its beginning: it is read a second
+	// time where requests wait for others of the same process. nil is for a trace
+	// that can be sought in, or of which so much may be held in memory as it is
+	// read (see keepMost).
+	Again func() (io.ReadCloser, error)
 	// Workers is the number of goroutines that decode and walk; 0 means
 	// GOMAXPROCS. The report does not depend on it.
 	Workers int
@@ -126,18 +131,48 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
 	}
-	e := &engine{
-		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(),
+	again := opts.Again
+	if again == nil {
+		r, again = kept(r)
 	}
-	rd, err := newReader(r, opts)
+	e, cut, err := read(ctx, r, opts, nil)
 	if err != nil {
 		return nil, err
 	}
-	in := opts.pass(path.Options{Freezes: &e.freezes})
-	if !opts.Exact && opts.Keep == nil && opts.Index == nil {
-		in.ExactFirst = exactFirst
+	if s := e.itself(); s != nil && ctx.Err() == nil {
+		// Only now it is known that requests wait for others of this process.
+		if r, err := again(); err != nil {
+			e.unfollowed = err
+		} else {
+			opts.reset()
+			e, cut, err = read(ctx, r, opts, s)
+			r.Close()
+			if err != nil {
+				return nil, err
+			}
+		}
 	}
-	p := pass.New(in)
+	return e.finish(ctx, cut)
+}
+
+// read reads a trace to its end. What it knows of requests that wait for others
+// of the same process joins their paths; it is nil at first.
+func read(ctx context.Context, r io.Reader, opts Options, s *itself) (e *engine, cut, err error) {
+	e = &engine{
+		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
+	}
+	rd, err := newReader(r, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	of := opts.pass(path.Options{Freezes: &e.freezes})
+	if s != nil {
+		of.Plan, of.KeepAnswers = &s.plan, opts.Index != nil
+	}
+	if !opts.Exact && opts.Keep == nil && opts.Index == nil {
+		of.ExactFirst = exactFirst
+	}
+	p := pass.New(of)
 	e.process.See(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers, e.moments}
 	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
@@ -149,7 +184,14 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		opts.Validate.Attach(p)
 	}
 	e.pass = p
-	return e.finish(ctx, p.Run(ctx, rd))
+	cut = p.Run(ctx, rd)
+	if p.Generations > 0 {
+		e.ts = path.Merge(p.Stages)
+		e.became = e.groups.Merge(e.ts)
+		path.Regroup(e.ts, e.became)
+		e.peers.Merge(e.ts)
+	}
+	return e, cut, nil
 }
 
 // newReader returns a reader of a trace that keeps to the bound of memory.
@@ -193,6 +235,11 @@ type engine struct {
 	model   *predict.Model
 	work    *found
 	ofRows  []path.GroupID // of the report's groups
+	ts      []path.Translation
+	became  []path.GroupID // see groups.Sum.Merge
+	known   *itself        // nil in the first reading
+	// unfollowed is why paths that lead to this process were not followed, though it is known that they do.
+	unfollowed error
 	// selected says which groups are reported.
 	selected groups.Selection
 }
@@ -254,14 +301,11 @@ func (e *engine) report(cut error) *report.Report {
 		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
 		Settled: cause.Settle(froze.IsFreeze),
 	}
-	ts := path.Merge(p.Stages)
-	became := e.groups.Merge(ts)
-	path.Regroup(ts, became)
+	ts, became := e.ts, e.became
 	e.slowest.Merge(ts)
 	e.samples.Merge(ts)
 	e.moments.Merge(ts)
 	e.queues.Merge()
-	e.peers.Merge(ts)
 	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
 
 	rep := &report.Report{

@@ -14,6 +14,23 @@ import (
 // peer tells of a group what serves that it waits for over the network: a group
 // of another process, if a recording of one was given, or one of this process.
 func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
+	if e.known != nil {
+		if p, ok := e.known.peers[e.text(id)]; ok {
+			at := make(map[string]path.GroupID)
+			for of := range e.pass.Stages[0].IDs.Groups() {
+				at[e.text(path.GroupID(of))] = path.GroupID(of)
+			}
+			own := p.Peer
+			own.Group, own.Also = at[p.serve[0]], nil
+			for _, text := range p.serve[1:] {
+				own.Also = append(own.Also, at[text])
+			}
+			if e.own(g, &own, sp); g.Peer != nil {
+				g.Peer.Joined = true
+			}
+			return
+		}
+	}
 	if r := e.opts.Peer; r != nil && r.Clock.Known {
 		if p, of, exact := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
 			g.Peer = peerOf(&p, of.ID, of.Name)
@@ -24,24 +41,34 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 			return
 		}
 	}
-	p, ok := e.peers.Of(id)
+	if p, ok := e.peers.Of(id); ok {
+		e.own(g, &p, sp)
+	}
+}
+
+// own tells which groups of this process serve what a group waits for.
+func (e *engine) own(g *report.Group, p *peers.Peer, sp *spell.Speller) {
+	every := e.selected
+	every.Name = nil // whoever serves a group has another name
+	of, name, ok := e.groups.Title(p.Group, sp, every)
 	if !ok {
 		return
 	}
-	every := e.selected
-	every.Name = nil // whoever serves a group has another name
-	if of, name, ok := e.groups.Title(p.Group, sp, every); ok {
-		g.Peer = peerOf(&p, of, name)
+	g.Peer = peerOf(p, of, name)
+	for _, id := range p.Also {
+		if _, name, ok := e.groups.Title(id, sp, every); ok {
+			g.Peer.Also = append(g.Peer.Also, name)
+		}
 	}
 }
 
 func peerOf(p *peers.Peer, id, name string) *report.Peer {
 	mean := func(ns int64) *int64 {
-		ns /= int64(p.Held)
+		ns /= int64(p.Joined)
 		return &ns
 	}
 	return &report.Peer{
-		Group: id, Name: name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance, Confidence: p.Confidence,
+		Group: id, Name: name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance, AsLong: p.AsLong, Confidence: p.Confidence,
 		WaitNS: p.WaitNS / int64(p.Waits), ServedNS: *mean(p.ServedNS), ThereNS: mean(p.ThereNS), BackNS: mean(p.BackNS), UnseenNS: mean(p.UnseenNS), LateNS: *mean(p.LateNS),
 	}
 }
@@ -57,6 +84,9 @@ func (e *engine) clock() peers.Clock {
 
 // servedTo warns where a recording of a peer says nothing of this one.
 func (e *engine) servedTo(rep *report.Report) {
+	if e.unfollowed != nil {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths are not followed there, because the trace would have to be read twice: " + e.unfollowed.Error()})
+	}
 	r := e.opts.Peer
 	if r == nil {
 		return

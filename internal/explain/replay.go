@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/whylate/whylate/internal/answers"
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/detailed"
 	"github.com/whylate/whylate/internal/export"
@@ -25,12 +26,16 @@ import (
 type Kept struct {
 	opts   Options
 	walk   path.Options
+	plan   *answers.Plan
 	groups map[string]*report.Group // by path.GroupKey.Text
 	count  int                      // requests in them
 }
 
 func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *spell.Speller) {
 	k.opts, k.walk = e.opts, path.Options{Freezes: &e.freezes, Settled: sp.Settled}
+	if e.known != nil {
+		k.plan = &e.known.plan
+	}
 	byID := make(map[string]*report.Group)
 	k.count = 0
 	for i := range rep.Groups {
@@ -60,7 +65,7 @@ func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	opts := k.opts.pass(k.walk)
-	opts.InOrder = true
+	opts.InOrder, opts.Plan = true, k.plan
 	p := &replay{kept: k, sink: sink, stop: stop, left: k.count, pass: pass.New(opts)}
 	p.pass.Sums, p.pass.Listeners = []pass.Sum{p}, []pass.Listener{p}
 	cut := p.pass.Run(ctx, rd)

@@ -85,6 +85,9 @@ type claims struct {
 	alias map[viaKey]viaKey       // contended waits for one and the same site are one fault
 	fixed map[report.SiteKey]bool // sleeps of a dependency that every request meets
 	sleep map[viaKey]*part        // the heaviest sleep behind the outermost wait
+	// served says that the groups of this process that requests wait for over the network are judged themselves: what
+	// happens there is their fault, and told of them.
+	served bool
 }
 
 // routesOf returns the ways that lead to a cause.
@@ -100,6 +103,7 @@ func claimsOf(in *Input, g *report.Group) *claims {
 	if len(g.Bands) == 0 {
 		return cl
 	}
+	cl.served = in.servedOf(g) != nil
 	cl.each(func(c *report.Cause, r *report.Route) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
 			if k := keyOfVia(&r.Via[0]); cl.sleep[k] == nil || cl.sleep[k].ns < r.TotalNS {
@@ -154,7 +158,20 @@ func (cl *claims) findQueues() {
 }
 
 // each calls f for every way to every cause that rules about waits may claim.
-func (cl *claims) each(f func(c *report.Cause, r *report.Route)) { eachRoute(cl.g.All(), f) }
+func (cl *claims) each(f func(c *report.Cause, r *report.Route)) { cl.eachOf(cl.g.All(), f) }
+
+// eachOf calls f for every way to a cause of a band that rules about waiting may claim. Of what was asked for over the
+// network in this process, ways are told from where that begins, if at all.
+func (cl *claims) eachOf(b *report.Band, f func(c *report.Cause, r *report.Route)) {
+	eachRoute(b, func(c *report.Cause, r *report.Route) {
+		inner, asked := report.Beyond(r.Via)
+		if asked == 0 {
+			f(c, r)
+		} else if !cl.served {
+			f(c, &report.Route{Via: inner, TotalNS: r.TotalNS})
+		}
+	})
+}
 
 // eachRoute calls f for every way to a cause of a band that rules about waiting may claim.
 func eachRoute(b *report.Band, f func(c *report.Cause, r *report.Route)) {
@@ -334,7 +351,7 @@ func isMuch(waited, own int64) bool {
 func (cl *claims) slow() map[leaf]split {
 	of := map[leaf]split{}
 	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= fewestServed {
-		eachRoute(b, func(c *report.Cause, r *report.Route) {
+		cl.eachOf(b, func(c *report.Cause, r *report.Route) {
 			t := of[leafOf(c)]
 			if _, ok := cl.contended(r.Via); ok {
 				t.queued += r.TotalNS
@@ -358,6 +375,9 @@ func (cl *claims) others(l leaf) split {
 				continue
 			}
 			eachRoute(g.All(), func(c *report.Cause, r *report.Route) {
+				if _, asked := report.Beyond(r.Via); asked > 0 {
+					return // they are told by the group that serves them
+				}
 				t := cl.in.atSites[leafOf(c)]
 				if slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(&k) }) {
 					t.queued += r.TotalNS
@@ -413,6 +433,10 @@ func isLogger(call string) bool {
 // waits claims it.
 func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if !waits(c.Cause) {
+		return owner{}
+	}
+	via, asked := report.Beyond(via)
+	if asked > 0 && cl.served {
 		return owner{}
 	}
 	if isOthersRest(c, via) {
@@ -554,7 +578,7 @@ func claimsBy(in *Input, code report.RuleCode, f func(cl *claims, c *claim)) {
 			}
 			found[o].parts = append(found[o].parts, part{c, r.Via, r.TotalNS})
 		})
-		eachRoute(g.Tail(), func(c *report.Cause, r *report.Route) {
+		cl.eachOf(g.Tail(), func(c *report.Cause, r *report.Route) {
 			if of := found[cl.of(c, r.Via)]; of != nil {
 				of.slow = append(of.slow, part{c, r.Via, r.TotalNS})
 			}

@@ -123,6 +123,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			all = append(all, v)
 		}
 	}
+	all = bothHalves(in, all)
 	afterMachine(all)
 	afterQuota(in, all)
 	oneFault(all)

@@ -17,7 +17,7 @@ func peerRule() Rule {
 				"cannot be told apart from here.",
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
-				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, and it had half of the wait or more, the fault is told of that group, and this is a fact. " +
+				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, paths go on in its requests: what these waited for is told of them, and here only the way there and back is. " +
 				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
 				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
 				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
@@ -61,8 +61,12 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	gap := weighGap(cl.g)
 	var own []report.Evidence
 	elsewhere := false
-	if p := cl.g.Peer; p != nil && what == "a peer's answer" {
-		name := short(p.Name)
+	if p := cl.g.Peer; p.Followed() && what == "a peer's answer" {
+		// What was done there is told of those who did it: this is the rest.
+		what = fmt.Sprintf("the way to this process's own %s and back, over the network,", shortNames(p))
+		fix = "call it without the network where that is possible: of each wait of " + duration(p.WaitNS) + " it was served for " + duration(p.ServedNS)
+	} else if p != nil && what == "a peer's answer" {
+		name := shortNames(p)
 		switch {
 		case p.Recording != "":
 			what = fmt.Sprintf("%s in %s,", name, p.Recording)
@@ -112,6 +116,15 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
+}
+
+// shortNames names the groups that answer.
+func shortNames(p *report.Peer) string {
+	var names []string
+	for _, n := range p.Names() {
+		names = append(names, short(n))
+	}
+	return strings.Join(names, " or ")
 }
 
 // wentTo says in brackets on what the slow requests of a group spent most of

@@ -94,6 +94,14 @@ func NewIndex(limits Limits) *Index {
 	return x
 }
 
+// Reset makes the Index as new: the trace is read once more.
+func (x *Index) Reset() {
+	x.lived.Wait()
+	fresh := NewIndex(x.limits)
+	x.gens, x.keep, x.kept, x.reqs, x.gos, x.runs, x.carry = nil, fresh.keep, 0, fresh.reqs, fresh.gos, fresh.runs, fresh.carry
+	x.first, x.procs, x.buffers = 0, 0, nil
+}
+
 // A visit is a request as it was added up.
 type visit struct {
 	kind       request.Kind
@@ -220,7 +228,7 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	own := *sp
 	own.Syms, own.Sites = &x.syms, nil
 	x.sp = &own
-	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled}
+	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers()}
 	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
 	x.buffers = nil
 }

@@ -176,7 +176,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			w := newToucher(win, &t.x.syms, wanted)
+			w := newToucher(win, &t.x.syms, wanted, t.x.walk.Answers)
 			for ctx.Err() == nil {
 				k := int(next.Add(1)) - 1
 				if k*chunk >= hi {

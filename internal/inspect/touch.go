@@ -20,8 +20,9 @@ type toucher struct {
 	own    bool   // a stack of the request's own goroutine was a wanted one
 }
 
-func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool) *toucher {
+func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, answers func(uint64, int64) []critpath.Answer) *toucher {
 	t := &toucher{win: win, walker: critpath.New(win, syms), class: cause.New(win, syms), wanted: wanted}
+	t.walker.Answers = answers
 	t.walker.Own = func(id tracefmt.StackID) { t.own = t.own || t.is(id) }
 	return t
 }

@@ -14,7 +14,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/answers"
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
@@ -90,6 +92,11 @@ type Options struct {
 	Modules *modules.Set
 	// Path configures the walk.
 	Path path.Options
+	// Plan, if not nil, says which groups serve what others wait for: their paths
+	// are joined.
+	Plan *answers.Plan
+	// KeepAnswers keeps all that are found, for later questions: see Answers.
+	KeepAnswers bool
 	// Progress, if not nil, is called after each generation with the bytes of
 	// input consumed.
 	Progress func(bytes int64)
@@ -121,6 +128,7 @@ type Pass struct {
 	opts    Options
 	plan    plan
 	workers []worker
+	answers *answers.Finder // nil without a plan
 	byTime  []int32
 }
 
@@ -220,11 +228,25 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	return cut
 }
 
+// Answers says which requests of the process another one waits for, if the pass
+// had a plan, and was to keep what it found; else it is nil.
+func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
+	if p.answers == nil || !p.answers.Keep {
+		return nil
+	}
+	return p.answers.Of
+}
+
 // employ makes the workers that walk, with their parts of the sums.
 func (p *Pass) employ() {
 	n := p.opts.Workers
 	if p.opts.InOrder {
 		n = 1
+	}
+	if p.opts.Plan != nil {
+		p.answers = answers.NewFinder(p.opts.Plan, &p.Window, &p.Symbols, n)
+		p.answers.Keep = p.opts.KeepAnswers
+		p.opts.Path.Answers = p.answers.Of
 	}
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}

@@ -23,6 +23,9 @@ func (p *Pass) walk(reqs []request.Request) {
 			served++
 		}
 	}
+	if p.answers != nil {
+		p.answers.Add(reqs)
+	}
 	for i := range p.workers {
 		p.workers[i].stage.Begin(served, len(reqs)-served)
 	}

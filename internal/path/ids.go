@@ -73,7 +73,8 @@ type viaKey struct {
 
 type chain struct {
 	viaKey
-	depth int
+	depth  int
+	served bool // a wait for an answer of the process is among it
 }
 
 // maxChain bounds the chain of waits that causes are told apart by.
@@ -128,6 +129,9 @@ func (x *IDs) Chain(id ChainID) []Via {
 	return out
 }
 
+// Served reports whether a chain leads into another request of the process, which was asked over the network.
+func (x *IDs) Served(id ChainID) bool { return x.chains[id].served }
+
 // LastSite returns the site of the last wait of a chain, 0 for the empty one.
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
@@ -157,7 +161,7 @@ func (x *IDs) chain(k viaKey) ChainID {
 	id, ok := x.chainIDs[k]
 	if !ok {
 		id = ChainID(len(x.chains))
-		x.chains = append(x.chains, chain{k, p.depth + 1})
+		x.chains = append(x.chains, chain{k, p.depth + 1, x.chains[k.parent].served || k.Wait == critpath.WaitPeer})
 		x.chainIDs[k] = id
 	}
 	return id

@@ -115,7 +115,13 @@ type Options struct {
 	Freezes *freeze.Detector
 	// Settled, if not nil, says which of them were: then no code is pending.
 	Settled *cause.Settlement
+	// Answers, if not nil, says for which requests of the process another one
+	// waits: the path goes on in them. See critpath.Walker.
+	Answers func(g uint64, start int64) []critpath.Answer
 }
+
+// Answers returns the option of that name.
+func (s *Stage) Answers() func(g uint64, start int64) []critpath.Answer { return s.opts.Answers }
 
 // A Stage walks requests of a window. One goroutine may use it at a time.
 type Stage struct {
@@ -162,6 +168,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 		asides: make(map[int64]map[uint64][]timeline.Birth),
 	}
 	s.Sites = s.class.Sites
+	s.walker.Answers = opts.Answers
 	s.walker.Own = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
 	return s
 }

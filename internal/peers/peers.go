@@ -8,10 +8,11 @@ package peers
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
-	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/answers"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 )
@@ -21,22 +22,18 @@ const (
 	// maxKept bounds the waits and requests that one worker keeps: those that
 	// begin first.
 	maxKept = 1 << 12
-	// joined is how long something else may go on in a wait, or as long as it was
-	// so far: the reader of a connection that many requests share hands answers to
-	// others, and the connection has frames of its own.
-	joined = 200e3
-	// A wait is at least so long, and there are so many of them.
-	leastWait = 10e3
-	fewest    = 20
-	// inside is the part of a request that lies in the wait which it answers: it
-	// may begin before the one who asks has gone to sleep, and end a little after
-	// its answer was read.
-	inside = 0.6
+	// There are so many waits, at least.
+	fewest = 20
 	// held is how many of the waits must have a request of their own in them, and
 	// chance how many may have one if they are moved in time.
 	held   = 0.9
 	chance = 0.5
-	// Where moved waits have as many, because always somebody waits, the numbers
+	// Where moved waits have as many, because somebody always waits, most must have
+	// one that is as long as the wait, give or take this part, and moved ones not.
+	asLong     = 0.1
+	mostAsLong = 0.8
+	fewAsLong  = 0.3
+	// Where these have as many, too, the numbers
 	// must be the same, give or take this part, and so large.
 	alike = 0.02
 	many  = 200
@@ -45,21 +42,13 @@ const (
 // A Sum keeps waits and requests with their times. It implements pass.Sum.
 type Sum struct {
 	parts  []*part
-	waits  map[path.GroupID][]span
-	served map[path.GroupID][]span
+	waits  map[path.GroupID][]answers.Span
+	served map[path.GroupID][]answers.Span
 	until  int64 // what begins later was not kept
 }
 
-// A span is a wait or a request.
-type span struct {
-	start, end int64
-	// unseen is, of a request, how long its message may have lain unread before it
-	// began; of a wait, how much of its end nobody looked or a CPU was waited for.
-	unseen int64
-}
-
 type grouped struct {
-	span
+	answers.Span
 	group path.GroupID
 }
 
@@ -91,43 +80,17 @@ func (p *part) Add(w *path.Walked) {
 		p.until = min(p.until, w.Start) // from here on not every request is walked
 		return
 	}
-	if w.Observer || w.Req.Open || w.Form != path.Whole {
+	if !answers.IsWhole(w) {
 		return
 	}
-	switch w.Req.Kind {
-	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC, request.WebSocket:
-		p.served = p.keep(p.served, grouped{span{w.Start, w.Req.End, w.Gap}, w.Group})
+	if r, ok := answers.Served(w); ok {
+		p.served = p.keep(p.served, grouped{r, w.Group})
 	}
-	var last span
-	done := func() {
-		if last.end-last.start >= leastWait {
-			p.waits = p.keep(p.waits, grouped{last, w.Group})
-		}
-	}
-	for i := range w.Segments {
-		s := &w.Segments[i]
-		switch s.Code.Cause() {
-		case cause.SchedPoll, cause.Sched, cause.SchedWake:
-			// What has come is not read before a CPU runs who waits.
-			if last.end != 0 && s.Start == last.end {
-				last.end, last.unseen = s.End, last.unseen+s.End-s.Start
-			}
-		case cause.Network:
-			if s.Inbound {
-				continue
-			}
-			if last.end == 0 || s.Start-last.end > max(joined, last.end-last.start) {
-				done()
-				last = span{start: s.Start}
-			}
-			last.end, last.unseen = s.End, 0
-		}
-	}
-	done()
+	answers.Waits(w, func(x answers.Span) { p.waits = p.keep(p.waits, grouped{x, w.Group}) })
 }
 
 func (p *part) keep(list []grouped, g grouped) []grouped {
-	if g.start >= p.until {
+	if g.Start >= p.until {
 		return list
 	}
 	if list = append(list, g); len(list) < maxKept {
@@ -135,16 +98,16 @@ func (p *part) keep(list []grouped, g grouped) []grouped {
 	}
 	starts := make([]int64, len(list))
 	for i := range list {
-		starts[i] = list[i].start
+		starts[i] = list[i].Start
 	}
 	slices.Sort(starts)
 	p.until = starts[len(starts)/2]
-	return slices.DeleteFunc(list, func(g grouped) bool { return g.start >= p.until })
+	return slices.DeleteFunc(list, func(g grouped) bool { return g.Start >= p.until })
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
-	s.waits, s.served = make(map[path.GroupID][]span), make(map[path.GroupID][]span)
+	s.waits, s.served = make(map[path.GroupID][]answers.Span), make(map[path.GroupID][]answers.Span)
 	until := int64(math.MaxInt64)
 	for _, p := range s.parts {
 		until = min(until, p.until)
@@ -153,19 +116,19 @@ func (s *Sum) Merge(ts []path.Translation) {
 	for i, p := range s.parts {
 		for _, of := range []struct {
 			from []grouped
-			to   map[path.GroupID][]span
+			to   map[path.GroupID][]answers.Span
 		}{{p.waits, s.waits}, {p.served, s.served}} {
 			for _, g := range of.from {
-				if g.start < until {
+				if g.Start < until {
 					id := ts[i].Groups[g.group]
-					of.to[id] = append(of.to[id], g.span)
+					of.to[id] = append(of.to[id], g.Span)
 				}
 			}
 		}
 	}
-	for _, m := range []map[path.GroupID][]span{s.waits, s.served} {
+	for _, m := range []map[path.GroupID][]answers.Span{s.waits, s.served} {
 		for _, list := range m {
-			slices.SortFunc(list, func(a, b span) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+			answers.Sort(list)
 		}
 	}
 	s.parts = nil
@@ -174,17 +137,25 @@ func (s *Sum) Merge(ts []path.Translation) {
 // A Peer is the group that serves what another one waits for.
 type Peer struct {
 	Group path.GroupID
+	// Also are further groups of which requests lie in the waits.
+	Also []path.GroupID
 	// Waits is how many there were, Held in how many of them one request of the
 	// group lay, and ByChance the part of them that have one if moved in time.
-	Waits, Held int
-	ByChance    float64
-	// WaitNS is what the waits took. Of those that hold a request, ServedNS is what
+	Waits, Held, Joined int
+	ByChance            float64
+	// AsLong says that Held and ByChance count those alone that are as long as the
+	// wait: shorter ones lie in waits by chance.
+	AsLong bool
+	// WaitNS is what the waits took. Of the Joined that hold a request, ServedNS is what
 	// these had, ThereNS what went before them and BackNS what came after: of the
 	// first, messages may have lain unread for UnseenNS, and of the second whoever
 	// waited was not run for LateNS.
 	WaitNS, ServedNS, ThereNS, BackNS, UnseenNS, LateNS int64
 	Confidence                                          float64
 }
+
+// Waiting returns the groups of whose requests waits were kept.
+func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
 
 // Of returns the group that serves what requests of a group wait for; ok is
 // false where there is none, or too little tells.
@@ -199,78 +170,104 @@ func (s *Sum) Of(id path.GroupID) (best Peer, ok bool) {
 			ids = append(ids, other)
 		}
 	}
-	slices.Sort(ids)
+	// Ids depend on which worker saw what; what was served first does not.
+	slices.SortFunc(ids, func(a, b path.GroupID) int {
+		x, y := &s.served[a][0], &s.served[b][0]
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Of.G, y.Of.G))
+	})
+	var of []Peer
 	for _, other := range ids {
 		// Of several, one may call the next: the one that takes most of the waits is
 		// what was called.
-		if p := compare(waits, s.served[other]); p.Confidence > 0 && (!ok || p.ServedNS > best.ServedNS) {
-			p.Group = other
+		p := compare(waits, s.served[other])
+		p.Group = other
+		if of = append(of, p); p.Confidence > 0 && (!ok || p.ServedNS > best.ServedNS) {
 			best, ok = p, true
 		}
+	}
+	if !ok {
+		return s.several(waits, of)
 	}
 	return best, ok
 }
 
+// mostAlso bounds the groups that answer one group's waits, and leastMore is the
+// part of the waits that each must add.
+const (
+	mostAlso  = 4
+	leastMore = 0.02
+)
+
+// several returns the groups that serve waits together, where no single one does:
+// a gateway passes each request to the method that it names.
+func (s *Sum) several(waits []answers.Span, of []Peer) (best Peer, ok bool) {
+	slices.SortStableFunc(of, func(a, b Peer) int { return cmp.Compare(b.Held, a.Held) })
+	if len(of) == 0 || of[0].Held == 0 {
+		return best, false
+	}
+	best = of[0]
+	all := s.served[best.Group]
+	for _, p := range of[1:] {
+		if len(best.Also) == mostAlso || float64(p.Held) < leastMore*float64(len(waits)) {
+			break
+		}
+		with := slices.Concat(all, s.served[p.Group])
+		answers.Sort(with)
+		if more := compare(waits, with); float64(more.Held-best.Held) >= leastMore*float64(len(waits)) {
+			more.Group, more.Also = best.Group, append(best.Also, p.Group)
+			best, all = more, with
+		}
+	}
+	return best, best.Confidence > 0
+}
+
 // compare holds waits against requests.
-func compare(waits, served []span) Peer {
+func compare(waits, served []answers.Span) Peer {
 	p := Peer{Waits: len(waits)}
-	if len(served) < fewest {
-		return p
-	}
 	for _, w := range waits {
-		p.WaitNS += w.end - w.start
+		p.WaitNS += w.End - w.Start
 	}
-	p.Held = match(waits, served, 0, func(w, r span) {
-		p.ServedNS += min(w.end, r.end) - max(w.start, r.start)
-		p.ThereNS += max(0, r.start-w.start)
-		p.BackNS += max(0, w.end-r.end)
-		p.UnseenNS += min(max(0, r.start-w.start), max(0, r.unseen))
-		p.LateNS += min(max(0, w.end-r.end), w.unseen)
+	fit := 0
+	p.Held = answers.Match(waits, served, 0, func(w, r answers.Span) {
+		fit += isAsLong(w, r)
+		p.ServedNS += min(w.End, r.End) - max(w.Start, r.Start)
+		p.ThereNS += max(0, r.Start-w.Start)
+		p.BackNS += max(0, w.End-r.End)
+		p.UnseenNS += min(max(0, r.Start-w.Start), max(0, r.Unseen))
+		p.LateNS += min(max(0, w.End-r.End), w.Unseen)
 	})
+	p.Joined = p.Held
 	fits := float64(p.Held) / float64(len(waits))
 	if fits < held {
 		return p
 	}
 	// How often they are about as far apart as the shifts are from each other is
 	// another matter for each of these.
-	apart := float64(waits[len(waits)-1].start-waits[0].start) / float64(len(waits))
+	apart := float64(waits[len(waits)-1].Start-waits[0].Start) / float64(len(waits))
+	all, moved := float64(len(waits)), 0
 	for _, by := range []float64{1.37, -1.91, 2.71, -3.33, 4.19} {
-		n := match(waits, served, int64(by*apart), func(w, r span) {})
-		p.ByChance += float64(n) / float64(len(waits)) / 5
+		n := answers.Match(waits, served, int64(by*apart), func(w, r answers.Span) { moved += isAsLong(w, r) })
+		p.ByChance += float64(n) / all / 5
 	}
-	few, all := float64(min(len(waits), len(served))), float64(max(len(waits), len(served)))
+	few, most := float64(min(len(waits), len(served))), float64(max(len(waits), len(served)))
+	fitting, byChance := float64(fit)/all, float64(moved)/all/5
 	switch {
 	case p.ByChance <= chance:
 		p.Confidence = min(0.95, fits*(1-p.ByChance*p.ByChance))
-	case len(waits) >= many && all-few <= alike*all:
+	case fitting >= mostAsLong && byChance <= fewAsLong:
+		p.Held, p.ByChance, p.AsLong = fit, byChance, true
+		p.Confidence = min(0.95, fits*(1-byChance*byChance))
+	case len(waits) >= many && most-few <= alike*most:
 		p.Confidence = 0.6
 	}
 	return p
 }
 
-// match gives each wait, moved in time by some ns, one request that lies in it,
-// tells of each, and returns how many have one.
-func match(waits, served []span, by int64, found func(w, r span)) (n int) {
-	var open []span // waits that may still have one, by their ends
-	next := 0
-	for _, r := range served {
-		took := r.end - r.start
-		for ; next < len(waits) && waits[next].start+by < r.end; next++ {
-			w := waits[next]
-			w.start, w.end = w.start+by, w.end+by
-			at, _ := slices.BinarySearchFunc(open, w.end, func(o span, end int64) int { return cmp.Compare(o.end, end) })
-			open = slices.Insert(open, at, w)
-		}
-		gone, _ := slices.BinarySearchFunc(open, r.start, func(o span, t int64) int { return cmp.Compare(o.end, t) })
-		open = open[gone:]
-		for i, w := range open {
-			if in := min(w.end, r.end) - max(w.start, r.start); in > 0 && float64(in) >= inside*float64(took) {
-				n++
-				found(w, r)
-				open = slices.Delete(open, i, i+1)
-				break
-			}
-		}
+// isAsLong returns 1 if a request begins and ends nearly with the wait in which it
+// lies, else 0.
+func isAsLong(w, r answers.Span) int {
+	if away := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(away) <= asLong*float64(w.End-w.Start) {
+		return 1
 	}
-	return n
+	return 0
 }

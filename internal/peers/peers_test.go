@@ -2,7 +2,11 @@ package peers
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/answers"
+	"github.com/whylate/whylate/internal/path"
 )
 
 const us, ms = int64(1e3), int64(1e6)
@@ -11,23 +15,23 @@ const us, ms = int64(1e3), int64(1e6)
 // waits, and answers that are not believed because they are short beside the wait.
 func TestCompare(t *testing.T) {
 	// asked makes n waits, each with the request that answers it.
-	asked := func(n int, apart, wait, takes int64) (waits, served []span) {
+	asked := func(n int, apart, wait, takes int64) (waits, served []answers.Span) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		at := int64(0)
 		for range n {
 			at += apart + rnd.Int64N(apart)
 			lead := rnd.Int64N(max(1, (wait-takes)/2))
-			waits = append(waits, span{start: at, end: at + wait})
-			served = append(served, span{start: at + lead, end: at + lead + takes})
+			waits = append(waits, answers.Span{Start: at, End: at + wait})
+			served = append(served, answers.Span{Start: at + lead, End: at + lead + takes})
 		}
 		return waits, served
 	}
-	others := func(n int, apart, takes int64) (served []span) {
+	others := func(n int, apart, takes int64) (served []answers.Span) {
 		rnd := rand.New(rand.NewPCG(3, 4))
 		at := int64(0)
 		for range n {
 			at += rnd.Int64N(2 * apart)
-			served = append(served, span{start: at, end: at + takes})
+			served = append(served, answers.Span{Start: at, End: at + takes})
 		}
 		return served
 	}
@@ -36,7 +40,7 @@ func TestCompare(t *testing.T) {
 	busy, crowd := asked(400, 100*us, 2*ms, ms)
 	for _, c := range []struct {
 		name          string
-		waits, served []span
+		waits, served []answers.Span
 		least, most   float64
 	}{
 		{"each wait has its answer in it", waits, served, 0.9, 0.95},
@@ -58,5 +62,46 @@ func TestCompare(t *testing.T) {
 		if p := compare(c.waits, c.served); p.Confidence < c.least || p.Confidence > c.most {
 			t.Errorf("%s: %+v", c.name, p)
 		}
+	}
+}
+
+// TestAsLong: calls one after the other, evenly spaced, of which one is nearly always under way. It would catch a peer that is not
+// found because somebody always waits, and one that is because requests are as long as each other.
+func TestAsLong(t *testing.T) {
+	var waits, served, later []answers.Span
+	for i := range int64(90) {
+		at, took := i*11*ms+i*i%7*300*us, 12*ms+i%5*200*us
+		waits = append(waits, answers.Span{Start: at, End: at + took})
+		served = append(served, answers.Span{Start: at + 60*us, End: at + took - 80*us})
+		later = append(later, answers.Span{Start: at + 4*ms, End: at + 4*ms + took})
+	}
+	if p := compare(waits, served); !p.AsLong || p.Held != 90 || p.Confidence < 0.8 {
+		t.Errorf("each wait has its answer: %+v", p)
+	}
+	if p := compare(waits, later); p.Confidence > 0 {
+		t.Errorf("others come all the time: %+v", p)
+	}
+}
+
+// TestSeveral: a gateway passes each request to one of two methods, and to a third now and then. It would catch one that has no
+// peer because no method answers nearly all, and a method that has nothing to do with it.
+func TestSeveral(t *testing.T) {
+	s := &Sum{waits: map[path.GroupID][]answers.Span{}, served: map[path.GroupID][]answers.Span{}}
+	rnd := rand.New(rand.NewPCG(5, 6))
+	at := int64(0)
+	for i := range uint64(100) {
+		at += 3*ms + rnd.Int64N(6*ms)
+		s.waits[1] = append(s.waits[1], answers.Span{Start: at, End: at + ms, Of: answers.Key{G: i, Start: at}})
+		to := path.GroupID(2 + i%2)
+		if i%10 == 0 {
+			to = 4
+		}
+		s.served[to] = append(s.served[to], answers.Span{Start: at + 100*us, End: at + 900*us, Of: answers.Key{G: 1000 + i, Start: at}})
+		s.served[5] = append(s.served[5], answers.Span{Start: at + 2*ms, End: at + 2*ms + 500*us, Of: answers.Key{G: 2000 + i, Start: at}})
+	}
+	p, ok := s.Of(1)
+	slices.Sort(p.Also)
+	if all := append(p.Also, p.Group); !ok || len(all) != 3 || slices.Contains(all, 5) || p.Held < 98 || p.Confidence < 0.8 {
+		t.Errorf("%+v, %v", p, ok)
 	}
 }

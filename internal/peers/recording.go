@@ -3,6 +3,7 @@ package peers
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/answers"
 	"github.com/whylate/whylate/internal/path"
 )
 
@@ -23,7 +24,7 @@ type Recording struct {
 // A Group is requests that a process served.
 type Group struct {
 	ID, Name string
-	served   []span
+	served   []answers.Span
 }
 
 // Until is when the last request began that was kept, at most to.
@@ -54,15 +55,15 @@ func (c Clock) Offset(other Clock) (ns int64, exact bool) {
 func (s *Sum) In(id path.GroupID, clock Clock, from, to int64, r *Recording) (best Peer, of *Group, exact bool) {
 	by, exact := clock.Offset(r.Clock)
 	from, to = max(from, r.From+by), min(s.Until(to), r.To+by)
-	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w span) bool { return w.start < from || w.end > to })
+	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w answers.Span) bool { return w.Start < from || w.End > to })
 	if len(waits) < fewest {
 		return best, nil, exact
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		var served []span
+		var served []answers.Span
 		for _, x := range g.served {
-			if x.start, x.end = x.start+by, x.end+by; x.end > from && x.start < to {
+			if x.Start, x.End = x.Start+by, x.End+by; x.End > from && x.Start < to {
 				served = append(served, x)
 			}
 		}

@@ -18,6 +18,7 @@ func NewSamples() *Samples { return new(Samples) }
 // Part implements pass.Sum.
 func (s *Samples) Part(stage *path.Stage) path.Adder {
 	b := NewBuilder(stage.Win, stage.Syms)
+	b.walker.Answers = stage.Answers()
 	p := &sampler{stage: stage, builder: b}
 	b.Split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&p.cut, segs) }
 	s.parts = append(s.parts, p)

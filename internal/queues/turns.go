@@ -142,8 +142,8 @@ func (p *part) addTurns(w *path.Walked) {
 	first := len(ts.list)
 	for i := range w.Segments {
 		s := &w.Segments[i]
-		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) {
-			continue
+		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
+			continue // or the request that is served in its stead has the turn
 		}
 		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].end == s.Start {
 			ts.list[n-1].end = s.End

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/critpath"
 	"github.com/whylate/whylate/internal/modules"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/stdlib"
@@ -79,6 +80,9 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via, by tracefmt.FrameI
 		return 0
 	}
 	for i := len(vias) - 1; i >= 0; i-- {
+		if vias[i].Wait == critpath.WaitPeer {
+			return 0 // before it, others asked for the request that this is
+		}
 		switch v := s.Syms.Frame(vias[i].Site); {
 		case v.Caller != 0:
 			return v.Caller

@@ -19,7 +19,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	same(t, "causes", causes, slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther }))
 	var waits []report.WaitKind
-	for w := critpath.WaitOther; w <= critpath.WaitPoll; w++ {
+	for w := critpath.WaitOther; w <= critpath.WaitPeer; w++ {
 		waits = append(waits, report.WaitKind(w.String()))
 	}
 	same(t, "kinds of wait", waits, report.WaitKinds())

@@ -86,8 +86,10 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	for i := range v.Causes {
 		// What leads to the place is not said of a peer that is told already.
 		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" {
-			of := words.FuncName(g.Peer.Name)
+			of := words.PeerNames(g.Peer)
 			switch {
+			case g.Peer.Followed():
+				c.Words = "on the way to this process's own " + of + " and back, over the network"
 			case g.Peer.Recording != "":
 				c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
 			case g.Peer.Confidence < 0.8:
@@ -95,6 +97,13 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 			default:
 				c.Words = "waiting over the network for this process's own " + of
 			}
+		}
+	}
+	for i := range v.Causes {
+		for k := range v.Causes[i].Sites {
+			s := &v.Causes[i].Sites[k]
+			_, asked := report.Beyond(s.Via)
+			s.In = asks(r, g, asked)
 		}
 	}
 	v.Lead, v.Range = lead(g, b)
@@ -122,6 +131,16 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 		v.Text += "; " + v.Open.Text
 	}
 	return v
+}
+
+// asks names what answers requests of a group where they ask, what answers those, and so on, so many times.
+func asks(r *report.Report, g *report.Group, times int) string {
+	of := ""
+	for ; times > 0 && g != nil && g.Peer.Followed(); times-- {
+		of = words.PeerNames(g.Peer)
+		g = r.Group(g.Peer.Group)
+	}
+	return of
 }
 
 // wide is the room for a place where no line bounds it.
@@ -542,17 +561,26 @@ func way(s *report.VerdictSite, open, end string, told bool, say func(Look, stri
 	if len(s.Via) == 0 || s.ViaPart < leastVia {
 		return
 	}
-	lead := open + "via "
+	via, _ := report.Beyond(s.Via)
+	lead := open
 	if s.ViaPart < wholly {
-		lead = open + words.Percent(s.ViaPart) + " of it via "
+		lead += words.Percent(s.ViaPart) + " of it "
 	}
-	say(Aside, lead+termtext.Head(s.Via[0].Wait, 12))
-	if told && s.Site.WaitedAt(&s.Via[0]) {
+	if s.In != "" {
+		lead += "in this process's own " + s.In + ", asked over the network"
+		if len(via) == 0 {
+			say(Aside, lead+end)
+			return
+		}
+		lead += ", "
+	}
+	say(Aside, lead+"via "+termtext.Head(via[0].Wait, 12))
+	if told && s.Site.WaitedAt(&via[0]) {
 		say(Aside, " there")
 	} else {
-		place(s.Via[0].Site, " ")
+		place(via[0].Site, " ")
 	}
-	if n := len(s.Via) - 1; n > 0 {
+	if n := len(via) - 1; n > 0 {
 		say(Aside, " and "+words.Number(int64(n))+" more")
 	}
 	if end != "" {

@@ -174,13 +174,32 @@ func Peer(p *report.Peer) string {
 	return "this process"
 }
 
+// PeerNames names the groups that answer.
+func PeerNames(p *report.Peer) string {
+	s := ""
+	for i, n := range p.Names() {
+		if i > 0 {
+			s += " or "
+		}
+		s += FuncName(n)
+	}
+	return s
+}
+
+func asLong(p *report.Peer) string {
+	if p.AsLong {
+		return " that is as long"
+	}
+	return ""
+}
+
 // PeerIs says which group answers what requests wait for over the network, how that is known, and on what the waits went.
 func PeerIs(p *report.Peer) string {
 	sure := "is "
 	if p.Confidence < 0.7 {
 		sure = "may be "
 	}
-	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + FuncName(p.Name) + " in them (moved in time, " +
+	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
 		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS)
 	if p.ThereNS != nil && p.BackNS != nil {
 		s += "; " + Duration(*p.ThereNS) + " had gone before it began"

@@ -73,6 +73,9 @@ func (p *page) finding(head span, f *report.Finding) {
 		p.paragraph(mark("do"), hang, span{plain, p.sentence(f.Fix)})
 	}
 	p.paragraph(mark(""), hang, p.gain(f)...)
+	for i := range f.AskedBy[:min(len(f.AskedBy), maxGroups)] {
+		p.paragraph(mark(""), hang, p.askedBy(&f.AskedBy[i])...)
+	}
 	if f.Predicted != nil && f.Predicted.Check != nil {
 		p.paragraph(mark(""), hang, checked(f.Predicted.Check)...)
 	}
@@ -199,6 +202,20 @@ func (p *page) gain(f *report.Finding) []span {
 		spans = append(spans, span{plain, termtext.Head(f.Severity, 10) + " from " + words.PercentOr0(d.LeastShare) + " and " + words.Rough(d.LeastNS) + decidedBy(d) + ": it has " + words.PercentOr0(d.Share) + ", " + words.Duration(d.NS) + "; "})
 	}
 	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+}
+
+// askedBy says what those lose to a fault who ask for its group over the network, and would win.
+func (p *page) askedBy(a *report.AskedBy) []span {
+	name := a.Name
+	var p50, p99 *int64
+	if g := p.r.Group(a.Group); g != nil {
+		name, p50, p99 = words.GroupName(g, p.width-indent-6), g.LatencyNS.P50, g.LatencyNS.P99
+	}
+	spans := []span{{plain, "requests of " + name + " wait for this over the network: " + words.Percent(a.Share) + " of their time, " + words.Duration(a.EachNS) + " of each"}}
+	if pr := a.Predicted; pr != nil {
+		spans = append(spans, span{plain, "; with the same change p50 " + from(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + from(p99)}, span{green, estimate(pr.P99NS)})
+	}
+	return spans
 }
 
 // decidedBy says of which requests a severity's numbers are.

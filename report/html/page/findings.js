@@ -37,6 +37,12 @@ export function prediction(g, p) {
     gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
 }
 
+// askedBy is what those lose to a fault who ask for its group over the network, and would win.
+function askedBy(a) {
+  const g = groupByID(a.group);
+  return h('div', { 'data-asked-by': a.group }, h('p', null, 'Requests of ', g ? groupLink(g) : brief(a.name, 160), ` wait for this over the network: ${percent(a.share)} of their time, ${duration(a.each_ns)} of each.`), a.predicted ? prediction(g, a.predicted) : null);
+}
+
 // checked is what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that may
 // mean.
 function checked(c) {
@@ -84,6 +90,7 @@ function card(f, i) {
         evidence(f.evidence),
         f.fix ? h('p', { class: 'fix' }, h('strong', null, 'Fix: '), brief(f.fix, 1000)) : null),
       f.predicted ? prediction(g, f.predicted) : null),
+    (f.asked_by || []).map(askedBy),
     f.ignored ? h('p', { class: 'dim' }, `Ignored: ${brief(f.ignored, 600)}`) : null,
     h('p', { class: 'findinglinks' }, shows ? h('a', { class: 'show', href: address({ finding: f.id, req: shows.request.id }) }, shows.ns > 0 && (f.cause || f.site) ? 'Show it in a slow request →' : 'Show a slow request →') : null,
       h('a', { class: 'dim', href: address({ finding: f.id }), 'aria-label': `Link to this finding, ${clean(f.code)}` }, '# link')),

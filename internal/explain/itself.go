@@ -1,0 +1,122 @@
+package explain
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/whylate/whylate/internal/answers"
+	"github.com/whylate/whylate/internal/path"
+	"github.com/whylate/whylate/internal/peers"
+	"github.com/whylate/whylate/internal/validate"
+)
+
+// sure is from which confidence on a peer is taken for this process itself, so
+// that paths go on in the other half.
+const sure = 0.8
+
+// itself says of which groups requests wait for other groups of the process.
+type itself struct {
+	plan  answers.Plan
+	peers map[string]served // by the text of the group that waits
+}
+
+type served struct {
+	peers.Peer
+	serve []string // the texts of the groups that serve
+}
+
+// itself returns what the first reading of a trace has found out, nil where
+// nothing waits for this process, or this is not the first.
+func (e *engine) itself() *itself {
+	if e.known != nil || e.pass.Generations == 0 {
+		return nil
+	}
+	out := &itself{plan: answers.Plan{Groups: make(map[string]int32), Asks: make(map[int32][]int32)}, peers: make(map[string]served)}
+	for _, id := range e.peers.Waiting() {
+		if r := e.opts.Peer; r != nil && r.Clock.Known {
+			if _, of, _ := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
+				continue
+			}
+		}
+		if p, ok := e.peers.Of(id); ok && p.Confidence >= sure {
+			of := served{Peer: p}
+			for _, g := range append([]path.GroupID{p.Group}, p.Also...) {
+				out.plan.Asks[int32(id)] = append(out.plan.Asks[int32(id)], int32(g))
+				of.serve = append(of.serve, e.text(g))
+			}
+			out.peers[e.text(id)] = of
+		}
+	}
+	if len(out.peers) == 0 {
+		return nil
+	}
+	for from, to := range e.became {
+		out.plan.Groups[e.text(path.GroupID(from))] = int32(to)
+	}
+	return out
+}
+
+// text is what a group is known by in another reading of the trace.
+func (e *engine) text(id path.GroupID) string {
+	return e.pass.Stages[0].IDs.Group(id).Text(&e.pass.Symbols)
+}
+
+// reset makes what a reading fills as new.
+func (o *Options) reset() {
+	if o.Index != nil {
+		o.Index.Reset()
+	}
+	if o.Validate != nil {
+		*o.Validate = validate.Checks{Damaged: o.Validate.Damaged}
+	}
+}
+
+// keepMost bounds how much of a trace that can be read only once is held in
+// memory while it is read, so that it can be read again.
+const keepMost = 64 << 20
+
+// errOnce says why a trace is not read again.
+var errOnce = errors.New("it can be read only once: record it to a file (whylate record -o x.whylate), and explain that")
+
+// kept returns a reader of what r reads, and how to read it again.
+func kept(r io.Reader) (io.Reader, func() (io.ReadCloser, error)) {
+	if s, ok := r.(io.ReadSeeker); ok {
+		if at, err := s.Seek(0, io.SeekCurrent); err == nil {
+			return r, func() (io.ReadCloser, error) {
+				_, err := s.Seek(at, io.SeekStart)
+				return io.NopCloser(r), err
+			}
+		}
+	}
+	k := &keeping{r: r}
+	return k, func() (io.ReadCloser, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.over {
+			return nil, errOnce
+		}
+		return io.NopCloser(bytes.NewReader(k.buf)), nil
+	}
+}
+
+// keeping keeps what it reads.
+type keeping struct {
+	r    io.Reader
+	mu   sync.Mutex
+	buf  []byte
+	over bool // too much
+}
+
+func (k *keeping) Read(p []byte) (int, error) {
+	n, err := k.r.Read(p)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over = k.over || len(k.buf)+n > keepMost; k.over {
+		k.buf = nil
+	} else {
+		k.buf = append(k.buf, p[:n]...)
+	}
+	return n, err
+}

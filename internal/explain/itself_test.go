@@ -1,0 +1,74 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestReadOnce: a trace that comes through a pipe is read a second time from memory, and tells the same as one from a file. It
+// would catch an answer that depends on how a trace comes, and bytes that are lost or doubled on the way.
+func TestReadOnce(t *testing.T) {
+	data := testprog.Service(t, "load-inside").Trace
+	text := func(r io.Reader, again func() (io.ReadCloser, error)) (*report.Report, string) {
+		rep, err := Explain(context.Background(), r, Options{Again: again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(rep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep, string(b)
+	}
+	joined := func(rep *report.Report) bool {
+		return slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Peer.Followed() })
+	}
+	rep, want := text(bytes.NewReader(data), nil)
+	if !joined(rep) {
+		t.Fatal("no path goes on in the process's own server")
+	}
+	if _, got := text(struct{ io.Reader }{bytes.NewReader(data)}, nil); got != want {
+		t.Error("from a pipe, it tells something else")
+	}
+	rep, _ = text(bytes.NewReader(data), func() (io.ReadCloser, error) { return nil, errors.New("it is gone") })
+	if joined(rep) || !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
+		t.Errorf("that it could not be read again is not said: %v", rep.Input.Warnings)
+	}
+}
+
+// endless gives bytes without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestKeepsSoMuch: what is held of a trace that can be read only once is bounded. It would catch memory that grows with the trace.
+func TestKeepsSoMuch(t *testing.T) {
+	for _, c := range []struct {
+		n    int64
+		kept bool
+	}{{keepMost, true}, {keepMost + 1, false}} {
+		r, again := kept(io.LimitReader(endless{}, c.n))
+		if n, err := io.Copy(io.Discard, struct{ io.Reader }{r}); n != c.n || err != nil {
+			t.Fatal(n, err)
+		}
+		r2, err := again()
+		if c.kept != (err == nil) {
+			t.Errorf("of %d bytes: %v", c.n, err)
+		}
+		if err == nil {
+			if n, err := io.Copy(io.Discard, r2); n != c.n || err != nil {
+				t.Errorf("%d bytes come again, %v", n, err)
+			}
+		} else if k := r.(*keeping); k.buf != nil {
+			t.Errorf("%d bytes are still held", len(k.buf))
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// A gateway that calls its own server waits for what that does, and its path goes on there. The fault is one: it is
+// told of the group that serves, with what it costs those who ask.
+
+// servedOf returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
+// where they are not looked at.
+func (in *Input) servedOf(g *report.Group) (out []*report.Group) {
+	if !g.Peer.Followed() {
+		return nil
+	}
+	for _, name := range g.Peer.Names() {
+		i := slices.IndexFunc(in.Report.Groups, func(o report.Group) bool { return o.Name == name && (name != g.Peer.Name || o.ID == g.Peer.Group) })
+		if i < 0 {
+			return nil
+		}
+		out = append(out, &in.Report.Groups[i])
+	}
+	return out
+}
+
+// asks reports whether requests of a group wait for those of another one, be it by others.
+func (in *Input) asks(g *report.Group, id string, depth int) bool {
+	return depth > 0 && slices.ContainsFunc(in.servedOf(g), func(o *report.Group) bool { return o.ID == id || in.asks(o, id, depth-1) })
+}
+
+// maxAsked bounds how many groups may wait for each other in a row.
+const maxAsked = 8
+
+// leastAsked is the part of their time that those who ask must lose to a fault for that to be said.
+const leastAsked = 0.01
+
+// bothHalves says of a finding what it costs those who wait for its group over the network, and drops what says the same of
+// them.
+func bothHalves(in *Input, all []Verdict) []Verdict {
+	for i := range all {
+		v := &all[i]
+		if v.Group == "" || v.Site == nil || !in.joined() {
+			continue
+		}
+		of := in.partsOf(v)
+		for k := range in.Report.Groups {
+			g := &in.Report.Groups[k]
+			if g.ID == v.Group || len(g.Bands) == 0 || !in.asks(g, v.Group, maxAsked) {
+				continue
+			}
+			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
+				inner, asked := report.Beyond(via)
+				return asked > 0 && of(c, inner)
+			})
+			if share < leastAsked {
+				continue
+			}
+			by := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}
+			if in.Predict != nil && len(v.Changes) > 0 {
+				by.Predicted = in.Predict(g.ID, v.Changes)
+			}
+			v.AskedBy = append(v.AskedBy, by)
+		}
+	}
+	return slices.DeleteFunc(all, func(v Verdict) bool {
+		g := in.Report.Group(v.Group)
+		return g != nil && v.Site != nil && slices.ContainsFunc(all, func(o Verdict) bool {
+			return o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.asks(g, o.Group, maxAsked)
+		})
+	})
+}
+
+// joined reports whether requests of any group wait for others of the process.
+func (in *Input) joined() bool {
+	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Peer.Followed() })
+}
+
+// partsOf returns which ways to causes a finding is about: those of its site, or all that its owner has.
+func (in *Input) partsOf(v *Verdict) func(c *report.Cause, via []report.Via) bool {
+	at := func(c *report.Cause, via []report.Via) bool {
+		s := users(c, via)
+		return s != nil && c.Cause == v.Cause && s.Key() == v.Site.Key()
+	}
+	g := in.Report.Group(v.Group)
+	if g == nil {
+		return at
+	}
+	cl := claimsOf(in, g)
+	var its owner
+	most := int64(0)
+	cl.each(func(c *report.Cause, r *report.Route) {
+		if o := cl.of(c, r.Via); o.code == v.Code && r.TotalNS > most && at(c, r.Via) {
+			its, most = o, r.TotalNS
+		}
+	})
+	if most == 0 {
+		return at
+	}
+	return func(c *report.Cause, via []report.Via) bool { return cl.of(c, via) == its }
+}
