@@ -106,6 +106,25 @@ func TestWithin(t *testing.T) {
 	}
 }
 
+// TestTooManyWaits: waits all over a very long trace are not kept, and nothing is said of them. It would catch memory that
+// grows with the trace, and a share of what is left.
+func TestTooManyWaits(t *testing.T) {
+	var w, other waiting
+	for i := range int64(maxPages + 1) {
+		at := i * pageLen * waitNS
+		w.add(at, at+ms, 1)
+		if i == 5 {
+			other.add(at, at+ms, 1)
+		}
+	}
+	if w.pages != nil || w.within([][2]int64{{0, 1 << 50}}) != 0 {
+		t.Error("more pages than may be are kept, or spoken of")
+	}
+	if other.merge(&w); other.within([][2]int64{{0, 1 << 50}}) != 0 {
+		t.Error("merged with too many, those that are left speak for all")
+	}
+}
+
 // TestTell: a collection that covers the stretch is told, one that goes on for most of the time is not; a herd is told with how
 // many it is, and only where it runs.
 func TestTell(t *testing.T) {

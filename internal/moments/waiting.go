@@ -1,56 +1,89 @@
 package moments
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/path"
 )
 
-// waitNS is the grain of what is kept of when requests waited for a P; at most maxWaits grains.
+// waitNS is the grain of what is kept of when requests waited for a P, in pages of so many grains; at most maxPages of them.
 const (
 	waitNS   = 1 << 20
-	maxWaits = 1 << 16
+	pageLen  = 64
+	maxPages = 1 << 10
 )
 
 // waiting is how many requests waited for a P, at any time: for each grain, how many waits began there less how many
 // ended, and their offsets in it. A wait costs the same however long it is.
 type waiting struct {
-	edges map[int64]edge
+	pages map[int64]*page
+	at    int64 // the page of the edge before: most are there
+	last  *page
 	ns    int64 // of all waits
-	over  bool  // there were too many grains
+	over  bool  // there were too many pages
 }
 
 type edge struct{ n, off int64 }
+
+type page [pageLen]edge
 
 func (w *waiting) add(from, to, weight int64) {
 	if to <= from || w.over {
 		return
 	}
 	w.ns += (to - from) * weight
-	w.edge(from/waitNS, weight, from%waitNS*weight)
-	w.edge(to/waitNS, -weight, -(to%waitNS)*weight)
+	a, b := from/waitNS, to/waitNS
+	if a == b {
+		w.edge(a, 0, (from-to)*weight)
+		return
+	}
+	w.edge(a, weight, from%waitNS*weight)
+	w.edge(b, -weight, -(to%waitNS)*weight)
 }
 
 func (w *waiting) edge(at, n, off int64) {
 	if w.over {
 		return
 	}
-	if w.edges == nil {
-		w.edges = make(map[int64]edge)
+	if w.last == nil || w.at != at/pageLen {
+		w.turn(at / pageLen)
+		if w.over {
+			return
+		}
 	}
-	e := w.edges[at]
-	w.edges[at] = edge{e.n + n, e.off + off}
-	if len(w.edges) > maxWaits {
-		w.over, w.edges = true, nil
+	e := &w.last[at%pageLen]
+	e.n += n
+	e.off += off
+}
+
+// turn goes to a page.
+func (w *waiting) turn(at int64) {
+	p := w.pages[at]
+	if p == nil {
+		if len(w.pages) == maxPages {
+			w.over, w.pages, w.last = true, nil, nil
+			return
+		}
+		if w.pages == nil {
+			w.pages = make(map[int64]*page)
+		}
+		p = new(page)
+		w.pages[at] = p
 	}
+	w.at, w.last = at, p
 }
 
 func (w *waiting) merge(o *waiting) {
 	if w.ns += o.ns; o.over {
-		w.over, w.edges = true, nil
+		w.over, w.pages, w.last = true, nil, nil
 	}
-	for at, e := range o.edges {
-		w.edge(at, e.n, e.off)
+	for at, p := range o.pages {
+		for i, e := range p {
+			if e != (edge{}) {
+				w.edge(at*pageLen+int64(i), e.n, e.off)
+			}
+		}
 	}
 }
 
@@ -60,22 +93,30 @@ func (w *waiting) within(ranges [][2]int64) float64 {
 	if w.over || w.ns == 0 {
 		return 0
 	}
-	keys := make([]int64, 0, len(w.edges))
-	for at := range w.edges {
-		keys = append(keys, at)
+	type at struct {
+		grain int64
+		edge
 	}
-	slices.Sort(keys)
+	var edges []at
+	for k, p := range w.pages {
+		for i, e := range p {
+			if e != (edge{}) {
+				edges = append(edges, at{k*pageLen + int64(i), e})
+			}
+		}
+	}
+	slices.SortFunc(edges, func(a, b at) int { return cmp.Compare(a.grain, b.grain) })
 	var ns, n, last int64 // the time waited before grain last, and how many waited as it began
 	k := 0
-	before := func(at int64) int64 {
-		for ; k < len(keys) && keys[k] < at; k++ {
-			ns += n * (keys[k] - last) * waitNS
-			e := w.edges[keys[k]]
+	before := func(grain int64) int64 {
+		for ; k < len(edges) && edges[k].grain < grain; k++ {
+			e := &edges[k]
+			ns += n * (e.grain - last) * waitNS
 			n += e.n
 			ns += n*waitNS - e.off
-			last = keys[k] + 1
+			last = e.grain + 1
 		}
-		return ns + n*(at-last)*waitNS
+		return ns + n*(grain-last)*waitNS
 	}
 	in := int64(0)
 	for _, r := range ranges {
@@ -101,7 +142,7 @@ func (s *Sum) Waited(id path.GroupID, ranges [][2]int64, durationNS int64) (wait
 // union orders ranges, and makes one of those whose grains touch.
 func union(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
-	slices.SortFunc(ranges, func(a, b [2]int64) int { return int(min(max(a[0]-b[0], -1), 1)) })
+	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	var out [][2]int64
 	for _, r := range ranges {
 		if k := len(out) - 1; k >= 0 && r[0]/waitNS <= (out[k][1]+waitNS-1)/waitNS {
