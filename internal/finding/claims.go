@@ -30,6 +30,7 @@ import (
 //     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
 //     if there is one, and else of nobody's;
 //   - what the handler of a WebSocket waits for until its client says more is nobody's;
+//   - who ends a long poll with news is not late with them (see findPatience);
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
@@ -85,6 +86,7 @@ type claims struct {
 	alias map[viaKey]viaKey       // contended waits for one and the same site are one fault
 	fixed map[report.SiteKey]bool // sleeps of a dependency that every request meets
 	sleep map[viaKey]*part        // the heaviest sleep behind the outermost wait
+	polls map[leaf]*longPoll      // where requests wait on purpose
 	// served says that the groups of this process that requests wait for over the network are judged themselves: what
 	// happens there is their fault, and told of them.
 	served bool
@@ -99,7 +101,7 @@ func routesOf(c *report.Cause) []report.Route {
 }
 
 func claimsOf(in *Input, g *report.Group) *claims {
-	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}}
+	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}, polls: map[leaf]*longPoll{}}
 	if len(g.Bands) == 0 {
 		return cl
 	}
@@ -112,6 +114,7 @@ func claimsOf(in *Input, g *report.Group) *claims {
 		}
 	})
 	cl.findFixed()
+	cl.findPatience()
 	cl.findQueues()
 	cl.findLeads()
 	return cl
@@ -445,6 +448,9 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		return owner{}
 	}
+	if p := cl.polled(via); p != nil {
+		return cl.of(p.Cause, nil)
+	}
 	if isNextMessage(c) {
 		return owner{}
 	}
@@ -464,9 +470,11 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 			l.site = report.SiteKey{Func: c.Site.Module}
 		}
 		code = report.RuleSleep
-		if cl.isLimiter(c) {
+		switch {
+		case cl.polls[l] != nil:
+		case cl.isLimiter(c):
 			code = report.RulePoolTooSmall
-		} else if cl.flush(c) != nil {
+		case cl.flush(c) != nil:
 			code = report.RuleFlushInterval
 		}
 		return owner{code: code, leaf: l}

@@ -17,10 +17,11 @@ func sleepRule() Rule {
 			Measured: "Every stretch of a request's critical path in which the goroutine that it waits for sleeps has cause sleep, with the line that went to sleep and, in via, " +
 				"the waits that lead there. A wait for a channel, or a select, that no goroutine ended was ended by a timer; one that a function of package context ended, by a deadline. " +
 				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
+				"A long poll, which waits once, in a select or for a context, until something comes or its time of a second or more is up, is low. " +
 				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
 			After:  "<-c.readyC // closed by whoever makes it ready",
-			Wrong: "Where the pause is what the caller asked for: a long poll, a stream of events, a back-off after a failure whose cause is elsewhere. " +
+			Wrong: "Where the pause is what the caller asked for: a long poll whose time is up before a second, a stream of events, a back-off after a failure whose cause is elsewhere. " +
 				"Ignore it then, with the reason.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -32,6 +33,9 @@ func sleepRule() Rule {
 }
 
 func sleepVerdict(cl *claims, c *claim) Verdict {
+	if p := cl.polls[c.leaf]; p != nil {
+		return pollVerdict(cl, c, p)
+	}
 	top := c.heaviest("sleep")
 	f := report.Finding{
 		Title: "requests wait while " + onePlace(top), Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
