@@ -102,6 +102,10 @@ func (w Wait) String() string { return waitNames[w] }
 // lock that all connections share are rightly 60 deep.
 const maxSteps = 1 << 18
 
+// maxDeep bounds how many waits within waits are followed: where ten thousand goroutines queue for one place, each of them
+// waited for all who came before it. What is left is told as the wait in that queue.
+const maxDeep = 256
+
 // A Walker walks. It keeps its buffers from walk to walk; one goroutine may
 // use it at a time, several Walkers may read one window together.
 //
@@ -372,7 +376,7 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 	if v.futile {
 		start = w.futile(f, s, start)
 	}
-	if !v.followed {
+	if !v.followed || len(w.frames) >= maxDeep {
 		w.emit(hi, start, v.step)
 		return false
 	}

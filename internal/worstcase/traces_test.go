@@ -27,6 +27,7 @@ var shapes = []struct {
 	{"regions", regions},
 	{"tasks", tasks},
 	{"syscalls", syscalls},
+	{"one-place", onePlace},
 }
 
 // build returns a shape's bytes.
@@ -89,6 +90,29 @@ func create(b *tracetext.Builder, n int) {
 	}
 	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
 	finish(o, n, at+100)
+}
+
+// onePlace: n goroutines queue for one place, and each that has had it gives it to the next: the last waited for all others.
+func onePlace(b *tracetext.Builder, n int) {
+	m, o := b.Thread(), b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.Create(at, uint64(first+i), "main.work", "main.start:10")
+		o.Start(at+10, uint64(first+i))
+		o.Block(at+20, "select", "runtime.selectgo", "main.(*pool).Acquire:20", "main.work:7")
+		at += 100
+	}
+	m.Unblock(at, first, "main.(*pool).Release:30", "main.start:11")
+	for i := range n {
+		o.Start(at+10, uint64(first+i))
+		if i+1 < n {
+			o.Unblock(at+60, uint64(first+i+1), "main.(*pool).Release:30", "main.work:9")
+		}
+		o.Destroy(at + 70)
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
 }
 
 // regions: n pieces of work in one run.
