@@ -423,9 +423,10 @@ func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 // isLock reports whether a wait is for a lock that the service chose to take.
 // An os.File's own, and that of a log.Logger, only keep what is written in order:
 // the fault is where they write to. A handler of log/slog, as a core of another
-// library, is the service's choice, and its lock with it.
+// library, is the service's choice, and its lock with it. A wait that had begun
+// before the trace, of which neither kind nor place is known, is no lock.
 func isLock(k *viaKey) bool {
-	return k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call)
+	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
 }
 
 func isLogger(call string) bool {

@@ -435,3 +435,17 @@ func TestQueueOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitOfUnknownKind: a goroutine that waited since before the trace is told as a lock whose place is not known, because
+// somebody ended its wait; nothing says that it was one. What is behind it belongs to the rule of its cause.
+func TestWaitOfUnknownKind(t *testing.T) {
+	for _, c := range []struct {
+		lock *report.Site
+		want report.RuleCode
+	}{{site("take@9"), report.RuleLockConvoy}, {nil, report.RuleSlowPeer}} {
+		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@7"), TotalNS: ms(4000), Via: []report.Via{{Wait: report.WaitLock, Site: c.lock}}})
+		if got := Find(&Input{Report: r, Process: &process.Stats{}}, waitRules("WL2")); len(got) != 1 || got[0].Code != c.want {
+			t.Errorf("behind a lock at %v: %+v, want %s", c.lock, got, c.want)
+		}
+	}
+}
