@@ -98,12 +98,14 @@ func machineBusy(in *Input) []Verdict {
 		Cause: report.CauseSched, Confidence: n.sure,
 		Evidence: []report.Evidence{
 			{Text: "threads waited for a CPU that others had, of the time they wanted to run", Value: n.off, Unit: "share"},
-			{Text: "of the time in which goroutines showed as running, others had the CPU, at least", Value: n.lost, Unit: "share"},
 			{Text: "CPUs of the machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
 			{Text: "CPUs that the service used", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
 		},
 		Fix: "give the service CPUs of its own (a cpuset, cpu.weight, a Kubernetes CPU request) or the neighbours another machine, and record again",
 	}}
+	if n.lost > 0 {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time in which goroutines showed as running, others had the CPU, at least", Value: n.lost, Unit: "share"})
+	}
 	if n.others > 0 {
 		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPUs that other processes used", Value: n.others, Unit: "CPUs"})
 	}
