@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -134,7 +133,7 @@ func (e *explanation) readReport(cmd *cobra.Command, s *streams, arg string) (*r
 		return nil, err
 	}
 	if e.group != "" {
-		match, err := regexp.Compile(e.group)
+		match, err := namePattern(e.group)
 		if err != nil {
 			return nil, usage(cmd, "--group: %v", err)
 		}

@@ -137,6 +137,18 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	return e.readIgnores(cmd)
 }
 
+// namePattern compiles a pattern of names. A method's name as reports print it, main.(*T).f, is no regular expression, and
+// means itself.
+func namePattern(pattern string) (*regexp.Regexp, error) {
+	match, err := regexp.Compile(pattern)
+	if err != nil && strings.Contains(pattern, "(*") {
+		if name, again := regexp.Compile(regexp.QuoteMeta(strings.TrimSuffix(pattern, "$")) + pattern[len(strings.TrimSuffix(pattern, "$")):]); again == nil {
+			return name, nil
+		}
+	}
+	return match, err
+}
+
 // read reads the flags that are patterns, rewrites and changes into e.given.
 func (e *explanation) read(cmd *cobra.Command) (err error) {
 	e.given = explain.Options{}
@@ -147,7 +159,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if p.pattern == "" {
 			continue
 		}
-		if *p.to, err = regexp.Compile(p.pattern); err != nil {
+		if *p.to, err = namePattern(p.pattern); err != nil {
 			return usage(cmd, "--%s: %v", p.flag, err)
 		}
 	}

@@ -81,7 +81,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	}
 	if len(rep.Groups) == 0 || len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindFunc && e.opts.Request == nil {
 		if e.opts.Request != nil {
-			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen", e.opts.Request))
+			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen: none waited, made a system call or was interrupted in it, or there was none", e.opts.Request))
 		} else {
 			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
 		}

@@ -75,6 +75,9 @@ func (in *Input) lacks(code report.RuleCode) *lack {
 	case report.RuleGCTooFrequent, report.RuleForcedGC:
 		return nil // the collector is seen whole, also without requests
 	}
+	if !in.ended() && in.askedFor() {
+		return &lack{report.BlindRequests, "nothing is like what was asked for", ""}
+	}
 	if !in.ended() {
 		return &lack{report.BlindRequests, "no request ended", "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))}
 	}
@@ -87,6 +90,11 @@ func (in *Input) lacks(code report.RuleCode) *lack {
 		return noHost(url)
 	}
 	return nil
+}
+
+// askedFor reports whether it is what was asked for that is not in the trace: no recording settles that.
+func (in *Input) askedFor() bool {
+	return slices.ContainsFunc(in.Report.Input.Warnings, func(w report.Warning) bool { return w.Code == "no-group" || w.Code == "no-match" })
 }
 
 // ended reports whether any request did.

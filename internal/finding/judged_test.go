@@ -70,4 +70,9 @@ func TestJudged(t *testing.T) {
 	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 13 {
 		t.Errorf("without a request: %s", j.Text)
 	}
+	// Where nothing has the name that was asked for, another command finds it, and no recording.
+	empty.Report.Input.Warnings = []report.Warning{{Code: "no-group"}}
+	if j := Judge(empty, All(), nil); j.Record != "" || !strings.Contains(j.Text, "not judged: nothing is like what was asked for (") {
+		t.Errorf("a name that nothing has: %s", j.Text)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // compile finds out which places changes are about.
@@ -160,7 +161,9 @@ func (m *Model) Find(c *Change) (note string, err error) {
 	if c.Site != "" {
 		what += " at " + c.Site
 	}
-	if near := m.nearest(c); len(near) > 0 {
+	if c.Cause == "" && isCause(report.CauseName(c.Site)) {
+		what += "; all time of a cause, wherever it was, is " + c.Site + "@"
+	} else if near := m.nearest(c); len(near) > 0 {
 		what += "; there is " + strings.Join(near, ", ")
 	}
 	return "", fmt.Errorf("what-if %s: %s", c, what)

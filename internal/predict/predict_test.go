@@ -472,7 +472,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %v", ok, err)
 		}
 	}
-	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long"} {
+	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long", "queue=gone": "is queue@", "network=50%": "is network@"} {
 		c := parse(t, []string{bad})[0]
 		if _, err := m.Find(&c); err == nil || !strings.Contains(err.Error(), near) {
 			t.Errorf("%s: the error is %v; it should suggest %s", bad, err, near)

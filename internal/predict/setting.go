@@ -360,6 +360,13 @@ func sizeText(bytes float64) string {
 // known.
 const fullPs = 0.9
 
+// Of goroutines that wait for a P, so many times as many as of work that comes at random, and no fewer than someReady on
+// average, come in bursts.
+const (
+	inBursts  = 5
+	someReady = 0.5
+)
+
 // procs: waits for a P are those of a queue with so many servers. With arrivals
 // at random it is that of Erlang's formula; where the Ps are nearly always busy,
 // goroutines that come back for each other's answers are a fixed number, of
@@ -380,6 +387,9 @@ func (f *Facts) procs(s Setting, refuse refuser) (*effect, string, error) {
 	if n < c {
 		if busy > fullPs*n {
 			return refuse("%.2f Ps are in use on average: with %.0f, work would queue without end, or until clients ask for less; whylate sweep tries it", busy, n)
+		}
+		if random := busy * erlang(c, busy); f.MeanReady > inBursts*random && f.MeanReady > someReady {
+			return refuse("%.2g goroutines wait for a P on average, many more than if work came at random: it comes in bursts, which fewer Ps make longer; by how much is not in the trace: whylate sweep tries it", f.MeanReady)
 		}
 		more := erlang(n, busy) - erlang(c, busy)
 		return &effect{procs: true, sched: unchanged, waits: times{est: more, low: 0, high: 3 * more}},

@@ -74,6 +74,8 @@ func TestRefusals(t *testing.T) {
 		{"GOMAXPROCS=4", func(f *Facts) { f.Held = true }, "Ask about quota"},
 		{"GOMAXPROCS=1", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS = 1.5e9 }, "queue without end"},
+		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 66 }, "comes in bursts"}, // a herd of tickers
+		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 0.1 }, ""},
 		{"quota=2", func(f *Facts) {}, ""},
 		{"quota=1", func(f *Facts) { f.Uncertain = true }, "cannot be excluded"},
 		{"quota=0.5", func(f *Facts) {

@@ -42,6 +42,20 @@ func TestNextProposesWhatHelps(t *testing.T) {
 	}
 }
 
+// The group that next proposes is the only one that its pattern finds: functions of a closure's number have namesakes.
+func TestNextNamesOneGroup(t *testing.T) {
+	p := func(ns int64) *int64 { return &ns }
+	group := func(name string, ns int64) report.Group {
+		return report.Group{ID: name, Name: name, Named: true, Kind: report.KindHTTP1, Count: 100, TotalNS: 100 * ns, LatencyNS: report.Latency{P99: p(ns)}, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+	}
+	groups := []report.Group{group("a.com/x.(*S).loop", 5e6), group("a.com/x.(*S).serve.func1", 40e6), group("a.com/y.Register.func1", 1e6)}
+	out := render(t, &report.Report{Groups: groups}, text.Options{Width: 120, Command: "whylate explain x.trace"})
+	_, next, _ := strings.Cut(out, "next ")
+	if want := `--group 'serve\.func1$'`; !strings.Contains(next, want) {
+		t.Errorf("%q, want %s", strings.TrimSpace(next), want)
+	}
+}
+
 // A trace's header is the same in Go 1.23 and 1.24; what the recording says of the program counts more.
 func TestGoVersion(t *testing.T) {
 	for _, c := range []struct{ header, built, want string }{

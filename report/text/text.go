@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -306,7 +307,7 @@ func (p *page) next() {
 	var hint string
 	switch {
 	case !p.opts.Full && p.another() != nil:
-		hint = " --group " + words.ShellQuote(nameEnd(p.another().Name))
+		hint = " --group " + words.ShellQuote(p.onlyName(p.another()))
 	case p.taken() != "":
 		hint = " --what-if " + words.ShellQuote(p.taken())
 	case p.opts.Band == "":
@@ -383,6 +384,25 @@ func nameEnd(name string) string {
 	if i := strings.LastIndexAny(name, "./ "); i >= 0 && i+1 < len(name) {
 		name = name[i+1:]
 	}
+	return pattern(name)
+}
+
+// onlyName is nameEnd, or as much more of the name as no other group's ends with.
+func (p *page) onlyName(g *report.Group) string {
+	for i := len(g.Name) - 1; i > 0; i-- {
+		if !strings.ContainsRune("./ ", rune(g.Name[i])) || i+1 == len(g.Name) {
+			continue
+		}
+		end := g.Name[i+1:]
+		if !slices.ContainsFunc(p.r.Groups, func(o report.Group) bool { return o.ID != g.ID && strings.HasSuffix(o.Name, end) }) {
+			return pattern(end)
+		}
+	}
+	return nameEnd(g.Name)
+}
+
+// pattern matches names that end like this.
+func pattern(name string) string {
 	if len(name) > 60 {
 		name = name[len(name)-60:]
 	}

@@ -1,0 +1,27 @@
+package cli
+
+import "testing"
+
+// TestNamePattern: a name as a report prints it finds what it names; what is a regular expression stays one, and what is neither
+// is refused. It would catch a name that is copied from a report and not understood.
+func TestNamePattern(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"main.(*store).reserve", "main.(*store).reserve", true},
+		{"(*store).reserve$", "main.(*store).reserve", true},
+		{"(*store).reserve$", "main.(*store).reserved", false},
+		{"(*store).reserve", "main.(*store)_reserve", false},
+		{"server.(*ipQueue[...]).push", "a.com/server.(*ipQueue[...]).push", true},
+		{"res.rve$", "main.(*store).reserve", true},
+	} {
+		match, err := namePattern(c.pattern)
+		if err != nil || match.MatchString(c.name) != c.want {
+			t.Errorf("%s of %s: %v, %v", c.pattern, c.name, match, err)
+		}
+	}
+	if _, err := namePattern("reserve("); err == nil {
+		t.Error("half of a group is a pattern")
+	}
+}
