@@ -116,7 +116,7 @@ type Verdict struct {
 	Band     BandName `json:"band"`  // the one that speaks for the slow requests, see Group.Tail
 	Requests int      `json:"requests"`
 	// Causes are those with at least a hundredth of the band's time, the largest first: summed up by cause, and each then
-	// divided by place.
+	// divided by place. A wait at one place stands before computing that has more time together, but at many lines that nobody saw.
 	Causes []VerdictCause `json:"causes"`
 	// Open are requests that had not ended; nil if there are none.
 	Open *VerdictOpen `json:"open,omitempty"`

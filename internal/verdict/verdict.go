@@ -72,7 +72,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 		b = named
 	}
 	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
-	v.Causes = withoutCPU(v.Causes, r, b)
+	v.Causes = spreadLast(withoutCPU(v.Causes, r, b))
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)

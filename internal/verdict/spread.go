@@ -1,0 +1,40 @@
+package verdict
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/report"
+)
+
+// Bounds of time that is too spread to be told first.
+const (
+	halfOfIt    = 0.5 // the wait has at least so much of what is spread
+	twiceAsMuch = 2   // and its largest place so many times what any place of that has
+)
+
+// spreadLast puts one place that requests wait at before computing that has more time together, but in many short runs that
+// nobody saw, at no line of which half as much is spent: the first cause is what a reader can change. Time that goes to
+// waiting for a CPU is the machine's, and stays where it is.
+func spreadLast(causes []report.VerdictCause) []report.VerdictCause {
+	if len(causes) < 2 || causes[0].Cause != report.CauseCPU || !isScattered(&causes[0]) {
+		return causes
+	}
+	spread := &causes[0]
+	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool {
+		return waited(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= halfOfIt*float64(spread.TotalNS) && c.Sites[0].TotalNS >= twiceAsMuch*spread.Sites[0].TotalNS
+	})
+	if i < 0 {
+		return causes
+	}
+	out := append([]report.VerdictCause{causes[i]}, causes[:i]...)
+	return append(out, causes[i+1:]...)
+}
+
+// waited are causes at whose place something is waited for that the service asked for.
+func waited(c report.CauseName) bool {
+	switch c {
+	case report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
+		return true
+	}
+	return false
+}
