@@ -121,6 +121,7 @@ func TestMissing(t *testing.T) {
 func TestJudge(t *testing.T) {
 	sleep := report.Finding{Code: "WL2001", Severity: report.SeverityMedium, Site: &report.Site{Func: "lib.(*C).release", File: "/a/lib.go", Line: 7}}
 	few := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
+	busy := report.Finding{Code: "WL1009", Severity: report.SeverityMedium}
 	low := report.Finding{Code: "WL2005", Severity: report.SeverityLow}
 	for name, c := range map[string]struct {
 		findings []report.Finding
@@ -129,6 +130,8 @@ func TestJudge(t *testing.T) {
 	}{
 		"right":         {[]report.Finding{few, sleep, low}, Place{"WL2001", `lib\.\(\*C\)\.release`}, true},
 		"by line":       {[]report.Finding{sleep}, Place{"WL2001", `lib\.go:7`}, true},
+		"busy machine":  {[]report.Finding{busy, sleep}, Place{"WL2001", ""}, true},
+		"but busy":      {[]report.Finding{busy}, Place{}, false},
 		"second":        {[]report.Finding{low, sleep}, Place{"WL2001", ""}, false},
 		"elsewhere":     {[]report.Finding{sleep}, Place{"WL2001", `fetch`}, false},
 		"quiet":         {[]report.Finding{few, low}, Place{}, true},
