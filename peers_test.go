@@ -124,6 +124,10 @@ func TestPeerRecording(t *testing.T) {
 	if p == nil || p.Recording != theirs || p.ThereNS == nil || p.BackNS == nil {
 		t.Fatalf("the gateway's peer is %+v", p)
 	}
+	// The server's handler sleeps, which its source says.
+	if !strings.Contains(p.Spent, "asleep in main.answer") {
+		t.Errorf("of what the server did with its time is said: %q", p.Spent)
+	}
 	served, call := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
 	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, served, call)
 	if got := float64(p.ServedNS); got < 0.95*served || got > 1.1*served {

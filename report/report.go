@@ -233,8 +233,10 @@ type Peer struct {
 	Held     int     `json:"held"`
 	ByChance float64 `json:"by_chance"`
 	// WaitNS is how long a wait takes, on average, and ServedNS for how long the request in it was served meanwhile.
-	WaitNS     int64   `json:"wait_ns"`
-	ServedNS   int64   `json:"served_ns"`
+	WaitNS   int64 `json:"wait_ns"`
+	ServedNS int64 `json:"served_ns"`
+	// Spent says, of another recording, on what that group's requests spent the most time there, with their share of it.
+	Spent      string  `json:"spent,omitempty"`
 	Confidence float64 `json:"confidence"`
 	// ThereNS is how long a wait had been when the request in it began, for up to UnseenNS of which it may have lain unread at
 	// its server; BackNS is how long it went on afterwards, LateNS of which who waited was ready and had no CPU, or nobody

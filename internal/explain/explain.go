@@ -350,6 +350,7 @@ func (e *engine) report(cut error) *report.Report {
 		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), &e.freezes, sp)
 	}
 	rep.Verdict = verdict.Of(rep)
+	e.spent(rep)
 	if e.opts.Validate != nil {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/peers"
 	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,6 +36,7 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if r := e.opts.Peer; r != nil && r.Clock.Known {
 		if p, of, exact := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
 			g.Peer = peerOf(&p, of.ID, of.Name)
+			g.Peer.Spent = of.Spent
 			if g.Peer.Recording = r.Name; !exact { // which part of the way took how long is by the clocks of two machines
 				g.Peer.ThereNS, g.Peer.BackNS, g.Peer.UnseenNS = nil, nil, nil
 				g.Peer.Confidence *= 0.8
@@ -103,6 +106,20 @@ func (e *engine) servedTo(rep *report.Report) {
 		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", r.Name, time.Duration(both).Round(time.Millisecond))
 	}
 	rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: text})
+}
+
+// spent says of what is kept for another recording's Peer on what its time went: all requests', as its waits are all.
+func (e *engine) spent(rep *report.Report) {
+	if e.opts.Serves == nil {
+		return
+	}
+	for _, v := range verdict.OfBand(rep, report.BandAll) {
+		for i := range e.opts.Serves.Groups {
+			if g := &e.opts.Serves.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].Said {
+				g.Spent = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text
+			}
+		}
+	}
 }
 
 // serves fills what is kept for another recording's Peer.

@@ -24,7 +24,9 @@ type Recording struct {
 // A Group is requests that a process served.
 type Group struct {
 	ID, Name string
-	served   []answers.Span
+	// Spent says on what all its requests spent the most time; "" if that is not told.
+	Spent  string
+	served []answers.Span
 }
 
 // Until is when the last request began that was kept, at most to.

@@ -92,6 +92,9 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 				c.Words = "on the way to this process's own " + of + " and back, over the network"
 			case g.Peer.Recording != "":
 				c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
+				if g.Peer.Spent != "" {
+					c.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
+				}
 			case g.Peer.Confidence < 0.8:
 				c.Words = "waiting for a peer on the network, perhaps this process's own " + of
 			default:

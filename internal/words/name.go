@@ -186,6 +186,13 @@ func PeerNames(p *report.Peer) string {
 	return s
 }
 
+func spent(p *report.Peer) string {
+	if p.Spent == "" {
+		return ""
+	}
+	return " (such requests spent " + termtext.Head(p.Spent, 200) + ")"
+}
+
 func asLong(p *report.Peer) string {
 	if p.AsLong {
 		return " that is as long"
@@ -200,7 +207,7 @@ func PeerIs(p *report.Peer) string {
 		sure = "may be "
 	}
 	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
-		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS)
+		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS) + spent(p)
 	if p.ThereNS != nil && p.BackNS != nil {
 		s += "; " + Duration(*p.ThereNS) + " had gone before it began"
 		if p.UnseenNS != nil && *p.UnseenNS > 0 {

@@ -99,7 +99,7 @@ export function groupHead() {
         fact('p99.9', duration(l.p999)), fact('Max', duration(l.max)),
         g.ready_to_run_ns.p99 !== null || g.ready_to_run_ns.max ? fact('Ready to run, p99', duration(g.ready_to_run_ns.p99 ?? g.ready_to_run_ns.max), 'ready') : null,
         g.poll_gap_ns.max ? fact('Poll gap, max', duration(g.poll_gap_ns.max), 'ready') : null,
-        g.peer ? fact('Its peer', `${g.peer.confidence < 0.7 ? 'perhaps ' : ''}${g.peer.recording ? clean(g.peer.recording) : 'this process'}: ${number(g.peer.held)} of ${number(g.peer.waits)} waits for the network have a request of ${[g.peer.name, ...(g.peer.also || [])].map(clean).join(' or ')} in them${g.peer.as_long ? ' that is as long' : ''}, which was served for ${duration(g.peer.served_ns)} of ${duration(g.peer.wait_ns)}`) : null,
+        g.peer ? fact('Its peer', `${g.peer.confidence < 0.7 ? 'perhaps ' : ''}${g.peer.recording ? clean(g.peer.recording) : 'this process'}: ${number(g.peer.held)} of ${number(g.peer.waits)} waits for the network have a request of ${[g.peer.name, ...(g.peer.also || [])].map(clean).join(' or ')} in them${g.peer.as_long ? ' that is as long' : ''}, which was served for ${duration(g.peer.served_ns)} of ${duration(g.peer.wait_ns)}${g.peer.spent ? ` (such requests spent ${brief(g.peer.spent, 200)})` : ''}`) : null,
         g.cut_at_start ? fact('Cut by the trace’s start', number(g.cut_at_start), 'count') : null),
       beforeLine(g), openLine(g));
   };
