@@ -259,6 +259,15 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
+	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
+	conns := []report.Via{{Wait: "select", Call: sqlPool, Site: site("use@4")}}
+	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, ServiceNS: 10e6, Served: 100}}}
+	for _, v := range poolRule().Run(in) {
+		if !strings.Contains(v.Fix, "about 4 would do") {
+			t.Errorf("a pool of connections: %s", v.Fix)
+		}
+	}
 	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
 	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
 		t.Errorf("0.9 in use: %d places, want 2", l.size)

@@ -128,7 +128,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	// the least that helps.
 	l.size = max(l.size, 2)
 	// Who serves what is done with a semaphore's place is not the place itself.
-	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil, false
+	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil && c.via.call != sqlPool && c.via.call != httpPool, false
 	if isSemaphore(&c.via) && known == nil && (t == nil || serves) {
 		serves, bursts = false, true
 	}

@@ -80,7 +80,7 @@ type placeSum struct {
 	children int64 // by a goroutine that who waited had started
 	givers   int64 // how many those were
 	others   int64 // by a goroutine that was serving another request
-	most     int   // places that were held at once
+	most     int   // places that were held at once, 0 if not all can have been seen
 	waiting  int   // requests that waited at once
 	heldNS   int64 // from the end of a wait to the end of somebody's that is due to it
 	held     int64
@@ -151,8 +151,8 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 	}
 	has := map[uint64]*got{} // by who waited
 	ended, givers := map[uint64]int64{}, map[uint64]bool{}
-	held, waits := make([]stretch, 0, len(list)), make([]stretch, 0, len(list))
-	inside := map[uint64][]stretch{} // of those who start goroutines and wait for these: what each held
+	held, waits := map[int64][]stretch{}, make([]stretch, 0, len(list)) // held by since when somebody waited
+	inside := map[uint64][]stretch{}                                    // of those who start goroutines and wait for these: what each held
 	since := busySince(list)
 	for i := range list {
 		h := &list[i]
@@ -186,19 +186,22 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 		switch {
 		case h.parent == h.g:
 		case who != nil && !who.back && who.at >= since[i]:
-			held = append(held, stretch{who.at, h.to})
+			held[since[i]] = append(held[since[i]], stretch{who.at, h.to})
 			s.heldNS += h.to - who.at
 			s.held++
-		case h.key.wait != critpath.WaitCond:
-			// It had its place when the first of those came who found none: a place of a channel is not to be had past them.
-			held = append(held, stretch{since[i], h.to})
 		}
 		if who != nil {
 			who.back = true
 		}
 		has[h.g] = &got{from: h.from, at: h.to, end: h.end}
 	}
-	s.most, s.waiting, s.givers = max(s.most, atOnce(held)), max(s.waiting, atOnce(waits)), s.givers+int64(len(givers))
+	s.waiting, s.givers = max(s.waiting, atOnce(waits)), s.givers+int64(len(givers))
+	for _, of := range held {
+		// Whose place was had before all waited shows only once it is given back: all are seen when each was given back twice.
+		if n := atOnce(of); len(of) >= 2*n {
+			s.most = max(s.most, n)
+		}
+	}
 	for _, of := range inside {
 		s.most = max(s.most, atOnce(of))
 	}
@@ -256,7 +259,8 @@ type Places struct {
 	// the part that a goroutine ended which the waiting one had started, and Each how many of these a goroutine ended; Others
 	// the part that one ended which was serving another request.
 	Mutual, Children, Each, Others float64
-	// Most is how many are known to have had a place at once: there are no fewer. Waiting is how many waited for one at once.
+	// Most is how many had a place at once while others waited so long that each place was given back twice: as many as there
+	// are; 0 if nobody waited for so long. Waiting is how many waited for one at once.
 	Most, Waiting int
 	// HeldNS is for how long a place was held, on average over those times in which others waited throughout; 0 if there are
 	// too few of them.
