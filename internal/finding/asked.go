@@ -25,13 +25,21 @@ func (in *Input) servedOf(g *report.Group) (out []*report.Group) {
 	return out
 }
 
-// asks reports whether requests of a group wait for those of another one, be it by others.
-func (in *Input) asks(g *report.Group, id string, depth int) bool {
-	return depth > 0 && slices.ContainsFunc(in.servedOf(g), func(o *report.Group) bool { return o.ID == id || in.asks(o, id, depth-1) })
+// asks reports whether requests of a group wait for those of another one, be it by others. Groups may wait for each other.
+func (in *Input) asks(g *report.Group, id string) bool {
+	all := []*report.Group{g}
+	for i := 0; i < len(all); i++ {
+		for _, o := range in.servedOf(all[i]) {
+			if o.ID == id {
+				return true
+			}
+			if !slices.Contains(all, o) {
+				all = append(all, o)
+			}
+		}
+	}
+	return false
 }
-
-// maxAsked bounds how many groups may wait for each other in a row.
-const maxAsked = 8
 
 // leastAsked is the part of their time that those who ask must lose to a fault for that to be said.
 const leastAsked = 0.01
@@ -47,7 +55,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 		of := in.partsOf(v)
 		for k := range in.Report.Groups {
 			g := &in.Report.Groups[k]
-			if g.ID == v.Group || len(g.Bands) == 0 || !in.asks(g, v.Group, maxAsked) {
+			if g.ID == v.Group || len(g.Bands) == 0 || !in.asks(g, v.Group) {
 				continue
 			}
 			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
@@ -64,12 +72,19 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 			v.AskedBy = append(v.AskedBy, by)
 		}
 	}
-	return slices.DeleteFunc(all, func(v Verdict) bool {
-		g := in.Report.Group(v.Group)
-		return g != nil && v.Site != nil && slices.ContainsFunc(all, func(o Verdict) bool {
-			return o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.asks(g, o.Group, maxAsked)
-		})
-	})
+	var out []Verdict
+	told := make([]bool, len(all)) // by another one
+	for i := range all {
+		v, g := &all[i], in.Report.Group(all[i].Group)
+		for k := range all {
+			o := &all[k]
+			told[i] = told[i] || g != nil && v.Site != nil && !told[k] && o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.asks(g, o.Group)
+		}
+		if !told[i] {
+			out = append(out, *v)
+		}
+	}
+	return out
 }
 
 // joined reports whether requests of any group wait for others of the process.

@@ -1,0 +1,61 @@
+package finding
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestBothHalves: three groups of which the first asks the second, that the third, and the third the second again; the third
+// sleeps. It would catch a fault that is told once for each who waits for it, one that is told of those who ask and not where it
+// is, those who ask by others left out, and a circle that never ends.
+func TestBothHalves(t *testing.T) {
+	group := func(name, asks string, via ...report.Via) report.Group {
+		g := report.Group{ID: name, Name: name, Named: true, Kind: report.KindGRPC, Role: report.RoleRequests, Count: 100, TotalNS: 100 * 20e6}
+		g.Bands = []report.Band{{Band: report.BandAll, Count: 100, ToNS: 21e6, Causes: []report.Cause{
+			{Cause: report.CauseSleep, Site: &report.Site{Func: "main.nap", File: "main.go", Line: 7}, Via: via, TotalNS: 100 * 19e6, Share: 0.95, Requests: 100, Call: "time.Sleep"},
+			{Cause: report.CauseNetwork, Kind: "outbound", Site: &report.Site{Func: "main.ask", File: "main.go", Line: 9}, Via: []report.Via{}, TotalNS: 100 * 1e6, Share: 0.05, Requests: 100},
+		}}}
+		if asks != "" {
+			g.Peer = &report.Peer{Group: asks, Name: asks, Joined: true, Waits: 100, Held: 100, Confidence: 0.9, WaitNS: 20e6, ServedNS: 19e6}
+		}
+		return g
+	}
+	ask := report.Via{Wait: report.WaitPeer, Site: &report.Site{Func: "main.ask", File: "main.go", Line: 9}}
+	in := &Input{Report: &report.Report{Groups: []report.Group{group("first", "second", ask, ask), group("second", "third", ask), group("third", "second")}}}
+	all := []Verdict{}
+	for _, r := range []Rule{sleepRule(), peerRule()} {
+		for _, v := range r.Run(in) {
+			v.Code = r.Code
+			all = append(all, v)
+		}
+	}
+	var sleeps []Verdict
+	for _, v := range bothHalves(in, all) {
+		if v.Code == report.RuleSleep {
+			sleeps = append(sleeps, v)
+		}
+	}
+	if len(sleeps) != 1 || sleeps[0].Group != "third" || len(sleeps[0].AskedBy) != 2 {
+		t.Fatalf("findings: %+v", sleeps)
+	}
+	for i, want := range []string{"first", "second"} {
+		if a := sleeps[0].AskedBy[i]; a.Group != want || a.EachNS != 19e6 || a.Share != 0.95 {
+			t.Errorf("those who ask: %+v, want %s", a, want)
+		}
+	}
+}
+
+// TestTheSameInBoth: of two groups that ask each other, with one and the same finding, one of these stays, and what has another
+// place stays, too. It would catch a fault that nobody tells because each leaves it to the other.
+func TestTheSameInBoth(t *testing.T) {
+	peer := func(id string) *report.Peer { return &report.Peer{Group: id, Name: id, Joined: true, Waits: 1} }
+	in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "a", Peer: peer("b")}, {ID: "b", Name: "b", Peer: peer("a")}}}}
+	at := func(group string, line int) Verdict {
+		return Verdict{Finding: report.Finding{Code: report.RuleComputes, Group: group, Site: &report.Site{Func: "x.f", Line: line}}}
+	}
+	out := bothHalves(in, []Verdict{at("a", 1), at("b", 1), at("a", 2)})
+	if len(out) != 2 || out[0].Site.Line == out[1].Site.Line {
+		t.Errorf("%d are left: %+v", len(out), out)
+	}
+}
