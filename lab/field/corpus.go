@@ -69,7 +69,7 @@ type stream struct {
 }
 
 // corpus makes the recordings whose name matches.
-func corpus(ctx context.Context, dir string, only *regexp.Regexp) error {
+func corpus(ctx context.Context, entries []entry, dir string, only *regexp.Regexp) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -108,7 +108,7 @@ func corpus(ctx context.Context, dir string, only *regexp.Regexp) error {
 }
 
 // retruth writes the table's truths into recordings that are there.
-func retruth(dir string, only *regexp.Regexp) error {
+func retruth(entries []entry, dir string, only *regexp.Regexp) error {
 	for i := range entries {
 		e := &entries[i]
 		f, err := testprog.ReadField(dir, e.name)
@@ -127,7 +127,7 @@ func retruth(dir string, only *regexp.Regexp) error {
 }
 
 // buildAll builds the programs of the recordings whose name matches.
-func buildAll(ctx context.Context, only *regexp.Regexp) error {
+func buildAll(ctx context.Context, entries []entry, only *regexp.Regexp) error {
 	built := map[string]bool{}
 	for i := range entries {
 		e := &entries[i]

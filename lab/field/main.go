@@ -23,6 +23,7 @@
 //	go run ./lab/field -corpus                    # all of them; builds for half an hour the first time
 //	go run ./lab/field -corpus -only '^etcd'      # those of a matching name
 //	go run ./lab/field -corpus -truth             # only the truths, as the tables below say them now
+//	go run ./lab/field -corpus -held -out DIR     # those that are held out (entries_held.go), which no rule was made with
 //
 // A recording is an entry in a table (entries.go): program, arguments, load,
 // and what must be said of it. Programs are modules at a fixed version as they
@@ -33,6 +34,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -53,6 +55,7 @@ func main() {
 	workers := flag.Int("c", 16, "concurrent clients")
 	makeCorpus := flag.Bool("corpus", false, "make the recordings of the corpus whose name matches -only, a regular expression, in -out or "+testprog.FieldDir)
 	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
+	held := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; -out is required")
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
 	spins := flag.Bool("spin", false, "be a busy neighbour for half a minute")
 	flag.Parse()
@@ -61,7 +64,7 @@ func main() {
 		return
 	}
 	if *makeCorpus && flag.NArg() == 0 {
-		if err := runCorpus(*out, *only, *truths, *build); err != nil {
+		if err := runCorpus(*out, *only, *truths, *build, *held); err != nil {
 			fmt.Fprintln(os.Stderr, "field:", err)
 			os.Exit(1)
 		}
@@ -82,23 +85,29 @@ func main() {
 	}
 }
 
-func runCorpus(dir, only string, truths, build bool) error {
+func runCorpus(dir, only string, truths, build, held bool) error {
 	match, err := regexp.Compile(only)
 	if err != nil {
 		return err
 	}
-	if dir == "" {
+	table := entries
+	switch {
+	case held && dir == "" && !build:
+		return errors.New("what is held out is not kept beside the corpus: name a directory by -out")
+	case held:
+		table = heldEntries
+	case dir == "":
 		dir = testprog.FieldDir
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	switch {
 	case truths:
-		return retruth(dir, match)
+		return retruth(table, dir, match)
 	case build:
-		return buildAll(ctx, match)
+		return buildAll(ctx, table, match)
 	}
-	return corpus(ctx, dir, match)
+	return corpus(ctx, table, dir, match)
 }
 
 // prepare makes the directory for results and a temporary one, which the caller removes, and builds whylate there.
