@@ -3,6 +3,7 @@ package whylate_test
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -307,6 +308,33 @@ func TestFieldAnew(t *testing.T) {
 	}
 }
 
+var fieldHeld = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
+
+// TestFieldHeld judges recordings that are not kept, in the directory that -field names, and prints a row of docs/accuracy.md for
+// each. Right or wrong, it does not fail: what is held out is looked at, not worked towards.
+func TestFieldHeld(t *testing.T) {
+	if *fieldHeld == "" {
+		t.Skip("needs recordings that are held out: -field DIR")
+	}
+	names, err := testprog.Fields(*fieldHeld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) == 0 {
+		t.Fatalf("there are no recordings in %s", *fieldHeld)
+	}
+	page := fieldPage{}
+	for _, name := range names {
+		f, err := testprog.ReadField(*fieldHeld, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong, said := judgeField(explainFile(t, filepath.Join(*fieldHeld, name+".whylate")), f)
+		page.add(f, wrong, &said)
+	}
+	fmt.Print(page.held())
+}
+
 // explainFile explains a file as a user does.
 func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	t.Helper()
@@ -395,36 +423,16 @@ func (p *fieldPage) text() string {
 			return "**" + text + "**"
 		}
 	}
-	cell := strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
 	var reasons strings.Builder
 	for i := range p.rows {
 		r := &p.rows[i]
 		f := r.f
-		about := f.About
-		if f.Healthy {
-			about = "nothing: " + about
-		}
-		if f.Beside != "" {
-			about += " (beside " + f.Beside + ")"
-		}
-		must, is := "nothing loud", "nothing loud"
-		if !f.Healthy {
-			must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
-			is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
-		} else if r.said.loud != "" {
-			is = short(r.said.loud)
-		}
-		answer := "right"
-		for _, k := range fieldFirst {
-			if r.wrong[k] != "" {
-				answer = "**wrong**"
-			}
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, cell.Replace(about), cell.Replace(must), cell.Replace(is), answer,
+		about, must, is, answer := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, about, must, is, answer,
 			mark(r, "count", r.said.count), mark(r, "p50", r.said.p50), mark(r, "p99", r.said.p99))
 		for _, k := range slices.Concat(fieldFirst, fieldNumbers) {
 			if r.wrong[k] != "" {
-				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, cell.Replace(f.KnownWrong[k]))
+				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, fieldCell.Replace(f.KnownWrong[k]))
 			}
 		}
 	}
@@ -432,6 +440,54 @@ func (p *fieldPage) text() string {
 		b.WriteString("\n## What is wrong, and why\n\n" + reasons.String())
 	}
 	return b.String()
+}
+
+// held is the table of recordings that are not kept, and under it what is wrong about each.
+func (p *fieldPage) held() string {
+	var b, reasons strings.Builder
+	b.WriteString("| recording | program | what is wrong with it | must be said | is said | first answer | date |\n|---|---|---|---|---|---|---|\n")
+	for i := range p.rows {
+		r := &p.rows[i]
+		about, must, is, answer := r.cells()
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, about, must, is, answer, r.f.Date)
+		for _, k := range slices.Concat(fieldFirst, fieldNumbers) {
+			if r.wrong[k] != "" {
+				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", r.f.Name, k, fieldCell.Replace(r.wrong[k]))
+			}
+		}
+	}
+	ill, illAll := p.judged(false, fieldFirst...)
+	well, wellAll := p.judged(true, fieldFirst...)
+	fmt.Fprintf(&b, "\nFirst answers right: %d of %d with a fault, %d of %d healthy.\n\n%s", ill, illAll, well, wellAll, reasons.String())
+	return b.String()
+}
+
+var fieldCell = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
+
+// cells returns what is told of a recording in a table, apart from numbers.
+func (r *fieldRow) cells() (about, must, is, answer string) {
+	f := r.f
+	about = f.About
+	if f.Healthy {
+		about = "nothing: " + about
+	}
+	if f.Beside != "" {
+		about += " (beside " + f.Beside + ")"
+	}
+	must, is = "nothing loud", "nothing loud"
+	if !f.Healthy {
+		must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
+		is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
+	} else if r.said.loud != "" {
+		is = short(r.said.loud)
+	}
+	answer = "right"
+	for _, k := range fieldFirst {
+		if r.wrong[k] != "" {
+			answer = "**wrong**"
+		}
+	}
+	return fieldCell.Replace(about), fieldCell.Replace(must), fieldCell.Replace(is), answer
 }
 
 func empty(s string) bool { return s == "" }

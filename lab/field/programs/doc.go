@@ -4,7 +4,7 @@
 //
 // Services around libraries are in shops, a module with a path of its own, as that of a user: the service's own code is told from
 // that of its dependencies by it. What they have in common is in shops/internal/run; the servers that they need (PostgreSQL,
-// Redis, Kafka) are started by lab/field.
+// Redis, Kafka) are started by lab/field. What is held out of the corpus is in shops/held, a module with requirements of its own.
 //
 // A main takes those of these flags that it has a use for:
 //
