@@ -131,15 +131,31 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
 	}
-	again := opts.Again
+	again, sure := opts.Again, true
 	if again == nil {
-		r, again = kept(r)
+		r, again, sure = kept(r)
 	}
-	e, cut, err := read(ctx, r, opts, nil)
+	var known *itself
+	part := sure && opts.isPart()
+	if part {
+		// Which groups wait for which does not depend on what is asked about.
+		whole, _, err := read(ctx, r, opts.whole(), nil)
+		if err != nil {
+			return nil, err
+		}
+		known = whole.itself()
+		next, err := again()
+		if err != nil {
+			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
+		}
+		defer next.Close()
+		r = next
+	}
+	e, cut, err := read(ctx, r, opts, known)
 	if err != nil {
 		return nil, err
 	}
-	if s := e.itself(); s != nil && ctx.Err() == nil {
+	if s := e.itself(); s != nil && !part && ctx.Err() == nil {
 		// Only now it is known that requests wait for others of this process.
 		if r, err := again(); err != nil {
 			e.unfollowed = err

@@ -80,14 +80,26 @@ const keepMost = 64 << 20
 // errOnce says why a trace is not read again.
 var errOnce = errors.New("it can be read only once: record it to a file (whylate record -o x.whylate), and explain that")
 
-// kept returns a reader of what r reads, and how to read it again.
-func kept(r io.Reader) (io.Reader, func() (io.ReadCloser, error)) {
+// isPart reports whether the report is about a part of the trace's requests.
+func (o *Options) isPart() bool { return o.From != 0 || o.To != 0 || o.TraceID != [16]byte{} }
+
+// whole returns options to read all of the trace with, for what it knows of peers.
+func (o *Options) whole() Options {
+	out := *o
+	out.From, out.To, out.TraceID = 0, 0, [16]byte{}
+	out.Index, out.Validate, out.Keep, out.Slowest = nil, nil, nil, -1
+	return out
+}
+
+// kept returns a reader of what r reads, and how to read it again; sure says that
+// this can be done.
+func kept(r io.Reader) (_ io.Reader, again func() (io.ReadCloser, error), sure bool) {
 	if s, ok := r.(io.ReadSeeker); ok {
 		if at, err := s.Seek(0, io.SeekCurrent); err == nil {
 			return r, func() (io.ReadCloser, error) {
 				_, err := s.Seek(at, io.SeekStart)
 				return io.NopCloser(r), err
-			}
+			}, true
 		}
 	}
 	k := &keeping{r: r}
@@ -98,7 +110,7 @@ func kept(r io.Reader) (io.Reader, func() (io.ReadCloser, error)) {
 			return nil, errOnce
 		}
 		return io.NopCloser(bytes.NewReader(k.buf)), nil
-	}
+	}, false
 }
 
 // keeping keeps what it reads.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/testprog"
 	"github.com/whylate/whylate/report"
@@ -55,7 +56,7 @@ func TestKeepsSoMuch(t *testing.T) {
 		n    int64
 		kept bool
 	}{{keepMost, true}, {keepMost + 1, false}} {
-		r, again := kept(io.LimitReader(endless{}, c.n))
+		r, again, _ := kept(io.LimitReader(endless{}, c.n))
 		if n, err := io.Copy(io.Discard, struct{ io.Reader }{r}); n != c.n || err != nil {
 			t.Fatal(n, err)
 		}
@@ -70,5 +71,23 @@ func TestKeepsSoMuch(t *testing.T) {
 		} else if k := r.(*keeping); k.buf != nil {
 			t.Errorf("%d bytes are still held", len(k.buf))
 		}
+	}
+}
+
+// TestPartOfATrace: which groups wait for which is asked of all of a trace. It would catch an answer about one moment that ends
+// at the socket because too few requests are left to know whose it is.
+func TestPartOfATrace(t *testing.T) {
+	data := testprog.Service(t, "load-inside").Trace
+	rep, err := Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Groups {
+		if g := &rep.Groups[i]; g.Count >= 20 {
+			t.Fatalf("%s has %d requests: enough to know by themselves", g.Name, g.Count)
+		}
+	}
+	if !slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Peer.Followed() }) {
+		t.Error("no path goes on in the process's own server")
 	}
 }
