@@ -303,7 +303,7 @@ func (p *page) next() {
 	if p.opts.Command == "" || len(p.r.Groups) == 0 {
 		return
 	}
-	command := termtext.Head(p.opts.Command, p.width*2/3)
+	command := termtext.Head(p.opts.Command, 2*p.width)
 	var hint string
 	switch {
 	case !p.opts.Full && p.another() != nil:
@@ -315,11 +315,18 @@ func (p *page) next() {
 	default:
 		hint = " --json"
 	}
-	if termtext.Width(command+hint) > p.width-indent {
-		hint = " --json"
+	// A command is pasted: it is continued on a second line, as a shell does, or left out, but never cut.
+	const goesOn, further = " \\", 4
+	room := p.width - indent
+	switch {
+	case termtext.Width(command+hint) <= room:
+		p.line()
+		p.line(left(bold, "next", indent), span{plain, command + hint})
+	case termtext.Width(command+goesOn) <= room && termtext.Width(hint)+further <= room:
+		p.line()
+		p.line(left(bold, "next", indent), span{plain, command + goesOn})
+		p.line(span{plain, strings.Repeat(" ", indent+further) + strings.TrimSpace(hint)})
 	}
-	p.line()
-	p.line(left(bold, "next", indent), span{plain, command + hint})
 }
 
 // another returns the group to look at next: of those that are shown in short, the one that the first finding of weight is

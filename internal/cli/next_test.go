@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNextRuns: the command that explain proposes runs as it is printed, and answers what it asks: one group, a band, a change.
+// It would catch a pattern of a name that is not quoted, one that finds several groups, and a change that is not understood,
+// and a command that is cut because its file has a long name.
+func TestNextRuns(t *testing.T) {
+	for _, c := range []struct{ name, answer string }{
+		{"etcd-puts", "requests in 1 group"}, {"nats-publish", "in 1 group"}, {"kafka-commit", "in 1 group"}, {"chi-lock", "what if"},
+		{"cron-lock", "what if"}, {"vm-one-at-a-time", "what if"}, {"sql-pool", "each  requests"}, {"websocket-broadcast", "each  requests"},
+		{"caddy-gzip", "each  requests"}, {"rate-limit", "each  requests"},
+	} {
+		path := filepath.Join("..", "..", "lab", "recordings", "field", c.name+".whylate")
+		var out, errs bytes.Buffer
+		if status := Run(t.Context(), []string{"explain", path}, strings.NewReader(""), &out, &errs); status != 0 {
+			t.Fatalf("%s: status %d, %s", c.name, status, errs.String())
+		}
+		_, next, ok := strings.Cut(out.String(), "\nnext ")
+		if !ok {
+			t.Errorf("%s: nothing is proposed", c.name)
+			continue
+		}
+		args := slices.DeleteFunc(shellWords(strings.TrimSpace(strings.ReplaceAll(next, "\\\n", ""))), func(s string) bool { return s == "" })
+		out.Reset()
+		if status := Run(t.Context(), args[1:], strings.NewReader(""), &out, &errs); status != 0 || !strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), c.answer) {
+			first, _, _ := strings.Cut(out.String(), "\n")
+			t.Errorf("%s: %q: status %d, %s; it begins %q and does not say %q", c.name, next, status, errs.String(), first, c.answer)
+		}
+	}
+}
+
+// shellWords divides a line as a shell does, with nothing but single quotes.
+func shellWords(line string) []string {
+	var out []string
+	word, quoted := "", false
+	for _, r := range line {
+		switch {
+		case r == '\'':
+			quoted = !quoted
+		case r == ' ' && !quoted:
+			out, word = append(out, word), ""
+		default:
+			word += string(r)
+		}
+	}
+	return append(out, word)
+}
