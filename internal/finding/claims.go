@@ -475,7 +475,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		case cl.polls[l] != nil:
 		case cl.isLimiter(c):
 			code = report.RulePoolTooSmall
-		case cl.flush(c) != nil:
+		case len(via) > 0 && cl.flush(c) != nil: // what a request's own goroutine does at intervals, it begins itself
 			code = report.RuleFlushInterval
 		}
 		return owner{code: code, leaf: l}

@@ -137,6 +137,7 @@ func TestWaits(t *testing.T) {
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
 		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2001 flush@9 1.00"}},
 		{"a flush, and who is added meanwhile", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
 			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},

@@ -108,6 +108,9 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 	case "chan receive", "select", "sync.(*Cond).Wait":
 		return 3, delays
 	case "sync":
+		if isLock(f.syms, s.Stack) {
+			return 0, false
+		}
 		return 2, delays
 	case "chan send":
 		return 1, delays
@@ -120,6 +123,16 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 		return 1, delays || deep >= deepSleep
 	}
 	return 0, false
+}
+
+// isLock reports whether a wait is for a mutex: somebody works, and comes there while he does.
+func isLock(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
+	frames := syms.Stack(id)
+	if len(frames) == 0 {
+		return false
+	}
+	fn := syms.String(syms.Frame(frames[0]).Func)
+	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
 }
 
 // deepSleep is how many functions of the service's own lie around a sleep that
