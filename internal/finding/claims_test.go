@@ -148,6 +148,7 @@ func TestWaits(t *testing.T) {
 		{"the library's line is not the user's", []report.Cause{
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
+		{"a peer that does not read", []report.Cause{{Cause: "network", Site: site("send@4"), Kind: "outbound", Call: "net.(*conn).Write", TotalNS: ms(3000)}}, nil, []string{"WL2005 send@4 1.00"}},
 		{"a slow client", []report.Cause{{Cause: "network", Site: site("take@4"), Kind: "inbound", Call: "net/http.(*body).Read", TotalNS: ms(3000)}}, nil, []string{"WL2006 take@4 1.00"}},
 		{"a WebSocket's next message", []report.Cause{
 			{Cause: "network", Site: site("github.com/gorilla/websocket.(*Conn).read@371"), Kind: "inbound", TotalNS: ms(2000)},

@@ -20,6 +20,7 @@ func peerRule() Rule {
 				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, paths go on in its requests: what these waited for is told of them, and here only the way there and back is. " +
 				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
 				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
+				"Of a loop's own writes that a peer does not read the severity is low: who waits for the loop has it told of himself. " +
 				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
@@ -53,6 +54,8 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	switch call := top.Call; {
 	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
 		what, fix = "a name server", "keep connections open so that names are looked up less often, or remember addresses; look why the name server is slow (search domains and ndots ask it several times)"
+	case isWrite(call):
+		what, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, bound the write (SetWriteDeadline), or give a slow reader a queue of its own that may overflow"
 	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
 		what, fix = "a connection to be opened", "keep connections and use them again (read answers to their end, raise MaxIdleConnsPerHost)"
 	case strings.HasPrefix(call, "crypto/tls."):
@@ -107,7 +110,11 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		}
 		won.Beside = won.Beside.without(c.readLate(beside))
 	}
-	return Verdict{Won: won, Changes: cl.halfOf(top.Cause), Fact: elsewhere, Finding: report.Finding{
+	severe := report.Severity("")
+	if cl.g.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
+		severe = report.SeverityLow // whoever waits until a writer is done has that told of himself
+	}
+	return Verdict{Won: won, Changes: cl.halfOf(top.Cause), Severe: severe, Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
@@ -116,6 +123,11 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
+}
+
+// isWrite reports whether a call writes to a connection: it waits where the other end does not read.
+func isWrite(call string) bool {
+	return strings.HasPrefix(call, "net.(*") && strings.HasSuffix(call, ").Write") || call == "net.(*Buffers).WriteTo" || call == "crypto/tls.(*Conn).Write"
 }
 
 // shortNames names the groups that answer.

@@ -37,6 +37,28 @@ func TestOwnPeer(t *testing.T) {
 	}
 }
 
+// TestUnread: a write that the other end does not read is told as such. Where a loop of its own writes nobody is seen to wait for
+// that, so it is low.
+func TestUnread(t *testing.T) {
+	for _, c := range []struct {
+		kind report.Kind
+		call string
+		want report.Severity
+		said string
+	}{
+		{report.KindHTTP1, "net.(*conn).Write", report.SeverityHigh, "a peer to read what is sent"},
+		{report.KindLoop, "net.(*conn).Write", report.SeverityLow, "a peer to read what is sent"},
+		{report.KindLoop, "net.(*conn).Read", report.SeverityHigh, "a peer's answer"},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		got := Find(&Input{Report: r}, []Rule{peerRule()})
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.said) {
+			t.Errorf("%s of %s: %+v", c.call, c.kind, got)
+		}
+	}
+}
+
 // TestSentLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
 // that much is no fault of the peer's. On the request's own goroutine the question is sent before the wait begins, and a reader
 // that is hardly ever late tells nothing.

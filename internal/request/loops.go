@@ -50,6 +50,9 @@ type root struct {
 	// busy says that the wait is no idle one: there is none, as the goroutines
 	// always have work, and it comes once in a turn and is a part of it.
 	busy bool
+	// rests are, of busy goroutines, the waits for work where they wait now and
+	// then: a turn ends there, too.
+	rests map[tracefmt.StackID]bool
 	// bench says that it is the function of a benchmark, whose iterations do
 	// not wait for work: what each does once tells them apart.
 	bench  bool
@@ -70,9 +73,10 @@ type waitStat struct {
 }
 
 type turn struct {
-	start int64 // 0: idle, or not known
-	last  int64 // when the last idle wait seen began
-	count int   // turns so far
+	start int64            // 0: idle, or not known
+	last  int64            // when the last idle wait seen began
+	count int              // turns so far
+	from  tracefmt.StackID // of a busy one: the wait that it begins with
 	inner
 }
 
@@ -104,9 +108,9 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 		if library {
 			return 1, delays // a client's wait for an answer, more often than not
 		}
-		return 3, false
+		return idleMost, false
 	case "chan receive", "select", "sync.(*Cond).Wait":
-		return 3, delays
+		return idleMost, delays
 	case "sync":
 		if isLock(f.syms, s.Stack) {
 			return 0, false
@@ -134,6 +138,9 @@ func isLock(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
 	fn := syms.String(syms.Frame(frames[0]).Func)
 	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
 }
+
+// idleMost is the rank of waits in which nearly every worker waits for work.
+const idleMost = 3
 
 // deepSleep is how many functions of the service's own lie around a sleep that
 // is a part of the work, not the pause between two turns.
@@ -339,7 +346,15 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 		}
 		r, idle := l.idle(f, id, s)
 		if !idle {
-			if t != nil && t.start != 0 && s.Start >= t.start {
+			switch {
+			case t == nil || t.start == 0 || s.Start < t.start:
+			case r != nil && r.busy && s.State == timeline.Waiting && r.rests[l.bare(f, s.Stack)]:
+				if o == nil {
+					o = l.origin(f, g, id, t.from)
+				}
+				l.end(f, id, t, s.Start, t.from, r, o)
+				t.start, t.inner = 0, inner{}
+			default:
 				t.see(l, f, s)
 			}
 			continue
@@ -359,35 +374,49 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 		}
 		t.last = s.Start
 		if o == nil {
-			root := l.rootFrame(f, id, s.Stack)
-			o = f.origin(Loop, f.syms.Frame(root).Func, f.stackInfo(s.Stack).root)
-			o.own = o.own || f.stackInfo(s.Stack).own != 0
-			o.pieces += g.Pieces(id)
-			l.groups[id] = o
+			o = l.origin(f, g, id, s.Stack)
 		}
 		if t.start != 0 && t.start == first.End {
 			first.Reason = s.Reason // as with where it waited
 			l.begun(f, o, &first)
 			first.End = 0
 		}
-		if t.start != 0 && s.Start > t.start {
-			t.count++
-			turn := Request{Kind: Loop, Start: t.start, End: s.Start, G: id, Ready: t.start, Entry: s.Stack, Root: l.rootFrame(f, id, s.Stack)}
-			if r.busy {
-				turn.Ready = 0 // no wake began it
-			}
-			l.ended = append(l.ended, turned{turn, r, o, t.inner})
+		if t.start != 0 {
+			l.end(f, id, t, s.Start, s.Stack, r, o)
 		}
 		t.start, t.inner = 0, inner{}
 		switch {
 		case r.busy:
-			t.start = s.Start
+			t.start, t.from = s.Start, s.Stack
 		case s.Woken:
 			t.start, t.idle = s.End, s.Stack
 			t.waker = f.wakerOf(s)
 			l.begun(f, o, s)
 		}
 	}
+}
+
+// origin returns what is known of the goroutines that loop where one does, which waits at a stack there.
+func (l *loops) origin(f *Finder, g *timeline.Gen, id uint64, wait tracefmt.StackID) *origin {
+	root := l.rootFrame(f, id, wait)
+	o := f.origin(Loop, f.syms.Frame(root).Func, f.stackInfo(wait).root)
+	o.own = o.own || f.stackInfo(wait).own != 0
+	o.pieces += g.Pieces(id)
+	l.groups[id] = o
+	return o
+}
+
+// end ends a goroutine's turn, if it took any time.
+func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.StackID, r *root, o *origin) {
+	if at <= t.start {
+		return
+	}
+	t.count++
+	turn := Request{Kind: Loop, Start: t.start, End: at, G: id, Ready: t.start, Entry: entry, Root: l.rootFrame(f, id, entry)}
+	if r.busy {
+		turn.Ready = 0 // no wake began it
+	}
+	l.ended = append(l.ended, turned{turn, r, o, t.inner})
 }
 
 // idle reports whether a goroutine waits for work, and what is known of the
@@ -481,6 +510,12 @@ func (r *root) choose() {
 	}
 	if len(cs) == 0 {
 		cs, r.busy = busy, true
+		r.rests = make(map[tracefmt.StackID]bool)
+		for id, w := range r.waits {
+			if w.rank == idleMost && !w.delays && 2*w.own < w.count {
+				r.rests[id] = true
+			}
+		}
 	}
 	if len(cs) == 0 {
 		r.busy = false

@@ -252,6 +252,9 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if f.Client.Requests == 0 {
 		return nil, fmt.Errorf("no %s was answered within the trace\n%s", f.Client.Kind, s.said())
 	}
+	if 2*f.Client.Errors > f.Client.Requests {
+		return nil, fmt.Errorf("%d of %d %s were refused: this shows no fault of those that are served\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.said())
+	}
 	return f, nil
 }
 

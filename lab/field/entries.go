@@ -137,11 +137,6 @@ var entries = []entry{
 		truth: testprog.FieldTruth{Group: `PutObject|[hH]andler`, CountWithin: 0.15, P50Within: 0.3, WhyNot: "too few for a p99"},
 	},
 	{
-		name: "minio-one-at-a-time", program: "minio", about: "one request may run at a time (MINIO_API_REQUESTS_MAX=1), and the others queue", fault: "requests limit", prepare: makeBucket, env: []string{"MINIO_API_REQUESTS_MAX=1"},
-		loads: []stream{{kind: "PUT object", closed: 8, send: putObject}},
-		truth: testprog.FieldTruth{Group: `PutObject|[hH]andler|maxClients`, Code: "WL2003", CountWithin: 0.15, P50Within: 0.3, WhyNot: "too few for a p99"},
-	},
-	{
 		name: "controller", program: "controller", about: "a controller that keeps up with the changes", before: apiServer(100),
 		loads: []stream{{kind: "reconcile", told: true}},
 		truth: testprog.FieldTruth{Group: `UntilWithContext|main\.\(\*controller\)`, CountWithin: 0.1, WhyNot: loopback},
