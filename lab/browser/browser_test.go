@@ -616,6 +616,7 @@ func TestJSONComesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	back.Verdict = r.Verdict // the page works it out where a report of an older version has none
 	var want, got bytes.Buffer
 	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
 		t.Error("the page's JSON is another report")
@@ -645,6 +646,7 @@ func TestCopy(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, how, err)
 			}
+			back.Verdict = r.Verdict // as in TestJSONComesOut
 			if err := report.WriteJSON(&got, back); err != nil || got.String() != want.String() {
 				t.Errorf("%s, %s: another report came out", name, how)
 			}
