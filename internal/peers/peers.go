@@ -19,8 +19,8 @@ import (
 
 // Bounds of what is kept and believed.
 const (
-	// maxKept bounds the waits and requests that one worker keeps: those that
-	// begin first.
+	// maxKept bounds the waits, and the requests, that are kept: from twice as many
+	// on only so many, those that begin first.
 	maxKept = 1 << 12
 	// There are so many waits, at least.
 	fewest = 20
@@ -65,8 +65,38 @@ func (s *Sum) Part(*path.Stage) path.Adder {
 // Begin implements pass.Sum.
 func (s *Sum) Begin([]request.Request) {}
 
-// End implements pass.Sum.
-func (s *Sum) End() {}
+// End implements pass.Sum: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
+// what.
+func (s *Sum) End() {
+	until := s.upTo()
+	for _, list := range []func(*part) []grouped{func(p *part) []grouped { return p.waits }, func(p *part) []grouped { return p.served }} {
+		var starts []int64
+		for _, p := range s.parts {
+			for _, g := range list(p) {
+				if g.Start < until {
+					starts = append(starts, g.Start)
+				}
+			}
+		}
+		if len(starts) > 2*maxKept {
+			slices.Sort(starts)
+			until = starts[maxKept]
+		}
+	}
+	late := func(g grouped) bool { return g.Start >= until }
+	for _, p := range s.parts {
+		p.until, p.waits, p.served = until, slices.DeleteFunc(p.waits, late), slices.DeleteFunc(p.served, late)
+	}
+}
+
+// upTo returns until when all workers kept what began.
+func (s *Sum) upTo() int64 {
+	until := int64(math.MaxInt64)
+	for _, p := range s.parts {
+		until = min(until, p.until)
+	}
+	return until
+}
 
 // A part is one worker's.
 type part struct {
@@ -93,25 +123,13 @@ func (p *part) keep(list []grouped, g grouped) []grouped {
 	if g.Start >= p.until {
 		return list
 	}
-	if list = append(list, g); len(list) < maxKept {
-		return list
-	}
-	starts := make([]int64, len(list))
-	for i := range list {
-		starts[i] = list[i].Start
-	}
-	slices.Sort(starts)
-	p.until = starts[len(starts)/2]
-	return slices.DeleteFunc(list, func(g grouped) bool { return g.Start >= p.until })
+	return append(list, g)
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	s.waits, s.served = make(map[path.GroupID][]answers.Span), make(map[path.GroupID][]answers.Span)
-	until := int64(math.MaxInt64)
-	for _, p := range s.parts {
-		until = min(until, p.until)
-	}
+	until := s.upTo()
 	s.until = until
 	for i, p := range s.parts {
 		for _, of := range []struct {

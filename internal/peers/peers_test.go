@@ -105,3 +105,42 @@ func TestSeveral(t *testing.T) {
 		t.Errorf("%+v, %v", p, ok)
 	}
 }
+
+// TestWorkers: what is kept of very many waits and requests does not depend on which worker saw which. It would catch a worker
+// that forgets by its own count alone.
+func TestWorkers(t *testing.T) {
+	kept := func(workers int) (list []int64, until int64) {
+		rnd := rand.New(rand.NewPCG(5, uint64(workers)))
+		s := New()
+		var parts []*part
+		for range workers {
+			parts = append(parts, s.Part(nil).(*part))
+		}
+		for i := range int64(5 * maxKept) {
+			p := parts[rnd.IntN(workers)]
+			p.waits = p.keep(p.waits, grouped{Span: answers.Span{Start: i * us, End: i*us + 1}})
+			p.served = p.keep(p.served, grouped{Span: answers.Span{Start: i * us, End: i*us + 1}})
+			if i%1000 == 999 {
+				s.End()
+			}
+		}
+		ts := make([]path.Translation, workers)
+		for i := range ts {
+			ts[i].Groups = []path.GroupID{0}
+		}
+		s.Merge(ts)
+		for _, w := range s.waits[0] {
+			list = append(list, w.Start)
+		}
+		return list, s.until
+	}
+	one, until := kept(1)
+	if len(one) < maxKept || len(one) > 2*maxKept || until <= one[len(one)-1] {
+		t.Errorf("%d are kept, until %d", len(one), until)
+	}
+	for workers := 2; workers < 5; workers++ {
+		if list, to := kept(workers); !slices.Equal(list, one) || to != until {
+			t.Errorf("%d workers keep %d until %d, one keeps %d until %d", workers, len(list), to, len(one), until)
+		}
+	}
+}
