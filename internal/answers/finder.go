@@ -93,26 +93,45 @@ func (f *Finder) Add(reqs []request.Request) {
 	}
 }
 
-// look walks a request for what the plan says of its group.
+// look takes note of what a request waits for, and that it may be an answer, as far as the plan says so of its group. Only
+// those that wait are walked, where a glance tells which they are.
 func (f *Finder) look(s *scout, r *request.Request) {
+	if it := s.stage.Glance(r); it.Enough {
+		if g := f.groupOf(s, s.stage.IDs.ID(it.Group)); g < 0 {
+			return
+		} else if _, asks := f.plan.Asks[g]; !asks {
+			s.serve(s.stage.Seen(r, &it), g)
+			return
+		}
+	}
 	w := s.stage.Walk(r)
 	if !IsWhole(w) {
 		return
 	}
-	for int(w.Group) >= len(s.groups) {
+	g := f.groupOf(s, w.Group)
+	if g < 0 {
+		return
+	}
+	if _, asks := f.plan.Asks[g]; asks {
+		Waits(w, func(x Span) { s.waits[g] = append(s.waits[g], x) })
+	}
+	s.serve(w, g)
+}
+
+// groupOf returns the group of the plan that a scout's one belongs to, -1 if there is none.
+func (f *Finder) groupOf(s *scout, id path.GroupID) int32 {
+	for int(id) >= len(s.groups) {
 		g, ok := f.plan.Groups[s.stage.IDs.Group(path.GroupID(len(s.groups))).Text(s.stage.Syms)]
 		if !ok {
 			g = -1
 		}
 		s.groups = append(s.groups, g)
 	}
-	g := s.groups[w.Group]
-	if g < 0 {
-		return
-	}
-	if _, ok := f.plan.Asks[g]; ok {
-		Waits(w, func(x Span) { s.waits[g] = append(s.waits[g], x) })
-	}
+	return s.groups[id]
+}
+
+// serve keeps a request that may be an answer.
+func (s *scout) serve(w *path.Walked, g int32) {
 	if x, ok := Served(w); ok {
 		s.served[g] = append(s.served[g], x)
 	}

@@ -43,7 +43,7 @@ func bitsOf(fn string) bits {
 		return stopsSem
 	case strings.HasPrefix(fn, "runtime.gcAssistAlloc"):
 		return inAssist
-	case strings.HasPrefix(fn, "sync.(*Mutex)."), strings.HasPrefix(fn, "sync.(*RWMutex)."), strings.HasPrefix(fn, "internal/sync.(*Mutex)."):
+	case stdlib.IsMutex(fn):
 		return mutex
 	case strings.HasPrefix(fn, "sync.(*WaitGroup)."):
 		return waitGroup

@@ -47,9 +47,12 @@ const leastAsked = 0.01
 // bothHalves says of a finding what it costs those who wait for its group over the network, and drops what says the same of
 // them.
 func bothHalves(in *Input, all []Verdict) []Verdict {
+	if !in.joined() {
+		return all
+	}
 	for i := range all {
 		v := &all[i]
-		if v.Group == "" || v.Site == nil || !in.joined() {
+		if v.Group == "" || v.Site == nil {
 			continue
 		}
 		of := in.partsOf(v)

@@ -2,39 +2,18 @@ package groups
 
 import (
 	"math"
-	"math/bits"
+
+	"github.com/whylate/whylate/internal/loglinear"
 )
 
-// Latencies are counted in buckets that grow with the value: sub buckets to
-// each power of two, so that a bucket's width is a fixed share of its value.
+// Latencies are counted in buckets of package loglinear.
 const (
 	fineBits   = 8 // 256 to an octave: 0.4 %, for percentiles
 	coarseBits = 5 // 32 to an octave: 3 %, for tables of causes by latency
 )
 
-func bucketOf(ns int64, sub uint) int32 {
-	if ns < 0 {
-		ns = 0
-	}
-	v := uint64(ns)
-	if v < 1<<sub {
-		return int32(v)
-	}
-	e := uint(bits.Len64(v)) - 1 - sub
-	return int32(e)<<sub + int32(v>>e)
-}
-
-// lowerBound returns the smallest value of a bucket.
-func lowerBound(b int32, sub uint) int64 {
-	if b < 1<<sub {
-		return int64(b)
-	}
-	e := uint(b>>sub) - 1
-	return int64(uint64(b&(1<<sub-1)|1<<sub) << e)
-}
-
 // coarse returns the coarse bucket that holds a fine one.
-func coarse(fine int32) int32 { return bucketOf(lowerBound(fine, fineBits), coarseBits) }
+func coarse(fine int32) int32 { return loglinear.Bucket(loglinear.Least(fine, fineBits), coarseBits) }
 
 // A histogram counts values in fine buckets.
 type histogram struct {
@@ -70,7 +49,7 @@ func (h *histogram) add(v, n int64) {
 	if h.coarse {
 		bits = coarseBits
 	}
-	*h.at(bucketOf(v, bits)) += n
+	*h.at(loglinear.Bucket(v, bits)) += n
 	if h.n == 0 || v < h.min {
 		h.min = v
 	}
@@ -118,7 +97,7 @@ func (h *histogram) quantile(q float64) int64 {
 	h.each(func(b int32, c int64) {
 		if !found && seen+c >= rank {
 			found = true
-			lo, hi := lowerBound(b, fineBits), lowerBound(b+1, fineBits)-1
+			lo, hi := loglinear.Least(b, fineBits), loglinear.Least(b+1, fineBits)-1
 			lo, hi = max(lo, h.min), min(hi, h.max)
 			if c == 1 {
 				value = (lo + hi) / 2

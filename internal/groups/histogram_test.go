@@ -5,28 +5,30 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/loglinear"
 )
 
 // TestBuckets: buckets cover all values without gap or overlap, and are as narrow as promised.
 func TestBuckets(t *testing.T) {
 	for _, sub := range []uint{coarseBits, fineBits} {
-		last := bucketOf(math.MaxInt64, sub)
+		last := loglinear.Bucket(math.MaxInt64, sub)
 		for b := range last {
-			lo, next := lowerBound(b, sub), lowerBound(b+1, sub)
-			if next <= lo || bucketOf(lo, sub) != b || bucketOf(next-1, sub) != b {
-				t.Fatalf("%d bits: bucket %d is [%d, %d), but holds %d to %d", sub, b, lo, next, bucketOf(lo, sub), bucketOf(next-1, sub))
+			lo, next := loglinear.Least(b, sub), loglinear.Least(b+1, sub)
+			if next <= lo || loglinear.Bucket(lo, sub) != b || loglinear.Bucket(next-1, sub) != b {
+				t.Fatalf("%d bits: bucket %d is [%d, %d), but holds %d to %d", sub, b, lo, next, loglinear.Bucket(lo, sub), loglinear.Bucket(next-1, sub))
 			}
 			if width := next - lo; width > 1 && float64(width) > float64(lo)/float64(uint64(1)<<sub) {
 				t.Fatalf("%d bits: bucket %d is %d wide at %d", sub, b, width, lo)
 			}
 		}
 	}
-	if bucketOf(-5, fineBits) != 0 {
+	if loglinear.Bucket(-5, fineBits) != 0 {
 		t.Error("a negative latency has no bucket")
 	}
 	for range 10000 {
 		v := rand.Int64() >> rand.IntN(63)
-		if got, want := coarse(bucketOf(v, fineBits)), bucketOf(v, coarseBits); got != want {
+		if got, want := coarse(loglinear.Bucket(v, fineBits)), loglinear.Bucket(v, coarseBits); got != want {
 			t.Fatalf("%d: the coarse bucket of its fine one is %d, its own %d", v, got, want)
 		}
 	}

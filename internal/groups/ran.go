@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/loglinear"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/spell"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -82,7 +83,7 @@ func (t *table) lookAt(w *path.Walked) {
 	}
 	at := ranAt{group: anyGroup}
 	if w.Form == path.Whole && !w.Req.Open {
-		at = ranAt{w.Group, bucketOf(w.Latency(), coarseBits)}
+		at = ranAt{w.Group, loglinear.Bucket(w.Latency(), coarseBits)}
 	}
 	if w.Sampled {
 		for _, i := range w.Looked {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/loglinear"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/spell"
@@ -234,7 +235,7 @@ func pairs(h *histogram) [][2]int64 {
 	})
 	out := [][2]int64{}
 	for _, b := range keysOf(sums) {
-		out = append(out, [2]int64{lowerBound(b+1, coarseBits), sums[b]})
+		out = append(out, [2]int64{loglinear.Least(b+1, coarseBits), sums[b]})
 	}
 	return out
 }
@@ -264,9 +265,9 @@ func (w writer) bands(g *group, r *report.Group) {
 				continue
 			}
 			if band.Count == 0 {
-				band.FromNS = lowerBound(b, coarseBits)
+				band.FromNS = loglinear.Least(b, coarseBits)
 			}
-			band.ToNS = lowerBound(b+1, coarseBits)
+			band.ToNS = loglinear.Least(b+1, coarseBits)
 			band.Count += int(c)
 			in[b] = true
 		}
@@ -301,13 +302,13 @@ func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, orde
 	band := report.Band{Band: report.BandOutliers, Causes: []report.Cause{}}
 	in := map[int32]bool{}
 	for _, b := range order {
-		if lowerBound(b, coarseBits) < limit {
+		if loglinear.Least(b, coarseBits) < limit {
 			continue
 		}
 		if band.Count == 0 {
-			band.FromNS = lowerBound(b, coarseBits)
+			band.FromNS = loglinear.Least(b, coarseBits)
 		}
-		band.ToNS = lowerBound(b+1, coarseBits)
+		band.ToNS = loglinear.Least(b+1, coarseBits)
 		band.Count += int(counts[b])
 		in[b] = true
 	}

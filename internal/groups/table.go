@@ -5,6 +5,7 @@ package groups
 
 import (
 	"github.com/whylate/whylate/internal/cause"
+	"github.com/whylate/whylate/internal/loglinear"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 	"github.com/whylate/whylate/internal/tracefmt"
@@ -222,7 +223,7 @@ func (t *table) count(g *group, w *path.Walked) {
 	if w.Form == path.Glanced {
 		return
 	}
-	bucket := bucketOf(lat, coarseBits)
+	bucket := loglinear.Bucket(lat, coarseBits)
 	for _, s := range w.Sums {
 		ns := s.NS * w.Weight
 		c := g.cells.at(bucket, int32(s.Cause))

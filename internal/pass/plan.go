@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/whylate/whylate/internal/loglinear"
 	"github.com/whylate/whylate/internal/path"
 	"github.com/whylate/whylate/internal/request"
 )
@@ -131,7 +132,7 @@ func (pl *plan) count(n int, at func(int) *request.Request, needs func(*request.
 			pl.groups[g.Group] = id
 		}
 		pl.all[id].n++
-		s := stratum{id, octave(r.End - r.Start)}
+		s := stratum{id, loglinear.Bucket(r.End-r.Start, latencyBits)}
 		c, ok := pl.strata[s]
 		if !ok {
 			c = int32(len(pl.cells))
@@ -159,16 +160,6 @@ func (pl *plan) count(n int, at func(int) *request.Request, needs func(*request.
 		}
 		slower[c.group] += c.n
 	}
-}
-
-// octave returns the bucket of a latency.
-func octave(ns int64) int32 {
-	v := uint64(max(ns, 0))
-	if v < 1<<latencyBits {
-		return int32(v)
-	}
-	e := bits.Len64(v) - 1 - latencyBits
-	return int32(e)<<latencyBits + int32(v>>e)
 }
 
 // choose gives those that are walked their weights.

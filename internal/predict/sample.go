@@ -3,8 +3,9 @@ package predict
 import (
 	"cmp"
 	"math"
-	"math/bits"
 	"slices"
+
+	"github.com/whylate/whylate/internal/loglinear"
 )
 
 // Bounds of a sample: requests are divided by latency into strata a quarter of
@@ -31,13 +32,7 @@ type stratum struct {
 	limit uint64   // what a key must be below
 }
 
-func stratumOf(latency int64) int {
-	if latency < 1<<strataBits {
-		return int(max(latency, 0))
-	}
-	n := bits.Len64(uint64(latency)) - 1 - strataBits
-	return n<<strataBits + int(latency>>n)
-}
+func stratumOf(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
 
 // key orders requests at random, but always alike (the finalizer of SplitMix64).
 func key(start int64, g uint64) uint64 {

@@ -135,8 +135,7 @@ func isLock(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
 	if len(frames) == 0 {
 		return false
 	}
-	fn := syms.String(syms.Frame(frames[0]).Func)
-	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
+	return stdlib.IsMutex(syms.String(syms.Frame(frames[0]).Func))
 }
 
 // idleMost is the rank of waits in which nearly every worker waits for work.

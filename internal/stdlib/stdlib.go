@@ -46,6 +46,11 @@ func Is(fn string) bool {
 
 const mark = "github.com/whylate/whylate/service/mark"
 
+// IsMutex reports whether a function is a method of sync.Mutex or sync.RWMutex.
+func IsMutex(fn string) bool {
+	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
+}
+
 // PassesOn reports whether a function is one of net/http's handlers that only
 // pass requests on to others: what they call is the handler.
 func PassesOn(fn string) bool {

@@ -1,0 +1,26 @@
+package loglinear
+
+import (
+	"math"
+	"testing"
+)
+
+// TestBuckets: buckets follow each other without a gap, a value lies between the least of its bucket and that of the next, and
+// no bucket is wider than its share.
+func TestBuckets(t *testing.T) {
+	for _, sub := range []uint{0, 2, 5, 8} {
+		if Bucket(-1, sub) != 0 {
+			t.Errorf("%d bits: a negative value is not with 0", sub)
+		}
+		last := Bucket(math.MaxInt64, sub)
+		for b := range last {
+			from, to := Least(b, sub), Least(b+1, sub)
+			if from >= to || Bucket(from, sub) != b || Bucket(to-1, sub) != b || Bucket(to, sub) != b+1 {
+				t.Fatalf("%d bits: bucket %d is from %d to %d", sub, b, from, to)
+			}
+			if width := to - from; width > 1 && width > from>>sub {
+				t.Fatalf("%d bits: bucket %d from %d is %d wide", sub, b, from, width)
+			}
+		}
+	}
+}
