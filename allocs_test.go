@@ -8,7 +8,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

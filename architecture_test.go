@@ -61,7 +61,15 @@ func picture(file string) (map[string]int, error) {
 	floors := make(map[string]int)
 	for line := range strings.Lines(drawn) {
 		words := strings.Fields(line)
-		for _, name := range words[1:] {
+		if !strings.HasPrefix(line, " ") {
+			words = words[1:] // the floor's name
+		}
+		room := ""
+		for _, name := range words {
+			if last, ok := strings.CutPrefix(name, ".../"); ok {
+				name = room + last
+			}
+			room = name[:strings.LastIndexByte(name, '/')+1]
 			full := path.Join(module, "internal", name)
 			switch {
 			case name == "whylate":

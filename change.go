@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/report"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/report"
 )
 

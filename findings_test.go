@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/compare"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

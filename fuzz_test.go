@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/schematest"
-	"github.com/whylate/whylate/internal/tracefmt/refdata"
-	"github.com/whylate/whylate/internal/tracefmt/tracetext"
+	"github.com/whylate/whylate/internal/testing/schematest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
 

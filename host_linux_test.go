@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/record"
-	"github.com/whylate/whylate/internal/testchild"
-	"github.com/whylate/whylate/internal/testfull"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 	"github.com/whylate/whylate/report/text"

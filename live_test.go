@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/testfull"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 var liveRuns = flag.Int("runs", 5, "how often TestLive runs each service")

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

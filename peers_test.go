@@ -10,7 +10,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/cli"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

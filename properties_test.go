@@ -12,11 +12,11 @@ import (
 
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/schematest"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/tracefmt/refdata"
-	"github.com/whylate/whylate/internal/tracefmt/tracetext"
-	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/testing/schematest"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
 

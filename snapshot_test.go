@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/schematest"
-	"github.com/whylate/whylate/internal/testfull"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/schematest"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

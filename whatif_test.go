@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/schematest"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/schematest"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

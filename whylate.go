@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/modules"
-	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/report"
 )
 

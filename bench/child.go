@@ -18,10 +18,10 @@ import (
 
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/groups"
-	"github.com/whylate/whylate/internal/pass"
-	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // child does one thing to one file, or makes a trace, and prints a result.

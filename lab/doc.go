@@ -16,7 +16,7 @@
 //	go run ./lab/field -corpus               record real programs, with and without faults, for docs/accuracy.md
 //	go run ./lab/recordings                  record them for tests, which need no clock then
 //
-// Tests of other modules have recordings of them, or run them, through internal/testprog.
+// Tests of other modules have recordings of them, or run them, through internal/testing/testprog.
 //
 // A new service is an entry and its code in lab/truth/catalog: the line of the
 // fault carries the comment "truth: site NAME" and lies in a named function.

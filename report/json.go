@@ -11,7 +11,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/whylate/whylate/internal/jsontext"
+	"github.com/whylate/whylate/internal/output/jsontext"
 )
 
 //go:embed report.schema.json

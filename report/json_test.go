@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/report"
 )
 

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/stories/container"
 	"github.com/whylate/whylate/stories/healthcheck"
 	"github.com/whylate/whylate/stories/pool"

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/budget"
-	"github.com/whylate/whylate/internal/finding"
-	"github.com/whylate/whylate/internal/verify"
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/judge/budget"
+	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/report"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/capture/record"
 )
 
 // Variables of the environment that hold credentials, so that no command line has to.

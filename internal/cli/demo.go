@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
-	"github.com/whylate/whylate/internal/demo"
-	"github.com/whylate/whylate/internal/record"
-	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/experiment/demo"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

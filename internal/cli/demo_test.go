@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/testfull"
+	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 )
 

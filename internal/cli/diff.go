@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
-	"github.com/whylate/whylate/internal/compare"
-	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/report"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
 )
 
 // newDocs writes the command's pages from the same texts as its help.

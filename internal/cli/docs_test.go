@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // TestDocsAreUpToDate compares docs/cli with what the help says now.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/export"
-	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/output/export"
 )
 
 func newExport(s *streams) *cobra.Command {

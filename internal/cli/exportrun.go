@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/export"
-	"github.com/whylate/whylate/internal/progress"
-	"github.com/whylate/whylate/internal/record"
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // Widths of help: as wide as the terminal, within what reads well.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/bundle"
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/report"
 )
 

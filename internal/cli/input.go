@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/modules"
-	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/report"
 )
 

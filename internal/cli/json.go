@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/whylate/whylate/internal/jsontext"
+	"github.com/whylate/whylate/internal/output/jsontext"
 )
 
 // writeJSON writes v with two spaces a level. Characters that are not plainly visible, and could disturb a terminal, stand

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/whylate/whylate/internal/atomicfile"
-	"github.com/whylate/whylate/internal/load"
-	"github.com/whylate/whylate/internal/progress"
-	"github.com/whylate/whylate/internal/record"
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // loadFlags are the flags of verbs that send requests.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/output/progress"
 )
 
 // TestPipeWithoutWriter opens a named pipe that nobody writes to: an interrupt ends that.

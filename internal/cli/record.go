@@ -17,9 +17,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/progress"
-	"github.com/whylate/whylate/internal/record"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
-	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/finding"
+	"github.com/whylate/whylate/internal/explain/finding"
 )
 
 func newRules(s *streams) *cobra.Command {

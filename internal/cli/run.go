@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/atomicfile"
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // Exit statuses. Scripts read them: never change one.

@@ -26,8 +26,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/schematest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/schematest"
+	"github.com/whylate/whylate/internal/testing/schematest"
 )
 
 // TestInterruptSignal sends the process the signal that Ctrl-C does, while it waits for more of its input: it reports

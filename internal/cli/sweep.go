@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/guard"
-	"github.com/whylate/whylate/internal/progress"
-	"github.com/whylate/whylate/internal/sweep"
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/experiment/guard"
+	"github.com/whylate/whylate/internal/experiment/sweep"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 func newSweep(s *streams) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/whylate/whylate/internal/progress"
+	"github.com/whylate/whylate/internal/output/progress"
 )
 
 // colorFlag is the value of --color.

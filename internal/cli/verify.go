@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/finding"
-	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/internal/verify"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/judge/verify"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // defaultLedger is in the directory where verify is called: the repository of the service.

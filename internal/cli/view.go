@@ -18,10 +18,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/inspect"
-	"github.com/whylate/whylate/internal/progress"
-	"github.com/whylate/whylate/internal/tracefmt"
-	"github.com/whylate/whylate/internal/view"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/internal/viewer/view"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/flight"
 	"github.com/whylate/whylate/service/mark"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/whylate/whylate/internal/predict"
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/report"
 )
 

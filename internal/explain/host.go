@@ -7,8 +7,8 @@ import (
 	"errors"
 	"io"
 
-	"github.com/whylate/whylate/internal/freeze"
-	"github.com/whylate/whylate/internal/host"
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/report"
 )
 

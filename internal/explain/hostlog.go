@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // The kernel's counters that service/flight writes into a trace: user logs

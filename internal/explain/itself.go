@@ -6,10 +6,10 @@ import (
 	"io"
 	"sync"
 
-	"github.com/whylate/whylate/internal/answers"
-	"github.com/whylate/whylate/internal/path"
-	"github.com/whylate/whylate/internal/peers"
-	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/explain/answers"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/peers"
+	"github.com/whylate/whylate/internal/explain/validate"
 )
 
 // sure is from which confidence on a peer is taken for this process itself, so

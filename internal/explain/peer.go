@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/whylate/whylate/internal/groups"
-	"github.com/whylate/whylate/internal/path"
-	"github.com/whylate/whylate/internal/peers"
-	"github.com/whylate/whylate/internal/spell"
-	"github.com/whylate/whylate/internal/verdict"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/peers"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/cause"
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/export"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/timeline"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 

@@ -7,9 +7,9 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/whylate/whylate/internal/tracefmt/refdata"
-	"github.com/whylate/whylate/internal/tracefmt/tracetext"
-	"github.com/whylate/whylate/internal/validate"
+	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // TestValidate holds whole passes over the reference reader's test traces to

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/groups"
-	"github.com/whylate/whylate/internal/spell"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/report"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/predict"
-	"github.com/whylate/whylate/internal/process"
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/report"
 )
 

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/whylate/whylate/internal/path"
-	"github.com/whylate/whylate/internal/request"
-	"github.com/whylate/whylate/internal/spell"
-	"github.com/whylate/whylate/internal/tracefmt"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 

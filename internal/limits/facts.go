@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/service/cgroup"
 )
 

@@ -19,7 +19,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/whylate/whylate/internal/modules"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
 )

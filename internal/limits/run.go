@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/whylate/whylate/internal/jsontext"
+	"github.com/whylate/whylate/internal/output/jsontext"
 )
 
 // Options of a run.

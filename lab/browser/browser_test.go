@@ -25,7 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testfull"
+	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )

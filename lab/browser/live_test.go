@@ -15,9 +15,9 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/inspect"
-	"github.com/whylate/whylate/internal/testprog"
-	"github.com/whylate/whylate/internal/view"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/internal/viewer/view"
 	"github.com/whylate/whylate/report"
 )
 

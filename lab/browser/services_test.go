@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

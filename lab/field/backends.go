@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/freeport"
+	"github.com/whylate/whylate/internal/experiment/freeport"
 )
 
 // A backend is a server that a program of ours needs, with its data in a directory of its own. It returns what the

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 // recordTest records a benchmark as "go test -bench -trace -cpuprofile" does, and puts what that leaves into one file.

@@ -3,7 +3,7 @@ package main
 import (
 	"os/exec"
 
-	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
 // confine makes a command run in a group with a CPU quota, which needs root.

@@ -22,9 +22,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/whylate/whylate/internal/bundle"
-	"github.com/whylate/whylate/internal/load"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
 

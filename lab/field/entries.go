@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/load"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 const loopback = "the answer takes less than the way over the loopback and the client's own wake-ups"

@@ -3,8 +3,8 @@ package main
 import (
 	"net/http"
 
-	"github.com/whylate/whylate/internal/load"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 // heldShop is a shop of lab/field/programs/shops/held.

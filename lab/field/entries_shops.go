@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 // shop is a main of ours around a library: a service of lab/field/programs/shops, which is a module with a path of its own,

@@ -45,7 +45,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 func main() {

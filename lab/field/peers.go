@@ -17,12 +17,12 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/whylate/whylate/internal/freeport"
-	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/experiment/load"
 )
 
 // This file has what programs speak to while they are recorded: servers behind them, and clients of protocols that
-// internal/load does not speak. All of it runs in this process.
+// internal/experiment/load does not speak. All of it runs in this process.
 
 // upstream is an HTTP server at the fourth port that answers after a delay: the second value's time for one request in every.
 func upstream(delay time.Duration, every int) func(ctx context.Context, ports []string) error {

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/whylate/whylate/internal/freeport"
+	"github.com/whylate/whylate/internal/experiment/freeport"
 )
 
 // program is something to record.

@@ -28,7 +28,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 func main() {

@@ -1,6 +1,6 @@
 // Throttle runs small services under real CPU quotas, beside busy neighbours,
 // or neither, and records traces of them together with the kernel's own
-// counters: what internal/freeze is tested with.
+// counters: what internal/explain/freeze is tested with.
 //
 //	go run ./lab/throttle run -kind http -quota 0.5 -procs 4 -d 5s -o x.trace
 //	go run ./lab/throttle soak

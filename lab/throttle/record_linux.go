@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
 type config struct {

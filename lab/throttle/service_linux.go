@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
 // kinds of service. Those with a handler are loaded from outside.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/whylate/whylate/internal/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/lab/truth/catalog"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
-	"github.com/whylate/whylate/internal/host"
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/lab/truth/catalog"
 	"github.com/whylate/whylate/lab/truth/load"
 )

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
-	"github.com/whylate/whylate/internal/testfull"
+	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/lab/truth/catalog"
 	"github.com/whylate/whylate/lab/truth/load"
 )

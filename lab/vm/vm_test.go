@@ -113,7 +113,7 @@ func TestVMHostSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := filepath.Join(dir, "tests")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "github.com/whylate/whylate/internal/host")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "github.com/whylate/whylate/internal/capture/host")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the tests: %v\n%s", err, b)

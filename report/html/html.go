@@ -22,7 +22,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 )
 

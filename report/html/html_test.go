@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/verdict"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )

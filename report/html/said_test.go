@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/verdict"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/termtext"
-	"github.com/whylate/whylate/internal/verdict"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 

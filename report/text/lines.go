@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"strings"
 
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // A style is how a piece of text looks on a terminal that shows colours.

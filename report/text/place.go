@@ -1,7 +1,7 @@
 package text
 
 import (
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 

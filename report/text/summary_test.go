@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report/text"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/whylate/whylate/internal/termtext"
+	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )

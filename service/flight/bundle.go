@@ -8,7 +8,7 @@ import (
 )
 
 // A recording is a zip with the trace and its metadata: the format is
-// docs/bundle.md's. The tool's own writer of it is internal/bundle; this is a
+// docs/bundle.md's. The tool's own writer of it is internal/capture/bundle; this is a
 // small copy, because a service may depend on the standard library alone.
 const (
 	bundleSchema = "whylate.bundle/v1"

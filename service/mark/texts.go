@@ -9,7 +9,7 @@ import (
 
 // The form in the trace: the key of a user log is the version, the verb and
 // what is said about the request, so that the tracer keeps it once in each
-// generation however many requests there are. Readers: internal/request.
+// generation however many requests there are. Readers: internal/explain/request.
 const (
 	version   = "whylate.mark/1"
 	beginVerb = version + " begin "

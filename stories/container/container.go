@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/whylate/whylate/internal/cpugroup"
-	"github.com/whylate/whylate/internal/freeport"
-	"github.com/whylate/whylate/internal/load"
-	"github.com/whylate/whylate/internal/words"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/stories/stage"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/freeport"
+	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/stories/stage"
 )
 

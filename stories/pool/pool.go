@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/whylate/whylate/internal/cpugroup"
-	"github.com/whylate/whylate/internal/freeport"
-	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/stories/stage"
 )
 

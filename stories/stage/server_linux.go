@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/whylate/whylate/internal/cpugroup"
-	"github.com/whylate/whylate/internal/guard"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/guard"
 )
 
 // Environment variables by which this program is started again as a helper of its own.

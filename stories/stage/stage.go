@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/report"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/testchild"
+	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/report"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/freeport"
-	"github.com/whylate/whylate/internal/load"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/stories/stage"
 )
 

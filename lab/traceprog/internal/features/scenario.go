@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whylate/whylate/internal/testfull"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/lab/traceprog/internal/rig"
 )
 

@@ -1,0 +1,45 @@
+package bundle_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+)
+
+// TestUnfinished reads the trace of a recording whose writer was killed at any point.
+func TestUnfinished(t *testing.T) {
+	var out bytes.Buffer
+	w, err := bundle.NewWriter(&out, time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const trace = "go 1.26 trace\x00\x00\x00 and so on"
+	if _, err := w.Write([]byte(trace)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(bundle.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	whole := out.Bytes()
+	start := bytes.Index(whole, []byte(trace))
+	for n := range len(whole) {
+		r, ok := bundle.Unfinished(bytes.NewReader(whole[:n]), int64(n))
+		if ok != (n >= start) {
+			t.Fatalf("%d bytes: %v", n, ok)
+		}
+		if !ok {
+			continue
+		}
+		got, err := io.ReadAll(r)
+		want := whole[start:n]
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes: %q, %v, want %q", n, got, err, want)
+		}
+	}
+	if _, ok := bundle.Unfinished(bytes.NewReader([]byte("PK\x03\x04 something else that is long enough")), 40); ok {
+		t.Error("any zip file is taken for a recording")
+	}
+}

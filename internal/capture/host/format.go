@@ -1,0 +1,110 @@
+package host
+
+import "github.com/whylate/whylate/internal/capture/bundle"
+
+// Schema is the value of Line.Schema in the first line.
+const Schema = "whylate.host/v1"
+
+// Kinds of line. Readers skip kinds they do not know.
+const (
+	KindStart   = "start"   // the first line: whose samples, and host facts
+	KindSample  = "sample"  // counters of CPU time, throttling, run queue
+	KindSecond  = "second"  // what costs more to read: levels, memory, steal
+	KindSockets = "sockets" // the process's TCP sockets
+	KindTrace   = "trace"   // the trace was asked for
+	KindMark    = "mark"    // something happened
+	KindEnd     = "end"     // the last line: how it ended, and what it cost
+)
+
+// A Line is one line of host.jsonl: which fields are there depends on Kind.
+// Counters that could not be read are absent, which is not the same as 0.
+type Line struct {
+	Kind string `json:"kind"`
+	// MonoNS is CLOCK_MONOTONIC, WallNS is time since 1970, both of the
+	// recording side.
+	MonoNS int64 `json:"mono_ns"`
+	WallNS int64 `json:"wall_ns"`
+
+	// Start.
+	Schema     string       `json:"schema,omitempty"`
+	PID        int          `json:"pid,omitempty"`
+	IntervalNS int64        `json:"interval_ns,omitempty"`
+	Facts      *bundle.Host `json:"facts,omitempty"`
+
+	// Sample. Group counts the groups the process was in: counters of two
+	// groups must not be compared.
+	Group             int    `json:"group,omitempty"`
+	Periods           *int64 `json:"periods,omitempty"`
+	ThrottledPeriods  *int64 `json:"throttled_periods,omitempty"`
+	ThrottledNS       *int64 `json:"throttled_ns,omitempty"`
+	LocalNS           *int64 `json:"local_ns,omitempty"`
+	AncestorPeriods   *int64 `json:"ancestor_throttled_periods,omitempty"`
+	AncestorNS        *int64 `json:"ancestor_throttled_ns,omitempty"`
+	AncestorsComplete bool   `json:"ancestors_complete,omitempty"`
+	UsageNS           *int64 `json:"usage_ns,omitempty"`
+	UserNS            *int64 `json:"user_ns,omitempty"`
+	SystemNS          *int64 `json:"system_ns,omitempty"`
+	RunNS             *int64 `json:"run_ns,omitempty"`
+	RunDelayNS        *int64 `json:"run_delay_ns,omitempty"`
+	Threads           int    `json:"threads,omitempty"`
+	RSSBytes          *int64 `json:"rss_bytes,omitempty"`
+	Retransmitted     *int64 `json:"retransmitted,omitempty"`
+	// Unseen counts those of Retransmitted after which the process's sockets could not be looked at at once.
+	Unseen      int64  `json:"retransmitted_unseen,omitempty"`
+	MinorFaults *int64 `json:"minor_faults,omitempty"`
+	MajorFaults *int64 `json:"major_faults,omitempty"`
+
+	// Second.
+	Levels            []Level `json:"levels,omitempty"`
+	MemoryBytes       *int64  `json:"memory_bytes,omitempty"`
+	InactiveFileBytes *int64  `json:"inactive_file_bytes,omitempty"`
+	OOMKills          *int64  `json:"oom_kills,omitempty"`
+	StealNS           *int64  `json:"steal_ns,omitempty"`
+	MachineNS         *int64  `json:"machine_ns,omitempty"`  // CPU time that all processes of the machine had
+	PressureNS        *int64  `json:"pressure_ns,omitempty"` // time in which any of them waited for a CPU (PSI)
+
+	// Sockets. Count is how many the process has, of which Sockets lists those
+	// that have sent again or got out of order since SinceNS, when they were
+	// looked at before; All says that it lists the others, too.
+	Count   int      `json:"count,omitempty"`
+	SinceNS int64    `json:"since_ns,omitempty"`
+	All     bool     `json:"all,omitempty"`
+	Sockets []Socket `json:"sockets,omitempty"`
+
+	// Mark and end.
+	Text     string           `json:"text,omitempty"`
+	CostNS   int64            `json:"cost_ns,omitempty"` // CPU time of sampling
+	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
+	Warnings []bundle.Warning `json:"warnings,omitempty"`
+}
+
+// A Level is the quota's account of one group, the process's own at depth 0.
+type Level struct {
+	Depth            int    `json:"depth"`
+	Group            string `json:"group"`
+	Periods          int64  `json:"periods"`
+	ThrottledPeriods int64  `json:"throttled_periods"`
+	ThrottledNS      int64  `json:"throttled_ns"`
+}
+
+// A Socket is one TCP connection, as the kernel sees it.
+type Socket struct {
+	Local  string `json:"local"`
+	Remote string `json:"remote"`
+	State  string `json:"state,omitempty"`
+	// Peer says that it is the other end, on this host, of a connection of the
+	// process.
+	Peer bool `json:"peer,omitempty"`
+	// Retransmitted counts segments sent again since the connection was made
+	// (tcpi_total_retrans), OutOfOrder those that arrived out of order
+	// (tcpi_rcv_ooopack), which is what loss of the other side's segments
+	// mostly looks like from here.
+	Retransmitted int64 `json:"retransmitted"`
+	// Needless counts those that had arrived already, by the other end's word (tcpi_dsack_dups): its acknowledgement was
+	// late, or a tail loss probe was sent to be safe. Nothing was lost.
+	Needless    int64 `json:"needless,omitempty"`
+	OutOfOrder  int64 `json:"out_of_order,omitempty"`
+	RTTNS       int64 `json:"rtt_ns,omitempty"`
+	MinRTTNS    int64 `json:"min_rtt_ns,omitempty"`
+	UnackedSegs int64 `json:"unacked,omitempty"`
+}

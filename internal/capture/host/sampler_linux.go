@@ -1,0 +1,408 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A Sampler takes samples of one process until it is stopped, from a goroutine
+// of its own.
+type Sampler struct {
+	pid      int
+	interval time.Duration
+	facts    *bundle.Host
+
+	stat, snmp, machine, pressure int // open files, -1 if not readable
+	group                         *cgroup.Sampler
+	groups                        int
+	levels                        []cgroup.LevelStat
+	threads                       *threads
+	threadsNext                   int64 // not before this time, where reading them costs much
+	socks                         *sockets
+	page                          int64
+	begun                         int64 // the process's start time, in ticks
+	buf                           []byte
+
+	log      log
+	asked    time.Time
+	last     tick
+	late     int
+	ended    bool
+	warnings []bundle.Warning
+	start    Line
+
+	wake     [2]int // a pipe: closed at its far end to stop
+	stop     chan struct{}
+	stopped  chan struct{}
+	stopOnce sync.Once
+	cost     time.Duration
+	samples  int
+	result   *Recording
+}
+
+// Start begins to sample a process. It fails only if there is nothing to
+// sample: no such process, or no /proc. What else cannot be read is a warning
+// of the recording. Stop must be called.
+func Start(opts Options) (*Sampler, error) {
+	if opts.Interval <= 0 {
+		opts.Interval = DefaultInterval
+	}
+	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, machine: -1, pressure: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
+		stop: make(chan struct{}), stopped: make(chan struct{})}
+	dir := "/proc/" + strconv.Itoa(s.pid)
+	var err error
+	if s.stat, err = unix.Open(dir+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("there is no process %d", s.pid)
+		}
+		return nil, fmt.Errorf("reading about process %d: %w", s.pid, err)
+	}
+	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC); err != nil {
+		unix.Close(s.stat)
+		return nil, fmt.Errorf("preparing to sample: %w", err)
+	}
+	st, ok := s.readStat()
+	if !ok {
+		unix.Close(s.stat)
+		unix.Close(s.wake[0])
+		unix.Close(s.wake[1])
+		return nil, fmt.Errorf("reading about process %d: its stat file has another form, or it has ended", s.pid)
+	}
+	s.begun = st.start
+	s.facts = facts(s.pid, s.warn)
+	if s.group, err = cgroup.NewSampler(cgroup.Options{PID: s.pid}); err != nil {
+		s.group = nil
+		s.warn(WarnHost, "throttling was not sampled: "+err.Error())
+	}
+	if s.threads, err = openThreads(s.pid); err != nil {
+		s.warn(WarnHost, "the run queue's delay was not sampled: "+err.Error())
+	}
+	if s.snmp, err = unix.Open(dir+"/net/snmp", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		s.snmp = -1
+	}
+	if s.machine, err = unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		s.machine = -1
+	}
+	if s.pressure, err = unix.Open("/proc/pressure/cpu", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		s.pressure = -1 // an old kernel, or one without it
+	}
+	if s.socks, err = openSockets(s.pid, s.facts.OtherNetwork); err != nil {
+		s.warn(WarnSockets, "the TCP sockets were not sampled: "+why(err))
+	}
+	s.last = newTick()
+	s.start = Line{Kind: KindStart, Schema: Schema, PID: s.pid, IntervalNS: int64(s.interval), Facts: s.facts}
+	s.start.MonoNS, s.start.WallNS = clocks()
+	first := make(chan struct{})
+	go s.run(first)
+	<-first
+	return s, nil
+}
+
+// why names the permission that is missing where that is the reason.
+func why(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return err.Error() + " (run as the service's user, or as root)"
+	}
+	return err.Error()
+}
+
+func (s *Sampler) warn(code, text string) {
+	s.warnings = append(s.warnings, bundle.Warning{Code: code, Text: text})
+}
+
+// TraceAsked says when the trace was asked for, by the clock of this process. It
+// must not be called concurrently with Stop.
+func (s *Sampler) TraceAsked(t time.Time) { s.asked = t }
+
+// PID is the process that is sampled.
+func (s *Sampler) PID() int { return s.pid }
+
+func clocks() (mono, wall int64) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err == nil {
+		mono = ts.Nano()
+	}
+	return mono, time.Now().UnixNano()
+}
+
+// run samples until stop. The thread is its own, so that its CPU time is the
+// cost of sampling.
+func (s *Sampler) run(first chan struct{}) {
+	defer close(s.stopped)
+	runtime.LockOSThread()
+	var second int64
+	next, _ := clocks()
+	for n := 0; ; n++ {
+		mono, wall := clocks()
+		gap := mono - s.last.mono
+		if n > 0 && gap > 2*int64(s.interval) {
+			s.late++
+		}
+		again := mono-second >= int64(time.Second)
+		if n > 0 && again {
+			s.follow(mono)
+		}
+		s.sample(mono, wall)
+		if again {
+			second = mono
+			s.everySecond(mono, wall)
+		}
+		if n == 0 {
+			close(first)
+		}
+		if s.ended {
+			<-s.stop
+			break
+		}
+		next += int64(s.interval)
+		if now, _ := clocks(); next < now {
+			next = now
+		}
+		if !s.sleep(next) {
+			break
+		}
+	}
+	mono, wall := clocks()
+	if !s.ended {
+		s.threadsNext = 0 // once more, whatever the last time cost: what there is lasts until the end
+		s.sample(mono, wall)
+		s.everySecond(mono, wall)
+		s.sockets(mono, wall, true)
+	}
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &u) == nil {
+		s.cost = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	// The thread ends with the goroutine: what it used is not counted twice.
+}
+
+// sleep waits until a time of the monotonic clock; it reports false if sampling
+// is to end. It waits in the kernel: through the runtime's timers, a goroutine
+// with a thread of its own would need two threads to be woken each time.
+func (s *Sampler) sleep(until int64) bool {
+	for {
+		now, _ := clocks()
+		left := until - now
+		if left <= 0 {
+			select {
+			case <-s.stop:
+				return false
+			default:
+				return true
+			}
+		}
+		ts := unix.NsecToTimespec(left)
+		if n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(s.wake[0]), Events: unix.POLLIN}}, &ts, nil); n > 0 || err != nil && err != unix.EINTR {
+			return false
+		}
+	}
+}
+
+func (s *Sampler) read(fd int) []byte {
+	for {
+		n, err := unix.Pread(fd, s.buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return nil
+		}
+		return s.buf[:n]
+	}
+}
+
+// readStat reads the process's stat. The open file stays with the process: once
+// that has ended, nothing more is read, whoever gets its number.
+func (s *Sampler) readStat() (procStat, bool) {
+	st, ok := parseStat(s.read(s.stat))
+	return st, ok && st.state != 'Z' && st.state != 'X'
+}
+
+func (s *Sampler) sample(mono, wall int64) {
+	t := newTick()
+	t.mono, t.wall, t.group = mono, wall, s.groups
+	st, ok := s.readStat()
+	if !ok {
+		s.end(mono, wall)
+		return
+	}
+	t.user, t.system, t.threads = st.user*tickNS, st.system*tickNS, int(st.threads)
+	t.rss, t.minor, t.major = st.rss*s.page, st.minor, st.major
+	s.sampleGroup(&t)
+	s.sampleThreads(&t)
+	if s.snmp >= 0 {
+		if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
+			t.retransmitted, t.unseen = n, s.last.unseen
+			if s.last.retransmitted != absent && n != s.last.retransmitted && !s.sockets(mono, wall, false) {
+				t.unseen += n - s.last.retransmitted
+			}
+		}
+	}
+	s.last = t
+	s.samples++
+	s.log.add(&t)
+}
+
+func (s *Sampler) sampleGroup(t *tick) {
+	var c cgroup.Stat
+	if s.group == nil || s.group.Sample(&c) != nil {
+		return
+	}
+	if c.Has&cgroup.HasUsage != 0 {
+		t.usage = int64(c.Usage)
+	}
+	if c.Has&cgroup.HasBandwidth != 0 {
+		t.periods, t.throttledPeriods, t.throttled = c.Periods, c.ThrottledPeriods, int64(c.Throttled)
+	}
+	if c.Has&cgroup.HasLocal != 0 {
+		t.local = int64(c.Local)
+	}
+	t.ancestorPeriods, t.ancestor = c.AncestorThrottledPeriods, int64(c.AncestorThrottled)
+	t.complete = c.Has&cgroup.HasAncestors != 0
+}
+
+// maxThreadShare is the share of a CPU that reading the threads may take.
+const maxThreadShare = 100
+
+func (s *Sampler) sampleThreads(t *tick) {
+	if s.threads == nil || t.mono < s.threadsNext {
+		return
+	}
+	run, delay, err := s.threads.read(t.threads)
+	if err != nil {
+		if s.samples == 0 {
+			s.warn(WarnHost, "the run queue's delay was not sampled: "+err.Error())
+			s.threads.close()
+			s.threads = nil
+		}
+		return
+	}
+	t.run, t.delay = run, delay
+	now, _ := clocks()
+	s.threadsNext = t.mono + maxThreadShare*(now-t.mono) - int64(s.interval)/2
+}
+
+// follow notices that the process was moved to another group.
+func (s *Sampler) follow(int64) {
+	if s.group == nil || !s.group.Moved() {
+		return
+	}
+	g, err := cgroup.NewSampler(cgroup.Options{PID: s.pid})
+	if err != nil {
+		return
+	}
+	s.group.Close()
+	s.group = g
+	if s.groups++; s.groups > 1 {
+		return // has been said
+	}
+	s.warn(WarnHost, "the process was moved to another cgroup while it was sampled: throttling at that moment is not known")
+}
+
+func (s *Sampler) everySecond(mono, wall int64) {
+	if s.ended {
+		return
+	}
+	l := Line{Kind: KindSecond, MonoNS: mono, WallNS: wall, Group: s.groups}
+	if s.group != nil {
+		s.levels = s.group.SampleLevels(s.levels[:0])
+		for _, v := range s.levels {
+			l.Levels = append(l.Levels, Level{v.Depth, v.Group, v.Periods, v.ThrottledPeriods, int64(v.Throttled)})
+		}
+		var m cgroup.MemoryStat
+		if s.group.SampleMemory(&m) == nil {
+			l.MemoryBytes, l.InactiveFileBytes, l.OOMKills = &m.Current, &m.InactiveFile, &m.OOMKills
+		}
+	}
+	if s.machine >= 0 {
+		if machine, steal, ok := parseMachine(s.read(s.machine)); ok {
+			l.MachineNS, l.StealNS = &machine, &steal
+		}
+	}
+	if s.pressure >= 0 {
+		if n, ok := parsePressure(s.read(s.pressure)); ok {
+			l.PressureNS = &n
+		}
+	}
+	s.log.second(l)
+	s.sockets(mono, wall, false)
+}
+
+// sockets looks at the process's sockets, unless that costs too much now.
+func (s *Sampler) sockets(mono, wall int64, final bool) (looked bool) {
+	if s.socks == nil || s.log.sockets >= maxSockets && !final {
+		return false
+	}
+	l, looked, err := s.socks.sample(mono, final)
+	if err != nil {
+		s.warn(WarnSockets, "the TCP sockets were not sampled to the end: "+why(err))
+		s.socks.close()
+		s.socks = nil
+		return false
+	}
+	if l != nil {
+		l.MonoNS, l.WallNS = mono, wall
+		s.log.sockets += len(l.Sockets)
+		s.log.lines = append(s.log.lines, *l)
+	}
+	return looked
+}
+
+func (s *Sampler) end(mono, wall int64) {
+	s.ended = true
+	text := fmt.Sprintf("process %d ended after %v of sampling", s.pid, time.Duration(mono-s.start.MonoNS).Round(time.Millisecond))
+	s.warn(WarnEnded, text)
+	s.log.lines = append(s.log.lines, Line{Kind: KindMark, MonoNS: mono, WallNS: wall, Text: text})
+}
+
+// Stop takes a last sample and returns the recording. It may be called again,
+// for the same.
+func (s *Sampler) Stop() *Recording {
+	s.stopOnce.Do(func() {
+		close(s.stop)
+		unix.Close(s.wake[1])
+		<-s.stopped
+		unix.Close(s.wake[0])
+		if s.group != nil {
+			s.group.Close()
+		}
+		if s.threads != nil {
+			s.threads.close()
+		}
+		if s.socks != nil {
+			s.socks.close()
+		}
+		for _, fd := range []int{s.stat, s.snmp, s.machine, s.pressure} {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+	})
+	if s.result != nil {
+		return s.result
+	}
+	r := &Recording{Facts: s.facts, Warnings: s.warnings, Samples: s.samples, Cost: s.cost}
+	if s.samples > 0 {
+		end := Line{Kind: KindEnd, CostNS: int64(s.cost), Late: s.late, Warnings: s.warnings}
+		end.MonoNS, end.WallNS = s.last.mono, s.last.wall
+		if !s.asked.IsZero() {
+			mono, wall := clocks()
+			ago := int64(time.Since(s.asked))
+			s.log.lines = append(s.log.lines, Line{Kind: KindTrace, MonoNS: mono - ago, WallNS: wall - ago})
+		}
+		r.Data = s.log.encode(s.start, end)
+	}
+	s.result = r
+	return r
+}

@@ -1,0 +1,429 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// A Window is the time of a trace, and what ties its clock to others.
+type Window struct {
+	Start, End int64 // the trace's clock, ns
+	// Snapshot, taken at At on the trace's clock, is nil for traces from before Go 1.25.
+	Snapshot *tracefmt.ClockSnapshot
+	At       int64
+}
+
+// Ways in which samples were brought onto the trace's clock.
+const (
+	clockMonotonic = "monotonic"
+	clockWall      = "wall"
+	clockAsked     = "asked"
+)
+
+// sameMachine is how far the distance between wall and monotonic clock may move
+// while a trace is recorded: two machines were not started in the same second.
+const sameMachine = time.Second
+
+// join returns what to add to a sample's clock to get the trace's, and which
+// clock that is.
+func (s *Samples) join(w Window) (offset int64, clock string, ok bool) {
+	if w.Snapshot == nil {
+		if s.traced == nil {
+			return 0, "", false
+		}
+		return w.Start - s.traced.mono, clockAsked, true
+	}
+	mono := int64(min(w.Snapshot.Mono, 1<<62))
+	wall := time.Unix(int64(min(w.Snapshot.UnixSec, 1<<33)), int64(min(w.Snapshot.UnixNsec, 1e9))).UnixNano()
+	p := &s.points[0]
+	if d := (p.wall - p.mono) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
+		return w.At - mono, clockMonotonic, true
+	}
+	return w.At - wall + (p.wall - p.mono), clockWall, true
+}
+
+// Summarize says what the samples tell about the time of a trace. Rep is its
+// report, whole but for findings; it is not changed.
+func (s *Samples) Summarize(w Window, rep *report.Report) (*report.Host, error) {
+	offset, clock, ok := s.join(w)
+	if !ok {
+		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", ErrFormat)
+	}
+	v := view{s: s, offset: offset, start: w.Start}
+	first, last := s.points[0].mono+offset, s.points[len(s.points)-1].mono+offset
+	v.from, v.to = max(w.Start, first), min(w.End, last)
+	if v.to <= v.from {
+		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", ErrFormat,
+			time.Duration(first-w.Start).Round(time.Millisecond), time.Duration(last-w.Start).Round(time.Millisecond))
+	}
+	h := &report.Host{
+		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: float64(v.to-v.from) / float64(w.End-w.Start),
+		Samples: len(s.points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, Warnings: []report.Warning{},
+	}
+	s.describe(&h.Facts)
+	for _, x := range s.Warnings {
+		h.Warnings = append(h.Warnings, report.Warning{Code: x.Code, Text: x.Text})
+	}
+	v.quota(h)
+	v.lost(h, rep)
+	v.memory(h)
+	v.series(&h.Series)
+	v.network(h, rep)
+	return h, nil
+}
+
+func (s *Samples) describe(f *report.HostFacts) {
+	if s.Facts == nil {
+		return
+	}
+	x := s.Facts
+	*f = report.HostFacts{
+		Kernel: x.Kernel, CPUs: max(0, x.CPUs), Parallelism: max(0, x.Parallelism), QuotaCPUs: max(0, x.QuotaCPUs), PeriodNS: max(0, x.PeriodNS),
+		QuotaFrom: x.QuotaFrom, QuotaDepth: max(0, x.QuotaDepth), QuotaHidden: x.QuotaHidden,
+		MemoryBytes: max(0, x.MemoryBytes), MemoryFrom: x.MemoryFrom, GOMAXPROCS: x.GOMAXPROCS, Go: x.Go,
+	}
+}
+
+// A view is the samples of one stretch of time.
+type view struct {
+	s        *Samples
+	offset   int64 // from a sample's clock to the trace's
+	start    int64 // of the trace, on its own clock
+	from, to int64
+}
+
+// A step is how much a counter grew between two samples that have it.
+type step struct {
+	from, to int64 // on the trace's clock
+	grown    int64
+}
+
+// part is what of a step lies in [from, to): the counter is taken to grow
+// evenly between two samples.
+func (d *step) part(from, to int64) int64 {
+	a, b := max(d.from, from), min(d.to, to)
+	if b <= a || d.to <= d.from {
+		return 0
+	}
+	if a == d.from && b == d.to {
+		return d.grown
+	}
+	return int64(float64(d.grown) * float64(b-a) / float64(d.to-d.from))
+}
+
+// steps calls f for each step of a counter that touches the view. Counters that
+// are of a group mean nothing across a change of the group.
+func (v *view) steps(of func(*tick) int64, ofGroup bool, f func(step)) (any bool) {
+	var last *tick
+	for i := range v.s.points {
+		p := &v.s.points[i]
+		if of(p) == absent {
+			continue
+		}
+		if last != nil && (!ofGroup || p.group == last.group) && of(p) >= of(last) {
+			if d := (step{last.mono + v.offset, p.mono + v.offset, of(p) - of(last)}); d.to > v.from && d.from < v.to {
+				any = true
+				f(d)
+			}
+		}
+		last = p
+	}
+	return any
+}
+
+// sum is how much a counter grew in the view; nil if it was not read.
+func (v *view) sum(of func(*tick) int64, ofGroup bool) *int64 {
+	total := int64(0)
+	if !v.steps(of, ofGroup, func(d step) { total += d.part(v.from, v.to) }) {
+		return nil
+	}
+	return &total
+}
+
+// around are the samples that enclose the view, of one group; the group's
+// counters between them are what quotas did.
+func (v *view) around() (from, to *tick) {
+	points := v.s.points
+	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(p tick, t int64) int { return cmp.Compare(p.mono, t) })
+	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(p tick, t int64) int { return cmp.Compare(p.mono, t) })
+	return &points[max(a-1, 0)], &points[min(b, len(points)-1)]
+}
+
+func (t *tick) stat() *cgroup.Stat {
+	c := &cgroup.Stat{}
+	if t.periods != absent && t.throttled != absent {
+		c.Has |= cgroup.HasBandwidth
+		c.Periods, c.ThrottledPeriods, c.Throttled = t.periods, max(0, t.throttledPeriods), time.Duration(t.throttled)
+	}
+	if t.local != absent {
+		c.Has |= cgroup.HasLocal
+		c.Local = time.Duration(t.local)
+	}
+	if t.complete {
+		c.Has |= cgroup.HasAncestors
+	}
+	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(max(0, t.ancestor)), max(0, t.ancestorPeriods)
+	return c
+}
+
+// quota compares the counters at both ends of the view.
+func (v *view) quota(h *report.Host) {
+	from, to := v.around()
+	if from.group != to.group {
+		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group meanwhile"}
+		return
+	}
+	c := cgroup.Compare(from.stat(), to.stat())
+	h.Quota = report.HostQuota{
+		Verdict: report.ThrottleVerdict(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
+		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
+	}
+	h.Quota.Group = v.throttledGroup(c.Verdict)
+}
+
+// throttledGroup names the group whose quota held the process back, by the
+// levels that were seen.
+func (v *view) throttledGroup(verdict cgroup.Verdict) string {
+	if len(v.s.seconds) < 2 || verdict != cgroup.VerdictOwn && verdict != cgroup.VerdictAncestor {
+		return ""
+	}
+	from, to := &v.s.seconds[0], &v.s.seconds[len(v.s.seconds)-1]
+	if from.group != to.group {
+		return ""
+	}
+	name, most := "", int64(0)
+	for _, b := range to.levels {
+		if (b.Depth == 0) != (verdict == cgroup.VerdictOwn) {
+			continue
+		}
+		for _, a := range from.levels {
+			if a.Depth == b.Depth && a.Group == b.Group && b.ThrottledNS-a.ThrottledNS > most {
+				name, most = b.Group, b.ThrottledNS-a.ThrottledNS
+			}
+		}
+	}
+	return name
+}
+
+// held is the counter of the time for which quotas held the group back.
+func held(t *tick) int64 {
+	switch {
+	case t.local != absent:
+		return t.local
+	case t.throttled != absent:
+		return t.throttled + max(0, t.ancestor)
+	}
+	return absent
+}
+
+func delayed(t *tick) int64 { return t.delay }
+
+// cpu is the CPU time of the process: to the ns where the kernel tells it by
+// thread, else in ticks of 10 ms.
+func cpu(t *tick) int64 {
+	if t.run != absent {
+		return t.run
+	}
+	return absent
+}
+
+func ticks(t *tick) int64 {
+	if t.user == absent || t.system == absent {
+		return absent
+	}
+	return t.user + t.system
+}
+
+// lost splits the time for which threads did not run although they wanted to.
+func (v *view) lost(h *report.Host, rep *report.Report) {
+	l := &h.Lost
+	l.RunDelayNS = v.sum(delayed, false)
+	if l.CPUNS = v.sum(cpu, false); l.CPUNS == nil {
+		l.CPUNS = v.sum(ticks, false)
+	}
+	l.QuotaNS = v.sum(held, true)
+	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
+		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
+	}
+	l.StealNS = v.rare(func(x *second) int64 { return x.steal })
+	l.MachineNS = v.rare(func(x *second) int64 { return x.machine })
+	l.PressureNS = v.rare(func(x *second) int64 { return x.pressure })
+	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
+		l.BusyNS = &b
+	}
+	if l.RunDelayNS != nil && l.QuotaNS != nil {
+		queue, unsplit := v.split()
+		l.RunQueueNS, l.UnsplitNS = &queue, &unsplit
+	}
+	if l.BusyNS != nil && l.CPUNS != nil && l.RunQueueNS != nil {
+		rest := max(0, *l.BusyNS-*l.CPUNS-*l.QuotaNS-*l.RunQueueNS-*l.UnsplitNS)
+		l.UnexplainedNS = &rest
+	}
+}
+
+// split tells waiting for a CPU from waiting for quota. A thread's wait is
+// counted when it ends, and so is a throttled stretch: both appear in the same
+// sample, or, where threads queue up after the stretch, in the next ones. So
+// where no quota held anything back in a sample and its neighbours, all delay
+// is the run queue's; elsewhere it is the quota's up to the throttled time,
+// and what is beyond is several threads behind one quota, or neighbours.
+func (v *view) split() (queue, unsplit int64) {
+	type slot struct {
+		step
+		held int64
+	}
+	var slots []slot
+	v.steps(delayed, false, func(d step) { slots = append(slots, slot{step: d}) })
+	k := 0
+	v.steps(held, true, func(d step) {
+		for k < len(slots)-1 && slots[k].to < d.to {
+			k++
+		}
+		slots[k].held += d.part(v.from, v.to)
+	})
+	near := func(i int) bool {
+		for j := max(0, i-1); j <= min(i+1, len(slots)-1); j++ {
+			if slots[j].held > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	delay, quota := int64(0), int64(0) // of the throttled stretch under way
+	flush := func() {
+		unsplit += max(0, delay-quota)
+		delay, quota = 0, 0
+	}
+	for i := range slots {
+		part := slots[i].part(v.from, v.to)
+		if !near(i) {
+			flush()
+			queue += part
+			continue
+		}
+		delay += part
+		quota += slots[i].held
+	}
+	flush()
+	return queue, unsplit
+}
+
+// rare is how much a counter grew in the view that is read once a second; nil if it
+// was not.
+func (v *view) rare(of func(*second) int64) *int64 {
+	var last *second
+	total, any := int64(0), false
+	for i := range v.s.seconds {
+		x := &v.s.seconds[i]
+		if of(x) == absent {
+			continue
+		}
+		if last != nil && of(x) >= of(last) {
+			d := step{last.mono + v.offset, x.mono + v.offset, of(x) - of(last)}
+			if d.to > v.from && d.from < v.to {
+				any = true
+				total += d.part(v.from, v.to)
+			}
+		}
+		last = x
+	}
+	if !any {
+		return nil
+	}
+	return &total
+}
+
+// busy is how long goroutines ran in a part of the trace, by its series.
+func busy(rep *report.Report, from, to int64) (int64, bool) {
+	r := rep.Runtime.Series
+	if r == nil || len(r.Running) == 0 || r.StepNS <= 0 {
+		return 0, false
+	}
+	total := 0.0
+	for i, p := range r.Running {
+		end := p[0] + r.StepNS
+		if i+1 < len(r.Running) {
+			end = min(end, r.Running[i+1][0])
+		}
+		end = min(end, rep.Input.DurationNS)
+		if a, b := max(p[0], from), min(end, to); b > a {
+			total += float64(p[1]) / 1000 * float64(b-a)
+		}
+	}
+	return int64(total), true
+}
+
+func (v *view) memory(h *report.Host) {
+	for i := range v.s.points {
+		if p := &v.s.points[i]; v.within(p.mono) {
+			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, p.rss)
+		}
+	}
+	for i := range v.s.seconds {
+		if x := &v.s.seconds[i]; v.within(x.mono) {
+			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, x.memory)
+		}
+	}
+}
+
+func (v *view) within(mono int64) bool { return mono+v.offset >= v.from && mono+v.offset <= v.to }
+
+// maxSeries bounds every list of a report.
+const maxSeries = 500
+
+func (v *view) series(out *report.HostSeries) {
+	grown := func(of func(*tick) int64, ofGroup bool) [][2]int64 {
+		width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
+		list := [][2]int64{}
+		v.steps(of, ofGroup, func(d step) {
+			n := d.part(v.from, v.to)
+			at := min(d.to, v.to) - v.start
+			if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
+				list[k] = [2]int64{at, list[k][1] + n}
+				return
+			}
+			list = append(list, [2]int64{at, n})
+		})
+		return list
+	}
+	out.ThrottledNS, out.RunDelayNS = grown(held, true), grown(delayed, false)
+	if out.CPUNS = grown(cpu, false); len(out.CPUNS) == 0 {
+		out.CPUNS = grown(ticks, false)
+	}
+	out.RSSBytes = v.rss()
+	out.Retransmitted = [][2]int64{}
+	for _, e := range v.s.events {
+		if e.retransmitted == 0 || e.peer || !v.within(e.mono) {
+			continue
+		}
+		if len(out.Retransmitted) == maxSeries {
+			break
+		}
+		out.Retransmitted = append(out.Retransmitted, [2]int64{e.mono + v.offset - v.start, e.retransmitted})
+	}
+}
+
+// rss thins to the largest of neighbours.
+func (v *view) rss() [][2]int64 {
+	width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
+	list := [][2]int64{}
+	for i := range v.s.points {
+		p := &v.s.points[i]
+		if p.rss == absent || !v.within(p.mono) {
+			continue
+		}
+		at := p.mono + v.offset - v.start
+		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
+			list[k][1] = max(list[k][1], p.rss)
+			continue
+		}
+		list = append(list, [2]int64{at, p.rss})
+	}
+	return list
+}

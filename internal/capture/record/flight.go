@@ -1,0 +1,105 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/bundle"
+)
+
+// FlightPath is where a service is expected to serve its flight recorder
+// (service/flight) if the URL has no path.
+const FlightPath = "/debug/flight"
+
+const opFlight = "fetching a recording from"
+
+// maxFlight bounds what is taken of a service: some times what it keeps unless
+// it was told otherwise.
+const maxFlight = 1 << 30
+
+// SaveFlight asks a running flight recorder for what it has recorded until now
+// and writes the recording to a file, or to w if the name is empty. It returns
+// the bytes that it wrote. The options are those of a connection; the others do
+// not count.
+func SaveFlight(ctx context.Context, target string, opt Options, name string, w io.Writer) (int64, error) {
+	end, login, err := ParseEndpoint(target)
+	if err != nil {
+		return 0, err
+	}
+	c, err := newClient(end, login, opt)
+	if err != nil {
+		return 0, err
+	}
+	u := flightURL(target, end.Trace(0))
+	failed := func(kind Kind, text string, do error) (int64, error) {
+		e := &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text}
+		if do != nil {
+			e.Do = do.Error()
+		}
+		return 0, e
+	}
+	resp, err := c.get(ctx, u)
+	if err != nil {
+		return 0, c.describeRequest(ctx, opFlight, c.address(u), err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return failed(NotFound, "there is no flight recorder", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
+	case http.StatusServiceUnavailable:
+		return failed(Status, "its flight recorder has nothing", errors.New(c.body(resp)))
+	default:
+		return 0, c.statusError(opFlight, resp, 0)
+	}
+	head := make([]byte, bundle.MagicLen)
+	n, err := io.ReadFull(resp.Body, head)
+	if err != nil || !bundle.Magic(head[:n]) {
+		return failed(NotATrace, "what came is no recording", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
+	}
+	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, maxFlight))
+	var f *atomicfile.File
+	if name != "" {
+		if f, err = atomicfile.Create(name); err != nil {
+			return 0, writeError(name, err)
+		}
+		defer f.Discard()
+		w = f
+	}
+	size, err := io.Copy(w, body)
+	if err == nil && resp.ContentLength >= 0 && size != resp.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return failed(Cut, "it was cut", plain(err))
+	}
+	if f != nil {
+		if err := f.Commit(); err != nil {
+			return 0, writeError(name, err)
+		}
+	}
+	return size, nil
+}
+
+// flightURL is the trace's URL with the path that the target names.
+func flightURL(target string, trace *url.URL) *url.URL {
+	u := *trace
+	u.RawQuery = ""
+	u.Path = FlightPath
+	rest := target
+	if i := strings.Index(rest, "://"); i >= 0 {
+		rest = rest[i+3:]
+	}
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		if path, _, _ := strings.Cut(rest[i:], "?"); strings.Trim(path, "/") != "" {
+			u.Path = path
+		}
+	}
+	return &u
+}

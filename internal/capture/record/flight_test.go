@@ -1,0 +1,70 @@
+package record_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
+)
+
+// TestSaveFlight fetches a recording of a flight recorder, and what is none.
+func TestSaveFlight(t *testing.T) {
+	var b bytes.Buffer
+	w, err := bundle.NewWriter(&b, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write([]byte("go 1.26 trace\x00\x00\x00"))
+	if err := w.Close(bundle.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	whole := func(w http.ResponseWriter, _ *http.Request) { w.Write(b.Bytes()) }
+	mux.HandleFunc("/debug/flight", whole)
+	mux.HandleFunc("/elsewhere", whole)
+	mux.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(strings.Repeat("<html>", 100))) })
+	mux.HandleFunc("/off", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "off: too costly", http.StatusServiceUnavailable)
+	})
+	mux.HandleFunc("/cut", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		w.Write(b.Bytes())
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	fetch := func(target string) (string, error) {
+		name := filepath.Join(t.TempDir(), "x.whylate")
+		n, err := record.SaveFlight(context.Background(), target, record.Options{Proxy: "none"}, name, nil)
+		data, readErr := os.ReadFile(name)
+		if (readErr == nil) != (err == nil) || int64(len(data)) != n && err == nil {
+			t.Errorf("%s: %d bytes, %v; the file: %d bytes, %v", target, n, err, len(data), readErr)
+		}
+		return string(data), err
+	}
+	for _, target := range []string{srv.URL, strings.TrimPrefix(srv.URL, "http://"), srv.URL + "/", srv.URL + "/elsewhere"} {
+		if data, err := fetch(target); err != nil || data != b.String() {
+			t.Errorf("%s: %d bytes, %v", target, len(data), err)
+		}
+	}
+	for path, c := range map[string]struct {
+		kind record.Kind
+		text string
+	}{
+		"/page": {record.NotATrace, "no recording"}, "/off": {record.Status, "too costly"}, "/nowhere": {record.NotFound, "service/flight"}, "/cut": {record.Cut, "cut"},
+	} {
+		_, err := fetch(srv.URL + path)
+		var e *record.Error
+		if !errors.As(err, &e) || e.Kind != c.kind || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

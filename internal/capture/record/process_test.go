@@ -1,0 +1,321 @@
+package record
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// Tests against other processes with the real net/http/pprof.
+
+func TestBundleOfARealService(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true})
+	name := filepath.Join(t.TempDir(), "x.whylate")
+	var tee bytes.Buffer
+	r, err := Save(context.Background(), p.addr, Options{Duration: 1500 * time.Millisecond, Proxy: "none"}, name, "v9", &tee)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := bundle.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tr, _, err := f.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(data, tee.Bytes()) {
+		t.Errorf("the tee got %d bytes, the file %d", tee.Len(), len(data))
+	}
+	c := readTrace(data)
+	if c.err != nil {
+		t.Errorf("the reference reader stopped after %d events: %v", c.events, c.err)
+	}
+	// The busy goroutine gets some CPU in two seconds on any machine that can run this test at all.
+	if c.samples == 0 {
+		t.Error("the trace has no CPU samples")
+	}
+	if d := c.duration(); d < 1900*time.Millisecond {
+		t.Errorf("the trace spans %v, want two seconds: 1.5 s rounded up", d)
+	}
+	for _, get := range []func() ([]byte, error){f.CPUProfile, f.AllocsProfile} {
+		profile, err := get()
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		z, err := gzip.NewReader(bytes.NewReader(profile))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if raw, err := io.ReadAll(z); err != nil || !bytes.Contains(raw, []byte("burn")) {
+			t.Errorf("a profile of %d bytes does not know the busy function: %v", len(raw), err)
+		}
+	}
+	m := f.Meta()
+	if m.URL != "http://"+p.addr+"/debug/pprof/trace" || m.Tool != "v9" || m.Truncated || m.TraceVersion != "go 1.26" ||
+		m.AskedNS != 1.5e9 || m.WindowNS != 2e9 || m.GotNS < 2e9 || time.Since(m.Start) > time.Hour {
+		t.Errorf("metadata %+v", m)
+	}
+	if len(m.Warnings) != 1 || m.Warnings[0].Code != WarnRounded {
+		t.Errorf("warnings %v, want that the duration was rounded", m.Warnings)
+	}
+	if r.Bytes != int64(len(data)) || !r.Usable || !r.CPUProfile || !r.AllocsProfile {
+		t.Errorf("result says %d bytes, the trace has %d", r.Bytes, len(data))
+	}
+	// Order as the service saw it: the profile covers the trace.
+	resp, err := http.Get("http://" + p.addr + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	logged, _ := io.ReadAll(resp.Body)
+	log := string(logged)
+	order := []string{"begin profile 3", "begin trace 2", "end trace", "end profile"}
+	at := -1
+	for _, what := range order {
+		i := strings.Index(log, what)
+		if i <= at {
+			t.Fatalf("the service saw\n%swant in this order %q", log, order)
+		}
+		at = i
+	}
+}
+
+func TestNoCPUMeansNoSamples(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true})
+	opt := quick()
+	data, r, err := record(t, p.addr, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := readTrace(data); c.err != nil || c.samples != 0 || c.events == 0 {
+		t.Errorf("%d events, %d samples, error %v", c.events, c.samples, c.err)
+	}
+	if len(r.Warnings) != 0 || r.Partial {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// A bare trace file needs no profile bodies: it is there as soon as the trace has ended, although the CPU profile would
+// last a second longer.
+func TestBareTraceFile(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true, Prefix: "/prefix"})
+	name := filepath.Join(t.TempDir(), "x.trace")
+	opt := Options{Duration: time.Second, Proxy: "none"}
+	r, err := Save(context.Background(), "http://"+p.addr+"/prefix/", opt, name, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := readTrace(data); c.err != nil || c.samples == 0 {
+		t.Errorf("%d events, %d samples, error %v", c.events, c.samples, c.err)
+	}
+	if len(r.Warnings) != 0 || r.URL != "http://"+p.addr+"/prefix/debug/pprof/trace" {
+		t.Errorf("result %+v", r)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(name)); len(entries) != 1 {
+		t.Errorf("files left: %v", entries)
+	}
+}
+
+func TestTracingAlreadyEnabled(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Tracing: true})
+	name := filepath.Join(t.TempDir(), "x.trace")
+	_, err := Save(context.Background(), p.addr, Options{Proxy: "none"}, name, "", nil)
+	wantKind(t, err, Busy, "another trace is being taken", "already enabled", "only one can run at a time")
+	if entries, _ := os.ReadDir(filepath.Dir(name)); len(entries) != 0 {
+		t.Errorf("files left after failure: %v", entries)
+	}
+}
+
+func TestCPUProfileAlreadyInUse(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Profiling: true, Burn: true})
+	opt := quick()
+	opt.NoCPU = false
+	data, r, err := record(t, p.addr, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the warning claims is so: the other profile's samples are in the trace.
+	if c := readTrace(data); c.err != nil || c.samples == 0 {
+		t.Errorf("%d samples, error %v", c.samples, c.err)
+	}
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCPU || !strings.Contains(r.Warnings[0].Text, "another one is being taken") {
+		t.Errorf("warnings %v", r.Warnings)
+	}
+}
+
+// Go 1.23 and later extend the server's deadline by the recording's length.
+func TestWriteTimeoutOfCurrentGo(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{WriteTimeout: time.Second})
+	opt := quick()
+	opt.Duration = 2 * time.Second
+	data, r, err := record(t, p.addr, opt)
+	if err != nil || r.Partial {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if c := readTrace(data); c.err != nil {
+		t.Error(c.err)
+	}
+}
+
+// Middleware that hides the connection keeps pprof from doing so: the answer is cut.
+func TestWriteTimeoutCutsTheBody(t *testing.T) {
+	testfull.Need(t, "a trace that comes before a deadline")
+	t.Parallel()
+	p := start(t, service{WriteTimeout: 1700 * time.Millisecond, HideWriter: true, Burn: true})
+	name := filepath.Join(t.TempDir(), "x.whylate")
+	r, err := Save(context.Background(), p.addr, Options{Duration: 4 * time.Second, Proxy: "none", NoCPU: true}, name, "", nil)
+	if err != nil && r == nil && strings.Contains(err.Error(), "without") {
+		t.Skip("nothing arrived before the deadline: machine too busy")
+	}
+	wantKind(t, err, Cut, "the trace was cut after", "of 4s", "the service still answers", "WriteTimeout")
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error("does not wrap io.ErrUnexpectedEOF")
+	}
+	if !r.Partial || !hasWarning(*r, WarnCut) || !hasWarning(*r, WarnAllocs) {
+		t.Errorf("result %+v", r)
+	}
+	f, err := bundle.Open(name)
+	if err != nil {
+		t.Fatal("what arrived was not kept: ", err)
+	}
+	defer f.Close()
+	if !f.Meta().Truncated {
+		t.Errorf("metadata %+v", f.Meta())
+	}
+}
+
+func TestServiceKilled(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true})
+	opt := quick()
+	opt.Duration = 30 * time.Second
+	s, err := Open(context.Background(), p.addr, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := io.ReadFull(s, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Process.Kill()
+	_, err = io.Copy(io.Discard, s)
+	wantKind(t, err, Cut, "the trace was cut", "no longer answers")
+	if r := s.Result(); !r.Partial || r.Bytes < 1000 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+func TestInterruptedKeepsWhatCame(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true})
+	name := filepath.Join(t.TempDir(), "x.whylate")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// Interrupt once two generations' worth of bytes has come, whenever that is.
+	opt := Options{Duration: time.Minute, Proxy: "none"}
+	opt.Progress = func(p Progress) {
+		if p.Elapsed > 2500*time.Millisecond && p.Bytes > headerLen {
+			cancel()
+		}
+	}
+	began := time.Now()
+	r, err := Save(ctx, p.addr, opt, name, "", nil)
+	wantKind(t, err, Interrupted, "interrupted after", "of 1m0s")
+	if !errors.Is(err, context.Canceled) {
+		t.Error("does not wrap context.Canceled")
+	}
+	if time.Since(began) > 50*time.Second {
+		t.Error("interruption waited for the recording's end")
+	}
+	if r == nil || !r.Partial || r.Bytes <= headerLen {
+		t.Fatalf("result %+v", r)
+	}
+	if !r.Usable {
+		t.Error("more than two seconds of trace, and no whole generation in it")
+	}
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnStopped {
+		t.Errorf("warnings %v", r.Warnings)
+	}
+	f, err := bundle.Open(name)
+	if err != nil {
+		t.Fatal("what arrived was not kept: ", err)
+	}
+	defer f.Close()
+	tr, n, err := f.Trace()
+	if err != nil || n != r.Bytes || !f.Meta().Truncated {
+		t.Fatalf("%d bytes, %v, %+v", n, err, f.Meta())
+	}
+	data, _ := io.ReadAll(tr)
+	// At least one whole generation can be read, as promised.
+	if c := readTrace(data); c.events == 0 {
+		t.Errorf("no event can be read of %d bytes: %v", len(data), c.err)
+	}
+}
+
+func TestIndexWithoutTheTraceHandler(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{IndexOnly: true})
+	_, _, err := record(t, p.addr, quick())
+	wantKind(t, err, NotFound, "404", `mux.HandleFunc("/debug/pprof/trace", pprof.Trace)`)
+}
+
+func TestSeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, service{}), start(t, service{})
+	dir := t.TempDir()
+	targets := []string{a.addr, "http://" + b.addr, "127.0.0.1:1"}
+	names, err := FileNames(filepath.Join(dir, "x.trace"), targets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := make([]Job, len(targets))
+	for i := range targets {
+		jobs[i] = Job{Target: targets[i], Name: names[i], Options: quick()}
+	}
+	out := SaveAll(context.Background(), jobs, "")
+	for i := range 2 {
+		if out[i].Err != nil {
+			t.Fatal(out[i].Err)
+		}
+		data, err := os.ReadFile(names[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := readTrace(data); c.err != nil {
+			t.Error(c.err)
+		}
+	}
+	wantKind(t, out[2].Err, Refused, "127.0.0.1:1", "nobody listens there")
+	if d := out[0].Start.Sub(out[1].Start).Abs(); d > time.Second {
+		t.Errorf("they began %v apart, so one after the other", d)
+	}
+}

@@ -1,0 +1,542 @@
+// Package record fetches execution traces from running services: from the trace handler of net/http/pprof, while a CPU
+// profile runs beside it, so that the trace carries CPU samples (golang.org/issue/66679), and with the allocation
+// profile of the same time.
+//
+//	s, err := record.Open(ctx, "http://localhost:6060", record.Options{Duration: 5 * time.Second})
+//	...
+//	defer s.Close()
+//	_, err = io.Copy(dst, s)            // the trace, while it arrives
+//	cpu, allocs := s.Profiles()         // what was recorded beside it
+//	fmt.Println(s.Result().Warnings)
+//
+// [Save] does the same into a file, [SaveAll] for several services at once.
+//
+// # Order
+//
+// The CPU profile is asked for first and one second longer than the trace; the trace follows as soon as the profile can
+// be assumed to run: its handler sends nothing until it ends, so there is only the time of a few round trips to go by.
+// Each profile's failure is a warning.
+//
+// # Credentials
+//
+// User names, passwords, tokens, header values, and values of query parameters go to the endpoint's own origin and
+// nowhere else: not to the target of a redirect on another host, not into errors, results, or files. Text that a server
+// sends back is searched for them before it is quoted.
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+)
+
+// Codes of warnings in Result.Warnings.
+const (
+	WarnRounded   = "rounded"        // the duration was rounded up to whole seconds
+	WarnInsecure  = "insecure"       // the server's certificate was not verified
+	WarnCleartext = "cleartext"      // credentials went over plain HTTP to another machine
+	WarnCPU       = "cpu-profile"    // no CPU profile, or none of the whole time
+	WarnAllocs    = "allocs-profile" // no allocation profile
+	WarnShort     = "short"          // the service ended the trace early, in good order
+	WarnCut       = "cut"            // the trace was cut: its last second is lost
+	WarnStopped   = "interrupted"    // the recording was interrupted: its last second is lost
+)
+
+// Result says what a recording gave.
+type Result struct {
+	URL          string    // of the trace, redacted
+	Host         string    // host and port
+	Start        time.Time // when the trace was asked for
+	Asked        time.Duration
+	Window       time.Duration // what the endpoint was asked for: Asked in whole seconds
+	Got          time.Duration // from the request to the last byte of the trace
+	Bytes        int64         // of the trace
+	TraceVersion string        // from its header: "go 1.26"
+	Partial      bool          // the trace ended before its time
+	Usable       bool          // set by Save: the trace is whole, or holds at least one whole generation
+	Warnings     []bundle.Warning
+
+	CPUProfile, AllocsProfile bool // set by Save: they are in the file
+	// HostFacts is set by Save: what the service ran on, if host samples are in the file; HostSamples is how many.
+	HostFacts   *bundle.Host
+	HostSamples int
+}
+
+// Stream is a trace that is being recorded. Read it to its end, from one goroutine; a slow reader slows the sending
+// service down, so do not wait for anything between two reads.
+type Stream struct {
+	c       *client
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	seconds int
+	trace   string // redacted URL
+
+	body     io.Reader
+	resp     *http.Response
+	watchdog *time.Timer
+	ended    error // what Read returned last; written by Read under mu
+
+	cpu, allocs *side
+	sides       context.CancelFunc
+
+	bytes atomic.Int64
+	start atomic.Int64 // UnixNano; 0 until the request is on its way
+	begin time.Time    // a moment before start, with the monotonic clock
+	last  time.Duration
+
+	mu   sync.Mutex
+	res  Result
+	conn net.Conn // of the trace
+
+	stopProgress func()
+	closeOnce    sync.Once
+}
+
+// Open asks for a trace and returns when it has begun to arrive and looks like one, which takes up to a second (a quiet
+// service of Go 1.22 or later sends once a second). Errors are of type *[Error].
+//
+// Cancelling the context ends the recording; Read then returns an error that wraps context.Canceled.
+func Open(ctx context.Context, target string, opt Options) (*Stream, error) {
+	end, inURL, err := ParseEndpoint(target)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newClient(end, inURL, opt)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{c: c, seconds: c.opt.seconds(), begin: time.Now()}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.c.findHandlers(s.ctx)
+	s.trace = Redact(c.end.Trace(s.seconds))
+	s.res = Result{URL: c.end.String(), Host: c.end.Host(), Asked: c.opt.Duration, Window: time.Duration(s.seconds) * time.Second}
+	s.warnFirst()
+	s.startProgress()
+	if e := s.open(); e != nil {
+		s.Close()
+		return nil, e
+	}
+	return s, nil
+}
+
+func (s *Stream) warnFirst() {
+	if s.res.Window != s.res.Asked {
+		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.res.Window, s.res.Asked))
+	}
+	if s.c.opt.TLS.Insecure {
+		s.warn(WarnInsecure, "the server's certificate is not verified (--insecure): anybody in between can read and change what is sent")
+	}
+	if s.c.hasCredentials && s.c.end.base.Scheme == "http" && !loopback(s.c.end.base.Hostname()) {
+		s.warn(WarnCleartext, "credentials are sent over plain http: use https if the network is not yours")
+	}
+}
+
+func loopback(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+func (s *Stream) warn(code, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.res.Warnings = append(s.res.Warnings, bundle.Warning{Code: code, Text: text})
+}
+
+const opTrace = "recording a trace from"
+
+func (s *Stream) open() *Error {
+	sideCtx, cancel := context.WithTimeoutCause(s.ctx,
+		time.Duration(s.seconds+1)*time.Second+2*s.c.opt.ConnectTimeout+s.c.opt.Grace, errNoProgress)
+	s.sides = cancel
+	if !s.c.opt.NoCPU {
+		// It is a second longer than the trace, to cover its end, if the service allows that.
+		s.cpu = startSide(sideCtx, s.c, "profile", s.seconds+1, s.seconds)
+		s.cpu.settle()
+		if e := s.cpu.failed(); e != nil && !s.cpu.connected() {
+			// The trace would find the same closed door, perhaps after the same long wait.
+			s.cpu = nil
+			e.Op, e.URL = opTrace, s.trace
+			return e
+		}
+	}
+	if !s.c.opt.NoAllocs {
+		s.allocs = startSide(sideCtx, s.c, "allocs", s.seconds, 0)
+	}
+
+	s.watchdog = time.AfterFunc(2*s.c.opt.ConnectTimeout+s.res.Window+s.c.opt.Grace, func() { s.cancel(errNoProgress) })
+	ctx := httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.conn = c.Conn
+		},
+		WroteRequest: func(httptrace.WroteRequestInfo) { s.start.Store(int64(time.Since(s.begin))) },
+	})
+	asked := time.Now()
+	resp, err := s.c.get(ctx, s.c.end.Trace(s.seconds))
+	if err != nil {
+		return s.c.describeRequest(s.ctx, opTrace, s.trace, err)
+	}
+	s.start.CompareAndSwap(0, int64(asked.Sub(s.begin)))
+	s.resp = resp
+	s.mu.Lock()
+	s.res.Start = s.begin.Add(time.Duration(s.start.Load()))
+	s.mu.Unlock()
+	if resp.StatusCode != http.StatusOK {
+		e := s.c.statusError(opTrace, resp, s.seconds)
+		if e.Kind == TooLong {
+			if fits := s.c.longest(s.ctx, s.seconds); fits > 0 {
+				e.Do = fmt.Sprintf("-d %ds would fit; or raise WriteTimeout, or serve net/http/pprof from an http.Server of its own", fits)
+			}
+		}
+		return e
+	}
+	return s.checkHeader()
+}
+
+// headerLen is the length of a trace's header: "go 1.26 trace" and zero bytes.
+const headerLen = 16
+
+// checkHeader makes sure that the body is a trace.
+func (s *Stream) checkHeader() *Error {
+	r, err := decoded(s.resp)
+	if err != nil {
+		return s.notATrace(s.c.secrets.foreign(err.Error(), 200), "switch the compression of this path off in the service or the proxy before it")
+	}
+	buf := bufio.NewReaderSize(r, 128<<10)
+	head, err := buf.Peek(headerLen)
+	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		z, zerr := gzip.NewReader(buf)
+		if zerr != nil {
+			return s.notATrace("its gzip header is damaged", "")
+		}
+		buf = bufio.NewReaderSize(z, 128<<10)
+		head, err = buf.Peek(headerLen)
+	}
+	if version, ok := traceVersion(head); ok {
+		if version < 22 {
+			return &Error{Kind: OldTrace, Op: opTrace, URL: s.trace, Text: fmt.Sprintf("the service was built with Go 1.%d, whose traces have another format", version),
+				Do: "build it with Go 1.22 or later"}
+		}
+		s.res.TraceVersion = "go 1." + strconv.Itoa(version)
+		s.body = buf
+		return nil
+	}
+	if err != nil && !(errors.Is(err, io.EOF) && len(head) > 0) {
+		// A server that dies before the first bytes, or whose WriteTimeout is shorter than the first second.
+		elapsed := time.Since(s.res.Start)
+		e := s.c.describe(s.ctx, opTrace, s.trace, err)
+		if e.Kind == Unreachable {
+			e.Kind = Cut
+			e.Text = fmt.Sprintf("the answer ended after %v without any of the trace", elapsed.Round(10*time.Millisecond))
+			e.Do = s.whyCut(0)
+		}
+		return e
+	}
+	rest, _ := buf.Peek(min(buf.Buffered(), 4096))
+	text := string(rest)
+	switch {
+	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), "<"):
+		what := "the answer is a web page"
+		if t := s.c.secrets.foreign(title(text), 100); t != "" {
+			what += fmt.Sprintf(" with the title %q", t)
+		}
+		do := "is it a login? Give credentials with --user, --token-file or --header; else check the path"
+		if !s.c.trusted(s.resp.Request.URL) {
+			what += ", to which the request was redirected"
+		}
+		return s.notATrace(what, do)
+	default:
+		return s.notATrace(fmt.Sprintf("the answer begins with %q", s.c.secrets.foreign(text[:min(len(text), 60)], 60)), "check the path: it must lead to pprof.Trace of net/http/pprof")
+	}
+}
+
+func (s *Stream) notATrace(text, do string) *Error {
+	e := &Error{Kind: NotATrace, Op: opTrace, URL: s.trace, Text: "not an execution trace: " + text, Do: do}
+	if u := s.resp.Request.URL; u.Host != s.c.end.base.Host {
+		e.URL = s.c.address(u)
+	}
+	return e
+}
+
+// traceVersion reads the minor Go version from a trace's header. Source: internal/trace/tracev2, "go 1.%d trace\0\0\0".
+func traceVersion(head []byte) (int, bool) {
+	if len(head) < headerLen {
+		return 0, false
+	}
+	rest, ok := strings.CutPrefix(string(head[:headerLen]), "go 1.")
+	number, tail, found := strings.Cut(rest, " trace")
+	if !ok || !found || strings.Trim(tail, "\x00") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(number)
+	return n, err == nil && n > 0
+}
+
+// Read reads the trace. At its regular end it returns io.EOF; when the trace ended before its time, an *[Error] of kind
+// Cut, Interrupted or Timeout. What was read until then is usable: a trace loses its last second at most.
+func (s *Stream) Read(p []byte) (int, error) {
+	if s.ended != nil {
+		return 0, s.ended
+	}
+	// Silence is allowed until some time after the window; later, for that time between any two reads.
+	s.watchdog.Reset(max(s.res.Window-s.elapsed(), 0) + s.c.opt.Grace)
+	n, err := s.body.Read(p)
+	s.watchdog.Stop()
+	if n > 0 {
+		s.bytes.Add(int64(n))
+		s.last = s.elapsed()
+	}
+	if err == nil {
+		err = s.tooMuch()
+	}
+	if err != nil {
+		err = s.end(err)
+		s.mu.Lock()
+		s.ended = err
+		s.mu.Unlock()
+		return n, err
+	}
+	return n, nil
+}
+
+// A trace ends when the window is over, and what was not sent until then follows at the speed of the network. A server that goes
+// on twice as long, or sends more than a machine of 64 cores writes (8 MB/s a core, measured on a busy HTTP server), is broken or
+// means harm.
+const (
+	bytesAtOnce = 256 << 20
+	bytesASec   = 512 << 20
+)
+
+// An endless says why no more is read from a server that does not end.
+type endless struct{ text string }
+
+func (e *endless) Error() string { return e.text }
+
+// tooMuch returns an error once the server has sent for too long or too much.
+func (s *Stream) tooMuch() error {
+	if most := 2 * (s.res.Window + s.c.opt.Grace); s.last > most {
+		return &endless{fmt.Sprintf("the server still sends after %v", s.last.Round(time.Second))}
+	}
+	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
+		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", size(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
+	}
+	return nil
+}
+
+// elapsed is the time since the trace was asked for.
+func (s *Stream) elapsed() time.Duration { return time.Since(s.begin) - time.Duration(s.start.Load()) }
+
+// end decides what the end of the body means.
+func (s *Stream) end(err error) error {
+	s.resp.Body.Close()
+	got := s.elapsed()
+	s.mu.Lock()
+	s.res.Got, s.res.Bytes = got, s.bytes.Load()
+	s.mu.Unlock()
+	early := got < s.res.Window-s.res.Window/100
+	// Without chunks and length, HTTP/1 ends a body by closing the connection: an end and a cut look alike.
+	ambiguous := s.resp.ProtoMajor == 1 && s.resp.ContentLength < 0 && len(s.resp.TransferEncoding) == 0
+	if errors.Is(err, io.EOF) && !(early && ambiguous) {
+		if early {
+			s.warn(WarnShort, fmt.Sprintf("the service ended the trace after %v of %v: it limits the duration, or was shutting down",
+				got.Round(10*time.Millisecond), s.res.Window))
+		}
+		return io.EOF
+	}
+	e := s.c.describe(s.ctx, opTrace, s.trace, err)
+	var without *endless
+	if errors.As(err, &without) {
+		s.cancel(errFinished) // its connection
+		e.Kind, e.Err = Cut, io.ErrUnexpectedEOF
+	}
+	s.mu.Lock()
+	s.res.Partial = true
+	s.mu.Unlock()
+	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, size(s.bytes.Load()))
+	switch {
+	case without != nil:
+		e.Text = fmt.Sprintf("the trace of %v was given up: %s", s.res.Window, without.text)
+		e.Do = "what came until then is kept; check what answers at this address"
+	case e.Kind == Interrupted:
+		e.Text = "interrupted " + after
+		s.warn(WarnStopped, "the trace was "+e.Text)
+		return e
+	case e.Kind == Timeout:
+		e.Text = fmt.Sprintf("no data for %v %s", s.c.opt.Grace, after)
+	default:
+		e.Kind, e.Text = Cut, "the trace was cut "+after
+		e.Err = io.ErrUnexpectedEOF
+		e.Do = s.whyCut(s.last)
+	}
+	s.warn(WarnCut, e.Text+": "+e.Do)
+	return e
+}
+
+// whyCut tells a server that died from one that cuts, by asking it something. Last is when the last bytes came.
+func (s *Stream) whyCut(last time.Duration) string {
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	defer cancel()
+	resp, err := s.c.get(ctx, s.c.end.address("cmdline", 0))
+	if err != nil {
+		return "the service no longer answers: it stopped or was killed, or the network failed"
+	}
+	resp.Body.Close()
+	if resp.StatusCode >= 502 && resp.StatusCode <= 504 {
+		return "the proxy before the service answers " + s.c.status(resp) + ": the service stopped or was killed"
+	}
+	cause := "the service still answers, so its http.Server's WriteTimeout, or the time limit of a proxy in between, ended the answer"
+	if fits := int(last / time.Second); fits >= 1 && fits < s.seconds {
+		return fmt.Sprintf("%s: -d %ds would fit; or serve net/http/pprof from an http.Server of its own", cause, fits)
+	}
+	return cause + ": raise it, or serve net/http/pprof from an http.Server of its own"
+}
+
+func size(n int64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.3g kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.3g MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.3g GB", float64(n)/1e9)
+}
+
+// Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one
+// that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
+func (s *Stream) Profiles() (cpu, allocs []byte) {
+	return s.wait(s.cpu, WarnCPU), s.wait(s.allocs, WarnAllocs)
+}
+
+// Allocs waits for the allocation profile alone and returns it; nil if it was not wanted or could not be had. It ends
+// when the trace does.
+func (s *Stream) Allocs() []byte { return s.wait(s.allocs, WarnAllocs) }
+
+func (s *Stream) wait(p *side, code string) []byte {
+	if p == nil {
+		return nil
+	}
+	<-p.done
+	return s.collect(p, code)
+}
+
+// collect takes a finished side's data, or reports its failure once.
+func (s *Stream) collect(p *side, code string) []byte {
+	s.mu.Lock()
+	reported := p.reported
+	p.reported = true
+	s.mu.Unlock()
+	if p.err == nil {
+		return p.data
+	}
+	if !reported && p.err.Kind != Interrupted {
+		s.warn(code, p.warning())
+	}
+	return nil
+}
+
+// Result returns what is known by now: everything, once Read has returned an error and Profiles its profiles.
+func (s *Stream) Result() Result {
+	for _, p := range []struct {
+		*side
+		code string
+	}{{s.cpu, WarnCPU}, {s.allocs, WarnAllocs}} {
+		if p.side != nil {
+			select {
+			case <-p.done:
+				s.collect(p.side, p.code)
+			default:
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.res
+	r.Warnings = append([]bundle.Warning(nil), r.Warnings...)
+	if s.ended == nil {
+		r.Bytes, r.Partial = s.bytes.Load(), true
+	}
+	return r
+}
+
+// Close ends the recording: what has not arrived by now is given up. It is safe to call more than once.
+func (s *Stream) Close() error {
+	s.closeOnce.Do(func() {
+		s.Result() // reports a profile that failed before it is cancelled
+		s.cancel(errFinished)
+		if s.watchdog != nil {
+			s.watchdog.Stop()
+		}
+		if s.resp != nil {
+			s.resp.Body.Close()
+		}
+		for _, p := range []*side{s.cpu, s.allocs} {
+			if p != nil {
+				<-p.done
+			}
+		}
+		if s.sides != nil {
+			s.sides()
+		}
+		s.stopProgress()
+		s.c.transport.CloseIdleConnections()
+	})
+	return nil
+}
+
+const progressEvery = 100 * time.Millisecond
+
+// startProgress begins the calls of Options.Progress, all from one goroutine.
+func (s *Stream) startProgress() {
+	s.stopProgress = func() {}
+	call := s.c.opt.Progress
+	if call == nil {
+		return
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	report := func(done bool) {
+		p := Progress{Bytes: s.bytes.Load(), Total: s.res.Window, Done: done}
+		if s.start.Load() != 0 {
+			p.Elapsed = s.elapsed()
+		}
+		call(p)
+	}
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			report(false)
+			select {
+			case <-tick.C:
+			case <-stop:
+				report(true)
+				return
+			}
+		}
+	}()
+	s.stopProgress = func() {
+		close(stop)
+		<-stopped
+	}
+}

@@ -1,0 +1,213 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	hostsamples "github.com/whylate/whylate/internal/capture/host"
+)
+
+// savedTo records target into a bundle and opens it.
+func savedTo(t *testing.T, target string, opt Options) *bundle.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "x"+BundleExt)
+	if _, err := Save(context.Background(), target, opt, name, "test", nil); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func quickest() Options {
+	return Options{Duration: time.Second, Proxy: "none", NoCPU: true, NoAllocs: true}
+}
+
+// A service of its own process is found by the URL's port, and its samples say
+// so.
+func TestSamplesOfTheServiceByPort(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{})
+	b := savedTo(t, p.addr, quickest())
+	data, err := b.HostSamples()
+	if err != nil {
+		t.Fatalf("%v; warnings %v", err, b.Meta().Warnings)
+	}
+	s, err := hostsamples.Read(strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := b.Meta().Host; s.PID != p.cmd.Process.Pid || h == nil || h.PID != s.PID || h.Kernel == "" || h.Go == "" || b.Meta().Go != h.Go {
+		t.Errorf("samples of process %d, want %d; metadata %+v", s.PID, p.cmd.Process.Pid, b.Meta())
+	}
+	if len(b.Meta().Warnings) != 0 {
+		t.Errorf("warnings %v", b.Meta().Warnings)
+	}
+}
+
+func TestNoSamplesWhereNotWanted(t *testing.T) {
+	t.Parallel()
+	s := serveHandler(t, imitation())
+	opt := quickest()
+	opt.NoHost = true
+	b := savedTo(t, s.URL, opt)
+	if _, err := b.HostSamples(); err == nil || b.Meta().Host != nil || len(b.Meta().Warnings) != 0 {
+		t.Errorf("samples %v, metadata %+v", err, b.Meta())
+	}
+}
+
+// A proxy on this host listens on the port, but the service is behind it: its
+// samples would be the wrong process's.
+func TestNoSamplesOfAProxy(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{})
+	behind, err := url.Parse("http://" + p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }, FlushInterval: -1})
+	defer proxy.Close()
+	b := savedTo(t, proxy.URL, quickest())
+	if _, err := b.HostSamples(); err == nil {
+		t.Error("there are samples, of the proxy")
+	}
+	if w := b.Meta().Warnings; len(w) != 1 || w[0].Code != hostsamples.WarnHost || !strings.Contains(w[0].Text, "not the one that answers") || !strings.Contains(w[0].Text, "--pid") {
+		t.Errorf("warnings %v", w)
+	}
+	// Named, it is believed.
+	opt := quickest()
+	opt.PID = p.cmd.Process.Pid
+	if b := savedTo(t, proxy.URL, opt); b.Meta().Host == nil || b.Meta().Host.PID != p.cmd.Process.Pid {
+		t.Errorf("metadata %+v", b.Meta())
+	}
+}
+
+// No process by that number: the recording is made all the same.
+func TestRecordingSurvivesMissingSamples(t *testing.T) {
+	t.Parallel()
+	gone := exec.Command("/bin/true")
+	if err := gone.Run(); err != nil {
+		t.Skip(err)
+	}
+	s := serveHandler(t, imitation())
+	opt := quickest()
+	opt.PID = gone.Process.Pid
+	b := savedTo(t, s.URL, opt)
+	if w := b.Meta().Warnings; len(w) != 1 || w[0].Code != hostsamples.WarnHost || !strings.Contains(w[0].Text, fmt.Sprint("no process ", gone.Process.Pid)) {
+		t.Errorf("warnings %v", w)
+	}
+}
+
+// The service dies in the middle: what was sampled until then is in the file.
+func TestServiceEndsWhileSampled(t *testing.T) {
+	t.Parallel()
+	p := start(t, service{Burn: true})
+	name := filepath.Join(t.TempDir(), "x"+BundleExt)
+	opt := quickest()
+	opt.Duration = 20 * time.Second
+	// On a busy machine the first bytes may take seconds; without any there is no file.
+	var kill sync.Once
+	opt.Progress = func(got Progress) {
+		if got.Bytes >= headerLen {
+			kill.Do(func() { time.AfterFunc(500*time.Millisecond, func() { p.cmd.Process.Kill() }) })
+		}
+	}
+	if _, err := Save(context.Background(), p.addr, opt, name, "test", nil); err == nil {
+		t.Error("the recording is whole")
+	}
+	b, err := bundle.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	data, err := b.HostSamples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hostsamples.Read(strings.NewReader(string(data))); err != nil {
+		t.Error(err)
+	}
+	said := false
+	for _, w := range b.Meta().Warnings {
+		said = said || w.Code == hostsamples.WarnEnded
+	}
+	if !said {
+		t.Errorf("warnings %v", b.Meta().Warnings)
+	}
+}
+
+// Two processes share a port: the one that sends the trace is sampled, by its
+// connection. The inherited listener of a parent that never accepts stands for
+// any such pair.
+func TestSamplesOfTheAcceptor(t *testing.T) {
+	t.Parallel()
+	s := serveHandler(t, imitation())
+	raw, err := s.Listener.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	if err := raw.Control(func(l uintptr) { fd, err = syscall.Dup(int(l)) }); err != nil || fd < 0 {
+		t.Fatal(err)
+	}
+	// Not by the listener's File, which would make it block.
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	other := exec.Command("/bin/cat") // holds the listener, and waits for its input
+	other.ExtraFiles = []*os.File{f}
+	in, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer func() {
+		in.Close()
+		other.Wait()
+	}()
+	b := savedTo(t, s.URL, quickest())
+	if h := b.Meta().Host; h == nil || h.PID != os.Getpid() {
+		t.Errorf("samples of %+v, want process %d; warnings %v", h, os.Getpid(), b.Meta().Warnings)
+	}
+}
+
+// The lazily read samples of a live explanation.
+func TestWatchReader(t *testing.T) {
+	t.Parallel()
+	s := serveHandler(t, http.NotFoundHandler())
+	w := WatchHost(t.Context(), s.URL, Options{Proxy: "none"})
+	data, err := io.ReadAll(w.Reader())
+	if err != nil || len(data) == 0 {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	if _, err := hostsamples.Read(strings.NewReader(string(data))); err != nil {
+		t.Error(err)
+	}
+	if WatchHost(t.Context(), "http://192.0.2.1:6060", Options{}) != nil {
+		t.Error("a watch of another machine")
+	}
+	var none *Watch
+	none.Opened(nil)
+	if rec, warnings := none.Finish(); rec != nil || warnings != nil {
+		t.Error("nothing gave something")
+	}
+}

@@ -1,0 +1,121 @@
+package demo
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+func group(name string, causes ...report.Cause) report.Group {
+	return report.Group{Name: name, Bands: []report.Band{{Band: report.BandAll, Causes: causes}}}
+}
+
+func at(cause report.CauseName, function string, share float64) report.Cause {
+	return report.Cause{Cause: cause, Site: &report.Site{Func: function}, Share: share}
+}
+
+// found runs the judge on one group, for the fault with that handler.
+func found(t *testing.T, g report.Group) Verdict {
+	t.Helper()
+	var hit *Verdict
+	for _, v := range Judge(&report.Report{Groups: []report.Group{g}}) {
+		if v.Group != nil {
+			if hit != nil {
+				t.Fatalf("%s is two faults' group", g.Name)
+			}
+			hit = &v
+		} else if v.Found {
+			t.Errorf("%s was found without a group", v.Fault.What)
+		}
+	}
+	if hit == nil {
+		t.Fatalf("%s is no fault's group", g.Name)
+	}
+	return *hit
+}
+
+func TestJudge(t *testing.T) {
+	const pkg = "github.com/whylate/whylate/internal/experiment/demo."
+	for _, c := range []struct {
+		name  string
+		group report.Group
+		want  bool
+		share float64
+	}{
+		{"the sleep", group(pkg+"(*service).report", at("sleep", pkg+"(*service).backoff", .9), at("sched", "x", .1)), true, .9},
+		{"the sleep elsewhere", group(pkg+"(*service).report", at("sleep", pkg+"(*service).report", .9)), false, .9},
+		{"something else at the sleep", group(pkg+"(*service).report", at("network", pkg+"(*service).backoff", .9)), false, .9},
+		{"the sleep second", group(pkg+"(*service).report", at("cpu", "x", .6), at("sleep", pkg+"(*service).backoff", .4)), false, .6},
+		{"the write, at two lines", group(pkg+"(*service).order", at("sched", "x", .4), at("network", pkg+"(*journal).append", .3), at("network", pkg+"(*journal).append", .3)), true, .6},
+		{"the hogs, as several causes", group(pkg+"(*service).price", at("network", pkg+"(*service).ask", .4), at("sched", pkg+"(*service).ask", .35),
+			at("sched-poll", pkg+"(*service).ask", .25)), true, .6},
+		{"the hogs, but less than the network", group(pkg+"(*service).price", at("network", pkg+"(*service).ask", .7), at("sched", pkg+"(*service).ask", .3)), false, .7},
+		{"nothing but the rest", group(pkg+"(*service).price", at(report.CauseOther, "", 1)), false, 0},
+	} {
+		v := found(t, c.group)
+		if v.Found != c.want || v.Share < c.share-.001 || v.Share > c.share+.001 {
+			t.Errorf("%s: found %v with %.2f, want %v with %.2f", c.name, v.Found, v.Share, c.want, c.share)
+		}
+	}
+	for _, v := range Judge(&report.Report{Groups: []report.Group{{Name: pkg + "(*service).report"}}}) {
+		if v.Found {
+			t.Errorf("%s was found in a group without bands", v.Fault.What)
+		}
+	}
+}
+
+// TestServiceUnderLoad runs service and load in one process: every route answers, and each is at least as slow as its
+// fault makes it.
+func TestServiceUnderLoad(t *testing.T) {
+	store, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	go Store(store)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	url := make(chan string, 1)
+	failed := make(chan error, 1)
+	go func() { failed <- Serve(ctx, store.Addr().String(), "", func(u string) { url <- u }) }()
+	var base string
+	select {
+	case base = <-url:
+	case err := <-failed:
+		t.Fatal(err)
+	}
+	loading, done := context.WithTimeout(ctx, time.Second)
+	defer done()
+	got := Load(loading, base)
+	for _, r := range Routes() {
+		res := got[r.Path]
+		if res.Count == 0 || res.Errors > res.Count { // on a busy machine some take too long
+			t.Errorf("%s: %d answers, %d errors, the first %v", r.Path, res.Count, res.Errors, res.Err)
+		}
+	}
+	if p := got["/report"].P50; p < backoff {
+		t.Errorf("/report took %v, less than it sleeps", p)
+	}
+	if p := got["/order"].P50; p < slowWrite {
+		t.Errorf("/order took %v, less than its write", p)
+	}
+	cancel()
+	if err := <-failed; err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestServeWithoutAStore(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	if err := Serve(context.Background(), address, "", func(string) { t.Error("ready") }); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,100 @@
+package guard
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testing/testchild"
+)
+
+func TestMain(m *testing.M) {
+	testchild.Main(m, func(string, string) error { return Run(os.Stdin, os.Stdout) })
+}
+
+// TestRefuses: what is no command is an error, not a hang.
+func TestRefuses(t *testing.T) {
+	for _, in := range []string{"", "x\n", "{}\n"} {
+		if err := Run(strings.NewReader(in), io.Discard); err == nil {
+			t.Errorf("%q is guarded", in)
+		}
+	}
+}
+
+// TestLines: a line of any length costs one buffer, and its rest is not a line of its own.
+func TestLines(t *testing.T) {
+	var got []string
+	lines(strings.NewReader("a\n"+strings.Repeat("x", 100<<10)+"\nlast"), func(l string) { got = append(got, l) })
+	if want := []string{"a", strings.Repeat("x", 8<<10), "last"}; !slices.Equal(got, want) {
+		t.Errorf("%d lines", len(got))
+	}
+}
+
+// TestNobodyListens: the command ends by itself when nobody reads what the guard says any more. What it left behind is killed all the
+// same: a guard that the kernel ends for its broken pipe leaves it.
+func TestNobodyListens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	fifo := filepath.Join(t.TempDir(), "end")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guard := testchild.Command("guard")
+	guard.Stderr = nil
+	stdin, err := guard.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := guard.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := guard.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Process.Kill()
+	// The sleeper keeps no pipe of the guard's open.
+	script := "setsid sleep 60 >/dev/null 2>&1 & echo $! >&2; read end <" + fifo
+	if err := json.NewEncoder(stdin).Encode(Command{Args: []string{"sh", "-c", script}, Env: os.Environ()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil { // the command's pid
+		t.Fatal(err)
+	}
+	sleeper := 0
+	if _, err := fmt.Fscan(stderr, &sleeper); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(sleeper, syscall.SIGKILL)
+	stdout.Close()
+	end, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for its reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	end.Close()
+	if err := guard.Wait(); err != nil {
+		t.Errorf("the guard: %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if errors.Is(syscall.Kill(sleeper, 0), syscall.ESRCH) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is left", sleeper)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package load
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+// Schema is the value of Result.Schema. Fields may be added, never renamed.
+const Schema = "whylate.load/v1"
+
+// Percentiles are points of a distribution, in ns, to three significant digits, the maximum too.
+type Percentiles struct {
+	P50  int64 `json:"p50_ns"`
+	P90  int64 `json:"p90_ns"`
+	P99  int64 `json:"p99_ns"`
+	P999 int64 `json:"p999_ns"`
+	Max  int64 `json:"max_ns"`
+}
+
+// A Warning is something that weakens a result, and what to do about it.
+type Warning struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// A Result is what a run showed. Rates are requests a second. Times of Intended, Service and Lateness are explained in the
+// package's comment.
+type Result struct {
+	Schema   string      `json:"schema"`
+	Intended Percentiles `json:"intended"`
+	Service  Percentiles `json:"service"`
+	Lateness Percentiles `json:"lateness"`
+	Requests int64       `json:"requests"` // sent, also those that failed; not those of the warm-up
+	Errors   int64       `json:"errors"`   // of them, those without a good answer
+	TimedOut int64       `json:"timed_out"`
+	// Dropped were not sent because there were too many in flight, Unanswered were under way when the run was interrupted.
+	Dropped    int64 `json:"dropped"`
+	Unanswered int64 `json:"unanswered"`
+	// AskedPerS is what the schedule holds; 0 in a closed loop without a rate. AchievedPerS counts good answers until the
+	// last of them came, less the time that an answer takes (the first half's p99, but a twentieth of the run at most): a
+	// service that keeps up achieves what is asked, one that falls behind what it can.
+	AskedPerS    float64   `json:"asked_per_s"`
+	AchievedPerS float64   `json:"achieved_per_s"`
+	Valid        bool      `json:"valid"`
+	Warnings     []Warning `json:"warnings"`
+
+	Loop       string         `json:"loop"` // open or closed
+	Clients    int            `json:"clients,omitempty"`
+	Arrivals   Arrivals       `json:"arrivals"`
+	Seed       uint64         `json:"seed"`
+	DurationNS int64          `json:"duration_ns"` // of the schedule
+	MeanNS     int64          `json:"mean_ns"`     // of intended
+	Halves     [2]Percentiles `json:"halves"`      // of intended, by when requests were due
+	Phases     []PhaseResult  `json:"phases,omitempty"`
+	Targets    []TargetResult `json:"targets,omitempty"`
+	Status     map[int]int64  `json:"status"` // answers by HTTP status
+	// Reasons are errors by their text, the most frequent first.
+	Reasons []Reason `json:"reasons,omitempty"`
+	Client  Client   `json:"client"`
+
+	Start    time.Time      `json:"start"`
+	intended *hdr.Histogram // for the spectrum and the log
+	answered int64
+}
+
+// A PhaseResult is the part of a result that was due in one phase.
+type PhaseResult struct {
+	FromPerS float64     `json:"from_per_s"`
+	ToPerS   float64     `json:"to_per_s"`
+	Requests int64       `json:"requests"` // with a latency
+	Intended Percentiles `json:"intended"`
+}
+
+// A TargetResult is the part of a result that went to one target.
+type TargetResult struct {
+	Name     string      `json:"name"`
+	Requests int64       `json:"requests"`
+	Errors   int64       `json:"errors"`
+	Intended Percentiles `json:"intended"`
+}
+
+// A Reason is why requests failed.
+type Reason struct {
+	Text  string `json:"text"`
+	Count int64  `json:"count"`
+}
+
+// Client is what the generator itself needed.
+type Client struct {
+	CPUs int `json:"cpus"`
+	// CPUShare is the part of these CPUs that it used, without the time it spun on purpose; 0 if not known.
+	CPUShare float64 `json:"cpu_share"`
+	// ThrottledNS is how long its own quota held it back, summed over CPUs; null if not known.
+	ThrottledNS *int64 `json:"throttled_ns"`
+}
+
+func percentiles(h *hdr.Histogram) Percentiles {
+	if h == nil || h.TotalCount() == 0 {
+		return Percentiles{}
+	}
+	return Percentiles{quantile(h, 0.5), quantile(h, 0.9), quantile(h, 0.99), quantile(h, 0.999), h.Max()}
+}
+
+// quantile returns the value at the nearest rank, which is the smallest with at least the part q of all values at or below
+// it. The library rounds the rank instead, so that with few values it would be the one before.
+func quantile(h *hdr.Histogram, q float64) int64 {
+	n := float64(h.TotalCount())
+	return h.ValueAtPercentile(100 * math.Ceil(q*n-1e-6) / n)
+}
+
+func (r *Result) warn(valid bool, code, format string, args ...any) {
+	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
+	r.Valid = r.Valid && valid
+}
+
+func (g *generator) result() *Result {
+	sum := g.recorders[0]
+	for _, r := range g.recorders[1:] {
+		sum.merge(r)
+	}
+	r := &Result{
+		Schema: Schema, Valid: true, Warnings: []Warning{}, Loop: "open", Clients: g.o.Closed, Arrivals: g.o.Arrivals, Seed: g.o.Seed,
+		Intended: percentiles(sum.intended), Service: percentiles(sum.service), Lateness: percentiles(sum.late),
+		Requests: sum.sent, Errors: sum.failed, TimedOut: sum.timedOut, Dropped: g.dropped, Unanswered: g.unanswered.Load(),
+		DurationNS: g.schedule.end, MeanNS: int64(sum.intended.Mean()), Status: sum.status, Start: g.begin,
+		Halves: [2]Percentiles{percentiles(sum.halves[0]), percentiles(sum.halves[1])}, intended: sum.intended, answered: sum.answered,
+	}
+	if g.o.Closed > 0 {
+		r.Loop = "closed"
+	}
+	if g.o.rated() {
+		r.AskedPerS = float64(g.schedule.Len()) / (float64(g.schedule.end) / 1e9)
+	}
+	took := max(g.schedule.end, sum.last-min(r.Halves[0].P99, g.schedule.end/20))
+	if sum.answered > 0 && g.flight.Err() != nil { // cut short
+		took = max(1, sum.last)
+	}
+	r.AchievedPerS = float64(sum.answered) / (float64(took) / 1e9)
+	for i, h := range sum.phases {
+		p := g.o.Phases[i]
+		res := PhaseResult{FromPerS: p.From, ToPerS: p.To, Intended: percentiles(h)}
+		if h != nil {
+			res.Requests = h.TotalCount()
+		}
+		r.Phases = append(r.Phases, res)
+	}
+	for i, h := range sum.targets {
+		r.Targets = append(r.Targets, TargetResult{g.o.Targets[i].name(), sum.targetCounts[i], sum.targetErrors[i], percentiles(h)})
+	}
+	for text, n := range sum.errs {
+		r.Reasons = append(r.Reasons, Reason{text, n})
+	}
+	slices.SortFunc(r.Reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text)) })
+	r.Client = Client{CPUs: g.o.CPUs}
+	if wall := g.own.wall.Sub(g.ownBefore.wall); wall > 0 {
+		r.Client.CPUShare = max(0, float64(g.own.cpu-g.spun)/float64(wall)/float64(g.o.CPUs))
+	}
+	if g.own.known {
+		ns := int64(g.own.throttled)
+		r.Client.ThrottledNS = &ns
+	}
+	r.gates(g.own.wall.Sub(g.ownBefore.wall))
+	return r
+}
+
+// The gates. A run fails one where its figures are no longer about the service.
+const (
+	leastAchieved  = 0.99  // of the rate asked for
+	mostErrors     = 0.001 // from here on a warning, from
+	tooManyErrors  = 0.01  // here on invalid
+	mostLateness   = 0.1   // of the latency, at p50 and at p99: a warning; beyond
+	tooMuchLate    = 0.5   // invalid
+	mostCPU        = 0.7   // of the generator's CPUs: a warning
+	tooMuchCPU     = 0.9   // invalid
+	mostThrottled  = 0.001 // of the time: a warning
+	tooMuchThrottl = 0.01  // invalid
+	// The halves of a run under a constant load differ by chance; so much is no chance with 100 requests in each.
+	mostHalves   = 1.5
+	leastInHalf  = 100
+	fewForP99    = 100
+	fewBeyond999 = 1000
+)
+
+func (r *Result) gates(wall time.Duration) {
+	answered := r.answered
+	if answered == 0 {
+		r.warn(false, "no-answers", "no request was answered%s: is the service up, and is this its address?", r.firstReason())
+		return
+	}
+	if r.Loop == "closed" {
+		r.warn(true, "closed-loop", "a closed loop sends nothing while it waits, so stalls of the service are hardly measured (coordinated omission): leave --closed out for the latency that users see")
+	}
+	if r.Dropped > 0 {
+		r.warn(false, "dropped", "%d of %d requests were not sent, because too many were in flight: the service is overloaded; lower the rate, or raise --max-in-flight", r.Dropped, r.Dropped+r.Requests)
+	}
+	if share := float64(r.Errors) / float64(r.Requests); share > mostErrors {
+		r.warn(share <= tooManyErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so mend them first", r.Errors, r.Requests, r.firstReason())
+	}
+	good := float64(answered) / float64(max(1, r.Requests)) // errors have a gate of their own
+	if r.AskedPerS > 0 && r.Unanswered == 0 && r.AchievedPerS < leastAchieved*r.AskedPerS*good {
+		r.warn(false, "rate", "only %.4g of %.4g requests a second were answered: the service cannot keep up and its queue grows, so latency depends on how long the run is; lower the rate", r.AchievedPerS, r.AskedPerS)
+	}
+	if r.Loop == "open" {
+		at50, at99 := share(r.Lateness.P50, r.Intended.P50), share(r.Lateness.P99, r.Intended.P99)
+		if at50 > mostLateness || at99 > mostLateness {
+			r.warn(at50 <= tooMuchLate && at99 <= tooMuchLate, "lateness",
+				"requests started up to %v late at p99 (%v at p50), a good part of their latency: give the generator a core of its own (--pace spin), or look at the service time", words.Duration(r.Lateness.P99), words.Duration(r.Lateness.P50))
+		}
+	}
+	if s := r.Client.CPUShare; s > mostCPU {
+		r.warn(s <= tooMuchCPU, "client-cpu", "the generator used %.0f %% of its %d CPUs, so it may itself be what is late: give it more CPUs or lower the rate", 100*s, r.Client.CPUs)
+	}
+	if t := r.Client.ThrottledNS; t != nil && wall > 0 {
+		if s := float64(*t) / float64(wall); s > mostThrottled {
+			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota held it back for %v: run it outside of that quota", words.Duration(*t))
+		}
+	}
+	first, second := r.Halves[0], r.Halves[1]
+	if len(r.Phases) == 0 && r.Loop == "open" && answered >= 2*leastInHalf {
+		if ratio := float64(second.P50) / float64(max(1, first.P50)); ratio > mostHalves || ratio < 1/mostHalves {
+			r.warn(true, "halves", "the median was %v in the first half and %v in the second: the service had not settled, or its queue grows; use a longer --warmup, or a lower rate", words.Duration(first.P50), words.Duration(second.P50))
+		}
+	}
+	switch {
+	case answered < fewForP99:
+		r.warn(true, "few", "%d answers are too few for a p99: run longer, or at a higher rate", answered)
+	case answered < fewBeyond999:
+		r.warn(true, "few", "%d answers are too few for a p99.9: run longer, or at a higher rate", answered)
+	}
+}
+
+func (r *Result) firstReason() string {
+	if len(r.Reasons) == 0 {
+		return ""
+	}
+	return " (" + r.Reasons[0].Text + ")"
+}
+
+func share(part, whole int64) float64 { return float64(part) / float64(max(1, whole)) }

@@ -1,0 +1,185 @@
+package sweep
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/load"
+)
+
+// Names of settings in arms. Others are environment variables.
+const (
+	GOMAXPROCS = "gomaxprocs"
+	GOGC       = "gogc"
+	GOMEMLIMIT = "gomemlimit"
+	Quota      = "quota"
+	Memory     = "memory"
+	Instances  = "instances"
+	Rate       = "rate"
+	LoadShare  = "load-share"
+)
+
+// Limits of a sweep.
+const (
+	maxArms     = 500
+	maxRuns     = 1000
+	MaxDuration = 10 * time.Minute // of one run's measured part
+)
+
+// An Axis is a setting with the values that it is to have.
+type Axis struct {
+	Name   string
+	Values []string
+}
+
+// A Setting is one value of an axis.
+type Setting struct{ Name, Value string }
+
+// Settings are those of one arm, in the order of the axes.
+type Settings []Setting
+
+// Get returns a setting's value, "" if the arm has none.
+func (s Settings) Get(name string) string {
+	for _, x := range s {
+		if x.Name == name {
+			return x.Value
+		}
+	}
+	return ""
+}
+
+// Map returns the settings by name.
+func (s Settings) Map() map[string]string {
+	m := map[string]string{}
+	for _, x := range s {
+		m[x.Name] = x.Value
+	}
+	return m
+}
+
+// String writes the settings in a line: gomaxprocs=2 quota=0.5.
+func (s Settings) String() string {
+	var parts []string
+	for _, x := range s {
+		parts = append(parts, x.Name+"="+x.Value)
+	}
+	return strings.Join(parts, " ")
+}
+
+// load tells whether a setting is of the load, not of the service.
+func isLoad(name string) bool { return name == Rate || name == LoadShare }
+
+// service returns the settings without those of the load.
+func (s Settings) service() Settings {
+	return slices.DeleteFunc(slices.Clone(s), func(x Setting) bool { return isLoad(x.Name) })
+}
+
+// Arms returns every combination of the axes' values, the last axis's changing fastest.
+func Arms(axes []Axis) ([]Settings, error) {
+	arms := []Settings{nil}
+	seen := map[string]bool{}
+	loads := 0
+	for _, a := range axes {
+		if seen[a.Name] {
+			return nil, fmt.Errorf("%s is given twice: write its values in one list", a.Name)
+		}
+		seen[a.Name] = true
+		if isLoad(a.Name) {
+			loads++
+		}
+		if len(a.Values) == 0 {
+			return nil, fmt.Errorf("%s has no values", a.Name)
+		}
+		var next []Settings
+		for _, arm := range arms {
+			for i, v := range a.Values {
+				if slices.Contains(a.Values[:i], v) {
+					return nil, fmt.Errorf("%s has the value %s twice", a.Name, v)
+				}
+				if err := check(a.Name, v); err != nil {
+					return nil, err
+				}
+				next = append(next, append(slices.Clone(arm), Setting{a.Name, v}))
+			}
+		}
+		if arms = next; len(arms) > maxArms {
+			return nil, fmt.Errorf("there are more than %d arms: give fewer values", maxArms)
+		}
+	}
+	if loads != 1 {
+		return nil, errors.New("say how much load there is to be, either with --rate or with --load-share")
+	}
+	return arms, nil
+}
+
+// check refuses values that the service or the kernel would not take.
+func check(name, v string) error {
+	bad := func(want string) error { return fmt.Errorf("%s %q: write %s", name, v, want) }
+	switch name {
+	case GOMAXPROCS:
+		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 10000 {
+			return bad("a whole number from 1, as 1,2,4")
+		}
+	case GOGC:
+		if n, err := strconv.Atoi(v); v != "off" && (err != nil || n < 1) {
+			return bad("a percentage such as 100, or off")
+		}
+	case GOMEMLIMIT, Memory:
+		if _, err := parseBytes(v); err != nil {
+			return bad("a size such as 512MiB")
+		}
+	case Quota:
+		if q, err := strconv.ParseFloat(v, 64); err != nil || !(q >= 0.01) || q > 10000 {
+			return bad("CPUs from 0.01, as 0.5,1,2")
+		}
+	case Instances:
+		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 100 {
+			return bad("a number from 1 to 100")
+		}
+	case Rate:
+		if _, err := load.ParseRate(v, time.Second); err != nil {
+			return err
+		}
+	case LoadShare:
+		if _, err := parseShare(v); err != nil {
+			return bad("a percentage of what the service can do at most, as 50%,85%")
+		}
+	default:
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {
+			return fmt.Errorf("the environment variable %q: write NAME=V1,V2", name)
+		}
+	}
+	return nil
+}
+
+func parseShare(v string) (float64, error) {
+	p, err := strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64)
+	if err != nil || !(p > 0) || p > 200 {
+		return 0, errors.New("no percentage")
+	}
+	return p / 100, nil
+}
+
+// parseBytes reads sizes as GOMEMLIMIT does, and whole numbers of bytes with decimal units.
+func parseBytes(s string) (int64, error) {
+	for _, u := range []struct {
+		suffix string
+		bytes  float64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}} {
+		number, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(v*u.bytes >= 1) || v*u.bytes > math.MaxInt64/2 {
+			return 0, fmt.Errorf("the size %q", s)
+		}
+		return int64(v * u.bytes), nil
+	}
+	return 0, fmt.Errorf("the size %q", s)
+}

@@ -1,0 +1,304 @@
+package sweep
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+// criteria are what arms are chosen by.
+var criteria = []struct {
+	name, title string
+	more        bool // more is better
+}{
+	{"p50_ns", "best p50", false},
+	{"p99_ns", "best p99", false},
+	{"p999_ns", "best p99.9", false},
+	{"per_s", "best throughput", true},
+	{"cpu_ns_per_request", "least CPU a request", false},
+	{"memory_peak_bytes", "least memory", false},
+}
+
+// Advice is the arm that is recommended, and what it costs.
+type Advice struct {
+	Arm    int    `json:"arm"`
+	Why    string `json:"why"`
+	Better string `json:"better,omitempty"` // than the first arm
+	Price  string `json:"price,omitempty"`  // what is worse than in the first arm, or than in the best
+}
+
+// choose finds the best arms. An arm with failed runs, or without valid ones, is not chosen as long as there is another.
+func (r *Result) choose() {
+	r.Best, r.Ties, r.ByLoad, r.Recommended = map[string]int{}, map[string][]int{}, map[string]map[string]int{}, nil
+	var loads []string
+	highest, most := "", -1.0
+	for i := range r.Arms {
+		l := loadOf(r.Arms[i].settings)
+		if !slices.Contains(loads, l) {
+			loads = append(loads, l)
+		}
+		if p := r.Arms[i].PerS; p != nil && p.Est > most {
+			highest, most = l, p.Est
+		}
+	}
+	// The highest rate asked for, which the service may not have reached.
+	asked := -1.0
+	for _, l := range loads {
+		if v, err := strconv.ParseFloat(strings.TrimSuffix(l, "%"), 64); err == nil && v > asked {
+			asked, highest = v, l
+		}
+	}
+	for _, l := range loads {
+		best, ties := r.bestOf(l)
+		r.ByLoad[l] = best
+		if l == highest {
+			r.Best, r.Ties = best, ties
+		}
+	}
+	if len(loads) < 2 {
+		r.ByLoad = nil
+	}
+	r.advise()
+	r.Knee = r.knee()
+}
+
+func (r *Result) bestOf(load string) (map[string]int, map[string][]int) {
+	best, ties := map[string]int{}, map[string][]int{}
+	var usable []int
+	for pass := 0; pass < 2 && len(usable) == 0; pass++ {
+		for i := range r.Arms {
+			if a := &r.Arms[i]; loadOf(a.settings) == load && a.Runs > 0 && (pass > 0 || a.Failed == 0 && a.Invalid < a.Runs) {
+				usable = append(usable, i)
+			}
+		}
+	}
+	for _, c := range criteria {
+		at := -1
+		for _, i := range usable {
+			v, w := r.est(i, c.name), 0.0
+			if at >= 0 {
+				w = r.est(at, c.name)
+			}
+			if !math.IsNaN(v) && (at < 0 || c.more && v > w || !c.more && v < w) {
+				at = i
+			}
+		}
+		if at < 0 {
+			continue
+		}
+		best[c.name] = at
+		ties[c.name] = []int{}
+		for _, i := range usable {
+			if i != at && !r.differ(at, i, c.name).Evidence {
+				ties[c.name] = append(ties[c.name], i)
+			}
+		}
+	}
+	if len(r.SLO) > 0 {
+		at := -1
+		for _, i := range usable {
+			if r.meets(i) && (at < 0 || r.est(i, "cpu_ns_per_request") < r.est(at, "cpu_ns_per_request")) {
+				at = i
+			}
+		}
+		if at >= 0 {
+			best["slo"] = at
+		}
+	}
+	return best, ties
+}
+
+// meets tells whether an arm reaches all goals, with the upper bounds of its intervals where there are any.
+func (r *Result) meets(arm int) bool {
+	for _, t := range r.SLO {
+		f := r.figure(arm, percentileFigures[t.Percentile])
+		if f == nil {
+			return false
+		}
+		v := f.Est
+		if f.High != nil {
+			v = *f.High
+		}
+		if v > float64(t.Most) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Result) figure(arm int, name string) *Figure {
+	for _, f := range figures {
+		if f.name == name {
+			return *f.at(&r.Arms[arm])
+		}
+	}
+	return nil
+}
+
+func (r *Result) est(arm int, name string) float64 {
+	if f := r.figure(arm, name); f != nil {
+		return f.Est
+	}
+	return math.NaN()
+}
+
+// differ compares arm b with arm a.
+func (r *Result) differ(a, b int, name string) compare.RunsChange {
+	for _, f := range figures {
+		if f.name == name {
+			return compare.CompareRuns(r.Arms[a].values[name], r.Arms[b].values[name], f.scale)
+		}
+	}
+	return compare.RunsChange{}
+}
+
+// advise recommends, of the highest load: the cheapest arm that meets the goals, if there are any; else, of those for which
+// nothing says that their p99 is worse than the best, the one with the least CPU a request.
+func (r *Result) advise() {
+	at, why := -1, ""
+	if i, ok := r.Best["slo"]; ok {
+		at, why = i, "it meets "+sloText(r.SLO)+" with the least CPU a request"
+	} else if i, ok := r.Best["p99_ns"]; ok {
+		at, why = r.lowest(i)
+		if len(r.SLO) > 0 {
+			why = "no arm is sure to meet " + sloText(r.SLO) + ", and " + why
+		}
+	}
+	if at < 0 {
+		return
+	}
+	r.Best["recommended"] = at
+	r.Recommended = &Advice{Arm: at, Why: why}
+	base := -1
+	for i := range r.Arms {
+		if loadOf(r.Arms[i].settings) == loadOf(r.Arms[at].settings) && r.Arms[i].Runs > 0 {
+			base = i
+			break
+		}
+	}
+	var better, price []string
+	for _, c := range criteria {
+		if base >= 0 && base != at {
+			if d := r.differ(base, at, c.name); d.Evidence && d.Relative {
+				line := title(c.name) + " " + percent(d.Est)
+				if d.Est > 0 == c.more {
+					better = append(better, line)
+				} else {
+					price = append(price, line)
+				}
+			}
+		}
+		if best, ok := r.Best[c.name]; ok && best != at && best != base {
+			if d := r.differ(best, at, c.name); d.Evidence && d.Relative {
+				price = append(price, fmt.Sprintf("%s %s against %s", title(c.name), percent(d.Est), r.Arms[best].settings.service()))
+			}
+		}
+	}
+	r.Recommended.Better, r.Recommended.Price = strings.Join(better, ", "), strings.Join(price, ", ")
+}
+
+// lowest returns the arm to take if the best p99 is that of arm best, and why: the first arm, if nothing says that it is
+// worse, or one of those that are as good and need less CPU.
+func (r *Result) lowest(best int) (int, string) {
+	equal := append([]int{best}, r.Ties["p99_ns"]...)
+	slices.Sort(equal)
+	at, why := best, "its p99 is the lowest, and no other arm's is as low by the evidence"
+	if len(equal) > 1 {
+		at, why = equal[0], fmt.Sprintf("there is no evidence that the p99 of %d arms, this one among them, differs, nor that another of them needs less CPU a request", len(equal))
+	}
+	for _, i := range equal {
+		if c := r.differ(at, i, "cpu_ns_per_request"); c.Evidence && c.Est < 0 {
+			at, why = i, "no arm's p99 is shown to be lower, and it needs less CPU a request than others that are as good"
+		}
+	}
+	return at, why
+}
+
+func sloText(slo []Target) string {
+	var parts []string
+	for _, t := range slo {
+		parts = append(parts, t.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+// title words the name of a figure.
+func title(name string) string {
+	switch name {
+	case "p999_ns":
+		return "p99.9"
+	case "per_s":
+		return "throughput"
+	case "cpu_ns_per_request":
+		return "CPU a request"
+	case "memory_peak_bytes":
+		return "memory"
+	}
+	return strings.TrimSuffix(name, "_ns")
+}
+
+func percent(v float64) string { return fmt.Sprintf("%+.3g%%", 100*v) }
+
+// A Knee is the value of GOGC from which on a higher one wins little: of the collector's CPU time that is saved between
+// the smallest and the largest value, it and smaller ones saved the most for the memory that they cost.
+type Knee struct {
+	Value string `json:"gogc"`
+	Arm   int    `json:"arm"`
+	Text  string `json:"text"`
+}
+
+// leastKnee is how far below the line through the ends of the curve, in parts of its height, a knee lies at least.
+const leastKnee = 0.1
+
+// knee finds the point of the curve of the collector's CPU time over peak memory that lies farthest from the line through
+// its ends (Satopää et al., Finding a "Kneedle" in a Haystack, 2011), both scaled to their range. It looks only at sweeps
+// in which nothing but GOGC varies, with four values or more.
+func (r *Result) knee() *Knee {
+	type point struct {
+		gogc     int
+		arm      int
+		mem, cpu float64
+	}
+	var points []point
+	for i := range r.Arms {
+		s := r.Arms[i].settings
+		for _, x := range s {
+			if x.Name != GOGC && i > 0 && x.Value != r.Arms[0].settings.Get(x.Name) {
+				return nil
+			}
+		}
+		n, err := strconv.Atoi(s.Get(GOGC))
+		if err != nil || r.Arms[i].MemoryPeak == nil || r.Arms[i].GCCPU == nil || r.Arms[i].GCs.Est < 2 {
+			continue // with hardly a collection in a run, the memory is not what it comes to
+		}
+		points = append(points, point{n, i, r.Arms[i].MemoryPeak.Est, r.Arms[i].GCCPU.Est})
+	}
+	if len(points) < 4 {
+		return nil
+	}
+	slices.SortFunc(points, func(a, b point) int { return a.gogc - b.gogc })
+	first, last := points[0], points[len(points)-1]
+	if last.mem <= first.mem || last.cpu >= first.cpu {
+		return nil
+	}
+	best, at := leastKnee, -1
+	for i, p := range points {
+		x, y := (p.mem-first.mem)/(last.mem-first.mem), (p.cpu-last.cpu)/(first.cpu-last.cpu)
+		if d := 1 - x - y; d > best {
+			best, at = d, i
+		}
+	}
+	if at < 0 {
+		return nil
+	}
+	p := points[at]
+	saved := (first.cpu - p.cpu) / (first.cpu - last.cpu)
+	return &Knee{Value: strconv.Itoa(p.gogc), Arm: p.arm, Text: fmt.Sprintf(
+		"GOGC=%d: up to there the collector's CPU time falls from %s to %s, %.0f%% of what GOGC=%d saves, for %.0f%% of the memory that it adds",
+		p.gogc, words.Duration(int64(first.cpu)), words.Duration(int64(p.cpu)), 100*saved, last.gogc, 100*(p.mem-first.mem)/(last.mem-first.mem))}
+}

@@ -1,0 +1,228 @@
+package sweep
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+)
+
+// Schema is the value of Result.Schema. Fields may be added, never renamed.
+const Schema = "whylate.sweep/v1"
+
+// A Result is what a sweep showed.
+type Result struct {
+	Schema string `json:"schema"`
+	Arms   []Arm  `json:"arms"`
+	// Best names, for each criterion, the index of the arm in Arms: for figures by their names in an arm, the arm with the
+	// best one; "slo" is the arm with the least CPU per request that meets the goals; "recommended" the one that is advised.
+	// With several loads they are those of the highest one, ByLoad has all.
+	Best   map[string]int            `json:"best"`
+	ByLoad map[string]map[string]int `json:"best_by_load,omitempty"`
+	// Ties names arms for which there is no evidence that they are worse than the best one.
+	Ties        map[string][]int `json:"ties"`
+	Recommended *Advice          `json:"recommendation"`
+	Knee        *Knee            `json:"knee,omitempty"`
+
+	Command  []string `json:"command"`
+	Load     string   `json:"load"` // how the load is, but for its rate
+	RunsEach int      `json:"runs_each"`
+	Warmup   int64    `json:"warmup_ns"`
+	Measure  int64    `json:"measure_ns"`
+	Seed     uint64   `json:"seed"`
+	SLO      []Target `json:"slo,omitempty"`
+	CPUs     []int    `json:"cpus,omitempty"` // that the service was pinned to
+	LoadCPUs int      `json:"load_cpus"`      // how many the generator had
+	// Saturation is the most requests a second that were answered, by the service's settings, where that was measured.
+	Saturation   map[string]float64 `json:"saturation,omitempty"`
+	Measurements []Run              `json:"measurements"`
+	Warnings     []Warning          `json:"warnings"`
+
+	arms []Settings
+}
+
+// A Warning is something that weakens a result.
+type Warning struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// A Figure is a number of an arm with a 95 % interval over its runs; low and high are null with one run.
+type Figure = compare.Interval
+
+// An Arm is one combination of settings. Figures are null if no run has them.
+type Arm struct {
+	Settings map[string]string `json:"settings"`
+	Runs     int               `json:"runs"`   // with figures
+	Failed   int               `json:"failed"` // without
+	Invalid  int               `json:"invalid"`
+	Errors   []string          `json:"errors,omitempty"` // why runs failed, each once
+
+	P50             *Figure `json:"p50_ns"`
+	P90             *Figure `json:"p90_ns"`
+	P99             *Figure `json:"p99_ns"`
+	P999            *Figure `json:"p999_ns"`
+	Max             *Figure `json:"max_ns"`
+	PerS            *Figure `json:"per_s"`
+	CPU             *Figure `json:"cpu_ns"`
+	CPUPerRequest   *Figure `json:"cpu_ns_per_request"`
+	MemoryPeak      *Figure `json:"memory_peak_bytes"`
+	MemoryMean      *Figure `json:"memory_mean_bytes"`
+	Threads         *Figure `json:"threads"`
+	ContextSwitches *Figure `json:"context_switches"`
+	Throttled       *Figure `json:"throttled_ns"`
+	ThrottledShare  *Figure `json:"throttled_share"` // of the periods
+	GCs             *Figure `json:"gcs"`
+	GCCPU           *Figure `json:"gc_cpu_ns"`
+	// Against compares with the first arm of the same load, by figure.
+	Against map[string]compare.RunsChange `json:"against,omitempty"`
+	Causes  []Cause                       `json:"causes"`
+
+	settings Settings
+	values   map[string][]float64
+}
+
+// figures are the numbers of an arm, and where they stand in it.
+var figures = []struct {
+	name  string
+	scale compare.Scale
+	at    func(*Arm) **Figure
+}{
+	{"p50_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P50 }},
+	{"p90_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P90 }},
+	{"p99_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P99 }},
+	{"p999_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P999 }},
+	{"max_ns", compare.Ratio, func(a *Arm) **Figure { return &a.Max }},
+	{"per_s", compare.Ratio, func(a *Arm) **Figure { return &a.PerS }},
+	{"cpu_ns", compare.Ratio, func(a *Arm) **Figure { return &a.CPU }},
+	{"cpu_ns_per_request", compare.Ratio, func(a *Arm) **Figure { return &a.CPUPerRequest }},
+	{"memory_peak_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryPeak }},
+	{"memory_mean_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryMean }},
+	{"threads", compare.Sum, func(a *Arm) **Figure { return &a.Threads }},
+	{"context_switches", compare.Sum, func(a *Arm) **Figure { return &a.ContextSwitches }},
+	{"throttled_ns", compare.Sum, func(a *Arm) **Figure { return &a.Throttled }},
+	{"throttled_share", compare.Sum, func(a *Arm) **Figure { return &a.ThrottledShare }},
+	{"gcs", compare.Sum, func(a *Arm) **Figure { return &a.GCs }},
+	{"gc_cpu_ns", compare.Sum, func(a *Arm) **Figure { return &a.GCCPU }},
+}
+
+func newResult(o *Options, arms []Settings) *Result {
+	return &Result{
+		Schema: Schema, Command: o.Command, RunsEach: o.Runs, Warmup: int64(o.Warmup), Measure: int64(o.Measure), Seed: o.Seed, SLO: o.SLO,
+		Load: redactedLoad(o), Measurements: []Run{}, Warnings: []Warning{}, arms: arms,
+	}
+}
+
+func redactedLoad(o *Options) string {
+	t := o.Load.Targets[0]
+	text := t.Method
+	if text == "" {
+		text = "GET"
+	}
+	text += " " + strings.SplitN(t.URL, "?", 2)[0]
+	if at := strings.LastIndex(text, "@"); at >= 0 { // a password never reaches a result
+		text = text[:strings.Index(text, "://")+3] + text[at+1:]
+	}
+	if n := len(o.Load.Targets); n > 1 {
+		text += fmt.Sprintf(" and %d other targets", n-1)
+	}
+	return text
+}
+
+func (r *Result) warn(code, format string, args ...any) {
+	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
+}
+
+// key names a run.
+func key(settings map[string]string, number int) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&b, "%s=%q ", k, settings[k])
+	}
+	return b.String() + strconv.Itoa(number)
+}
+
+// sum makes the arms from the measurements.
+func (r *Result) sum() {
+	r.Arms = make([]Arm, len(r.arms))
+	first := map[string]*Arm{}
+	for i, settings := range r.arms {
+		a := &r.Arms[i]
+		*a = Arm{Settings: settings.Map(), settings: settings, values: map[string][]float64{}, Causes: []Cause{}}
+		var runs []*Run
+		for j := range r.Measurements {
+			m := &r.Measurements[j]
+			switch {
+			case key(m.Settings, 0) != key(a.Settings, 0):
+			case m.Error != "" || m.Load == nil:
+				a.Failed++
+				if !slices.Contains(a.Errors, m.Error) {
+					a.Errors = append(a.Errors, m.Error)
+				}
+			default:
+				runs = append(runs, m)
+				if !m.Load.Valid {
+					a.Invalid++
+				}
+			}
+		}
+		// In the order of their numbers: a resumed sweep has another order of runs, and equal figures.
+		slices.SortStableFunc(runs, func(x, y *Run) int { return x.Number - y.Number })
+		a.Runs = len(runs)
+		for _, f := range figures {
+			var values []float64
+			for _, run := range runs {
+				if v, ok := figure(f.name, run); ok {
+					values = append(values, v)
+				}
+			}
+			if len(values) == 0 {
+				continue
+			}
+			a.values[f.name] = values
+			*f.at(a) = rounded(f.name, compare.Runs(values, f.scale))
+		}
+		if c := meanCauses(runs); len(c) > 0 {
+			a.Causes = c
+		}
+		load := loadOf(settings)
+		if base := first[load]; base != nil {
+			a.Against = map[string]compare.RunsChange{}
+			for _, f := range figures {
+				if len(base.values[f.name]) > 0 && len(a.values[f.name]) > 0 {
+					a.Against[f.name] = compare.CompareRuns(base.values[f.name], a.values[f.name], f.scale)
+				}
+			}
+		} else {
+			first[load] = a
+		}
+	}
+	r.choose()
+}
+
+// rounded makes times and sizes whole numbers, and the others as long as they are worth. A share is at most 1.
+func rounded(name string, f Figure) *Figure {
+	for _, v := range []*float64{&f.Est, f.Low, f.High} {
+		switch {
+		case v == nil:
+		case strings.Contains(name, "_ns") || strings.Contains(name, "_bytes"):
+			*v = math.Round(*v)
+		case *v != 0:
+			digits := math.Pow(10, 5-math.Floor(math.Log10(math.Abs(*v))))
+			*v = math.Round(*v*digits) / digits
+		}
+		if v != nil && name == "throttled_share" {
+			*v = min(*v, 1)
+		}
+	}
+	return &f
+}
+
+// loadOf returns the part of the settings that is the load.
+func loadOf(s Settings) string {
+	return s.Get(Rate) + s.Get(LoadShare)
+}

@@ -1,0 +1,348 @@
+package sweep
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/guard"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/testchild"
+)
+
+func TestMain(m *testing.M) {
+	testchild.Main(m, func(kind, arg string) error {
+		switch kind {
+		case "guard":
+			return guard.Run(os.Stdin, os.Stdout)
+		case "serve":
+			return serve(arg)
+		case "sweep":
+			return sweepChild(arg)
+		}
+		return fmt.Errorf("no child %q", kind)
+	})
+}
+
+// serve is the service: MODE in its environment says what is wrong with it.
+func serve(addr string) error {
+	mode, _, _ := strings.Cut(os.Getenv("MODE"), " ")
+	switch mode {
+	case "die":
+		return errors.New("no configuration")
+	case "hang":
+		time.Sleep(time.Hour)
+	case "late":
+		time.Sleep(300 * time.Millisecond)
+	}
+	// A grandchild that has left session and group, and writes down who it is.
+	if file := os.Getenv("GRANDCHILD"); file != "" {
+		cmd := exec.Command("sh", "-c", `echo $$ >>"$0"; exec sleep 1000`, file)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+	}
+	served := 0
+	http.HandleFunc("/work", func(w http.ResponseWriter, _ *http.Request) {
+		if served++; mode == "dies-later" && served > 20 {
+			os.Exit(7)
+		}
+		for begin := time.Now(); time.Since(begin) < time.Millisecond; {
+		}
+		fmt.Fprint(w, os.Getenv("GOMAXPROCS"))
+	})
+	return http.ListenAndServe(addr, nil)
+}
+
+// full skips what starts services and takes seconds.
+func full(t *testing.T) {
+	t.Helper()
+	if os.Getenv("WHYLATE_FULL") == "" {
+		t.Skip("starts services and loads them for some seconds: WHYLATE_FULL=1 runs it")
+	}
+}
+
+// options are of a sweep of this test program as the service.
+func options(t *testing.T, axes ...Axis) Options {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	return optionsAt(l.Addr().String(), axes...)
+}
+
+func optionsAt(addr string, axes ...Axis) Options {
+	return Options{
+		Command: []string{os.Args[0]}, Env: append(os.Environ(), "WHYLATE_TEST_CHILD=serve "+addr), Axes: append(axes, Axis{Rate, []string{"100"}}),
+		Runs: 2, Measure: 300 * time.Millisecond, Warmup: 100 * time.Millisecond, Load: load.Options{Targets: []load.Target{{URL: "http://" + addr + "/work"}}},
+		Guard: func() *exec.Cmd { c := testchild.Command("guard"); c.Stderr = nil; return c }, ReadyTimeout: 3 * time.Second, Seed: 1,
+	}
+}
+
+func noneLeft(t *testing.T) {
+	t.Helper()
+	if left := groupsOf(os.Getpid()); len(left) > 0 {
+		t.Errorf("cgroups were left: %v", left)
+	}
+	if left := guard.Descendants(os.Getpid()); len(left) > 0 {
+		t.Errorf("processes were left: %v", left)
+	}
+}
+
+// groupsOf returns the sweep's cgroups that a process made.
+func groupsOf(pid int) []string {
+	a, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s-%d-*", owner, pid))
+	b, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/%s-%d-*", owner, pid))
+	return append(a, b...)
+}
+
+// TestDo: a service that dies, hangs, opens its port late or dies under load gives a clear line, and the other arms'
+// runs have figures.
+func TestDo(t *testing.T) {
+	full(t)
+	o := options(t, Axis{"MODE", []string{"ok", "die", "hang", "late", "dies-later"}})
+	o.ReadyTimeout = 1500 * time.Millisecond
+	saved := 0
+	o.Save = func(r *Result) error { saved = len(r.Measurements); return nil }
+	r, err := Do(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"die": "the service ended before it was ready (exit status 1); it said: no configuration", "hang": "was not ready within 1.5s", "dies-later": "the service ended during the run (exit status 7)"}
+	for _, a := range r.Arms {
+		mode := a.Settings["MODE"]
+		switch {
+		case want[mode] == "" && (a.Runs != 2 || a.P99 == nil || a.P99.Est < 1e6 || a.CPUPerRequest.Est < 0.5e6 || a.MemoryPeak.Est < 1e6 || a.Threads.Est < 2):
+			t.Errorf("%s: %+v", mode, a)
+		case want[mode] != "" && (a.Runs != 0 || a.Failed != 2 || len(a.Errors) == 0 || !strings.Contains(strings.Join(a.Errors, "\n"), want[mode])):
+			t.Errorf("%s: %d runs, %d failed: %q", mode, a.Runs, a.Failed, a.Errors)
+		}
+	}
+	if saved != 10 {
+		t.Errorf("%d runs were saved", saved)
+	}
+	noneLeft(t)
+}
+
+// TestResume: runs that are in a result are not made again, and figures are those of all. A file that cannot be written
+// loses none of them.
+func TestResume(t *testing.T) {
+	full(t)
+	o := options(t, Axis{GOMAXPROCS, []string{"1", "2"}})
+	o.Runs = 1
+	first, err := Do(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Runs = 2
+	if err := o.Resume(first); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("no space left on device")
+	o.Save = func(*Result) error { return full }
+	made := 0
+	o.Progress = func(Progress) { made++ }
+	r, err := Do(context.Background(), o)
+	if !errors.Is(err, full) {
+		t.Errorf("the full disk is not told: %v", err)
+	}
+	if made != 2 || len(r.Measurements) != 4 || r.Arms[0].Runs != 2 || !r.Measurements[0].Start.Equal(first.Measurements[0].Start) {
+		t.Errorf("%d runs were made, there are %d", made, len(r.Measurements))
+	}
+}
+
+// TestInterrupt: what is finished stays, and nothing is left.
+func TestInterrupt(t *testing.T) {
+	full(t)
+	o := options(t, Axis{GOMAXPROCS, []string{"1"}})
+	o.Runs = 50
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	o.Progress = func(p Progress) {
+		if p.Done == 2 {
+			time.AfterFunc(200*time.Millisecond, cancel)
+		}
+	}
+	r, err := Do(ctx, o)
+	if !errors.Is(err, context.Canceled) || r == nil || len(r.Measurements) < 2 || len(r.Measurements) > 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	noneLeft(t)
+}
+
+// TestLimits: the kernel's own count of what a quota took away is the result's, the memory limit kills, and instances
+// share both.
+func TestLimits(t *testing.T) {
+	full(t)
+	if os.Getuid() != 0 {
+		t.Skip("making a cgroup needs root")
+	}
+	o := options(t, Axis{Quota, []string{"0.05", "2"}}, Axis{Instances, []string{"1", "2"}})
+	o.Env = append(os.Environ(), "WHYLATE_TEST_CHILD=serve 127.0.0.1:{port}")
+	// The address is in the environment of this test program, not in its arguments.
+	o.Command = []string{"sh", "-c", `WHYLATE_TEST_CHILD="serve 127.0.0.1:{port}" exec "$0"`, os.Args[0]}
+	o.Load.Targets[0].URL = "http://127.0.0.1:{port}/work"
+	o.Measure = time.Second
+	r, err := Do(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range r.Arms {
+		if a.Runs != 2 || a.Throttled == nil {
+			t.Fatalf("%+v", a)
+		}
+		if tight := a.Settings["quota"] == "0.05"; tight != (a.Throttled.Est > 200e6) || tight != (a.ThrottledShare.Est > 0.5) {
+			t.Errorf("%v: %v ns throttled, in %v of the periods", a.Settings, a.Throttled.Est, a.ThrottledShare.Est)
+		}
+	}
+	noneLeft(t)
+}
+
+// TestTrace: an arm has its causes.
+func TestTrace(t *testing.T) {
+	full(t)
+	o := options(t, Axis{GOMAXPROCS, []string{"2"}})
+	o.Runs, o.Trace = 1, time.Second
+	r, err := Do(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, c := range r.Arms[0].Causes {
+		sum += c.ShareAll
+	}
+	if len(r.Arms[0].Causes) == 0 || sum < 0.97 || sum > 1.001 || r.Arms[0].GCs == nil {
+		t.Errorf("causes %+v, warnings %v", r.Arms[0].Causes, r.Warnings)
+	}
+}
+
+// TestPortInUse: what is there already is not measured.
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Do(context.Background(), optionsAt(l.Addr().String())); err == nil || !strings.Contains(err.Error(), "something listens at") {
+		t.Errorf("%v", err)
+	}
+}
+
+// sweepChild sweeps until it is killed.
+func sweepChild(addr string) error {
+	o := optionsAt(addr, Axis{GOMAXPROCS, []string{"1"}})
+	o.Runs, o.Measure = 1, time.Minute
+	_, err := Do(context.Background(), o)
+	return err
+}
+
+// TestKilled: a sweep that is killed outright leaves no process, not even a service's child that left its session, and no
+// cgroup; and if its guard is killed too, the next sweep removes the cgroup.
+func TestKilled(t *testing.T) {
+	full(t)
+	for _, guardToo := range []bool{false, true} {
+		t.Run(fmt.Sprintf("guard killed %v", guardToo), func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+			file := filepath.Join(t.TempDir(), "pids")
+			cmd := testchild.Command("sweep " + l.Addr().String())
+			cmd.Env = append(cmd.Env, "GRANDCHILD="+file)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			sweepPID := cmd.Process.Pid
+			deadline := time.Now().Add(30 * time.Second)
+			for !inUse("http://"+l.Addr().String()) && time.Now().Before(deadline) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			tree := guard.Descendants(sweepPID)
+			if len(tree) < 3 {
+				t.Errorf("only %v run below the sweep", tree)
+			}
+			grouped := len(groupsOf(sweepPID)) > 0
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if guardToo {
+				_ = syscall.Kill(tree[0], syscall.SIGKILL)
+			}
+			_ = cmd.Wait()
+			if guardToo && grouped {
+				if n, err := cpugroup.RemoveLeft(owner, nil); n < 1 || err != nil {
+					t.Errorf("%d cgroups removed, %v", n, err)
+				}
+			}
+			for _, pid := range append(tree, pidsIn(t, file)...) {
+				for gone := false; !gone; {
+					b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+					gone = err != nil || strings.Contains(string(b), ") Z ")
+					if !gone && time.Now().After(deadline) {
+						t.Errorf("process %d is left: %s", pid, b)
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+						gone = true
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			for len(groupsOf(sweepPID)) > 0 && time.Now().Before(deadline) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if left := groupsOf(sweepPID); len(left) > 0 {
+				t.Errorf("cgroups were left: %v", left)
+			}
+		})
+	}
+}
+
+func pidsIn(t *testing.T, file string) (pids []int) {
+	f, err := os.Open(file)
+	if err != nil {
+		t.Errorf("no grandchild began: %v", err)
+		return nil
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if pid, err := strconv.Atoi(lines.Text()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func TestParseGC(t *testing.T) {
+	for line, want := range map[string]int64{
+		"gc 7 @1.234s 2%: 0.018+1.3+0.076 ms clock, 0.15+0.6/1.2/0.3+0.61 ms cpu, 4->5->2 MB, 5 MB goal, 0 MB stacks, 0 MB globals, 8 P": 2560000,
+		"gc 8 @2s 2%: 0.018+1.3+0.076 ms clock, 0+0/0/0+0 ms cpu, 4->5->2 MB, 5 MB goal, 0 MB stacks, 0 MB globals, 8 P (forced)":        0,
+		"gc collected the rubbish": -1, "2026/11/22 gc 7 @1": -1, "gc 7 ms clock, x ms cpu": -1, "": -1,
+	} {
+		if got, ok := parseGC(line); ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %d, %v", line, got, ok)
+		}
+	}
+	var o output
+	for _, line := range []string{"a", strings.Repeat("x", 8<<10), "last \x1b[2J words"} {
+		o.add(line)
+	}
+	if tail := o.tail(); !strings.HasPrefix(tail, "; it said: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
+		t.Errorf("%q", tail)
+	}
+}

@@ -1,0 +1,122 @@
+package sweep
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/load"
+)
+
+// Options say what to sweep.
+type Options struct {
+	Command []string // of the service; {port} and {instance} in it are replaced
+	Axes    []Axis
+	Runs    int           // of each arm
+	Warmup  time.Duration // of load that is not measured, at the start of each run
+	Measure time.Duration // of load that is
+	Trace   time.Duration // recorded after that, under the same load; 0: none
+	// Load holds targets and everything else but schedule, warm-up and pace. {port} in URLs is replaced.
+	Load load.Options
+	// Pace is how the generator waits where it has CPUs of its own, and PaceShared where it has none.
+	Pace, PaceShared load.Pace
+	Ready            string        // URL that answers once the service is ready; empty: the first target's
+	ReadyTimeout     time.Duration // 0: 30 s
+	Pprof            string        // URL of the service's profiling handlers; empty: as the first target's
+	Group            string        // a cgroup that is there, to make those of the runs in
+	// CPUs and LoadCPUs pin the service and the generator; empty: apart, if there are enough for both.
+	CPUs, LoadCPUs []int
+	Seed           uint64 // of the order of runs and of the load
+	Env            []string
+	SLO            []Target
+
+	Guard func() *exec.Cmd // a command that calls guard.Run with its standard streams
+	// Done are runs that were made before and are not made again, Save keeps all runs after each new one. An error of it
+	// does not end the sweep: the last one is returned when it is over.
+	Done []Run
+	Save func(*Result) error
+	// Progress and Note, if not nil, are told how far the sweep is, and what should be read.
+	Progress func(Progress)
+	Note     func(text string)
+}
+
+// Progress is how far a sweep is.
+type Progress struct {
+	Done, Total int
+	Left        time.Duration // 0 if not known
+	Arm         Settings
+}
+
+// A Target is a goal for a percentile: p99=20ms.
+type Target struct {
+	Percentile string        `json:"percentile"` // p50, p90, p99, p99.9 or max
+	Most       time.Duration `json:"most_ns"`
+}
+
+// String writes the goal as it was read.
+func (t Target) String() string { return t.Percentile + "=" + t.Most.String() }
+
+var percentileFigures = map[string]string{"p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns"}
+
+// ParseSLO reads goals: p99=20ms,p99.9=100ms.
+func ParseSLO(s string) ([]Target, error) {
+	var out []Target
+	for _, part := range strings.Split(s, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
+		d, err := time.ParseDuration(value)
+		if _, known := percentileFigures[name]; !ok || !known || err != nil || d <= 0 {
+			return nil, fmt.Errorf("the goal %q: write p50, p90, p99, p99.9 or max and a time, as p99=20ms", part)
+		}
+		out = append(out, Target{name, d})
+	}
+	return out, nil
+}
+
+// Check refuses what makes no sense. Do calls it, too.
+func (o *Options) Check() error {
+	_, err := o.check()
+	return err
+}
+
+// check also sets defaults, and returns the arms.
+func (o *Options) check() ([]Settings, error) {
+	if o.ReadyTimeout == 0 {
+		o.ReadyTimeout = 30 * time.Second
+	}
+	switch {
+	case len(o.Command) == 0:
+		return nil, errors.New("name the service's command after --")
+	case len(o.Load.Targets) == 0:
+		return nil, errors.New("say with --url where the service answers")
+	case o.Runs < 1 || o.Runs > maxRuns:
+		return nil, fmt.Errorf("%d runs of each arm: give 1 to %d", o.Runs, maxRuns)
+	case o.Measure < 100*time.Millisecond || o.Measure > MaxDuration:
+		return nil, fmt.Errorf("a duration of %v: give 100ms to %v", o.Measure, MaxDuration)
+	case o.Warmup < 0 || o.Warmup > MaxDuration:
+		return nil, fmt.Errorf("a warm-up of %v: give up to %v", o.Warmup, MaxDuration)
+	case o.Trace < 0 || o.Trace > time.Minute:
+		return nil, fmt.Errorf("a trace of %v: give up to a minute", o.Trace)
+	case o.ReadyTimeout < 0 || o.ReadyTimeout > 10*time.Minute:
+		return nil, fmt.Errorf("a time-out of %v for being ready: give up to 10m", o.ReadyTimeout)
+	}
+	for i := range o.Load.Targets {
+		address := strings.ReplaceAll(o.Load.Targets[i].URL, "{port}", "1")
+		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("the URL %q: write it as http://127.0.0.1:8080/path", o.Load.Targets[i].URL)
+		}
+	}
+	arms, err := Arms(o.Axes)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range arms {
+		if n, _ := strconv.Atoi(a.Get(Instances)); n > 1 && !strings.Contains(o.Load.Targets[0].URL, "{port}") {
+			return nil, errors.New("several instances need a port each: write {port} in --url and in the command")
+		}
+	}
+	return arms, nil
+}

@@ -1,0 +1,289 @@
+package sweep
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/load"
+)
+
+func TestArms(t *testing.T) {
+	arms, err := Arms([]Axis{{GOMAXPROCS, []string{"1", "2"}}, {"POOL", []string{"a=b", ""}}, {Rate, []string{"200", "1..5"}}})
+	if err != nil || len(arms) != 8 || arms[0].String() != "gomaxprocs=1 POOL=a=b rate=200" || arms[7].String() != "gomaxprocs=2 POOL= rate=1..5" {
+		t.Errorf("%v, %v", arms, err)
+	}
+	if got := arms[7].service().String(); got != "gomaxprocs=2 POOL=" {
+		t.Errorf("the service's settings are %q", got)
+	}
+	rate := Axis{Rate, []string{"1"}}
+	for name, axes := range map[string][]Axis{
+		"no load":        {{GOMAXPROCS, []string{"1"}}},
+		"two loads":      {rate, {LoadShare, []string{"50%"}}},
+		"twice":          {rate, {GOGC, []string{"1"}}, {GOGC, []string{"2"}}},
+		"equal values":   {rate, {GOGC, []string{"50", "50"}}},
+		"gomaxprocs 0":   {rate, {GOMAXPROCS, []string{"0"}}},
+		"gogc":           {rate, {GOGC, []string{"-1"}}},
+		"quota":          {rate, {Quota, []string{"half"}}},
+		"quota 0":        {rate, {Quota, []string{"0"}}},
+		"quota NaN":      {rate, {Quota, []string{"NaN"}}},
+		"memory":         {rate, {Memory, []string{"lots"}}},
+		"share":          {{LoadShare, []string{"-5%"}}},
+		"rate":           {{Rate, []string{"0"}}},
+		"instances":      {rate, {Instances, []string{"0"}}},
+		"a bad variable": {rate, {"A=B", []string{"0"}}},
+		"too many":       {rate, {"A", strings.Split(strings.Repeat("x,", 40), ",")}, {"B", strings.Split(strings.Repeat("x,", 40), ",")}},
+	} {
+		if got, err := Arms(axes); err == nil {
+			t.Errorf("%s gives %v", name, got)
+		}
+	}
+	for s, want := range map[string]int64{"512MiB": 512 << 20, "1.5GiB": 3 << 29, "7": 7, "20MB": 20e6, "3B": 3} {
+		if got, err := parseBytes(s); got != want || err != nil {
+			t.Errorf("%s is %d bytes, %v", s, got, err)
+		}
+	}
+}
+
+// result makes a result with one axis, each arm with its runs' figures.
+func result(o Options, axis Axis, runs [][]Run) *Result {
+	arms, err := Arms([]Axis{axis, {Rate, []string{"100"}}})
+	if err != nil {
+		panic(err)
+	}
+	o.Command, o.Load.Targets = []string{"server"}, []load.Target{{URL: "http://u:secret@127.0.0.1/x?token=1"}}
+	r := newResult(&o, arms)
+	for i, list := range runs {
+		for n, run := range list {
+			run.Settings, run.Number = arms[i].Map(), n
+			r.Measurements = append(r.Measurements, run)
+		}
+	}
+	r.sum()
+	return r
+}
+
+func runsOf(p99, cpu, memory float64, n int) (out []Run) {
+	for i := range n {
+		f := 1 + 0.02*float64(i%3-1)
+		gcs, gcCPU := int64(10), int64(cpu/10)
+		out = append(out, Run{
+			Load:  &load.Result{Intended: load.Percentiles{P50: int64(p99 / 2 * f), P90: int64(p99 * f), P99: int64(p99 * f), P999: int64(p99 * 2 * f), Max: int64(p99 * 3)}, Requests: 100, AchievedPerS: 100, Valid: true},
+			CPUNS: int64(100 * cpu * f), MemoryPeak: int64(memory * f), GCs: &gcs, GCCPUNS: &gcCPU, Causes: []Cause{{Cause: "throttle", Share: 0.8}, {Cause: "cpu", Share: 0.2}},
+		})
+	}
+	return out
+}
+
+// TestChoose: the best arms are those with the best figures, ties are named, and the price of the one that is recommended
+// is what is shown to get worse.
+func TestChoose(t *testing.T) {
+	axis := Axis{GOMAXPROCS, []string{"1", "2", "8"}}
+	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
+	if r.Best["p99_ns"] != 1 || r.Best["cpu_ns_per_request"] != 0 || r.Best["recommended"] != 1 || len(r.Ties["p99_ns"]) != 0 {
+		t.Errorf("best %v, ties %v", r.Best, r.Ties)
+	}
+	if len(r.Ties["memory_peak_bytes"]) != 1 || len(r.Ties["per_s"]) != 2 {
+		t.Errorf("ties %v", r.Ties)
+	}
+	if a := r.Recommended; !strings.Contains(a.Better, "p99 -50%") || !strings.Contains(a.Price, "CPU a request +50%") || strings.Contains(a.Price, "memory") {
+		t.Errorf("%+v", a)
+	}
+	if d := r.Arms[2].Against["p99_ns"]; !d.Evidence || d.Est < 0.95 || d.Est > 1.05 {
+		t.Errorf("the third arm's p99 against the first: %+v", d)
+	}
+	var b bytes.Buffer
+	if err := WriteText(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"+100%", "~", "best p99:            gomaxprocs=2", "throttle 80%, cpu 20%", "Its price: CPU a request +50%"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "secret") || strings.Contains(b.String(), "token") {
+		t.Error("a credential is in the text")
+	}
+
+	// Equal arms: the first is as good as any.
+	r = result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(20e6, 1e6, 1e8, 5), runsOf(20e6, 1e6, 1e8, 5)})
+	if r.Best["recommended"] != 0 || r.Recommended.Better+r.Recommended.Price != "" {
+		t.Errorf("of equal arms, %+v", r.Recommended)
+	}
+	// As low a p99 for less CPU.
+	r = result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 2e6, 1e8, 5), runsOf(20.1e6, 1e6, 1e8, 5), runsOf(40e6, 0.5e6, 1e8, 5)})
+	if r.Best["recommended"] != 1 {
+		t.Errorf("for less CPU, %+v", r.Recommended)
+	}
+	// Goals: the cheapest arm that meets them, with the interval's upper end.
+	slo, err := ParseSLO("p99=41ms,p99.9=81ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	arms := [][]Run{runsOf(20e6, 2e6, 1e8, 5), runsOf(10e6, 1e6, 1e8, 5), runsOf(40e6, 0.5e6, 1e8, 5)}
+	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["slo"] != 1 || r.Best["recommended"] != 1 {
+		t.Errorf("p99.9 of the third is just below, its interval is not: %v", r.Best)
+	}
+	slo[0].Most, slo[1].Most = time.Millisecond, time.Millisecond
+	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["recommended"] != 1 || !strings.Contains(r.Recommended.Why, "no arm is sure to meet") {
+		t.Errorf("goals beyond all arms: %v %+v", r.Best, r.Recommended)
+	}
+	if _, ok := r.Best["slo"]; ok {
+		t.Error("an arm meets goals that none does")
+	}
+	// A failed arm is not chosen, and says why.
+	arms[1][0] = Run{Error: "it died"}
+	if r = result(Options{Runs: 5}, axis, arms); r.Best["p99_ns"] != 0 || r.Arms[1].Failed != 1 || r.Arms[1].Errors[0] != "it died" || r.Arms[1].Runs != 4 {
+		t.Errorf("%v %+v", r.Best, r.Arms[1])
+	}
+	// None at all.
+	r = result(Options{Runs: 5}, axis, [][]Run{{{Error: "it died"}}, nil, nil})
+	if len(r.Best) != 0 || r.Recommended != nil || r.Arms[0].P99 != nil {
+		t.Errorf("without a single run: %+v", r)
+	}
+	if err := WriteText(&b, r); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKnee: the collector's CPU time falls as 1/GOGC while memory grows with it; the knee is where the two balance.
+func TestKnee(t *testing.T) {
+	var runs [][]Run
+	values := []string{"50", "100", "200", "400", "800"}
+	for _, gogc := range []float64{50, 100, 200, 400, 800} {
+		list := runsOf(20e6, 1e6, 100e6*(1+gogc/100), 3)
+		for i := range list {
+			ns := int64(1e9 / gogc * 50)
+			list[i].GCCPUNS = &ns
+		}
+		runs = append(runs, list)
+	}
+	r := result(Options{Runs: 3}, Axis{GOGC, values}, runs)
+	if r.Knee == nil || r.Knee.Value != "200" || !strings.Contains(r.Knee.Text, "80% of what GOGC=800 saves") || !strings.Contains(r.Knee.Text, "for 20% of the memory") {
+		t.Errorf("%+v", r.Knee)
+	}
+	one := int64(1)
+	for i := range runs[4] { // the largest value's memory is not what it comes to
+		runs[4][i].GCs = &one
+	}
+	if r := result(Options{Runs: 3}, Axis{GOGC, values}, runs); r.Knee == nil || !strings.Contains(r.Knee.Text, "GOGC=400 saves") {
+		t.Errorf("with a value that hardly collects: %+v", r.Knee)
+	}
+	straight := make([][]Run, 5)
+	for i := range straight { // as much saved as it costs everywhere
+		straight[i] = runsOf(20e6, 1e6, 100e6*float64(i+1), 3)
+		for j := range straight[i] {
+			ns := int64(1e9 * float64(6-i))
+			straight[i][j].GCCPUNS = &ns
+		}
+	}
+	if r := result(Options{Runs: 3}, Axis{GOGC, values}, straight); r.Knee != nil {
+		t.Errorf("a straight line has a knee: %+v", r.Knee)
+	}
+	if r := result(Options{Runs: 3}, Axis{GOGC, values[:3]}, runs[:3]); r.Knee != nil {
+		t.Errorf("three points have a knee: %+v", r.Knee)
+	}
+}
+
+// TestJSON: the contract's fields are there, and a result that is read again gives the same arms.
+func TestJSON(t *testing.T) {
+	o := Options{Runs: 3, Measure: time.Second}
+	r := result(o, Axis{GOMAXPROCS, []string{"1", "2"}}, [][]Run{runsOf(20e6, 1e6, 1e8, 3), runsOf(10e6, 1e6, 1e8, 3)})
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type figure struct{ Est, Low, High *float64 }
+	var got struct {
+		Arms []struct {
+			Settings map[string]string
+			Runs     int
+			P50      *figure `json:"p50_ns"`
+			P99      *figure `json:"p99_ns"`
+			PerS     *figure `json:"per_s"`
+			CPU      *figure `json:"cpu_ns_per_request"`
+			Causes   []struct{ Cause string }
+		}
+		Best map[string]int
+	}
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Arms) != 2 || got.Arms[1].Settings["gomaxprocs"] != "2" || got.Arms[1].Runs != 3 || got.Arms[1].Causes[0].Cause != "throttle" || got.Best["p99_ns"] != 1 {
+		t.Errorf("%s", b)
+	}
+	for _, f := range []*figure{got.Arms[0].P50, got.Arms[0].P99, got.Arms[0].PerS, got.Arms[0].CPU} {
+		if f == nil || f.Est == nil || f.Low == nil || f.High == nil || *f.Low > *f.Est || *f.High < *f.Est {
+			t.Errorf("a figure is %+v", f)
+		}
+	}
+	again, err := Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Command, o.Load.Targets = []string{"server"}, []load.Target{{URL: "http://u:secret@127.0.0.1/x?token=1"}}
+	if err := o.Resume(again); err != nil || len(o.Done) != 6 {
+		t.Errorf("%d runs, %v", len(o.Done), err)
+	}
+	o.Command = []string{"other"}
+	if err := o.Resume(again); err == nil {
+		t.Error("another command's runs are taken")
+	}
+	for _, bad := range []string{"", "{}", "[]", `{"schema":"whylate.report/v1"}`} {
+		if _, err := Read(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is a result", bad)
+		}
+	}
+}
+
+func TestParseSLO(t *testing.T) {
+	for _, bad := range []string{"", "p99", "p98=1s", "p99=fast", "p99=-1s", "p99=1s,"} {
+		if got, err := ParseSLO(bad); err == nil {
+			t.Errorf("%q gives %v", bad, got)
+		}
+	}
+	if got, err := ParseSLO("p99=20ms, max=1s"); err != nil || fmt.Sprint(got) != "[p99=20ms max=1s]" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestHTML: the page stands alone, holds the plots, and has what it quotes escaped.
+func TestHTML(t *testing.T) {
+	axis := Axis{"MODE", []string{"</pre><script>alert(1)</script>", "2", "8"}}
+	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
+	var b bytes.Buffer
+	if err := WriteHTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, want := range []string{"Latency by arm", "Throughput against p99.9", "CPU time a request by arm", "Its price: CPU a request", "var(--throttle)"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+	for _, bad := range []string{"<script", "secret", "http://", "ZgotmplZ", "NaN", "Inf"} {
+		if strings.Contains(strings.ReplaceAll(page, "http://127.0.0.1/x", ""), bad) {
+			t.Errorf("%q is in the page", bad)
+		}
+	}
+	// A circle for each percentile of each arm at the least, inside of the picture.
+	if n := strings.Count(page, "<circle"); n < 12+3+3+3 {
+		t.Errorf("%d points", n)
+	}
+	for _, p := range r.plots() {
+		for _, s := range p.Series {
+			for _, q := range s.Points {
+				if q.X < p.Left || q.X > p.Right || q.Y < p.Top || q.Y > p.Bottom || q.High > q.Y || q.Low < q.Y {
+					t.Errorf("%s: a point at %+v", p.Title, q)
+				}
+			}
+		}
+	}
+	empty := result(Options{Runs: 5}, axis, [][]Run{{{Error: "it died"}}, nil, nil})
+	if err := WriteHTML(&b, empty); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,292 @@
+package sweep
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+// column is a figure in the table. Against says that the difference to the first arm stands beside it.
+type column struct {
+	name, head string
+	format     func(float64) string
+	against    bool
+}
+
+func asTime(v float64) string  { return words.Duration(int64(v)) }
+func asCount(v float64) string { return fmt.Sprintf("%.4g", v) }
+func asShare(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
+func asSize(v float64) string  { return progress.Size(int64(v)) }
+
+var columns = []column{
+	{"p50_ns", "p50", asTime, false},
+	{"p99_ns", "p99", asTime, true},
+	{"p999_ns", "p99.9", asTime, true},
+	{"per_s", "req/s", asCount, false},
+	{"cpu_ns_per_request", "CPU/req", asTime, true},
+	{"memory_peak_bytes", "memory", asSize, false},
+	{"throttled_ns", "throttled", asTime, false},
+	{"throttled_share", "periods", asShare, false},
+	{"gcs", "GCs", asCount, false},
+	{"gc_cpu_ns", "GC CPU", asTime, false},
+}
+
+// WriteText prints a result: a table for each load, causes by arm, the choices and the recommendation.
+func WriteText(w io.Writer, r *Result) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), words.Duration(r.Measure), words.Duration(r.Warmup))
+	var loads []string
+	for i := range r.Arms {
+		if l := loadOf(r.Arms[i].settings); !slices.Contains(loads, l) {
+			loads = append(loads, l)
+		}
+	}
+	for _, l := range loads {
+		r.table(&b, l, len(loads) > 1)
+	}
+	b.WriteString("\nEach number has half the width of its 95% interval behind it; \"vs\" is against the first line, ~ where there is no evidence of a\ndifference (99%).\n")
+	r.causes(&b)
+	r.choices(&b)
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "\n%s: %s\n", w.Code, termtext.Escape(w.Text))
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+func (r *Result) table(b *strings.Builder, load string, several bool) {
+	var arms []*Arm
+	for i := range r.Arms {
+		if loadOf(r.Arms[i].settings) == load {
+			arms = append(arms, &r.Arms[i])
+		}
+	}
+	if several {
+		fmt.Fprintf(b, "\nat %s:", rateText(load))
+	}
+	b.WriteByte('\n')
+	head := []string{}
+	settings := arms[0].settings.service()
+	if !several {
+		settings = arms[0].settings
+	}
+	for _, x := range settings {
+		head = append(head, termtext.Escape(x.Name))
+	}
+	head = append(head, "runs")
+	left := len(head)
+	var shown []column
+	for _, c := range columns {
+		if slices.ContainsFunc(arms, func(a *Arm) bool { f := a.figure(c.name); return f != nil && (f.Est != 0 || c.name == "per_s") }) {
+			shown = append(shown, c)
+			head = append(head, c.head)
+			if c.against && len(arms) > 1 {
+				head = append(head, "vs")
+			}
+		}
+	}
+	rows := [][]string{head}
+	for i, a := range arms {
+		var row []string
+		for _, x := range settings {
+			row = append(row, termtext.Escape(a.settings.Get(x.Name)))
+		}
+		runs := fmt.Sprint(a.Runs)
+		if a.Failed > 0 {
+			runs += fmt.Sprintf(", %d failed", a.Failed)
+		}
+		if a.Invalid > 0 {
+			runs += fmt.Sprintf(", %d invalid", a.Invalid)
+		}
+		row = append(row, runs)
+		for _, c := range shown {
+			row = append(row, cell(a.figure(c.name), c.format))
+			if c.against && len(arms) > 1 {
+				vs := ""
+				if d, ok := a.Against[c.name]; ok && i > 0 {
+					vs = "~"
+					if d.Evidence && d.Relative {
+						vs = percent(d.Est)
+					} else if d.Evidence {
+						vs = "differs"
+					}
+				}
+				row = append(row, vs)
+			}
+		}
+		rows = append(rows, row)
+	}
+	widths := make([]int, len(head))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], termtext.Width(c))
+		}
+	}
+	for _, row := range rows {
+		for i, c := range row {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			if i < left {
+				b.WriteString(termtext.Pad(c, widths[i]))
+			} else {
+				b.WriteString(termtext.PadLeft(c, widths[i]))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	for _, a := range arms {
+		for _, e := range a.Errors {
+			fmt.Fprintf(b, "%s: %s\n", termtext.Escape(a.settings.String()), termtext.Escape(e))
+		}
+	}
+}
+
+func rateText(load string) string {
+	if strings.HasSuffix(load, "%") {
+		return load + " of what the service can do at most"
+	}
+	return load + " requests a second"
+}
+
+func (a *Arm) figure(name string) *Figure {
+	for _, f := range figures {
+		if f.name == name {
+			return *f.at(a)
+		}
+	}
+	return nil
+}
+
+// cell writes a figure with half the width of its interval.
+func cell(f *Figure, format func(float64) string) string {
+	if f == nil {
+		return "-"
+	}
+	text := format(f.Est)
+	if f.Low == nil || f.Est == 0 {
+		return text
+	}
+	half := (*f.High - *f.Low) / 2 / f.Est
+	if half >= 9.995 || math.IsNaN(half) {
+		return text + " ±>999%"
+	}
+	return fmt.Sprintf("%s ±%.0f%%", text, 100*half)
+}
+
+func (r *Result) causes(b *strings.Builder) {
+	if !slices.ContainsFunc(r.Arms, func(a Arm) bool { return len(a.Causes) > 0 }) {
+		return
+	}
+	b.WriteString("\nWhat the slowest tenth of the requests spent their time on:\n")
+	width := 0
+	for i := range r.Arms {
+		width = max(width, termtext.Width(termtext.Escape(r.Arms[i].settings.String())))
+	}
+	for i := range r.Arms {
+		var parts []string
+		for _, c := range r.Arms[i].Causes {
+			if c.Share >= 0.05 && len(parts) < 4 {
+				parts = append(parts, fmt.Sprintf("%s %.0f%%", c.Cause, 100*c.Share))
+			}
+		}
+		if len(parts) == 0 {
+			parts = append(parts, "not known")
+		}
+		fmt.Fprintf(b, "  %s  %s\n", termtext.Pad(termtext.Escape(r.Arms[i].settings.String()), width), strings.Join(parts, ", "))
+	}
+}
+
+func (r *Result) choices(b *strings.Builder) {
+	if len(r.Best) == 0 {
+		return
+	}
+	b.WriteString("\n")
+	line := func(what string, arm int, rest string) {
+		fmt.Fprintf(b, "%-20s %s%s\n", what+":", termtext.Escape(r.Arms[arm].settings.String()), rest)
+	}
+	for _, c := range criteria {
+		i, ok := r.Best[c.name]
+		if !ok {
+			continue
+		}
+		rest := ""
+		if n := len(r.Ties[c.name]); n > 0 {
+			rest = fmt.Sprintf(" (no evidence that it beats %d other%s)", n, map[bool]string{true: "s"}[n > 1])
+		}
+		line(c.title, i, rest)
+	}
+	var out []string
+	for i := range r.Arms {
+		if a := &r.Arms[i]; a.Runs > 0 && (a.Failed > 0 || a.Invalid == a.Runs) {
+			out = append(out, a.settings.String())
+		}
+	}
+	if len(out) > 0 && len(out) < len(r.Arms) {
+		fmt.Fprintf(b, "not chosen from, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(out, ", ")))
+	}
+	if i, ok := r.Best["slo"]; ok {
+		line("cheapest that meets", i, "  "+sloText(r.SLO))
+	} else if len(r.SLO) > 0 {
+		fmt.Fprintf(b, "no arm is sure to meet %s\n", sloText(r.SLO))
+	}
+	if r.Knee != nil {
+		fmt.Fprintf(b, "\nThe knee is at %s.\n", r.Knee.Text)
+	}
+	if a := r.Recommended; a != nil {
+		fmt.Fprintf(b, "\nRecommended: %s, because %s.\n", termtext.Escape(r.Arms[a.Arm].settings.String()), a.Why)
+		if a.Better != "" {
+			fmt.Fprintf(b, "  Better than the first: %s.\n", a.Better)
+		}
+		if a.Price != "" {
+			fmt.Fprintf(b, "  Its price: %s.\n", termtext.Escape(a.Price))
+		} else {
+			b.WriteString("  Nothing is shown to get worse.\n")
+		}
+	}
+}
+
+// maxFile bounds a result that is read.
+const maxFile = 256 << 20
+
+// Read reads a result that was written as JSON, to go on with it.
+func Read(r io.Reader) (*Result, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	var res Result
+	switch err := json.Unmarshal(b, &res); {
+	case len(b) > maxFile:
+		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	case err != nil:
+		return nil, fmt.Errorf("it is no result of a sweep: %w", err)
+	case res.Schema != Schema:
+		return nil, fmt.Errorf("it is no result of a sweep: its schema is %q, not %q", termtext.Head(res.Schema, 40), Schema)
+	}
+	return &res, nil
+}
+
+// Resume makes the runs of an earlier result those that are done. It refuses one of another service or load.
+func (o *Options) Resume(r *Result) error {
+	switch {
+	case !slices.Equal(r.Command, o.Command):
+		return fmt.Errorf("it is of another command: %s", termtext.Head(strings.Join(r.Command, " "), 200))
+	case r.Load != redactedLoad(o):
+		return fmt.Errorf("it is of another load: %s", termtext.Head(r.Load, 200))
+	case r.Measure != int64(o.Measure) || r.Warmup != int64(o.Warmup):
+		return fmt.Errorf("its runs took %v after a warm-up of %v", time.Duration(r.Measure), time.Duration(r.Warmup))
+	}
+	o.Done = r.Measurements
+	return nil
+}

@@ -1,0 +1,136 @@
+// Package answers finds out which request of a process answers which wait of
+// another one of it. No event of a trace leads from one to the other: the
+// request lies in the wait. Package peers judges from which groups that may be
+// believed of which; a Finder here then joins request to request while a trace
+// is read, so that a path goes on into the other half.
+package answers
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+)
+
+// Bounds of what is a wait, and of what lies in one.
+const (
+	// joined is how long something else may go on in a wait, or as long as it was
+	// so far: the reader of a connection that many requests share hands answers to
+	// others, and the connection has frames of its own.
+	joined = 200e3
+	// A wait is at least so long.
+	leastWait = 10e3
+	// inside is the part of a request that lies in the wait which it answers: it
+	// may begin before the one who asks has gone to sleep, and end a little after
+	// its answer was read.
+	inside = 0.6
+)
+
+// A Span is a wait of a request, or a request.
+type Span struct {
+	Start, End int64
+	// Unseen is, of a request, how long its message may have lain unread before it
+	// began; of a wait, how much of its end nobody looked or a CPU was waited for.
+	Unseen int64
+	// Of is the request, or the one that waits.
+	Of Key
+}
+
+// A Key tells requests apart.
+type Key struct {
+	G     uint64
+	Start int64
+}
+
+// IsWhole reports whether a request can wait for an answer, or be one: it was
+// walked from its start to its end.
+func IsWhole(w *path.Walked) bool { return !w.Observer && !w.Req.Open && w.Form == path.Whole }
+
+// Served returns the request itself, if it can be an answer: somebody asked for it.
+func Served(w *path.Walked) (Span, bool) {
+	switch w.Req.Kind {
+	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC, request.WebSocket:
+		return Span{w.Start, w.Req.End, w.Gap, keyOf(w)}, true
+	}
+	return Span{}, false
+}
+
+func keyOf(w *path.Walked) Key { return Key{w.Req.G, w.Start} }
+
+// Waits calls f with each time that a request waited for a peer.
+func Waits(w *path.Walked, f func(Span)) {
+	var last Span
+	done := func() {
+		if last.End-last.Start >= leastWait {
+			last.Of = keyOf(w)
+			f(last)
+		}
+	}
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		switch s.Code.Cause() {
+		case cause.SchedPoll, cause.Sched, cause.SchedWake:
+			// What has come is not read before a CPU runs who waits.
+			if last.End != 0 && s.Start == last.End {
+				last.End, last.Unseen = s.End, last.Unseen+s.End-s.Start
+			}
+		case cause.Network:
+			if s.Inbound {
+				continue
+			}
+			if last.End == 0 || s.Start-last.End > max(joined, last.End-last.Start) {
+				done()
+				last = Span{Start: s.Start}
+			}
+			last.End, last.Unseen = s.End, 0
+		}
+	}
+	done()
+}
+
+// Sort brings spans into the order that Match needs.
+func Sort(list []Span) {
+	slices.SortFunc(list, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), cmp.Compare(a.Of.G, b.Of.G), cmp.Compare(a.Of.Start, b.Of.Start))
+	})
+}
+
+// Match gives each wait, moved in time by some ns, one request that lies in it,
+// tells of each, and returns how many have one. Of several waits in which a
+// request lies it is in the one that begins and ends nearest to it.
+func Match(waits, served []Span, by int64, found func(w, r Span)) (n int) {
+	var open []Span // waits that may still have one, by their ends
+	next := 0
+	for _, r := range served {
+		took := r.End - r.Start
+		for ; next < len(waits) && waits[next].Start+by < r.End; next++ {
+			w := waits[next]
+			w.Start, w.End = w.Start+by, w.End+by
+			at, _ := slices.BinarySearchFunc(open, w.End, func(o Span, end int64) int { return cmp.Compare(o.End, end) })
+			open = slices.Insert(open, at, w)
+		}
+		gone, _ := slices.BinarySearchFunc(open, r.Start, func(o Span, t int64) int { return cmp.Compare(o.End, t) })
+		open = open[gone:]
+		best, away := -1, int64(0)
+		for i := range open {
+			w := &open[i]
+			if best >= 0 && w.End-r.End > away {
+				break
+			}
+			if in := min(w.End, r.End) - max(w.Start, r.Start); in <= 0 || float64(in) < inside*float64(took) || w.Of == r.Of && r.Of.G != 0 {
+				continue
+			}
+			if d := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); best < 0 || d < away {
+				best, away = i, d
+			}
+		}
+		if best >= 0 {
+			n++
+			found(open[best], r)
+			open = slices.Delete(open, best, best+1)
+		}
+	}
+	return n
+}

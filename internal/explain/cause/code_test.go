@@ -1,0 +1,65 @@
+package cause
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/freeze"
+)
+
+// TestSettle: what lies in a freeze is throttle, what lies in another candidate is what it was.
+func TestSettle(t *testing.T) {
+	s := Settle(func(c freeze.Class) bool { return c == 7 || c == 255 })
+	for c := range Cause(Count) {
+		for _, class := range []freeze.Class{1, 7, 254, 255} {
+			want := c
+			if class == 7 || class == 255 {
+				want = Throttle
+			}
+			code := Pending(c, class)
+			if !code.IsPending() || code.Cause() != c || s[code] != want || s.IsFreeze(class) != (class == 7 || class == 255) {
+				t.Errorf("%v in class %d: code %d is settled as %v, want %v", c, class, code, s[code], want)
+			}
+		}
+		if code := Code(c); code.IsPending() || s[code] != c {
+			t.Errorf("%v itself is settled as %v", c, s[code])
+		}
+	}
+	seg := Segment{Start: 1, End: 5, G: 2, Code: Pending(CPU, 7), From: FromSample, Site: 3, Via: 4, Stack: 5, Kind: 6, Inbound: true, Call: 8}
+	if got, want := s.Segment(seg), (Segment{Start: 1, End: 5, G: 2, Code: Code(Throttle), Site: 3, Via: 4}); got != want {
+		t.Errorf("a segment in a freeze is settled as %+v, want %+v", got, want)
+	}
+	seg.Code = Pending(CPU, 8)
+	want := seg
+	want.Code = Code(CPU)
+	if got := s.Segment(seg); got != want {
+		t.Errorf("a segment in no freeze is settled as %+v, want %+v", got, want)
+	}
+}
+
+// TestSums: sums keep what is not decided apart until it is, also merged, and lose nothing.
+func TestSums(t *testing.T) {
+	var a, b Sums
+	for i := range int64(40) {
+		to := &a
+		if i%3 == 0 {
+			to = &b
+		}
+		to.Add(Code(i%int64(Count)), 1)
+		to.Add(Pending(Cause(i%2), freeze.Class(1+i%4)), 100)
+	}
+	a.Merge(&b)
+	// Of 40 with 100 ns each, half are in classes 2 and 4: those with an odd cause.
+	got := a.Settled(Settle(func(c freeze.Class) bool { return c%2 == 0 }))
+	total := int64(0)
+	for _, ns := range got {
+		total += ns
+	}
+	if total != 40+40*100 || got[Throttle] != 2000+3 || got[Unknown] != 2000+3 || got[CPU] != 3 {
+		t.Errorf("settled, they are %v, %d in all", got, total)
+	}
+	each := int64(0)
+	a.Each(func(_ Code, ns int64) { each += ns })
+	if each != total {
+		t.Errorf("one by one they are %d ns, want %d", each, total)
+	}
+}

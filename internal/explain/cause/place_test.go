@@ -1,0 +1,104 @@
+package cause
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestCaller: a site in a dependency has the innermost own line above it, and none has one that is own itself, or that no
+// own code led to. It would catch the handler named instead of the helper that called, and one place for two callers.
+func TestCaller(t *testing.T) {
+	const pgx = "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"
+	const pool = "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query@/m/github.com/jackc/pgx/v5@v5.5.0/pgxpool/pool.go:3"
+	for _, c := range []struct {
+		name       string
+		stack      []frame
+		site, from string
+	}{
+		{"a dependency", []frame{std("net.(*conn).Read"), dep(pgx), dep(pool), own("example.org/shop/store.Load"), own("example.org/shop.Serve"), std("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load"},
+		{"its own", []frame{std("time.Sleep"), own("example.org/shop/store.Load"), dep(pool), own("example.org/shop.Serve")}, "example.org/shop/store.Load", ""},
+		{"a dependency's goroutine", []frame{std("net.(*conn).Read"), dep(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", ""},
+		{"the library between", []frame{dep(pgx), std("database/sql.(*DB).query"), own("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1"},
+	} {
+		syms := tracefmt.NewSymbols()
+		var text []tracefmt.FrameText
+		for i, f := range c.stack {
+			text = append(text, tracefmt.FrameText{Func: f.fn, File: f.file, Line: uint32(i + 1)})
+		}
+		id := syms.AddStack(text...)
+		NewPlacer(syms, modules.New(modules.Options{})).Place()
+		f := syms.Frame(NewSites(syms).Of(id))
+		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
+			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
+		}
+	}
+}
+
+// TestCallersApart: the same line of a dependency is two places if two own lines call it, one if only what is further out
+// differs; and stacks that come later are placed like those before.
+func TestCallersApart(t *testing.T) {
+	syms := tracefmt.NewSymbols()
+	p := NewPlacer(syms, modules.New(modules.Options{}))
+	var ids []tracefmt.StackID
+	for _, lines := range [][2]uint32{{1, 1}, {2, 1}, {1, 2}} {
+		ids = append(ids, syms.AddStack(
+			tracefmt.FrameText{Func: "dep.org/x.Do", File: "dep.org/x@v1.0.0/x.go", Line: 7},
+			tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: lines[0]},
+			tracefmt.FrameText{Func: "shop.org/s.serve", File: "/s/serve.go", Line: lines[1]}))
+		p.Place()
+	}
+	s := NewSites(syms)
+	if a, b, c := s.Of(ids[0]), s.Of(ids[1]), s.Of(ids[2]); a == b || a != c {
+		t.Errorf("places %d, %d, %d: want the first and the last to be one, the second another", a, b, c)
+	}
+}
+
+// TestWrapper: where main only starts a dependency, that is the program, and its lines are the service's own; not where
+// main's other code is seen. It would catch a program built with plugins of which no line is ever named.
+func TestWrapper(t *testing.T) {
+	const run = "app.org/app/run.Run@/m/app.org/app@v1.0.0/run/run.go"
+	const forward = "app.org/app/forward.Serve@/m/app.org/app@v1.0.0/forward/f.go"
+	const read = "dep.org/dns.Read@/m/dep.org/dns@v1.0.0/c.go"
+	for _, c := range []struct {
+		name  string
+		other []frame
+		want  string
+	}{
+		{"a wrapper", nil, "app.org/app/forward.Serve"},
+		{"main has handlers", []frame{std("time.Sleep"), own("main.handle")}, ""},
+	} {
+		syms := tracefmt.NewSymbols()
+		add := func(stack ...frame) tracefmt.StackID {
+			var text []tracefmt.FrameText
+			for i, f := range stack {
+				text = append(text, tracefmt.FrameText{Func: f.fn, File: f.file, Line: uint32(i + 1)})
+			}
+			return syms.AddStack(text...)
+		}
+		add(std("runtime.gopark"), dep(run), own("main.main"), std("runtime.main"))
+		id := add(std("net.(*conn).Read"), dep(read), dep(forward), dep(read))
+		if c.other != nil {
+			add(c.other...)
+		}
+		NewPlacer(syms, modules.New(modules.Options{})).Place()
+		f := syms.Frame(NewSites(syms).Of(id))
+		if got := syms.String(syms.Frame(f.Caller).Func); got != c.want {
+			t.Errorf("%s: %s called from %q, want %q", c.name, syms.String(f.Func), got, c.want)
+		}
+	}
+}
+
+type frame struct{ fn, file string }
+
+func std(fn string) frame { return frame{fn, "/usr/local/go/src/x.go"} }
+func own(fn string) frame { return frame{fn, "/home/u/shop/x.go"} }
+func dep(text string) frame {
+	for i := range text {
+		if text[i] == '@' {
+			return frame{text[:i], text[i+1:]}
+		}
+	}
+	return frame{text, ""}
+}

@@ -1,0 +1,780 @@
+package critpath
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Graph is what the end of a request depended on, so that it can be timed
+// again with parts of it made shorter. The critical path alone does not do for
+// that: where it gets shorter, something that went on beside it comes to be
+// the last.
+//
+// A node happens when all that it depends on has: at the latest of the node
+// Before it on its goroutine plus the steps between, and of its Edges. With
+// every step as long as it was, each node happens when it did.
+//
+// What a wait depends on is told in two ways.
+//
+//   - A goroutine that the request started, or that works on what the request
+//     handed to it, is followed back to that instant: it ran beside the
+//     request's own.
+//   - Of anybody else (who holds a lock, a worker that is still busy with
+//     something before) what it did during the wait is taken to come after the
+//     wait began, as on the critical path. Its steps are marked Others.
+type Graph struct {
+	Nodes []Node // each stands after those it depends on; the last is the end
+	Edges []Edge
+	Steps []GraphStep
+}
+
+// A Node is an instant of a goroutine.
+type Node struct {
+	Time   int64
+	G      uint64
+	Before int32 // the node from which Steps lead here, -1 for none
+	// Steps[FirstStep:LastStep] and Edges[FirstEdge:LastEdge] of the graph.
+	// Without Before and Edges the node is fixed where it is.
+	FirstStep, LastStep int32
+	FirstEdge, LastEdge int32
+}
+
+// An Edge is a node that must have happened.
+type Edge struct {
+	From int32
+	// Soft says that nothing in the trace shows it: a goroutine that the waiter
+	// had started, and that had ended before, may have been waited for.
+	Soft bool
+}
+
+// A GraphStep is a step of a graph.
+type GraphStep struct {
+	Step
+	// Whole is the length of the whole wait, timer's period or system call of
+	// which the step is a part; 0 where that is not known.
+	Whole int64
+	// Others says that it was work for somebody else.
+	Others bool
+	// Result says that, of work for others, the end was what the request waited
+	// for: what was done last may have been for the request itself.
+	Result bool
+	// Ticker says that a timer ended it that serves everybody alike.
+	Ticker bool
+}
+
+// Bounds of one graph. A request that needs more has none.
+const (
+	maxPieces   = 64
+	maxItems    = 1500
+	maxSiblings = 32
+	maxHooks    = 24   // searches for what a goroutine had from the request
+	hookSpans   = 64   // spans looked at in one of them
+	hookLeast   = 1e6  // how far back, ns, at least
+	hookTimes   = 8    // how far back, in lengths of the wait
+	maxPeriod   = 10e9 // of a ticker
+)
+
+// A piece is a stretch of a goroutine's life that belongs to a graph.
+type piece struct {
+	g      uint64
+	lo, hi int64
+	// anchorG and anchorT are the waiter, and the beginning of its wait, for one
+	// that is taken to come after that.
+	anchorG uint64
+	anchorT int64
+	// waitStack is where the wait stands that made it part of the graph.
+	waitStack tracefmt.StackID
+	result    bool
+	hooked    bool // followed back to what it had from the request
+	bornBy    uint64
+	items     []item
+	scanned   int64    // up to here its waits are followed
+	answers   []Answer // of the request whose work it is, asked for at so many levels
+	level     int
+}
+
+// An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
+type item struct {
+	step   Step
+	whole  int64
+	waker  uint64
+	wait   Wait
+	ticker bool
+	asked  *Answer // of a wait for one: who it is
+}
+
+type link struct {
+	fromG, toG uint64
+	from, to   int64
+	soft       bool
+}
+
+type grapher struct {
+	w          *Walker
+	root       uint64
+	from, to   int64
+	pieces     []*piece
+	links      []link
+	spent      int
+	hooks      int
+	failed     bool
+	g          *Graph
+	cuts       [][]int64
+	base       []int
+	lookAround []timeline.Span
+}
+
+// Graph returns the graph of what goroutine g was doing from from to to, or
+// nil if it would be too large or does not hold together. It stays valid.
+func (w *Walker) Graph(g uint64, from, to int64) *Graph {
+	w.steps, w.spans, w.frames, w.Vias = w.steps[:0], w.spans[:0], w.frames[:0], w.Vias[:0]
+	own := w.Own
+	w.Own = nil
+	defer func() { w.Own = own }()
+	b := &grapher{w: w, root: g, from: from, to: to}
+	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.answersOf(g, from)})
+	for i := 0; i < len(b.pieces) && !b.failed; i++ {
+		for p := b.pieces[i]; p.scanned < p.hi && !b.failed; {
+			b.scan(p)
+		}
+		// Pieces before may have grown.
+		for j := 0; j < i && !b.failed; j++ {
+			for p := b.pieces[j]; p.scanned < p.hi && !b.failed; {
+				b.scan(p)
+			}
+		}
+	}
+	if b.failed {
+		return nil
+	}
+	return b.assemble()
+}
+
+// isMember reports whether goroutine g was working for the request at t.
+func (b *grapher) isMember(g uint64, t int64) bool {
+	if g == b.root {
+		return t >= b.from
+	}
+	for _, p := range b.pieces {
+		if p.g == g && p.hooked && p.lo <= t && (p.bornBy != 0 || t <= p.hi) {
+			return true
+		}
+	}
+	return false
+}
+
+// scan lists what the piece consists of, and sees that what its waits depend
+// on is there.
+func (b *grapher) scan(p *piece) {
+	known := p.scanned
+	p.scanned = p.hi
+	b.life(p)
+	for i := range p.items {
+		it := &p.items[i]
+		if it.waker == 0 || it.step.End <= known {
+			continue
+		}
+		b.links = append(b.links, link{fromG: it.waker, from: it.step.End, toG: p.g, to: it.step.End})
+		if it.asked != nil {
+			b.serve(p, it)
+			continue
+		}
+		hooked := b.need(it.waker, p, it)
+		if hooked || it.wait == WaitGroup {
+			b.siblings(p, it, hooked)
+		}
+	}
+}
+
+// life lists the leaves and waits of a piece, in order.
+func (b *grapher) life(p *piece) {
+	w := b.w
+	p.items = p.items[:0]
+	w.steps = w.steps[:0]
+	w.push(p.g, p.lo, p.hi, -1, false)
+	f := &w.frames[len(w.frames)-1]
+	f.answers, f.level = p.answers, p.level
+	b.spent += f.n
+	hi := p.hi
+	for hi > p.lo {
+		if f.idx < f.lo {
+			b.beginning(p, f, &hi)
+			break
+		}
+		s := &w.spans[f.idx]
+		if s.End < hi {
+			b.leaf(p, &hi, max(s.End, p.lo), Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+			continue
+		}
+		f.idx--
+		start := max(s.Start, p.lo)
+		if start >= hi {
+			continue
+		}
+		if s.State != timeline.Waiting {
+			w.steps = w.steps[:0]
+			end := hi
+			w.leaf(f, s, start, &end)
+			whole := int64(0)
+			if s.State == timeline.Syscall {
+				whole = wholeOf(s)
+			}
+			if len(w.steps) == 0 {
+				b.leaf(p, &hi, start, Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+				continue
+			}
+			b.leaf(p, &hi, start, w.steps[0], whole)
+			continue
+		}
+		b.wait(p, f, s, start, &hi)
+	}
+	w.pop()
+	slices.Reverse(p.items)
+	if b.spent > maxItems {
+		b.failed = true
+	}
+}
+
+func wholeOf(s *timeline.Span) int64 {
+	if s.Start == timeline.BeforeTrace {
+		return 0
+	}
+	return s.End - s.Start
+}
+
+func (b *grapher) leaf(p *piece, hi *int64, start int64, st Step, whole int64) {
+	if start >= *hi {
+		return
+	}
+	st.Start, st.End = start, *hi
+	*hi = start
+	p.items = append(p.items, item{step: st, whole: whole})
+}
+
+// wait lists a wait.
+func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *int64) {
+	w := b.w
+	v := w.judge(f, s, *hi)
+	whole := wholeOf(s)
+	answer := f.answer(&v, start, *hi)
+	if v.gap != 0 {
+		gap := v.step
+		gap.Kind = PollGap
+		b.leaf(p, hi, max(v.gap, start), gap, 0)
+	}
+	if answer != nil {
+		b.answer(p, answer, &v, start, hi, whole)
+		if start < *hi {
+			f.idx++ // what is left of it is looked at again: the way there
+			return
+		}
+	}
+	if v.futile {
+		start = w.futile(f, s, start)
+	}
+	if v.step.Kind == Sleep && w.reason(s.Reason) != reasonSleep && s.Woken {
+		at := *s // the span moves
+		start = b.ticked(f, &at, start)
+		period, ticks := b.period(p.g, &at)
+		b.leaf(p, hi, start, v.step, max(period, *hi-start))
+		if n := len(p.items); n > 0 {
+			p.items[n-1].ticker = ticks
+		}
+		return
+	}
+	if start >= *hi {
+		return
+	}
+	if !v.followed || !b.isKnown(s.Waker, *hi) {
+		b.leaf(p, hi, start, v.step, whole)
+		return
+	}
+	it := item{step: v.step, waker: s.Waker, wait: v.wait}
+	it.step.Start, it.step.End = start, *hi
+	*hi = start
+	p.items = append(p.items, it)
+}
+
+// isKnown reports whether anything is known of a goroutine at t.
+func (b *grapher) isKnown(g uint64, t int64) bool {
+	win := b.w.win
+	for i := win.At(t); i >= max(win.At(t)-1, 0); i-- {
+		if win.Gens[i].Knows(g) {
+			return true
+		}
+	}
+	return false
+}
+
+// ticked returns the start of the first of a row of waits at one place, of
+// which s, the last, was ended by a timer: those before were ended by others,
+// who gave the goroutine something to keep until then. Only the timer counts.
+func (b *grapher) ticked(f *frame, s *timeline.Span, start int64) int64 {
+	w := b.w
+	resumed := s.Start
+	for i := f.idx; i >= f.lo && start > f.a; i-- {
+		p := &w.spans[i]
+		switch {
+		case p.State == timeline.Waiting && p.Stack == s.Stack && p.Reason == s.Reason && p.Woken && p.Waker != 0:
+			start, resumed = max(p.Start, f.a), p.Start
+			f.idx = i - 1
+			continue
+		case p.State == timeline.Running && resumed-p.Start <= maxFutile:
+			continue
+		case p.State == timeline.Runnable && p.How != timeline.HowCreated:
+			resumed = p.Start
+			continue
+		}
+		break
+	}
+	return start
+}
+
+// period returns the time between the timer that ended s and the one before
+// that ended a wait at the same place of the same goroutine with others in
+// between: a ticker's period. Otherwise it is how long s was, and false.
+func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
+	w := b.w
+	length := wholeOf(s)
+	for back := 2*length + 2e6; back <= maxPeriod; back *= 4 {
+		b.lookAround = w.win.Spans(g, s.End-back, s.End, b.lookAround[:0])
+		b.spent += len(b.lookAround) / 8
+		others := false
+		for i := len(b.lookAround) - 1; i >= 0; i-- {
+			p := &b.lookAround[i]
+			if p.State != timeline.Waiting || p.Stack != s.Stack || p.Start >= s.Start {
+				continue
+			}
+			if p.Woken && p.Waker == 0 {
+				if others {
+					return s.End - p.End, true
+				}
+				return length, false
+			}
+			others = true
+		}
+		if !others || len(b.lookAround) > 4*hookSpans || s.End-back < w.win.Start() {
+			break
+		}
+	}
+	return length, false
+}
+
+// beginning deals with the time of a piece before its goroutine's first span.
+func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
+	first := timeline.Span{}
+	if f.n > 0 {
+		first = b.w.spans[f.lo]
+	}
+	if f.n == 0 || first.How != timeline.HowCreated || first.Start <= p.lo {
+		b.leaf(p, hi, p.lo, Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+		return
+	}
+	if first.Peer == 0 {
+		// Nobody: a timer's function.
+		st := Step{G: p.g, Kind: Sleep, How: timeline.HowCreated, Stack: b.w.win.StartOf(p.g, first.Start), Via: -1}
+		if p.waitStack != 0 && b.w.bits(st.Stack)&foreign == 0 {
+			st.Stack = p.waitStack
+		}
+		b.leaf(p, hi, p.lo, st, 0)
+		return
+	}
+	it := item{step: Step{G: p.g, Kind: Chan, Via: -1}, waker: first.Peer, wait: WaitCoroutine}
+	it.step.Start, it.step.End = p.lo, *hi
+	*hi = p.lo
+	p.items = append(p.items, it)
+}
+
+// need sees that what the waker did until it ended a wait of piece p is in the
+// graph, and reports whether that was followed back to the request.
+func (b *grapher) need(waker uint64, p *piece, it *item) bool {
+	ws, we := it.step.Start, it.step.End
+	if waker == b.root {
+		return true
+	}
+	if lo, by, ok := b.hook(waker, p, it.wait, ws, we, 0); ok {
+		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by, answers: p.answers, level: p.level})
+		return true
+	}
+	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait), answers: p.answers, level: p.level})
+	return false
+}
+
+// brings reports whether who ends such a wait has done what it was for, rather
+// than made room.
+func brings(w Wait) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
+
+// hook finds the instant at which goroutine g began what it did until we: when
+// a member of the request created it, or woke it, or had something from it.
+func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (lo int64, bornBy uint64, ok bool) {
+	best := int64(-1)
+	for _, q := range b.pieces {
+		if q.g == g && q.hooked && q.lo < we && (q.bornBy != 0 || q.hi >= we) && q.lo > best {
+			best, bornBy = q.lo, q.bornBy
+		}
+	}
+	if best >= 0 {
+		return best, bornBy, true
+	}
+	if b.hooks++; b.hooks > maxHooks || depth > 3 {
+		return 0, 0, false
+	}
+	if birth, born := b.w.win.Born(g, we); born && birth.Time >= b.from && birth.By != 0 {
+		if b.isMember(birth.By, birth.Time) {
+			b.links = append(b.links, link{fromG: birth.By, from: birth.Time, toG: g, to: birth.Time})
+			return birth.Time, birth.By, true
+		}
+	}
+	if wait == WaitLock || wait == WaitOnce {
+		return 0, 0, false // who had it before, and from whom, says nothing of whose work it was
+	}
+	// It let a member go on: from then on it works on what it had from that.
+	for i := range b.links {
+		if l := &b.links[i]; l.fromG == g && !l.soft && l.from < we && l.from <= ws+maxFutile && l.from > best && b.isMember(l.toG, l.to) {
+			best = l.from
+		}
+	}
+	from := max(b.from, ws-hookTimes*(we-ws)-hookLeast, best)
+	at, by := b.wokenBy(g, from, we)
+	if at > best {
+		if by == 0 {
+			return 0, 0, false
+		}
+		if b.isMember(by, at) {
+			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
+			return at, 0, true
+		}
+		if lo, born, ok := b.hook(by, p, WaitChan, min(ws, at), at, depth+1); ok {
+			b.add(&piece{g: by, lo: lo, hi: at, hooked: true, bornBy: born, answers: p.answers, level: p.level})
+			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
+			return at, 0, true
+		}
+		// It was idle meanwhile, until somebody else came: whatever the request
+		// wanted of it then, it would have done earlier, had that come earlier.
+		return 0, 0, false
+	}
+	return best, 0, best >= 0
+}
+
+// wokenBy returns the last instant in [from, to) at which goroutine g was let
+// go on by another, or, with 0 for that, by a client.
+func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
+	w := b.w
+	w.push(g, from, to, -1, false)
+	defer w.pop()
+	f := &w.frames[len(w.frames)-1]
+	b.spent += f.n / 4
+	for n := 0; f.idx >= f.lo && n < hookSpans; n++ {
+		s := &w.spans[f.idx]
+		f.idx--
+		if s.State != timeline.Waiting || s.End > to || s.End <= from {
+			continue
+		}
+		if v := w.judge(f, s, to); v.followed && (v.wait != WaitLock && v.wait != WaitOnce || v.step.Kind == Unknown) {
+			return s.End, s.Waker
+		} else if v.step.Inbound {
+			return s.End, 0
+		}
+	}
+	return -1, 0
+}
+
+// add puts a piece into the graph, or makes one that is there longer.
+func (b *grapher) add(n *piece) {
+	for _, q := range b.pieces {
+		if q.g != n.g || n.lo > q.hi || q.lo > n.hi || q.hi == n.lo || n.hi == q.lo {
+			continue
+		}
+		if n.lo < q.lo {
+			// It has to be looked through from its new beginning.
+			q.lo, q.anchorG, q.anchorT, q.hooked, q.bornBy = n.lo, n.anchorG, n.anchorT, n.hooked, n.bornBy
+			q.scanned = min(q.scanned, n.lo)
+		}
+		q.hooked = q.hooked || n.hooked
+		q.hi = max(q.hi, n.hi)
+		return
+	}
+	if len(b.pieces) >= maxPieces {
+		b.failed = true
+		return
+	}
+	n.scanned = n.lo
+	b.pieces = append(b.pieces, n)
+}
+
+// siblings adds what else had to be done when a wait of piece p ended:
+// goroutines that its own goroutine, or the one that made the waker, had
+// started and that had ended by then. For a WaitGroup that is what it is for;
+// for other waits it may be so.
+func (b *grapher) siblings(p *piece, it *item, hooked bool) {
+	maker, since := p.g, p.lo
+	for _, q := range b.pieces {
+		if q.g == it.waker && q.bornBy != 0 {
+			maker = q.bornBy
+		}
+	}
+	if !b.isMember(maker, it.step.End) {
+		return
+	}
+	if maker != p.g {
+		for _, q := range b.pieces {
+			if q.g == maker && q.hooked {
+				since = q.lo
+			}
+		}
+	}
+	type child struct {
+		g          uint64
+		born, died int64
+	}
+	var ended []child
+	n := 0
+	b.w.win.Children(maker, max(since, b.from), it.step.End, func(g uint64, at int64) bool {
+		if g != it.waker {
+			if d, ok := b.w.win.Death(g, at); ok && d <= it.step.End {
+				ended = append(ended, child{g, at, d})
+			}
+		}
+		n++
+		return n < 16*maxSiblings
+	})
+	slices.SortFunc(ended, func(x, y child) int { return cmp.Or(cmp.Compare(y.died, x.died), cmp.Compare(x.g, y.g)) })
+	for _, c := range ended[:min(len(ended), maxSiblings)] {
+		b.links = append(b.links,
+			link{fromG: maker, from: c.born, toG: c.g, to: c.born},
+			link{fromG: c.g, from: c.died, toG: p.g, to: it.step.End, soft: it.wait != WaitGroup})
+		b.add(&piece{g: c.g, lo: c.born, hi: c.died, hooked: true, bornBy: maker, answers: p.answers, level: p.level})
+	}
+}
+
+// assemble makes nodes of the pieces.
+func (b *grapher) assemble() *Graph {
+	slices.SortFunc(b.pieces[1:], func(x, y *piece) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.lo, y.lo)) })
+	slices.SortFunc(b.links, func(x, y link) int {
+		soft := func(s bool) int {
+			if s {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.to, y.to), cmp.Compare(x.toG, y.toG), cmp.Compare(x.from, y.from), cmp.Compare(x.fromG, y.fromG), soft(x.soft)-soft(y.soft))
+	})
+	b.links = slices.CompactFunc(b.links, func(x, y link) bool {
+		return x.to == y.to && x.toG == y.toG && x.from == y.from && x.fromG == y.fromG
+	})
+	b.g = &Graph{}
+	b.cut()
+	if !b.nodes() || !b.edges() || !b.order() || !b.g.holds() {
+		return nil
+	}
+	return b.g
+}
+
+// pieceAt returns the piece of a goroutine that has a node at t, best the one
+// that ends there.
+func (b *grapher) pieceAt(g uint64, t int64) int {
+	found := -1
+	for i, p := range b.pieces {
+		if p.g == g && p.lo <= t && t <= p.hi && (found < 0 || p.hi == t) {
+			found = i
+		}
+	}
+	return found
+}
+
+// cut finds the instants of each piece that others refer to.
+func (b *grapher) cut() {
+	b.cuts = make([][]int64, len(b.pieces))
+	at := func(g uint64, t int64) {
+		for i, p := range b.pieces {
+			if p.g == g && p.lo <= t && t <= p.hi {
+				b.cuts[i] = append(b.cuts[i], t)
+			}
+		}
+	}
+	for i, p := range b.pieces {
+		b.cuts[i] = append(b.cuts[i], p.lo, p.hi)
+		if p.anchorG != 0 {
+			at(p.anchorG, p.anchorT)
+		}
+	}
+	for _, l := range b.links {
+		at(l.fromG, l.from)
+		at(l.toG, l.to)
+	}
+	for i := range b.cuts {
+		slices.Sort(b.cuts[i])
+		b.cuts[i] = slices.Compact(b.cuts[i])
+	}
+}
+
+// nodes makes a node of every cut, with the steps that lead to it.
+func (b *grapher) nodes() bool {
+	b.base = make([]int, len(b.pieces))
+	for i, p := range b.pieces {
+		b.base[i] = len(b.g.Nodes)
+		k := 0
+		for j, t := range b.cuts[i] {
+			n := Node{Time: t, G: p.g, Before: -1, FirstStep: int32(len(b.g.Steps))}
+			if j > 0 {
+				n.Before = int32(len(b.g.Nodes) - 1)
+				from := b.cuts[i][j-1]
+				for k > 0 && p.items[k-1].step.End > from {
+					k--
+				}
+				for ; k < len(p.items) && p.items[k].step.Start < t; k++ {
+					it := &p.items[k]
+					if it.waker != 0 || it.step.End <= from {
+						continue
+					}
+					st := GraphStep{Step: it.step, Whole: it.whole, Others: !p.hooked, Result: p.result, Ticker: it.ticker}
+					st.Start, st.End = max(st.Start, from), min(st.End, t)
+					b.g.Steps = append(b.g.Steps, st)
+				}
+			}
+			n.LastStep = int32(len(b.g.Steps))
+			b.g.Nodes = append(b.g.Nodes, n)
+		}
+	}
+	return len(b.g.Nodes) <= maxItems
+}
+
+func (b *grapher) nodeAt(g uint64, t int64) int32 {
+	i := b.pieceAt(g, t)
+	if i < 0 {
+		return -1
+	}
+	j, ok := slices.BinarySearch(b.cuts[i], t)
+	if !ok {
+		return -1
+	}
+	return int32(b.base[i] + j)
+}
+
+// edges joins the nodes.
+func (b *grapher) edges() bool {
+	into := make([][]Edge, len(b.g.Nodes))
+	for _, l := range b.links {
+		from := b.nodeAt(l.fromG, l.from)
+		if from < 0 {
+			continue
+		}
+		for i, p := range b.pieces {
+			if p.g != l.toG || p.lo > l.to || l.to > p.hi {
+				continue
+			}
+			if j, ok := slices.BinarySearch(b.cuts[i], l.to); ok && int32(b.base[i]+j) != from {
+				if j == 0 && p.anchorG != 0 {
+					continue // what came before its anchor does not matter
+				}
+				into[b.base[i]+j] = append(into[b.base[i]+j], Edge{from, l.soft})
+			}
+		}
+	}
+	for i, p := range b.pieces {
+		first := b.base[i]
+		if p.anchorG != 0 {
+			a := b.nodeAt(p.anchorG, p.anchorT)
+			if a < 0 {
+				return false
+			}
+			into[first] = append(into[first], Edge{From: a})
+		}
+		for j, q := range b.pieces {
+			if q.g == p.g && q.hi == p.lo && j != i && p.lo > b.from {
+				into[first] = append(into[first], Edge{From: int32(b.base[j] + len(b.cuts[j]) - 1)})
+			}
+		}
+	}
+	for i := range b.g.Nodes {
+		n := &b.g.Nodes[i]
+		n.FirstEdge = int32(len(b.g.Edges))
+		b.g.Edges = append(b.g.Edges, into[i]...)
+		n.LastEdge = int32(len(b.g.Edges))
+	}
+	return true
+}
+
+// order puts the nodes into an order of dependence, the end last, and drops
+// those that it does not depend on. It reports false if they depend on each
+// other in a circle.
+func (b *grapher) order() bool {
+	end := int32(b.base[0] + len(b.cuts[0]) - 1)
+	const seen, done = -2, -1
+	place := make([]int32, len(b.g.Nodes)) // 0: not seen; else done, and the place + 1
+	var out []Node
+	type visit struct {
+		n    int32
+		next int32
+	}
+	stack := []visit{{end, -1}}
+	place[end] = seen
+	for len(stack) > 0 {
+		v := &stack[len(stack)-1]
+		n := &b.g.Nodes[v.n]
+		dep := int32(-1)
+		if v.next == -1 {
+			dep = n.Before
+		} else if n.FirstEdge+v.next < n.LastEdge {
+			dep = b.g.Edges[n.FirstEdge+v.next].From
+		} else {
+			out = append(out, *n)
+			place[v.n] = int32(len(out))
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		v.next++
+		if dep < 0 {
+			continue
+		}
+		if place[dep] == seen {
+			return false
+		}
+		if place[dep] == 0 {
+			place[dep] = seen
+			stack = append(stack, visit{dep, -1})
+		}
+	}
+	for i := range out {
+		n := &out[i]
+		if n.Before >= 0 {
+			n.Before = place[n.Before] - 1
+		}
+	}
+	for i := range b.g.Edges {
+		if e := &b.g.Edges[i]; place[e.From] > 0 {
+			e.From = place[e.From] - 1
+		}
+	}
+	b.g.Nodes = out
+	return true
+}
+
+// holds reports whether, with nothing changed, every node happens when it did.
+func (g *Graph) holds() bool {
+	at := make([]int64, len(g.Nodes))
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		t := int64(-1 << 62)
+		if n.Before < 0 && n.FirstEdge == n.LastEdge {
+			t = n.Time
+		}
+		if n.Before >= 0 {
+			t = at[n.Before]
+			for _, s := range g.Steps[n.FirstStep:n.LastStep] {
+				t += s.End - s.Start
+			}
+		}
+		for _, e := range g.Edges[n.FirstEdge:n.LastEdge] {
+			t = max(t, at[e.From])
+		}
+		if t != n.Time {
+			return false
+		}
+		at[i] = t
+	}
+	return true
+}

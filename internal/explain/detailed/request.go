@@ -1,0 +1,110 @@
+// Package detailed keeps some requests of each group in full: the slowest, and
+// a typical one.
+package detailed
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Request is one request in full.
+type Request struct {
+	Start, End int64
+	G          uint64
+	Segments   []cause.Segment
+	Vias       [][]path.Via // by segment
+	Lanes      []Lane
+	Wakes      []Wake
+	By         tracefmt.FrameID  // of request.Request
+	Identity   *request.Identity // nil: not known to anybody else
+}
+
+// A Lane is a goroutine that took part.
+type Lane struct {
+	G     uint64
+	Start tracefmt.StackID
+	Spans []timeline.Span
+}
+
+// A Wake is an edge between lanes.
+type Wake struct {
+	Time     int64
+	From, To uint64
+	Site     tracefmt.FrameID
+}
+
+// Of returns a request that was walked, without lanes and wakes. It shares the
+// segments, which are valid as long as w.
+func Of(w *path.Walked) *Request {
+	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias(), By: w.Req.By, Identity: w.Req.Identity}
+}
+
+// Bounds of what is kept around a request.
+const (
+	maxLanes     = 40
+	maxLaneSpans = 400
+)
+
+// AddLanes collects the lanes of a request's goroutines, those of its steps.
+func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step) {
+	at := map[uint64]bool{}
+	var buf []timeline.Span
+	add := func(g uint64) {
+		if g == 0 || at[g] || len(r.Lanes) >= maxLanes {
+			return
+		}
+		at[g] = true
+		buf = stage.Win.SpansCoarse(g, r.Start, r.End, buf[:0])
+		spans := slices.Clone(buf[:min(len(buf), maxLaneSpans)])
+		lane := Lane{G: g, Spans: spans}
+		for i := stage.Win.At(r.End); i >= 0 && lane.Start == 0; i-- {
+			if b, ok := stage.Win.Gens[i].BirthOf(g); ok {
+				lane.Start = b.Start
+			}
+		}
+		r.Lanes = append(r.Lanes, lane)
+		for _, s := range spans {
+			if s.State == timeline.Waiting && s.Woken && s.End <= r.End && s.End > r.Start && s.Waker != 0 {
+				r.Wakes = append(r.Wakes, Wake{s.End, s.Waker, g, stage.Sites.Of(s.WakerStack)})
+			}
+			if s.How == timeline.HowCreated && s.Start > r.Start {
+				r.Wakes = append(r.Wakes, Wake{s.Start, s.Peer, g, stage.Sites.Of(s.Stack)})
+			}
+		}
+	}
+	add(r.G)
+	for i := range steps {
+		add(steps[i].G)
+	}
+	// Only edges between lanes can be drawn.
+	r.Wakes = slices.DeleteFunc(r.Wakes, func(w Wake) bool { return !at[w.From] })
+	slices.SortFunc(r.Wakes, func(a, b Wake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.To, b.To)) })
+}
+
+// settled returns the segments with their settled causes, joining again what was
+// cut for nothing.
+func (r *Request) settled(by *cause.Settlement) *Request {
+	out := *r
+	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.Via, 0, len(r.Segments))
+	for i, g := range r.Segments {
+		g = by.Segment(g)
+		if n := len(out.Segments); n > 0 {
+			l := &out.Segments[n-1]
+			joint := *l
+			joint.Start, joint.End = g.Start, g.End
+			if joint == g && l.End == g.Start {
+				l.End = g.End
+				continue
+			}
+		}
+		out.Segments, out.Vias = append(out.Segments, g), append(out.Vias, r.Vias[i])
+	}
+	return &out
+}

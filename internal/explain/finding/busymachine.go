@@ -1,0 +1,192 @@
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+func busyMachineRule() Rule {
+	return Rule{
+		Code: report.RuleBusyMachine, Name: "busy-machine",
+		Summary: "other processes use the machine's CPUs, and the service's threads wait for them",
+		Doc: Doc{
+			Means: "The service's threads were ready to run and the kernel gave the CPUs to other processes. Goroutines that show as running were not computing then, goroutines behind them waited longer, and threads woke " +
+				"up late. No change of the service mends that, and whatever else a trace of that time says of computing and of the scheduler is measured under it.",
+			Measured: "From host samples: the threads waited in the kernel's run queue, without a quota that held them back, for at least 10 % of the time in which goroutines ran, while other processes had at least a fifth of the machine's CPU time " +
+				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI). Of a wait the others have the part that they had of the CPU time that was used: the rest is the service's own threads. " +
+				"Recordings without these two need GOMAXPROCS to be no more than the CPUs, 20 %, and that the process's CPU time cannot cover a tenth of the time in which its goroutines showed as running: threads that are woken wait for an idle CPU, too. " +
+				"The cost is, of what requests spent running and waiting behind others that ran, the part that the process's CPU time cannot cover, and the wake-ups of threads.",
+			Before: "a batch job, a build or the load generator on the service's machine",
+			After:  "CPUs of the service's own: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the neighbours",
+			Wrong:  "If the other processes are meant to be there: then it is what that costs. A load generator on the same machine counts as another process.",
+		},
+		Run: machineBusy,
+	}
+}
+
+// A neighbourhood is what other processes took.
+type neighbourhood struct {
+	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
+	lost   float64 // of the time in which goroutines showed as running, at the least, others had the CPU
+	others float64 // CPUs that other processes used, on average; 0 if that is not known
+	sure   float64
+}
+
+// Bounds of WL1009.
+const (
+	leastOthers   = 0.2 // of the machine, that others use
+	fullMachine   = 0.9 // of the machine, that everybody together wants
+	leastPressure = 0.2 // of the time, in which anybody waits
+	leastWaiting  = 20e6
+)
+
+// busyMachine reports whether threads waited for CPUs that other processes used.
+func busyMachine(in *Input) (neighbourhood, bool) {
+	h := in.Report.Host
+	if h == nil || h.Lost.BusyNS == nil || h.Lost.CPUNS == nil || h.Lost.RunDelayNS == nil || *h.Lost.BusyNS <= 0 {
+		return neighbourhood{}, false
+	}
+	l, span := &h.Lost, float64(h.ToNS-h.FromNS)
+	waited := float64(*l.RunDelayNS)
+	switch {
+	case l.RunQueueNS != nil:
+		waited = float64(*l.RunQueueNS)
+	case l.QuotaNS != nil && *l.QuotaNS > 0:
+		return neighbourhood{}, false
+	}
+	if waited < muchDelay*float64(*l.BusyNS) || waited < leastWaiting || span <= 0 {
+		return neighbourhood{}, false
+	}
+	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
+	without, _ := l.WithoutCPU()
+	all := float64(h.Facts.CPUs) * span
+	// Whoever waits for a CPU waits for those who have it: the service's own threads are among them by what they used.
+	part := 1.0
+	if l.MachineNS == nil || h.Facts.CPUs == 0 {
+		if oftenHeldBack(h) {
+			return neighbourhood{}, false // threads that a quota lets go all at once wait for each other, and nothing tells how long
+		}
+		n.sure = 0.7
+		if all > 0 {
+			part = max(0, 1-float64(*l.CPUNS)/all) // others cannot have had more
+		}
+		n.off, n.lost = part*n.off, part*without
+		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*muchDelay*float64(*l.BusyNS) && n.lost >= muchDelay
+	}
+	others := max(0, float64(*l.MachineNS-*l.CPUNS))
+	n.others = others / span
+	if others > 0 {
+		part = others / (others + float64(*l.CPUNS))
+	}
+	n.off, n.lost = part*n.off, part*without
+	full := others+float64(*l.CPUNS)+waited >= fullMachine*all || l.PressureNS != nil && float64(*l.PressureNS) >= leastPressure*span
+	return n, full && others >= leastOthers*all && part*waited >= muchDelay*float64(*l.BusyNS)
+}
+
+func machineBusy(in *Input) []Verdict {
+	n, ok := busyMachine(in)
+	if !ok {
+		return nil
+	}
+	h := in.Report.Host
+	v := Verdict{Fact: true, Finding: report.Finding{
+		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for one %s of the time they wanted to run", words.Percent(n.off)),
+		Cause: report.CauseSched, Confidence: n.sure,
+		Evidence: []report.Evidence{
+			{Text: "threads waited for a CPU that others had, of the time they wanted to run", Value: n.off, Unit: "share"},
+			{Text: "CPUs of the machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
+			{Text: "CPUs that the service used", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
+		},
+		Fix: "give the service CPUs of its own (a cpuset, cpu.weight, a Kubernetes CPU request) or the neighbours another machine, and record again",
+	}}
+	if n.lost > 0 {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time in which goroutines showed as running, others had the CPU, at least", Value: n.lost, Unit: "share"})
+	}
+	if n.others > 0 {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPUs that other processes used", Value: n.others, Unit: "CPUs"})
+	}
+	if p := h.Lost.PressureNS; p != nil {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time, some process waited for a CPU (PSI)", Value: min(1, float64(*p)/float64(h.ToNS-h.FromNS)), Unit: "share"})
+	}
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		share, won := weighPart(g, func(c *report.Cause) float64 {
+			switch c.Cause {
+			case report.CauseCPU, report.CauseSched, report.CauseSchedPoll:
+				return n.lost
+			case report.CauseSchedWake:
+				return 1
+			}
+			return 0
+		})
+		if won.TotalNS <= v.Won.TotalNS {
+			continue
+		}
+		if w := (Verdict{Won: won}); in.severity(&w) != "" {
+			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
+		}
+	}
+	return []Verdict{v}
+}
+
+// afterMachine lets no rule that blames the service's own scheduling or computing be louder than a busy machine, which
+// makes both look worse than they are.
+func afterMachine(all []Verdict) {
+	for i := range all {
+		if m := &all[i]; m.Code == report.RuleBusyMachine && !m.Fact {
+			for k := range all {
+				if v := &all[k]; strings.HasPrefix(string(v.Code), "WL1") && rank(v.Severity) < rank(m.Severity) {
+					v.Severity, v.Decided = m.Severity, nil
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: other processes had the CPUs, see WL1009"})
+				}
+			}
+		}
+	}
+}
+
+// afterQuota lets no rule that blames the service's scheduling or computing come before a quota that held the process back
+// most of the time: who shows as running then stood still, and who waited for a P waited for the quota.
+func afterQuota(in *Input, all []Verdict) {
+	first := -1
+	for i := range all {
+		if v := &all[i]; v.Code == report.RuleThrottled && !v.Fact && (first < 0 || cmp.Or(-cmp.Compare(rank(v.Severity), rank(all[first].Severity)), cmp.Compare(v.Won.TotalNS, all[first].Won.TotalNS)) > 0) {
+			first = i
+		}
+	}
+	if first < 0 || !oftenHeldBack(in.Report.Host) {
+		return
+	}
+	q := &all[first]
+	for i := range all {
+		v := &all[i]
+		if !strings.HasPrefix(string(v.Code), "WL1") || v.Code == report.RuleBusyMachine || v.Fact {
+			continue
+		}
+		if rank(v.Severity) < rank(q.Severity) {
+			v.Severity, v.Decided = q.Severity, nil
+		}
+		if rank(v.Severity) == rank(q.Severity) {
+			q.Won.TotalNS = max(q.Won.TotalNS, v.Won.TotalNS+1)
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001"})
+		}
+	}
+}
+
+// oftenHeldBack reports whether a CPU quota held the process back in half of its periods or more, by the kernel's counters.
+func oftenHeldBack(h *report.Host) bool {
+	return h != nil && h.Quota.Periods > 0 && 2*h.Quota.ThrottledPeriods >= h.Quota.Periods
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

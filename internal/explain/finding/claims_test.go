@@ -1,0 +1,462 @@
+package finding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/report"
+)
+
+// site makes a site in main from "f:12"; names with a slash or a dot before the colon are whole functions.
+func site(s string) *report.Site {
+	fn, line, _ := strings.Cut(s, "@")
+	n := 0
+	fmt.Sscan(line, &n)
+	if !strings.Contains(fn, ".") {
+		fn = "main." + fn
+	}
+	return &report.Site{Func: fn, File: "/src/main.go", Line: n}
+}
+
+// via makes a chain of waits, each "wait site call".
+func via(waits ...string) []report.Via {
+	out := []report.Via{}
+	for _, w := range waits {
+		rest, sends := strings.CutPrefix(w, "chan send ")
+		f := strings.SplitN(rest, " ", 3)
+		if sends {
+			f = append([]string{"chan send"}, f...)
+		}
+		v := report.Via{Wait: report.WaitKind(f[0]), Site: site(f[1])}
+		if len(f) > 2 {
+			v.Call = f[2]
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func ms(n int64) int64 { return n * 1e6 }
+
+// oneGroup makes a report of one group of 100 requests that spent these causes, in all bands alike.
+func oneGroup(causes ...report.Cause) *report.Report {
+	var total int64
+	for _, c := range causes {
+		total += c.TotalNS
+	}
+	for i := range causes {
+		c := &causes[i]
+		c.Share = float64(c.TotalNS) / float64(total)
+		if c.Requests == 0 {
+			c.Requests = 100
+		}
+		if c.Via == nil {
+			c.Via = []report.Via{}
+		}
+	}
+	return &report.Report{
+		Input:  report.Input{DurationNS: 1e9, GOMAXPROCS: 2},
+		Groups: []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 100, TotalNS: total, Bands: []report.Band{{Band: report.BandAll, Count: 100, Causes: causes}}}},
+	}
+}
+
+// waitRules are the rules of this family alone.
+func waitRules(family string) []Rule {
+	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), family) })
+}
+
+// told lists findings as "code site share".
+func told(found []report.Finding) []string {
+	out := []string{}
+	for i := range found {
+		f := &found[i]
+		s := string(f.Code)
+		if f.Site != nil {
+			s += " " + strings.TrimPrefix(f.Site.Func, "main.") + fmt.Sprintf("@%d", f.Site.Line)
+		}
+		out = append(out, fmt.Sprintf("%s %.2f", s, f.Share))
+	}
+	return out
+}
+
+func TestWaits(t *testing.T) {
+	// Three others wait for a goroutine while it serves one.
+	turns := func(cause, at string, taken, waiting, together float64) queues.Turns {
+		return queues.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
+	}
+	flush := turns("sleep", "flush@9", 0, 4, 4)
+	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
+	perJob := turns("sleep", "job@9", 0, 1, 1)
+	perJob.PeriodNS, perJob.PartNS, perJob.Served, perJob.Servers = 20e6, 20e6, 100, 1
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		turns  []queues.Turns
+		want   []string
+	}{
+		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
+			nil, []string{"WL2001 retry@5 0.90"}},
+		{"two sleeps on another goroutine", []report.Cause{
+			{Cause: "sleep", Site: site("fetch@48"), Via: via("chan sub@7"), TotalNS: ms(670)}, {Cause: "sleep", Site: site("release@52"), Via: via("chan sub@9"), TotalNS: ms(330)}},
+			nil, []string{"WL2001 fetch@48 0.67", "WL2001 release@52 0.33"}},
+		{"too short to matter", []report.Cause{{Cause: "sleep", Site: site("retry@5"), TotalNS: ms(4)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(996)}}, nil, []string{}},
+		{"a lock held over a call", []report.Cause{
+			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Via: via("lock get@2 sync.(*Mutex).Lock"), Routes: []report.Route{{Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(750)}, {TotalNS: ms(250)}}}},
+			nil, []string{"WL2002 ask@3 1.00"}},
+		{"a call that is rarely met under a lock", []report.Cause{
+			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Routes: []report.Route{{TotalNS: ms(900)}, {Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(100)}}}},
+			nil, []string{"WL2005 ask@3 1.00"}},
+		{"a lock behind a lock", []report.Cause{
+			{Cause: "sleep", Site: site("hold@3"), TotalNS: ms(1000), Routes: []report.Route{{Via: via("lock a@1", "lock b@2"), TotalNS: ms(600)}, {Via: via("lock b@2"), TotalNS: ms(400)}}}},
+			nil, []string{"WL2002 hold@3 1.00"}},
+		{"what holders do is a finding each, as far as it matters", []report.Cause{
+			{Cause: "syscall", Site: site("sync@3"), Call: "os.(*File).Sync", Via: via("lock w@1"), TotalNS: ms(450)}, {Cause: "cpu", Site: site("encode@4"), Via: via("lock w@1"), TotalNS: ms(200)},
+			{Cause: "cpu", Site: site("check@5"), Via: via("lock w@1"), TotalNS: ms(150)}, {Cause: "sleep", Site: site("pause@6"), Via: via("lock w@1"), TotalNS: ms(100)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}},
+			nil, []string{"WL2002 sync@3 0.55", "WL2002 encode@4 0.35"}},
+		{"a holder that waits for a P is the scheduler's", []report.Cause{
+			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
+		{"a semaphore", []report.Cause{
+			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
+			[]queues.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
+		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
+		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			[]queues.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
+		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
+			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
+		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2001 flush@9 1.00"}},
+		{"a flush, and who is added meanwhile", []report.Cause{
+			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
+			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"somebody else's client rests", []report.Cause{
+			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
+		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
+		{"the library's line is not the user's", []report.Cause{
+			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
+			nil, []string{"WL2005 call@4 1.00"}},
+		{"a peer that does not read", []report.Cause{{Cause: "network", Site: site("send@4"), Kind: "outbound", Call: "net.(*conn).Write", TotalNS: ms(3000)}}, nil, []string{"WL2005 send@4 1.00"}},
+		{"a slow client", []report.Cause{{Cause: "network", Site: site("take@4"), Kind: "inbound", Call: "net/http.(*body).Read", TotalNS: ms(3000)}}, nil, []string{"WL2006 take@4 1.00"}},
+		{"a WebSocket's next message", []report.Cause{
+			{Cause: "network", Site: site("github.com/gorilla/websocket.(*Conn).read@371"), Kind: "inbound", TotalNS: ms(2000)},
+			{Cause: "network", Site: site("github.com/gorilla/websocket.(*Conn).write@400"), Kind: "inbound", TotalNS: ms(1000)}},
+			nil, []string{"WL2006 github.com/gorilla/websocket.(*Conn).write@400 0.33"}},
+		{"a pipe, and the file's own lock", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 os.(*File).Write"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2007 note@4 1.00"}},
+		{"a pipe, and the lock of a handler of log/slog", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 log/slog.(*Logger).Info"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2002 note@4 1.00"}},
+		{"a pipe, and the lock of a log.Logger", []report.Cause{
+			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 log.(*Logger).Println"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
+			nil, []string{"WL2007 note@4 1.00"}},
+		{"a semaphore whose place is held over a call that other goroutines serve", []report.Cause{
+			{Cause: "network", Site: site("ask@4"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(1500)}, {Via: via("select ask@4"), TotalNS: ms(1500)}}}},
+			[]queues.Turns{turns("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
+		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
+		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
+		{"an errgroup with a limit", []report.Cause{
+			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
+			[]queues.Turns{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
+		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := oneGroup(c.causes...)
+			found := Find(&Input{Report: rep, Turns: c.turns, Process: &process.Stats{}}, waitRules("WL2"))
+			if got := told(found); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			for i := range found {
+				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
+					t.Errorf("%s is not whole: %+v", f.Code, f)
+				}
+			}
+		})
+	}
+}
+
+// TestWords: what a finding says of a wait follows from who is waited for.
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		cause      report.Cause
+		title, fix string
+	}{
+		{"a reader keeps readers out through a writer",
+			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock get@1 sync.(*RWMutex).RLock", "lock beat@2 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
+			"behind a writer, who waits for a reader that computes in main.report", "though it only reads"},
+		{"a writer keeps readers out",
+			report.Cause{Cause: "cpu", Site: site("rebuild@3"), Via: via("lock get@1 sync.(*RWMutex).RLock"), TotalNS: ms(3000)},
+			"for an RWMutex (to read) while its holder computes in main.rebuild", "build the new state outside of the lock"},
+		{"who holds a writer up is not known",
+			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock post@1 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
+			"for an RWMutex (to write) while its holder computes in main.report", "what reads takes a copy"},
+		{"a full channel", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send gather@7"), TotalNS: ms(3000)},
+			"another goroutine sleeps at main.fetch", "make room in the channel sent to at main.gather (main.go:7)"},
+		{"the lock of a file", report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)},
+			"waits for the lock of a file", "its holder has the file open another time"},
+		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
+			"waits for the lock of a file", "its holder has the file open another time"},
+		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
+			"its client's part of a TLS handshake", "resume sessions"},
+		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
+			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what others need"},
+		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
+			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
+		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},
+			"for a Mutex while its holder waits for a pipe", "through a bounded buffer"},
+		{"a semaphore, by no number that is another's", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
+			"requests queue for a golang.org/x/sync/semaphore", "give it back before what is done at main.ask"},
+		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
+			"for an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
+	} {
+		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, waitRules("WL2"))
+		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
+			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
+		}
+	}
+}
+
+// TestPoolSize holds the advice to arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they
+// keep for 10 ms.
+func TestPoolSize(t *testing.T) {
+	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}}}
+	got := map[string]float64{}
+	for _, v := range poolRule().Run(in) {
+		for _, e := range v.Evidence {
+			got[e.Text] = e.Value
+		}
+		if v.Won.TotalNS != ms(3000) {
+			t.Errorf("a larger pool would win %d ns, not what was waited for it", v.Won.TotalNS)
+		}
+	}
+	for text, want := range map[string]float64{
+		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time with it": 10e6,
+		"waiting on average (rate x wait)": 3, "in use on average (rate x time)": 1, "places that would do at this load": 4,
+	} {
+		if got[text] != want {
+			t.Errorf("%s: %g, want %g", text, got[text], want)
+		}
+	}
+	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
+	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, ServiceNS: 1e6, Served: 100}}}
+	in.Report.Input.DurationNS = 10e9
+	for _, v := range poolRule().Run(in) {
+		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 would do") {
+			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
+		}
+	}
+	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
+	conns := []report.Via{{Wait: "select", Call: sqlPool, Site: site("use@4")}}
+	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, ServiceNS: 10e6, Served: 100}}}
+	for _, v := range poolRule().Run(in) {
+		if !strings.Contains(v.Fix, "about 4 would do") {
+			t.Errorf("a pool of connections: %s", v.Fix)
+		}
+	}
+	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
+	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
+		t.Errorf("0.9 in use: %d places, want 2", l.size)
+	}
+}
+
+// TestPlacesOrNews: what ends waits decides, not on whose goroutine the time lies: those who had waited there themselves give
+// back a place; those who never did say something that others wait for, and no more places help; and goroutines that a request
+// has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
+// holders work on other goroutines.
+func TestPlacesOrNews(t *testing.T) {
+	taken := queues.Turns{Cause: "sleep", Site: site("use@5"), Waiting: 1, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}
+	alone := taken
+	alone.Taken = 0
+	of := func(p queues.Places) queues.Places {
+		p.Wait, p.Site, p.Ended, p.Together = "chan", site("use@4"), 80, 1
+		return p
+	}
+	for _, c := range []struct {
+		name   string
+		turns  queues.Turns
+		places queues.Places
+		title  string // of a pool's finding; "": there is none
+	}{
+		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
+		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place there is at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
+		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it waits for a timer or ticker at main.use (main.go:5)"},
+		{"news", taken, of(queues.Places{Others: 1}), ""},
+		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), ""},
+	} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+		title := ""
+		for _, v := range poolRule().Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
+			title = v.Title
+		}
+		if title != c.title {
+			t.Errorf("%s: %q, want %q", c.name, title, c.title)
+		}
+	}
+}
+
+// TestOnePopulation: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
+// title, the shares and the counts are those of the slow requests of which the mean beside them is.
+func TestOnePopulation(t *testing.T) {
+	row := func(cause report.CauseName, at string, ns int64, n int) report.Cause {
+		return report.Cause{Cause: cause, Site: site(at), Call: map[report.CauseName]string{"sleep": "time.Sleep"}[cause], Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ns, Requests: n}
+	}
+	rep := oneGroup(row("cpu", "count@5", ms(6000), 2000), row("sleep", "report@9", ms(1200), 20))
+	g := &rep.Groups[0]
+	g.Count, g.Bands[0].Count = 2000, 2000
+	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{row("sleep", "report@9", ms(1200), 20), row("cpu", "count@5", ms(60), 20)}})
+	for i := range g.Bands[1].Causes {
+		g.Bands[1].Causes[i].Share = float64(g.Bands[1].Causes[i].TotalNS) / float64(ms(1260))
+	}
+	found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	if len(found) != 1 || found[0].Site.Func != "main.report" || !strings.Contains(found[0].Title, "its holder sleeps") {
+		t.Fatalf("found %q", told(found))
+	}
+	want := map[string]float64{
+		"mean of a slow request": float64(ms(63)),
+		"of it, waiting for the lock: a Mutex at main.get (main.go:2)":      1,
+		"of the waiting, the other side sleeps at main.report (main.go:9)":  1200.0 / 1260,
+		"of the waiting, the other side computes in main.count (main.go:5)": 60.0 / 1260,
+	}
+	for _, e := range found[0].Evidence {
+		if w, ok := want[e.Text]; ok && (e.Value < 0.99*w || e.Value > 1.01*w) {
+			t.Errorf("%s: %g, want %g", e.Text, e.Value, w)
+		}
+		delete(want, e.Text)
+	}
+	if len(want) > 0 {
+		t.Errorf("not told: %v, of %+v", want, found[0].Evidence)
+	}
+
+	// Of a sleep, how many of the slow requests met it, not of all.
+	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(2000), Requests: 1500})
+	g = &rep.Groups[0]
+	g.Count, g.Bands[0].Count = 2000, 2000
+	slow := g.Bands[0].Causes[0]
+	slow.TotalNS, slow.Requests = ms(1000), 18
+	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
+	found = Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	if len(found) != 1 || found[0].Evidence[1].Text != "of 20 slow requests, those that met it" || found[0].Evidence[1].Value != 18 {
+		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
+	}
+}
+
+// TestPeersTakeTheirTime: a database that all ask for 1 ms and that some meet busy is no fault, nor is an upstream that one
+// request in twenty-five needs for 2 ms; that one is where it makes these far slower than all others, and so is one that takes
+// 15 ms of every request, or some requests far longer than others. Answers that were late in few moments are few, however many
+// met them. It would catch a mean of those that waited taken for what is usual, and one stall counted once a request.
+func TestPeersTakeTheirTime(t *testing.T) {
+	row := func(ns int64, n int) report.Cause {
+		return report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@5"), Via: []report.Via{}, TotalNS: ns, Requests: n, Share: 0.9}
+	}
+	for _, c := range []struct {
+		name      string
+		all, slow report.Cause // of 1000 and 20 requests
+		band      report.BandName
+		apart     int // 0: not known
+		want      report.Severity
+	}{
+		{"an upstream that few need, for 2 ms", row(ms(40*2), 40), row(ms(20*2), 20), report.Band99, 0, ""},
+		{"an upstream that few need, for 15 ms", row(ms(40*15), 40), row(ms(20*15), 20), report.Band99, 0, report.SeverityMedium},
+		{"far slower for it, 20 times", row(ms(20*15), 20), row(ms(20*15), 20), report.BandOutliers, 20, report.SeverityMedium},
+		{"a peer that stood still in 3 moments", row(ms(1000), 900), row(ms(20*15), 20), report.BandOutliers, 3, report.SeverityLow},
+		{"and for long", row(ms(3000), 900), row(ms(20*110), 20), report.BandOutliers, 3, report.SeverityHigh},
+		{"and not known when", row(ms(1000), 900), row(ms(20*15), 20), report.BandOutliers, 0, report.SeverityMedium},
+		{"a database that is busy now and then", row(ms(1000), 1000), row(ms(20*4), 20), report.Band99, 0, report.SeverityLow},
+		{"one that every request waits for", row(ms(15_000), 1000), row(ms(20*18), 20), report.Band99, 0, report.SeverityHigh},
+		{"one that takes some far longer", row(ms(2_000), 1000), row(ms(20*60), 20), report.Band99, 0, report.SeverityHigh},
+	} {
+		rep := oneGroup(row(1, 1))
+		g := &rep.Groups[0]
+		g.Count = 1000
+		g.Bands = []report.Band{{Band: report.BandAll, Count: 1000, Causes: []report.Cause{c.all}}, {Band: c.band, Count: 20, Causes: []report.Cause{c.slow}}}
+		in := &Input{Report: rep, Process: &process.Stats{}}
+		if c.apart > 0 {
+			in.Apart = map[string]int{g.ID: c.apart}
+		}
+		got := report.Severity("")
+		if found := Find(in, waitRules("WL2005")); len(found) > 0 {
+			got = found[0].Severity
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestQueueOfOthers: who holds a lock and who queues for it may be different groups, and a queue may be what makes slow
+// requests slow alone. A rule that judges each group, or all of its requests, for itself calls the holder's call the fault.
+func TestQueueOfOthers(t *testing.T) {
+	const lock = "lock get@1 sync.(*RWMutex).Lock"
+	save := func(queued, own int64) report.Cause {
+		c := report.Cause{Cause: "sleep", Site: site("save@3"), Call: "time.Sleep", TotalNS: ms(queued + own), Requests: 100, Share: 1}
+		if queued > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: via(lock), TotalNS: ms(queued)})
+		}
+		if own > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: []report.Via{}, TotalNS: ms(own)})
+		}
+		return c
+	}
+	group := func(id string, all report.Cause, slow ...report.Cause) report.Group {
+		g := oneGroup(all).Groups[0]
+		g.ID = id
+		if len(slow) > 0 {
+			g.Bands = append(g.Bands, report.Band{Band: report.Band9099, Count: 10, Causes: slow})
+		}
+		return g
+	}
+	for _, c := range []struct {
+		name   string
+		groups []report.Group
+		want   []string
+		says   bool
+	}{
+		{"alone it is the holder's", []report.Group{group("order", save(100, 900))}, []string{"WL2001 save@3 1.00"}, false},
+		{"another group queues for it", []report.Group{group("order", save(100, 900)), group("price", save(400, 0))}, []string{"WL2002 save@3 1.00", "WL2002 save@3 1.00"}, false},
+		{"slow requests queue for it", []report.Group{group("order", save(100, 900), save(60, 60))}, []string{"WL2002 save@3 1.00"}, false},
+		{"who holds it never queues", []report.Group{group("order", save(0, 900)), group("price", save(1000, 0))}, []string{"WL2002 save@3 1.00", "WL2001 save@3 1.00"}, true},
+	} {
+		rep := oneGroup()
+		rep.Groups = c.groups
+		found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+		if got := told(found); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+			continue
+		}
+		last := found[len(found)-1].Evidence
+		if says := strings.HasPrefix(last[len(last)-1].Text, "one fault with WL2002"); says != c.says {
+			t.Errorf("%s: one fault %v, want %v: %+v", c.name, says, c.says, last)
+		}
+	}
+}
+
+// TestWaitOfUnknownKind: a goroutine that waited since before the trace is told as a lock whose place is not known, because
+// somebody ended its wait; nothing says that it was one. What is behind it belongs to the rule of its cause.
+func TestWaitOfUnknownKind(t *testing.T) {
+	for _, c := range []struct {
+		lock *report.Site
+		want report.RuleCode
+	}{{site("take@9"), report.RuleLockConvoy}, {nil, report.RuleSlowPeer}} {
+		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@7"), TotalNS: ms(4000), Via: []report.Via{{Wait: report.WaitLock, Site: c.lock}}})
+		if got := Find(&Input{Report: r, Process: &process.Stats{}}, waitRules("WL2")); len(got) != 1 || got[0].Code != c.want {
+			t.Errorf("behind a lock at %v: %+v, want %s", c.lock, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestDoubts holds each rule that weakens a report against an input that shows it, and one that nearly does.
+func TestDoubts(t *testing.T) {
+	plain := func() *Input {
+		return input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+	}
+	client := func(runs int64) []process.Run {
+		return []process.Run{{Start: "net/http.(*persistConn).readLoop", Site: siteOf("net/http.(*persistConn).readLoop"), Runs: runs}}
+	}
+	unnamed := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
+	other := func() report.Group {
+		return report.Group{ID: "o", Kind: report.KindHTTP1, Name: "main.other", Named: true, Count: 100}
+	}
+	blocks := func(slow ...int64) []report.Block {
+		var out []report.Block
+		for i, n := range slow {
+			out = append(out, report.Block{StartNS: int64(i) * 250e6, DurationNS: 250e6, Count: 100, Histogram: [][2]int64{{9e6, 100 - n}, {12e6, 0}, {15e6, n}}})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		code  string
+		yes   func(*Input)
+		no    func(*Input)
+		knows string // evidence or title that must be there
+	}{
+		{"WL5001", func(in *Input) { in.Report.Groups[0].Count = 99 }, func(in *Input) { in.Report.Groups[0].Count = 100 }, "99"},
+		{"WL5002", func(in *Input) { in.Report.Input.Truncated = true }, func(*Input) {}, ""},
+		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, other(), unnamed(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamed(100)) }, ""},
+		{"WL5004", func(in *Input) { in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 4e6 }, ""},
+		{"WL5004", func(in *Input) { in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
+			func(in *Input) {
+				in.Process.Events = 10e6
+				in.Process.Samples = process.Samples{All: 400, Tracing: 20}
+			}, "samples"},
+		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) { in.Process.Runs = client(80) }, ""},
+		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) {
+			in.Process.Runs = client(400) // the calls are the requests' own
+			g := &in.Report.Groups[0]
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Site: siteOf("net/http.(*persistConn).readLoop"), TotalNS: 5})
+		}, ""},
+		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
+		{"WL5007", func(in *Input) {
+			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had times that cannot be"}}
+		}, func(in *Input) {
+			in.Report.Input.Warnings = []report.Warning{{Code: "newer-format", Text: "x"}}
+		}, "3 events"},
+		{"WL5008", func(in *Input) {
+			in.Report.Input.Warnings = []report.Warning{{Code: "lost-events", Text: "3 events stood without"}}
+		}, func(*Input) {}, "3 events"},
+		{"WL5009", func(in *Input) { in.Report.Groups[0].Open.OldestNS = 3e9 }, func(in *Input) { in.Report.Groups[0].Open.OldestNS = 15e8 }, ""},
+		{"WL5010", func(in *Input) {
+			in.Report.Groups[0].LatencyNS.P90 = ptr(int64(11e6))
+			in.Report.Groups[0].Blocks = blocks(1, 2, 40, 2, 3)
+		}, func(in *Input) {
+			in.Report.Groups[0].LatencyNS.P90 = ptr(int64(11e6))
+			in.Report.Groups[0].Blocks = blocks(10, 12, 14, 12, 10)
+		}, ""},
+		{"WL5011", func(in *Input) { in.Process.Samples = process.Samples{All: 200} }, func(in *Input) { in.Process.Samples = process.Samples{All: 400} }, "samples"},
+		{"WL5011", func(in *Input) { in.Report.Host = hostWith(2, 4e9, 2e9, 2e9) }, func(in *Input) {
+			in.Report.Host = hostWith(2, 4e9, 1e9, 3e9)
+			in.Process.Samples = process.Samples{All: 200} // the kernel knows better
+		}, "threads"},
+	} {
+		for _, should := range []bool{true, false} {
+			in := plain()
+			if should {
+				c.yes(in)
+			} else {
+				c.no(in)
+			}
+			faults, facts, all := found(in)
+			if slices.Contains(faults, c.code) || slices.Contains(facts, c.code) != should {
+				t.Errorf("%s should be found %t: faults %v, facts %v", c.code, should, faults, facts)
+				continue
+			}
+			if !should {
+				continue
+			}
+			said := ""
+			for _, f := range all {
+				if string(f.Code) == c.code {
+					said += f.Title
+					for _, e := range f.Evidence {
+						said += " " + e.Text
+					}
+				}
+			}
+			if !strings.Contains(said, c.knows) {
+				t.Errorf("%s says %q, not %q", c.code, said, c.knows)
+			}
+		}
+	}
+	if faults, facts, _ := found(plain()); faults != nil || facts != nil {
+		t.Errorf("without any doubt: %v, %v", faults, facts)
+	}
+}
+
+// TestBiasedNamesSayTheWhole holds what is said of all requests of a server against a hundred of known latencies, of which
+// the named ones are the slow half: a sum that left the unnamed out would say a p50 of 5 ms or more.
+func TestBiasedNamesSayTheWhole(t *testing.T) {
+	group := func(name string, histogram ...[2]int64) report.Group {
+		g := report.Group{ID: "g" + name, Kind: report.KindHTTP1, Name: name, Named: name != "", Histogram: histogram}
+		for _, b := range histogram {
+			g.Count += int(b[1])
+			g.LatencyNS.Max = ptr(b[0])
+		}
+		return g
+	}
+	in := input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+	in.Report.Groups = []report.Group{
+		group("main.a", [2]int64{5e6, 20}, [2]int64{7e6, 5}),
+		group("main.b", [2]int64{6e6, 20}, [2]int64{9e6, 5}),
+		group("", [2]int64{1e5, 30}, [2]int64{3e5, 20}),
+	}
+	said := unnamedRule().Run(in)
+	if len(said) == 0 {
+		t.Fatal("nothing is said")
+	}
+	v := &said[0]
+	const want = "all 100 HTTP/1 requests have p50 300µs, p99 9ms; "
+	if !strings.HasPrefix(v.Title, want) {
+		t.Errorf("the title is %q, want %q", v.Title, want)
+	}
+	if e := v.Evidence; len(e) != 3 || e[1].Value != 3e5 || e[2].Value != 9e6 || e[2].Text != "all 100 HTTP/1 requests: p99" {
+		t.Errorf("the evidence is %+v", e)
+	}
+}

@@ -1,0 +1,197 @@
+// Package finding holds the rules: each reads what a report says of causes and of the runtime, and says what to change,
+// with evidence. A rule is a value in a file of its own; All lists them. Rules never print and never read a trace: what
+// they need beyond the report is summed up before, see Input.
+//
+// The bias is to be rather silent than wrong: a rule speaks when its evidence leaves no likelier reading, and a healthy
+// service yields nothing above info.
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
+)
+
+// A Rule looks for one thing to change.
+type Rule struct {
+	Code    report.RuleCode // stable: WL, a digit for the family, three for the rule
+	Name    string          // short, with dashes
+	Summary string          // one line
+	Doc     Doc
+	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
+	Run func(*Input) []Verdict
+}
+
+// Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
+type Doc struct {
+	Means    string // what a finding says about the service
+	Measured string // how, and from what
+	Before   string // an example of the fault, in Go or as a setting
+	After    string // the same, mended
+	Wrong    string // when the finding is wrong or does not matter
+}
+
+// Families are the first digits of codes.
+var families = map[byte]string{'1': "scheduling", '2': "waiting", '3': "memory", '4': "container", '5': "doubt"}
+
+// Family is the word for what the rule is about.
+func (r *Rule) Family() string { return families[r.Code[2]] }
+
+// Input is what rules look at. Rules must not change it.
+type Input struct {
+	Report  *report.Report // whole but for its findings
+	Process *process.Stats // what the whole process did; never nil
+	// Turns says of what requests waited for on other goroutines whether they
+	// queued for it.
+	Turns []queues.Turns
+	// Places says of what others ended the waits of requests, and whether that are places of a pool.
+	Places []queues.Places
+	// Hubs are goroutines for which requests of others waited while they were
+	// late to run, those that held up the most time first.
+	Hubs []queues.Hub
+	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
+	Allocs *allocs.Profile
+	// Thresholds are those of severity, the highest first; nil: see Thresholds.
+	Thresholds []Threshold
+	// Apart says, by a group's id, in how many stretches of time apart its outliers were open; nil, or none, if that is not known.
+	Apart map[string]int
+	// InHerds says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
+	// function, and which part of all time these are; nil if that is not known.
+	InHerds func(group, start string) (waited, time float64)
+	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
+	// The field itself may be nil.
+	Predict func(group string, changes []predict.Change) *report.Predicted
+
+	atSites map[leaf]split // see claims.others
+}
+
+// predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
+func (in *Input) predicted(v *Verdict) {
+	f := &v.Finding
+	if f.Predicted != nil || in.Predict == nil || f.Group == "" {
+		return
+	}
+	if v.Changes == nil && f.Cause != "" && f.Site != nil {
+		v.Changes = []predict.Change{predict.Half(f.Cause, predict.SiteText(f.Site, f.Cause))}
+	}
+	if len(v.Changes) > 0 {
+		f.Predicted = in.Predict(f.Group, v.Changes)
+	}
+}
+
+// A Verdict is a finding before its severity is known.
+type Verdict struct {
+	report.Finding
+	// Won is what the fix would win; see Severity.
+	Won Won
+	// Severe is a severity that does not follow from what requests that ended would win; "" if it does.
+	Severe report.Severity
+	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
+	Fact bool
+	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is
+	// none that a request can be timed anew with.
+	Changes []predict.Change
+}
+
+// Find runs rules and returns their findings, those whose fix would win most first.
+func Find(in *Input, rules []Rule) []report.Finding {
+	var all []Verdict
+	for i := range rules {
+		r := &rules[i]
+		for _, v := range r.Run(in) {
+			v.Code = r.Code
+			in.fewOfMany(&v)
+			if v.Severity, v.Decided = in.judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
+				continue
+			}
+			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
+				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
+			}
+			v.ID = id(&v.Finding)
+			in.predicted(&v)
+			if v.Evidence == nil {
+				v.Evidence = []report.Evidence{}
+			}
+			all = append(all, v)
+		}
+	}
+	all = bothHalves(in, all)
+	afterMachine(all)
+	afterQuota(in, all)
+	oneFault(all)
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), -compareBool(a.Code == report.RuleBusyMachine, b.Code == report.RuleBusyMachine), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+	})
+	out := make([]report.Finding, 0, len(all))
+	seen := map[string]bool{}
+	for i := range all {
+		f := &all[i].Finding
+		if seen[f.ID] {
+			continue // the same fault seen twice by one rule: the weightier stays
+		}
+		seen[f.ID] = true
+		out = append(out, *f)
+	}
+	return out
+}
+
+// beside is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.
+func (in *Input) beside(v *Verdict) report.Evidence {
+	text := "of each request that is slow by percentiles, on average"
+	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
+		text = fmt.Sprintf("of each of the %d far slower requests, on average", g.Band(report.BandOutliers).Count)
+	}
+	return report.Evidence{Text: text, Value: float64(v.Won.Beside.NS), Unit: "ns"}
+}
+
+// fewOfMany marks the slow requests of a verdict as a few where its group is only those requests of a server that show
+// their handler, because they waited: most show none, and those few are its outliers.
+func (in *Input) fewOfMany(v *Verdict) {
+	const many = 10
+	g := in.Report.Group(v.Group)
+	if g == nil || !g.Named || g.Count >= report.TailRequests {
+		return
+	}
+	for k := range in.Report.Groups {
+		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count {
+			v.Won.SlowFew, v.Won.All.Few, v.Won.Beside.Few = true, true, true
+		}
+	}
+}
+
+// picked reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while many
+// times as many show none: of all of them the wait is next to nothing.
+func (in *Input) picked(v *Verdict) bool {
+	const many, little = 10, 0.02
+	i := slices.IndexFunc(in.Report.Groups, func(g report.Group) bool { return g.ID == v.Group })
+	if i < 0 || !in.Report.Groups[i].Named {
+		return false
+	}
+	g := &in.Report.Groups[i]
+	for k := range in.Report.Groups {
+		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count && float64(v.Won.TotalNS) < little*float64(o.TotalNS+g.TotalNS) {
+			return true
+		}
+	}
+	return false
+}
+
+// id is the same for the same fault in every run, whatever the lines around it do.
+func id(f *report.Finding) string {
+	fn := ""
+	if f.Site != nil {
+		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)
+		if c := f.Site.CalledFrom; c != nil {
+			fn += fmt.Sprintf(" %s:%d", c.Func, c.Line)
+		}
+	}
+	return spell.ID("finding", string(f.Code), f.Group, fn)
+}

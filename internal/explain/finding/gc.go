@@ -1,0 +1,468 @@
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// What the collector takes of requests shows in four ways: they help to mark (gc-assist), they wait for a phase
+// (gc-wait), they wait for a P on which a mark worker runs (sched, with the worker among what ran meanwhile), and the
+// world is stopped at both ends of a cycle (stw). All of it is one fault where a setting would do away with most
+// cycles: then WL3004 has it. What code forces (runtime.GC) is WL3005's. Otherwise the larger part of a group's time
+// decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
+// stops are WL3003's.
+
+// fewGC is the part of a group's time that the collector takes of any service that allocates: less is no fault.
+const fewGC = 0.1
+
+const (
+	worker   = "runtime.gcBgMarkWorker"
+	forcedGC = "runtime.GC"
+)
+
+// gcPart is the part of a cause that the collector took: 0 or 1, or what its workers ran while requests waited for a P.
+func gcPart(c *report.Cause) float64 {
+	switch c.Cause {
+	case report.CauseGCAssist, report.CauseGCWait:
+		if isForcedWait(c) {
+			return 0
+		}
+		return 1
+	case "stw":
+		return one(isGCStop(c.Kind))
+	case "sched":
+		return workersPart(c)
+	}
+	return 0
+}
+
+// isGCStop reports whether the world is stopped for a collection.
+func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
+
+// workersPart is what mark workers ran of what ran while requests waited for a P.
+func workersPart(c *report.Cause) float64 {
+	if c.Cause != report.CauseSched {
+		return 0
+	}
+	for _, r := range c.RanMeanwhile {
+		if r.Site != nil && r.Site.Func == worker {
+			return r.Share
+		}
+	}
+	return 0
+}
+
+// isForcedWait reports whether a wait for the collector is one that code asked for.
+func isForcedWait(c *report.Cause) bool {
+	return c.Cause == report.CauseGCWait && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
+}
+
+// A tuning is what a larger GOGC would do.
+type tuning struct {
+	perSecond float64 // collections now
+	effective float64 // GOGC as goal and live heap show it, stacks and globals left out
+	markShare float64 // of the time, with a mark phase under way
+	gogc      int     // advised
+	then      float64 // collections a second with it
+	more      int64   // bytes of heap that it takes
+}
+
+// Thresholds of WL3004. A cycle marks all that lives, so its price does not depend on the room between live heap and
+// goal: twice the room is half the cycles.
+const (
+	lowGOGC     = 60        // a goal this near to the live heap was set, or squeezed by a limit
+	smallHeap   = 64 << 20  // under this goal more room costs little
+	manyCycles  = 10        // a second, of a small heap
+	fewMark     = 0.05      // less marking than this part of the time is no trouble
+	affordable  = 256 << 20 // what advice may cost without asking
+	usualGOGC   = 100
+	largestGOGC = 500
+	minHeap     = 4 << 20 // the runtime's smallest goal at GOGC=100
+)
+
+// tune says what a larger GOGC would do; ok is false where collections are not too frequent for the heap, or too few
+// were seen.
+//
+// The goal of a cycle is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 (A Guide to the Go
+// Garbage Collector, "GOGC"; runtime/mgcpacer.go). What is allocated in a cycle is about goal less live, so with the
+// same rate of allocation the cycles a second go as 1/(goal - live).
+func tune(c *process.Stats) (t tuning, ok bool) {
+	gc := &c.GC
+	if gc.Measured < 3 || c.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
+		return t, false
+	}
+	seconds := float64(c.SpanNS) / 1e9
+	free := gc.Cycles - gc.Forced
+	room := float64(gc.GoalBytes - gc.LiveBytes)
+	t.perSecond = float64(free) / seconds
+	t.effective = 100 * room / float64(gc.LiveBytes)
+	t.markShare = float64(gc.MarkNS) / float64(c.SpanNS)
+	if free < 3 || t.markShare < fewMark {
+		return t, false
+	}
+	if t.effective > lowGOGC && (gc.GoalBytes > smallHeap || t.perSecond < manyCycles) {
+		return t, false
+	}
+	if t.gogc = usualGOGC; t.effective > lowGOGC {
+		t.gogc = largestGOGC
+	}
+	goal := func(gogc int) float64 {
+		return max(float64(gc.LiveBytes)*float64(gogc)/100, minHeap*float64(gogc)/100-float64(gc.LiveBytes))
+	}
+	for t.gogc < 400 && goal(2*t.gogc)-room < affordable/4 {
+		t.gogc *= 2
+	}
+	newRoom := goal(t.gogc)
+	t.then = t.perSecond * room / newRoom
+	t.more = int64(newRoom - room)
+	return t, t.then < 0.7*t.perSecond
+}
+
+func frequentRule() Rule {
+	return Rule{
+		Code: report.RuleGCTooFrequent, Name: "gc-too-frequent",
+		Summary: "garbage is collected too often for the size of the heap, at the price of requests",
+		Doc: Doc{
+			Means: "The next collection begins soon after the last one ended: the heap's goal is near to what lives, by a small GOGC or a memory limit, or the heap is so small that " +
+				"the usual goal is soon reached. Each cycle marks all that lives, whatever was freed, so a little more room saves most of the work.",
+			Measured: "Live heap and goal of each cycle, cycles a second and the time with marking under way are in the trace. With live heap L and goal G a cycle lasts until about G - L bytes were allocated, so at the same " +
+				"rate of allocation the cycles a second go as 1/(G - L); G = L + (L + stacks + globals) x GOGC/100, at least 4 MiB x GOGC/100 (A Guide to the Go Garbage Collector). The finding speaks when G is within 60 % above L, or under " +
+				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles; less than 10 % of a group's time is not reported. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
+				"mark workers ran. Sites come from the allocation profile of a recording, else from where assists happened, which says who pays and not who causes. Confidence is 0.9, 0.75 without a profile.",
+			Before: "GOGC=10",
+			After:  "GOGC=400 GOMEMLIMIT=900MiB // of a container of 1 GiB: a limit keeps what GOGC allows within bounds",
+			Wrong: "Where memory is really short: then only fewer or smaller allocations help. A memory limit that the heap is near to looks like a small GOGC; more GOGC does nothing then. " +
+				"The rate of allocation is taken to stay what it is; faster requests may allocate more a second.",
+		},
+		Run: func(in *Input) []Verdict {
+			t, ok := tune(in.Process)
+			if !ok {
+				return nil
+			}
+			return in.eachGroup(func(g *report.Group) []Verdict {
+				share, won := weighPart(g, gcPart)
+				if share < fewGC {
+					return nil
+				}
+				gc := &in.Process.GC
+				site, causes := in.allocator()
+				f := report.Finding{
+					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", digits(t.perSecond), bytesText(gc.GoalBytes-gc.LiveBytes)),
+					Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
+					Evidence: append([]report.Evidence{
+						{Text: "collections", Value: t.perSecond, Unit: "1/s"},
+						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
+						{Text: "goal, mean", Value: float64(gc.GoalBytes), Unit: "bytes"},
+						{Text: "GOGC as these two show it", Value: math.Round(t.effective), Unit: "%"},
+						{Text: "of the time, marking was under way", Value: t.markShare, Unit: "share"},
+						{Text: fmt.Sprintf("collections with GOGC=%d", t.gogc), Value: t.then, Unit: "1/s"},
+						{Text: "heap that this takes more", Value: float64(max(0, t.more)), Unit: "bytes"},
+					}, append(partsEvidence(g), causes...)...),
+				}
+				if in.Allocs != nil {
+					f.Confidence = 0.9
+				}
+				f.Fix = fmt.Sprintf("GOGC=%d: %s collections a second instead of %s for %s more heap (set GOMEMLIMIT to 90 %% of the container's memory beside it)",
+					t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+				if t.effective <= lowGOGC {
+					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal near to what lives, whatever GOGC is): %s collections a second instead of %s for %s more heap",
+						t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+				}
+				if site != nil {
+					f.Fix += "; and allocate less at " + place(site)
+				}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: t.then / t.perSecond}}}}
+			})
+		},
+	}
+}
+
+// gcElsewhere reports whether what the collector takes is left to the rules of too frequent or forced collections.
+func (in *Input) gcElsewhere() bool {
+	_, frequent := tune(in.Process)
+	return frequent || mostlyForced(&in.Process.GC)
+}
+
+func mostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
+
+// eachGroup gathers verdicts on all groups.
+func (in *Input) eachGroup(f func(g *report.Group) []Verdict) []Verdict {
+	var out []Verdict
+	for i := range in.Report.Groups {
+		out = append(out, f(&in.Report.Groups[i])...)
+	}
+	return out
+}
+
+// partsEvidence says in which ways the collector took a group's time.
+func partsEvidence(g *report.Group) []report.Evidence {
+	var out []report.Evidence
+	for _, w := range []struct {
+		text string
+		part func(*report.Cause) float64
+	}{
+		{"of the group's time, helping to mark", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCAssist) }},
+		{"standing still for the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"waiting for a P while mark workers ran", workersPart},
+	} {
+		if share, _ := weighPart(g, w.part); share >= 0.01 {
+			out = append(out, report.Evidence{Text: w.text, Value: share, Unit: "share"})
+		}
+	}
+	return out
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// mostAllocators bounds how many allocating sites evidence lists.
+const mostAllocators = 5
+
+// allocator returns the site that allocates most, by the profile; without one the site where most assists
+// were. The evidence lists the first of them.
+func (in *Input) allocator() (*report.Site, []report.Evidence) {
+	var out []report.Evidence
+	if p := in.Allocs; p != nil && len(p.Sites) > 0 {
+		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
+			s := &p.Sites[i]
+			if share := float64(s.Bytes) / float64(p.Bytes); share >= 0.02 {
+				text := "of the bytes allocated, at " + place(&s.Site)
+				if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
+					text += " in " + call
+				}
+				if s.From.Func != "" {
+					text += ", most of it for " + place(&s.From)
+				}
+				out = append(out, report.Evidence{Text: text, Value: share, Unit: "share"})
+			}
+		}
+		return &p.Sites[0].Site, out
+	}
+	type sum struct {
+		site *report.Site
+		ns   int64
+	}
+	var sums []sum
+	var total int64
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.All().Causes {
+			c := &g.All().Causes[k]
+			if c.Cause != report.CauseGCAssist || c.Site == nil {
+				continue
+			}
+			total += c.TotalNS
+			at := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
+			if at < 0 {
+				at = len(sums)
+				sums = append(sums, sum{site: c.Site})
+			}
+			sums[at].ns += c.TotalNS
+		}
+	}
+	if len(sums) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
+	for _, s := range sums[:min(len(sums), mostAllocators)] {
+		if share := part1(s.ns, total); share >= 0.02 {
+			out = append(out, report.Evidence{Text: "of the assists, paid at " + place(s.site), Value: share, Unit: "share"})
+		}
+	}
+	return sums[0].site, out
+}
+
+func digits(x float64) string { return fmt.Sprintf("%.3g", x) }
+
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.3g GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.3g KiB", float64(max(n, 0))/(1<<10))
+}
+
+// assistPart is 1 for what requests do and wait for themselves while the collector is at work.
+func assistPart(c *report.Cause) float64 {
+	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c))
+}
+
+func assistsAndWorkers(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
+
+// mostlyAssists reports whether a group pays the collector more by its own work than by waiting for its workers. Both
+// together are one fault, which belongs to the rule of the larger part.
+func mostlyAssists(g *report.Group) bool {
+	assists, _ := weighPart(g, assistPart)
+	workers, _ := weighPart(g, workersPart)
+	return assists >= workers
+}
+
+func assistRule() Rule {
+	return Rule{
+		Code: report.RuleMarkAssist, Name: "mark-assist",
+		Summary: "requests help to mark the heap, or wait for the collector, because more is allocated than its workers keep up with",
+		Doc: Doc{
+			Means: "While a collection is under way, who allocates must mark in proportion. Requests pay for garbage with their own time, and those that allocate most are the latest.",
+			Measured: "Mark assists are ranges in the trace; what of them, and of waits for a phase of the collector, lies on requests' critical paths is causes gc-assist and gc-wait. The stacks there say who pays. " +
+				"Who causes is in the allocation profile that a recording (x.whylate, or explain of a URL) holds: its sites by bytes are the evidence, and the first is the finding's site. " +
+				"What requests waited for Ps that mark workers ran on is counted in where it is the smaller part (else WL3002 speaks). Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.9 with a profile, 0.75 without.",
+			Before: "log.Debug(fmt.Sprintf(\"checked %v in %v\", target, d)) // formatted though nobody wants it",
+			After:  "if log.Enabled(ctx, slog.LevelDebug) {\n\tlog.Debug(\"checked\", \"target\", target, \"in\", d)\n}",
+			Wrong:  "Without a profile the site is where assists were paid: a site that allocates little may pay for another's garbage.",
+		},
+		Run: func(in *Input) []Verdict {
+			if in.gcElsewhere() {
+				return nil
+			}
+			return in.eachGroup(func(g *report.Group) []Verdict {
+				if !mostlyAssists(g) {
+					return nil
+				}
+				share, won := weighPart(g, assistsAndWorkers)
+				if share < fewGC {
+					return nil
+				}
+				gc := &in.Process.GC
+				site, causes := in.allocator()
+				f := report.Finding{
+					Title: "requests help the garbage collector instead of going on", Cause: report.CauseGCAssist, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
+					Evidence: append(append([]report.Evidence{
+						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "collections", Value: float64(gc.Cycles) / float64(max(in.Process.SpanNS, 1)) * 1e9, Unit: "1/s"},
+						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
+					}, partsEvidence(g)...), causes...),
+					Fix: "allocate less on the way of requests: do not format what nobody reads, use buffers again, keep fewer pointers alive",
+				}
+				if site != nil {
+					f.Fix = "allocate less, first of all at " + place(site) + ": do not format what nobody reads, use buffers again (sync.Pool), keep fewer pointers alive; or raise GOGC where memory allows"
+				}
+				if in.Allocs != nil {
+					f.Confidence = 0.9
+				}
+				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{predict.Half(report.CauseGCAssist, "")}}}
+			})
+		},
+	}
+}
+
+func workersRule() Rule {
+	return Rule{
+		Code: report.RuleGCTakesPs, Name: "gc-takes-ps",
+		Summary: "requests wait for a P while the collector's workers run on them",
+		Doc: Doc{
+			Means: "Marking runs on a quarter of the Ps, and on every other P that has nothing to do at the moment. On few Ps that is one worker on each for a part of the time (25 % of each with up to three), so requests " +
+				"that are ready to run wait behind it.",
+			Measured: "Of the time in which requests waited for a P (cause sched) the part that mark workers ran meanwhile, looked up in a sample of the waits. The workers' running time by mode " +
+				"(dedicated, fractional, idle) is in the trace's labels. It speaks where that is more than what requests helped to mark themselves (else WL3001), and counts that in. The site is what allocates most by the profile, else where most collections were begun. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.8: the sample is small.",
+			Before: "cache map[string]*entry // millions of pointers to mark in each cycle",
+			After:  "cache map[uint64]uint32; entries []entry // no pointers: nothing to mark",
+			Wrong:  "Where Ps are busy with requests anyway: without the workers others would run there (see WL1).",
+		},
+		Run: func(in *Input) []Verdict {
+			if in.gcElsewhere() {
+				return nil
+			}
+			return in.eachGroup(func(g *report.Group) []Verdict {
+				if mostlyAssists(g) {
+					return nil
+				}
+				share, won := weighPart(g, assistsAndWorkers)
+				if share < fewGC {
+					return nil
+				}
+				gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
+				site, causes := in.allocator()
+				if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
+					site = gc.BegunAt
+					causes = []report.Evidence{{Text: "of the collections, begun by what is allocated at " + place(site), Value: gc.BegunShare, Unit: "share"}}
+				}
+				return []Verdict{{Won: won, Changes: []predict.Change{}, Finding: report.Finding{
+					Title: "requests wait for a P while the garbage collector's workers run", Cause: report.CauseSched, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+					Evidence: append([]report.Evidence{
+						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "of the Ps' time, dedicated workers", Value: float64(gc.DedicatedNS) / ps, Unit: "share"},
+						{Text: "fractional workers", Value: float64(gc.FractionalNS) / ps, Unit: "share"},
+						{Text: "idle workers", Value: float64(gc.IdleNS) / ps, Unit: "share"},
+						{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(max(in.Process.SpanNS, 1)), Unit: "share"},
+						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
+					}, causes...),
+					Fix: "have less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or raise GOGC where memory allows",
+				}}}
+			})
+		},
+	}
+}
+
+func forcedRule() Rule {
+	return Rule{
+		Code: report.RuleForcedGC, Name: "forced-gc",
+		Summary: "requests wait for a collection that code asked for, or are held up by it",
+		Doc: Doc{
+			Means: "runtime.GC or debug.FreeOSMemory runs a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All others help or wait while it lasts.",
+			Measured: "Waits for the collector under these functions on requests' critical paths, and with it what else the collector took of the group's time while code forced most of its cycles. " +
+				"Where no request waits for a whole cycle, because another goroutine asks for them, that alone is the share, from 10 % on. Confidence is 0.95.",
+			Before: "runtime.GC() // after each large request",
+			After:  "debug.SetMemoryLimit(...) // the runtime collects when it must",
+			Wrong:  "In tests and at the end of a phase on purpose.",
+		},
+		Run: func(in *Input) []Verdict {
+			gc := &in.Process.GC
+			mostly := mostlyForced(gc)
+			return in.eachGroup(func(g *report.Group) []Verdict {
+				var site *report.Site
+				for i := range g.Bands {
+					for k := range g.Bands[i].Causes {
+						if c := &g.Bands[i].Causes[k]; site == nil && isForcedWait(c) {
+							site = c.Site
+						}
+					}
+				}
+				behind := site == nil // nobody waits for a whole cycle, but all for what cycles take
+				if behind && (!mostly || gc.ForcedAt == nil) {
+					return nil
+				}
+				share, won := weighPart(g, func(c *report.Cause) float64 {
+					if isForcedWait(c) {
+						return 1
+					}
+					return one(mostly) * gcPart(c)
+				})
+				title, cause, changes := "requests wait for a garbage collection that is forced at ", report.CauseGCWait, []predict.Change{predict.Gone(report.FamilyGC, "")}
+				if behind {
+					if share < fewGC {
+						return nil
+					}
+					site = gc.ForcedAt
+					title, cause = "requests are held up by garbage collections that are forced beside them, at ", report.FamilyGC
+					changes = []predict.Change{} // waits for Ps are not timed again
+				}
+				return []Verdict{{Won: won, Changes: changes, Finding: report.Finding{
+					Title: title + place(site), Cause: cause, Site: site, Group: g.ID, Share: share, Confidence: 0.95,
+					Evidence: []report.Evidence{
+						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "collections that code forced", Value: float64(gc.Forced), Unit: "count"},
+						{Text: "collections in all", Value: float64(gc.Cycles), Unit: "count"},
+					},
+					Fix: "take the call out; if it was to keep memory down, set GOMEMLIMIT",
+				}}}
+			})
+		},
+	}
+}

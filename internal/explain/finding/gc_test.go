@@ -1,0 +1,126 @@
+package finding
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+const mib = 1 << 20
+
+// collected is a census of 10 s with so many cycles.
+func collected(cycles, forced int, live, goal int64, mark float64) *process.Stats {
+	return &process.Stats{SpanNS: 10e9, Procs: 2, GC: process.GC{
+		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), Measured: cycles, LiveBytes: live, GoalBytes: goal, MarkNS: int64(mark * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
+		FractionalNS: 4e9,
+	}}
+}
+
+func TestMemory(t *testing.T) {
+	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
+	behind := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site(worker + "@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
+	forced := report.Cause{Cause: "gc-wait", Call: "runtime.GC", Site: site("free@9"), TotalNS: ms(700)}
+	cpu := report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}
+	stop := func(kind string) report.Cause {
+		return report.Cause{Cause: "stw", Kind: kind, Site: site("meter@3"), TotalNS: ms(400)}
+	}
+	profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Bytes: 700}, {Site: *site("fill@7"), Bytes: 300}}}
+	stops := func(kind string, stopping int64) *process.Stats {
+		c := collected(2, 0, 100*mib, 200*mib, 0.01)
+		c.Stops = []process.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, LookedNS: 100e6, StoppingNS: stopping, Slow: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		census *process.Stats
+		allocs *allocs.Profile
+		want   []string
+	}{
+		{"assists", []report.Cause{assist, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.40"}},
+		{"who pays is not who causes", []report.Cause{assist, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), profile, []string{"WL3001 log@7 0.40"}},
+		{"assists and a little behind workers are one fault", []report.Cause{assist, behind, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.50"}},
+		{"workers", []report.Cause{behind, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"a small GOGC", []report.Cause{assist, cpu}, collected(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
+		{"a small heap", []report.Cause{assist, behind, cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
+		{"forced", []report.Cause{forced, behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
+		{"forced beside requests", []report.Cause{behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
+		{"forced beside requests now and then", []report.Cause{behind, cpu}, collected(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"forced beside requests that hardly notice", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
+		{"what is usual", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
+		{"metrics", []report.Cause{stop("read mem stats"), cpu}, stops("read mem stats", 10e6), nil, []string{"WL3003 meter@3 0.40"}},
+		{"slow to stop", []report.Cause{stop("GC mark termination"), cpu}, stops("GC mark termination", 90e6), nil, []string{"WL3003 copy@5 0.40"}},
+		{"stops of too many collections are theirs", []report.Cause{stop("GC mark termination"), cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
+		{"nothing", []report.Cause{cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, waitRules("WL3"))
+			got := told(found)
+			for i := range found {
+				if found[i].Site == nil {
+					got[i] = "WL3004 - 0.40"
+				}
+				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
+					t.Errorf("%s is not whole: %+v", f.Code, f)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLimitOrGOGC: a goal near to what lives is a small GOGC's or a memory limit's; advice that only minds the one does
+// nothing about the other.
+func TestLimitOrGOGC(t *testing.T) {
+	for live, want := range map[int64]bool{40 * mib: true, 9 * mib: false} {
+		goal := live + 4*mib
+		if !want {
+			goal = 2 * live
+		}
+		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
+		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
+		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal near") != want {
+			t.Errorf("%d live, goal %d: %+v", live, goal, found)
+		}
+	}
+}
+
+// TestTune holds the advice to the goal's formula, by hand.
+func TestTune(t *testing.T) {
+	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.01*math.Abs(b) }
+	// 40 MiB live, goal 44: GOGC 10. With 100 a cycle has 40 MiB of room instead of 4.
+	got, ok := tune(collected(60, 0, 40*mib, 44*mib, 0.9))
+	if !ok || !near(got.effective, 10) || got.gogc != 100 || !near(got.perSecond, 6) || !near(got.then, 0.6) || got.more != 36*mib {
+		t.Errorf("a small GOGC: %+v, %t", got, ok)
+	}
+	// 9 MiB live, goal 18, 30 a second; with 500 the room is 45 MiB.
+	got, ok = tune(collected(300, 0, 9*mib, 18*mib, 0.2))
+	if !ok || got.gogc != 500 || !near(got.perSecond, 30) || !near(got.then, 6) || got.more != 36*mib {
+		t.Errorf("a small heap: %+v, %t", got, ok)
+	}
+	// Under the smallest goal: 1 MiB live, goal 4; with 500 it is 20.
+	got, ok = tune(collected(300, 0, 1*mib, 4*mib, 0.2))
+	if !ok || got.more != 16*mib || !near(got.then, 30*3.0/19) {
+		t.Errorf("a tiny heap: %+v, %t", got, ok)
+	}
+	for name, c := range map[string]*process.Stats{
+		"a large heap":         collected(100, 0, 200*mib, 400*mib, 0.9),
+		"few collections":      collected(30, 0, 9*mib, 18*mib, 0.2),
+		"little marking":       collected(300, 0, 9*mib, 18*mib, 0.01),
+		"forced ones":          collected(300, 299, 9*mib, 18*mib, 0.2),
+		"none seen from end":   {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
+		"nothing at all":       {},
+		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
+	} {
+		if got, ok := tune(c); ok {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

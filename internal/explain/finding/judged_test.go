@@ -1,0 +1,78 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestJudged: a rule that found nothing is clear only if it had what it needs. It would catch a report of a bare trace
+// that looks as clean as one with everything beside it, and a rule that is in no list.
+func TestJudged(t *testing.T) {
+	ns := func(n int64) *int64 { return &n }
+	groups := []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 1000}}
+	host := &report.Host{Lost: report.Lost{RunDelayNS: ns(1), BusyNS: ns(1e9), CPUNS: ns(1e9)}, Network: report.HostNetwork{Verdict: report.NetworkCleared}}
+	unknown := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleUnknown}}
+	none := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleNone}}
+	for _, c := range []struct {
+		name    string
+		rep     report.Report
+		samples int64
+		found   []report.RuleCode
+		blind   string
+		text    string
+	}{
+		{
+			"everything", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
+			"36 rules: 0 found, 36 clear",
+		},
+		{
+			"a bare trace", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
+			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002",
+			"36 rules: 1 found, 27 clear, 8 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 1 more); what would settle it: whylate record --pid PID -o x.whylate URL",
+		},
+		{
+			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
+			"time WL4001 cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4002",
+			"whylate record -d 30s --pid PID -o x.whylate 'http://svc:6060'",
+		},
+		{
+			"what was found was judged", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleComputes}, "",
+			"36 rules: 1 found, 35 clear",
+		},
+	} {
+		in := &Input{Report: &c.rep, Process: &process.Stats{Samples: process.Samples{All: c.samples}}}
+		var findings []report.Finding
+		for _, code := range c.found {
+			findings = append(findings, report.Finding{Code: code})
+		}
+		j := Judge(in, All(), findings)
+		got := ""
+		for _, b := range j.Blind {
+			got += " " + string(b.Reason)
+			for _, code := range b.Codes {
+				got += " " + string(code)
+			}
+		}
+		if got = strings.TrimSpace(got); got != c.blind {
+			t.Errorf("%s: blind %q, want %q", c.name, got, c.blind)
+		}
+		if !strings.Contains(j.Text, c.text) {
+			t.Errorf("%s: %q does not say %q", c.name, j.Text, c.text)
+		}
+		if err := (&report.Report{Judged: j}).CheckValid(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	empty := &Input{Report: &report.Report{Host: host, Runtime: none}, Process: &process.Stats{}}
+	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 13 {
+		t.Errorf("without a request: %s", j.Text)
+	}
+	// Where nothing has the name that was asked for, another command finds it, and no recording.
+	empty.Report.Input.Warnings = []report.Warning{{Code: "no-group"}}
+	if j := Judge(empty, All(), nil); j.Record != "" || !strings.Contains(j.Text, "not judged: nothing is like what was asked for (") {
+		t.Errorf("a name that nothing has: %s", j.Text)
+	}
+}

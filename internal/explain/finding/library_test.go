@@ -1,0 +1,53 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/report"
+)
+
+// TestLibraries: who waits in a well-known library is told what a user of it can do. It would catch "give the semaphore a
+// larger weight" about a semaphore inside of pgxpool, and "make the interval shorter" about a line of sarama.
+func TestLibraries(t *testing.T) {
+	in := func(fn, calls string) *report.Site {
+		return &report.Site{Func: fn, File: "x.go", Line: 7, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: calls}}
+	}
+	const sem = "golang.org/x/sync/semaphore.(*Weighted).Acquire"
+	for _, c := range []struct {
+		name  string
+		cause report.Cause
+		turns []queues.Turns
+		fix   string
+		not   string
+	}{
+		{"pgxpool stands on a semaphore",
+			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).Read", "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query"),
+				Via: []report.Via{{Wait: "select", Site: in(sem, "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query")}}, TotalNS: ms(3000)},
+			[]queues.Turns{{Served: 100, Taken: 0.9, Waiting: 2, Together: 1}},
+			"raise MaxConns of pgxpool's Config", "weight"},
+		{"a semaphore of one's own stays one",
+			report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@3"), Via: []report.Via{{Wait: "select", Site: in(sem, sem)}}, TotalNS: ms(3000)},
+			[]queues.Turns{{Served: 100, Taken: 0.9, Waiting: 2, Together: 1}},
+			"give the semaphore a larger weight", "MaxConns"},
+		{"go-redis asks its server",
+			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType", "github.com/redis/go-redis/v9.cmdable.Get"), TotalNS: ms(3000)},
+			nil, "Pipelined", ""},
+		{"a driver of database/sql",
+			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/lib/pq.(*conn).recvMessage", "database/sql.(*DB).QueryContext"), TotalNS: ms(3000)},
+			nil, "in database/sql: ask for several things in one statement", ""},
+		{"sarama rests",
+			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("github.com/IBM/sarama.(*client).tryRefreshMetadata", "github.com/IBM/sarama.NewClient"), TotalNS: ms(3000)},
+			nil, "Metadata.Retry", "wait for the event itself"},
+	} {
+		for i := range c.turns {
+			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
+		}
+		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Turns: c.turns}, waitRules("WL2"))
+		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.not != "" && strings.Contains(found[0].Fix, c.not) {
+			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
+		}
+	}
+}

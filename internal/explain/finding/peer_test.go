@@ -1,0 +1,92 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestOwnPeer: where the peer is this process, the finding names the group that has the answer and on what its time went, and
+// leaves the fault to it; where the way there is what takes long, or it is not sure, the fault stays.
+func TestOwnPeer(t *testing.T) {
+	site := func(f string) *report.Site { return &report.Site{Func: f, File: "/src/main.go", Line: 7} }
+	for _, c := range []struct {
+		name string
+		peer *report.Peer
+		want report.Severity
+		fix  string
+	}{
+		{"another process", nil, report.SeverityHigh, "ask the peer less often"},
+		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90 % of its slow requests' time is syscall at main.sync"},
+		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityHigh, "look at main.put"},
+	} {
+		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
+			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
+		}
+		r := &report.Report{Groups: []report.Group{
+			{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: band("network", site("main.(*client).call"), 0.9), Peer: c.peer},
+			{ID: "b", Name: "main.put", Count: 100, TotalNS: 1.6e9, Bands: band("syscall", site("main.sync"), 0.9)},
+		}}
+		got := Find(&Input{Report: r}, []Rule{peerRule()})
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Fix, c.fix) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// TestUnread: a write that the other end does not read is told as such. Where a loop of its own writes nobody is seen to wait for
+// that, so it is low.
+func TestUnread(t *testing.T) {
+	for _, c := range []struct {
+		kind report.Kind
+		call string
+		want report.Severity
+		said string
+	}{
+		{report.KindHTTP1, "net.(*conn).Write", report.SeverityHigh, "a peer to read what is sent"},
+		{report.KindLoop, "net.(*conn).Write", report.SeverityLow, "a peer to read what is sent"},
+		{report.KindLoop, "net.(*conn).Read", report.SeverityHigh, "a peer's answer"},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		got := Find(&Input{Report: r}, []Rule{peerRule()})
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.said) {
+			t.Errorf("%s of %s: %+v", c.call, c.kind, got)
+		}
+	}
+}
+
+// TestSentLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
+// that much is no fault of the peer's. On the request's own goroutine the question is sent before the wait begins, and a reader
+// that is hardly ever late tells nothing.
+func TestSentLate(t *testing.T) {
+	reader, waited := siteOf("http2.readFrameHeader"), []report.Via{{Wait: report.WaitSelect, Site: siteOf("main.ask")}}
+	at := func(cause report.CauseName, ns int64, via []report.Via) report.Cause {
+		c := report.Cause{Cause: cause, Site: reader, TotalNS: ns, Via: via}
+		if cause == report.CauseNetwork {
+			c.Kind = "outbound"
+		}
+		return c
+	}
+	for what, tt := range map[string]struct {
+		causes []report.Cause
+		want   report.Severity
+	}{
+		"a reader that is late for as long as it waits": {[]report.Cause{at("network", 6e6, waited), at("sched", 3e6, waited), at("sched-poll", 4e6, waited)}, ""},
+		"a reader that is hardly late":                  {[]report.Cause{at("network", 8e6, waited), at("sched", 1e5, waited)}, report.SeverityHigh},
+		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityHigh},
+		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityHigh},
+	} {
+		got := Find(input(process.Stats{}, groupWith(tt.causes...)), []Rule{peerRule()})
+		is := report.Severity("")
+		if len(got) > 0 {
+			is = got[0].Severity
+		}
+		if is != tt.want {
+			t.Errorf("%s: severity %q, want %q: %+v", what, is, tt.want, got)
+		}
+	}
+}

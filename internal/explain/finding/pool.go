@@ -1,0 +1,327 @@
+package finding
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/report"
+)
+
+// utilisation is how busy the places of a pool may be before waiting for one
+// grows steeply: in an M/M/c queue the mean wait at 70 % is about a third of
+// what it is at 90 % (Erlang C, c = 2 to 8).
+const utilisation = 0.7
+
+func poolRule() Rule {
+	return Rule{
+		Code: report.RulePoolTooSmall, Name: "pool-too-small",
+		Summary: "requests queue for a pool, a semaphore, a limiter or a worker that has too few places",
+		Doc: Doc{
+			Means: "Requests stand in line for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. The place is taken by other requests, " +
+				"so the wait grows with the load although nothing has become slower. " +
+				"Within one request, the same goes for goroutines of an errgroup with a limit.",
+			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests one at a time while others wait: " +
+				"in a slice of each second, the paths of requests that lie on one goroutine at the same instant are counted. It is a place too if those who end waits had waited there themselves in the same request, as whoever has a place gives it back, whatever it is made of; " +
+				"how many places there are follows from how many of them had one at once while others waited, and so does for how long one is held. Little's law (L = lambda W) gives the rest: how many wait (requests a second times the mean wait), " +
+				"how many places are in use (requests a second times the mean time in a place), and so the size that would do: as many as the same load needs at 70 % use, but no fewer than those in use and waiting now. " +
+				"The share holds the time in the place itself too, where it is the same site; the gain does not. Confidence is 0.9, 0.7 if the work is computing (more places need more processors).",
+			Before: "db.SetMaxOpenConns(2)",
+			After:  "db.SetMaxOpenConns(8) // 180 requests/s x 12 ms = 2.2 in use, 6 with those that wait",
+			Wrong: "Where the limit protects what is behind it: a bigger pool then moves the queue there. Where clients wait for an answer before they ask again, more places bring more load. " +
+				"A goroutine that answers many at once (a batcher) or reads one connection for many is no queue and is left to the rule of its cause.",
+		},
+		Run: func(in *Input) []Verdict {
+			var out []Verdict
+			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
+				if c.via == (viaKey{}) {
+					out = append(out, limiterVerdict(cl, c))
+				} else {
+					out = append(out, poolVerdict(cl, c))
+				}
+			})
+			return out
+		},
+	}
+}
+
+// A place that requests queue for, by Little's law.
+type littleLaw struct {
+	rate    float64 // requests a second
+	waitNS  float64 // mean wait
+	placeNS float64 // mean time in the place
+	waiting float64 // L of the queue
+	inUse   float64 // L of the places
+	size    int     // that would do
+}
+
+func little(requests int, durationNS, queuedNS int64, placeNS float64) littleLaw {
+	var l littleLaw
+	if requests == 0 || durationNS <= 0 {
+		return l
+	}
+	l.rate = float64(requests) / float64(durationNS) * 1e9
+	l.waitNS, l.placeNS = float64(queuedNS)/float64(requests), placeNS
+	l.waiting = l.rate * l.waitNS / 1e9
+	l.inUse = l.rate * l.placeNS / 1e9
+	l.size = int(max(math.Ceil(l.inUse/utilisation-0.05), math.Round(l.inUse+l.waiting)))
+	return l
+}
+
+func poolVerdict(cl *claims, c *claim) Verdict {
+	var queuedNS, ownNS int64
+	ways := map[*report.Cause]bool{}
+	requests := 0
+	top := topPart(cl, c.parts)
+	for i := range c.parts {
+		p := &c.parts[i]
+		if _, ok := cl.contended(p.via); ok {
+			queuedNS += p.ns
+		} else {
+			ownNS += p.ns
+		}
+		if !ways[p.Cause] {
+			ways[p.Cause] = true
+			requests = max(requests, p.Requests)
+		}
+	}
+	t := cl.in.turns(top.Cause, top.via)
+	known := cl.in.places(&c.via)
+	if isFanOut(&c.via, known) {
+		return fanOutVerdict(cl, c, top, queuedNS, requests, known)
+	}
+	if !isPool(known) {
+		known = nil
+	}
+	kind := poolOf(&c.via, t, known)
+	for i := range top.via {
+		// A library's pool may stand on a semaphore, a Cond or a channel, none of which its user has.
+		if v := &top.via[i]; keyOfVia(v) == c.via {
+			if l := libraryAt(v.Site); l != nil && l.pool != "" && c.via.call != sqlPool && c.via.call != httpPool {
+				kind = poolKind{"a connection of " + l.name, "it", l.pool}
+			}
+			break
+		}
+	}
+	// A worker's time for one is not on the path of anybody else's: of the time
+	// behind the wait the last turn is the request's own.
+	place1 := float64(ownNS) / float64(max(requests, 1))
+	if known != nil && known.HeldNS > 0 {
+		place1 = float64(known.HeldNS)
+	} else if known == nil && t != nil && t.Taken <= 0.5 && ownNS == 0 {
+		place1 = float64(t.ServiceNS)
+		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
+	}
+	does, divided := doing(top.Cause, top.via), false
+	if n := cl.partOfQueue(c, top); n < mostOfIt && top.Cause.Cause == report.CauseCPU {
+		does, divided = fmt.Sprintf("computes, %.0f %% of that in %s", 100*n, place(users(top.Cause, top.via))), true
+	} else if top.Cause.Cause == report.CauseCPU && top.Cause.SiteFrom == inferredSite && known != nil {
+		does, divided = does+" (inferred)", true // perhaps where the place is given back
+	}
+	if serves := t != nil && t.Taken <= 0.5 && known == nil; serves && divided && ownNS > 0 {
+		place1 = float64(cl.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
+	}
+	l := little(requests, cl.in.Report.Input.DurationNS, queuedNS, place1)
+	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
+	// the least that helps.
+	l.size = max(l.size, 2)
+	// Who serves what is done with a semaphore's place is not the place itself.
+	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil && c.via.call != sqlPool && c.via.call != httpPool, false
+	if isSemaphore(&c.via) && known == nil && (t == nil || serves) {
+		serves, bursts = false, true
+	}
+	if serves {
+		l.size = max(l.size, t.Servers+1)
+	}
+	if known != nil {
+		l.size = max(l.size, known.Most+1)
+	}
+	needs := report.Evidence{Text: "requests that need " + kind.name, Value: l.rate, Unit: "1/s"}
+	if known != nil {
+		// The rate and the load are told below: how many stand in line comes before.
+		needs = report.Evidence{Text: "waiting for " + kind.what() + " at once, at most", Value: float64(known.Waiting), Unit: "count"}
+	}
+	f := report.Finding{
+		Title: fmt.Sprintf("requests queue for %s while %s %s", kind.name, kind.who, does),
+		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			needs,
+			{Text: "mean wait for it, at " + place(c.via.site.Site()), Value: l.waitNS, Unit: "ns"},
+			{Text: "mean time with it", Value: l.placeNS, Unit: "ns"},
+			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
+			{Text: "in use on average (rate x time)", Value: l.inUse, Unit: "count"},
+		},
+	}
+	if known != nil {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that need " + kind.what(), Value: l.rate, Unit: "1/s"})
+		if known.Most > 0 {
+			f.Evidence = append(f.Evidence, report.Evidence{Text: "places there are, by how many were seen to be held at once", Value: float64(known.Most), Unit: "count"})
+		}
+	}
+	if serves {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Servers), Unit: "count"})
+	}
+	if !bursts {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
+	}
+	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), duration(int64(l.placeNS)))
+	if divided {
+		f.Fix = fmt.Sprintf("%s: about %d would do for this load, or compute for less than %s with it", kind.fix, l.size, duration(int64(l.placeNS)))
+	}
+	if bursts {
+		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), duration(int64(l.placeNS)), kind.fix, l.inUse)
+	}
+	if top.Cause.Cause == report.CauseCPU {
+		f.Confidence = 0.7
+		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d, all busy %.0f %% of the time)",
+			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
+	}
+	_, won := weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
+		_, ok := cl.contended(via)
+		return ok && cl.of(cause, via) == c.owner
+	})
+	if in := cl.in; top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil && in.Predict != nil {
+		// What the fix says: places enough, so that nobody queues, whichever line called.
+		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause))})
+	}
+	if known != nil && f.Predicted == nil && cl.in.Predict != nil && 2*known.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
+		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
+		// change is of all that requests queue for.
+		f.Predicted = cl.in.Predict(cl.g.ID, []predict.Change{{Cause: predict.Queue, Relative: true, Scale: 0.5}})
+	}
+	return Verdict{Won: won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// ownWork returns for how long others do of a cause what a group's requests have waited their turn for.
+func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
+	cl.each(func(c *report.Cause, r *report.Route) {
+		if _, ok := cl.contended(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
+			ns += r.TotalNS
+		}
+	})
+	return ns
+}
+
+// queuesFor returns which part of the time in which a group's requests queue they do so for what a claim is about.
+func (cl *claims) queuesFor(c *claim) float64 {
+	var mine, all int64
+	cl.each(func(cause *report.Cause, r *report.Route) {
+		if _, ok := cl.contended(r.Via); ok {
+			if all += r.TotalNS; cl.of(cause, r.Via) == c.owner {
+				mine += r.TotalNS
+			}
+		}
+	})
+	return float64(mine) / float64(max(all, 1))
+}
+
+// inferredSite is the origin of a site of running time that events around it name, and no sample.
+const inferredSite = "bracket"
+
+// mostOfIt is the part of what is done behind a wait from which on the rest needs no mention.
+const mostOfIt = 0.6
+
+// partOfQueue returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
+func (cl *claims) partOfQueue(c *claim, p *part) float64 {
+	var mine, all int64
+	for i := range c.parts {
+		o := &c.parts[i]
+		if _, ok := cl.contended(o.via); !ok {
+			continue
+		}
+		if all += o.ns; leafOf(o.Cause) == leafOf(p.Cause) {
+			mine += o.ns
+		}
+	}
+	if all == 0 {
+		return 1
+	}
+	return float64(mine) / float64(all)
+}
+
+// fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
+// starts, which waits do not tell.
+func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int, known *queues.Places) Verdict {
+	what, fix := "an errgroup", "the limit given to SetLimit"
+	if !strings.HasPrefix(c.via.site.Func, "golang.org/x/sync/errgroup.") {
+		what, fix = "what limits them", "the limit"
+	}
+	f := report.Finding{
+		Title: fmt.Sprintf("requests start goroutines one after another, for %s has too few places, while one %s", what, doing(top.Cause, top.via)),
+		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "mean wait of a request for a place, at " + place(c.via.site.Site()), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
+		},
+	}
+	if known != nil && known.Most > 0 {
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that a request has, by how many of its goroutines were seen at once", Value: float64(known.Most), Unit: "count"})
+	}
+	f.Fix = fmt.Sprintf("raise %s to what a request starts, if what is behind %s bears it, or make that shorter", fix, place(f.Site))
+	if top.Cause.Cause == report.CauseCPU {
+		f.Confidence = 0.7
+		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
+	}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// A poolKind is what sort of place is waited for, and what makes it larger.
+type poolKind struct{ name, who, fix string }
+
+const heldByOthers = "a place that other requests hold"
+
+// what names it in short.
+func (k *poolKind) what() string {
+	if k.who == "it" && k.name != heldByOthers {
+		return k.name
+	}
+	return "a place"
+}
+
+// poolOf names the pool of those who wait; known is nil where nothing is known of its places.
+func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
+	switch {
+	case k.call == sqlPool:
+		return poolKind{"a connection of a database/sql pool", "it", "raise SetMaxOpenConns (and SetMaxIdleConns with it)"}
+	case k.call == httpPool:
+		return poolKind{"a connection of an http.Transport", "it", "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)"}
+	case isSemaphore(k) && known != nil && known.Most == 1:
+		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", "give the semaphore a larger weight"}
+	case isSemaphore(k) && known != nil && known.Most > 1:
+		return poolKind{fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), "its holder", "give the semaphore a larger weight"}
+	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/semaphore."):
+		return poolKind{"a golang.org/x/sync/semaphore", "it", "give the semaphore a larger weight"}
+	case known != nil && known.Most == 1:
+		return poolKind{"the only place there is at " + place(k.site.Site()) + ",", "its holder", "give the semaphore or pool more places"}
+	case known != nil && known.Most > 1:
+		return poolKind{fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), "its holder", "give the semaphore or pool more places"}
+	case t != nil && t.Taken > 0.5 || known != nil:
+		return poolKind{heldByOthers, "it", "give the semaphore or pool more places"}
+	case t != nil && t.Servers > 1 && t.Served >= 5*t.Servers:
+		return poolKind{fmt.Sprintf("one of %d worker goroutines", t.Servers), "it", "let more goroutines serve the queue"}
+	case t != nil && t.Servers == 1:
+		return poolKind{"the only goroutine that serves it", "it", "let more goroutines serve the queue"}
+	}
+	return poolKind{"a worker goroutine", "it", "let more goroutines serve the queue"}
+}
+
+// isLimiter reports whether a sleep is a rate limiter's.
+func (cl *claims) isLimiter(c *report.Cause) bool {
+	return c.Site != nil && (strings.HasPrefix(c.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(c.Site.Func, "go.uber.org/ratelimit."))
+}
+
+func limiterVerdict(cl *claims, c *claim) Verdict {
+	top := c.heaviest("sleep")
+	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
+	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
+		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},
+			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
+			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
+		},
+		Fix: fmt.Sprintf("more come than it lets through: raise its rate above %.3g/s and what is asked for beside it, or answer at once that it is too many (Allow instead of Wait)", l.rate),
+	}}
+}

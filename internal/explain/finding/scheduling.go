@@ -1,0 +1,320 @@
+package finding
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
+// (WL1001), and the part in which workers of the collector ran is WL3's. The rest is by what ran on the Ps meanwhile, where
+// that is more than half of it: a herd of goroutines that timers woke together (WL1004), also where its goroutines run at other times
+// or are woken by something else in between, if most of the waits are in its moments; long runs on Ps that are
+// otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002), or there are too few (WL1006). Waits during which a P stood idle are WL1003's, or WL1005's.
+
+// isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
+func isSched(c *report.Cause) bool {
+	return c.Cause == report.CauseSched || c.Cause == report.CauseSchedPoll
+}
+
+// A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
+type taker struct {
+	site  *report.Site
+	share float64 // of what ran
+	start string  // start function of the goroutines that run there, "" if unknown
+	long  float64 // share of their time that is in long runs
+}
+
+// A queue is a group's waiting for Ps.
+type queue struct {
+	g      *report.Group
+	hubs   []*hubClaim
+	share  float64 // of the group's time that is not the hubs'
+	won    Won
+	takers []taker         // the largest first
+	most   float64         // share of the largest kind of taker
+	code   report.RuleCode // the rule that the rest belongs to
+	herd   *process.Herd   // in whose moments most of the time was waited; nil if it is known by what ran alone
+	herded float64         // which share of it
+}
+
+// queueOf sorts out a group's waiting for Ps.
+func queueOf(in *Input, g *report.Group) *queue {
+	q := &queue{g: g, hubs: hubsOf(in, g)}
+	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
+		if !isSched(c) || claimedBy(q.hubs, c) != nil {
+			return 0
+		}
+		return 1 - workersPart(c)
+	})
+	if q.takers = takers(in.Process, g); len(q.takers) == 0 {
+		return q
+	}
+	kinds := map[report.RuleCode]float64{}
+	for i := range q.takers {
+		kinds[kindOf(in, &q.takers[i])] += q.takers[i].share
+	}
+	q.code = report.RulePsTaken
+	for _, code := range []report.RuleCode{report.RuleHerd, report.RuleLongRuns} {
+		if kinds[code] > 0.5 {
+			q.code = code
+		}
+	}
+	q.most = kinds[q.code]
+	if q.code != report.RuleHerd {
+		q.inHerds(in)
+	}
+	if q.code == report.RulePsTaken && tooFew(in) {
+		q.code = report.RuleTooFewPs
+	}
+	return q
+}
+
+// From these on the waits of a group are a herd's: most of them lie in its moments, which are a small part of the time, and
+// most of what ran then was its goroutines, whatever woke them in between.
+const (
+	mostHerded  = 0.5
+	mostMoments = 0.2
+)
+
+// inHerds gives a queue to the herd in whose moments it is.
+func (q *queue) inHerds(in *Input) {
+	if in.InHerds == nil {
+		return
+	}
+	for i := range in.Process.Herds {
+		h := &in.Process.Herds[i]
+		ran := 0.0
+		for k := range q.takers {
+			if q.takers[k].start == h.Start {
+				ran += q.takers[k].share
+			}
+		}
+		if ran <= mostHerded {
+			continue
+		}
+		if waited, time := in.InHerds(q.g.ID, h.Start); waited > mostHerded && time <= mostMoments {
+			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
+			return
+		}
+	}
+}
+
+// takers adds up what ran while requests of a group waited.
+func takers(c *process.Stats, g *report.Group) []taker {
+	if len(g.Bands) == 0 {
+		return nil
+	}
+	var out []taker
+	total := 0.0
+	for i := range g.All().Causes {
+		cause := &g.All().Causes[i]
+		if cause.Cause != report.CauseSched {
+			continue
+		}
+		for _, r := range cause.RanMeanwhile {
+			if r.Site == nil || r.Site.Func == worker {
+				continue
+			}
+			ns := r.Share * float64(cause.TotalNS)
+			total += ns
+			k := slices.IndexFunc(out, func(t taker) bool { return t.site.Func == r.Site.Func })
+			if k < 0 {
+				k, out = len(out), append(out, taker{site: r.Site})
+			}
+			out[k].share += ns
+		}
+	}
+	for i := range out {
+		out[i].share /= total
+		out[i].start, out[i].long = runsAt(c, out[i].site.Func)
+	}
+	slices.SortStableFunc(out, func(a, b taker) int {
+		return cmp.Or(cmp.Compare(b.share, a.share), strings.Compare(a.site.Func, b.site.Func))
+	})
+	return out
+}
+
+// runsAt returns the start function of most of the time that ended in a function, and the share of it in long runs.
+func runsAt(c *process.Stats, fn string) (start string, long float64) {
+	by := map[string]int64{}
+	var all, longs int64
+	for i := range c.Runs {
+		if r := &c.Runs[i]; r.Site != nil && r.Site.Func == fn {
+			by[r.Start] += r.NS
+			all += r.NS
+			longs += min(r.LongNS, r.NS)
+			if by[r.Start] > by[start] {
+				start = r.Start
+			}
+		}
+	}
+	if all == 0 {
+		return "", 0
+	}
+	return start, float64(longs) / float64(all)
+}
+
+// kindOf returns the code, or family, of the rule that a taker speaks for.
+func kindOf(in *Input, t *taker) report.RuleCode {
+	switch {
+	case herdOf(in.Process, t) != nil:
+		return report.RuleHerd
+	case t.long > 0.5 && busy(in) < saturated:
+		return report.RuleLongRuns
+	}
+	return report.RulePsTaken
+}
+
+// saturated is from when on Ps count as busy all the time.
+const saturated = 0.85
+
+// busy returns the share of the Ps' time in which they ran goroutines.
+func busy(in *Input) float64 {
+	if c := in.Process; c.Procs > 0 && c.SpanNS > 0 {
+		return min(float64(c.BusyNS)/(float64(c.Procs)*float64(c.SpanNS)), 1)
+	}
+	return 0
+}
+
+// herdOf returns the herd that a taker belongs to, nil if none: most of what ran there must have been woken in herds.
+func herdOf(c *process.Stats, t *taker) *process.Herd {
+	for i := range c.Herds {
+		h := &c.Herds[i]
+		if h.Start != t.start && (h.Site == nil || h.Site.Func != t.site.Func) {
+			continue
+		}
+		ran := int64(0)
+		for k := range c.Runs {
+			if c.Runs[k].Start == h.Start {
+				ran += c.Runs[k].NS
+			}
+		}
+		if 2*h.RanNS > ran {
+			return h
+		}
+	}
+	return nil
+}
+
+// short returns a function's name without the directories of its package.
+func short(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
+
+// name names what ran, with the goroutine's start function where that is another one.
+func (t *taker) name() string {
+	if t.start == "" || t.start == t.site.Func {
+		return short(t.site.Func)
+	}
+	return short(t.site.Func) + " (of " + short(t.start) + ")"
+}
+
+// ranEvidence lists the largest takers.
+func ranEvidence(takers []taker) []report.Evidence {
+	var out []report.Evidence
+	for i := range takers {
+		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
+			out = append(out, report.Evidence{Text: "meanwhile ran " + t.name(), Value: t.share, Unit: "share"})
+		}
+	}
+	return out
+}
+
+// eachQueue calls f for every group's waiting for Ps that belongs to a rule.
+func eachQueue(in *Input, code report.RuleCode, f func(q *queue)) {
+	for i := range in.Report.Groups {
+		if q := queueOf(in, &in.Report.Groups[i]); q.code == code && q.share > 0 {
+			f(q)
+		}
+	}
+}
+
+// waited is the evidence that each of these rules begins with.
+func (q *queue) waited() report.Evidence {
+	return report.Evidence{Text: "mean wait of a slow request for a P", Value: float64(q.won.SlowNS), Unit: "ns"}
+}
+
+// serves reports whether what ran belongs to requests themselves.
+func (t *taker) serves(in *Input) bool {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if g.Entry != nil && g.Entry.Func == t.start {
+			return true
+		}
+		if len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.All().Causes {
+			if c := &g.All().Causes[k]; c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mostSites bounds the sites of one prediction: more of them would say little to a reader.
+const mostSites = 4
+
+// changes are half of the waiting for Ps, without what is a hub's. None if that takes too many sites to say: the site of
+// such a finding is that of what ran, not of what waited.
+func (q *queue) changes() []predict.Change {
+	if len(q.hubs) == 0 {
+		return []predict.Change{predict.Half(report.CauseSched, "")}
+	}
+	type waits struct {
+		ns     int64
+		shared bool // with a hub
+	}
+	sites := map[string]*waits{}
+	total, said := int64(0), int64(0)
+	for i := range q.g.All().Causes {
+		c := &q.g.All().Causes[i]
+		if !isSched(c) || c.Site == nil {
+			continue
+		}
+		text := predict.SiteText(c.Site, c.Cause)
+		w := sites[text]
+		if w == nil {
+			w = new(waits)
+			sites[text] = w
+		}
+		if claimedBy(q.hubs, c) != nil {
+			w.shared = true
+			continue
+		}
+		w.ns += c.TotalNS
+		total += c.TotalNS
+	}
+	order := slices.SortedFunc(maps.Keys(sites), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sites[b].ns, sites[a].ns), strings.Compare(a, b))
+	})
+	out := []predict.Change{}
+	for _, text := range order {
+		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < mostSites {
+			out = append(out, predict.Half(report.CauseSched, text))
+			said += w.ns
+		}
+	}
+	if float64(said) < 0.8*float64(total) {
+		return []predict.Change{}
+	}
+	return out
+}
+
+// topSite returns the site with the most time of those causes of a group that match.
+func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
+	if len(g.Bands) == 0 {
+		return nil
+	}
+	for i := range g.All().Causes { // by share
+		if c := &g.All().Causes[i]; match(c) && c.Site != nil {
+			return c.Site
+		}
+	}
+	return nil
+}

@@ -1,0 +1,380 @@
+package finding
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/report"
+)
+
+func siteOf(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/x.go", Line: 7} }
+
+func ptr[T any](v T) *T { return &v }
+
+// groupWith is a group of 200 requests of 10 ms, all of them slow for the same causes; ns are those of one request.
+func groupWith(causes ...report.Cause) report.Group {
+	const n = 200
+	g := report.Group{ID: "g", Name: "main.handle", Named: true, Kind: report.KindHTTP1, Count: n, TotalNS: n * 10e6, LatencyNS: report.Latency{P50: ptr(int64(10e6)), Max: ptr(int64(12e6))}}
+	for _, b := range []report.BandName{report.BandAll, report.Band5090, report.Band9099} {
+		count := n
+		if b != report.BandAll {
+			count = n / 10
+		}
+		band := report.Band{Band: b, Count: count}
+		for _, c := range causes {
+			c.Share = float64(c.TotalNS) / 10e6
+			c.TotalNS *= int64(count)
+			c.Requests = count
+			band.Causes = append(band.Causes, c)
+		}
+		g.Bands = append(g.Bands, band)
+	}
+	return g
+}
+
+func input(c process.Stats, groups ...report.Group) *Input {
+	if c.SpanNS == 0 {
+		c.SpanNS = 10e9
+	}
+	if c.Procs == 0 {
+		c.Procs = 2
+	}
+	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Process: &c}
+}
+
+// found runs all rules and returns the codes above info, those of info, and the findings.
+func found(in *Input) (faults, facts []string, all []report.Finding) {
+	all = Find(in, All())
+	for _, f := range all {
+		if f.Severity == report.SeverityInfo {
+			facts = append(facts, string(f.Code))
+		} else {
+			faults = append(faults, string(f.Code))
+		}
+	}
+	return faults, facts, all
+}
+
+func waitingForP(ns int64, ran ...report.Share) report.Cause {
+	return report.Cause{Cause: "sched", Site: siteOf("main.handle"), TotalNS: ns, RanMeanwhile: ran}
+}
+
+func ranAt(fn string, share float64) report.Share {
+	return report.Share{Site: siteOf(fn), Share: share}
+}
+
+func hostWith(cpus int, busy, delay, cpu int64) *report.Host {
+	return &report.Host{Facts: report.HostFacts{CPUs: cpus, Parallelism: cpus}, Lost: report.Lost{BusyNS: &busy, RunDelayNS: &delay, CPUNS: &cpu}}
+}
+
+func herded(waited, time float64) func(string, string) (float64, float64) {
+	return func(group, start string) (float64, float64) {
+		if group != "g" || start != "main.tick" {
+			return 0, 0
+		}
+		return waited, time
+	}
+}
+
+func TestWhoTookThePs(t *testing.T) {
+	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
+	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
+	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 6e6, HeldUpNS: 300 * 6e6}
+	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
+	for _, c := range []struct {
+		name   string
+		in     *Input
+		code   string
+		site   string
+		share  float64
+		change func(*Input)
+	}{
+		{"Ps always in use", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
+		{"long runs on Ps that are free otherwise", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"a herd", input(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
+		{"a herd whose goroutines go on later, with most of the waits in its moments", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
+		{"and with these being most of the time", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.6) }},
+		{"and with others that ran then", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
+		{"the collector's workers have a part", input(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
+		{"more CPUs than Ps", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
+		{"more CPUs than Ps, all taken", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"a hub", input(process.Stats{BusyNS: 19e9}, groupWith(behind)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
+		{"a goroutine for each", input(process.Stats{BusyNS: 19e9},
+			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
+			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, Late: 100, HeldUp: 100}}
+		}},
+	} {
+		if c.change != nil {
+			c.change(c.in)
+		}
+		faults, _, all := found(c.in)
+		others := slices.DeleteFunc(slices.Clone(faults), func(code string) bool { return code == c.code || code == "WL3002" })
+		if len(others) > 0 || !slices.Contains(faults, c.code) {
+			t.Errorf("%s: %v, want %s", c.name, faults, c.code)
+			continue
+		}
+		f := all[slices.IndexFunc(all, func(f report.Finding) bool { return string(f.Code) == c.code })]
+		if f.Site == nil || f.Site.Func != c.site || f.Share < c.share-0.01 || f.Share > c.share+0.01 || f.Severity == report.SeverityLow {
+			t.Errorf("%s: %s %.2f at %+v, want %.2f at %s", c.name, f.Severity, f.Share, f.Site, c.share, c.site)
+		}
+	}
+}
+
+// TestWhatHalfOfTheQueueIs: the prediction is of where requests waited, not of what ran meanwhile, and not of what a hub's
+// finding predicts already.
+func TestWhatHalfOfTheQueueIs(t *testing.T) {
+	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 2e6, HeldUpNS: 300 * 2e6}
+	at := func(fn string, ns int64) report.Cause {
+		return report.Cause{Cause: "sched", Site: siteOf(fn), TotalNS: ns, RanMeanwhile: []report.Share{ranAt("main.spin", 1)}}
+	}
+	many := []report.Cause{receive}
+	for _, fn := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		many = append(many, at("main."+fn, 1e6))
+	}
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		hubs   []queues.Hub
+		want   []string
+	}{
+		{"no hub", []report.Cause{at("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
+		{"a hub", []report.Cause{receive, at("main.handle", 4e6), at("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
+		{"too many places", many, []queues.Hub{hub}, nil},
+		{"a hub at the same place", []report.Cause{receive, at("main.receive", 4e6)}, []queues.Hub{hub}, nil},
+	} {
+		in := input(process.Stats{BusyNS: 19e9}, groupWith(c.causes...))
+		in.Hubs = c.hubs
+		var got []string
+		asked := false
+		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
+			p := new(report.Predicted)
+			for _, c := range changes {
+				p.Change += c.String() + " "
+			}
+			return p
+		}
+		for _, f := range Find(in, All()) {
+			if f.Code == "WL1002" {
+				asked = true
+				if f.Predicted != nil {
+					got = strings.Fields(f.Predicted.Change)
+				}
+			}
+		}
+		if !asked || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v (found: %v), want %v", c.name, got, asked, c.want)
+		}
+	}
+}
+
+// TestFreePs: goroutines that work together meet on a P now and then, and threads wake late now and then.
+func TestFreePs(t *testing.T) {
+	now := groupWith(waitingForP(4e6, ranAt("main.handle", 0.9)))
+	for i := range now.Bands {
+		now.Bands[i].Causes[0].TotalNS /= 10 // 400 us of 10 ms
+	}
+	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, now)); faults != nil {
+		t.Errorf("on free Ps: %v", faults)
+	}
+	woken := report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 300e3}
+	g := groupWith(woken)
+	for i := range g.Bands {
+		g.Bands[i].Causes[0].Share = 0.3
+	}
+	if faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
+		t.Errorf("300 us of wake-up latency: %v, facts %v", faults, facts)
+	}
+	woken.TotalNS = 3e6
+	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
+		t.Errorf("3 ms of wake-up latency for each request: %v", faults)
+	}
+}
+
+func TestTooManyPs(t *testing.T) {
+	woken := groupWith(report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
+	idle := groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1})
+	searching := process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 1000, Scheduler: 400}}
+	for _, c := range []struct {
+		name  string
+		in    *Input
+		fault bool
+		fact  bool
+	}{
+		{"samples in the scheduler, requests that wait to be woken", input(searching, woken), true, false},
+		{"samples in the scheduler", input(searching, idle), false, true},
+		{"too few samples", input(process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 90, Scheduler: 80}}, idle), false, false},
+		{"two Ps", input(process.Stats{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
+		{"Ps in use", input(process.Stats{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
+	} {
+		faults, facts, _ := found(c.in)
+		if slices.Contains(faults, "WL1005") != c.fault || slices.Contains(facts, "WL1005") != c.fact || slices.Contains(faults, "WL1003") {
+			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
+		}
+	}
+	in := input(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
+	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
+	in.Report.Host.ToNS = 2e9 // five CPUs were wanted at a time
+	if faults, _, _ := found(in); !slices.Contains(faults, "WL1005") {
+		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
+	}
+	in.Report.Host.ToNS = 10e9
+	if slices.Contains(first(found(in)), "WL1005") {
+		t.Error("32 Ps of which one thread is ready at a time: others have the 4 CPUs; yet WL1005")
+	}
+	in.Report.Host.ToNS = 2e9
+	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
+	if !slices.Contains(first(found(in)), "WL1005") {
+		t.Error("for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
+	}
+	in.Report.Host.Series.CPUNS, in.Report.Host.Series.RunDelayNS = [][2]int64{{1e9, 3e9}, {2e9, 2e9}}, [][2]int64{{1e9, 1e9}, {2e9, 1e9}}
+	if slices.Contains(first(found(in)), "WL1005") {
+		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
+	}
+	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(first(found(in)), "WL1005") {
+		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
+	}
+}
+
+func first(faults, _ []string, _ []report.Finding) []string { return faults }
+
+func TestComputes(t *testing.T) {
+	heavy := func(from string, seen float64) report.Group {
+		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: from, TotalNS: 9e6})
+		// A typical request computes 1 ms, a slow one 18.
+		g.LatencyNS.P50 = ptr(int64(1e6))
+		for i := range g.Bands {
+			b := &g.Bands[i]
+			per := int64(1e6)
+			if b.Band == report.Band9099 {
+				per = 18e6
+			}
+			b.Causes[0].TotalNS = per * int64(b.Count)
+			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * seen / report.SampleNS)
+		}
+		return g
+	}
+	for _, c := range []struct {
+		name  string
+		g     report.Group
+		fault bool
+		fact  bool
+	}{
+		{"slow ones compute more, by samples", heavy("sample", 0.9), true, false},
+		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), false, true},
+		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), false, true},
+		{"all compute", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6}), false, true},
+		{"little", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 1e6}), false, false},
+	} {
+		faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, c.g))
+		if slices.Contains(faults, "WL1008") != c.fault || slices.Contains(facts, "WL1008") != c.fact {
+			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
+		}
+	}
+}
+
+// TestBusyMachine: other processes' use of the CPUs is an answer where there is evidence of it, before what it makes look
+// worse. A rule that takes every wait for a CPU for the neighbours' doing fails, and one that blames the service first.
+func TestBusyMachine(t *testing.T) {
+	slow := func() report.Group {
+		return groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.handle"), TotalNS: 8e6}, report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
+	}
+	host := func(procsNS, machine int64) *report.Host {
+		h := hostWith(2, 2e9, 1e9, procsNS)
+		h.ToNS, h.Lost.MachineNS = 2e9, &machine
+		return h
+	}
+	for _, c := range []struct {
+		name  string
+		host  *report.Host
+		procs int
+		fault bool
+	}{
+		{"others have more than the service", host(1e9, 39e8), 2, true},
+		{"nobody else", host(1e9, 11e8), 2, false},
+		{"others have little", host(1e9, 15e8), 2, false},
+		{"an old recording, no more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 2, true},
+		{"an old recording, more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 8, false},
+		{"threads found CPUs", hostSpan(hostWith(2, 2e9, 1e8, 2e9), 2e9), 2, false},
+		{"no samples", nil, 2, false},
+	} {
+		in := input(process.Stats{Procs: c.procs, BusyNS: 2e9}, slow())
+		in.Report.Host = c.host
+		faults, _, _ := found(in)
+		if got := slices.Contains(faults, "WL1009"); got != c.fault || got && faults[0] != "WL1009" || got && slices.Contains(faults, "WL1003") {
+			t.Errorf("%s: %v", c.name, faults)
+		}
+	}
+}
+
+// TestWhoHasTheCPUs: of what threads wait for CPUs, others have the part that they had of the CPU time. It would catch the
+// waits of a service's own threads for each other told as the neighbours', and threads that are woken beside idle CPUs taken
+// for goroutines that run without one.
+func TestWhoHasTheCPUs(t *testing.T) {
+	const span = int64(2e9)
+	for _, c := range []struct {
+		name                     string
+		busy, delay, cpu, others int64 // of two CPUs for two seconds
+		off, lost                float64
+		speaks                   bool
+	}{
+		{"eight Ps, and nobody else", 15e9, 12e9, 39e8, 0, 0, 0, false},
+		{"eight Ps, and others that have a fifth of the machine", 15e9, 12e9, 31e8, 85e7, 0.171, 0.171, true},
+		{"others that have nearly all of it", 2e9, 3e9, 5e8, 35e8, 0.75, 0.656, true},
+		{"threads that are woken, on a machine that is full", 1e8, 4e8, 2e8, 37e8, 0.632, 0, true},
+		{"threads that are woken, on a quiet one", 1e8, 4e8, 2e8, 1e8, 0, 0, false},
+	} {
+		in := input(process.Stats{Procs: 8, BusyNS: c.busy})
+		in.Report.Host = hostSpan(hostWith(2, c.busy, c.delay, c.cpu), span)
+		machine := c.cpu + c.others
+		in.Report.Host.Lost.MachineNS = &machine
+		n, speaks := busyMachine(in)
+		if speaks != c.speaks || speaks && (math.Abs(n.off-c.off) > 0.005 || math.Abs(n.lost-c.lost) > 0.005) {
+			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, speaks, n, c.speaks, c.off, c.lost)
+		}
+	}
+}
+
+func hostSpan(h *report.Host, to int64) *report.Host {
+	h.ToNS = to
+	return h
+}
+
+// TestQuotaBeforeTheMachine: threads that the service's own quota holds back and lets go together wait for each other, and
+// goroutines behind those that stand still wait for a P. A rule that takes either for a fault of its own comes first here.
+func TestQuotaBeforeTheMachine(t *testing.T) {
+	wait := waitingForP(6e6, ranAt("main.spin", 1))
+	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	for _, c := range []struct {
+		name      string
+		throttled int64
+		busy      bool
+	}{
+		{"held back in most periods", 16, false},
+		{"held back now and then", 4, true},
+	} {
+		in := input(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
+		h := hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
+		quota, queue := int64(4e8), int64(6e8)
+		h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Facts.QuotaCPUs = &quota, &queue, 0.5
+		h.Quota = report.HostQuota{Verdict: report.ThrottleOwn, Periods: 21, ThrottledPeriods: c.throttled}
+		in.Report.Host = h
+		in.Report.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Confidence: 1, LostCPUNS: quota, CPUs: 2}
+		faults, _, _ := found(in)
+		if len(faults) < 2 || faults[0] != "WL4001" || slices.Contains(faults, "WL1009") != c.busy {
+			t.Errorf("%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestReadThresholds: what is set is set, the rest stays as usual, and what cannot be meant is refused.
+func TestReadThresholds(t *testing.T) {
+	got, err := ReadThresholds(strings.NewReader("# ours\n\nhigh share=50% slow=20ms\nlow few=20ms all=500us\n"), "t")
+	want := Thresholds()
+	want[0].Share, want[0].Slow, want[2].Few, want[2].All = 0.5, 20e6, 20e6, 500e3
+	if err != nil || len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"loud share=1%", "t:1: want a severity"},
+		{"high", "t:1: want a severity"},
+		{"\nhigh share=0.3", "t:2: \"share=0.3\": a share is a percentage"},
+		{"high share=NaN%", "a share is a percentage"},
+		{"high slow=10", "want share=20%"},
+		{"high slow=-1ms", "want share=20%"},
+		{"high p99=1ms", "want share=20%"},
+		{"high slow=1ms", "high asks for less than medium"},
+	} {
+		if _, err := ReadThresholds(strings.NewReader(c.text), "t"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+// TestDecided: a finding says by what it has its severity, and other thresholds give another. It would catch numbers
+// beside a finding that are not those that decided.
+func TestDecided(t *testing.T) {
+	in := &Input{Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("poll@3"), TotalNS: ms(2000)}), Process: &process.Stats{}}
+	f := Find(in, waitRules("WL2001"))[0]
+	if d := f.Decided; f.Severity != report.SeverityHigh || d == nil || *d != (report.Decided{By: report.DecidedBySlow, Share: 1, LeastShare: 0.3, NS: ms(20), LeastNS: ms(10)}) {
+		t.Errorf("%s by %+v", f.Severity, d)
+	}
+	in.Thresholds = Thresholds()
+	in.Thresholds[0].Slow, in.Thresholds[0].All = ms(50), ms(50)
+	f = Find(in, waitRules("WL2001"))[0]
+	if d := f.Decided; f.Severity != report.SeverityMedium || d == nil || d.LeastNS != ms(3) {
+		t.Errorf("with higher thresholds: %s by %+v", f.Severity, d)
+	}
+}

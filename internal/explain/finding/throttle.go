@@ -1,0 +1,224 @@
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/report"
+)
+
+func throttleRule() Rule {
+	return Rule{
+		Code: report.RuleThrottled, Name: "throttled",
+		Summary: "requests stand still while the CPU quota is used up",
+		Doc: Doc{
+			Means: "The process, or its container, has a CPU limit. The kernel gives it the limit's CPU time anew every period, 100 ms as a rule; once that is used up, it holds all " +
+				"threads back until the next period: requests stand still in the middle of whatever they do. More Ps than the limit has CPUs use it up earlier, so even a service " +
+				"whose mean use is far below the limit is held back in its bursts, and a small share of all periods can make up all of the slow requests.\n\n" +
+				"Nothing in the program shows it: goroutines stay running, a CPU profile has no samples from these stretches.",
+			Measured: "From the trace alone: stretches in which all threads fell silent while goroutines ran (freezes), if they end in step with a clock: the refill of the quota is on " +
+				"the clock, what busy neighbours cause is not. How closely they do is R (0 to 1), over n silences. With host samples in the recording the kernel's own counters give the " +
+				"verdict and the CPU time lost.\n\nOf a request's time the overlap with freezes counts while it ran, was ready to, or was in a system call; of its waits only where " +
+				"their end was made up for right after the freeze, which is an upper bound. docs/throttling.md has the method and its limits.",
+			Before: "GOMAXPROCS=8 # in a container with a limit of 2 CPUs",
+			After:  "import _ \"github.com/whylate/whylate/service/auto\" // GOMAXPROCS follows the limit\n\n# or: a larger limit, resources.limits.cpu: \"4\"",
+			Wrong: "A bare trace cannot tell the process's own limit from one of a group above it, and other processes in the container use up the same quota. A virtual machine that its own host " +
+				"holds back by a quota looks the same from inside; its steal time (/proc/stat, or a recording's host samples) tells. Where neighbours with a " +
+				"quota of their own take all CPUs, their pattern can look alike. The service's own timers are told apart, see docs/throttling.md; a recording with host samples settles it. " +
+				"Setting GOMAXPROCS to the limit makes freezes rare, but what is more than the limit then waits for a P instead: if the load needs more CPU than the limit, only a larger limit helps.",
+		},
+		Run: throttled,
+	}
+}
+
+func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
+
+func throttled(in *Input) []Verdict {
+	rt := &in.Report.Runtime
+	t := &rt.Throttle
+	if t.Suspect > 0 && !t.Verdict.HeldBack() {
+		return []Verdict{{Fact: true, Finding: report.Finding{
+			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d stretches all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
+			Evidence: []report.Evidence{{Text: t.How}, {Text: "GOMAXPROCS", Value: float64(in.Report.Input.GOMAXPROCS), Unit: "Ps"}},
+			Fix:      "record with whylate record on the service's own host: the kernel's counters tell; or look at the limit: whylate limits",
+		}}}
+	}
+	if !t.Verdict.HeldBack() {
+		return nil
+	}
+	var out []Verdict
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		share, won := Weigh(g, isThrottle)
+		if won.TotalNS == 0 {
+			continue
+		}
+		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
+			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), duration(won.SlowNS)),
+			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
+			Evidence: throttleEvidence(in, g),
+			Fix:      throttleFix(in),
+		}})
+	}
+	if len(out) == 0 && t.LostCPUNS > 0 {
+		// No request was hit, or samples saw what the trace does not show.
+		out = append(out, Verdict{Fact: true, Finding: report.Finding{
+			Title: whose(in.Report) + " CPU limit held the process back, but no request's path shows it", Cause: report.CauseThrottle, Confidence: t.Confidence,
+			Evidence: throttleEvidence(in, nil), Fix: throttleFix(in),
+		}})
+	}
+	return out
+}
+
+func whose(r *report.Report) string {
+	switch {
+	case r.Runtime.Throttle.Verdict == "ancestor":
+		return "an ancestor's"
+	case r.Host == nil || r.Host.Quota.Verdict != "own":
+		return "its own or an ancestor's" // a trace alone cannot tell
+	}
+	return "its own"
+}
+
+// partOf says whose time a share of a band is of.
+func partOf(b report.BandName) string {
+	switch b {
+	case report.BandAll:
+		return "of the time of all requests"
+	case report.BandOutliers:
+		return "of the time of the far slower ones"
+	}
+	return "of the time of those in " + string(b)
+}
+
+func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
+	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
+	var out []report.Evidence
+	add := func(text string, v float64, unit string) {
+		out = append(out, report.Evidence{Text: text, Value: v, Unit: unit})
+	}
+	if g != nil {
+		for i := range g.Bands {
+			b := &g.Bands[i]
+			share, hit := 0.0, 0
+			for k := range b.Causes {
+				if isThrottle(&b.Causes[k]) {
+					share += b.Causes[k].Share
+					hit = max(hit, b.Causes[k].Requests)
+				}
+			}
+			if b.Count > 0 {
+				add(partOf(b.Band), share, "share")
+			}
+			if i == 0 {
+				add(fmt.Sprintf("requests that froze at its most frequent place, of %d", b.Count), float64(hit), "requests")
+			}
+		}
+	}
+	if t.PeriodNS > 0 {
+		add("period of the quota", float64(t.PeriodNS), "ns")
+	}
+	if t.Freezes > 0 {
+		add("freezes", float64(t.Freezes), "freezes")
+		add("their mean length", float64(t.LostWallNS)/float64(t.Freezes), "ns")
+		if length > 0 {
+			add("share of the trace that they cover", float64(t.LostWallNS)/float64(length), "share")
+		}
+	}
+	add("CPU time lost", float64(t.LostCPUNS), "ns")
+	if t.N > 0 {
+		add(fmt.Sprintf("R, how closely the ends of %d silences follow the period", t.N), t.R, "")
+	}
+	if l, from := limitOf(in.Report); l > 0 {
+		add("CPU limit ("+from+")", l, "CPUs")
+	}
+	add("GOMAXPROCS", float64(in.Report.Input.GOMAXPROCS), "Ps")
+	return out
+}
+
+// limitOf returns the CPU limit, and where it is from: the kernel's files, or,
+// roughly, what the process used between freezes.
+func limitOf(r *report.Report) (cpus float64, from string) {
+	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
+		return r.Host.Facts.QuotaCPUs, strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/")
+	}
+	t := &r.Runtime.Throttle
+	if t.Freezes == 0 || t.PeriodNS == 0 || t.CPUs == 0 {
+		return 0, ""
+	}
+	used := (1 - float64(t.LostWallNS)/float64(t.Freezes)/float64(t.PeriodNS)) * float64(t.CPUs)
+	if ran := ranBeforeFreezes(&r.Runtime); ran > 0 {
+		used = min(used, ran)
+	}
+	if used <= 0 {
+		return 0, ""
+	}
+	return math.Round(used*100) / 100, "at most, by what ran between freezes"
+}
+
+// ranBeforeFreezes returns what ran from one refill of the quota to the freeze
+// at its end, in CPUs: the quota, or more where goroutines that show as running
+// waited for a CPU. A freeze that came after little had run was of a process
+// whose quota is small, however many Ps it has. It is 0 if that is not known.
+func ranBeforeFreezes(rt *report.Runtime) float64 {
+	s, period := rt.Series, rt.Throttle.PeriodNS
+	if s == nil || s.StepNS <= 0 || 4*s.StepNS > period {
+		return 0
+	}
+	var each []float64
+	for _, f := range s.Freezes {
+		from, ran := f[0]+f[1]-period, 0.0
+		if from < 0 {
+			continue
+		}
+		first, _ := slices.BinarySearchFunc(s.Running, from-s.StepNS, func(p [2]int64, t int64) int { return cmp.Compare(p[0], t) })
+		for _, p := range s.Running[first:] {
+			if p[0] >= f[0] {
+				break
+			}
+			ran += float64(p[1]) / 1000 * float64(max(0, min(p[0]+s.StepNS, f[0])-max(p[0], from)))
+		}
+		each = append(each, ran/float64(period))
+	}
+	if len(each) == 0 {
+		return 0
+	}
+	slices.Sort(each)
+	return each[len(each)/2]
+}
+
+// fitting is the GOMAXPROCS that a limit feeds.
+func fitting(limit float64) int { return max(1, int(math.Ceil(limit))) }
+
+// starved is the share of the limit, or of the periods, from which on the load
+// takes all CPU time that the limit gives.
+const starved = 0.9
+
+// starves reports whether the load takes all that the limit gives: then fewer
+// Ps cannot help, what is missing is CPU time.
+func starves(r *report.Report, limit float64) bool {
+	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
+		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= starved*limit*float64(h.ToNS-h.FromNS)
+	}
+	t := &r.Runtime.Throttle
+	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= starved*float64(r.Input.DurationNS)
+}
+
+func throttleFix(in *Input) string {
+	procs := in.Report.Input.GOMAXPROCS
+	limit, _ := limitOf(in.Report)
+	measured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
+	switch {
+	case starves(in.Report, limit):
+		return "raise the CPU limit or use less CPU: the load takes all that the limit gives, so that fewer Ps alone turn freezes into waits for a P; the prediction is for a limit that is never reached"
+	case limit > 0 && procs > fitting(limit) && measured:
+		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %.3g CPUs feeds (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit", fitting(limit), limit)
+	case limit > 0 && procs > fitting(limit):
+		return fmt.Sprintf("set GOMAXPROCS to what the limit feeds, %d or so (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
+	}
+	return "raise the CPU limit or use less CPU: GOMAXPROCS already is about what the limit feeds; whylate limits shows it"
+}

@@ -1,0 +1,94 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/report"
+)
+
+// leastPart is the part of a claim's heaviest place below which another of its places is not worth a word.
+const leastPart = 0.1
+
+// places returns the distinct places of a claim at which the same is waited for as at its heaviest part of a cause, that
+// one first: where one line of the service's own waits at several of a dependency's, they are one fault.
+func places(c *claim, top *part) []*report.Cause {
+	list, ns := []*report.Cause{top.Cause}, []int64{0}
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.Cause.Cause != top.Cause.Cause || p.Site == nil {
+			continue
+		}
+		k := slices.IndexFunc(list, func(o *report.Cause) bool { return o.Site.Equal(p.Site) })
+		if k < 0 {
+			k, list, ns = len(list), append(list, p.Cause), append(ns, 0)
+		}
+		ns[k] += p.ns
+	}
+	out := list[:1]
+	for k := 1; k < len(list) && len(out) < mostSites; k++ {
+		if float64(ns[k]) >= leastPart*float64(ns[0]) {
+			out = append(out, list[k])
+		}
+	}
+	return out
+}
+
+// together says at which further places a claim's time is spent, and how much of it each request.
+func together(c *claim, top *part) []report.Evidence {
+	var out []report.Evidence
+	for _, p := range places(c, top)[1:] {
+		if p.Requests > 0 {
+			out = append(out, report.Evidence{Text: "and, " + strings.TrimPrefix(doing(p, nil), "waits "), Value: float64(p.TotalNS) / float64(p.Requests), Unit: "ns"})
+		}
+	}
+	return out
+}
+
+// halfOfAll is the change that a prediction assumes where a claim has several places: half at each, at once.
+func halfOfAll(cl *claims, c *claim) []predict.Change {
+	out := []predict.Change{}
+	for _, p := range places(c, c.heaviest(report.CauseSleep)) {
+		out = append(out, cl.halfOf(p)...)
+	}
+	return out
+}
+
+// halfOf is the change that a prediction assumes for a cause whose finding may be at another site: the user's line rather
+// than the library's. Of a line of others' on a goroutine of their own a prediction does not know for whom it waited: where
+// several lines of the service's own wait for it, half of one line's part is taken from all.
+func (cl *claims) halfOf(c *report.Cause) []predict.Change {
+	if c.Site == nil {
+		return []predict.Change{}
+	}
+	change := predict.Half(c.Cause, predict.SiteText(c.Site, c.Cause))
+	change.Scale = 1 - change.Scale*cl.partOfLine(c)
+	return []predict.Change{change}
+}
+
+// wholeLine is the part of a line's time from which on it is all that the line has, as far as anybody should be told.
+const wholeLine = 0.95
+
+// partOfLine returns which part of the time at a cause's line, as far as waits led there, is the cause's: those of its own
+// line of the service's.
+func (cl *claims) partOfLine(c *report.Cause) float64 {
+	waitedFor := func(s *report.Site) bool { return s != nil && (s.CalledFrom == nil || s.CalledFrom.Calls == "") }
+	if len(cl.g.Bands) == 0 || !waitedFor(c.Site) || c.Site.CalledFrom == nil {
+		return 1
+	}
+	var mine, all int64
+	for i := range cl.g.All().Causes {
+		o := &cl.g.All().Causes[i]
+		if o.Cause != c.Cause || !waitedFor(o.Site) || o.Site.LineKey() != c.Site.LineKey() {
+			continue
+		}
+		if all += o.TotalNS; o.Site.Equal(c.Site) {
+			mine += o.TotalNS
+		}
+	}
+	if mine == 0 || float64(mine) >= wholeLine*float64(all) {
+		return 1
+	}
+	return float64(mine) / float64(all)
+}

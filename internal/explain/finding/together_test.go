@@ -1,0 +1,83 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestTogether: waits at several places of a dependency are one finding for each line of the service's own that led to
+// them, with one prediction for all of its places; timers that no own line led to are one for the dependency. It would
+// catch a finding a place, of which each promises what only both together win, one for two lines that must each be
+// changed, and two that each promise what half of both would win.
+func TestTogether(t *testing.T) {
+	in := func(line int, fromLine int) *report.Site {
+		s := &report.Site{Func: "dep.org/client.(*C).wait", File: "dep.org/client@v1.2.0/c.go", Line: line, Module: "dep.org/client", Version: "v1.2.0"}
+		if fromLine > 0 {
+			s.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: fromLine, Calls: "dep.org/client.(*C).Do"}
+		}
+		return s
+	}
+	waited := func(line, fromLine int) *report.Site { // for another goroutine
+		s := in(line, fromLine)
+		s.CalledFrom.Calls = ""
+		return s
+	}
+	some := func(s *report.Site, each int64, requests int) report.Cause {
+		return report.Cause{Cause: report.CauseSleep, Site: s, Call: "time.Sleep", TotalNS: 100 * each, Requests: requests}
+	}
+	sleep := func(s *report.Site, each int64) report.Cause { return some(s, each, 100) }
+	for _, c := range []struct {
+		name   string
+		causes []report.Cause
+		want   []string // the changes of each finding's prediction
+	}{
+		{
+			"one line, two places", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(100))},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:5=50%"},
+		},
+		{
+			"two lines, one place", []report.Cause{some(in(10, 5), ms(200), 60), some(in(10, 9), ms(100), 40)},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
+		},
+		{
+			"two lines wait for one place", []report.Cause{some(waited(10, 5), ms(240), 60), some(waited(10, 9), ms(60), 40)},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=60%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=90%"},
+		},
+		{
+			"one calls, one waits", []report.Cause{some(in(10, 5), ms(200), 60), some(waited(10, 9), ms(100), 40)},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
+		},
+		{
+			"always, whichever line asks", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 9), ms(100))},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
+		},
+		{
+			"a dependency's own timers", []report.Cause{sleep(in(20, 0), ms(200)), sleep(in(10, 0), ms(100))},
+			[]string{"sleep@dep.org/client.(*C).wait:20=50%, sleep@dep.org/client.(*C).wait:10=50%"},
+		},
+		{
+			"too little to speak of", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(1))},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%"},
+		},
+	} {
+		var got []string
+		input := &Input{Report: oneGroup(c.causes...), Process: &process.Stats{}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
+			var text []string
+			for _, ch := range changes {
+				text = append(text, ch.String())
+			}
+			return &report.Predicted{Change: strings.Join(text, ", ")}
+		}}
+		for _, f := range Find(input, waitRules("WL2001")) {
+			got = append(got, f.Predicted.Change)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package freeze
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// Traps: services that fall silent in step with a clock of their own.
+
+// TestTickerEndsSilence has code that cannot be made to stop (built without
+// asynchronous preemption, or in assembly) compute on one thread, while a
+// ticker of 100 ms wakes a goroutine on another, on time: silences end exactly
+// at its ticks, although nothing was held back.
+func TestTickerEndsSilence(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		b := tracetext.New(26)
+		busy, tick := b.Thread(), b.Thread()
+		busy.ProcsChange(0, 2)
+		busy.Was(1)
+		b.Waiting(2)
+		b.Waiting(3)
+		p := tick.Proc()
+		tick.ProcStop(1000)
+		rnd := rand.New(rand.NewPCG(5, 6))
+		wake := func(at int64, g uint64) {
+			tick.ProcStart(at, p)
+			tick.Unblock(at+2000, g)
+			tick.Start(at+3000, g)
+			tick.Block(at+20_000, "select", "runtime.selectgo", "main.tick")
+			tick.ProcStop(at + 22_000)
+		}
+		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
+			wake(at+rnd.Int64N(90_000), 2)
+			if others {
+				// Now and then a request comes, so that silences begin at any time.
+				wake(at+2*ms+rnd.Int64N(50*ms), 3)
+			}
+		}
+		notOwn(t, b)
+	}
+}
+
+// TestTickerStartsWork has a ticker start 45 ms of work that cannot be made to
+// stop, always the same: silences end in step with the ticker.
+func TestTickerStartsWork(t *testing.T) {
+	for _, threads := range []int{1, 4} {
+		b := tracetext.New(26)
+		all, procs := resting(b, threads)
+		rnd := rand.New(rand.NewPCG(5, 6))
+		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
+			for i, th := range all {
+				begin := at + rnd.Int64N(90_000)
+				end := begin + 45*ms + rnd.Int64N(400_000)
+				th.ProcStart(begin, procs[i])
+				th.Unblock(begin+2000, uint64(i+1))
+				th.Start(begin+3000, uint64(i+1))
+				th.Block(end, "chan receive", "runtime.chanrecv1", "main.work")
+				th.ProcStop(end + 2000)
+			}
+		}
+		notOwn(t, b)
+	}
+}
+
+// TestTickerStartsTurns has a ticker start 30 ms of work, which the runtime's
+// monitor stops twice: silences of at most two of its turns, in step.
+func TestTickerStartsTurns(t *testing.T) {
+	for _, threads := range []int{1, 2, 4} {
+		b := tracetext.New(26)
+		all, procs := resting(b, threads)
+		rnd := rand.New(rand.NewPCG(5, 6))
+		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
+			first := 8*ms + rnd.Int64N(2*ms)
+			for i, th := range all {
+				g := uint64(i + 1)
+				begin := at + rnd.Int64N(90_000)
+				th.ProcStart(begin, procs[i])
+				th.Unblock(begin+2000, g)
+				th.Start(begin+3000, g)
+				next := at + first + rnd.Int64N(50_000)
+				th.Stop(next, "preempted", "main.work")
+				th.Start(next+1000, g)
+				next += 20_100_000 + rnd.Int64N(100_000)
+				th.Stop(next, "preempted", "main.work")
+				th.Start(next+1000, g)
+				end := next + 500_000 + rnd.Int64N(500_000)
+				th.Block(end, "chan receive", "runtime.chanrecv1", "main.work")
+				th.ProcStop(end + 2000)
+			}
+		}
+		notOwn(t, b)
+	}
+}
+
+// resting adds n threads that have just let go of their Ps, and a waiting
+// goroutine for each.
+func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
+	for i := range n {
+		th := b.Thread()
+		th.ProcsChange(0, n)
+		b.Waiting(uint64(i + 1))
+		all = append(all, th)
+		procs = append(procs, th.Proc())
+		th.ProcStop(1000)
+	}
+	return all, procs
+}
+
+func notOwn(t *testing.T, b *tracetext.Builder) {
+	t.Helper()
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, v := detect(t, data)
+	if v.Verdict == Own || v.LostCPUNS != 0 {
+		t.Errorf("%s: %s", v.Verdict, v.How)
+	}
+	d.Candidates(0, 1<<62, func(c Candidate) {
+		if v.IsFreeze(c.Class) {
+			t.Errorf("a freeze at %d", c.Start)
+		}
+	})
+}
+
+// TestIdle has nothing running when the threads are silent: other processes in
+// the container may have used the quota up, unseen.
+func TestIdle(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	th.ProcsChange(0, 1)
+	b.Waiting(1)
+	for at := 20 * ms; at < 4000*ms; at += 100 * ms {
+		th.Unblock(at, 1)
+		th.Start(at+1000, 1)
+		th.Block(at+300_000, "select", "runtime.selectgo", "main.tick")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, v := detect(t, data); v.Verdict != Unknown {
+		t.Errorf("%s: %s", v.Verdict, v.How)
+	}
+}

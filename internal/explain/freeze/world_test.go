@@ -1,0 +1,153 @@
+package freeze
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+const ms = int64(1e6)
+
+// A world is a process of a few threads, each with a goroutine that computes.
+type world struct {
+	threads int
+	length  int64
+	// gap is how long a thread runs until its next event. Then it is made to
+	// stop, or, if it is talkative, it lets others in and runs on.
+	gap       func(*rand.Rand) int64
+	talkative bool
+	// held are the stretches in which no thread runs, in order of time; lag is
+	// how long after one a thread's next event comes.
+	held func(*rand.Rand) [][2]int64
+	lag  func(*rand.Rand) int64
+	// borders are where generations end: after all events before.
+	borders []int64
+}
+
+// trace tells what happened, in order of time.
+func (w *world) trace(t *testing.T, seed uint64) []byte {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(seed, 77))
+	b := tracetext.New(26)
+	var threads []*tracetext.Thread
+	next := make([]int64, w.threads)
+	for i := range w.threads {
+		th := b.Thread()
+		th.ProcsChange(0, w.threads)
+		th.Was(uint64(i + 1))
+		threads = append(threads, th)
+		next[i] = 1000 + w.gap(rnd)
+	}
+	var held [][2]int64
+	if w.held != nil {
+		held = w.held(rnd)
+	}
+	borders := w.borders
+	stop := func(th *tracetext.Thread, at int64) {
+		g := th.Running()
+		if w.talkative {
+			th.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
+		} else {
+			th.Stop(at, "preempted", "main.work")
+		}
+		th.Start(at+200, g)
+	}
+	for {
+		i := 0
+		for k, at := range next {
+			if at < next[i] {
+				i = k
+			}
+		}
+		at := next[i]
+		for len(held) > 0 && at > held[0][1] {
+			held = held[1:]
+		}
+		if len(held) > 0 && at > held[0][0] {
+			next[i] = held[0][1] + w.lag(rnd)
+			continue
+		}
+		if at > w.length {
+			break
+		}
+		if len(borders) > 0 && at >= borders[0] {
+			b.NextGeneration(at)
+			borders = borders[1:]
+		}
+		stop(threads[i], at)
+		next[i] = at + 1000 + w.gap(rnd)
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// detect feeds a Detector with a trace.
+func detect(t testing.TB, data []byte) (*Detector, Verdict) {
+	t.Helper()
+	d := &Detector{}
+	timelinetest.Each(t, data, 2, d.Add)
+	return d, d.Verdict()
+}
+
+// Ways of running.
+func sometimes(least, most int64) func(*rand.Rand) int64 {
+	return func(r *rand.Rand) int64 { return least + r.Int64N(most-least+1) }
+}
+
+// turns is code that computes: the runtime's monitor, which looks every 10 ms,
+// stops it after one look or two.
+func turnsOfMonitor(r *rand.Rand) int64 { return 10_060_000*(1+r.Int64N(2)) + r.Int64N(60_000) }
+
+// quota holds threads back from when a period's quota is used up, which varies
+// by vary, to the period's end, in the given share of all periods.
+func quota(length, period, run, vary int64, share float64) func(*rand.Rand) [][2]int64 {
+	return func(r *rand.Rand) (out [][2]int64) {
+		phase := r.Int64N(period)
+		for at := phase; at+period < length; at += period {
+			if used := run + r.Int64N(2*vary+1) - vary; used < period && r.Float64() < share {
+				out = append(out, [2]int64{at + used, at + period})
+			}
+		}
+		return out
+	}
+}
+
+// anyhow holds threads back at any time.
+func anyhow(length, apart, least, most int64) func(*rand.Rand) [][2]int64 {
+	return func(r *rand.Rand) (out [][2]int64) {
+		for at := r.Int64N(apart); at < length; {
+			d := least + r.Int64N(most-least+1)
+			out = append(out, [2]int64{at, at + d})
+			at += d + 1 + r.Int64N(2*apart)
+		}
+		return out
+	}
+}
+
+// both merges two ways of being held back.
+func both(a, b func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
+	return func(r *rand.Rand) (out [][2]int64) {
+		x, y := a(r), b(r)
+		for len(x) > 0 || len(y) > 0 {
+			if len(y) == 0 || len(x) > 0 && x[0][0] < y[0][0] {
+				out, x = append(out, x[0]), x[1:]
+			} else {
+				out, y = append(out, y[0]), y[1:]
+			}
+		}
+		merged := out[:0]
+		for _, s := range out {
+			if n := len(merged); n > 0 && s[0] <= merged[n-1][1] {
+				merged[n-1][1] = max(merged[n-1][1], s[1])
+				continue
+			}
+			merged = append(merged, s)
+		}
+		return merged
+	}
+}

@@ -1,0 +1,82 @@
+package groups
+
+import (
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/report"
+)
+
+func TestIsMonitoring(t *testing.T) {
+	for name, want := range map[string]bool{
+		"github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1": true,
+		"main.healthz":                                                    true,
+		"main.(*server).handleHealth":                                     true,
+		"main.(*server).ReadinessProbe":                                   true,
+		"main.(*server).metricsHandler.func1":                             true,
+		"main.(*health).ServeHTTP":                                        true,
+		"google.golang.org/grpc/health.(*Server).Check":                   true,
+		"sigs.k8s.io/controller-runtime/pkg/healthz.(*Handler).ServeHTTP": true,
+		"expvar.Handler":                                                  true,
+		"example.com/clinic/health.(*Records).List":                       false, // a package of that name is the service's own matter
+		"github.com/VictoriaMetrics/metrics.(*Store).Ingest":              false,
+		"main.(*board).show":                                              false,
+		"main.main.func2":                                                 false,
+		"health":                                                          false, // a task's name
+		"(http1 requests that show no handler)":                           false,
+	} {
+		if got := isMonitoring(name); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestOrder: what somebody waits for comes first, what a timer began behind it, what watches the process last. Each line
+// is a process as it would be put the wrong way round by time alone.
+func TestOrder(t *testing.T) {
+	type g struct {
+		name  string
+		kind  request.Kind
+		count int
+		ns    int64
+		timer bool
+	}
+	const ms = 1_000_000
+	for what, tt := range map[string]struct {
+		in   []g
+		want []string // names and roles
+	}{
+		"a herd of tickers beside a server": {
+			[]g{{"main.tick", request.Loop, 12000, 300_000 * ms, true}, {"main.serve", request.HTTP1, 150, 900 * ms, false}},
+			[]string{"main.serve", "", "main.tick", "background"}},
+		"a DNS server that is scraped": {
+			[]g{{"dns.serve", request.Goroutine, 1000, 30 * ms, false}, {"promhttp.serve", request.HTTP1, 10, 90 * ms, false}},
+			[]string{"dns.serve", "", "promhttp.serve", "monitoring"}},
+		"a checker whose probes show no handler": {
+			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"(http1 requests that show no handler)", request.HTTP1, 10, 9 * ms, false}},
+			[]string{"main.check", "", "(http1 requests that show no handler)", "monitoring"}},
+		"a queue's consumer beside a server": {
+			[]g{{"main.serve", request.HTTP1, 1000, 900 * ms, false}, {"main.consume", request.Loop, 1000, 1500 * ms, false}},
+			[]string{"main.consume", "", "main.serve", ""}},
+		"nothing but probes": {
+			[]g{{"main.healthz", request.HTTP1, 10, 9 * ms, false}},
+			[]string{"main.healthz", ""}},
+		"a flusher that does next to nothing": {
+			[]g{{"main.flush", request.Loop, 100, 1 * ms, false}, {"main.serve", request.HTTP1, 100, 900 * ms, false}},
+			[]string{"main.serve", "", "main.flush", "background"}},
+	} {
+		var rows []Row
+		timer := map[string]bool{}
+		for _, g := range tt.in {
+			rows = append(rows, Row{Group: report.Group{ID: g.name, Name: g.name, Count: g.count, TotalNS: g.ns}, kind: g.kind})
+			timer[g.name] = g.timer
+		}
+		Order(rows, 10*time.Second, func(r *Row) bool { return timer[r.Name] })
+		for i := range rows {
+			if rows[i].Name != tt.want[2*i] || string(rows[i].Role) != tt.want[2*i+1] {
+				t.Errorf("%s: place %d has %s, %q; want %s, %q", what, i+1, rows[i].Name, rows[i].Role, tt.want[2*i], tt.want[2*i+1])
+			}
+		}
+	}
+}

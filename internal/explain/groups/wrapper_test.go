@@ -1,0 +1,149 @@
+package groups_test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestSwitchBehindWrappers sends requests through two wrappers to two handlers. A
+// division that stops at a wrapper with one child would make one group of them,
+// named by the outer wrapper; one that names what little is seen of wrappers alone
+// would have a third group, of two fast requests. A handler whose one function does
+// the work stays whole.
+func TestSwitchBehindWrappers(t *testing.T) {
+	const run, conn = "net/http.(*http2serverConn).runHandler", "net/http.(*http2serverConn).serve"
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Thread()
+	m.Was(11)
+	at, g := int64(1000), uint64(100)
+	serve := func(ns int64, waits ...[]string) {
+		m.Create(at, g, run, "net/http.(*http2serverConn).processHeaders", conn)
+		m.Block(at+10, "select", "runtime.selectgo", conn)
+		m.Start(at+20, g)
+		at += 100
+		for _, stack := range waits {
+			m.Block(at, "sleep", append(stack, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", run)...)
+			o.Unblock(at+ns, g)
+			m.Start(at+ns+10, g)
+			at += ns + 100
+		}
+		m.Destroy(at)
+		o.Unblock(at+1000, 11)
+		m.Start(at+1010, 11)
+		at += 2000
+		g++
+	}
+	wrapped := func(fns ...string) []string {
+		return append(append([]string{"time.Sleep"}, fns...), "main.authorized.func1", "main.logged.func1")
+	}
+	const n = 40
+	for i := range n {
+		serve(5000, wrapped("main.list:7"), wrapped("main.query", "main.list:8"))
+		serve(9000, wrapped("main.order:17"), wrapped("main.save", "main.order:18"))
+		serve(5000, []string{"time.Sleep", "main.load:5", "main.page"}, []string{"time.Sleep", "main.load:6", "main.page"})
+		if i%20 == 0 {
+			serve(500, []string{"time.Sleep", "main.logged.func1"})
+		}
+	}
+	m.Block(at, "select", "runtime.selectgo", conn)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, g := range rep.Groups {
+		got[g.Name] = g.Count
+	}
+	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "(http2 requests that show no handler)": 2}
+	if !maps.Equal(got, want) {
+		t.Errorf("the groups are %v, want %v", got, want)
+	}
+}
+
+// TestFewBehindWrappers sends few requests through a wrapper, as a flight recorder's
+// snapshot has them: all that ended were seen in one function below it, which names
+// them. That of a closure, or of two, would be what no reader knows; but many requests
+// are not called by where they happened to wait, nor those of two routes by the
+// function that both call.
+func TestFewBehindWrappers(t *testing.T) {
+	const serve = "net/http.(*conn).serve:2074"
+	for _, c := range []struct {
+		name   string
+		n      int
+		stacks [][]string
+		want   map[string]int
+	}{
+		{"one handler", 3, [][]string{{"main.(*shop).order", "main.watched.func1"}}, map[string]int{"main.(*shop).order": 3}},
+		{"two wrappers", 3, [][]string{{"main.(*shop).order", "main.counted.func1", "main.watched.func2.1"}}, map[string]int{"main.(*shop).order": 3}},
+		{"no wrapper", 3, [][]string{{"main.load", "main.(*shop).order"}}, map[string]int{"main.(*shop).order": 3}},
+		{"many", 25, [][]string{{"main.(*shop).order", "main.watched.func1"}}, map[string]int{"main.watched.func1": 25}},
+		{"two routes", 3, [][]string{{"main.query", "main.main.func1"}, {"main.query", "main.main.func2"}}, map[string]int{"main.main.func1": 3, "main.main.func2": 3}},
+		{"in the closure itself, too", 3, [][]string{{"main.query", "main.main.func1"}, {"main.main.func1"}}, map[string]int{"main.main.func1": 6}},
+	} {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		b.Waiting(7)
+		at := int64(100_000)
+		idle := func() {
+			th.Block(at, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			at += 10_000
+		}
+		next := func() {
+			poller.Unblock(at, 7)
+			th.Start(at+1000, 7)
+			at += 2000
+		}
+		next()
+		idle()
+		wait := func(stack ...string) {
+			th.Block(at, "sync", append(append([]string{"sync.(*Mutex).Lock"}, stack...), "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)...)
+			at += 50_000
+		}
+		began := uint64(1000)
+		handler := func() {
+			next()
+			th.Create(at, began, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			began++
+			at += 1000
+		}
+		for range c.n {
+			for _, stack := range c.stacks {
+				handler()
+				wait(stack...)
+				next()
+				idle()
+			}
+		}
+		if len(c.stacks) == 1 { // the one that is open takes the snapshot, in the wrapper
+			handler()
+			wait(c.stacks[0]...)
+			next()
+			wait(append([]string{"main.snapshot"}, c.stacks[0][1:]...)...)
+		}
+		data, err := b.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, open := map[string]int{}, 0
+		for _, g := range rep.Groups {
+			got[g.Name] = g.Count
+			open += g.Open.Count
+		}
+		if !maps.Equal(got, c.want) || len(c.stacks) == 1 && open != 1 {
+			t.Errorf("%s: the groups are %v, %d open; want %v", c.name, got, open, c.want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package pass_test
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// glancing glances at every request that was walked.
+type glancing struct {
+	*testing.T
+	stage          *path.Stage
+	walked, enough int
+}
+
+func (g *glancing) Part(s *path.Stage) path.Adder { g.stage = s; return g }
+func (*glancing) Begin([]request.Request)         {}
+func (*glancing) End()                            {}
+
+func (g *glancing) Add(w *path.Walked) {
+	r := w.Req
+	if g.walked++; w.Form != path.Whole || r.Open {
+		return
+	}
+	observer, of, several, entry := w.Observer, w.Group, w.Several, w.Entry
+	it := g.stage.Glance(r)
+	if !it.Enough {
+		return
+	}
+	g.enough++
+	if seen := g.stage.Seen(r, &it); observer || seen.Group != of || seen.Several != several || seen.Entry != entry {
+		g.Errorf("goroutine %d, from %d to %d: a walk says %s (observer %t, several stacks %t), a glance %s (%t)", r.G, r.Start, r.End,
+			g.stage.IDs.Group(of).Text(g.stage.Syms), observer, several, it.Group.Text(g.stage.Syms), seen.Several)
+	}
+}
+
+// TestGlance: of all requests of real programs and of those of known faults, a glance says what a walk says. It would catch
+// a way of naming requests that only one of them knows.
+func TestGlance(t *testing.T) {
+	walked, enough := 0, 0
+	glance := func(name string, trace io.Reader) {
+		t.Run(name, func(t *testing.T) {
+			rd, err := tracefmt.NewReader(trace, tracefmt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &glancing{T: t}
+			p := pass.New(pass.Options{Workers: 1})
+			p.Sums = []pass.Sum{g}
+			_ = p.Run(t.Context(), rd) // recordings may be cut
+			walked, enough = walked+g.walked, enough+g.enough
+		})
+	}
+	for _, name := range testprog.Services(t) {
+		glance(name, bytes.NewReader(testprog.Service(t, name).Trace))
+	}
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", testprog.FieldDir, "*.whylate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		f, err := bundle.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trace, _, err := f.Trace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		glance(filepath.Base(file), trace)
+		trace.Close()
+		f.Close()
+	}
+	if enough < walked*8/10 {
+		t.Errorf("of %d requests a glance was enough for %d", walked, enough)
+	}
+	t.Logf("of %d requests a glance was enough for %d", walked, enough)
+}

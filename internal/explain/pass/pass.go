@@ -1,0 +1,301 @@
+// Package pass reads a trace from one end to the other: it decodes generations,
+// finds the requests of each, has them walked by several workers while the next
+// generation is decoded, and keeps the window of generations that open requests
+// can still need. What a pass is for is the list of its sums and of its
+// listeners.
+package pass
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/answers"
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Sum is something that is added up over requests, by several workers.
+type Sum interface {
+	// Part returns a new part, for a worker whose requests stage walks. One
+	// goroutine at a time adds to a part. If the part is a Flusher, it is flushed.
+	Part(stage *path.Stage) path.Adder
+	// Begin is called before requests of one more generation are added.
+	Begin(reqs []request.Request)
+	// End is called when all of them were added, by one goroutine.
+	End()
+}
+
+// A Flusher is an Adder that has work to do while the window still has all
+// generations of the requests that were added.
+type Flusher interface {
+	// Flush is called when the worker has added its requests of a generation;
+	// others may still be adding theirs.
+	Flush()
+}
+
+// A Listener is told how a pass goes on. Its methods are called one after the
+// other. What it does in the background of Decoded must be over when Walked
+// returns.
+type Listener interface {
+	// Decoded is called with every generation, before any request that ended in it
+	// is added. gap says that what was before it could not be read. The symbols
+	// are valid until Walked.
+	Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
+	// Walked is called when the requests of the generation that was decoded last
+	// were added, and once more, at the end, after those that were still open.
+	Walked()
+	// Dropped is called when the window no longer begins with g but with the
+	// generation after it, of which carry says what was before. It reports whether
+	// the listener keeps g for itself; else g is used again.
+	Dropped(g *timeline.Gen, carry map[uint64]timeline.Span) (keep bool)
+}
+
+// A Chooser is a Sum that needs some requests' own paths, whatever others stand for.
+type Chooser interface {
+	// Needs reports whether a request of the generation of the last Begin must be
+	// walked. Several goroutines may call it.
+	Needs(r *request.Request) bool
+}
+
+// Options configure a Pass.
+type Options struct {
+	// Workers is the number of goroutines that decode and walk; 0 means
+	// GOMAXPROCS.
+	Workers int
+	// InOrder has requests added one after the other, in the order of
+	// request.Compare by generation. Workers decode only.
+	InOrder bool
+	// Match, if not nil, selects functions whose calls are the requests.
+	Match func(name string) bool
+	// NoMarks finds requests as if the service did not mark them. TraceID, if not
+	// zero, selects requests of one trace of a tracing system.
+	NoMarks bool
+	TraceID [16]byte
+	// From and To select requests that end in [From, To), counted from the trace's
+	// start; a To of 0 means its end.
+	From, To time.Duration
+	// ExactFirst, if positive, is about how many requests are walked one and all.
+	// Of those of later generations only some are, with weights: see plan.
+	ExactFirst int
+	// Modules tells the service's own code from that of its dependencies; nil
+	// means by names of files alone.
+	Modules *modules.Set
+	// Path configures the walk.
+	Path path.Options
+	// Plan, if not nil, says which groups serve what others wait for: their paths
+	// are joined.
+	Plan *answers.Plan
+	// KeepAnswers keeps all that are found, for later questions: see Answers.
+	KeepAnswers bool
+	// Progress, if not nil, is called after each generation with the bytes of
+	// input consumed.
+	Progress func(bytes int64)
+}
+
+// A Pass is one reading of a trace.
+type Pass struct {
+	Sums      []Sum
+	Listeners []Listener
+
+	// What was read, valid after Run.
+
+	// Window holds the last generations, Symbols is for what was walked.
+	Window  timeline.Window
+	Symbols tracefmt.Symbols
+	// Stages are the workers' ones.
+	Stages []*path.Stage
+	Reader *tracefmt.Reader
+	// Decoder and Finder hold what they found wrong, or nothing of.
+	Decoder *timeline.Decoder
+	Finder  *request.Finder
+	// Start and End are the trace's, on its own clock.
+	Start, End  int64
+	Events      int64
+	Generations int
+	// Requests is how many were added, Glanced how many of them were not walked.
+	Requests, Glanced int64
+
+	opts    Options
+	plan    plan
+	workers []worker
+	answers *answers.Finder // nil without a plan
+	byTime  []int32
+}
+
+type worker struct {
+	stage    *path.Stage
+	adders   []path.Adder
+	flushers []Flusher
+}
+
+// New returns a Pass that was not run yet.
+func New(opts Options) *Pass {
+	if opts.Workers <= 0 {
+		opts.Workers = runtime.GOMAXPROCS(0)
+	}
+	if opts.Modules == nil {
+		opts.Modules = modules.New(modules.Options{})
+	}
+	return &Pass{opts: opts}
+}
+
+// maxWindow bounds how many generations are kept for requests that are open.
+const maxWindow = 8
+
+// slack is how long before the oldest open request the window begins, at
+// least: what a goroutine was doing then may have begun a little earlier.
+const slack = 50e6
+
+// Run reads a trace to its end. The error, nil at the end of a whole trace, says
+// why it ended earlier: a *tracefmt.Error, or ctx's. What was read until then has
+// been walked.
+func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
+	p.Reader = rd
+	dec := timeline.NewDecoder(rd, p.opts.Workers)
+	defer dec.Close()
+	p.Decoder = dec
+	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
+	dec.Classify = request.NewClassifier(dec.Symbols).Flags
+	p.employ()
+	placer := cause.NewPlacer(dec.Symbols, p.opts.Modules)
+	gap := false
+	// One generation's requests are walked while the next is decoded: then
+	// nobody waits for the slower of two workers.
+	walked := make(chan struct{}, 1)
+	walked <- struct{}{}
+	oldest := int64(0)
+	for {
+		g, err := dec.NextContext(ctx)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				cut = err
+			}
+			break
+		}
+		<-walked
+		p.drop(oldest)
+		if g == nil {
+			p.Window = timeline.Window{} // skipped: what was before cannot be joined
+			gap = true
+			walked <- struct{}{}
+			continue
+		}
+		if p.Generations == 0 {
+			p.Start = g.Base
+		}
+		p.Generations++
+		p.End = max(p.End, g.End)
+		p.Events += g.Events
+		p.Window.Gens = append(p.Window.Gens, g)
+		reqs := p.Finder.Add(g)
+		oldest = p.Finder.Oldest()
+		placer.Place()
+		p.Symbols = dec.Symbols.Snapshot()
+		afterGap := gap
+		gap = false
+		go func() {
+			for _, l := range p.Listeners {
+				l.Decoded(g, &p.Symbols, afterGap)
+			}
+			p.walk(reqs)
+			for _, l := range p.Listeners {
+				l.Walked()
+			}
+			walked <- struct{}{}
+		}()
+		if p.opts.Progress != nil {
+			p.opts.Progress(rd.Consumed())
+		}
+	}
+	<-walked
+	p.Symbols = dec.Symbols.Snapshot()
+	if p.Generations > 0 {
+		p.walk(p.Finder.Finish(p.End))
+		for _, l := range p.Listeners {
+			l.Walked()
+		}
+	}
+	return cut
+}
+
+// Answers says which requests of the process another one waits for, if the pass
+// had a plan, and was to keep what it found; else it is nil.
+func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
+	if p.answers == nil || !p.answers.Keep {
+		return nil
+	}
+	return p.answers.Of
+}
+
+// employ makes the workers that walk, with their parts of the sums.
+func (p *Pass) employ() {
+	n := p.opts.Workers
+	if p.opts.InOrder {
+		n = 1
+	}
+	if p.opts.Plan != nil {
+		p.answers = answers.NewFinder(p.opts.Plan, &p.Window, &p.Symbols, n)
+		p.answers.Keep = p.opts.KeepAnswers
+		p.opts.Path.Answers = p.answers.Of
+	}
+	for range n {
+		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
+		for _, s := range p.Sums {
+			a := s.Part(w.stage)
+			w.adders = append(w.adders, a)
+			if f, ok := a.(Flusher); ok {
+				w.flushers = append(w.flushers, f)
+			}
+		}
+		p.workers = append(p.workers, w)
+		p.Stages = append(p.Stages, w.stage)
+	}
+}
+
+// drop forgets generations that no open request can need.
+func (p *Pass) drop(oldest int64) {
+	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-slack || len(p.Window.Gens) > maxWindow) {
+		g := p.Window.DropFirst()
+		kept := false
+		for _, l := range p.Listeners {
+			kept = l.Dropped(g, p.Window.Carry()) || kept
+		}
+		if !kept {
+			p.Decoder.Recycle(g)
+		}
+	}
+}
+
+// wanted reports whether a request is in the part of the trace that is asked
+// for, and of the trace. A piece of a long one is: where that ends is not
+// known yet.
+func (p *Pass) wanted(r *request.Request) bool {
+	from, to := p.Start+int64(p.opts.From), int64(math.MaxInt64)
+	if p.opts.To > 0 {
+		to = p.Start + int64(p.opts.To)
+	}
+	if p.opts.TraceID != [16]byte{} && r.Part != request.Middle && (r.Identity == nil || r.Identity.Trace != p.opts.TraceID) {
+		return false
+	}
+	return r.Part == request.Middle || r.End >= from && r.End < to
+}
+
+// order brings requests into the order in which they are walked.
+func (p *Pass) order(reqs []request.Request) (at func(i int) *request.Request) {
+	if p.opts.InOrder {
+		slices.SortStableFunc(reqs, request.Compare)
+		return func(i int) *request.Request { return &reqs[i] }
+	}
+	p.byTime = byTime(reqs, p.byTime)
+	return func(i int) *request.Request { return &reqs[p.byTime[i]] }
+}

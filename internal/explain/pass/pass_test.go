@@ -1,0 +1,217 @@
+package pass_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// put matches the function whose calls are requests in shop.
+var put = regexp.MustCompile(`^main\.put$`)
+
+// shop is a trace in which goroutines 1 to 8 call main.put again and again; each call sleeps, waits for its turn at goroutine
+// 20, which sleeps for it, and runs. Each generation has 40 calls.
+func shop(t *testing.T, generations int) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Spare()
+	for g := uint64(1); g <= 8; g++ {
+		b.Waiting(g)
+	}
+	b.Waiting(20)
+	at := int64(1000)
+	for gen := range generations {
+		if gen > 0 {
+			b.NextGeneration(at)
+			at += 1000
+		}
+		for i := range int64(40) {
+			g := uint64(1 + i%8)
+			o.Unblock(at, g)
+			m.Start(at+10_000, g)
+			m.Syscall(at+20_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 30_000)
+			m.Block(at+40_000, "sleep", "time.Sleep", "main.put", "main.serve")
+			o.Unblock(at+90_000, g)
+			m.Start(at+300_000+i*1000, g) // late to run
+			m.Block(at+400_000, "chan receive", "main.put", "main.serve")
+			o.Unblock(at+410_000, 20)
+			m.Start(at+420_000, 20)
+			m.Block(at+430_000, "sleep", "time.Sleep", "main.work", "main.worker")
+			o.Unblock(at+500_000, 20)
+			m.Start(at+700_000, 20) // late, too, and somebody waits for it
+			m.Unblock(at+720_000, g, "main.work", "main.worker")
+			m.Block(at+730_000, "chan receive", "main.worker")
+			m.Start(at+740_000, g)
+			m.Syscall(at+750_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 760_000)
+			m.Block(at+770_000, "select", "main.serve")
+			at += 1_000_000
+		}
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func run(t *testing.T, data []byte, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
+	t.Helper()
+	return runMatching(t, data, put, opts, sums, listeners...)
+}
+
+func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
+	t.Helper()
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Match = match.MatchString
+	p := pass.New(opts)
+	p.Sums, p.Listeners = sums, listeners
+	if err := p.Run(t.Context(), rd); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// weighted gives each request to a sum once with a weight, or so many times.
+type weighted struct {
+	pass.Sum
+	weight, times int
+}
+
+type weighing struct {
+	path.Adder
+	of *weighted
+}
+
+func (w *weighted) Part(s *path.Stage) path.Adder { return weighing{w.Sum.Part(s), w} }
+
+func (w weighing) Add(r *path.Walked) {
+	c := *r
+	c.Weight = int64(w.of.weight)
+	for range w.of.times {
+		w.Adder.Add(&c)
+	}
+}
+
+// TestWeight: a request of weight 3 counts as three equal ones do.
+func TestWeight(t *testing.T) {
+	data := shop(t, 2)
+	sums := func(weight, times int) string {
+		g, q := groups.New(), queues.New()
+		p := run(t, data, pass.Options{Workers: 2}, []pass.Sum{&weighted{g, weight, times}, &weighted{q, weight, times}})
+		ts := path.Merge(p.Stages)
+		path.Regroup(ts, g.Merge(ts))
+		q.Merge()
+		sp := &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
+		out, err := json.MarshalIndent([]any{g.Rows(sp, groups.Selection{}), q.Turns(sp, nil), q.Hubs(sp)}, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	one, three := sums(3, 1), sums(1, 3)
+	if one != three {
+		t.Errorf("with weight 3:\n%s\nthree times:\n%s", one, three)
+	}
+	if once := sums(1, 1); once == one || !bytes.Contains([]byte(one), []byte(`"Late"`)) || !bytes.Contains([]byte(one), []byte(`"Waiting"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
+		t.Errorf("weights show nowhere, or nothing was added up: %s", one)
+	}
+}
+
+// A diary notes what it hears, as a Listener and a Sum.
+type diary struct {
+	*testing.T
+	notes []string
+	ends  []int64
+	keep  bool
+	gens  map[*timeline.Gen]int
+}
+
+func (d *diary) note(format string, args ...any) {
+	if n := fmt.Sprintf(format, args...); len(d.notes) == 0 || d.notes[len(d.notes)-1] != n {
+		d.notes = append(d.notes, n)
+	}
+}
+
+func (d *diary) Part(*path.Stage) path.Adder { return d }
+func (d *diary) Begin([]request.Request)     { d.note("begin") }
+func (d *diary) End()                        { d.note("end") }
+func (d *diary) Flush()                      { d.note("flush") }
+func (d *diary) Walked()                     { d.note("walked") }
+
+func (d *diary) Add(w *path.Walked) {
+	d.note("add")
+	d.ends = append(d.ends, w.Req.End)
+}
+
+func (d *diary) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
+	if d.gens[g]++; d.gens[g] > 1 {
+		d.Errorf("a generation that was kept came back")
+	}
+	if syms.Lookup("main.put") == 0 {
+		d.Errorf("generation %d comes without its symbols", g.Num)
+	}
+	d.note("decoded %t", gap)
+}
+
+func (d *diary) Dropped(g *timeline.Gen, _ map[uint64]timeline.Span) bool {
+	d.note("dropped")
+	return d.keep
+}
+
+// TestOrder: listeners and sums hear of a pass in the order that they are promised.
+func TestOrder(t *testing.T) {
+	d := &diary{T: t, keep: true, gens: map[*timeline.Gen]int{}}
+	run(t, shop(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
+	var want []string
+	for i := range 5 {
+		if i == 2 || i == 3 || i == 4 { // the window holds what may have begun 50 ms before
+			want = append(want, "dropped")
+		}
+		want = append(want, "decoded false", "begin", "add", "flush", "end", "walked")
+	}
+	// What is open at the end.
+	if !slices.Equal(d.notes[:len(want)], want) || d.notes[len(d.notes)-1] != "walked" {
+		t.Errorf("the diary says %q, want %q", d.notes, want)
+	}
+	if len(d.ends) < 5*40 || !slices.IsSorted(d.ends) {
+		t.Errorf("%d requests, or not in order: %d", len(d.ends), d.ends)
+	}
+}
+
+// TestPartOfATrace: only requests that end in it are added, its border belongs to what follows.
+func TestPartOfATrace(t *testing.T) {
+	data := shop(t, 2)
+	ends := func(from, to time.Duration) (out []int64, start int64) {
+		d := &diary{T: t, gens: map[*timeline.Gen]int{}}
+		p := run(t, data, pass.Options{InOrder: true, From: from, To: to}, []pass.Sum{d})
+		return d.ends, p.Start
+	}
+	all, start := ends(0, 0)
+	border := time.Duration(all[len(all)/2] - start)
+	before, _ := ends(0, border)
+	after, _ := ends(border, 0)
+	if joint := slices.Concat(before, after); !slices.Equal(joint, all) || len(before) != len(all)/2 {
+		t.Errorf("%d requests before %v and %d from there on, of %d", len(before), border, len(after), len(all))
+	}
+}

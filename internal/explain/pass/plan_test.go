@@ -1,0 +1,221 @@
+package pass_test
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// busyShop is a trace with 8,000 calls of main.put and main.get in each generation. A put sleeps, for long now and then; a
+// get waits for goroutine 20, which computes for it and is late to run one time in ten.
+func busyShop(t *testing.T, generations int) []byte {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Spare()
+	for g := uint64(1); g <= 8; g++ {
+		b.Waiting(g)
+	}
+	b.Waiting(20)
+	at := int64(1000)
+	for gen := range generations {
+		if gen > 0 {
+			b.NextGeneration(at)
+			at += 1000
+		}
+		for range 8000 {
+			g := 1 + r.Uint64N(8)
+			took := 1000 + int64(r.ExpFloat64()*20_000)
+			o.Unblock(at, g)
+			m.Start(at+1000, g)
+			if g%2 == 0 {
+				m.Syscall(at+2000, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(at + 3000)
+				m.Block(at+4000, "sleep", "time.Sleep", "main.put", "main.serve")
+				at += took
+				o.Unblock(at+4000, g)
+				m.Start(at+5000, g)
+				m.Syscall(at+6000, "syscall.write", "main.put", "main.serve")
+			} else {
+				m.Syscall(at+2000, "syscall.write", "main.get", "main.serve")
+				m.SyscallEnd(at + 3000)
+				m.Unblock(at+3500, 20, "main.get", "main.serve")
+				m.Block(at+4000, "chan receive", "main.get", "main.serve")
+				if r.IntN(10) == 0 {
+					at += 150_000 + r.Int64N(50_000)
+				}
+				m.Start(at+5000, 20)
+				at += took
+				m.Unblock(at+6000, g, "main.work", "main.worker")
+				m.Block(at+7000, "chan receive", "main.worker")
+				m.Start(at+8000, g)
+				m.Syscall(at+9000, "syscall.write", "main.get", "main.serve")
+			}
+			m.SyscallEnd(at + 10_000)
+			m.Block(at+11_000, "select", "main.serve")
+			at += 20_000
+		}
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// tally counts what a pass gives.
+type tally struct {
+	mu                              sync.Mutex
+	weights, counted                map[path.GroupKey]int64
+	walked, glanced, needed, lacked int64
+}
+
+func (y *tally) Begin([]request.Request)       {}
+func (y *tally) End()                          {}
+func (y *tally) Needs(r *request.Request) bool { return r.G == 8 && r.End%7 == 0 }
+
+func (y *tally) Part(s *path.Stage) path.Adder { return &tallying{y, s} }
+
+type tallying struct {
+	*tally
+	stage *path.Stage
+}
+
+func (y *tallying) Add(w *path.Walked) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	k := y.stage.IDs.Group(w.Group)
+	y.counted[k] += w.Counted()
+	if y.Needs(w.Req) {
+		y.needed++
+	}
+	if w.Form == path.Glanced {
+		y.glanced++
+		if y.Needs(w.Req) {
+			y.lacked++
+		}
+		return
+	}
+	y.walked++
+	y.weights[k] += w.Weight
+}
+
+// TestPlan: a pass that walks a part of the requests counts them all, gives weights that add up to all, walks what a sum
+// needs, comes to the same result with any number of workers, and says of the slowest tenth exactly, and of all requests
+// nearly, what a pass says that walks them all.
+func TestPlan(t *testing.T) {
+	data := busyShop(t, 3)
+	match := regexp.MustCompile(`^main\.(put|get)$`)
+	hubs := map[int][]queues.Hub{}
+	rows := func(workers, exactFirst int) ([]groups.Row, *tally, *pass.Pass) {
+		g, q, y := groups.New(), queues.New(), &tally{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
+		p := runMatching(t, data, match, pass.Options{Workers: workers, ExactFirst: exactFirst}, []pass.Sum{g, q, y})
+		ts := path.Merge(p.Stages)
+		path.Regroup(ts, g.Merge(ts))
+		sp := &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
+		q.Merge()
+		hubs[exactFirst] = q.Hubs(sp)
+		list := g.Rows(sp, groups.Selection{})
+		for i := range list {
+			list[i].Of = 0 // numbers are by who came first
+		}
+		return list, y, p
+	}
+	exact, _, all := rows(2, 0)
+	some, y, p := rows(2, 8000)
+	other, _, _ := rows(1, 8000)
+	if all.Glanced != 0 || p.Requests != all.Requests || p.Glanced != y.glanced || y.glanced+y.walked != p.Requests {
+		t.Fatalf("%d requests, %d of them glanced at, where all are walked; else %d and %d, of which %d came and %d more were walked", all.Requests, all.Glanced, p.Requests, p.Glanced, y.glanced, y.walked)
+	}
+	// A generation is walked whole, of two others the slice that queues need and what is slow.
+	if y.glanced < p.Requests/3 || y.lacked > 0 || y.needed == 0 {
+		t.Errorf("%d of %d requests were not walked, among them %d of %d that a sum needs", y.glanced, p.Requests, y.lacked, y.needed)
+	}
+	if !reflect.DeepEqual(y.weights, y.counted) {
+		t.Errorf("weights add up to %v, requests are %v", y.weights, y.counted)
+	}
+	if a, b := text(t, some), text(t, other); a != b {
+		at := 0
+		for at < min(len(a), len(b)) && a[at] == b[at] {
+			at++
+		}
+		t.Errorf("two workers: ...%.200s\none: ...%.200s", a[max(at-100, 0):], b[max(at-100, 0):])
+	}
+	if len(exact) != 2 || len(some) != 2 {
+		t.Fatalf("%d groups, %d in part", len(exact), len(some))
+	}
+	compareHubs(t, hubs[0], hubs[8000])
+	for i := range exact {
+		a, b := &exact[i].Group, &some[i].Group
+		if a.Name != b.Name || a.Count != b.Count || a.TotalNS != b.TotalNS || !reflect.DeepEqual(a.LatencyNS, b.LatencyNS) || !reflect.DeepEqual(a.Histogram, b.Histogram) {
+			t.Errorf("%s: latencies differ", a.Name)
+		}
+		for k := range a.Bands {
+			compareBands(t, a.Name, &a.Bands[k], &b.Bands[k])
+		}
+	}
+}
+
+// compareHubs holds late runs: about as many, and the latest of all.
+func compareHubs(t *testing.T, exact, some []queues.Hub) {
+	t.Helper()
+	if len(exact) != 1 || len(some) != 1 {
+		t.Fatalf("late goroutines: %v, and %v where all are walked", some, exact)
+	}
+	a, b := exact[0], some[0]
+	for _, n := range [][2]int64{{a.Late, b.Late}, {a.HeldUp, b.HeldUp}, {a.LateNS, b.LateNS}, {a.HeldUpNS, b.HeldUpNS}} {
+		if math.Abs(float64(n[1]-n[0])) > 0.1*float64(n[0]) {
+			t.Errorf("late runs: %+v, and %+v where all are walked", b, a)
+			break
+		}
+	}
+	if a.MaxNS != b.MaxNS {
+		t.Errorf("the latest run was late by %d, by %d where all are walked", b.MaxNS, a.MaxNS)
+	}
+}
+
+func compareBands(t *testing.T, name string, exact, some *report.Band) {
+	t.Helper()
+	if exact.Count != some.Count {
+		t.Errorf("%s %s: %d requests of %d", name, exact.Band, some.Count, exact.Count)
+	}
+	within := 0.02
+	if exact.FromNS >= 60e3 { // the slowest tenth
+		within = 0
+	}
+	for _, c := range exact.Causes {
+		share := 0.0
+		for _, o := range some.Causes {
+			if o.Cause == c.Cause && reflect.DeepEqual(o.Site, c.Site) {
+				share = o.Share
+			}
+		}
+		if math.Abs(share-c.Share) > within {
+			t.Errorf("%s %s: %s has %.4f, and %.4f where all are walked", name, exact.Band, c.Cause, share, c.Share)
+		}
+	}
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

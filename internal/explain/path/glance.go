@@ -1,0 +1,65 @@
+package path
+
+import (
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Glance is what is known of a request without walking it.
+type Glance struct {
+	Group GroupKey
+	entry tracefmt.FrameID
+	// Enough says that a walk would tell no other group, so that other requests
+	// may stand for this one.
+	Enough  bool
+	several bool
+}
+
+// Glance names a request of which all is in the window by the stacks of its own
+// goroutine, as a walk would.
+func (s *Stage) Glance(r *request.Request) Glance {
+	if r.Open || r.Cut || r.Part != request.Whole {
+		return Glance{}
+	}
+	if s.aside && (r.Kind == request.HTTP1 || r.Kind == request.HTTP2) {
+		return Glance{} // handlers run on other goroutines
+	}
+	s.best, s.stack, s.several = request.Handler{}, 0, false
+	s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
+	for i := len(s.spans) - 1; i >= 0; i-- { // from the last one on, as a walk goes
+		if sp := &s.spans[i]; sp.Stack != 0 && sp.How != timeline.HowCreated {
+			s.named(s.namer.Of(sp.Stack), sp.Stack)
+		}
+	}
+	if s.best.Key == 0 && s.sampledIn(r) {
+		return Glance{} // a sample on its path may tell
+	}
+	if s.best.Observer {
+		return Glance{}
+	}
+	g := Glance{Enough: true, several: s.several}
+	g.Group, g.entry = s.groupKey(r)
+	return g
+}
+
+// Seen returns a request of which no more than a Glance is known. The result is
+// valid until the next call.
+func (s *Stage) Seen(r *request.Request, g *Glance) *Walked {
+	s.walked = Walked{Req: r, Form: Glanced, Weight: 1, Sparse: true, Start: r.Start, From: r.Start, Ready: -1, Several: g.several, stage: s}
+	s.walked.Group, s.walked.Entry = s.IDs.ID(g.Group), g.entry
+	return &s.walked
+}
+
+// sampledIn reports whether CPU samples fell into a request's own goroutine.
+func (s *Stage) sampledIn(r *request.Request) bool {
+	if !s.samples {
+		return false
+	}
+	for i := s.Win.At(r.Start); i <= s.Win.At(r.End); i++ {
+		if len(s.Win.Gens[i].SamplesIn(r.G, r.Start, r.End)) > 0 {
+			return true
+		}
+	}
+	return false
+}

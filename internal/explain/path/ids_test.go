@@ -1,0 +1,107 @@
+package path
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestMerge: what two stages numbered in another order is the same after translation, and nothing else is.
+func TestMerge(t *testing.T) {
+	syms := tracefmt.NewSymbols().Snapshot()
+	var stages []*Stage
+	for range 2 {
+		stages = append(stages, New(&timeline.Window{}, &syms, Options{}))
+	}
+	waits := []Via{{critpath.WaitChan, 1, 0}, {critpath.WaitLock, 2, 0}, {critpath.WaitLock, 3, 4}}
+	chain := func(x *IDs, list ...int) (id ChainID) {
+		for _, i := range list {
+			id = x.chain(viaKey{id, waits[i]})
+		}
+		return id
+	}
+	chains := [][]int{{}, {0}, {0, 1}, {1, 0}, {1, 2}, {2}}
+	names := make([]map[int]CauseID, 2) // by index of chains
+	groups := make([]map[int]GroupID, 2)
+	for i, s := range stages {
+		names[i], groups[i] = map[int]CauseID{}, map[int]GroupID{}
+		for k := range chains {
+			if i == 1 {
+				k = len(chains) - 1 - k
+			}
+			if i == 0 && k == 3 || i == 1 && k == 1 {
+				continue // one that only the other knows
+			}
+			names[i][k] = s.IDs.cause(CauseKey{Code: cause.Pending(cause.CPU, 3), Site: 9, Chain: chain(s.IDs, chains[k]...)})
+			groups[i][k] = s.IDs.ID(GroupKey{Kind: request.HTTP1, Name: tracefmt.StringID(k)})
+		}
+	}
+	ts := Merge(stages)
+	all := stages[0].IDs
+	for k, list := range chains {
+		var want []Via
+		for _, i := range list {
+			want = append(want, waits[i])
+		}
+		var ids []CauseID
+		for i := range stages {
+			id, ok := names[i][k]
+			if !ok {
+				continue
+			}
+			to := ts[i].Causes[id]
+			ids = append(ids, to)
+			if got := all.Chain(all.Cause(to).Chain); !slices.Equal(got, want) {
+				t.Errorf("stage %d: chain %d became %v, want %v", i, k, got, want)
+			}
+			if got := all.Group(ts[i].Groups[groups[i][k]]); got.Name != tracefmt.StringID(k) {
+				t.Errorf("stage %d: group %d became %v", i, k, got)
+			}
+		}
+		if slices.Min(ids) != slices.Max(ids) {
+			t.Errorf("chain %d became two: %v", k, ids)
+		}
+	}
+	if n := len(all.causes); n != len(chains) {
+		t.Errorf("%d causes, want %d", n, len(chains))
+	}
+	if all.Groups() != len(chains) {
+		t.Errorf("%d groups, want %d", all.Groups(), len(chains))
+	}
+	became := make([]GroupID, all.Groups())
+	for i := range became {
+		became[i] = GroupID(i % 2)
+	}
+	was := slices.Clone(ts[1].Groups)
+	Regroup(ts, became)
+	for i, g := range ts[1].Groups {
+		if g != was[i]%2 {
+			t.Errorf("group %d of the second stage became %d", was[i], g)
+		}
+	}
+}
+
+// TestChains: the same wait twice in a row counts once, and chains have an end.
+func TestChains(t *testing.T) {
+	x := newIDs()
+	a, b := Via{critpath.WaitChan, 1, 0}, Via{critpath.WaitLock, 2, 0}
+	id := x.chain(viaKey{0, a})
+	if again := x.chain(viaKey{id, a}); again != id {
+		t.Errorf("the same wait again is a chain of %v", x.Chain(again))
+	}
+	for i := range 20 {
+		v := b
+		if i%2 == 1 {
+			v = a
+		}
+		id = x.chain(viaKey{id, v})
+	}
+	if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a, b}) || x.LastSite(id) != 2 {
+		t.Errorf("a chain of 21 waits is kept as %v", got)
+	}
+}

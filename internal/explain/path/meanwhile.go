@@ -1,0 +1,121 @@
+package path
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// ranWindow is how much of one wait for a P is looked at, in ns.
+const ranWindow = 300e3
+
+// EachRanMeanwhile calls f with what others than a goroutine ran between from
+// and to, or in a part of it that stands for all.
+func (s *Stage) EachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt.FrameID, ns int64)) {
+	// Which part depends on when it was, so that it is the same in every run.
+	weight := int64(1)
+	if d := to - from; d > ranWindow {
+		weight = d / ranWindow
+		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - ranWindow)
+		to = from + ranWindow
+	}
+	if to <= from {
+		return
+	}
+	g := s.Win.Gens[s.Win.At(from)]
+	g.EachRun(from, to, func(r timeline.Run) {
+		if r.G == me {
+			return
+		}
+		f(s.whatRan(g, &r), (min(r.To, to)-max(r.From, from))*weight)
+	})
+}
+
+// Bounds of looking for what a run was, around it, in ns.
+const (
+	nearSample = 100e6 // of the same goroutine: what it does, it does again and again
+	nearStack  = 2e6   // of the same request
+)
+
+// whatRan returns what helps most to know of a run: the function that a CPU
+// sample of its goroutine shows, the nearest one; else the site of the event that
+// ended it; and where that is only how a library's goroutine begins, the handler
+// that was seen on it, or else the line that gave it its work.
+func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
+	stack := r.Stack
+	if stack == 0 {
+		// A run to the goroutine's end shows no stack, however long it was; its start function is known.
+		if b, ok := g.BirthOf(r.G); ok {
+			stack = b.Start
+		}
+	}
+	site := s.Sites.Of(stack)
+	fn := s.Syms.Frame(site).Func
+	if s.isRuntime(fn) {
+		return site // the collector's workers, as rules know them
+	}
+	if of := g.SamplesOf(r.G); len(of) > 0 {
+		mid := (r.From + r.To) / 2
+		k, _ := slices.BinarySearchFunc(of, mid, func(i int32, t int64) int { return cmp.Compare(g.Samples[i].Time, t) })
+		if k == len(of) || k > 0 && mid-g.Samples[of[k-1]].Time < g.Samples[of[k]].Time-mid {
+			k--
+		}
+		at := &g.Samples[of[k]]
+		if seen := s.Sites.Of(at.Stack); seen != 0 && max(at.Time-r.To, r.From-at.Time) <= nearSample && !s.isRuntime(s.Syms.Frame(seen).Func) {
+			return seen
+		}
+	}
+	if site != 0 && s.Sites.Std(fn) {
+		if h := s.namer.Of(stack); h.Key != 0 && !h.Observer {
+			return h.Frame // the run itself shows it
+		}
+		if f := s.handlerOn(r.G, r.From-nearStack, r.To+nearStack); f != 0 {
+			return f
+		}
+		if b, ok := g.BirthOf(r.G); ok {
+			if f := s.given(&b); f != 0 {
+				return f
+			}
+		}
+	}
+	return site
+}
+
+// given returns the line that gave a goroutine its work, if what the goroutine began with is only the standard library's way to
+// run it (sync.(*WaitGroup).Go runs a closure of its own), else 0.
+func (s *Stage) given(b *timeline.Birth) tracefmt.FrameID {
+	frames := s.Syms.Stack(b.Stack)
+	start := s.Syms.Stack(b.Start)
+	if len(frames) < 2 || len(start) == 0 {
+		return 0
+	}
+	by := s.Syms.Frame(frames[0]).Func
+	if !s.Sites.Std(by) || !strings.HasPrefix(s.Syms.String(s.Syms.Frame(start[len(start)-1]).Func), s.Syms.String(by)+".func") {
+		return 0
+	}
+	if fn := s.Syms.Frame(frames[1]).Func; s.Sites.Std(fn) || s.isRuntime(fn) {
+		return 0
+	}
+	return frames[1]
+}
+
+func (s *Stage) isRuntime(fn tracefmt.StringID) bool {
+	return strings.HasPrefix(s.Syms.String(fn), "runtime.")
+}
+
+// handlerOn returns a frame of the handler that the events of a goroutine show
+// between two times, 0 if they show none.
+func (s *Stage) handlerOn(g uint64, from, to int64) tracefmt.FrameID {
+	var best request.Handler
+	s.spans = s.Win.SpansCoarse(g, max(from, s.Win.Start()), to, s.spans[:0])
+	for i := range s.spans {
+		if h := s.namer.Of(s.spans[i].Stack); h.Key != 0 && !h.Observer && h.Rank > best.Rank {
+			best = *h
+		}
+	}
+	return best.Frame
+}

@@ -1,0 +1,291 @@
+// Package peers finds out whether a peer that requests wait for over the
+// network is this process itself: a gateway that calls its own gRPC server over
+// loopback, a handler that calls its own service. No event of a trace says which
+// socket a goroutine waits for, but what is asked here is served here: nearly
+// each wait of such requests has one request of another group in it, and moved by
+// some time, the waits do not.
+package peers
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/answers"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+)
+
+// Bounds of what is kept and believed.
+const (
+	// maxKept bounds the waits, and the requests, that are kept: from twice as many
+	// on only so many, those that begin first.
+	maxKept = 1 << 12
+	// There are so many waits, at least.
+	fewest = 20
+	// held is how many of the waits must have a request of their own in them, and
+	// chance how many may have one if they are moved in time.
+	held   = 0.9
+	chance = 0.5
+	// Where moved waits have as many, because somebody always waits, most must have
+	// one that is as long as the wait, give or take this part, and moved ones not.
+	asLong     = 0.1
+	mostAsLong = 0.8
+	fewAsLong  = 0.3
+	// Where these have as many, too, the numbers
+	// must be the same, give or take this part, and so large.
+	alike = 0.02
+	many  = 200
+)
+
+// A Sum keeps waits and requests with their times. It implements pass.Sum.
+type Sum struct {
+	parts  []*part
+	waits  map[path.GroupID][]answers.Span
+	served map[path.GroupID][]answers.Span
+	until  int64 // what begins later was not kept
+}
+
+type grouped struct {
+	answers.Span
+	group path.GroupID
+}
+
+// New returns a Sum to which nothing was added.
+func New() *Sum { return new(Sum) }
+
+// Part implements pass.Sum.
+func (s *Sum) Part(*path.Stage) path.Adder {
+	p := &part{until: math.MaxInt64}
+	s.parts = append(s.parts, p)
+	return p
+}
+
+// Begin implements pass.Sum.
+func (s *Sum) Begin([]request.Request) {}
+
+// End implements pass.Sum: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
+// what.
+func (s *Sum) End() {
+	until := s.upTo()
+	for _, list := range []func(*part) []grouped{func(p *part) []grouped { return p.waits }, func(p *part) []grouped { return p.served }} {
+		var starts []int64
+		for _, p := range s.parts {
+			for _, g := range list(p) {
+				if g.Start < until {
+					starts = append(starts, g.Start)
+				}
+			}
+		}
+		if len(starts) > 2*maxKept {
+			slices.Sort(starts)
+			until = starts[maxKept]
+		}
+	}
+	late := func(g grouped) bool { return g.Start >= until }
+	for _, p := range s.parts {
+		p.until, p.waits, p.served = until, slices.DeleteFunc(p.waits, late), slices.DeleteFunc(p.served, late)
+	}
+}
+
+// upTo returns until when all workers kept what began.
+func (s *Sum) upTo() int64 {
+	until := int64(math.MaxInt64)
+	for _, p := range s.parts {
+		until = min(until, p.until)
+	}
+	return until
+}
+
+// A part is one worker's.
+type part struct {
+	waits, served []grouped
+	until         int64 // what begins later is not kept
+}
+
+// Add implements pass.Adder.
+func (p *part) Add(w *path.Walked) {
+	if w.Form == path.Glanced || w.Weight != 1 {
+		p.until = min(p.until, w.Start) // from here on not every request is walked
+		return
+	}
+	if !answers.IsWhole(w) {
+		return
+	}
+	if r, ok := answers.Served(w); ok {
+		p.served = p.keep(p.served, grouped{r, w.Group})
+	}
+	answers.Waits(w, func(x answers.Span) { p.waits = p.keep(p.waits, grouped{x, w.Group}) })
+}
+
+func (p *part) keep(list []grouped, g grouped) []grouped {
+	if g.Start >= p.until {
+		return list
+	}
+	return append(list, g)
+}
+
+// Merge brings together what all workers kept, by the groups of the report.
+func (s *Sum) Merge(ts []path.Translation) {
+	s.waits, s.served = make(map[path.GroupID][]answers.Span), make(map[path.GroupID][]answers.Span)
+	until := s.upTo()
+	s.until = until
+	for i, p := range s.parts {
+		for _, of := range []struct {
+			from []grouped
+			to   map[path.GroupID][]answers.Span
+		}{{p.waits, s.waits}, {p.served, s.served}} {
+			for _, g := range of.from {
+				if g.Start < until {
+					id := ts[i].Groups[g.group]
+					of.to[id] = append(of.to[id], g.Span)
+				}
+			}
+		}
+	}
+	for _, m := range []map[path.GroupID][]answers.Span{s.waits, s.served} {
+		for _, list := range m {
+			answers.Sort(list)
+		}
+	}
+	s.parts = nil
+}
+
+// A Peer is the group that serves what another one waits for.
+type Peer struct {
+	Group path.GroupID
+	// Also are further groups of which requests lie in the waits.
+	Also []path.GroupID
+	// Waits is how many there were, Held in how many of them one request of the
+	// group lay, and ByChance the part of them that have one if moved in time.
+	Waits, Held, Joined int
+	ByChance            float64
+	// AsLong says that Held and ByChance count those alone that are as long as the
+	// wait: shorter ones lie in waits by chance.
+	AsLong bool
+	// WaitNS is what the waits took. Of the Joined that hold a request, ServedNS is what
+	// these had, ThereNS what went before them and BackNS what came after: of the
+	// first, messages may have lain unread for UnseenNS, and of the second whoever
+	// waited was not run for LateNS.
+	WaitNS, ServedNS, ThereNS, BackNS, UnseenNS, LateNS int64
+	Confidence                                          float64
+}
+
+// Waiting returns the groups of whose requests waits were kept.
+func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
+
+// Of returns the group that serves what requests of a group wait for; ok is
+// false where there is none, or too little tells.
+func (s *Sum) Of(id path.GroupID) (best Peer, ok bool) {
+	waits := s.waits[id]
+	if len(waits) < fewest {
+		return best, false
+	}
+	ids := make([]path.GroupID, 0, len(s.served))
+	for other := range s.served {
+		if other != id {
+			ids = append(ids, other)
+		}
+	}
+	// Ids depend on which worker saw what; what was served first does not.
+	slices.SortFunc(ids, func(a, b path.GroupID) int {
+		x, y := &s.served[a][0], &s.served[b][0]
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Of.G, y.Of.G))
+	})
+	var of []Peer
+	for _, other := range ids {
+		// Of several, one may call the next: the one that takes most of the waits is
+		// what was called.
+		p := compare(waits, s.served[other])
+		p.Group = other
+		if of = append(of, p); p.Confidence > 0 && (!ok || p.ServedNS > best.ServedNS) {
+			best, ok = p, true
+		}
+	}
+	if !ok {
+		return s.several(waits, of)
+	}
+	return best, ok
+}
+
+// mostAlso bounds the groups that answer one group's waits, and leastMore is the
+// part of the waits that each must add.
+const (
+	mostAlso  = 4
+	leastMore = 0.02
+)
+
+// several returns the groups that serve waits together, where no single one does:
+// a gateway passes each request to the method that it names.
+func (s *Sum) several(waits []answers.Span, of []Peer) (best Peer, ok bool) {
+	slices.SortStableFunc(of, func(a, b Peer) int { return cmp.Compare(b.Held, a.Held) })
+	if len(of) == 0 || of[0].Held == 0 {
+		return best, false
+	}
+	best = of[0]
+	all := s.served[best.Group]
+	for _, p := range of[1:] {
+		if len(best.Also) == mostAlso || float64(p.Held) < leastMore*float64(len(waits)) {
+			break
+		}
+		with := slices.Concat(all, s.served[p.Group])
+		answers.Sort(with)
+		if more := compare(waits, with); float64(more.Held-best.Held) >= leastMore*float64(len(waits)) {
+			more.Group, more.Also = best.Group, append(best.Also, p.Group)
+			best, all = more, with
+		}
+	}
+	return best, best.Confidence > 0
+}
+
+// compare holds waits against requests.
+func compare(waits, served []answers.Span) Peer {
+	p := Peer{Waits: len(waits)}
+	for _, w := range waits {
+		p.WaitNS += w.End - w.Start
+	}
+	fit := 0
+	p.Held = answers.Match(waits, served, 0, func(w, r answers.Span) {
+		fit += isAsLong(w, r)
+		p.ServedNS += min(w.End, r.End) - max(w.Start, r.Start)
+		p.ThereNS += max(0, r.Start-w.Start)
+		p.BackNS += max(0, w.End-r.End)
+		p.UnseenNS += min(max(0, r.Start-w.Start), max(0, r.Unseen))
+		p.LateNS += min(max(0, w.End-r.End), w.Unseen)
+	})
+	p.Joined = p.Held
+	fits := float64(p.Held) / float64(len(waits))
+	if fits < held {
+		return p
+	}
+	// How often they are about as far apart as the shifts are from each other is
+	// another matter for each of these.
+	apart := float64(waits[len(waits)-1].Start-waits[0].Start) / float64(len(waits))
+	all, moved := float64(len(waits)), 0
+	for _, by := range []float64{1.37, -1.91, 2.71, -3.33, 4.19} {
+		n := answers.Match(waits, served, int64(by*apart), func(w, r answers.Span) { moved += isAsLong(w, r) })
+		p.ByChance += float64(n) / all / 5
+	}
+	few, most := float64(min(len(waits), len(served))), float64(max(len(waits), len(served)))
+	fitting, byChance := float64(fit)/all, float64(moved)/all/5
+	switch {
+	case p.ByChance <= chance:
+		p.Confidence = min(0.95, fits*(1-p.ByChance*p.ByChance))
+	case fitting >= mostAsLong && byChance <= fewAsLong:
+		p.Held, p.ByChance, p.AsLong = fit, byChance, true
+		p.Confidence = min(0.95, fits*(1-byChance*byChance))
+	case len(waits) >= many && most-few <= alike*most:
+		p.Confidence = 0.6
+	}
+	return p
+}
+
+// isAsLong returns 1 if a request begins and ends nearly with the wait in which it
+// lies, else 0.
+func isAsLong(w, r answers.Span) int {
+	if away := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(away) <= asLong*float64(w.End-w.Start) {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,41 @@
+package predict
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestCallers: a change at a dependency's line is about all that call it, or about the one that is named; one at a line
+// of the service's own is about what it calls, too. It would catch a promise for one caller that counts the others' time.
+func TestCallers(t *testing.T) {
+	syms := tracefmt.NewSymbols()
+	dep := tracefmt.FrameText{Func: "dep.org/x.(*C).Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7}
+	a := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 12})
+	b := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.save", File: "/s/save.go", Line: 12})
+	own := syms.AddStack(tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 13})
+	alone := syms.AddStack(dep)
+	cause.NewPlacer(syms, modules.New(modules.Options{})).Place()
+	m := &Model{syms: syms, sites: cause.NewSites(syms)}
+	for _, c := range []struct {
+		site string
+		want [4]bool // a, b, own, alone
+	}{
+		{"x.go:7", [4]bool{true, true, false, true}},
+		{"dep.org/x.(*C).Do:7", [4]bool{true, true, false, true}},
+		{"dep.org/x.(*C).Do:7 from shop.org/s.load:12", [4]bool{true, false, false, true}},
+		{"x.go:7 from save.go:12", [4]bool{false, true, false, true}},
+		{"load.go:12", [4]bool{true, false, false, false}},
+		{"s.load", [4]bool{true, false, true, false}},
+		{"x.go:8", [4]bool{}},
+	} {
+		s := m.site(c.site)
+		for i, id := range []tracefmt.StackID{a, b, own, alone} {
+			if got := m.names(s, m.sites.Of(id)); got != c.want[i] {
+				t.Errorf("%s means place %d: %t, want %t", c.site, i, got, c.want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package predict
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/report"
+)
+
+// A Change makes a cause at a site smaller.
+type Change struct {
+	// Cause limits it to one of the report's causes, or a family of them: gc
+	// (gc-assist, gc-wait, stw) or sched (sched, sched-wake, sched-poll). ""
+	// means any. Queue means the time in which others were served at the site
+	// while the request waited its turn: what more servers, a larger pool or
+	// finer locks would win, rather than a shorter service.
+	Cause report.CauseName
+	// Site is where: a function's name or the end of one, file.go:line, or
+	// function:line. "" means anywhere. Running time counts for every function on its stack. A line or function of the
+	// service's own also means what it called in dependencies; " from " and such a one limit a dependency's line to it.
+	Site string
+	// To is how long each single instance takes then: a sleep, a timer's period,
+	// a computation. Those that are shorter already stay. With Relative it is
+	// Scale times as long as it was; a Scale of 0 takes it away.
+	To       time.Duration
+	Scale    float64
+	Relative bool
+	// Setting, if it has a name, is what is asked about instead of a cause: a
+	// value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU quota.
+	Setting Setting
+}
+
+// SiteText writes a site of a report for Change.Site: running time belongs to
+// its function, anything else to the line.
+func SiteText(s *report.Site, cause report.CauseName) string {
+	if cause == report.CauseCPU || s.Line == 0 {
+		return s.Func
+	}
+	text := s.Func + ":" + strconv.Itoa(s.Line)
+	if from := s.CalledFrom; from != nil {
+		text += callerMark + from.Func + ":" + strconv.Itoa(from.Line)
+	}
+	return text
+}
+
+// callerMark stands before the line that a dependency was called from.
+const callerMark = " from "
+
+// Half makes every instance take half the time.
+func Half(cause report.CauseName, site string) Change {
+	return Change{Cause: cause, Site: site, Relative: true, Scale: 0.5}
+}
+
+// Gone takes a cause at a site away.
+func Gone(cause report.CauseName, site string) Change {
+	return Change{Cause: cause, Site: site, Relative: true}
+}
+
+// To makes every instance take d at most.
+func To(cause report.CauseName, site string, d time.Duration) Change {
+	return Change{Cause: cause, Site: site, To: d}
+}
+
+// Queue is the Cause of changes to the time that requests wait for others who
+// are served before them.
+const Queue = "queue"
+
+// families are the causes of report.FamilyGC and report.FamilySched.
+var families = map[report.CauseName][]cause.Cause{
+	report.FamilyGC:    {cause.GCAssist, cause.GCWait, cause.STW},
+	report.FamilySched: {cause.Sched, cause.SchedWake, cause.SchedPoll},
+}
+
+func isCause(name report.CauseName) bool {
+	return name == Queue || name != report.CauseOther && report.Family(name) != nil
+}
+
+// has reports whether the change is about a cause.
+func (c *Change) has(x cause.Cause) bool {
+	if c.Cause == "" || c.Cause == Queue {
+		return true
+	}
+	if f := families[c.Cause]; f != nil {
+		return slices.Contains(f, x)
+	}
+	return x.String() == string(c.Cause)
+}
+
+// A timer that nothing else wakes the process for is late by up to a
+// millisecond and what it takes to wake up, because epoll counts in them; by
+// 0.4 ms in the median (measured on Linux 6, Go 1.26).
+var lateness = times{est: 0.4e6, low: 0, high: 1.1e6}
+
+// scale is by what an instance is multiplied of which whole is the length. Of
+// a sleep, late is by how much it was longer than others at the place: that
+// does not go away if it is made shorter. It is negative for anything else.
+func (c *Change) scale(whole, late int64) times {
+	f := unchanged
+	if c.Relative {
+		s := min(max(c.Scale, 0), 1)
+		for v := range f {
+			if f[v] = s; late > 0 && s > 0 && v != low {
+				f[v] = s + (1-s)*float64(late)/float64(whole)
+			}
+		}
+		return f
+	}
+	if c.To <= 0 {
+		return times{}
+	}
+	for v := range f {
+		to := float64(c.To)
+		if late >= 0 {
+			to += lateness[v]
+			if v != low {
+				to = max(to, float64(int64(c.To)+late))
+			}
+		}
+		if to < float64(whole) {
+			f[v] = to / float64(whole)
+		}
+	}
+	return f
+}
+
+// String says the change as a flag of the command line would.
+func (c Change) String() string {
+	if c.Setting.Name != "" {
+		return c.Setting.String()
+	}
+	s := c.Site
+	if c.Cause != "" {
+		s = string(c.Cause) + "@" + s
+	}
+	switch {
+	case !c.Relative && c.To > 0:
+		return s + "=" + c.To.String()
+	case !c.Relative || c.Scale <= 0:
+		return s + "=gone"
+	}
+	return s + "=" + strconv.FormatFloat(c.Scale*100, 'g', 3, 64) + "%"
+}
+
+// Parse reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
+// duration, a percentage of what it is today, 0, or gone; or a setting:
+// GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
+func Parse(s string) (Change, error) {
+	i := strings.LastIndexByte(s, '=')
+	if i < 0 {
+		return Change{}, fmt.Errorf("what-if %q: write SITE=5ms, SITE=50%%, or SITE=gone", s)
+	}
+	var c Change
+	c.Site = strings.TrimSpace(s[:i])
+	if set, ok, err := parseSetting(c.Site, strings.TrimSpace(s[i+1:])); ok {
+		return Change{Setting: set}, err
+	}
+	before, after, ok := strings.Cut(c.Site, "@")
+	if ok && isCause(report.CauseName(before)) {
+		c.Cause, c.Site = report.CauseName(before), after
+	}
+	if c.Site == "" && c.Cause == "" {
+		return Change{}, fmt.Errorf("what-if %q: name a site before the equals sign", s)
+	}
+	value := strings.TrimSpace(s[i+1:])
+	if percent, ok := strings.CutSuffix(value, "%"); ok {
+		p, err := strconv.ParseFloat(percent, 64)
+		if err != nil || !(p >= 0 && p <= 100) {
+			return Change{}, fmt.Errorf("what-if %q: %q is no percentage from 0%% to 100%%", s, value)
+		}
+		c.Relative, c.Scale = true, p/100
+		return c, nil
+	}
+	if value == "gone" || value == "0" {
+		c.Relative = true
+		return c, nil
+	}
+	if c.Cause == Queue {
+		return Change{}, fmt.Errorf("what-if %q: a queue can be made shorter by a percentage, or gone", s)
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return Change{}, fmt.Errorf("what-if %q: %q is no time such as 5ms, no percentage such as 50%%, and not gone", s, value)
+	}
+	c.To = d
+	return c, nil
+}

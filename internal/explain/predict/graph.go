@@ -1,0 +1,275 @@
+package predict
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Graph is one request of the sample: what its end depended on, with the
+// cause and site of every part.
+type Graph struct {
+	Latency int64
+	Start   int64
+	G       uint64
+
+	nodes []node
+	edges []critpath.Edge
+	parts []part
+	mix   []share
+	runs  int32
+
+	unbuilt bool // wanted by a Sample, see Want
+}
+
+type node struct {
+	time                int64 // since the request's start
+	before              int32
+	firstPart, lastPart int32
+	firstEdge, lastEdge int32
+}
+
+// A part is time with one cause.
+type part struct {
+	place
+	ns int64
+	// whole is the length of the wait, timer's period or system call of which it
+	// is a part; at least ns.
+	whole int64
+	// late is by how much a sleep was longer than others at the place.
+	late int64
+	// run counts the computations of the graph from 1: running time of one
+	// goroutine, whatever took its P in between. 0 for anything else.
+	run    int32
+	others bool // work for somebody else that the request waited for
+	result bool // of that, it may have been for the request: see critpath.GraphStep
+	ticker bool // the wait for a timer that serves everybody alike
+	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
+	firstMix, lastMix int32
+	key               int32   // in the model's places
+	marked            float32 // the part of it that lies in mark phases
+	// code says whether it lies in a candidate freeze: see settle.
+	code cause.Code
+}
+
+// A place is what a change can be about.
+type place struct {
+	cause cause.Cause
+	site  tracefmt.FrameID
+	stack tracefmt.StackID // of running time, if one was seen
+	// near says that the stack is that of an event beside it: what it calls may
+	// have run.
+	near bool
+}
+
+// A share is a part of the time in which others ran.
+type share struct {
+	place
+	of  float64
+	key int32
+}
+
+// Bounds of what is kept and looked at.
+const (
+	maxParts  = 1500  // of a graph; one with more is kept as sums
+	mixLeast  = 20e3  // shortest wait for a P whose neighbours are looked up, ns
+	mixWindow = 200e3 // how much of it is looked at
+	maxMixes  = 2     // a graph
+)
+
+// A Builder makes graphs. One goroutine may use it at a time.
+type Builder struct {
+	// Split, if not nil, cuts segments at the borders of what may be freezes. It
+	// may return its argument; its result is valid until the next call.
+	Split func([]cause.Segment) []cause.Segment
+
+	walker *critpath.Walker
+	class  *cause.Classifier
+	win    *timeline.Window
+	syms   *tracefmt.Symbols
+
+	runs  map[uint64]int32 // by goroutine: the computation that goes on
+	ran   int32
+	mixes int
+	one   []critpath.Step
+}
+
+// NewBuilder returns a Builder over a window, with a walker and a classifier of its own.
+func NewBuilder(win *timeline.Window, syms *tracefmt.Symbols) *Builder {
+	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
+}
+
+// Build returns the graph of what goroutine g did from from to to. segs is the
+// request's critical path, for the case that the graph is too large: then it
+// is a chain of sums, in which nothing goes on beside anything else.
+func (b *Builder) Build(g uint64, from, to int64, segs []cause.Segment) *Graph {
+	out := &Graph{Latency: to - from, Start: from, G: g}
+	b.mixes = maxMixes
+	if src := b.walker.Graph(g, from, to); src != nil && len(src.Steps) <= maxParts {
+		b.fill(out, src)
+	} else {
+		b.chain(out, segs)
+	}
+	return out
+}
+
+// Chain returns the graph of a request of which only the path is known.
+func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
+	out := &Graph{Latency: to - from, Start: from, G: g}
+	b.chain(out, segs)
+	return out
+}
+
+func (b *Builder) fill(out *Graph, src *critpath.Graph) {
+	clear(b.runs)
+	b.ran = 0
+	out.nodes = make([]node, 0, len(src.Nodes))
+	used := 0
+	for i := range src.Nodes {
+		used += int(src.Nodes[i].LastEdge - src.Nodes[i].FirstEdge)
+	}
+	out.edges = make([]critpath.Edge, 0, used)
+	for i := range src.Nodes {
+		s := &src.Nodes[i]
+		n := node{time: s.Time - out.Start, before: s.Before, firstPart: int32(len(out.parts)), firstEdge: int32(len(out.edges))}
+		for k := s.FirstStep; k < s.LastStep; k++ {
+			b.step(out, &src.Steps[k])
+		}
+		n.lastPart = int32(len(out.parts))
+		out.edges = append(out.edges, src.Edges[s.FirstEdge:s.LastEdge]...)
+		n.lastEdge = int32(len(out.edges))
+		out.nodes = append(out.nodes, n)
+	}
+	out.runs = b.ran
+	out.parts = slices.Clip(out.parts)
+}
+
+func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
+	b.one[0] = s.Step
+	b.one[0].Via = -1
+	segs := b.class.Segments(b.one)
+	if b.Split != nil {
+		segs = b.Split(segs)
+	}
+	for _, seg := range segs {
+		b.part(out, &seg, s)
+	}
+}
+
+func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
+	p := part{place: place{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker, code: seg.Code}
+	p.whole = max(src.Whole, p.ns)
+	switch seg.Code.Cause() {
+	case cause.CPU:
+		if p.stack = seg.Stack; p.stack == 0 {
+			p.near, p.stack = true, src.Stack
+			if b.class.Sites.Of(src.Stack) != seg.Site {
+				p.stack = src.Before
+			}
+		}
+		if b.runs[seg.G] == 0 {
+			b.ran++
+			b.runs[seg.G] = b.ran
+		}
+		p.run = b.runs[seg.G]
+		if b.handsOver(src.Stack) {
+			b.runs[seg.G] = 0
+		}
+	case cause.Sched, cause.SchedPoll:
+		b.meanwhile(out, &p, seg)
+	case cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait:
+	default:
+		b.runs[seg.G] = 0
+	}
+	out.parts = append(out.parts, p)
+}
+
+// handsOver reports whether an event that ended running time woke somebody:
+// what comes after it is another piece of work. Of the calls that do, the
+// innermost one is the runtime's or package sync's.
+func (b *Builder) handsOver(stack tracefmt.StackID) bool {
+	frames := b.syms.Stack(stack)
+	if len(frames) == 0 {
+		return false
+	}
+	fn := b.syms.String(b.syms.Frame(frames[0]).Func)
+	for _, prefix := range []string{"runtime.chan", "runtime.closechan", "runtime.selectgo", "sync.", "internal/sync."} {
+		if strings.HasPrefix(fn, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// chain makes a graph of sums by cause and site.
+func (b *Builder) chain(out *Graph, segs []cause.Segment) {
+	type sum struct {
+		place
+		code cause.Code
+	}
+	at := make(map[sum]int)
+	last := node{time: out.Latency}
+	for i := range segs {
+		s := &segs[i]
+		k := sum{place{cause: s.Code.Cause(), site: s.Site}, s.Code}
+		if k.cause == cause.CPU {
+			k.stack = s.Stack
+		}
+		j, ok := at[k]
+		if !ok {
+			j = len(out.parts)
+			at[k] = j
+			out.parts = append(out.parts, part{place: k.place, code: k.code})
+		}
+		out.parts[j].ns += s.End - s.Start
+		out.parts[j].whole = max(out.parts[j].whole, s.End-s.Start)
+	}
+	last.lastPart = int32(len(out.parts))
+	last.before = 0
+	out.nodes = []node{{before: -1}, last}
+}
+
+// meanwhile looks up what ran while a goroutine waited for a P.
+func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
+	if seg.End-seg.Start < max(mixLeast, out.Latency/20) || b.mixes == 0 || len(b.win.Gens) == 0 {
+		return
+	}
+	b.mixes--
+	from, to := seg.Start, seg.End
+	if d := to - from; d > mixWindow {
+		from += int64(uint64(seg.Start)*0x9e3779b97f4a7c15>>1) % (d - mixWindow)
+		to = from + mixWindow
+	}
+	p.firstMix = int32(len(out.mix))
+	total := 0.0
+	gen := b.win.Gens[b.win.At(from)]
+	gen.EachRun(from, to, func(r timeline.Run) {
+		if r.G == seg.G {
+			return
+		}
+		stack := r.Stack
+		if stack == 0 {
+			if birth, ok := gen.BirthOf(r.G); ok {
+				stack = birth.Start
+			}
+		}
+		ns := float64(min(r.To, to) - max(r.From, from))
+		total += ns
+		k := place{cause: cause.CPU, site: b.class.Sites.Of(stack), stack: stack}
+		for i := int(p.firstMix); i < len(out.mix); i++ {
+			if out.mix[i].place == k {
+				out.mix[i].of += ns
+				return
+			}
+		}
+		out.mix = append(out.mix, share{place: k, of: ns})
+	})
+	for i := int(p.firstMix); i < len(out.mix); i++ {
+		out.mix[i].of /= total
+	}
+	p.lastMix = int32(len(out.mix))
+}

@@ -1,0 +1,567 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const us = 1000
+
+func recv(where string) []string { return []string{"runtime.chanrecv1", where} }
+
+// A whatIf is a prediction about a request of goroutine 1 from 100 to to, in us; what changes would
+// make of it was worked out by hand.
+type whatIf struct {
+	changes        []string
+	est, low, high int64 // us
+}
+
+var graphs = []struct {
+	name  string
+	to    int64 // us
+	build func(b *tracetext.Builder)
+	what  []whatIf
+}{
+	{"plain sleep", 10400, func(b *tracetext.Builder) {
+		// 100 computing, 10 ms asleep, 200 computing.
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		m.Block(200*us, "sleep", "time.Sleep", "main.nap", "main.handle")
+		n.Unblock(10200*us, 1)
+		m.Start(10200*us, 1)
+		m.Block(10400*us, "forever", "main.end", "main.handle")
+	}, []whatIf{
+		{[]string{"sleep@nap=50%"}, 5300, 5300, 5300},
+		{[]string{"sleep@nap=gone"}, 300, 300, 300},
+		{[]string{"nap=2ms"}, 300 + 2400, 300 + 2000, 300 + 3100},
+		{[]string{"nap=20ms"}, 10300, 10300, 10300},
+		{[]string{"nap=9500us"}, 300 + 9900, 300 + 9500, 10300},
+		{[]string{"sleep@nap=50%", "sleep@main.nap=20%"}, 2300, 2300, 2300}, // overlapping: the smaller
+	}},
+	{"two siblings: the next-latest decides", 11000, func(b *tracetext.Builder) {
+		// Both start at 200; one sleeps until 10000, the other until 7000.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		m.Create(200*us, 2, "main.a", "main.fan")
+		m.Create(200*us, 3, "main.b", "main.fan")
+		m.Block(300*us, "sync", "sync.(*WaitGroup).Wait", "main.fan")
+		n.Start(300*us, 2)
+		n.Block(300*us, "sleep", "time.Sleep", "main.long", "main.a")
+		o.Start(300*us, 3)
+		o.Block(300*us, "sleep", "time.Sleep", "main.short", "main.b")
+		o.Unblock(7000*us, 3)
+		o.Start(7000*us, 3)
+		o.Destroy(7000 * us)
+		n.Unblock(10000*us, 2)
+		n.Start(10000*us, 2)
+		n.Unblock(10000*us, 1, "sync.(*WaitGroup).Done", "main.a")
+		n.Destroy(10000 * us)
+		m.Start(10000*us, 1)
+		m.Block(11000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"long=gone"}, 6900 + 1000, 6900 + 1000, 6900 + 1000},
+		{[]string{"long=80%"}, 200 + 7760 + 1000, 8960, 8960},
+		{[]string{"long=gone", "short=gone"}, 1200, 1200, 1200},
+		{[]string{"short=gone"}, 10900, 10900, 10900},
+	}},
+	{"the waiter's own work beside a goroutine's", 12000, func(b *tracetext.Builder) {
+		// It computes from 200 to 8000 while its goroutine sleeps until 10000.
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		m.Create(200*us, 2, "main.a", "main.fork")
+		n.Start(200*us, 2)
+		n.Block(200*us, "sleep", "time.Sleep", "main.nap", "main.a")
+		m.Block(8000*us, "chan receive", recv("main.compute")...)
+		n.Unblock(10000*us, 2)
+		n.Start(10000*us, 2)
+		n.Unblock(10000*us, 1, "runtime.chansend1", "main.a")
+		n.Destroy(10000 * us)
+		m.Start(10000*us, 1)
+		m.Block(12000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"nap=gone"}, 7900 + 2000, 9900, 9900},         // not 6000 less than nothing: its own work remains
+		{[]string{"compute=gone"}, 11900, 11900, 11900},         // the sleep was longer anyway
+		{[]string{"nap=50%", "compute=gone"}, 7000, 7000, 7000}, // 100 + 4900 + 2000
+	}},
+	{"nested joins", 12000, func(b *tracetext.Builder) {
+		// 1 waits for 2, which waits for 3 and 4.
+		m, n, o, q := b.Thread(), b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		m.Create(200*us, 2, "main.two", "main.handle")
+		m.Block(200*us, "chan receive", recv("main.handle")...)
+		n.Start(200*us, 2)
+		n.Create(300*us, 3, "main.three", "main.two")
+		n.Create(300*us, 4, "main.four", "main.two")
+		n.Block(300*us, "sync", "sync.(*WaitGroup).Wait", "main.two")
+		o.Start(300*us, 3)
+		o.Block(300*us, "sleep", "time.Sleep", "main.long", "main.three")
+		q.Start(300*us, 4)
+		q.Block(300*us, "sleep", "time.Sleep", "main.short", "main.four")
+		q.Unblock(5300*us, 4)
+		q.Start(5300*us, 4)
+		q.Destroy(5300 * us)
+		o.Unblock(10300*us, 3)
+		o.Start(10300*us, 3)
+		o.Unblock(10300*us, 2, "sync.(*WaitGroup).Done", "main.three")
+		o.Destroy(10300 * us)
+		n.Start(10300*us, 2)
+		n.Unblock(11000*us, 1, "runtime.chansend1", "main.two")
+		n.Destroy(11000 * us)
+		m.Start(11000*us, 1)
+		m.Block(12000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"long=gone"}, 200 + 5000 + 700 + 1000, 6900, 6900},
+		{[]string{"long=70%"}, 200 + 7000 + 700 + 1000, 8900, 8900},
+	}},
+	{"lock chain: others hold it, the site is theirs as well", 21000, func(b *tracetext.Builder) {
+		// 2 has the lock from 0 to 4000, 3 from then to 12000, 1 to 20000, each
+		// asleep with it.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
+		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		n.Unblock(4000*us, 2)
+		n.Start(4000*us, 2)
+		n.Unblock(4000*us, 3, "sync.(*Mutex).Unlock", "main.unlock")
+		n.Block(4000*us, "forever", "main.end")
+		o.Start(4000*us, 3)
+		o.Block(4000*us, "sleep", "time.Sleep", "main.hold")
+		o.Unblock(12000*us, 3)
+		o.Start(12000*us, 3)
+		o.Unblock(12000*us, 1, "sync.(*Mutex).Unlock", "main.unlock")
+		o.Block(12000*us, "forever", "main.end")
+		m.Start(12000*us, 1)
+		m.Block(12000*us, "sleep", "time.Sleep", "main.hold")
+		m.Unblock(20000*us, 1)
+		n.Start(20000*us, 1)
+		n.Block(21000*us, "forever", "main.end")
+	}, []whatIf{
+		// Own 8000, others 3000 and 8000; by arrivals at random rho is 11/19, so
+		// that half the service leaves 0.25*(8/19)/(1-11/38) of the queue.
+		{[]string{"hold=50%"}, -1, 900 + 4000 + 1000 + 1630, 900 + 9500 + 1000},
+		{[]string{"hold=gone"}, 1900, 1900, 1900},
+		{[]string{"queue@hold=gone"}, 9900, 9900, 9900}, // its own turn remains
+		{[]string{"queue@hold=50%"}, 15400, 15400, 15400},
+	}},
+	{"lock chain: a small part of what holders do", 21000, func(b *tracetext.Builder) {
+		// As above, but for the last tenth of the time with the lock they sleep
+		// somewhere else.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
+		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
+		again := func(th *tracetext.Thread, g uint64, at, until int64) {
+			th.Unblock(at*us, g)
+			th.Start(at*us, g)
+			th.Block(at*us, "sleep", "time.Sleep", "main.note")
+			th.Unblock(until*us, g)
+			th.Start(until*us, g)
+		}
+		again(n, 2, 3700, 4000)
+		n.Unblock(4000*us, 3, "sync.(*Mutex).Unlock", "main.unlock")
+		n.Block(4000*us, "forever", "main.end")
+		o.Start(4000*us, 3)
+		o.Block(4000*us, "sleep", "time.Sleep", "main.hold")
+		again(o, 3, 11200, 12000)
+		o.Unblock(12000*us, 1, "sync.(*Mutex).Unlock", "main.unlock")
+		o.Block(12000*us, "forever", "main.end")
+		m.Start(12000*us, 1)
+		m.Block(12000*us, "sleep", "time.Sleep", "main.hold")
+		again(m, 1, 19200, 20000)
+		m.Block(21000*us, "forever", "main.end")
+	}, []whatIf{
+		// Half of a tenth: services of 0.95 leave 0.95*0.95*(8/19)/(1-0.95*11/19)
+		// of the queue. Not fewer than services of 0.9, which leave 0.712 of it.
+		{[]string{"note=50%"}, -1, 900 + 9289 + 7600 + 1000, 900 + 10450 + 7600 + 1000},
+		{[]string{"note=gone"}, -1, 900 + 7833 + 7200 + 1000, 900 + 9900 + 7200 + 1000},
+	}},
+	{"pipeline: stages that worked for others before", 20000, func(b *tracetext.Builder) {
+		// 2 takes the job at 2000, works 3000, hands it to 3, which works 10000.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		b.Waiting(2)
+		b.Waiting(3)
+		m.Unblock(2000*us, 2, "runtime.chansend1", "main.submit")
+		m.Block(2000*us, "chan receive", recv("main.submit")...)
+		n.Start(2000*us, 2)
+		n.Unblock(5000*us, 3, "runtime.chansend1", "main.parse")
+		n.Block(5000*us, "chan receive", recv("main.parse")...)
+		o.Start(5000*us, 3)
+		o.Block(5000*us, "sleep", "time.Sleep", "main.enrich")
+		o.Unblock(15000*us, 3)
+		o.Start(15000*us, 3)
+		o.Unblock(15000*us, 1, "runtime.chansend1", "main.enrich")
+		o.Block(15000*us, "chan receive", recv("main.enrich")...)
+		m.Start(15000*us, 1)
+		m.Block(20000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"main.enrich=gone"}, 9900, 9900, 9900},
+		{[]string{"main.parse=gone", "main.enrich=50%"}, 1900 + 5000 + 5000, 11900, 11900},
+	}},
+	{"waiting for the P that somebody computes on", 9000, func(b *tracetext.Builder) {
+		// One P: 2 computes from 1000 to 7000, 1 is ready from 3000 on.
+		m, mon := b.Thread(), b.Spare()
+		m.Was(1)
+		b.Runnable(2)
+		m.Block(1000*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.call")
+		m.Start(1000*us, 2)
+		mon.Unblock(3000*us, 1)
+		m.Block(7000*us, "chan receive", recv("main.hog")...)
+		m.Start(7000*us, 1)
+		m.Block(9000*us, "forever", "main.end")
+	}, []whatIf{
+		// The mesh of polls makes nothing of the network wait here: 1000 to 3000.
+		{[]string{"main.hog=50%", "main.call=100%"}, -1, -1, 8900},
+	}},
+	{"a hub that was idle until another came", 11000, func(b *tracetext.Builder) {
+		// The hub let 1 go on at 1000; 1 computes until 9000 and puts something
+		// into the hub's channel, which shows nowhere: the hub was up by then, for
+		// another one. It answers at 10000.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		m.Block(200*us, "chan receive", recv("main.handle")...)
+		n.Unblock(1000*us, 1, "runtime.chansend1", "main.hub")
+		n.Block(1100*us, "select", "runtime.selectgo", "main.hub")
+		m.Start(1000*us, 1)
+		o.Unblock(8990*us, 2, "runtime.chansend1", "main.other")
+		o.Block(8991*us, "forever", "main.end")
+		n.Start(8990*us, 2)
+		m.Block(9000*us, "chan receive", recv("main.compute")...)
+		n.Unblock(10000*us, 1, "runtime.chansend1", "main.hub")
+		n.Block(10100*us, "select", "runtime.selectgo", "main.hub")
+		m.Start(10000*us, 1)
+		m.Block(11000*us, "forever", "main.end")
+	}, []whatIf{
+		{[]string{"main.compute=gone"}, 900 + 1000 + 1000, 2900, 2900},
+		{[]string{"main.compute=50%"}, 900 + 4000 + 1000 + 1000, 6900, 6900},
+	}},
+	{"ticker flush: who tells it to keep something does not count", 51000, func(b *tracetext.Builder) {
+		// The batcher's ticks come at 0 and 50000; 1 tells it at 10000, another
+		// one at 20000.
+		flush := []string{"runtime.selectgo", "main.flush"}
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		o.Was(3)
+		n.Was(2)
+		n.Block(0, "select", flush...)
+		n.Unblock(1*us, 2)
+		n.Start(1*us, 2)
+		n.Block(2*us, "select", flush...)
+		o.Block(20*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read")
+		m.Unblock(10000*us, 2, "runtime.chansend1", "main.append")
+		m.Block(10000*us, "chan receive", recv("main.append")...)
+		n.Start(10000*us, 2)
+		n.Block(10010*us, "select", flush...)
+		o.Unblock(19990*us, 3)
+		o.Start(19990*us, 3)
+		o.Unblock(20000*us, 2, "runtime.chansend1", "main.append")
+		o.Block(20000*us, "chan receive", recv("main.append")...)
+		n.Start(20000*us, 2)
+		n.Block(20010*us, "select", flush...)
+		n.Unblock(50001*us, 2)
+		n.Start(50001*us, 2)
+		n.Unblock(50001*us, 1, "runtime.closechan", "main.flush")
+		n.Block(50002*us, "select", flush...)
+		m.Start(50001*us, 1)
+		m.Block(51000*us, "forever", "main.end")
+	}, []whatIf{
+		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
+		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
+	}},
+}
+
+// spread builds the model of one graph.
+func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
+	t.Helper()
+	win, syms := timelinetest.Built(t, build)
+	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
+	w := critpath.New(win, syms)
+	if w.Graph(1, from, end) == nil {
+		t.Fatal("there is no graph")
+	}
+	segs := cause.New(win, syms).Segments(w.Walk(1, from, end))
+	g := NewBuilder(win, syms).Build(1, from, end, segs)
+	s := new(Sample)
+	s.Count(from, end, 1, 1)
+	s.Add(g)
+	m := NewModel(syms, settled, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+	was := g.Latency
+	m.Group("g", s, report.Latency{P50: &was, P99: &was})
+	return m, g
+}
+
+func parse(t *testing.T, texts []string) []Change {
+	t.Helper()
+	var out []Change
+	for _, s := range texts {
+		c, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func TestGraphs(t *testing.T) {
+	for _, c := range graphs {
+		t.Run(c.name, func(t *testing.T) {
+			m, g := spread(t, c.to, c.build)
+			won := func(us int64) int64 { return int64(margin * float64(g.Latency/1000-us)) }
+			for _, w := range c.what {
+				if w.low >= 0 {
+					w.low -= won(w.low)
+				}
+				if w.high >= 0 {
+					w.high += won(w.high)
+				}
+				p := m.WhatIf("g", parse(t, w.changes))
+				if p == nil {
+					t.Errorf("%v: meets nothing", w.changes)
+					continue
+				}
+				for _, v := range []struct {
+					name      string
+					got, want int64
+				}{{"est", p.P50NS.Est, w.est}, {"low", p.P50NS.Low, w.low}, {"high", p.P50NS.High, w.high}} {
+					if v.want >= 0 && max(v.got-v.want*us, v.want*us-v.got) > v.want*us/200 {
+						t.Errorf("%v: %s is %v, not %v", w.changes, v.name, time.Duration(v.got), time.Duration(v.want*us))
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestProperties: no change predicts what was; smaller never predicts more; the
+// estimate lies within its range.
+func TestProperties(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, c := range graphs {
+		t.Run(c.name, func(t *testing.T) {
+			m, g := spread(t, c.to, c.build)
+			sites := []string{"main.nap", "main.long", "main.short", "main.hold", "main.compute", "main.enrich", "main.parse", "main.flush", "main.note", "sleep@", "cpu@"}
+			for _, site := range sites {
+				for _, same := range []string{"=100%", "=1h"} {
+					if p := m.WhatIf("g", parse(t, []string{site + same})); p != nil && (p.P50NS.Est != g.Latency || p.P50NS.Low != g.Latency || p.P50NS.High != g.Latency) {
+						t.Errorf("%s%s predicts %v, not the %v that it was", site, same, p.P50NS, time.Duration(g.Latency))
+					}
+				}
+				last := [3]int64{}
+				grows := func(c Change) bool {
+					p := m.WhatIf("g", []Change{c})
+					if p == nil {
+						return false
+					}
+					e := p.P50NS
+					if e.Low > e.Est || e.Est > e.High {
+						t.Fatalf("%v: %v", c, e)
+					}
+					for i, x := range []int64{e.Est, e.Low, e.High} {
+						if x < last[i] {
+							t.Fatalf("%v predicts less than what is shorter: %v after %v", c, e, last)
+						}
+						last[i] = x
+					}
+					return true
+				}
+				change := parse(t, []string{site + "=0"})[0]
+				change.Relative = false
+				for change.To < 60*time.Millisecond && grows(change) {
+					change.To += time.Duration(1 + rnd.IntN(3000000))
+				}
+				last = [3]int64{}
+				change.Relative = true
+				for change.Scale <= 1 && grows(change) {
+					change.Scale += 0.2 * rnd.Float64()
+				}
+			}
+		})
+	}
+}
+
+// settled says that there were no freezes.
+var settled = cause.Settle(func(freeze.Class) bool { return false })
+
+// TestThrottle: what lies in a freeze is throttle once it is known to be one,
+// and what it was otherwise.
+func TestThrottle(t *testing.T) {
+	win, syms := timelinetest.Built(t, graphs[0].build)
+	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
+	for _, froze := range []bool{true, false} {
+		builder := NewBuilder(win, syms)
+		builder.Split = func(segs []cause.Segment) []cause.Segment {
+			segs = slices.Clone(segs)
+			for i := range segs {
+				if segs[i].Code == cause.Code(cause.CPU) {
+					segs[i].Code = cause.Pending(cause.CPU, freeze.Locked)
+				}
+			}
+			return segs
+		}
+		s := new(Sample)
+		s.Count(from, to, 1, 1)
+		s.Add(builder.Build(1, from, to, nil))
+		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
+		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		m.Group("g", s, report.Latency{})
+		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
+			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
+		}
+		if p := m.WhatIf("g", []Change{Gone("cpu", "")}); (p == nil) != froze {
+			t.Errorf("frozen %t: without computing it is %+v", froze, p)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want Change
+	}{
+		{"main.f=5ms", Change{Site: "main.f", To: 5 * time.Millisecond}},
+		{"a/b.go:12=50%", Change{Site: "a/b.go:12", Relative: true, Scale: 0.5}},
+		{"f=gone", Change{Site: "f", Relative: true}},
+		{"f=0", Change{Site: "f", Relative: true}},
+		{"sleep@f=1s", Change{Cause: "sleep", Site: "f", To: time.Second}},
+		{"queue@f=50%", Change{Cause: "queue", Site: "f", Relative: true, Scale: 0.5}},
+		{"gc@=gone", Change{Cause: "gc", Relative: true}},
+		{"golang.org/x/time@v0.16.0/rate/rate.go:300=1ms", Change{Site: "golang.org/x/time@v0.16.0/rate/rate.go:300", To: time.Millisecond}},
+	} {
+		got, err := Parse(c.text)
+		if err != nil || got != c.want {
+			t.Errorf("%q is %+v, %v; want %+v", c.text, got, err, c.want)
+		}
+		if again, err := Parse(got.String()); err != nil || again != got {
+			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), again, err)
+		}
+	}
+	for _, bad := range []string{"", "f", "=5ms", "f=", "f=fast", "f=-5ms", "f=101%", "f=-1%", "f=NaN%", "queue@f=5ms"} {
+		if c, err := Parse(bad); err == nil {
+			t.Errorf("%q is read as %+v", bad, c)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	m, _ := spread(t, graphs[1].to, graphs[1].build)
+	for _, ok := range []string{"long=1ms", "main.long=1ms", "sleep@main.long=1ms", "sleep@=1ms"} {
+		c := parse(t, []string{ok})[0]
+		if _, err := m.Find(&c); err != nil {
+			t.Errorf("%s: %v", ok, err)
+		}
+	}
+	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long", "queue=gone": "is queue@", "network=50%": "is network@"} {
+		c := parse(t, []string{bad})[0]
+		if _, err := m.Find(&c); err == nil || !strings.Contains(err.Error(), near) {
+			t.Errorf("%s: the error is %v; it should suggest %s", bad, err, near)
+		}
+	}
+}
+
+// TestSample: what is kept depends on neither order nor division, is bounded,
+// and stands for all.
+func TestSample(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var all []*Graph
+	for i := range 20000 {
+		all = append(all, &Graph{Latency: int64(1000 * (1 + rnd.ExpFloat64()*1000)), Start: int64(i) * 1000, G: uint64(rnd.IntN(100))})
+	}
+	fill := func(gs []*Graph) *Sample {
+		s := new(Sample)
+		for _, g := range gs {
+			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) {
+				s.Add(g)
+			}
+		}
+		return s
+	}
+	spell := func(s *Sample) (text string, n int, weight float64) {
+		s.weighted(func(g *Graph, w float64) {
+			text += fmt.Sprintln(g.Start, g.G, w)
+			n++
+			weight += w
+		})
+		return text, n, weight
+	}
+	want, n, weight := spell(fill(all))
+	if n > 60*perStratum || weight < 19999.9 || weight > 20000.1 {
+		t.Errorf("%d are kept and stand for %v", n, weight)
+	}
+	for range 5 {
+		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		cut := rnd.IntN(len(all))
+		a, b := fill(all[:cut]), fill(all[cut:])
+		a.Merge(b)
+		if got, _, _ := spell(a); got != want {
+			t.Fatal("another order, or two samples merged, keep others")
+		}
+	}
+}
+
+func TestRegularity(t *testing.T) {
+	var same, random []point
+	for i := range 1000 {
+		same = append(same, point{10 + float64(i%3)/10, 1})
+		random = append(random, point{-math.Log(1 - (float64(i)+0.5)/1000), 1})
+	}
+	same[0].x = 1e6 // met something else
+	if r := regularity(same); r < 0.99 {
+		t.Errorf("a queue that is always as long has regularity %v", r)
+	}
+	if r := regularity(random); r != 0 {
+		t.Errorf("an exponential one has regularity %v", r)
+	}
+}
+
+func TestClosedWait(t *testing.T) {
+	// One client never waits; without rest n wait for n-1 others.
+	if w := closedWait(1, 5, 3); w != 0 {
+		t.Errorf("one client waits %v", w)
+	}
+	if w := closedWait(4, 5, 0); w != 15 {
+		t.Errorf("four clients without rest wait %v, not 15", w)
+	}
+}
+
+// BenchmarkWhatIf is one prediction for a group of 240 graphs.
+func BenchmarkWhatIf(b *testing.B) {
+	m, g := spread(b, graphs[4].to, graphs[4].build)
+	s := new(Sample)
+	for i := range int64(240) {
+		c := *g
+		c.Start, c.Latency = g.Start+i, g.Latency<<(i/perStratum/4)+g.Latency*(i/perStratum%4)/4
+		s.Count(c.Start, c.Start+c.Latency, c.G, 1)
+		s.Add(&c)
+	}
+	m = NewModel(m.syms, m.settled, m.duration, m.under)
+	m.Group("g", s, report.Latency{})
+	change := []Change{Half("", "main.hold")}
+	for b.Loop() {
+		if m.WhatIf("g", change) == nil {
+			b.Fatal("meets nothing")
+		}
+	}
+	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
+}

@@ -1,0 +1,128 @@
+package predict
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/loglinear"
+)
+
+// Bounds of a sample: requests are divided by latency into strata a quarter of
+// an octave wide, and of each a few are kept, so that the slowest percent is
+// known as well as the middle. A graph of an HTTP request takes one or two
+// kilobytes, and all of a service's latencies seldom lie in more than forty
+// strata.
+const (
+	perStratum = 6
+	strataBits = 2
+	maxStrata  = 64 << strataBits
+)
+
+// A Sample is a bounded sample of a group's requests. Which ones it holds
+// depends on nothing but which requests there were. The zero value is empty.
+type Sample struct {
+	strata  [maxStrata]*stratum
+	pending []*Graph // wanted, to be built by Fill
+}
+
+type stratum struct {
+	count int64
+	kept  []*Graph // those with the smallest keys, in that order
+	limit uint64   // what a key must be below
+}
+
+func stratumOf(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
+
+// key orders requests at random, but always alike (the finalizer of SplitMix64).
+func key(start int64, g uint64) uint64 {
+	z := uint64(start)*0xd1342543de82ef95 + g*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (g *Graph) key() uint64 { return key(g.Start, g.G) }
+
+// Want counts a request that stands for weight requests; if it is one of the sample, its graph is left to Fill,
+// because others may yet take its place. It reports whether it is the first for
+// which Fill has to be called.
+func (s *Sample) Want(start, end int64, g uint64, weight int64) bool {
+	if !s.Count(start, end, g, weight) {
+		return false
+	}
+	w := &Graph{Latency: end - start, Start: start, G: g, unbuilt: true}
+	s.pending = append(s.pending, w)
+	s.Add(w)
+	return len(s.pending) == 1
+}
+
+// Fill builds the graphs of the requests that were wanted and still are.
+func (s *Sample) Fill(build func(start, end int64, g uint64) *Graph) {
+	for _, w := range s.pending {
+		if w.unbuilt {
+			*w = *build(w.Start, w.Start+w.Latency, w.G)
+		}
+	}
+	clear(s.pending)
+	s.pending = s.pending[:0]
+}
+
+// Count counts a request that stands for weight requests, and reports whether
+// its graph is wanted.
+func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
+	i := stratumOf(end - start)
+	st := s.strata[i]
+	if st == nil {
+		st = &stratum{limit: math.MaxUint64}
+		s.strata[i] = st
+	}
+	st.count += weight
+	return key(start, g) < st.limit
+}
+
+// Add adds the graph of a request that was counted.
+func (s *Sample) Add(g *Graph) { s.strata[stratumOf(g.Latency)].add(g) }
+
+func (st *stratum) add(g *Graph) {
+	st.kept = append(st.kept, g)
+	slices.SortFunc(st.kept, func(a, b *Graph) int {
+		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
+	})
+	if len(st.kept) >= perStratum {
+		for _, out := range st.kept[perStratum:] {
+			out.unbuilt = false
+		}
+		st.kept = st.kept[:perStratum]
+		st.limit = st.kept[perStratum-1].key()
+	}
+}
+
+// Merge adds another sample; o must not be used afterwards.
+func (s *Sample) Merge(o *Sample) {
+	for i, st := range o.strata {
+		if st == nil {
+			continue
+		}
+		if s.strata[i] == nil {
+			s.strata[i] = st
+			continue
+		}
+		s.strata[i].count += st.count
+		for _, g := range st.kept {
+			s.strata[i].add(g)
+		}
+	}
+}
+
+// weighted calls f for every graph with the number of requests it stands for.
+func (s *Sample) weighted(f func(g *Graph, weight float64)) {
+	for _, st := range s.strata {
+		if st == nil || len(st.kept) == 0 {
+			continue
+		}
+		for _, g := range st.kept {
+			f(g, float64(st.count)/float64(len(st.kept)))
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package predict
+
+import (
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+)
+
+// Samples keeps a Sample of each group's requests. It implements pass.Sum.
+type Samples struct {
+	parts []*sampler
+	all   []*Sample // by path.GroupID
+}
+
+// NewSamples returns Samples to which nothing was added.
+func NewSamples() *Samples { return new(Samples) }
+
+// Part implements pass.Sum.
+func (s *Samples) Part(stage *path.Stage) path.Adder {
+	b := NewBuilder(stage.Win, stage.Syms)
+	b.walker.Answers = stage.Answers()
+	p := &sampler{stage: stage, builder: b}
+	b.Split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&p.cut, segs) }
+	s.parts = append(s.parts, p)
+	return p
+}
+
+// Begin implements pass.Sum.
+func (s *Samples) Begin([]request.Request) {}
+
+// End implements pass.Sum.
+func (s *Samples) End() {}
+
+// Merge brings together what all workers kept, by the groups of the report.
+func (s *Samples) Merge(ts []path.Translation) {
+	for i, p := range s.parts {
+		for id, of := range p.groups {
+			if of != nil {
+				s.Of(ts[i].Groups[id]).Merge(of)
+			}
+		}
+	}
+	s.parts = nil
+}
+
+// Of returns the sample of a group.
+func (s *Samples) Of(id path.GroupID) *Sample {
+	for int(id) >= len(s.all) {
+		s.all = append(s.all, new(Sample))
+	}
+	return s.all[id]
+}
+
+// A sampler is one worker's part of Samples.
+type sampler struct {
+	stage   *path.Stage
+	builder *Builder
+	groups  []*Sample // by path.GroupID
+	unbuilt []*Sample
+	cut     []cause.Segment
+}
+
+// Add implements pass.Adder.
+func (p *sampler) Add(w *path.Walked) {
+	if w.Observer || w.Req.Open || w.Form != path.Whole && w.Form != path.Joint {
+		return
+	}
+	for int(w.Group) >= len(p.groups) {
+		p.groups = append(p.groups, nil)
+	}
+	s := p.groups[w.Group]
+	if s == nil {
+		s = new(Sample)
+		p.groups[w.Group] = s
+	}
+	if w.Form == path.Joint {
+		if s.Count(w.Start, w.Req.End, w.Req.G, w.Weight) {
+			s.Add(p.builder.Chain(w.Req.G, w.Start, w.Req.End, w.Segments))
+		}
+		return
+	}
+	if s.Want(w.Start, w.Req.End, w.Req.G, w.Weight) {
+		p.unbuilt = append(p.unbuilt, s)
+	}
+}
+
+// Flush builds the graphs of the requests that were added since the last call,
+// as far as the sample holds them: the window still has them all.
+func (p *sampler) Flush() {
+	for _, s := range p.unbuilt {
+		s.Fill(func(start, end int64, id uint64) *Graph {
+			return p.builder.Build(id, start, end, p.stage.Segments(id, start, end))
+		})
+	}
+	p.unbuilt = p.unbuilt[:0]
+}

@@ -1,0 +1,360 @@
+package process
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Collector adds up Stats. It implements pass.Listener.
+type Collector struct {
+	stats   Stats
+	runtime runtimeStats
+	beside  sync.WaitGroup
+	enough  int64    // see addRuns
+	runs    []runSum // by the stack that ended the run
+	born    map[tracefmt.StackID]*runSum
+	samples []int64 // by stack
+	herds   map[tracefmt.StackID]*herdSum
+	flocks  map[tracefmt.StackID]*flock
+	largest []flown
+	gc      gcSum
+	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
+	marking map[uint64]worker           // by goroutine
+	window  *timeline.Window
+	syms    *tracefmt.Symbols
+}
+
+type runSum struct {
+	ns, longNS, longest int64
+	runs, long          int64
+}
+
+type herdSum struct{ times, wakes, most, within, late, empty, ran, clear int64 }
+
+// A flock is goroutines of one place that timers have just woken.
+type flock struct {
+	from, to   int64 // first wake, last end
+	last       int64 // last wake
+	late       int64 // the longest from a wake until the run
+	n          int64
+	empty, ran int64
+}
+
+// A flown is a flock that was large enough for a herd.
+type flown struct {
+	flock
+	at tracefmt.StackID
+}
+
+// largestFlocks returns the largest, in order of time.
+func largestFlocks(list []flown) []flown {
+	slices.SortFunc(list, func(a, b flown) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at))
+	})
+	list = list[:min(len(list), maxRows)]
+	slices.SortFunc(list, func(a, b flown) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at)) })
+	return list
+}
+
+// See lets a Collector ask what goroutines did before a generation that is added, the window's last one.
+func (c *Collector) See(w *timeline.Window) { c.window = w }
+
+// NewCollector returns an empty Collector.
+func NewCollector() *Collector {
+	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
+}
+
+// Decoded implements pass.Listener. The work is done in the background.
+func (c *Collector) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+	c.syms = syms
+	c.beside.Go(func() { c.Add(g) })
+}
+
+// Walked implements pass.Listener.
+func (c *Collector) Walked() { c.beside.Wait() }
+
+// Dropped implements pass.Listener.
+func (c *Collector) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
+func (c *Collector) Add(g *timeline.Gen) {
+	c.runtime.add(g)
+	c.stats.SpanNS += g.End - g.Base
+	c.stats.Events += g.Events
+	for _, p := range g.Procs {
+		c.stats.Procs = max(c.stats.Procs, p.N)
+	}
+	c.addRuns(g)
+	g.EachLongRun(LongNS, func(r timeline.Run) {
+		s := c.runsOf(g, &r)
+		s.long++
+		s.longNS += r.To - r.From
+		s.longest = max(s.longest, r.To-r.From)
+	})
+	for i := range g.Samples {
+		at := g.Samples[i].Stack
+		for int(at) >= len(c.samples) {
+			c.samples = append(c.samples, 0)
+		}
+		c.samples[at]++
+	}
+	c.addHerds(g)
+	c.addGC(g)
+}
+
+// Of a generation with more than twice enough events, stretches are looked at that hold about enough.
+const (
+	enough  = 250_000
+	stretch = 5e6 // ns
+)
+
+func (c *Collector) addRuns(g *timeline.Gen) {
+	n := g.Events / c.enough
+	if n <= 1 {
+		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
+		return
+	}
+	// One stretch of each n, at a place that moves: what comes back at a fixed rate must not be met or missed always.
+	width := n * stretch
+	seen, k := int64(0), uint64(0)
+	var parts [][2]int64
+	for from := g.Base; from < g.End; from += width {
+		k++
+		at := from + int64((g.Num*1009+k)*0x9e3779b97f4a7c15>>33)%(width-stretch)
+		if to := min(at+stretch, g.End); at < to {
+			parts = append(parts, [2]int64{at, to})
+			seen += to - at
+		}
+	}
+	if seen == 0 {
+		return
+	}
+	scale := float64(g.End-g.Base) / float64(seen)
+	for _, p := range parts {
+		g.EachRun(p[0], p[1], func(r timeline.Run) {
+			c.addRun(g, &r, scale)
+		})
+	}
+}
+
+func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
+	s := c.runsOf(g, r)
+	s.ns += int64(float64(r.To-r.From) * scale)
+	s.runs += int64(scale + 0.5)
+}
+
+// runsOf returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
+func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *runSum {
+	if r.Stack != 0 {
+		for int(r.Stack) >= len(c.runs) {
+			c.runs = append(c.runs, make([]runSum, max(64, len(c.runs)))...)
+		}
+		return &c.runs[r.Stack]
+	}
+	b, _ := g.BirthOf(r.G)
+	s := c.born[b.Start]
+	if s == nil {
+		s = new(runSum)
+		c.born[b.Start] = s
+	}
+	return s
+}
+
+func (c *Collector) addHerds(g *timeline.Gen) {
+	g.TimerWakes(func(w timeline.TimerWake) {
+		if w.Stack == 0 || w.Unseen && !c.byTimer(&w) {
+			return
+		}
+		f := c.flocks[w.Stack]
+		if f == nil {
+			f = new(flock)
+			c.flocks[w.Stack] = f
+		}
+		if since := w.Time - f.from; since > HerdNS && (f.n < HerdSize || w.Time > f.to || since > longHerd) {
+			c.disperse(w.Stack, f)
+			*f = flock{from: w.Time}
+		}
+		f.n++
+		f.to = max(f.to, w.End)
+		f.last = w.Time
+		f.late = max(f.late, w.Start-w.Time)
+		f.ran += w.End - w.Start
+		if w.End-w.Start <= EmptyNS {
+			f.empty++
+		}
+	})
+	for at, f := range c.flocks {
+		c.disperse(at, f)
+	}
+	clear(c.flocks)
+}
+
+// longHerd is for how long, in ns, goroutines join a herd that has not all run yet.
+const longHerd = 100e6
+
+// byTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
+// before is known: of one that waited since before the trace, only where.
+func (c *Collector) byTimer(t *timeline.TimerWake) bool {
+	if c.window == nil {
+		return false
+	}
+	s, ok := c.window.Waited(t)
+	if !ok {
+		return false
+	}
+	switch c.syms.String(s.Reason) {
+	case "sleep", "chan receive", "select":
+		return true
+	case "":
+		for _, f := range c.syms.Stack(s.Stack) {
+			switch c.syms.String(c.syms.Frame(f).Func) {
+			case "time.Sleep", "runtime.selectgo", "runtime.chanrecv1", "runtime.chanrecv2":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
+	if f.n < HerdSize {
+		return
+	}
+	h := c.herds[at]
+	if h == nil {
+		h = new(herdSum)
+		c.herds[at] = h
+	}
+	if c.largest = append(c.largest, flown{*f, at}); len(c.largest) >= 2*maxRows {
+		c.largest = largestFlocks(c.largest)
+	}
+	h.times++
+	h.wakes += f.n
+	if f.n > h.most {
+		h.most, h.within, h.late = f.n, f.last-f.from, f.late
+	}
+	h.empty += f.empty
+	h.ran += f.ran
+	h.clear += f.to - f.from
+}
+
+// maxRows bounds each list of Stats.
+const maxRows = 200
+
+type place struct {
+	start string
+	frame tracefmt.FrameID
+}
+
+// placeOf returns the start function and the site of a stack.
+func placeOf(sp *spell.Speller, id tracefmt.StackID) place {
+	return place{sp.StartOf(id), sp.Sites.Of(id)}
+}
+
+// close adds what was under way when the trace ended. Nothing may be added afterwards.
+func (c *Collector) close() {
+	c.gc.phases.Close(c.gc.until, c.addMark)
+	c.endWorkers()
+}
+
+// Stats returns what was added up.
+func (c *Collector) Stats(sp *spell.Speller) *Stats {
+	c.close()
+	out := c.stats
+	out.Runs = c.runRows(sp, &out)
+	out.Herds = c.herdRows(sp)
+	for _, f := range largestFlocks(c.largest) {
+		p := placeOf(sp, f.at)
+		out.Flocks = append(out.Flocks, Flock{Start: p.start, Site: sp.Site(p.frame), FromNS: f.from - sp.Start, ToNS: max(f.to, f.from) - sp.Start, N: int(f.n)})
+	}
+	out.GC, out.Stops = c.gcRows(sp)
+	for id, n := range c.samples {
+		if n > 0 {
+			out.Samples.count(sp.Syms, tracefmt.StackID(id), n)
+		}
+	}
+	return &out
+}
+
+func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
+	at := make(map[place]*runSum)
+	add := func(p place, s *runSum) {
+		t := at[p]
+		if t == nil {
+			t = new(runSum)
+			at[p] = t
+		}
+		t.ns += s.ns
+		t.runs += s.runs
+		t.long += s.long
+		t.longNS += s.longNS
+		t.longest = max(t.longest, s.longest)
+		out.BusyNS += s.ns
+	}
+	for id := range c.runs {
+		if s := &c.runs[id]; s.runs > 0 || s.long > 0 {
+			add(placeOf(sp, tracefmt.StackID(id)), s)
+		}
+	}
+	for id, s := range c.born {
+		add(placeOf(sp, id), s)
+	}
+	rows := make([]Run, 0, len(at))
+	for p, s := range at {
+		rows = append(rows, Run{Start: p.start, Site: sp.Site(p.frame), NS: s.ns, Runs: s.runs, Long: s.long, LongNS: s.longNS, LongestNS: s.longest})
+	}
+	slices.SortFunc(rows, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+	})
+	return rows[:min(len(rows), maxRows)]
+}
+
+func (c *Collector) herdRows(sp *spell.Speller) []Herd {
+	at := make(map[place]*herdSum)
+	for id, s := range c.herds {
+		p := placeOf(sp, id)
+		t := at[p]
+		if t == nil {
+			t = new(herdSum)
+			at[p] = t
+		}
+		t.times += s.times
+		t.wakes += s.wakes
+		if s.most > t.most || s.most == t.most && s.late > t.late {
+			t.most, t.within, t.late = s.most, s.within, s.late
+		}
+		t.empty += s.empty
+		t.ran += s.ran
+		t.clear += s.clear
+	}
+	rows := make([]Herd, 0, len(at))
+	for p, s := range at {
+		rows = append(rows, Herd{Start: p.start, Site: sp.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), WithinNS: s.within, LateNS: s.late, Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
+	}
+	slices.SortFunc(rows, func(a, b Herd) int {
+		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+	})
+	return rows[:min(len(rows), maxRows)]
+}
+
+// CompareSites orders sites by function, file and line; nil comes first.
+func CompareSites(a, b *report.Site) int {
+	switch {
+	case a == nil || b == nil:
+		return boolInt(a != nil) - boolInt(b != nil)
+	}
+	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), a.Compare(b))
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

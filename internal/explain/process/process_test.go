@@ -1,0 +1,239 @@
+package process
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+func take(t *testing.T, data []byte, workers int) *Stats {
+	t.Helper()
+	return takeWith(t, data, workers, NewCollector())
+}
+
+func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Stats {
+	t.Helper()
+	syms := timelinetest.Each(t, data, workers, c.Add).Snapshot()
+	return c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
+}
+
+const ms = 1_000_000
+
+// crowded is a trace in which, each 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep again, while a
+// loop runs 30 ms at a time on another.
+func crowded(t *testing.T) []byte {
+	b := tracetext.New(26)
+	work, loop, timers := b.Thread(), b.Thread(), b.Spare()
+	for g := uint64(1); g <= 60; g++ {
+		b.Waiting(g)
+	}
+	b.Waiting(100)
+	timers.Unblock(0, 100)
+	for i := range int64(3) {
+		from := i * 30 * ms
+		loop.Start(from, 100)
+		loop.Stop(from+29*ms, "preempted", "main.loop:7", "main.hog:5")
+	}
+	for i := range int64(9) {
+		at := i*10*ms + 1000
+		for g := uint64(1); g <= 60; g++ {
+			timers.Unblock(at+int64(g)*5000, g)
+		}
+		for g := uint64(1); g <= 60; g++ {
+			from := at + ms + int64(g)*20_000
+			work.Start(from, g)
+			work.Block(from+10_000, "sleep", "time.Sleep:300", "main.tick:12", "main.ticker:9")
+		}
+	}
+	for i := range int64(5) {
+		b.Sample(80*ms+i*ms, work, 0, "runtime.futex:1", "runtime.findRunnable:2", "runtime.schedule:3", "runtime.mcall:4")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestStats(t *testing.T) {
+	data := crowded(t)
+	c := take(t, data, 1)
+	if again := take(t, data, 3); !reflect.DeepEqual(c, again) {
+		t.Errorf("with three workers it is\n%+v, not\n%+v", again, c)
+	}
+	loop, tick := find(c.Runs, "main.hog"), find(c.Runs, "main.ticker")
+	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
+		t.Errorf("the loop: %+v", loop)
+	}
+	if tick == nil || tick.NS != 9*60*10_000 || tick.Runs != 9*60 || tick.Long != 0 || tick.Site.Func != "main.tick" {
+		t.Errorf("the tickers: %+v", tick)
+	}
+	if want := loop.NS + tick.NS; c.BusyNS != want {
+		t.Errorf("busy for %d ns, want %d", c.BusyNS, want)
+	}
+	if len(c.Herds) != 1 {
+		t.Fatalf("%d herds, want one: %+v", len(c.Herds), c.Herds)
+	}
+	h := c.Herds[0]
+	h.Site = nil
+	// From a herd's first wake to the last one's end: 995 us + 60 * 20 us + 10 us.
+	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Most: 60, WithinNS: 59 * 5000, LateNS: 995_000 + 60*20_000 - 59*5000, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
+		t.Errorf("the herd is %+v, want %+v", h, want)
+	}
+}
+
+func find(runs []Run, start string) *Run {
+	for i := range runs {
+		if runs[i].Start == start {
+			return &runs[i]
+		}
+	}
+	return nil
+}
+
+func TestSamples(t *testing.T) {
+	c := take(t, crowded(t), 1)
+	if want := (Samples{All: 5, Scheduler: 5}); c.Samples != want {
+		t.Errorf("samples %+v, want %+v", c.Samples, want)
+	}
+}
+
+// TestPartOfMany: of a generation with very many events a part is looked at, and what it holds is scaled to all.
+func TestPartOfMany(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	b.Waiting(1)
+	b.Waiting(2)
+	timers := b.Spare()
+	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us of none
+		at := i * 500_000
+		timers.Unblock(at, 1)
+		th.Start(at, 1)
+		th.Block(at+300_000, "sleep", "time.Sleep:1", "main.long:2")
+		timers.Unblock(at+300_000, 2)
+		th.Start(at+300_000, 2)
+		th.Block(at+400_000, "sleep", "time.Sleep:1", "main.short:2")
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, some := take(t, data, 1), NewCollector()
+	some.enough = all.Events / 20
+	part := takeWith(t, data, 1, some)
+	for start, want := range map[string]int64{"main.long": 4000 * 300_000, "main.short": 4000 * 100_000} {
+		whole, scaled := find(all.Runs, start), find(part.Runs, start)
+		if whole == nil || whole.NS != want || whole.Runs != 4000 {
+			t.Errorf("%s: %+v, want %d ns", start, whole, want)
+		}
+		if scaled == nil || scaled.NS < want*9/10 || scaled.NS > want*11/10 || scaled.NS == want {
+			t.Errorf("%s: of a part %+v, want about %d ns", start, scaled, want)
+		}
+	}
+}
+
+// TestHerdThatWaitsForTheNetworkNext: goroutines that waited for their timers since before the generation wake together and
+// then wait for the network, each for its target; others that waited for the network all that time wake beside them. It would
+// catch a herd that is missed because its work blocks, and connections that are taken for one.
+func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
+	b := tracetext.New(26)
+	work, timers := b.Thread(), b.Spare()
+	const n = 120
+	for g := uint64(1); g <= 2*n; g++ {
+		b.Waiting(g)
+	}
+	for g := uint64(1); g <= 2*n; g++ {
+		at := int64(g) * 100_000
+		timers.Unblock(at, g)
+		work.Start(at+1000, g)
+		if g <= n {
+			work.Block(at+2000, "chan receive", "runtime.chanrecv2:9", "main.(*target).watch:43")
+		} else {
+			work.Block(at+2000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+		}
+	}
+	b.NextGeneration(100 * ms)
+	for g := uint64(1); g <= 2*n; g++ {
+		timers.Unblock(120*ms+int64(g)*3000, g)
+	}
+	for g := uint64(1); g <= 2*n; g++ {
+		at := 130*ms + int64(g)*10_000
+		work.Start(at, g)
+		if g <= n {
+			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "net.(*Dialer).DialContext:590", "main.(*target).check:27", "main.(*target).watch:44")
+		} else {
+			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+		}
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, found := timelinetest.Window(t, data)
+	syms := found.Snapshot()
+	for _, known := range []bool{true, false} {
+		c := NewCollector()
+		for i, g := range win.Gens {
+			if known {
+				c.See(&timeline.Window{Gens: win.Gens[:i+1]})
+			}
+			c.Decoded(g, &syms, false)
+			c.Walked()
+		}
+		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
+		if !known {
+			if len(got.Herds) > 0 {
+				t.Errorf("of a generation by itself it says %+v", got.Herds)
+			}
+			continue
+		}
+		if len(got.Herds) != 1 || got.Herds[0].Start != "main.(*target).watch" || got.Herds[0].Wakes != n || got.Herds[0].Site == nil || got.Herds[0].Site.Func != "main.(*target).check" {
+			t.Errorf("the herds are %+v", got.Herds)
+		}
+	}
+}
+
+// TestHerdInWaves: timers wake a herd as fast as they can, which takes some milliseconds, and those that come before the last
+// has run join it; a second one, after that, is one of its own. It would catch a herd of thousands that is told as some hundreds.
+func TestHerdInWaves(t *testing.T) {
+	b := tracetext.New(26)
+	work, timers := b.Thread(), b.Spare()
+	const wave = 60
+	for g := range uint64(3 * wave) {
+		b.Waiting(1 + g)
+	}
+	run := func(at int64, g uint64) {
+		work.Start(at, 1+g)
+		work.Block(at+10_000, "chan receive", "runtime.chanrecv2:9", "main.tick:43")
+	}
+	for g := range uint64(3 * wave) { // where they wait is known from now on
+		timers.Unblock(int64(1+g)*100_000, 1+g)
+		run(int64(1+g)*100_000+1000, g)
+	}
+	at := int64(50 * ms)
+	for k := range uint64(3) {
+		for g := range uint64(wave) {
+			timers.Unblock(at+int64(k)*2*ms+int64(g)*1000, 1+k*wave+g)
+		}
+	}
+	for g := range uint64(3 * wave) {
+		run(at+5*ms+int64(g)*20_000, g)
+	}
+	for g := range uint64(wave) {
+		timers.Unblock(at+40*ms+int64(g)*1000, 1+g)
+		run(at+40*ms+100_000+int64(g)*20_000, g)
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := take(t, data, 1)
+	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Most != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
+		t.Errorf("the herds are %+v", c.Herds)
+	}
+}

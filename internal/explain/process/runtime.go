@@ -1,0 +1,100 @@
+package process
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// runtimeStats add up how the runtime behaved, as the report shows it.
+type runtimeStats struct {
+	procs        int // GOMAXPROCS, the last seen
+	heapMax      uint64
+	goalMax      uint64
+	goroutines   int
+	snapshot     *tracefmt.ClockSnapshot
+	snapshotTime int64
+	series       series
+}
+
+func (s *runtimeStats) add(g *timeline.Gen) {
+	for _, p := range g.Procs {
+		s.procs = p.N
+	}
+	for _, h := range g.Heap {
+		if h.Goal {
+			s.goalMax = max(s.goalMax, h.Bytes)
+		} else {
+			s.heapMax = max(s.heapMax, h.Bytes)
+		}
+	}
+	s.series.add(g)
+	n := 0
+	g.Goroutines(func(uint64) { n++ })
+	s.goroutines = max(s.goroutines, n)
+	if g.Snapshot != nil && s.snapshot == nil {
+		s.snapshot, s.snapshotTime = g.Snapshot, g.SnapshotTime
+	}
+}
+
+// Procs returns the last GOMAXPROCS of the trace, 0 if it does not say.
+func (c *Collector) Procs() int { return c.runtime.procs }
+
+// Clock returns the first reading of the wall clock in the trace and when, on
+// the trace's clock, it was made; nil if there is none.
+func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, at int64) {
+	return c.runtime.snapshot, c.runtime.snapshotTime
+}
+
+// Runtime returns what the report says of the runtime and of the kernel holding
+// it back. Stats must have been called.
+func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Runtime {
+	s := &c.runtime
+	r := report.Runtime{
+		GC:    report.GC{Cycles: c.gc.cycles, MarkNS: c.gc.mark, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
+		Sched: report.Sched{Goroutines: s.goroutines},
+		Throttle: report.Throttle{
+			Verdict: report.ThrottleVerdict(froze.Verdict), How: froze.How, PeriodNS: froze.PeriodNS, LostWallNS: froze.LostWallNS, LostCPUNS: froze.LostCPUNS,
+			Confidence: froze.Confidence, R: froze.R, N: froze.N, Freezes: froze.Freezes, CPUs: froze.CPUs, Suspect: froze.Suspect,
+		},
+		STW:    c.stops(sp.Syms),
+		Series: s.series.report(sp.Start, sp.End),
+	}
+	if s.series.spanNS > 0 {
+		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)
+	}
+	list := stretches{list: froze.Stretches()}
+	if len(list.list) > 0 {
+		r.Series.Freezes = list.report(sp.Start)
+	}
+	return r
+}
+
+// stops returns the stops of the world by kind, the most time first.
+func (c *Collector) stops(syms *tracefmt.Symbols) []report.STW {
+	at := make(map[string]*report.STW)
+	for k, s := range c.gc.stops {
+		kind := syms.String(k.kind)
+		e := at[kind]
+		if e == nil {
+			e = &report.STW{Kind: kind}
+			at[kind] = e
+		}
+		e.Count += s.count
+		e.TotalNS += s.total
+		e.MaxNS = max(e.MaxNS, s.max)
+	}
+	out := make([]report.STW, 0, len(at))
+	for _, e := range at {
+		out = append(out, *e)
+	}
+	slices.SortFunc(out, func(a, b report.STW) int {
+		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind))
+	})
+	return out
+}

@@ -1,0 +1,188 @@
+package process
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/report"
+)
+
+// maxPoints bounds every list of a report's series.
+const maxPoints = 500
+
+// series collects how the runtime behaved over time, in memory that does not
+// grow with the trace.
+type series struct {
+	heap, goal, procs points
+	gc, stw           stretches
+	idle              points // ns with an idle P by step
+	idleNS, spanNS    int64  // of all
+	// Goroutine-time by state and step. A generation's states can be told when
+	// the next one begins: that is where it ends.
+	running, runnable, syscall points
+	last                       *timeline.Gen
+}
+
+// idleStep is the finest step of idle shares; longer traces have longer ones.
+const idleStep = 10e6
+
+func (s *series) add(g *timeline.Gen) {
+	for _, h := range g.Heap {
+		p := &s.heap
+		if h.Goal {
+			p = &s.goal
+		}
+		p.add(h.Time, int64(min(h.Bytes, 1<<62)), largest)
+	}
+	for _, p := range g.Procs {
+		if n := len(s.procs.list); n == 0 || s.procs.list[n-1][1] != int64(p.N) {
+			s.procs.add(p.Time, int64(p.N), largest)
+		}
+	}
+	if s.last != nil {
+		until := g.Base
+		if g.Num != s.last.Num+1 {
+			until = s.last.End // what was between them is not known
+		}
+		s.addStates(s.last, until)
+	}
+	s.last = g
+}
+
+// addStates adds up what goroutines and Ps did in a generation that ends at
+// until. On a busy machine its own last event may be hundreds of milliseconds
+// later: the runtime then writes down goroutines that nothing happened to.
+func (s *series) addStates(g *timeline.Gen, until int64) {
+	for from := g.Base; from < until; {
+		to := min(from-from%idleStep+idleStep, until)
+		idle := g.Idle(from, to)
+		s.idle.add(from, idle, sum)
+		s.idleNS += idle
+		from = to
+	}
+	s.spanNS += max(0, until-g.Base)
+	loads, step := g.Loads(until, idleStep)
+	from := g.Base
+	for _, l := range loads {
+		s.running.add(from, l.Running, sum)
+		s.runnable.add(from, l.Runnable, sum)
+		s.syscall.add(from, l.Syscall, sum)
+		from += step - from%step
+	}
+}
+
+func (s *series) report(start, end int64) *report.Series {
+	if s.last != nil {
+		s.addStates(s.last, end)
+		s.last = nil
+	}
+	r := &report.Series{
+		HeapBytes: s.heap.report(start), GoalBytes: s.goal.report(start), GOMAXPROCS: s.procs.report(start), GC: s.gc.report(start), STW: s.stw.report(start),
+	}
+	r.StepNS = commonStep(&s.idle, &s.running, &s.runnable, &s.syscall)
+	r.PsIdle = s.idle.means(start, end, r.StepNS, 1e6)
+	for i := range r.PsIdle {
+		r.PsIdle[i][1] = min(1e6, r.PsIdle[i][1])
+	}
+	r.Running, r.Runnable, r.Syscall = s.running.means(start, end, r.StepNS, 1e3), s.runnable.means(start, end, r.StepNS, 1e3), s.syscall.means(start, end, r.StepNS, 1e3)
+	return r
+}
+
+// commonStep is the finest step in which none of the lists is too long.
+func commonStep(lists ...*points) int64 {
+	step := int64(idleStep)
+	for _, p := range lists {
+		step = max(step, p.step)
+	}
+	for _, p := range lists {
+		// A step may lie in two generations.
+		for len(thin(p.list, step, sum)) > maxPoints {
+			step *= 2
+		}
+	}
+	return step
+}
+
+// means turns sums of ns by step into what they are of each step's length,
+// times scale.
+func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
+	out := [][2]int64{}
+	for _, x := range thin(p.list, step, sum) {
+		from := max(x[0]-x[0]%step, start)
+		if width := min(x[0]-x[0]%step+step, end) - from; width > 0 {
+			out = append(out, [2]int64{from - start, int64(scale * float64(x[1]) / float64(width))})
+		}
+	}
+	return out
+}
+
+// points is a value over time: [time, value].
+type points struct {
+	list [][2]int64
+	step int64 // of the last thinning
+}
+
+func largest(a, b int64) int64 { return max(a, b) }
+func sum(a, b int64) int64     { return a + b }
+
+func (p *points) add(t, v int64, join func(a, b int64) int64) {
+	p.list = append(p.list, [2]int64{t, v})
+	// Thinning seldom keeps the cost of a point constant.
+	for len(p.list) > 8*maxPoints {
+		p.step = max(2*p.step, 2*idleStep)
+		p.list = thin(p.list, p.step, join)
+	}
+}
+
+func (p *points) report(start int64) [][2]int64 {
+	list, step := p.list, max(p.step, idleStep)
+	for len(list) > maxPoints {
+		list = thin(list, step, largest)
+		step *= 2
+	}
+	out := make([][2]int64, 0, len(list))
+	for _, x := range list {
+		out = append(out, [2]int64{max(0, x[0]-start), x[1]})
+	}
+	return out
+}
+
+// thin joins the points of each step into one.
+func thin(list [][2]int64, step int64, join func(a, b int64) int64) [][2]int64 {
+	out := make([][2]int64, 0, len(list)/2+1)
+	for _, x := range list {
+		if n := len(out); n > 0 && out[n-1][0]/step == x[0]/step {
+			out[n-1][1] = join(out[n-1][1], x[1])
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// stretches are parts of time: [start, length]. The longest are kept.
+type stretches struct{ list [][2]int64 }
+
+func (s *stretches) add(start, length int64) {
+	s.list = append(s.list, [2]int64{start, length})
+	if len(s.list) > 4*maxPoints {
+		s.longest()
+	}
+}
+
+func (s *stretches) longest() {
+	slices.SortFunc(s.list, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(b[1], a[1]), cmp.Compare(a[0], b[0])) })
+	s.list = s.list[:min(len(s.list), maxPoints)]
+}
+
+func (s *stretches) report(start int64) [][2]int64 {
+	s.longest()
+	out := make([][2]int64, 0, len(s.list))
+	for _, x := range s.list {
+		from := max(x[0], start)
+		out = append(out, [2]int64{from - start, max(0, x[0]+x[1]-from)})
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}

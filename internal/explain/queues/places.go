@@ -1,0 +1,298 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Whoever has a place of a pool gives it back, and so ends the wait of somebody who stands in line for one. That somebody
+// gives it back in turn: where those who end waits had waited there before, as those whose waits they end do now, what is
+// waited for is a place, whatever it is made of. A goroutine that answers others does not wait where they do; one that asks
+// further through the same function began to wait after the one it answers.
+
+// A placeKey is where places are waited for.
+type placeKey struct {
+	wait critpath.Wait
+	site tracefmt.FrameID
+}
+
+// A handOver is the end of a wait for a place, or for what looks like one.
+type handOver struct {
+	key      placeKey
+	g        uint64 // who waited, from when to when
+	from, to int64
+	end      int64  // of the request that it was for
+	by       uint64 // who ended it
+	parent   uint64 // the goroutine that started that one, 0: not known
+	born     int64
+}
+
+// placePieces bounds the waits of one request that are looked at.
+const placePieces = 32
+
+// addPlaces takes note of the waits of a request that others ended, its own and those behind them.
+func (p *part) addPlaces(w *path.Walked) {
+	ts := &p.turns
+	if w.Req.End >= ts.until || w.Req.Kind == request.Loop || w.Req.Kind == request.Main {
+		return // those that hand on what they are given wait in a row, and at one line
+	}
+	n := 0
+	waits := w.Waits()
+	for i := range waits {
+		v := &waits[i]
+		switch v.Wait {
+		case critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
+		default:
+			continue
+		}
+		if n++; n > placePieces {
+			return
+		}
+		if v.G != w.Req.G {
+			if b, ok := p.stage.Win.Born(v.G, v.To); !ok || b.By != w.Req.G {
+				continue // not on the request's own behalf
+			}
+		}
+		h := handOver{key: placeKey{v.Wait, p.stage.Sites.Of(v.Stack)}, g: v.G, from: v.From, to: v.To, end: w.Req.End, by: v.Waker}
+		if b, ok := p.stage.Win.Born(v.Waker, v.To); ok {
+			h.parent, h.born = b.By, b.Time
+		}
+		ts.hands = append(ts.hands, h)
+	}
+}
+
+// fewestHeld is how many places must have been seen to be had and given back for a mean of that to be told.
+const fewestHeld = 5
+
+// placeSum adds up the waits at one place.
+type placeSum struct {
+	ended    int64 // waits that somebody ended
+	instants int64 // at which one goroutine ended any
+	mutual   int64 // of ended: by one that had waited there, or that such a one had started
+	later    int64 // by one that had come to wait there only when the other one waited already
+	children int64 // by a goroutine that who waited had started
+	givers   int64 // how many those were
+	others   int64 // by a goroutine that was serving another request
+	most     int   // places that were held at once, 0 if not all can have been seen
+	waiting  int   // requests that waited at once
+	heldNS   int64 // from the end of a wait to the end of somebody's that is due to it
+	held     int64
+}
+
+// settlePlaces brings together what all workers saw of a generation.
+func (s *Sum) settlePlaces() {
+	ts := &s.parts[0].turns
+	for _, p := range s.parts[1:] {
+		ts.hands = append(ts.hands, p.turns.hands...)
+		p.turns.hands = p.turns.hands[:0]
+	}
+	list := ts.hands
+	slices.SortFunc(list, func(a, b handOver) int {
+		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.to, b.to), cmp.Compare(a.g, b.g), cmp.Compare(a.from, b.from))
+	})
+	// One wait is on the paths of all who wait behind it.
+	list = slices.CompactFunc(list, func(a, b handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
+	for i := 0; i < len(list); {
+		j := i
+		for j < len(list) && list[j].key == list[i].key {
+			j++
+		}
+		if ts.placeSums == nil {
+			ts.placeSums = map[placeKey]*placeSum{}
+		}
+		sum := ts.placeSums[list[i].key]
+		if sum == nil {
+			sum = &placeSum{}
+			ts.placeSums[list[i].key] = sum
+		}
+		sum.add(list[i:j], ts.gs)
+		i = j
+	}
+	ts.hands = ts.hands[:0]
+}
+
+// A stretch is a time in which somebody held a place, or waited for one.
+type stretch struct{ from, to int64 }
+
+// busySince returns since when somebody waited at all times, for the end of each wait. Then nobody had a place without having
+// waited for it, and whoever gave one back is seen to have.
+func busySince(list []handOver) []int64 {
+	at := make([]int, len(list))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortFunc(at, func(a, b int) int { return cmp.Compare(list[a].from, list[b].from) })
+	since := make([]int64, len(list))
+	var from, to int64
+	for k, i := range at {
+		if h := &list[i]; k == 0 || h.from >= to {
+			from, to = h.from, h.to
+		} else {
+			to = max(to, h.to)
+		}
+		since[i] = from
+	}
+	return since
+}
+
+// add adds the waits at one place, in the order in which they ended.
+func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
+	type got struct {
+		from, at int64 // when it came to wait for a place, and when it was given
+		end      int64 // of the request that it was for: by then it is given back, or by what was started
+		back     bool  // given back
+	}
+	has := map[uint64]*got{} // by who waited
+	ended, givers := map[uint64]int64{}, map[uint64]bool{}
+	held, waits := map[int64][]stretch{}, make([]stretch, 0, len(list)) // held by since when somebody waited
+	inside := map[uint64][]stretch{}                                    // of those who start goroutines and wait for these: what each held
+	since := busySince(list)
+	for i := range list {
+		h := &list[i]
+		waits = append(waits, stretch{h.from, h.to})
+		s.ended++
+		if at, ok := ended[h.by]; !ok || h.to-at > together {
+			s.instants++
+		}
+		ended[h.by] = h.to
+		if _, ok := requests[h.by]; ok {
+			s.others++
+		}
+		who := has[h.by]
+		if who != nil && h.to > who.end {
+			who = nil // another request of the same connection
+		}
+		if p := has[h.parent]; who == nil && h.parent != h.g && p != nil && p.at <= h.born && h.born <= p.end {
+			who = p
+		}
+		switch {
+		case h.parent == h.g:
+			s.children++
+			givers[h.by] = true
+			inside[h.g] = append(inside[h.g], stretch{h.born, h.to})
+		case who == nil:
+		case who.from <= h.from:
+			s.mutual++
+		default:
+			s.later++
+		}
+		switch {
+		case h.parent == h.g:
+		case who != nil && !who.back && who.at >= since[i]:
+			held[since[i]] = append(held[since[i]], stretch{who.at, h.to})
+			s.heldNS += h.to - who.at
+			s.held++
+		}
+		if who != nil {
+			who.back = true
+		}
+		has[h.g] = &got{from: h.from, at: h.to, end: h.end}
+	}
+	s.waiting, s.givers = max(s.waiting, atOnce(waits)), s.givers+int64(len(givers))
+	for _, of := range held {
+		// Whose place was had before all waited shows only once it is given back: all are seen when each was given back twice.
+		if n := atOnce(of); len(of) >= 2*n {
+			s.most = max(s.most, n)
+		}
+	}
+	for _, of := range inside {
+		s.most = max(s.most, atOnce(of))
+	}
+}
+
+// atOnce returns how many stretches overlap at most. One that begins when another ends does not overlap it.
+func atOnce(list []stretch) int {
+	from, to := make([]int64, len(list)), make([]int64, len(list))
+	for i, s := range list {
+		from[i], to[i] = s.from, s.to
+	}
+	slices.Sort(from)
+	slices.Sort(to)
+	most, ended := 0, 0
+	for begun, t := range from {
+		for ended < len(to) && to[ended] <= t {
+			ended++
+		}
+		most = max(most, begun+1-ended)
+	}
+	return most
+}
+
+func (ts *turns) mergePlaces(o *turns) {
+	for k, s := range o.placeSums {
+		m := ts.placeSums[k]
+		if m == nil {
+			if ts.placeSums == nil {
+				ts.placeSums = map[placeKey]*placeSum{}
+			}
+			ts.placeSums[k] = s
+			continue
+		}
+		m.ended += s.ended
+		m.instants += s.instants
+		m.mutual += s.mutual
+		m.later += s.later
+		m.children += s.children
+		m.givers += s.givers
+		m.others += s.others
+		m.most, m.waiting = max(m.most, s.most), max(m.waiting, s.waiting)
+		m.heldNS += s.heldNS
+		m.held += s.held
+	}
+}
+
+// Places sums up the waits at one line that other goroutines ended, in the slices of time that were looked at.
+type Places struct {
+	Wait report.WaitKind
+	Site *report.Site
+	// Ended counts the waits; Together is how many of them one goroutine ended at one and the same instant, on average.
+	Ended    int
+	Together float64
+	// Mutual is the part of them that one ended who had waited there before, or had started the goroutine that did; Children
+	// the part that a goroutine ended which the waiting one had started, and Each how many of these a goroutine ended; Others
+	// the part that one ended which was serving another request.
+	Mutual, Children, Each, Others float64
+	// Most is how many had a place at once while others waited so long that each place was given back twice: as many as there
+	// are; 0 if nobody waited for so long. Waiting is how many waited for one at once.
+	Most, Waiting int
+	// HeldNS is for how long a place was held, on average over those times in which others waited throughout; 0 if there are
+	// too few of them.
+	HeldNS int64
+}
+
+// Places returns the sums of all waits that others ended. Merge must have been called.
+func (s *Sum) Places(sp *spell.Speller) []Places {
+	ts := &s.parts[0].turns
+	keys := make([]placeKey, 0, len(ts.placeSums))
+	for k := range ts.placeSums {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b placeKey) int {
+		return cmp.Or(cmp.Compare(ts.placeSums[b].ended, ts.placeSums[a].ended), cmp.Compare(a.wait, b.wait), sp.CompareFrames(a.site, b.site))
+	})
+	var out []Places
+	for _, k := range keys {
+		sum := ts.placeSums[k]
+		r := Places{Wait: report.WaitKind(k.wait.String()), Site: sp.Site(k.site), Ended: int(sum.ended),
+			Together: float64(sum.ended) / float64(max(sum.instants, 1)), Most: sum.most, Waiting: sum.waiting,
+			Children: float64(sum.children) / float64(sum.ended), Others: float64(sum.others) / float64(sum.ended)}
+		if sum.mutual > 4*sum.later {
+			r.Mutual = float64(sum.mutual) / float64(sum.ended)
+		}
+		if sum.children > 0 {
+			r.Each = float64(sum.children) / float64(sum.givers)
+		}
+		if sum.held >= fewestHeld {
+			r.HeldNS = sum.heldNS / sum.held
+		}
+		out = append(out, r)
+	}
+	return out
+}

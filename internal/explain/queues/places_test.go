@@ -1,0 +1,133 @@
+package queues
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// placesOf makes the sums of a generation in which waits ended, and what of each worker saw what.
+func placesOf(workers int, list []handOver, serving ...uint64) []Places {
+	syms := tracefmt.NewSymbols().Snapshot()
+	sum := New()
+	for range workers {
+		sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+	}
+	sum.Begin(nil)
+	for i, h := range list {
+		ts := &sum.parts[i%workers].turns
+		ts.hands = append(ts.hands, h)
+	}
+	for _, g := range serving {
+		sum.parts[0].turns.gs[g] = struct{}{}
+	}
+	sum.End()
+	sum.Merge()
+	return sum.Places(&spell.Speller{Syms: &syms})
+}
+
+// pool plays n requests that come every gap and hold one of k places for held each, first come, first served, and returns the
+// waits. Everybody has a goroutine of its own, or, with conns, one of so many, each of which serves one at a time.
+func pool(n, k int, gap, held int64, conns int) []handOver {
+	type holder struct {
+		g   uint64
+		end int64
+	}
+	var out []handOver
+	var have []holder // in order of end
+	type waiter struct {
+		g    uint64
+		from int64
+	}
+	var line []waiter
+	give := func(until int64) {
+		for len(have) > 0 && have[0].end <= until {
+			h := have[0]
+			have = have[1:]
+			if len(line) > 0 {
+				w := line[0]
+				line = line[1:]
+				out = append(out, handOver{key: placeKey{wait: critpath.WaitSend}, g: w.g, from: w.from, to: h.end, end: h.end + held, by: h.g})
+				have = append(have, holder{w.g, h.end + held})
+			}
+		}
+	}
+	for i := range int64(n) {
+		at, g := i*gap, uint64(i+1)
+		if conns > 0 {
+			g = uint64(int(i)%conns + 1)
+		}
+		give(at)
+		if len(have) < k {
+			have = append(have, holder{g, at + held})
+		} else {
+			line = append(line, waiter{g, at})
+		}
+	}
+	give(1 << 60)
+	return out
+}
+
+// TestPlaces: who ends waits and had waited there in the same request gave back a place; of how many there are, and for how
+// long one is held, follows from who had one while others waited. It would catch a pool that is not seen, one of a wrong size,
+// and what is no pool: workers, a long poll, callers that call on, goroutines of one's own.
+func TestPlaces(t *testing.T) {
+	const ms = 1_000_000
+	send := placeKey{wait: critpath.WaitSend}
+	var worker, poll, nested, own, child []handOver
+	for i := range int64(30) {
+		at := i * 20 * ms
+		// A worker ends the waits of all; so does whoever has news, on a connection that waited for news itself some time.
+		worker = append(worker, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 20*ms, by: 7})
+		poll = append(poll, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(9 + i)})
+		// A asks B, who asks C through the same function: B began to wait when A had.
+		nested = append(nested,
+			handOver{key: send, g: uint64(1000 + 3*i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(1001 + 3*i)},
+			handOver{key: send, g: uint64(1001 + 3*i), from: at + ms, to: at + 10*ms, end: at + 16*ms, by: uint64(1002 + 3*i)})
+		// One request starts goroutines, three at a time.
+		own = append(own, handOver{key: send, g: 1, from: at, to: at + 20*ms, end: 600 * ms, by: uint64(100 + i), parent: 1, born: max(0, at-40*ms)})
+		// A place that who waited gives to a goroutine which it starts, one at a time.
+		child = append(child, handOver{key: send, g: uint64(10 + i), from: at, to: at + 30*ms, end: at + 31*ms, by: uint64(500 + i), parent: uint64(9 + i), born: at + 10*ms + 1})
+	}
+	for _, c := range []struct {
+		name             string
+		list             []handOver
+		mutual, children float64
+		most             int
+		held             int64
+	}{
+		{"one place", pool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms},
+		{"three places", pool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms},
+		{"three places, connections that come again", pool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms},
+		{"a place that a child gives back", child, 0.9, 0, 1, 20 * ms},
+		{"own goroutines", own, 0, 1, 3, 0},
+		{"worker", worker, 0, 0, -1, 0},
+		{"long poll", poll, 0, 0, -1, 0},
+		{"callers that call on", nested, 0, 0, -1, 0},
+	} {
+		serving := []uint64{}
+		for _, h := range c.list {
+			serving = append(serving, h.g)
+		}
+		got := placesOf(1, c.list, serving...)
+		if len(got) != 1 {
+			t.Fatalf("%s: %d rows", c.name, len(got))
+		}
+		r := got[0]
+		if r.Mutual < c.mutual || c.mutual == 0 && r.Mutual > 0 || r.Children != c.children || c.most >= 0 && r.Most != c.most || r.HeldNS != c.held && c.most >= 0 {
+			t.Errorf("%s: %+v, want %+v", c.name, r, c)
+		}
+		shuffled := append([]handOver(nil), c.list...)
+		shuffled = append(shuffled, c.list[:5]...) // on the path of somebody else as well
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
+		if again := placesOf(3, shuffled, serving...); !reflect.DeepEqual(got, again) {
+			t.Errorf("%s: with three workers %+v, with one %+v", c.name, again, got)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package queues
+
+import (
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/trace/timeline"
+)
+
+// A Sum adds up turns and late runs. It implements pass.Sum.
+type Sum struct {
+	parts []*part
+	span  int64 // length of all slices of time in which turns were looked at
+	hubs  map[uint64]*hub
+}
+
+// New returns a Sum to which nothing was added.
+func New() *Sum { return &Sum{hubs: make(map[uint64]*hub)} }
+
+// Part implements pass.Sum.
+func (s *Sum) Part(stage *path.Stage) path.Adder {
+	p := &part{stage: stage, turns: turns{gs: make(map[uint64]struct{})}}
+	s.parts = append(s.parts, p)
+	return p
+}
+
+// End implements pass.Sum.
+func (s *Sum) End() {
+	s.settle()
+	s.settlePlaces()
+	s.joinLates()
+}
+
+// Merge brings together what all workers added.
+func (s *Sum) Merge() {
+	for _, p := range s.parts[1:] {
+		s.parts[0].turns.merge(&p.turns)
+		s.parts[0].turns.mergePlaces(&p.turns)
+	}
+	s.parts = s.parts[:1]
+}
+
+// A part is one worker's.
+type part struct {
+	stage *path.Stage
+	turns turns
+	late  lates
+	spans []timeline.Span
+}
+
+// Add implements pass.Adder.
+func (p *part) Add(w *path.Walked) {
+	p.addLates(w) // a Joint has no steps
+	if w.Form == path.Whole && !w.Observer && !w.Req.Open {
+		p.addTurns(w)
+		p.addPlaces(w)
+	}
+}

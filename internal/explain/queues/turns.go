@@ -1,0 +1,472 @@
+// Package queues adds up what requests waited for on other goroutines, and
+// whether others waited for those at the same time: turns, and goroutines that
+// run late while many wait for them.
+package queues
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A request's path shows that it waited for another goroutine, not whether
+// others waited for that one at the same time, each for a turn of its own. That
+// is what turns tell: in a slice of every generation, which requests were on
+// which goroutine's time, and when. A slice holds so few requests that it costs
+// next to nothing.
+
+// turnsMost bounds about how many requests of a generation are looked at, and
+// how many stretches of one of them.
+const (
+	turnsMost   = 2000
+	turnsPieces = 32
+)
+
+// turnKey is where a goroutine is that requests of a kind wait for. Where it
+// computes is seen now and then only, so for running time site is where it is
+// waited for.
+type turnKey struct {
+	kind  request.Kind
+	cause cause.Cause
+	site  tracefmt.FrameID
+}
+
+// A turn is a stretch of one request's path on somebody else's goroutine.
+type turn struct {
+	key        turnKey
+	g          uint64 // that goroutine
+	start, end int64
+	last       bool // the request's last one on g at key: its own turn
+	weight     int64
+}
+
+// turnSum adds up the turns of one key.
+type turnSum struct {
+	waited  int64 // sum of turns
+	busy    int64 // the same, each instant of a goroutine once
+	taken   int64 // of waited: on goroutines that were serving other requests
+	served  int64 // requests, each with the last of its turns
+	ends    int64 // instants at which those ended: less than served if several end at once
+	servers map[uint64]struct{}
+
+	marks []mark
+
+	spans   int64 // sleeps looked up in full
+	early   int64 // of them, under way when the request came to them
+	spanNS  int64 // their lengths
+	spanSq  int64 // in us
+	shortNS int64 // the parts that requests waited through
+}
+
+// A mark is an instant at which turns on a goroutine ended.
+type mark struct {
+	g uint64
+	t int64
+}
+
+// marksMost bounds the marks kept of one key: enough to see a period.
+const marksMost = 512
+
+// turns is what a part holds of them.
+type turns struct {
+	until int64 // requests that end before belong to the slice
+	list  []turn
+	gs    map[uint64]struct{} // goroutines of the slice's requests
+	sums  map[turnKey]*turnSum
+
+	hands     []handOver
+	placeSums map[placeKey]*placeSum
+
+	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
+	keys    map[turnKey]int32
+	ofKey   []int32
+	ends    []int32
+	places  []place
+	ordered []turn
+}
+
+// Begin implements pass.Sum.
+func (s *Sum) Begin(reqs []request.Request) {
+	from, to := int64(math.MaxInt64), int64(0)
+	for i := range reqs {
+		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
+			from, to = min(from, r.End), max(to, r.End)
+		}
+	}
+	until := int64(math.MaxInt64)
+	s.parts[0].late.times = 1
+	if len(reqs) > turnsMost {
+		s.parts[0].late.times = int64(len(reqs)+turnsMost/2) / turnsMost
+		until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
+		to = until
+	}
+	if to > from {
+		s.span += to - from
+	}
+	for _, p := range s.parts {
+		p.turns.until = until
+		p.turns.list, p.turns.hands = p.turns.list[:0], p.turns.hands[:0]
+		clear(p.turns.gs)
+	}
+}
+
+// Needs implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
+// requests are.
+func (s *Sum) Needs(r *request.Request) bool {
+	return len(s.parts) > 0 && r.End < s.parts[0].turns.until
+}
+
+// addTurns takes note of where the request's path was on other goroutines.
+func (p *part) addTurns(w *path.Walked) {
+	r, ts := w.Req, &p.turns
+	if r.End >= ts.until {
+		return
+	}
+	if serves(r.Kind) {
+		ts.gs[r.G] = struct{}{}
+	}
+	key := func(s *cause.Segment) turnKey {
+		if c := s.Code.Cause(); c != cause.CPU {
+			return turnKey{r.Kind, c, s.Site}
+		}
+		return turnKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
+	}
+	first := len(ts.list)
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
+			continue // or the request that is served in its stead has the turn
+		}
+		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].end == s.Start {
+			ts.list[n-1].end = s.End
+			continue
+		}
+		if len(ts.list)-first >= turnsPieces {
+			break
+		}
+		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
+	}
+	mine := ts.list[first:]
+	for i := range mine {
+		a := &mine[i]
+		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
+	}
+	if w.Sampled && len(w.Looked) < path.MostLooked {
+		for i := range mine {
+			if mine[i].key.cause == cause.Sleep {
+				p.addSleep(&mine[i])
+			}
+		}
+	}
+}
+
+// serves reports whether a goroutine with requests of a kind belongs to one of
+// them at a time, rather than to all that wait for it.
+func serves(k request.Kind) bool {
+	return k != request.Goroutine && k != request.Loop && k != request.Main && k != request.Func
+}
+
+// hasTurns reports whether a cause can be a turn of somebody's.
+func hasTurns(c cause.Cause) bool {
+	switch c {
+	case cause.CPU, cause.Sleep, cause.Network, cause.Syscall, cause.Lock, cause.Chan:
+		return true
+	}
+	return false
+}
+
+// addSleep looks up for how long the goroutine slept in all, of which the
+// request waited for a part.
+func (p *part) addSleep(a *turn) {
+	p.spans = p.stage.Win.SpansCoarse(a.g, a.start, a.end, p.spans[:0])
+	for i := range p.spans {
+		s := &p.spans[i]
+		if s.State != timeline.Waiting || s.How == timeline.HowStatus || s.Start > a.start || s.End < a.end {
+			continue
+		}
+		sum := p.turns.at(a.key)
+		d := s.End - s.Start
+		sum.spans += a.weight
+		if s.Start < a.start {
+			sum.early += a.weight
+		}
+		sum.spanNS += a.weight * d
+		us := min(d, 60e9) / 1000
+		sum.spanSq += a.weight * us * us
+		sum.shortNS += a.weight * (a.end - a.start)
+	}
+}
+
+func (ts *turns) at(k turnKey) *turnSum {
+	s := ts.sums[k]
+	if s == nil {
+		if ts.sums == nil {
+			ts.sums = make(map[turnKey]*turnSum)
+		}
+		s = &turnSum{servers: make(map[uint64]struct{})}
+		ts.sums[k] = s
+	}
+	return s
+}
+
+// serversMost bounds the goroutines that are told apart.
+const serversMost = 1024
+
+// settle brings together what all workers saw of a generation's turns. The
+// result does not depend on who saw what.
+func (s *Sum) settle() {
+	ts := &s.parts[0].turns
+	for _, p := range s.parts[1:] {
+		ts.list = append(ts.list, p.turns.list...)
+		for g := range p.turns.gs {
+			ts.gs[g] = struct{}{}
+		}
+		p.turns.list = p.turns.list[:0]
+	}
+	list := ts.inOrder()
+	for i := 0; i < len(list); {
+		j := i
+		for j < len(list) && list[j].key == list[i].key && list[j].g == list[i].g {
+			j++
+		}
+		ts.at(list[i].key).add(list[i:j], ts.gs)
+		i = j
+	}
+	ts.list = ts.list[:0]
+}
+
+// A place is where a turn stands in the list, with what it is sorted by: less
+// to move than the turn itself.
+type place struct {
+	g     uint64
+	start int64
+	at    int32
+}
+
+// inOrder returns the turns key by key, those of one by goroutine and time.
+func (ts *turns) inOrder() []turn {
+	clear(ts.keys)
+	if ts.keys == nil {
+		ts.keys = make(map[turnKey]int32)
+	}
+	ts.ofKey, ts.ends = ts.ofKey[:0], ts.ends[:0]
+	for i := range ts.list {
+		k, ok := ts.keys[ts.list[i].key]
+		if !ok {
+			k = int32(len(ts.keys))
+			ts.keys[ts.list[i].key] = k
+			ts.ends = append(ts.ends, 0)
+		}
+		ts.ofKey = append(ts.ofKey, k)
+		ts.ends[k]++
+	}
+	n := int32(0)
+	for k := range ts.ends {
+		n, ts.ends[k] = n+ts.ends[k], n
+	}
+	ts.places = slices.Grow(ts.places[:0], len(ts.list))[:len(ts.list)]
+	for i, k := range ts.ofKey {
+		a := &ts.list[i]
+		ts.places[ts.ends[k]] = place{a.g, a.start, int32(i)}
+		ts.ends[k]++
+	}
+	from := int32(0)
+	for _, to := range ts.ends {
+		slices.SortFunc(ts.places[from:to], func(a, b place) int {
+			switch {
+			case a.g != b.g:
+				return cmp.Compare(a.g, b.g)
+			case a.start != b.start:
+				return cmp.Compare(a.start, b.start)
+			}
+			return cmp.Compare(ts.list[a.at].end, ts.list[b.at].end)
+		})
+		from = to
+	}
+	ts.ordered = ts.ordered[:0]
+	for i := range ts.places {
+		ts.ordered = append(ts.ordered, ts.list[ts.places[i].at])
+	}
+	return ts.ordered
+}
+
+// together is how close ends are that count as one: a goroutine that serves
+// several at once tells them one after the other.
+const together = 50e3
+
+// add adds the turns on one goroutine, in order of their beginning.
+func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
+	_, taken := requests[list[0].g]
+	if len(s.servers) < serversMost {
+		s.servers[list[0].g] = struct{}{}
+	}
+	var ends []int64
+	until := int64(0)
+	for i := range list {
+		a := &list[i]
+		d := a.weight * (a.end - a.start)
+		s.waited += d
+		if taken {
+			s.taken += d
+		}
+		s.busy += max(0, a.end-max(a.start, until))
+		until = max(until, a.end)
+		if a.last {
+			s.served += a.weight
+			ends = append(ends, a.end)
+		}
+	}
+	slices.Sort(ends)
+	for i, e := range ends {
+		if i == 0 || e-ends[i-1] > together {
+			s.ends++
+			if len(s.marks) < marksMost {
+				s.marks = append(s.marks, mark{list[0].g, e})
+			}
+		}
+	}
+}
+
+func (ts *turns) merge(o *turns) {
+	for k, s := range o.sums {
+		m := ts.at(k)
+		m.waited += s.waited
+		m.busy += s.busy
+		m.taken += s.taken
+		m.served += s.served
+		m.ends += s.ends
+		m.marks = append(m.marks, s.marks...)
+		m.spans += s.spans
+		m.early += s.early
+		m.spanNS += s.spanNS
+		m.spanSq += s.spanSq
+		m.shortNS += s.shortNS
+		for g := range s.servers {
+			if len(m.servers) < serversMost {
+				m.servers[g] = struct{}{}
+			}
+		}
+	}
+}
+
+// Turns sums up what requests waited for on other goroutines, at one site and
+// for one cause, in the slices of time that were looked at.
+type Turns struct {
+	Cause string
+	Site  *report.Site // for cpu, of the wait that leads there
+	// Waiting is how many requests waited for one goroutine at once, on average
+	// over the time in which any did; 1 if each had a goroutine to itself.
+	Waiting float64
+	// Together is how many of them one and the same instant ended, on average.
+	Together float64
+	// Taken is the part of the time on goroutines that were serving other
+	// requests.
+	Taken float64
+	// Servers counts the goroutines waited for, up to 1024.
+	Servers int
+	// ServiceNS is for how long a goroutine was busy with one of them, or with
+	// those that ended at one instant.
+	ServiceNS int64
+	// Busy is how many of the goroutines were busy for requests, on average over
+	// the time.
+	Busy float64
+	// Served counts the requests; Rate is how many a second.
+	Served int
+	Rate   float64
+	// Sleeps: how many were looked up in full, the part of them under way before
+	// the request came, their mean length and its standard deviation, and the
+	// mean part that a request waited through.
+	Sleeps   int
+	Early    float64
+	SleepNS  int64
+	SpreadNS int64
+	PartNS   int64
+	// PeriodNS is the fixed time that lies between the instants at which turns
+	// on one goroutine end, or of which it is a multiple; 0 if there is none.
+	PeriodNS int64
+}
+
+// Turns returns the sums of all turns of requests of some kinds, nil for all,
+// those with the most waiting first. Merge must have been called.
+func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
+	ts := &s.parts[0].turns
+	keys := make([]turnKey, 0, len(ts.sums))
+	for k := range ts.sums {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b turnKey) int {
+		return cmp.Or(cmp.Compare(ts.sums[b].waited, ts.sums[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
+	})
+	var out []Turns
+	for _, k := range keys {
+		sum := ts.sums[k]
+		if sum.waited == 0 || sum.ends == 0 || kinds != nil && !kinds(k.kind) {
+			continue
+		}
+		r := Turns{
+			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Served: int(sum.served),
+			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
+			Taken: float64(sum.taken) / float64(sum.waited), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
+		}
+		r.PeriodNS = period(sum.marks)
+		if s.span > 0 {
+			r.Busy, r.Rate = float64(sum.busy)/float64(s.span), float64(sum.served)/float64(s.span)*1e9
+		}
+		if sum.spans > 0 {
+			mean := float64(sum.spanNS) / float64(sum.spans)
+			r.Early = float64(sum.early) / float64(sum.spans)
+			r.SleepNS, r.PartNS = int64(mean), sum.shortNS/sum.spans
+			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(sum.spanSq)/float64(sum.spans)-mean*mean/1e6)))
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// period returns the time of which nearly all distances between successive
+// marks of a goroutine are multiples, 0 if there is none.
+func period(marks []mark) int64 {
+	slices.SortFunc(marks, func(a, b mark) int { return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.t, b.t)) })
+	var gaps []int64
+	for i := 1; i < len(marks); i++ {
+		if d := marks[i].t - marks[i-1].t; marks[i].g == marks[i-1].g && d > together {
+			gaps = append(gaps, d)
+		}
+	}
+	if len(gaps) < 5 {
+		return 0
+	}
+	slices.Sort(gaps)
+	// A late wake makes one distance longer and the next one shorter, so the
+	// smallest is no guide.
+	p := float64(gaps[len(gaps)/5])
+	fit := func(p float64) (n int, sum float64) {
+		for _, d := range gaps {
+			k := math.Round(float64(d) / p)
+			if k >= 1 && k <= 20 && math.Abs(float64(d)/p-k) <= 0.1 {
+				n++
+				sum += float64(d) / k
+			}
+		}
+		return n, sum
+	}
+	for range 2 {
+		n, sum := fit(p)
+		if n == 0 {
+			return 0
+		}
+		p = sum / float64(n)
+	}
+	if n, _ := fit(p); float64(n) < 0.8*float64(len(gaps)) {
+		return 0
+	}
+	return int64(p)
+}

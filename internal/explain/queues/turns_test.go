@@ -1,0 +1,107 @@
+package queues
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// crowd makes the sums of a generation in which clients take turns, and what of each worker saw what.
+func crowd(workers int, list []turn, gs ...uint64) []Turns {
+	syms := tracefmt.NewSymbols().Snapshot()
+	sum := New()
+	for range workers {
+		sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+	}
+	sum.Begin(nil)
+	sum.span = 1e9
+	for i, a := range list {
+		ts := &sum.parts[i%workers].turns
+		ts.list = append(ts.list, a)
+	}
+	for i, g := range gs {
+		sum.parts[i%workers].turns.gs[g] = struct{}{}
+	}
+	sum.End()
+	sum.Merge()
+	return sum.Turns(&spell.Speller{Syms: &syms}, nil)
+}
+
+func TestTurns(t *testing.T) {
+	key := turnKey{kind: request.HTTP1, cause: cause.Sleep}
+	const ms = 1_000_000
+	var worker, batch, own, slots []turn
+	for i := range int64(20) {
+		at := i * 10 * ms
+		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
+		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1})
+		// A batcher that answers three at once.
+		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1})
+		// A goroutine for each.
+		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1})
+		// A slot: the holder is another request.
+		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1})
+	}
+	for _, c := range []struct {
+		name                     string
+		list                     []turn
+		gs                       []uint64
+		waiting, together, taken float64
+		servers                  int
+		service                  int64
+		period                   int64
+	}{
+		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 220 * ms / 20, 10 * ms},
+		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 30 * ms, 30 * ms},
+		{"own", own, nil, 1, 1, 0, 20, 30 * ms, 0},
+		{"slots", slots, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 10 * ms, 40 * ms},
+	} {
+		got := crowd(1, c.list, c.gs...)
+		if len(got) != 1 {
+			t.Fatalf("%s: %d rows", c.name, len(got))
+		}
+		r := got[0]
+		near := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
+		if !near(r.Waiting, c.waiting) || !near(r.Together, c.together) || r.Taken != c.taken || r.Servers != c.servers || r.ServiceNS != c.service || r.PeriodNS != c.period {
+			t.Errorf("%s: %+v, want %+v", c.name, r, c)
+		}
+		shuffled := append([]turn(nil), c.list...)
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
+		if again := crowd(3, shuffled, c.gs...); !reflect.DeepEqual(got, again) {
+			t.Errorf("%s: with three workers %+v, with one %+v", c.name, again, got)
+		}
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	const ms = 1_000_000
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var ticks, sparse, jitter, poisson []mark
+	at := int64(0)
+	for i := range int64(60) {
+		ticks = append(ticks, mark{1, i * 50 * ms})
+		if i%3 != 1 {
+			sparse = append(sparse, mark{1, i*50*ms + rnd.Int64N(2*ms)})
+		}
+		jitter = append(jitter, mark{1, i*50*ms + rnd.Int64N(4*ms)})
+		at += int64(rnd.ExpFloat64() * 50 * ms)
+		poisson = append(poisson, mark{1, at})
+	}
+	for _, c := range []struct {
+		name  string
+		marks []mark
+		want  int64
+	}{{"ticks", ticks, 50 * ms}, {"some left out", sparse, 50 * ms}, {"late wakes", jitter, 50 * ms}, {"at random", poisson, 0}, {"too few", ticks[:5], 0}} {
+		got := period(c.marks)
+		if d := got - c.want; d < -ms || d > ms {
+			t.Errorf("%s: a period of %d, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,476 @@
+package request
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// keep is how many generations a request may stay open before it is handed
+// out in parts, so that it does not pin the window.
+const keep = 6
+
+// A Finder follows goroutines from generation to generation and hands out the
+// requests that ended. Not safe for concurrent use.
+type Finder struct {
+	syms     *tracefmt.Symbols
+	win      *timeline.Window
+	opts     Options
+	conns    map[uint64]*conn
+	streams  map[uint64]*stream
+	workers  map[uint64]*worker
+	tasks    map[uint64]*task
+	regions  map[uint64][]region
+	done     map[uint64][]doneTask // by the goroutine on which it began
+	marks    map[uint64]*marker
+	markKeys map[tracefmt.StringID]markKey
+	ids      *identities
+	starts   []Kind // by start function's stack: what it serves, 0 for nothing
+	known    []bool
+	jobs     jobs
+	loops    loops
+	messages messages
+	funcs    *funcs
+	out      []Request
+	outs     [][]Request // of connMarks' workers
+	work     work
+	starting starts
+	found    int // requests so far
+	span     []timeline.Span
+	keys     uint64
+	num      uint64 // the last generation's
+	gens     int
+	first    int64 // the trace's start
+}
+
+// Options change what is looked for.
+type Options struct {
+	// Match, if not nil, says which functions are requests; nothing else is
+	// looked for then.
+	Match func(fn string) bool
+	// NoMarks leaves marks of service/mark aside.
+	NoMarks bool
+	// Workers is how many goroutines may look at once.
+	Workers int
+}
+
+// NewFinder returns a Finder over a window, to whose end each generation is
+// appended before Add is called with it.
+func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Finder {
+	f := &Finder{
+		syms: syms, win: win, opts: opts,
+		conns:    make(map[uint64]*conn),
+		streams:  make(map[uint64]*stream),
+		workers:  make(map[uint64]*worker),
+		tasks:    make(map[uint64]*task),
+		regions:  make(map[uint64][]region),
+		done:     make(map[uint64][]doneTask),
+		marks:    make(map[uint64]*marker),
+		markKeys: make(map[tracefmt.StringID]markKey),
+		ids:      newIdentities(),
+		work:     newWork(syms),
+	}
+	if opts.Match != nil {
+		f.funcs = newFuncs(opts.Match)
+	}
+	return f
+}
+
+// open is what all open requests have in common.
+type open struct {
+	start int64
+	from  int64  // start of the part that is still to be handed out
+	key   uint64 // not 0 once a part was
+	cut   bool
+}
+
+// Add looks at the window's last generation and returns the requests that
+// ended in it, and parts of those that have been open for long, in no order.
+// The slice is valid until the next call.
+func (f *Finder) Add(g *timeline.Gen) []Request {
+	f.out = f.out[:0]
+	if f.gens++; f.gens == 1 {
+		f.first = g.Base
+	}
+	if g.Num != f.num+1 {
+		clear(f.marks) // what was between is lost, ends of marks with it
+	}
+	f.num = g.Num
+	f.ids.generation(g, f.syms)
+	if f.funcs != nil {
+		f.funcs.add(f, g)
+	} else {
+		f.work.findHome()
+		f.annotations(g)
+		f.http1(g)
+		f.births(g)
+		f.grpcWorkers(g)
+		f.messages.add(f, g)
+		f.freeTasks()
+		f.freeMarks(g)
+		f.addWork(g)
+		// Main's life is handed out in case that nothing else is found.
+		if f.found += len(f.out) - f.jobs.mains; f.found == 0 {
+			f.starting.add(f, g)
+		}
+	}
+	f.parts(g)
+	f.identify(f.out)
+	return f.out
+}
+
+// identify gives requests what a tracer wrote about them.
+func (f *Finder) identify(reqs []Request) {
+	if f.ids.none() {
+		return
+	}
+	for i := range reqs {
+		if r := &reqs[i]; r.Identity == nil && r.Part != Middle && !r.Cut {
+			r.Identity = f.ids.of(r)
+		}
+	}
+}
+
+func (f *Finder) sort() { slices.SortFunc(f.out, Compare) }
+
+// Compare orders requests by their end, and those of one end by what else
+// tells them apart.
+func Compare(a, b Request) int {
+	return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
+
+func (f *Finder) emit(o *open, r Request) { f.out = append(f.out, o.request(r)) }
+
+// request fills in what is known of an open request that has ended.
+func (o *open) request(r Request) Request {
+	r.Start, r.Cut, r.began = o.start, o.cut, o.start
+	if o.key != 0 {
+		r.Part, r.Key = Last, o.key
+		r.Start = o.from
+	}
+	if r.End < r.Start {
+		r.End = r.Start
+	}
+	return r
+}
+
+// Oldest returns the start of the oldest part that is still open: what lies
+// before can be forgotten. It is max if nothing is open.
+func (f *Finder) Oldest() int64 {
+	const none = 1<<63 - 1
+	t := int64(none)
+	f.eachOpen(func(o *open, _ Request) { t = min(t, o.from) })
+	return t
+}
+
+func (f *Finder) eachOpen(visit func(*open, Request)) {
+	for id, c := range f.conns {
+		if c.phase == connActive && !c.open.cut && (c.entered || !c.fresh) && c.finish == 0 && !f.inMark(id, &c.open) {
+			visit(&c.open, Request{Kind: HTTP1, G: id})
+		}
+	}
+	for id, s := range f.streams {
+		if !f.inMark(id, &s.open) {
+			visit(&s.open, Request{Kind: s.kind, G: id})
+		}
+	}
+	for id, w := range f.workers {
+		if w.busy && !w.open.cut && !f.inMark(id, &w.open) {
+			visit(&w.open, Request{Kind: GRPC, G: id})
+		}
+	}
+	for _, t := range f.tasks {
+		if t.root && !f.inMark(t.g, &t.open) {
+			visit(&t.open, Request{Kind: Task, G: t.g, Name: t.name})
+		}
+	}
+	for id, rs := range f.regions {
+		if len(rs) > 0 && rs[0].outer && !f.inMark(id, &rs[0].open) {
+			visit(&rs[0].open, Request{Kind: Region, G: id, Name: rs[0].name})
+		}
+	}
+	for id, m := range f.marks {
+		if m.depth > 0 {
+			visit(&m.mark.open, Request{Kind: Mark, G: id, Name: m.mark.name, Identity: &m.mark.id})
+		}
+	}
+	f.messages.eachOpen(f, visit)
+	f.jobs.eachOpen(visit)
+	if f.funcs != nil {
+		for id, c := range f.funcs.calls {
+			visit(&c.open, c.request(id))
+		}
+	}
+}
+
+// parts hands out pieces of requests that have been open for long, so that
+// the generations they lie in can be dropped.
+func (f *Finder) parts(g *timeline.Gen) {
+	if len(f.win.Gens) < keep {
+		return
+	}
+	limit := f.win.Gens[len(f.win.Gens)-keep].Base
+	f.eachOpen(func(o *open, r Request) {
+		if o.from > limit {
+			return
+		}
+		// Cut where the goroutine's present state began, so that the end of a
+		// long wait is still to come; a wait that has lasted the whole part is
+		// cut where it is.
+		to := g.Base
+		f.span = f.win.Spans(r.G, to-1, to, f.span[:0])
+		if len(f.span) > 0 && f.span[0].Start > o.from && f.span[0].Start < to {
+			to = f.span[0].Start
+		}
+		if to <= o.from {
+			return
+		}
+		if o.key == 0 {
+			f.keys++
+			o.key = f.keys
+		}
+		r.Start, r.End, r.Part, r.Key = o.from, to, Middle, o.key
+		o.from = to
+		f.out = append(f.out, r)
+	})
+}
+
+// Finish returns the requests that are still open at the trace's end.
+func (f *Finder) Finish(end int64) []Request {
+	f.out = f.out[:0]
+	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
+		// One whose answer went out is over, though its goroutine came to nothing else.
+		if c := f.conns[id]; c.phase == connActive && c.finish != 0 {
+			f.connEnd(&f.out, id, c, c.finish)
+		}
+	}
+	if f.funcs != nil {
+		f.funcs.settle()
+	}
+	seen := make(map[uint64]bool)
+	f.eachOpen(func(o *open, r Request) {
+		seen[r.G] = true
+		r.Start, r.End, r.Open, r.Cut, r.began = o.start, end, true, o.cut, o.start
+		if o.key != 0 {
+			r.Part, r.Key, r.Start = Last, o.key, o.from // what lies before was handed out
+		}
+		f.out = append(f.out, r)
+	})
+	if f.funcs == nil {
+		f.sinceBefore(end, seen)
+	}
+	if j := &f.jobs; j.mainG {
+		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: end, G: 1, Part: Last, Key: mainKey})
+	}
+	f.identify(f.out)
+	f.sort()
+	return f.out
+}
+
+// sinceBefore hands out the requests that had begun before the trace and have
+// not ended in it: what hangs, and connections taken over. Nothing marks them
+// but where their goroutines are.
+func (f *Finder) sinceBefore(end int64, seen map[uint64]bool) {
+	if len(f.win.Gens) == 0 {
+		return
+	}
+	g := f.win.Gens[len(f.win.Gens)-1]
+	g.Goroutines(func(id uint64) {
+		if seen[id] || f.messages.readers[id] != nil {
+			return
+		}
+		if _, dead := g.Death(id); dead {
+			return
+		}
+		if _, born := g.BirthOf(id); born {
+			return // until it runs, its stack is its creator's
+		}
+		f.span = f.win.Spans(id, end-1, end, f.span[:0])
+		if len(f.span) == 0 {
+			return
+		}
+		stack := f.span[len(f.span)-1].Stack
+		kind := f.handling(stack)
+		if kind == 0 || f.messages.reads(f, stack) {
+			return // a connection on which no message came
+		}
+		r := Request{Kind: kind, Start: f.first, End: end, G: id, Open: true, Cut: true}
+		if c := f.conns[id]; c != nil {
+			// The connection has done others in the trace: this one followed the
+			// last of them without an idle wait, and has left no mark yet.
+			r.Start, r.Cut = max(c.start, c.idle, c.finish, c.last), false
+		}
+		f.out = append(f.out, r)
+	})
+}
+
+// handling returns the kind of request in whose handler a stack is, or 0.
+func (f *Finder) handling(id tracefmt.StackID) Kind {
+	frames := f.syms.Stack(id)
+	if len(frames) == 0 {
+		return 0
+	}
+	name := func(fr tracefmt.FrameID) string { return f.syms.String(f.syms.Frame(fr).Func) }
+	outer := name(frames[len(frames)-1])
+	if kind := streamKind(outer); kind != 0 {
+		return kind
+	}
+	switch classOf(outer) {
+	case fnServe:
+		if slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return name(fr) == "net/http.serverHandler.ServeHTTP" }) {
+			return HTTP1
+		}
+	case fnGRPCWorker:
+		if slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return name(fr) == "google.golang.org/grpc.(*Server).handleStream" }) {
+			return GRPC
+		}
+	}
+	return 0
+}
+
+// births follows goroutines that serve one stream each.
+func (f *Finder) births(g *timeline.Gen) {
+	for _, b := range g.Births(f.servesStream) {
+		start, ready := f.arrival(b)
+		f.streams[b.G] = &stream{kind: f.starts[b.Start], open: open{start: start, from: start}, ready: ready}
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
+		s := f.streams[id]
+		if t, ok := g.Death(id); ok {
+			if !f.marked(&f.out, id, &s.open, t) && !f.fills(id, s.start, t) {
+				f.emit(&s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
+			}
+			delete(f.streams, id)
+		} else if !g.Knows(id) {
+			delete(f.streams, id) // lost with a part of the trace
+		}
+	}
+}
+
+type stream struct {
+	open
+	kind  Kind
+	ready int64 // start, if that is a wake from the network
+}
+
+// arrival returns when the frame that began a stream was read, and the same
+// as ready if it is known to have come from the network just then. The stream's
+// goroutine is made by the one that reads the connection (gRPC), or by the
+// connection's own, to which the reader hands each frame (HTTP/2): their way
+// from the wake to the birth is part of the request. A frame that had been read
+// with others before is taken as it is handed on, so the request may be a
+// little older than that.
+func (f *Finder) arrival(b timeline.Birth) (start, ready int64) {
+	w, ok := f.lastWait(b.By, b.Time)
+	if !ok {
+		return b.Time, 0
+	}
+	if f.syms.String(w.Reason) != "network" {
+		if w.Waker == 0 && w.How == timeline.HowStatus {
+			return w.End, 0 // the poller, most likely: the trace does not say
+		}
+		if w.Waker == 0 {
+			return b.Time, 0 // a timer: what it did before is not known to be for the stream
+		}
+		r, ok := f.lastWait(w.Waker, w.End)
+		if !ok {
+			return w.End, 0
+		}
+		w = r
+	}
+	if f.syms.String(w.Reason) == "network" {
+		ready = w.End
+	}
+	return w.End, ready
+}
+
+// lookback is how far back a goroutine's last wait is looked for: further than
+// a runnable goroutine is left waiting on any machine that works.
+const lookback = 2e9
+
+// lastWait returns a goroutine's last wait that ended before t.
+func (f *Finder) lastWait(id uint64, t int64) (timeline.Span, bool) {
+	for back := int64(20e3); back <= lookback; back *= 10 {
+		f.span = f.win.SpansCoarse(id, t-back, t, f.span[:0])
+		for i := len(f.span) - 1; i >= 0; i-- {
+			if s := f.span[i]; s.State == timeline.Waiting && s.Woken && s.End <= t {
+				return s, true
+			}
+		}
+		if len(f.span) == 0 || f.span[0].Start < t-lookback {
+			break
+		}
+	}
+	return timeline.Span{}, false
+}
+
+func (f *Finder) servesStream(start tracefmt.StackID) bool {
+	for int(start) >= len(f.starts) {
+		f.starts = append(f.starts, 0)
+		f.known = append(f.known, false)
+	}
+	if !f.known[start] {
+		f.known[start] = true
+		if frames := f.syms.Stack(start); len(frames) > 0 {
+			f.starts[start] = streamKind(f.syms.String(f.syms.Frame(frames[0]).Func))
+		}
+	}
+	return f.starts[start] != 0
+}
+
+// A worker serves one gRPC stream after the other.
+type worker struct {
+	open
+	busy bool
+	idle int64 // when it began to wait for work
+}
+
+// grpcWorkers follows the stream workers of gRPC servers that have them
+// (grpc.NumStreamWorkers). Work is handed to a worker only while it waits, so
+// from one wait to the next there is exactly one stream.
+func (f *Finder) grpcWorkers(g *timeline.Gen) {
+	for _, id := range slices.Sorted(maps.Keys(f.workers)) {
+		w := f.workers[id]
+		if _, dead := g.Death(id); dead || !g.Knows(id) {
+			delete(f.workers, id)
+			continue
+		}
+		if !w.busy {
+			if t, ok := g.NextWake(id, w.idle); ok {
+				w.busy, w.open = true, open{start: t, from: t}
+			}
+		}
+	}
+	g.EachMarked(func(id uint64, marks []timeline.Mark) {
+		for _, m := range marks {
+			if m.Flags&flagWorker == 0 || m.Kind != tracefmt.EvGoBlock {
+				continue
+			}
+			w := f.workers[id]
+			if w == nil {
+				w = &worker{}
+				f.workers[id] = w
+				if _, born := g.BirthOf(id); !born {
+					// It has worked since before the trace, or since it was woken
+					// from a wait of which nothing is known: on one stream.
+					w.busy, w.cut = true, true
+					if f.marked(&f.out, id, &w.open, m.Time) {
+						w.busy, w.idle = false, m.Time
+						continue
+					}
+					f.out = append(f.out, Request{Kind: GRPC, End: m.Time, G: id, Cut: true})
+				}
+			}
+			if w.busy && !w.cut && !f.marked(&f.out, id, &w.open, m.Time) {
+				f.emit(&w.open, Request{Kind: GRPC, End: m.Time, G: id})
+			}
+			w.busy, w.idle = false, m.Time
+			if t, ok := g.NextWake(id, m.Time); ok {
+				w.busy, w.open = true, open{start: t, from: t}
+			}
+		}
+	})
+}

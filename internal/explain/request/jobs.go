@@ -1,0 +1,352 @@
+package request
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// manyJobs is how often a function must have been started as a goroutine and
+// have ended before its goroutines count as jobs.
+const manyJobs = 8
+
+// jobs follows goroutines whose whole life is one unit of work: an entry
+// function started again and again. One started by another job is a part of
+// that one.
+type jobs struct {
+	lives map[uint64]*life
+	entry map[entryKey]*entry
+	fns   map[tracefmt.StringID]*started
+	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
+	main  open                                  // main's life, for a trace that has no requests at all
+	mainG bool
+	mains int // parts of it in this generation
+	// mainIdle is for how long main slept, or waited for what did not come, or for
+	// the network.
+	mainIdle int64
+}
+
+type life struct {
+	open
+	start tracefmt.StackID
+	entry *entry
+	own   bool             // the start function is the service's own
+	part  bool             // of another job
+	by    tracefmt.FrameID // the service's own line that started it, 0 for none
+}
+
+// An entryKey is a function that goroutines were started with and, where that
+// is a library's, which runs what it is given, the place that started them.
+type entryKey struct {
+	fn tracefmt.StringID
+	by tracefmt.FrameID
+}
+
+type entry struct {
+	*origin
+	jobs  bool // decided
+	tests bool // of package testing
+	ended int
+	// first is when the first of them ended, again how many began after that:
+	// those are started again and again, not once each.
+	first int64
+	again int
+	lived int64 // by all that ended
+	// workers counts, of those, the ones that came back to a wait again and again.
+	workers int
+	held    []Request // until there are many
+}
+
+// A started is what is known of all goroutines that a function was started in.
+type started struct {
+	n, parts int // parts of other work
+	// AllParts says that all of many were: then only a few are looked at in each
+	// generation, looked counts them.
+	allParts bool
+	looked   int
+	origin   *origin
+}
+
+// fewLooked is how many goroutines of a function all of whose are parts are looked at in a generation.
+const fewLooked = 32
+
+// begin takes note of the goroutines that were created in a generation.
+func (j *jobs) begin(f *Finder, g *timeline.Gen) {
+	if j.lives == nil {
+		j.lives = make(map[uint64]*life)
+		j.entry = make(map[entryKey]*entry)
+		j.fns = make(map[tracefmt.StringID]*started)
+		j.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
+	}
+	j.mains = 0
+	if f.found+len(f.out) < fewRequests {
+		f.mainLife(g)
+	}
+	for _, s := range j.fns {
+		s.looked = 0
+	}
+	for _, b := range g.Births(f.isJob) {
+		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, own: f.stackInfo(b.Start).own != 0}
+		s, e := j.entryOf(f, l)
+		o := e.origin
+		l.entry = e
+		if e.first != 0 {
+			e.again++
+		}
+		was := o.serving
+		o.begun(f, b.By, b.Stack)
+		if b.By == 0 {
+			o.timer++
+		}
+		o.n++
+		o.total++
+		// What a handler starts is a part of its request, and what a job starts a
+		// part of that one.
+		if p := j.lives[b.By]; p != nil {
+			l.part = p.part
+			if !l.part && p.entry.origin.n >= manyJobs {
+				l.part = true
+			}
+		}
+		if o.serving == was && f.annotatedAt(b.By, b.Time) {
+			o.serving++
+		}
+		if o.serving > was {
+			l.part = true
+		}
+		s.n++
+		if l.part {
+			s.parts++
+		}
+		if s.allParts = s.parts >= manySeen && s.parts == s.n; s.allParts {
+			continue
+		}
+		j.lives[b.G] = l
+	}
+}
+
+// end hands out the jobs that ended in a generation.
+func (j *jobs) end(f *Finder, g *timeline.Gen) {
+	dropped := make(map[uint64]bool)
+	for _, id := range slices.Sorted(maps.Keys(j.lives)) {
+		l := j.lives[id]
+		t, dead := g.Death(id)
+		if !dead && g.Knows(id) {
+			continue
+		}
+		delete(j.lives, id)
+		if !dead || l.part || f.work.annotated[id] {
+			continue
+		}
+		e := l.entry
+		if f.messages.readers[id] != nil {
+			e.workers++
+		}
+		if turn := f.loops.turns[id]; turn != nil && turn.count >= manyTurns {
+			e.workers++
+		}
+		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: j.name(f, l, id, t)}
+		if !l.own {
+			r.By = l.by
+		}
+		if l.key != 0 {
+			r.Start, r.Part, r.Key = l.from, Last, l.key
+		}
+		if e.first == 0 {
+			e.first = t
+		}
+		e.ended++
+		e.lived += t - l.open.start
+		e.origin.ns += t - l.open.start
+		if e.held = append(e.held, r); !e.decide(t - f.first) {
+			if len(e.held) > manyHeld {
+				e.held = slices.Delete(e.held, 0, 1)
+			}
+			continue
+		}
+		for _, r := range e.held {
+			dropped[r.G] = true
+		}
+		if r.Root != 0 {
+			f.work.names[originKey{Goroutine, f.syms.Frame(r.Root).Func}] = e.origin
+		}
+		f.out = append(f.out, e.held...)
+		e.held = nil
+	}
+	if len(dropped) > 0 {
+		// Their lives are the unit, not what they did again and again.
+		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
+	}
+}
+
+// testStart is the function that runs a test or a subtest.
+const testStart = "testing.tRunner"
+
+// works reports whether goroutines of an entry are workers, whose turns are the
+// unit, not their lives.
+func (e *entry) works() bool { return 2*e.workers > e.ended }
+
+// decide reports whether its goroutines' lives are the unit: many were started
+// after others had ended, or many were short against the time that was seen.
+func (e *entry) decide(seen int64) bool {
+	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
+	return e.jobs
+}
+
+// manyHeld is how many ended goroutines of a function are kept until it is known what they are.
+const manyHeld = 100
+
+// name returns the frame of the function that a job is called by: 0 for the one
+// that it was started with. Where that only runs what it is given, it is the
+// service's own function that it ran, and if none of them was ever seen, the one
+// that started it.
+func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
+	if f.stackInfo(l.start).own != 0 {
+		return 0
+	}
+	named, ok := j.names[l.by]
+	if !ok || l.entry.tests {
+		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
+		for i := range f.span {
+			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
+				if named = f.stackInfo(s.Stack).own; named != 0 {
+					j.names[l.by] = named
+					break
+				}
+			}
+		}
+	}
+	if named == 0 {
+		named = l.by
+	}
+	return named
+}
+
+// areParts reports whether all goroutines of a start function are parts of other
+// work.
+func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
+	s := j.fns[f.stackInfo(start).root]
+	return s != nil && s.allParts
+}
+
+// entryOf returns what is known of goroutines like one.
+func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
+	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
+	k := entryKey{fn: fn}
+	if f.stackInfo(l.start).own == 0 {
+		k.by = l.by
+	}
+	s, e := j.fns[fn], j.entry[k]
+	if s == nil {
+		s = &started{}
+		j.fns[fn] = s
+	}
+	if e == nil {
+		e = &entry{origin: f.origin(Goroutine, fn, fn)}
+		if k.by != 0 {
+			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
+		}
+		e.tests = f.syms.String(fn) == testStart
+		e.origin.own = true // whosever it is: somebody's library does the work
+		j.entry[k] = e
+	}
+	s.origin = e.origin
+	return s, e
+}
+
+func (j *jobs) eachOpen(visit func(*open, Request)) {
+	for id, l := range j.lives {
+		if !l.part && l.entry.jobs {
+			r := Request{Kind: Goroutine, G: id, Entry: l.start}
+			if !l.own && l.by != 0 {
+				r.By = l.by
+				if r.Root = l.by; j.names[l.by] != 0 {
+					r.Root = j.names[l.by]
+				}
+			}
+			visit(&l.open, r)
+		}
+	}
+}
+
+// isJob reports whether goroutines of a start function are to be looked at:
+// those of the standard library and of servers' machinery are not.
+func (f *Finder) isJob(start tracefmt.StackID) bool {
+	frames := f.syms.Stack(start)
+	if len(frames) == 0 || f.servesStream(start) {
+		return false
+	}
+	if f.stackInfo(start).role != roleFree {
+		return false
+	}
+	e := f.jobs.fns[f.syms.Frame(frames[0]).Func]
+	if e == nil || !e.allParts {
+		return true
+	}
+	if e.looked++; e.looked > fewLooked {
+		e.origin.total++
+		return false
+	}
+	return true
+}
+
+// fewRequests is how many requests must be found before main's life is no longer kept in case that there are none.
+const fewRequests = 10
+
+// mainKey is the key of the parts of main's life.
+const mainKey = ^uint64(0)
+
+// mainLife hands out what the main goroutine did, a part a generation: it is
+// what can be explained of a program in which no requests are found.
+func (f *Finder) mainLife(g *timeline.Gen) {
+	j := &f.jobs
+	if !g.Knows(1) {
+		return
+	}
+	if !j.mainG {
+		j.mainG, j.main = true, open{start: g.Base, from: g.Base}
+	}
+	f.span = f.win.Spans(1, g.Base, g.End, f.span[:0])
+	for i := range f.span {
+		s := &f.span[i]
+		if s.State != timeline.Waiting {
+			continue
+		}
+		if f.nobodyWoke(g, s) {
+			j.mainIdle += min(s.End, g.End) - max(s.Start, g.Base)
+		}
+	}
+	to := g.End
+	f.span = f.win.Spans(1, to-1, to, f.span[:0])
+	if len(f.span) > 0 && f.span[0].Start > j.main.from && f.span[0].Start < to {
+		to = f.span[0].Start
+	}
+	if to > j.main.from {
+		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: to, G: 1, Part: Middle, Key: mainKey})
+		j.main.from = to
+		j.mains = 1
+	}
+}
+
+// nobodyWoke reports whether a wait was not ended by work of this process: it
+// goes on, or a timer or the network ended it.
+func (f *Finder) nobodyWoke(g *timeline.Gen, s *timeline.Span) bool {
+	if !s.Woken || s.Waker == 0 {
+		return true
+	}
+	switch f.syms.String(s.Reason) {
+	case "sleep", "network":
+		return true
+	}
+	b, born := g.BirthOf(s.Waker) // a context's deadline has a goroutine of the runtime's
+	return born && b.By == 0 && f.stackInfo(b.Start).role == roleRuntime
+}
+
+// MainIdle reports whether main did next to nothing for most of the time: it
+// slept, accepted connections, or waited for a signal. That is nobody's request.
+func (f *Finder) MainIdle() bool {
+	j := &f.jobs
+	return j.mainG && 2*j.mainIdle > j.main.from-j.main.start
+}

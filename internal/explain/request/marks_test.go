@@ -1,0 +1,309 @@
+package request_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// served is what a server's own log says of one route.
+type served struct {
+	took     []int64
+	statuses map[string]int
+}
+
+// readLog reads the log that lab/traceprog's scenario "marked" writes as facts.
+func readLog(t *testing.T, facts map[string]int64) map[string]*served {
+	t.Helper()
+	routes := make(map[string]*served)
+	for key, ns := range facts {
+		line, ok := strings.CutPrefix(key, "ns ")
+		if !ok {
+			continue
+		}
+		words := strings.Split(line, " ")
+		n := len(words)
+		if _, err := strconv.Atoi(words[n-1]); n < 3 || err != nil {
+			t.Fatalf("a line of the log is %q", key)
+		}
+		name := strings.Join(words[:n-2], " ")
+		if routes[name] == nil {
+			routes[name] = &served{statuses: map[string]int{}}
+		}
+		routes[name].took = append(routes[name].took, ns)
+		routes[name].statuses[words[n-2]]++
+	}
+	for _, s := range routes {
+		slices.Sort(s.took)
+	}
+	return routes
+}
+
+// holdToLog compares groups with the server's own log: no request more, none
+// less, each under its route's name, and with its latency.
+func holdToLog(t *testing.T, trace []byte, facts map[string]int64) {
+	t.Helper()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := readLog(t, facts)
+	// The clients run in the same process.
+	rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return g.Role == report.RoleBackground })
+	if len(rep.Groups) != len(routes) || len(routes) < 8 {
+		t.Errorf("%d groups, %d routes", len(rep.Groups), len(routes))
+	}
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		s := routes[g.Name]
+		if s == nil {
+			t.Errorf("group %s %q is no route", g.Kind, g.Name)
+			continue
+		}
+		if g.Kind != report.KindMark || !g.Named || g.Count != len(s.took) || g.CutAtStart != 0 || g.Open.Count != 0 {
+			t.Errorf("%s: %s, %d requests, %d cut, %d open; the log has %d", g.Name, g.Kind, g.Count, g.CutAtStart, g.Open.Count, len(s.took))
+		}
+		if fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
+			t.Errorf("%s: statuses %v, want %v", g.Name, g.Statuses, s.statuses)
+		}
+		if of := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.Of != of {
+			t.Errorf("%s: of %q, want %q", g.Name, g.Of, of)
+		}
+		if (g.BeforeNS != nil) != (g.Of == "http") {
+			t.Errorf("%s: before %v", g.Name, g.BeforeNS)
+		}
+		// The log's clock is read inside of the mark, and buckets are 3 % wide.
+		near := func(what string, got *int64, want int64) {
+			if got != nil && (*got < want-want/30 || *got > want+want/30+5e3) {
+				t.Errorf("%s: %s is %d ns, by the log %d", g.Name, what, *got, want)
+			}
+		}
+		rank := func(q float64) int64 { return s.took[int(q*float64(len(s.took)-1))] }
+		near("p50", g.LatencyNS.P50, rank(0.5))
+		near("p90", g.LatencyNS.P90, rank(0.9))
+		near("max", g.LatencyNS.Max, s.took[len(s.took)-1])
+	}
+}
+
+// TestMarksEqualServerLog holds a recorded trace of a marked server to the log
+// that it wrote.
+func TestMarksEqualServerLog(t *testing.T) {
+	f, err := os.Open("testdata/marked.trace.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/marked.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts testprog.Facts
+	if err := json.Unmarshal(text, &facts); err != nil {
+		t.Fatal(err)
+	}
+	holdToLog(t, trace, facts.Facts)
+
+	// By an id that its client sent, one request is found.
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Groups) != 1 || rep.Groups[0].Count != 1 {
+		t.Fatalf("%d groups of one trace", len(rep.Groups))
+	}
+	if q := rep.Groups[0].Slowest[0]; q.TraceID != fmt.Sprintf("%032x", 48) || q.ParentSpanID != fmt.Sprintf("%016x", 0xabc000+48) || q.SpanID != "" || q.Status == "" {
+		t.Errorf("the request of the trace is %+v", q)
+	}
+	// Without marks they are found otherwise.
+	rep, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{NoMarks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindMark }) || len(rep.Groups) == 0 {
+		t.Errorf("without marks there are %d groups", len(rep.Groups))
+	}
+}
+
+// TestMarksLive is the same with a trace recorded now.
+func TestMarksLive(t *testing.T) {
+	testfull.Need(t, "to build and run a program")
+	trace, facts := testprog.Record(t, "marked")
+	routes := readLog(t, facts.Facts)
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Between the log's clock and the mark's a busy machine may do anything, so only numbers are held to it.
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		if s := routes[g.Name]; s == nil || g.Kind != report.KindMark || g.Count != len(s.took) || fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
+			t.Errorf("%s %s: %d requests, %v; the log has %+v", g.Kind, g.Name, g.Count, g.Statuses, s)
+		}
+	}
+	if len(rep.Groups) != len(routes) {
+		t.Errorf("%d groups, %d routes", len(rep.Groups), len(routes))
+	}
+}
+
+// TestMarkForms goes through what marks may be like in a trace.
+func TestMarkForms(t *testing.T) {
+	const v = "whylate.mark/1 "
+	own := []string{"service/mark.begin", "main.work"}
+	b := tracetext.New(26)
+	m := b.Thread()
+	begin := func(at int64, text string) { m.Log(at, 0, v+"begin "+text, "", own...) }
+	end := func(at int64, text string) { m.Log(at, 0, v+"end "+text, "", own...) }
+	m.Was(7)
+	end(1000, "http 2xx GET /before") // had begun before the trace
+	// One inside of another is a part of it, and so are tasks in it and around it.
+	m.TaskBegin(2000, 1, 0, "span", "main.work")
+	begin(2100, "http")
+	begin(2200, "job part")
+	end(2300, "job ok part")
+	m.TaskBegin(2400, 2, 0, "inner span", "main.work")
+	m.TaskEnd(2500, 2, "main.work")
+	end(3100, "http 5xx GET /a b")
+	m.TaskEnd(3200, 1, "main.work")
+	// The last word is the end's.
+	begin(4000, "http GET /early")
+	end(4500, "http 2xx GET /late")
+	// A later version's, and what is none.
+	m.Log(5000, 0, "whylate.mark/2 begin http", "", own...)
+	m.Log(5100, 0, "whylate.markets", "", own...)
+	m.Log(5200, 0, v+"pause http", "", own...)
+	// Two spans of a tracer: the first is the request's, also if it began just before.
+	parent := func(n int) string { return fmt.Sprintf("00-%032x-%016x-01", n, 16+n) }
+	m.Log(6000, 0, v+"span", parent(1), own...)
+	m.Log(6100, 0, v+"begin http", parent(2), own...)
+	m.Log(6200, 0, v+"span", parent(3), own...)
+	end(6900, "http 2xx GET /spans")
+	m.Log(7000, 0, v+"begin message m", parent(4), own...)
+	m.Log(7100, 0, v+"span", parent(5), own...)
+	end(7200, "message ok m")
+	// Hung at the end.
+	begin(8000, "job hangs")
+	m.Block(8500, "sleep", "time.Sleep", "main.work")
+	rep := explain(t, b, whylate.Options{Slowest: 3})
+	type row struct {
+		kind, of, name             string
+		count, cut, open           int
+		total                      int64
+		status, trace, span, asked string
+	}
+	got := map[string]row{}
+	for _, g := range rep.Groups {
+		r := row{string(g.Kind), g.Of, g.Name, g.Count, g.CutAtStart, g.Open.Count, g.TotalNS, "", "", "", ""}
+		if len(g.Slowest) > 0 {
+			q := g.Slowest[0]
+			r.status, r.trace, r.span, r.asked = q.Status, strings.TrimLeft(q.TraceID, "0"), strings.TrimLeft(q.SpanID, "0"), strings.TrimLeft(q.ParentSpanID, "0")
+		}
+		got[g.Name] = r
+	}
+	want := []row{
+		{"mark", "http", "GET /a b", 1, 0, 0, 1000, "5xx", "", "", ""},
+		{"mark", "http", "GET /late", 1, 0, 0, 500, "2xx", "", "", ""},
+		{"mark", "http", "GET /spans", 1, 0, 0, 800, "2xx", "1", "11", "12"},
+		{"mark", "message", "m", 1, 0, 0, 200, "ok", "5", "15", "14"},
+		{"mark", "job", "hangs", 0, 0, 1, 0, "", "", "", ""},
+	}
+	for _, w := range want {
+		if got[w.name] != w {
+			t.Errorf("got  %+v\nwant %+v", got[w.name], w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d groups: %v", len(got), got)
+	}
+}
+
+// TestMarkedRequestsAreOne tests that what the finders of protocols see of a
+// marked request is not a second one, also where a generation ends in between,
+// and that requests without a mark beside it stay.
+func TestMarkedRequestsAreOne(t *testing.T) {
+	const ms = 1_000_000
+	const v = "whylate.mark/1 "
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
+	handler := []string{"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}
+	const run = "net/http.(*http2serverConn).runHandler"
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	// Marked; the generation ends before its answer goes out.
+	poller.Unblock(1*ms, 7)
+	th.Start(1*ms+2000, 7)
+	th.Block(2*ms, "network", idle...)
+	poller.Unblock(10*ms, 7)
+	th.Start(11*ms, 7)
+	th.Create(11*ms+1000, 8, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve:2074")
+	th.Log(12*ms, 0, v+"begin http", "", handler...)
+	th.Log(14*ms, 0, v+"end http 2xx GET /marked", "", handler...)
+	b.NextGeneration(20 * ms)
+	th.Syscall(21*ms, answer...)
+	th.SyscallEnd(21*ms + 1000)
+	th.Block(22*ms, "network", idle...)
+	// Not marked.
+	poller.Unblock(30*ms, 7)
+	th.Start(30*ms+1000, 7)
+	th.Create(30*ms+2000, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve:2074")
+	th.Block(31*ms, "sleep", append([]string{"time.Sleep"}, handler...)...)
+	poller.Unblock(33*ms, 7)
+	th.Start(33*ms, 7)
+	th.Syscall(34*ms, answer...)
+	th.SyscallEnd(34*ms + 1000)
+	// Two marked streams of HTTP/2, one of them still open at the end.
+	th.Create(35*ms, 20, run, "net/http.(*http2serverConn).processHeaders")
+	th.Create(35*ms+1000, 21, run, "net/http.(*http2serverConn).processHeaders")
+	th.Block(36*ms, "network", idle...)
+	th.Start(36*ms+1000, 20)
+	th.Log(37*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
+	th.Log(38*ms, 0, v+"end http 2xx GET /stream", "", "main.handler", run)
+	th.Destroy(39 * ms)
+	th.Start(40*ms, 21)
+	th.Log(41*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
+	th.Block(42*ms, "sleep", "time.Sleep", "main.handler", run)
+	rep := explain(t, b, whylate.Options{})
+	got := map[string]string{}
+	for _, g := range rep.Groups {
+		before := int64(-1)
+		if g.BeforeNS != nil {
+			before = *g.BeforeNS.Max
+		}
+		got[string(g.Kind)+" "+g.Name] = fmt.Sprintf("%d of %d ns, %d open, %d cut, before %d", g.Count, g.TotalNS, g.Open.Count, g.CutAtStart, before)
+	}
+	want := map[string]string{
+		"mark GET /marked":   fmt.Sprintf("1 of %d ns, 0 open, 0 cut, before %d", 2*ms, 2*ms),
+		"http1 main.handler": fmt.Sprintf("1 of %d ns, 0 open, 0 cut, before -1", 4*ms),
+		"mark GET /stream":   fmt.Sprintf("1 of %d ns, 1 open, 0 cut, before %d", ms, 2*ms),
+	}
+	for name, w := range want {
+		if got[name] != w {
+			t.Errorf("%s: %s, want %s", name, got[name], w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("the groups are %v", got)
+	}
+}

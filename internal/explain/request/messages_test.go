@@ -1,0 +1,191 @@
+package request_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// Stacks of libraries for WebSockets, from the read inwards of the service's own
+// code: where each waits for a message, and where it reads what follows its header.
+// From the sources of gorilla/websocket 1.5.3, coder/websocket 1.8 and
+// nhooyr.io/websocket 1.8, x/net 0.62, gobwas/ws 1.4.0 and gws 1.8.
+var webSockets = []struct {
+	name       string
+	next, rest []string
+}{
+	{"gorilla", []string{"github.com/gorilla/websocket.(*Conn).read", "github.com/gorilla/websocket.(*Conn).advanceFrame", "github.com/gorilla/websocket.(*Conn).NextReader", "github.com/gorilla/websocket.(*Conn).ReadMessage"},
+		[]string{"github.com/gorilla/websocket.(*Conn).advanceFrame", "github.com/gorilla/websocket.(*messageReader).Read", "io.ReadAll", "github.com/gorilla/websocket.(*Conn).ReadMessage"}},
+	{"gorilla, JSON", []string{"github.com/gorilla/websocket.(*Conn).advanceFrame", "github.com/gorilla/websocket.(*Conn).NextReader", "github.com/gorilla/websocket.(*Conn).ReadJSON"},
+		[]string{"github.com/gorilla/websocket.(*messageReader).Read", "encoding/json.(*Decoder).Decode", "github.com/gorilla/websocket.(*Conn).ReadJSON"}},
+	{"coder", []string{"github.com/coder/websocket.(*Conn).readFrameHeader", "github.com/coder/websocket.(*Conn).readLoop", "github.com/coder/websocket.(*Conn).reader", "github.com/coder/websocket.(*Conn).Read"},
+		[]string{"github.com/coder/websocket.(*Conn).readLoop", "github.com/coder/websocket.(*msgReader).Read", "io.ReadAll", "github.com/coder/websocket.(*Conn).Read"}},
+	{"nhooyr", []string{"nhooyr.io/websocket.(*Conn).readLoop", "nhooyr.io/websocket.(*Conn).reader", "nhooyr.io/websocket.(*Conn).Reader"},
+		[]string{"nhooyr.io/websocket.(*msgReader).Read", "io.ReadAll"}},
+	{"x/net", []string{"golang.org/x/net/websocket.hybiFrameReaderFactory.NewFrameReader", "golang.org/x/net/websocket.Codec.Receive"},
+		[]string{"golang.org/x/net/websocket.(*hybiFrameReader).Read", "io.ReadAll", "golang.org/x/net/websocket.Codec.Receive"}},
+	{"gobwas", []string{"io.ReadFull", "github.com/gobwas/ws.ReadHeader", "github.com/gobwas/ws.ReadFrame"},
+		[]string{"io.ReadFull", "github.com/gobwas/ws.ReadFrame"}},
+	{"gobwas, wsutil", []string{"github.com/gobwas/ws/wsutil.(*Reader).readHeader", "github.com/gobwas/ws/wsutil.(*Reader).NextFrame", "github.com/gobwas/ws/wsutil.readData", "github.com/gobwas/ws/wsutil.ReadClientData"},
+		[]string{"github.com/gobwas/ws/wsutil.(*Reader).readHeader", "github.com/gobwas/ws/wsutil.(*Reader).NextFrame", "github.com/gobwas/ws/wsutil.(*Reader).Read", "io.ReadAll", "github.com/gobwas/ws/wsutil.readData"}},
+	{"gws", []string{"github.com/lxzan/gws.(*frameHeader).Parse", "github.com/lxzan/gws.(*Conn).readMessage", "github.com/lxzan/gws.(*Conn).ReadLoop"},
+		[]string{"github.com/lxzan/gws.(*Conn).readMessage", "github.com/lxzan/gws.(*Conn).ReadLoop"}},
+}
+
+const upgraded = "example.com/chat.(*room).ServeHTTP"
+
+// inHandler are stacks of a connection whose handler has taken it over.
+func inHandler(frames ...[]string) []string {
+	return append(slices.Concat(frames...), upgraded, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+}
+
+var fdRead = []string{"internal/poll.(*FD).Read", "net.(*conn).Read"}
+
+// TestMessages: a message on a WebSocket begins when it can be read and ends when
+// the next one is waited for, or read, if it is there already. What is read in
+// several pieces is one, a connection without messages is nothing that hangs, and
+// one that is still handled when the trace ends is open.
+func TestMessages(t *testing.T) {
+	for _, lib := range webSockets {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		for g := uint64(5); g <= 7; g++ { // 6 has no message
+			b.Waiting(g)
+			poller.Unblock(int64(g)*10*us, g)
+			th.Start(int64(g)*10*us+us, g)
+			th.Block(int64(g)*10*us+2*us, "network", inHandler(fdRead, lib.next)...)
+		}
+		at := int64(1 * ms)
+		const n = 20
+		handle := func() {
+			th.Syscall(at+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
+			th.SyscallEnd(at + 90*us)
+		}
+		read := func(d int64, stack []string) {
+			th.Syscall(at+d, inHandler([]string{"syscall.read"}, fdRead, stack)...)
+			th.SyscallEnd(at + d + 2*us)
+		}
+		for i := range n {
+			poller.Unblock(at, 5)
+			th.Start(at+us, 5)
+			read(2*us, lib.next)
+			if i%2 == 0 { // the rest comes later
+				th.Block(at+5*us, "network", inHandler(fdRead, lib.rest)...)
+				poller.Unblock(at+6*us, 5)
+				th.Start(at+7*us, 5)
+				read(8*us, lib.rest)
+			}
+			handle()
+			if i%4 == 0 { // another one is there
+				at += 100 * us
+				read(0, lib.next)
+				handle()
+			}
+			read(95*us, lib.next)
+			th.Block(at+100*us, "network", inHandler(fdRead, lib.next)...)
+			at += 1 * ms
+		}
+		for range 2 {
+			poller.Unblock(at, 7)
+			th.Start(at+us, 7)
+			handle()
+			th.Block(at+100*us, "network", inHandler(fdRead, lib.next)...)
+			at += 1 * ms
+		}
+		poller.Unblock(at, 7)
+		th.Start(at+us, 7)
+		th.Block(at+5*us, "sync", inHandler([]string{"sync.(*Mutex).Lock", "example.com/chat.(*room).broadcast"})...)
+		b.NextGeneration(at + 100*ms)
+		th.ProcStop(at + 200*ms)
+		rep := explain(t, b, whylate.Options{})
+		if len(rep.Groups) != 1 {
+			t.Fatalf("%s: %q", lib.name, names(rep))
+		}
+		g := &rep.Groups[0]
+		if g.Kind != report.KindWebSocket || g.Name != upgraded || g.Count != n+n/4+2 || g.Open.Count != 1 {
+			t.Errorf("%s: %q, %d open; want %d messages", lib.name, names(rep), g.Open.Count, n+n/4+2)
+		}
+		if want := int64((n + n/4 + 2) * 100 * us); g.TotalNS != want {
+			t.Errorf("%s: %d ns in all, want %d", lib.name, g.TotalNS, want)
+		}
+		if g.Open.Site == nil || g.Open.Site.Func != "example.com/chat.(*room).broadcast" {
+			t.Errorf("%s: open at %+v", lib.name, g.Open.Site)
+		}
+	}
+}
+
+// TestReadPump: messages are called by the function that reads them and has them
+// handled, not by a helper that only reads; nor are they turns of a worker or a
+// part of the request that began the goroutine. The request with which a
+// connection was taken over ends with the first wait for a message.
+func TestReadPump(t *testing.T) {
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(3)
+	const serve = "net/http.(*conn).serve:2074"
+	lib := webSockets[0].next
+	poller.Unblock(1*ms, 3)
+	th.Start(1*ms+us, 3)
+	th.Create(1*ms+5*us, 5, serve, "net/http.(*Server).Serve:3454")
+	th.Block(1*ms+6*us, "network", "internal/poll.(*FD).Accept", "net/http.(*Server).Serve:3450")
+	th.Start(1*ms+10*us, 5)
+	th.Create(1*ms+20*us, 6, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+	th.Create(1*ms+30*us, 7, "example.com/chat.(*member).pump", inHandler()...)
+	th.Block(1*ms+50*us, "network", inHandler(fdRead, lib)...)
+	pump := func(frames ...[]string) []string {
+		return append(slices.Concat(frames...), "example.com/chat.(*member).pump")
+	}
+	next := pump(fdRead, lib, []string{"example.com/chat.(*member).receive"})
+	th.Start(1*ms+60*us, 7)
+	th.Block(1*ms+70*us, "network", next...)
+	at := int64(2 * ms)
+	for range 10 {
+		poller.Unblock(at, 7)
+		th.Start(at+us, 7)
+		th.Block(at+10*us, "sleep", pump([]string{"time.Sleep", "example.com/chat.(*member).answer"})...)
+		poller.Unblock(at+50*us, 7)
+		th.Start(at+51*us, 7)
+		th.Block(at+60*us, "network", next...)
+		at += 1 * ms
+	}
+	rep := explain(t, b, whylate.Options{})
+	if g := find(rep, "example.com/chat.(*member).pump"); g == nil || g.Kind != report.KindWebSocket || g.Count != 10 || g.TotalNS != 10*60*us {
+		t.Errorf("groups: %q", names(rep))
+	}
+	if g := find(rep, upgraded); g == nil || g.Kind != report.KindHTTP1 || g.Count != 1 || g.Open.Count != 0 || g.TotalNS > 50*us {
+		t.Errorf("groups: %q", names(rep))
+	}
+	if len(rep.Groups) != 2 {
+		t.Errorf("groups: %q", names(rep))
+	}
+}
+
+// TestWebSocketOfAPeer: a handler that asks somebody else over a WebSocket has not
+// taken its own connection over: its request goes on.
+func TestWebSocketOfAPeer(t *testing.T) {
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	idle(th, poller, 1*ms, 7)
+	const serve = "net/http.(*conn).serve:2074"
+	at := int64(2 * ms)
+	for i := range 12 {
+		poller.Unblock(at, 7)
+		th.Start(at+us, 7)
+		th.Create(at+2*us, uint64(1000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+		for k := range int64(3) {
+			th.Block(at+10*us+k*20*us, "network", inHandler(fdRead, webSockets[0].next)...)
+			poller.Unblock(at+20*us+k*20*us, 7)
+			th.Start(at+21*us+k*20*us, 7)
+		}
+		th.Block(at+100*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+		at += 1 * ms
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindHTTP1 || rep.Groups[0].Count != 12 {
+		t.Errorf("groups: %q", names(rep))
+	}
+}

@@ -1,0 +1,136 @@
+package request
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// Stacks as they stand in traces, outermost call last. Functions of a library
+// have its module's path and version in their file's name.
+func lib(fns ...string) []string {
+	out := make([]string, len(fns))
+	for i, f := range fns {
+		parts := strings.Split(f, "/")
+		out[i] = f + "@/go/pkg/mod/" + strings.Join(parts[:len(parts)-1], "/") + "@v1.2.3/file.go:7"
+	}
+	return out
+}
+
+func join(parts ...any) []string {
+	var out []string
+	for _, p := range parts {
+		switch p := p.(type) {
+		case string:
+			out = append(out, p)
+		case []string:
+			out = append(out, p...)
+		}
+	}
+	return out
+}
+
+var namedStacks = []struct {
+	name  string
+	stack []string
+	want  string // the frame that names the group; "" none
+}{
+	{"a handler under a mux", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "main.slow"},
+	{"a helper of the handler", join("time.Sleep", "main.query", "main.slow", "net/http.HandlerFunc.ServeHTTP"), "main.slow"},
+	{"under own middleware", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "main.logging.func1", "net/http.HandlerFunc.ServeHTTP", "main.auth.ServeHTTP"), "main.slow"},
+	{"in own middleware", join("time.Sleep", "main.auth.ServeHTTP"), "main.auth.ServeHTTP"},
+	{"chi", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).routeHTTP"), "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5/middleware.Logger.func1"), "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.slow"},
+	{"gorilla", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", lib("github.com/gorilla/mux.(*Router).ServeHTTP")), "main.slow"},
+	{"gin", join("time.Sleep", "main.slow", lib("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.LoggerWithConfig.func1", "github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
+	{"gin under own middleware", join("time.Sleep", "main.slow", lib("github.com/gin-gonic/gin.(*Context).Next"), "main.auth", lib("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
+	{"echo", join("time.Sleep", "main.slow", lib("github.com/labstack/echo/v4.(*Echo).add.func1", "github.com/labstack/echo/v4/middleware.RecoverWithConfig.func1.1", "github.com/labstack/echo/v4.(*Echo).ServeHTTP")), "main.slow"},
+	{"the handler's function in a singleflight group", join("time.Sleep", "main.(*cache).load", lib("golang.org/x/sync/singleflight.(*Group).doCall", "golang.org/x/sync/singleflight.(*Group).Do"), "main.(*cache).get", "net/http.HandlerFunc.ServeHTTP"), "main.(*cache).get"},
+	{"the handler's function in a retry loop", join("time.Sleep", "main.(*client).call", lib("github.com/cenkalti/backoff/v4.Retry"), "main.(*server).order", "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.(*server).order"},
+	{"a library's handler", join("time.Sleep", lib("github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"), "net/http.HandlerFunc.ServeHTTP"), "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"},
+	{"a vendored router", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "github.com/gorilla/mux.(*Router).ServeHTTP@/home/u/shop/vendor/github.com/gorilla/mux/mux.go:212"), "main.slow"},
+	{"only the standard library", join("internal/poll.(*FD).Read", "net/http/httputil.(*ReverseProxy).ServeHTTP"), "net/http/httputil.(*ReverseProxy).ServeHTTP"},
+	{"a handler of the standard library's", join("fmt.Fprintln", "net/http.NotFound", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "net/http.NotFound"},
+	{"no handler yet", nil, ""},
+	{"the mux looks for the handler", join("net/http.(*routingNode).match", "net/http.(*ServeMux).findHandler", "net/http.(*ServeMux).ServeHTTP"), ""},
+}
+
+func TestNamesOfHTTPHandlers(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	at := int64(100)
+	for _, c := range namedStacks {
+		m.Syscall(at, join(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
+		m.SyscallEnd(at + 50)
+		at += 100
+	}
+	m.Block(at, "forever", "main.end")
+	for i, h := range handlersOf(t, b, len(namedStacks)) {
+		if c := namedStacks[i]; h != c.want {
+			t.Errorf("%s: named %q, want %q", c.name, h, c.want)
+		}
+	}
+}
+
+// handlersOf names the stacks of the first n system calls of goroutine 1.
+func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
+	t.Helper()
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, syms := timelinetest.Window(t, data)
+	namer := NewNamer(syms)
+	var out []string
+	for _, s := range win.Spans(1, 0, 1<<62, nil) {
+		if s.State != timeline.Syscall {
+			continue
+		}
+		if h := namer.Of(s.Stack); h.Frame != 0 {
+			out = append(out, syms.String(syms.Frame(h.Frame).Func))
+		} else {
+			out = append(out, "")
+		}
+	}
+	if len(out) != n {
+		t.Fatalf("%d system calls, want %d", len(out), n)
+	}
+	return out
+}
+
+func TestNamesOfGRPCMethods(t *testing.T) {
+	grpc := func(fns ...string) []string { return lib(fns...) }
+	server := grpc("google.golang.org/grpc.(*Server).processUnaryRPC", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1")
+	newer := grpc("google.golang.org/grpc.(*Server).register.(*Server).wrapUnaryHandler.func1", "google.golang.org/grpc.(*Server).processRPC", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1")
+	cases := []struct {
+		name  string
+		stack []string
+		want  string
+	}{
+		{"generated", join("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
+		{"generated, under an interceptor", join("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler.func1", "main.logged", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
+		{"in the interceptor", join("time.Sleep", "main.logged", "example.com/pb._Shop_Order_Handler", server), "example.com/pb._Shop_Order_Handler"},
+		{"a helper of the method", join("time.Sleep", "main.query", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", newer), "main.(*shop).Order"},
+		{"described by hand", join("time.Sleep", "main.(*shop).Order", "main.unary.func1", newer), "main.(*shop).Order"},
+		{"described by hand, under an interceptor", join("time.Sleep", "main.(*shop).Order", "main.unary.func1.1", "main.logged", "main.unary.func1", server), "main.(*shop).Order"},
+		{"in the adapter", join("time.Sleep", "main.unary.func1", newer), "main.unary.func1"},
+	}
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	at := int64(100)
+	for _, c := range cases {
+		m.Syscall(at, c.stack...)
+		m.SyscallEnd(at + 50)
+		at += 100
+	}
+	m.Block(at, "forever", "main.end")
+	for i, h := range handlersOf(t, b, len(cases)) {
+		if c := cases[i]; h != c.want {
+			t.Errorf("%s: named %q, want %q", c.name, h, c.want)
+		}
+	}
+}

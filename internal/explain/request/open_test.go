@@ -1,0 +1,142 @@
+package request_test
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// A request at the trace's end that followed another on its connection without
+// an idle wait began after that one, not before the trace.
+func TestOpenAfterAnotherRequest(t *testing.T) {
+	const ms = 1_000_000
+	serve := "net/http.(*conn).serve:2074"
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	poller.Unblock(1*ms, 7)
+	th.Start(1*ms+1000, 7)
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve}
+	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve}
+	th.Block(2*ms, "network", idle...)
+	poller.Unblock(10*ms, 7)
+	th.Start(10*ms+1000, 7)
+	th.Syscall(12*ms, answer...)
+	th.SyscallEnd(12*ms + 1000)
+	th.Block(13*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	th.Create(20*ms, 8, "main.other")
+	rep := explain(t, b, whylate.Options{})
+	open := 0
+	for _, g := range rep.Groups {
+		if g.Kind != "http1" || g.Open.Count == 0 {
+			continue
+		}
+		open += g.Open.Count
+		if g.Open.OldestNS < 7*ms || g.Open.OldestNS > 8*ms {
+			t.Errorf("group %q: open for %d ns, want about 8 ms: since the answer before it", g.Name, g.Open.OldestNS)
+		}
+	}
+	if open != 1 {
+		t.Errorf("%d requests open, want 1", open)
+	}
+}
+
+// A request whose answer went out just before the trace ended is over, also if its connection's goroutine did nothing more
+// until then: its thread may have lost its CPU in the system call.
+func TestAnsweredAtTheEnd(t *testing.T) {
+	const ms = 1_000_000
+	serve := "net/http.(*conn).serve:2074"
+	for name, more := range map[string]bool{"nothing more": false, "another request": true} {
+		b := tracetext.New(26)
+		th, other, poller := b.Thread(), b.Thread(), b.Spare()
+		b.Waiting(7)
+		poller.Unblock(1*ms, 7)
+		th.Start(1*ms+1000, 7)
+		th.Block(2*ms, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+		poller.Unblock(10*ms, 7)
+		th.Start(10*ms+1000, 7)
+		th.Block(11*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		poller.Unblock(12*ms, 7)
+		th.Start(12*ms, 7)
+		th.Syscall(13*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve)
+		th.SyscallEnd(13*ms + 1000)
+		if more {
+			th.Block(14*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		}
+		other.Was(9)
+		other.Create(90*ms, 8, "main.other")
+		count, open := 0, 0
+		for _, g := range explain(t, b, whylate.Options{}).Groups {
+			if g.Kind == "http1" {
+				count += g.Count
+				open += g.Open.Count
+			}
+			if g.Count > 0 && (g.LatencyNS.Max == nil || *g.LatencyNS.Max != 3*ms) {
+				t.Errorf("%s: %+v, want 3 ms", name, g.LatencyNS)
+			}
+		}
+		if want := map[bool]int{true: 1}[more]; count != 1 || open != want {
+			t.Errorf("%s: %d requests and %d open, want 1 and %d", name, count, open, want)
+		}
+	}
+}
+
+// A request that computes and never waits has its handler on no event's stack. A CPU sample in it names it.
+func TestSampleNamesRequest(t *testing.T) {
+	const ms = 1_000_000
+	served := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	for i := range int64(4) {
+		at := 10*ms + i*20*ms
+		poller.Unblock(at, 7)
+		th.Start(at+1000, 7)
+		if i%2 == 1 {
+			b.Sample(at+5*ms, th, 7, append([]string{"main.spin", "main.compute"}, served...)...)
+		}
+		th.Syscall(at+10*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
+		th.SyscallEnd(at + 10*ms + 1000)
+		th.Block(at+11*ms, "network", idle...)
+	}
+	rep := explain(t, b, whylate.Options{})
+	got := map[string]int{}
+	for _, g := range rep.Groups {
+		got[g.Name] += g.Count
+	}
+	if got["main.compute"] != 2 || len(got) != 2 {
+		t.Errorf("groups %v, want two requests of main.compute and the others without a name", got)
+	}
+}
+
+// The goroutine that watches a connection while its handler works is no request,
+// though it was made deep in a handler.
+func TestWatchingGoroutineIsNoRequest(t *testing.T) {
+	const ms = 1_000_000
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(7)
+	poller.Unblock(10*ms, 7)
+	th.Start(10*ms+1000, 7)
+	serve := []string{"net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
+	th.Syscall(11*ms, append([]string{"syscall.write", "bufio.(*Writer).Flush"}, serve...)...)
+	th.SyscallEnd(11*ms + 1000)
+	th.Create(12*ms, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead",
+		"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	th.Block(20*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
+	rep := explain(t, b, whylate.Options{})
+	open := 0
+	for _, g := range rep.Groups {
+		if g.Kind == "http1" {
+			open += g.Open.Count
+			if g.Open.OldestNS > 10*ms {
+				t.Errorf("group %q: open for %d ns", g.Name, g.Open.OldestNS)
+			}
+		}
+	}
+	if open != 1 {
+		t.Errorf("%d requests open, want that of goroutine 7", open)
+	}
+}

@@ -1,0 +1,131 @@
+package request_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestNextPieceIsThere: a worker that finds its next piece of work when it is done
+// with one does not wait in between. Where all pieces have the same waits, they are
+// told apart by these; not where a piece has a single wait, which may be that of a
+// loop over what it holds, nor where a function that handles a piece has the loop.
+func TestNextPieceIsThere(t *testing.T) {
+	const consume = "example.com/events.(*queue).consume"
+	collect := []string{"time.Sleep", "example.com/events.linger", consume + ":50"}
+	write := []string{"time.Sleep", "example.com/events.write", consume + ":56"}
+	inside := func(stack []string) []string {
+		return slices.Insert(slices.Clone(stack), len(stack)-1, "example.com/events.all")
+	}
+	for _, c := range []struct {
+		name  string
+		waits [][]string
+		want  int
+	}{
+		{"two waits in the function that takes pieces", [][]string{collect, write}, 10 + 3*4},
+		{"one wait", [][]string{write}, 10 + 4},
+		{"a loop in another function", [][]string{inside(collect), inside(write)}, 10 + 4},
+	} {
+		b := tracetext.New(26)
+		th, other := b.Thread(), b.Thread()
+		b.Waiting(3)
+		b.Waiting(4)
+		next := []string{"runtime.chanrecv2", consume + ":43"}
+		wait := func(at int64, stack []string) {
+			th.Block(at, "sleep", stack...)
+			other.Unblock(at+8*us, 4)
+			th.Start(at+9*us, 4)
+		}
+		other.Unblock(500*us, 4)
+		th.Start(501*us, 4)
+		th.Block(502*us, "chan receive", next...)
+		at := int64(1 * ms)
+		total := int64(0)
+		for i := range 14 {
+			other.Unblock(at, 3)
+			other.Start(at+us, 3)
+			other.Unblock(at+2*us, 4, "runtime.chansend1", "example.com/events.(*queue).listen")
+			other.Block(at+3*us, "network", "internal/poll.(*FD).ReadFrom", "example.com/events.(*queue).listen")
+			th.Start(at+4*us, 4)
+			began, now := at+2*us, at+5*us
+			for range 1 + i/10*2 {
+				for _, w := range c.waits {
+					wait(now, w)
+					now += 10 * us
+				}
+			}
+			th.Block(now, "chan receive", next...)
+			total += now - began
+			at += 1 * ms
+		}
+		rep := explain(t, b, whylate.Options{})
+		g := find(rep, consume)
+		if g == nil || g.Count != c.want || g.TotalNS != total {
+			t.Errorf("%s: %q; want %d in %d ns", c.name, names(rep), c.want, total)
+		} else if c.want > 14 && *g.LatencyNS.Max > 25*us {
+			t.Errorf("%s: the longest took %d ns", c.name, *g.LatencyNS.Max)
+		}
+	}
+}
+
+// TestWakeWithoutWork: a wake that only has a worker look at its queue and wait
+// again begins no turn. It is known by who woke it: those wakes never bring work.
+func TestWakeWithoutWork(t *testing.T) {
+	const (
+		queue = "k8s.io/client-go/util/workqueue.(*Typed[...])"
+		file  = "@/mod/k8s.io/client-go@v0.37.2/util/workqueue/queue.go:"
+		work  = "example.com/operator.(*controller).work:90"
+	)
+	for _, all := range []bool{true, false} { // all of one function bring work, or half of them
+		b := tracetext.New(26)
+		th, other := b.Thread(), b.Thread()
+		next := []string{"sync.(*Cond).Wait", queue + ".Get" + file + "269", work}
+		for g := uint64(3); g <= 5; g++ {
+			b.Waiting(g)
+			other.Unblock(int64(g)*100*us, g)
+			th.Start(int64(g)*100*us+us, g)
+			th.Block(int64(g)*100*us+2*us, "sync.(*Cond).Wait", next...)
+		}
+		at := int64(1 * ms)
+		const n = 40
+		for i := range n {
+			other.Unblock(at, 5)
+			other.Start(at+us, 5)
+			other.Syscall(at+us+100, "syscall.read", work)
+			other.SyscallEnd(at + us + 200)
+			other.Unblock(at+2*us, 3, "sync.(*Cond).Signal", queue+".Add"+file+"250", "example.com/operator.enqueue")
+			other.Block(at+3*us, "sync.(*Cond).Wait", next...)
+			th.Start(at+4*us, 3)
+			if !all && i%2 == 1 {
+				th.Block(at+5*us, "sync.(*Cond).Wait", next...)
+			} else {
+				th.Syscall(at+10*us, "syscall.write", "example.com/operator.(*controller).reconcile", work)
+				th.SyscallEnd(at + 100*us)
+				th.Unblock(at+101*us, 4, "sync.(*Cond).Signal", queue+".Done"+file+"302", work)
+				th.Block(at+105*us, "sync.(*Cond).Wait", next...)
+				th.Start(at+110*us, 4)
+				th.Block(at+112*us, "sync", "sync.(*Mutex).Lock", "sync.(*Cond).Wait", queue+".Get"+file+"269", work)
+				other.Unblock(at+113*us, 4)
+				th.Start(at+114*us, 4)
+				if all && i == 8 { // there was some, once
+					th.Syscall(at+114*us+100, "syscall.write", "example.com/operator.(*controller).reconcile", work)
+					th.SyscallEnd(at + 114*us + 200)
+				}
+				th.Block(at+115*us, "sync.(*Cond).Wait", next...)
+			}
+			at += 1 * ms
+		}
+		rep := explain(t, b, whylate.Options{})
+		// Those of 5, which adds, and of 3, and one of 4.
+		g := find(rep, "example.com/operator.(*controller).work")
+		want := 2 * n
+		if all {
+			want++
+		}
+		if g == nil || g.Count != want {
+			t.Errorf("all %v: %q; want %d", all, names(rep), want)
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package request
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// Work is what goroutines and loops do that no protocol shows. It stands beside
+// the requests of servers, unless it is done for them: then it is a part of
+// those, and only counted.
+//
+// Who it is done for is told by who began it: the goroutine that created a job,
+// or whose send or unlock ended a loop's idle wait. If most of that was done by
+// handlers of requests, or by work that is itself done for them, the work serves
+// requests. A loop that takes what handlers leave behind and for which they do
+// not wait does not (a queue of mails to be sent).
+
+// A Role is what work is to the requests of a process.
+type Role uint8
+
+// Roles, what matters most first.
+const (
+	// Independent work stands beside the requests.
+	Independent Role = iota
+	// Library work shows no line of the service's own code: it is a library's
+	// machinery, or, of regions, what a library tells of itself.
+	Library
+	// Serving work is done for requests that are found by themselves.
+	Serving
+	// Nobodys is main's life.
+	Nobodys
+)
+
+// An Origin is how turns or jobs of one function began.
+type origin struct {
+	n       int   // looked at
+	ns      int64 // in turns and jobs that were handed out
+	total   int   // all
+	pieces  int   // of the goroutines that were looked at
+	serving int   // begun by a handler of requests
+	network int   // by data from the network, or by nobody known
+	timer   int   // by a timer
+	by      map[tracefmt.StringID]int
+	own     bool              // the service's own code was seen in it
+	waited  int               // of serving: the handler was seen to wait then
+	left    int               // ... or to go on
+	settled bool              // it serves; it is only counted
+	root    tracefmt.StringID // the function with which the goroutines began
+	kind    Kind
+}
+
+// Bounds on how many turns are looked at before something is settled.
+const (
+	manySeen  = 200 // turns, or jobs, of a function
+	manyAsked = 32  // turns of which the handler is looked up
+)
+
+// work is what is known of all goroutines that no protocol claims.
+type work struct {
+	namer   *Namer
+	origins map[originKey]*origin
+	names   map[originKey]*origin // of groups that are called otherwise
+	stacks  []stackInfo           // by stack
+	classes map[uint64]fnRole     // of goroutines that are older than the generation
+	// annotated are goroutines on which a task, a region or a mark ended: what
+	// they do is told by those.
+	annotated map[uint64]bool
+	// within are, of the generation, the times of those that ended in it.
+	within map[uint64][][2]int64
+}
+
+// ended takes note of a task, a region or a mark that lasted from start to end
+// on a goroutine.
+func (w *work) ended(g uint64, start, end int64) {
+	w.annotated[g] = true
+	w.within[g] = append(w.within[g], [2]int64{start, end})
+}
+
+// annotatedAt reports whether a goroutine was in a task, a region or a mark.
+func (f *Finder) annotatedAt(g uint64, t int64) bool {
+	if len(f.tasks) > 0 {
+		for _, k := range f.tasks {
+			if k.g == g && k.start <= t {
+				return true
+			}
+		}
+	}
+	if m := f.marks[g]; m != nil && m.depth > 0 && m.mark.start <= t {
+		return true
+	}
+	if rs := f.regions[g]; len(rs) > 0 && rs[0].start <= t {
+		return true
+	}
+	for _, w := range f.work.within[g] {
+		if w[0] <= t && t <= w[1] {
+			return true
+		}
+	}
+	return false
+}
+
+func newWork(syms *tracefmt.Symbols) work {
+	return work{namer: NewNamer(syms), origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
+}
+
+// findHome looks for what is the service's own, as far as that is not known.
+func (w *work) findHome() {
+	home := w.namer.home
+	if w.namer.FindHome(); w.namer.home != home {
+		w.stacks = nil // what is the service's own was not known
+	}
+}
+
+// addWork looks for jobs and loops in the window's last generation.
+func (f *Finder) addWork(g *timeline.Gen) {
+	w := &f.work
+	f.jobs.begin(f, g)
+	clear(w.within)
+	f.loops.add(f, g)
+	f.jobs.end(f, g)
+	forgetGone(w.classes, g)
+	forgetGone(w.annotated, g)
+	var roles map[originKey]Role
+	for k, o := range w.origins {
+		if k.kind != Loop || o.settled || o.n < manySeen {
+			continue
+		}
+		if roles == nil {
+			roles = f.roles(func(tracefmt.StringID) int64 { return 0 })
+		}
+		o.settled = roles[k] == Serving
+	}
+}
+
+// originKey is the key of a group of work.
+type originKey struct {
+	kind Kind
+	name tracefmt.StringID
+}
+
+// fnRole is what a goroutine is by the function that it was started with.
+type fnRole uint8
+
+const (
+	roleUnknown fnRole = iota
+	roleServes         // a connection's or stream's goroutine: its requests are found otherwise
+	roleRuntime        // of the standard library, or of gRPC's and HTTP/2's machinery
+	roleFree           // anybody's
+)
+
+// stackInfo is what a stack says about the goroutine that it is of.
+type stackInfo struct {
+	role fnRole
+	own  tracefmt.FrameID // the outermost frame of the service's own code, 0 for none
+	// caller is the innermost frame of it.
+	caller tracefmt.FrameID
+	// root is the function that the goroutine was started with.
+	root tracefmt.StringID
+}
+
+func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
+	w := &f.work
+	for int(id) >= len(w.stacks) {
+		w.stacks = append(w.stacks, stackInfo{})
+	}
+	s := &w.stacks[id]
+	if s.role != roleUnknown {
+		return s
+	}
+	s.role = roleRuntime
+	frames := f.syms.Stack(id)
+	if len(frames) == 0 {
+		return s
+	}
+	for _, fr := range frames { // from the innermost call outwards
+		if w.namer.owned(f.syms.Frame(fr)) {
+			if s.own == 0 {
+				s.caller = fr
+			}
+			s.own = fr
+		}
+	}
+	s.root = f.syms.Frame(frames[len(frames)-1]).Func
+	s.role = startRole(f.syms.String(s.root))
+	return s
+}
+
+// startRole returns what a goroutine is that was started with a function.
+func startRole(fn string) fnRole {
+	switch {
+	case streamKind(fn) != 0, classOf(fn) == fnServe, classOf(fn) == fnGRPCWorker:
+		return roleServes
+	case strings.HasPrefix(fn, "sync.(*WaitGroup).Go."):
+		return roleFree // it runs what it is given
+	case isBenchmark(fn), fn == testStart:
+		return roleFree
+	case stdlib.Is(fn), isMachinery(fn), strings.HasPrefix(fn, "github.com/whylate/whylate/service"):
+		return roleRuntime
+	}
+	return roleFree
+}
+
+// isMachinery reports whether a function is of a library that carries requests
+// which are found otherwise.
+func isMachinery(fn string) bool {
+	return strings.HasPrefix(fn, "google.golang.org/grpc.") || strings.HasPrefix(fn, "google.golang.org/grpc/") || strings.HasPrefix(fn, "golang.org/x/net/")
+}
+
+// role returns what a goroutine is; start is its start function's stack, if it
+// was created in the generation.
+func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) fnRole {
+	if start != 0 {
+		return f.stackInfo(start).role
+	}
+	w := &f.work
+	r, ok := w.classes[id]
+	if !ok {
+		r = roleUnknown
+		if stack := g.AnyStack(id); stack != 0 {
+			r = f.stackInfo(stack).role
+			w.classes[id] = r
+		}
+	}
+	return r
+}
+
+// origin returns the record of a group of work.
+func (f *Finder) origin(kind Kind, name, root tracefmt.StringID) *origin {
+	k := originKey{kind, name}
+	o := f.work.origins[k]
+	if o == nil {
+		o = &origin{kind: kind, root: root, by: make(map[tracefmt.StringID]int)}
+		f.work.origins[k] = o
+	}
+	return o
+}
+
+// begun takes note of who began a turn or a job: a goroutine with this stack.
+func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
+	switch s := f.stackInfo(stack); {
+	case s.role == roleServes || f.conns[by] != nil || f.streams[by] != nil || f.workers[by] != nil || f.messages.readers[by] != nil:
+		o.serving++
+	case s.root != 0:
+		o.by[s.root]++
+	}
+}
+
+// Work is what was found of one function's work.
+type Work struct {
+	Kind  Kind
+	Name  tracefmt.StringID // of the group
+	Role  Role
+	Count int // about: where much of it serves requests, only a part is looked at
+	// ByTimer says that a timer began most of it.
+	ByTimer bool
+}
+
+// Works returns what is known of all work, by name. Through says how many
+// requests of servers had a path that leads through goroutines that were started
+// with a function.
+func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
+	var out []Work
+	called := make(map[*origin]originKey)
+	for k, o := range f.work.names {
+		called[o] = k
+	}
+	roles := f.roles(through)
+	for k, o := range f.work.origins {
+		if o.total > 0 {
+			if name, ok := called[o]; ok {
+				k = name
+			}
+			out = append(out, Work{k.kind, k.name, roles[k], o.total, f.byTimer(o)})
+		}
+	}
+	slices.SortFunc(out, func(a, b Work) int {
+		return cmp.Or(cmp.Compare(f.syms.String(a.Name), f.syms.String(b.Name)), cmp.Compare(a.Kind, b.Kind))
+	})
+	return out
+}
+
+// byTimer reports whether timers began most of some work, or the work that began
+// it.
+func (f *Finder) byTimer(o *origin) bool {
+	timer := o.timer
+	if o.kind == Goroutine {
+		for _, l := range f.work.origins {
+			if l.kind == Loop && l.n > 0 && 2*l.timer > l.n {
+				timer += o.by[l.root]
+			}
+		}
+	}
+	return 2*timer > o.n
+}
+
+// roles returns what the work of each function is to the requests of the
+// process, by kind and name of its group.
+func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey]Role {
+	out := make(map[originKey]Role)
+	serves := make(map[tracefmt.StringID]bool) // functions all of whose work serves
+	// Jobs started, and how long they took, by the function that the goroutines
+	// that started them began with.
+	hands, took := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
+	for _, o := range f.work.origins {
+		if o.kind == Goroutine && o.n > 0 {
+			for fn, n := range o.by {
+				hands[fn] += n
+				took[fn] += o.ns * int64(n) / int64(o.n)
+			}
+		}
+	}
+	for {
+		free := make(map[tracefmt.StringID]bool)
+		for k, o := range f.work.origins {
+			if o.total == 0 {
+				continue
+			}
+			// What a function begins itself says nothing.
+			sum, rest := o.serving, o.n-o.by[o.root]
+			if o.kind == Goroutine && rest > sum {
+				sum, rest = 0, rest-sum // those that handlers started were left out one by one
+			}
+			for fn, n := range o.by {
+				if serves[fn] && fn != o.root {
+					sum += n
+				}
+			}
+			switch {
+			case o.kind == Loop && 2*hands[o.root] >= o.total && took[o.root] >= 3*o.ns:
+				// It starts a job each time, which does the work.
+				out[k] = Serving
+				free[o.root] = true
+			case o.settled, 2*through(o.root) >= int64(o.total), sum > 0 && 2*sum >= rest && o.left <= 3*o.waited:
+				out[k] = Serving
+			case !o.own:
+				out[k] = Library
+			default:
+				out[k] = Independent
+			}
+			if out[k] != Serving {
+				free[o.root] = true
+			}
+		}
+		changed := false
+		for _, o := range f.work.origins {
+			if !free[o.root] && !serves[o.root] {
+				serves[o.root], changed = true, true
+			}
+		}
+		if !changed {
+			for k, o := range f.work.origins {
+				for name, of := range f.work.names {
+					if of == o {
+						out[name] = out[k]
+					}
+				}
+			}
+			return out
+		}
+	}
+}

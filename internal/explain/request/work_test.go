@@ -1,0 +1,406 @@
+package request_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const (
+	us = 1_000
+	ms = 1_000_000
+)
+
+// scrape writes one HTTP/1 request on connection g, whose handler waits for a
+// moment.
+func scrape(th, poller *tracetext.Thread, at int64, g uint64, handler string) {
+	const serve = "net/http.(*conn).serve:2074"
+	poller.Unblock(at, g)
+	th.Start(at+us, g)
+	th.Create(at+2*us, g+1_000_000+uint64(at), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+	th.Block(at+3*us, "sleep", "time.Sleep", handler, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+	poller.Unblock(at+50*us, g)
+	th.Start(at+51*us, g)
+	th.Block(at+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+}
+
+// idle brings a connection into the wait for its first request.
+func idle(th, poller *tracetext.Thread, at int64, g uint64) {
+	poller.Unblock(at, g)
+	th.Start(at+100, g)
+	th.Block(at+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
+}
+
+func find(rep *report.Report, name string) *report.Group {
+	for i := range rep.Groups {
+		if rep.Groups[i].Name == name {
+			return &rep.Groups[i]
+		}
+	}
+	return nil
+}
+
+func names(rep *report.Report) (out []string) {
+	for _, g := range rep.Groups {
+		out = append(out, fmt.Sprintf("%s %s (%d) %s", g.Kind, g.Name, g.Count, g.Role))
+	}
+	for _, l := range rep.Input.LeftOut {
+		out = append(out, fmt.Sprintf("left out: %s %s (%d) %s", l.Kind, l.Name, l.Count, l.Why))
+	}
+	return out
+}
+
+// TestJobsBesideScrapes: a server of datagrams whose library starts a goroutine
+// for each, and a scrape of its metrics now and then: twelve of those made all
+// others vanish.
+func TestJobsBesideScrapes(t *testing.T) {
+	b := tracetext.New(26)
+	th, poller := b.Thread(), b.Spare()
+	b.Waiting(3)
+	b.Waiting(7)
+	idle(th, poller, 1*ms, 7)
+	at := int64(2 * ms)
+	for i := range 120 {
+		const serve, reader = "github.com/miekg/dns.(*Server).serveUDPPacket", "github.com/miekg/dns.(*Server).serveUDP"
+		poller.Unblock(at, 3)
+		th.Start(at+us, 3)
+		th.Create(at+2*us, uint64(1000+i), serve, reader)
+		th.Block(at+3*us, "network", "internal/poll.(*FD).ReadMsgInet4", "net.(*UDPConn).ReadMsgUDP", reader)
+		th.Start(at+4*us, uint64(1000+i))
+		th.Destroy(at + 30*us)
+		if i%10 == 5 {
+			scrape(th, poller, at+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
+		}
+		at += 500 * us
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 2 {
+		t.Fatalf("%d groups: %q", len(rep.Groups), names(rep))
+	}
+	if g := rep.Groups[0]; g.Name != "github.com/miekg/dns.(*Server).serveUDPPacket" || g.Count != 120 || g.Role != report.RoleRequests {
+		t.Errorf("first comes %q", names(rep)[0])
+	}
+	if g := rep.Groups[1]; g.Count != 12 || g.Role != report.RoleMonitoring {
+		t.Errorf("then comes %q", names(rep)[1])
+	}
+}
+
+// TestManyGoroutinesOfFewTurns counts turns over all goroutines of a function,
+// of which none has many: 2,000 with three each are no fewer than 6 with 1,000.
+// Where each waited before the trace is not known, but where nearly all do.
+func TestManyGoroutinesOfFewTurns(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	const n = 2000
+	wait := []string{"runtime.chanrecv1", "example.com/checker.(*target).watch"}
+	for g := range uint64(n) {
+		b.Waiting(100 + g)
+	}
+	at := int64(1 * ms)
+	for range 3 {
+		for g := range uint64(n) {
+			timer.Unblock(at, 100+g)
+			th.Start(at+us, 100+g)
+			th.Block(at+2*us, "chan receive", wait...)
+			at += 3 * us
+		}
+	}
+	rep := explain(t, b, whylate.Options{})
+	if g := find(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
+		t.Errorf("want %d turns, got %q", 3*n, names(rep))
+	}
+}
+
+// TestWorkForRequests: a worker to which handlers give what they then wait for is
+// a part of their requests, and a goroutine that they start; both are counted. A
+// worker for which they do not wait stands beside them.
+func TestWorkForRequests(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		b := tracetext.New(26)
+		th, other, poller := b.Thread(), b.Thread(), b.Spare()
+		b.Waiting(7)
+		b.Waiting(8)
+		idle(th, poller, 1*ms, 7)
+		const serve = "net/http.(*conn).serve:2074"
+		inside := func(frames ...string) []string {
+			return append(frames, "example.com/shop.(*server).order", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+		}
+		work := []string{"runtime.chanrecv1", "example.com/shop.(*mailer).run"}
+		// The worker is seen waiting before the first request.
+		poller.Unblock(1*ms+500*us, 8)
+		other.Start(1*ms+501*us, 8)
+		other.Block(1*ms+502*us, "chan receive", work...)
+		at := int64(2 * ms)
+		for i := range 40 {
+			poller.Unblock(at, 7)
+			th.Start(at+us, 7)
+			th.Create(at+2*us, uint64(10_000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			th.Create(at+3*us, uint64(1000+i), "example.com/shop.(*server).order.func1", inside()...)
+			th.Unblock(at+4*us, 8, inside("runtime.chansend1")...)
+			if waits {
+				th.Block(at+5*us, "chan receive", inside("runtime.chanrecv1")...)
+			} else {
+				th.Block(at+5*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			}
+			th.Start(at+6*us, uint64(1000+i))
+			th.Destroy(at + 8*us)
+			other.Start(at+6*us, 8)
+			if waits {
+				other.Unblock(at+90*us, 7, "runtime.chansend1", "example.com/shop.(*mailer).run")
+			}
+			other.Block(at+100*us, "chan receive", work...)
+			if waits {
+				th.Start(at+101*us, 7)
+				th.Block(at+105*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			}
+			at += 500 * us
+		}
+		rep := explain(t, b, whylate.Options{})
+		mailer := find(rep, "example.com/shop.(*mailer).run")
+		if (mailer == nil) != waits {
+			t.Errorf("handlers wait: %v; groups: %q", waits, names(rep))
+		}
+		if find(rep, "example.com/shop.(*server).order.func1") != nil {
+			t.Errorf("a handler's own goroutine is a group: %q", names(rep))
+		}
+		left := map[string]int{}
+		for _, l := range rep.Input.LeftOut {
+			if l.Why == report.LeftOutServing {
+				left[l.Name] = l.Count
+			}
+		}
+		if left["example.com/shop.(*server).order.func1"] != 40 || waits && left["example.com/shop.(*mailer).run"] < 39 {
+			t.Errorf("handlers wait: %v; left out: %v", waits, left)
+		}
+	}
+}
+
+// TestIdleMain: main that sleeps is nobody's request. What could be asked is
+// said instead, what was woken most often first.
+func TestIdleMain(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(1)
+	for g := range uint64(3) {
+		b.Waiting(10 + g)
+	}
+	sleep := []string{"time.Sleep", "main.main", "runtime.main"}
+	timer.Unblock(1*ms, 1)
+	th.Start(1*ms+us, 1)
+	th.Block(1*ms+5*us, "sleep", sleep...)
+	for g := range uint64(3) {
+		at := int64(2+g) * ms
+		timer.Unblock(at, 10+g)
+		th.Start(at+us, 10+g)
+		th.Block(at+30*us, "chan receive", "runtime.chanrecv1", "example.com/feed.(*reader).next", "example.com/feed.(*reader).run")
+	}
+	timer.Unblock(900*ms, 1)
+	th.Start(900*ms+us, 1)
+	th.Block(900*ms+5*us, "sleep", sleep...)
+	b.NextGeneration(1_000 * ms)
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 0 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if len(rep.Starts) != 2 {
+		t.Fatalf("what could be asked: %+v", rep.Starts)
+	}
+	s := rep.Starts[0]
+	if s.Site.Func != "example.com/feed.(*reader).run" || s.Inner == nil || s.Inner.Func != "example.com/feed.(*reader).next" || s.Goroutines != 3 || s.Wakes != 3 || s.RunningNS != 3*29*us {
+		t.Errorf("%+v", s)
+	}
+	if m := rep.Starts[1]; m.Site.Func != "main.main" || m.Wakes != 2 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestSaturatedWorker: a worker that always has work never waits for any. What a
+// library lets it wait for, a limiter, is a part of its turns, not the pause
+// between them; and the loop is called by the service's own function, not by the
+// library's that started it.
+func TestSaturatedWorker(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(5)
+	inside := func(frames ...string) []string {
+		return append(frames, "main.(*controller).reconcile", "main.(*controller).work", "k8s.io/apimachinery/pkg/util/wait.UntilWithContext@/mod/k8s.io/apimachinery@v0.37.2/wait.go:172")
+	}
+	limiter := inside("runtime.selectgo", "golang.org/x/time/rate.(*Limiter).Wait@/mod/golang.org/x/time@v0.9.0/rate.go:234")
+	at := int64(1 * ms)
+	for range 21 {
+		timer.Unblock(at, 5)
+		th.Start(at+us, 5)
+		th.Syscall(at+10*us, inside("syscall.write")...)
+		th.SyscallEnd(at + 60*us)
+		th.Block(at+100*us, "select", limiter...)
+		at += 10 * ms
+	}
+	rep := explain(t, b, whylate.Options{})
+	g := find(rep, "main.(*controller).work")
+	if g == nil || g.Count < 19 || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 9*ms {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if c := g.All().Causes[0]; c.Cause != report.CauseSleep {
+		t.Errorf("the first cause is %s", c.Cause)
+	}
+}
+
+// TestBenchmark: iterations of a benchmark do not wait for work. What each does
+// once tells them apart, here a system call.
+func TestBenchmark(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	b.Waiting(9)
+	th.Unblock(500*us, 9)
+	th.Start(501*us, 9)
+	const n = 50
+	at := int64(1 * ms)
+	for range n {
+		th.Syscall(at, "syscall.Fdatasync", "example.com/store.put", "example.com/store.BenchmarkPut", "testing.(*B).runN", "testing.(*B).launch")
+		th.SyscallEnd(at + 700*us)
+		at += 1 * ms
+	}
+	th.Block(at, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
+	rep := explain(t, b, whylate.Options{})
+	g := find(rep, "example.com/store.BenchmarkPut")
+	if g == nil || g.Count != n-1 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+	if c := g.All().Causes[0]; c.Cause != report.CauseSyscall || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 950*us || *g.LatencyNS.P50 > 1050*us {
+		t.Errorf("p50 %v, first %s", *g.LatencyNS.P50, c.Cause)
+	}
+}
+
+// TestSubtests: a subtest is a request, called by its function.
+func TestSubtests(t *testing.T) {
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	b.Waiting(3)
+	at := int64(1 * ms)
+	test := []string{"testing.(*T).Run", "example.com/store.TestPut", "testing.tRunner"}
+	timer.Unblock(at, 3)
+	th.Start(at+us, 3)
+	for i := range uint64(12) {
+		id := 100 + i
+		th.Create(at+10*us, id, "testing.tRunner", test...)
+		th.Block(at+12*us, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+		th.Start(at+13*us, id)
+		th.Block(at+20*us, "sleep", "time.Sleep", "example.com/store.TestPut.func1", "testing.tRunner")
+		timer.Unblock(at+900*us, id)
+		th.Start(at+901*us, id)
+		th.Unblock(at+905*us, 3, "runtime.chansend1", "testing.tRunner")
+		th.Destroy(at + 910*us)
+		th.Start(at+911*us, 3)
+		at += 1 * ms
+	}
+	th.Block(at, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+	rep := explain(t, b, whylate.Options{})
+	if g := find(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
+		t.Fatalf("groups: %q", names(rep))
+	}
+}
+
+// TestRegionsOfLibraries: a client library marks parts of its own calls as regions, of some microseconds; they are no requests,
+// what calls it is. A helper that opens and closes a region for its caller tells what the caller does, and so does a framework
+// that calls the service within one.
+func TestRegionsOfLibraries(t *testing.T) {
+	const (
+		lib   = "example.com/pd/client@v1.2.0/client.go"
+		spawn = "main.main"
+		n     = 40
+	)
+	for what, tt := range map[string]struct {
+		begin, end, within []string
+		is                 bool
+	}{
+		"a client's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.(*Client).GetTS@" + lib + ":10", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.(*Client).GetTS@" + lib + ":14", "main.transaction:5"}, nil, false},
+		"a helper's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.Start@" + lib + ":20", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.Span.End@" + lib + ":24", "main.transaction:9"}, nil, true},
+		"a framework's": {[]string{"runtime/trace.StartRegion", "example.com/pd/client.run@" + lib + ":30"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.run@" + lib + ":34"}, []string{"time.Sleep", "main.handle:7", "example.com/pd/client.run@" + lib + ":32"}, true},
+		"the service's": {[]string{"runtime/trace.StartRegion", "main.transaction:4"}, []string{"runtime/trace.(*Region).End", "main.transaction:9"}, nil, true},
+	} {
+		b := tracetext.New(26)
+		th, timer := b.Thread(), b.Spare()
+		b.Waiting(1)
+		start := "main.transaction"
+		if what == "a framework's" {
+			start = "example.com/pd/client.run@" + lib
+		}
+		at := int64(1 * ms)
+		for i := range uint64(n) {
+			g := 100 + i
+			timer.Unblock(at, 1)
+			th.Start(at+us, 1)
+			th.Create(at+2*us, g, start, spawn)
+			th.Block(at+3*us, "sleep", "time.Sleep", spawn)
+			th.Start(at+4*us, g)
+			th.RegionBegin(at+5*us, 0, "part", tt.begin...)
+			if tt.within != nil {
+				th.Block(at+6*us, "sleep", tt.within...)
+				timer.Unblock(at+30*us, g)
+				th.Start(at+31*us, g)
+			}
+			th.RegionEnd(at+40*us, 0, "part", tt.end...)
+			th.Block(at+41*us, "sleep", "time.Sleep", "main.transaction:9")
+			timer.Unblock(at+90*us, g)
+			th.Start(at+91*us, g)
+			th.Destroy(at + 100*us)
+			at += 200 * us
+		}
+		rep := explain(t, b, whylate.Options{})
+		if g := find(rep, "part"); (g != nil) != tt.is {
+			t.Errorf("%s region is a request: %v, want %v: %q", what, g != nil, tt.is, names(rep))
+		}
+		if what == "a client's" && (find(rep, "main.transaction") == nil || find(rep, "main.transaction").Role != report.RoleRequests) {
+			t.Errorf("%s region hides who calls it: %q", what, names(rep))
+		}
+		if left := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
+			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Why == report.LeftOutLibrary
+		}); left == tt.is {
+			t.Errorf("%s region is named among what is left out: %v: %q", what, left, names(rep))
+		}
+	}
+}
+
+// TestTickersBesideJobs: goroutines that only look, once a second, whether there is something to do stand behind the jobs that
+// they delay, though they are many more and all wait for a CPU together; what their first tick ended had begun before the trace.
+func TestTickersBesideJobs(t *testing.T) {
+	const n = 500
+	b := tracetext.New(26)
+	th, timer := b.Thread(), b.Spare()
+	for g := range uint64(n) {
+		b.Waiting(1000 + g)
+	}
+	b.Waiting(1)
+	at := int64(1 * ms)
+	for range 2 {
+		for g := range uint64(n) {
+			timer.Unblock(at, 1000+g)
+		}
+		for g := range uint64(n) {
+			at += 3 * us
+			th.Start(at, 1000+g)
+			th.Block(at+2*us, "select", "main.tick")
+		}
+		for i := range uint64(30) {
+			g := 5000 + i + uint64(at)
+			timer.Unblock(at+3*us, 1)
+			th.Start(at+4*us, 1)
+			th.Create(at+5*us, g, "main.transaction", "main.main")
+			th.Block(at+6*us, "sleep", "time.Sleep", "main.main")
+			th.Start(at+7*us, g)
+			th.Block(at+8*us, "sleep", "time.Sleep", "main.transaction")
+			timer.Unblock(at+100*us, g)
+			th.Start(at+101*us, g)
+			th.Destroy(at + 110*us)
+			at += 200 * us
+		}
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 2 || rep.Groups[0].Name != "main.transaction" || rep.Groups[0].Role != report.RoleRequests || rep.Groups[1].Role != report.RoleBackground || rep.Groups[1].Count != 2*n {
+		t.Errorf("%q", names(rep))
+	}
+}

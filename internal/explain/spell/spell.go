@@ -1,0 +1,232 @@
+// Package spell writes what the engine holds as numbers the way a report says
+// it: sites, waits, segments, ids. It computes nothing.
+package spell
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A Rewrite replaces the beginning of a file name.
+type Rewrite struct{ Old, New string }
+
+// A Speller spells for one report.
+type Speller struct {
+	Syms  *tracefmt.Symbols
+	Sites *cause.Sites
+	// Start and End are the trace's; the report's times count from Start.
+	Start, End int64
+	// Paths rewrite file names; the first that fits counts.
+	Paths []Rewrite
+	// Modules says of which module a dependency's code is; nil: that is not told.
+	Modules *modules.Set
+	// Settled says which candidate freezes were freezes.
+	Settled *cause.Settlement
+}
+
+// Site spells a frame out; nil for none.
+func (s *Speller) Site(f tracefmt.FrameID) *report.Site { return s.SiteFor(f, s.Syms.Frame(f).Caller) }
+
+// SiteFor spells a frame out that another one, if not 0, led to.
+func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
+	if f == 0 {
+		return nil
+	}
+	fr := s.Syms.Unwrapped(f)
+	fn, file := s.Syms.String(fr.Func), s.Syms.String(fr.File)
+	out := &report.Site{Func: fn, File: s.File(file), Line: int(fr.Line)}
+	if own != 0 {
+		from := s.Syms.Unwrapped(own)
+		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
+	}
+	switch callee := s.Syms.Callee(f); {
+	case callee == 0:
+	case s.Syms.Frame(f).Caller != 0:
+		out.CalledFrom.Calls = s.Syms.String(callee)
+	default:
+		out.Does = stdlib.Doing(fn, s.Syms.String(callee))
+	}
+	if s.Modules != nil && !s.Modules.Owns(fn, file) {
+		m := s.Modules.Of(fn, file)
+		out.Module, out.Version = m.Path, m.Version
+	}
+	return out
+}
+
+// Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
+// before it that has one, else by, the line that started the request's goroutine, if it is known. It is 0 for a site that is
+// the service's own itself.
+func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via, by tracefmt.FrameID) tracefmt.FrameID {
+	if site == 0 || s.Modules == nil {
+		return 0
+	}
+	fr := s.Syms.Frame(site)
+	if fr.Caller != 0 {
+		return fr.Caller
+	}
+	if s.owns(fr) {
+		return 0
+	}
+	for i := len(vias) - 1; i >= 0; i-- {
+		if vias[i].Wait == critpath.WaitPeer {
+			return 0 // before it, others asked for the request that this is
+		}
+		switch v := s.Syms.Frame(vias[i].Site); {
+		case v.Caller != 0:
+			return v.Caller
+		case vias[i].Site != 0 && s.owns(v):
+			return vias[i].Site
+		}
+	}
+	if by != 0 && s.owns(s.Syms.Frame(by)) {
+		return by
+	}
+	return 0
+}
+
+func (s *Speller) owns(f tracefmt.Frame) bool {
+	return s.Modules.Owns(s.Syms.String(f.Func), s.Syms.String(f.File))
+}
+
+// File returns a file name as the report gives it.
+func (s *Speller) File(name string) string {
+	for _, r := range s.Paths {
+		if rest, ok := strings.CutPrefix(name, r.Old); ok {
+			return r.New + rest
+		}
+	}
+	return name
+}
+
+// Cause returns the report's name of a cause.
+func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
+
+// Vias spells a chain of waits out.
+func (s *Speller) Vias(vs []path.Via) []report.Via {
+	out := []report.Via{}
+	for _, x := range vs {
+		out = append(out, report.Via{Wait: report.WaitKind(x.Wait.String()), Site: s.Site(x.Site), Call: s.Syms.String(x.Call)})
+	}
+	return out
+}
+
+// Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
+func (s *Speller) Segment(g *cause.Segment, vias []path.Via, by tracefmt.FrameID) report.Segment {
+	seg := report.Segment{
+		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias, by)), Via: s.Vias(vias),
+		Kind: s.Syms.String(g.Kind),
+	}
+	if g.Code.Cause() == cause.Network {
+		seg.Kind = Direction(g.Inbound)
+	}
+	return seg
+}
+
+// Direction is the kind of a network wait.
+func Direction(inbound bool) string {
+	if inbound {
+		return "inbound"
+	}
+	return "outbound"
+}
+
+// mostShares bounds what is listed as having run meanwhile.
+const mostShares = 5
+
+// Shares returns the functions that have the largest parts of a sum by site.
+func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
+	if len(m) == 0 {
+		return nil
+	}
+	type fn struct {
+		f  tracefmt.FrameID
+		ns int64
+	}
+	// By function: the lines of one function belong together.
+	byFn := map[tracefmt.StringID]*fn{}
+	var total int64
+	for f, ns := range m {
+		total += ns
+		id := s.Syms.Frame(f).Func
+		e := byFn[id]
+		if e == nil {
+			e = &fn{f: f}
+			byFn[id] = e
+		}
+		e.ns += ns
+		if ns > m[e.f] || ns == m[e.f] && f < e.f {
+			e.f = f
+		}
+	}
+	var list []*fn
+	for _, e := range byFn {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *fn) int {
+		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
+	})
+	var out []report.Share
+	for _, e := range list[:min(len(list), mostShares)] {
+		if total > 0 {
+			out = append(out, report.Share{Site: s.Site(e.f), Share: float64(e.ns) / float64(total)})
+		}
+	}
+	return out
+}
+
+// StartOf returns the function that a goroutine with this stack began with, ""
+// if the stack is empty.
+func (s *Speller) StartOf(id tracefmt.StackID) string {
+	frames := s.Syms.Stack(id)
+	for i := len(frames) - 1; i >= 0; i-- {
+		if fn := s.Syms.String(s.Syms.Frame(frames[i]).Func); fn != "runtime.goexit" {
+			return fn
+		}
+	}
+	return ""
+}
+
+// CompareFrames orders frames by what they say: their ids depend on which came
+// first. Of two calls on one line that is all that tells them apart.
+func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
+	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
+	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
+		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)), s.compareCallers(fa.Caller, fb.Caller), cmp.Compare(a, b))
+}
+
+func (s *Speller) compareCallers(a, b tracefmt.FrameID) int {
+	if a == b {
+		return 0
+	}
+	return s.CompareFrames(a, b)
+}
+
+// ID returns an id that depends on nothing but its parts.
+func ID(parts ...string) string {
+	h := fnv.New64a()
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}
+
+// GroupID is the id of a group in reports.
+func GroupID(kind, name string) string { return ID("group", kind, name) }
+
+// RequestID is the id of a request in reports; start counts from the trace's.
+func RequestID(group string, start int64, g uint64) string {
+	return ID("request", group, fmt.Sprint(start), fmt.Sprint(g))
+}

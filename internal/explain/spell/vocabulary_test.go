@@ -1,0 +1,41 @@
+package spell
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/report"
+)
+
+// TestVocabulary holds the engine's own names, which are indices, to those of the report.
+func TestVocabulary(t *testing.T) {
+	var causes []report.CauseName
+	for i := range cause.Count {
+		causes = append(causes, report.CauseName(cause.Cause(i).String()))
+	}
+	same(t, "causes", causes, slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther }))
+	var waits []report.WaitKind
+	for w := critpath.WaitOther; w <= critpath.WaitPeer; w++ {
+		waits = append(waits, report.WaitKind(w.String()))
+	}
+	same(t, "kinds of wait", waits, report.WaitKinds())
+	var kinds []report.Kind
+	for k := request.Mark; k <= request.Func; k++ {
+		kinds = append(kinds, report.Kind(k.String()))
+	}
+	same(t, "kinds of group", kinds, report.Kinds())
+	same(t, "verdicts", []report.ThrottleVerdict{freeze.Own, freeze.Ancestor, freeze.None, freeze.Unknown}, report.ThrottleVerdicts())
+}
+
+func same[S ~string](t *testing.T, what string, a, b []S) {
+	t.Helper()
+	slices.Sort(a)
+	slices.Sort(b)
+	if !slices.Equal(a, b) {
+		t.Errorf("%s: the engine has %q, the report %q", what, a, b)
+	}
+}

@@ -1,0 +1,245 @@
+package validate
+
+import (
+	"sync"
+
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/report"
+)
+
+// Requests checks every request of a pass, and holds the report to what it
+// counted. The zero value is ready for use, as one of the pass's sums.
+type Requests struct {
+	Problems
+
+	// Walked is how many requests, or pieces of long ones, were checked.
+	Walked int64
+
+	mu    sync.Mutex
+	parts []*requestPart
+}
+
+// A total adds up the requests of one kind that ended in the trace.
+type total struct{ count, ns, open, cut int64 }
+
+// Part implements pass.Sum.
+func (v *Requests) Part(*path.Stage) path.Adder {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := &requestPart{kinds: make(map[string]*total)}
+	v.parts = append(v.parts, p)
+	return p
+}
+
+// Begin implements pass.Sum.
+func (v *Requests) Begin([]request.Request) {}
+
+// End implements pass.Sum.
+func (v *Requests) End() {}
+
+var _ pass.Sum = (*Requests)(nil)
+
+// A requestPart is one worker's part.
+type requestPart struct {
+	Problems
+	walked int64
+	kinds  map[string]*total
+}
+
+// Add implements path.Adder.
+func (p *requestPart) Add(w *path.Walked) {
+	p.walked++
+	r := w.Req
+	if w.Weight < 1 || w.Counted() < 1 {
+		p.add("weights", "goroutine %d: the request from %d on stands for %d requests", r.G, w.Start, w.Weight)
+	}
+	if w.Form != path.Cut && w.Form != path.Glanced {
+		p.path(w)
+	}
+	if w.Form == path.Piece || w.Observer {
+		return
+	}
+	t := p.kinds[r.Kind.String()]
+	if t == nil {
+		t = &total{}
+		p.kinds[r.Kind.String()] = t
+	}
+	switch {
+	case w.Form == path.Cut:
+		t.cut += w.Counted()
+	case r.Open:
+		t.open += w.Counted()
+	default:
+		t.count += w.Counted()
+		t.ns += w.Latency() * w.Counted()
+	}
+}
+
+// path checks that the parts of a request's time add up to it: each instant has
+// one segment, and sums by cause are those of the segments.
+func (p *requestPart) path(w *path.Walked) {
+	r := w.Req
+	if w.Start > w.From || w.From > r.End {
+		p.add("bounds", "goroutine %d: a request begins at %d, its path at %d, and both end at %d", r.G, w.Start, w.From, r.End)
+		return
+	}
+	at := w.From
+	if w.Form == path.Joint {
+		at = w.Start
+	}
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		if s.Start != at || s.End <= s.Start {
+			p.add("segments", "goroutine %d: segment %d of the request from %d on lasts from %d to %d; the one before ended at %d", r.G, i, w.Start, s.Start, s.End, at)
+			return
+		}
+		at = s.End
+	}
+	if w.Form != path.Joint && at != r.End {
+		p.add("segments", "goroutine %d: the segments of the request from %d on end at %d, not at %d", r.G, w.Start, at, r.End)
+	}
+	if w.Observer {
+		return // nothing is summed up
+	}
+	var sum int64
+	for _, s := range w.Sums {
+		if s.NS <= 0 {
+			p.add("sums", "goroutine %d: the request from %d on spent %d ns on a cause", r.G, w.Start, s.NS)
+		}
+		sum += s.NS
+	}
+	whole := r.End - w.From
+	if w.Form == path.Joint {
+		whole = w.Latency()
+	}
+	if sum != whole {
+		p.add("sums", "goroutine %d: the causes of the request from %d on add up to %d of %d ns", r.G, w.Start, sum, whole)
+	}
+	if w.Ready > whole {
+		p.add("ready", "goroutine %d: the request from %d on was ready to run for %d ns, and took %d ns", r.G, w.Start, w.Ready, whole)
+	}
+}
+
+// merge joins what the workers found.
+func (v *Requests) merge() map[string]*total {
+	kinds := make(map[string]*total)
+	for _, p := range v.parts {
+		v.Walked += p.walked
+		v.join(&p.Problems)
+		for k, t := range p.kinds {
+			sum := kinds[k]
+			if sum == nil {
+				sum = &total{}
+				kinds[k] = sum
+			}
+			sum.count, sum.ns, sum.open, sum.cut = sum.count+t.count, sum.ns+t.ns, sum.open+t.open, sum.cut+t.cut
+		}
+	}
+	v.parts = nil
+	return kinds
+}
+
+// Report checks a report by itself and, if it has all groups of the kinds that
+// it shows, against the requests that were counted. It is called once, after
+// the pass.
+func (v *Requests) Report(rep *report.Report, all bool) {
+	kinds := v.merge()
+	if err := rep.CheckValid(); err != nil {
+		v.add("report", "%v", err)
+	}
+	v.bands(rep)
+	if !all {
+		return
+	}
+	leftOut := make(map[string]bool) // kinds of which some are no groups
+	for i := range rep.Input.LeftOut {
+		leftOut[string(rep.Input.LeftOut[i].Kind)] = true
+	}
+	shown := make(map[string]*total)
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		t := shown[string(g.Kind)]
+		if t == nil {
+			t = &total{}
+			shown[string(g.Kind)] = t
+		}
+		t.count += int64(g.Count)
+		t.ns += g.TotalNS
+		t.open += int64(g.Open.Count)
+		t.cut += int64(g.CutAtStart)
+	}
+	for k, t := range shown {
+		want := kinds[k]
+		if want == nil {
+			want = &total{}
+		}
+		// A group of nothing but requests that began before the trace is not shown.
+		if leftOut[k] && t.count <= want.count && t.ns <= want.ns && t.open <= want.open && t.cut <= want.cut {
+			continue
+		}
+		if t.count != want.count || t.ns != want.ns || t.open != want.open || t.cut > want.cut {
+			v.add("counts", "groups of kind %s have %d requests of %d ns, %d open and %d cut at the start; walked were %d of %d ns, %d open and %d cut",
+				k, t.count, t.ns, t.open, t.cut, want.count, want.ns, want.open, want.cut)
+		}
+	}
+}
+
+// A rowKey is what tells the rows of a band apart: running time by function, all else by line.
+type rowKey struct {
+	cause report.CauseName
+	kind  string
+	site  report.Site
+	own   report.Caller
+}
+
+func rowOf(c *report.Cause) rowKey {
+	k := rowKey{cause: c.Cause, kind: c.Kind}
+	if c.Site != nil {
+		k.site = report.Site{Func: c.Site.Func, File: c.Site.File, Line: c.Site.Line}
+		if c.Site.CalledFrom != nil {
+			k.own = *c.Site.CalledFrom
+		}
+		if c.Cause == report.CauseCPU || c.Cause == report.CauseThrottle {
+			k.site.File, k.site.Line, k.own.File, k.own.Line = "", 0, "", 0
+		}
+	}
+	return k
+}
+
+// bands checks that no band of a group has more of any cause than all its requests have. Where a cause is among the small
+// ones of all, it has no more than these have together.
+func (v *Requests) bands(rep *report.Report) {
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		whole := map[rowKey]int64{}
+		slack := roundedOff + g.TotalNS/1e6
+		for k := range g.Bands {
+			rows := map[rowKey]int64{}
+			for j := range g.Bands[k].Causes {
+				rows[rowOf(&g.Bands[k].Causes[j])] += g.Bands[k].Causes[j].TotalNS
+			}
+			if k == 0 {
+				whole = rows
+				continue
+			}
+			rest, small := whole[rowKey{cause: report.CauseOther}], int64(0)
+			delete(rows, rowKey{cause: report.CauseOther})
+			for key, ns := range rows {
+				switch of, ok := whole[key]; {
+				case !ok:
+					small += ns
+				case ns > of+slack:
+					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in all", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, of)
+				}
+			}
+			if small > rest+slack {
+				v.add("bands", "group %s: causes that all requests have as small ones only, of %d ns together, have %d ns in %s", g.Name, rest, small, g.Bands[k].Band)
+			}
+		}
+	}
+}
+
+// roundedOff is what rounding may move from one row to another, in ns.
+const roundedOff = 1000

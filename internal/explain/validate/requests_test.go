@@ -1,0 +1,106 @@
+package validate
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/report"
+)
+
+// TestRequestRules shows each rule about requests something that breaks it.
+func TestRequestRules(t *testing.T) {
+	whole := func() *path.Walked {
+		return &path.Walked{
+			Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, G: 7}, Weight: 1, Start: 100, From: 100, Ready: 20,
+			Segments: []cause.Segment{{Start: 100, End: 130}, {Start: 130, End: 200}}, Sums: []path.Sum{{Cause: 1, NS: 30}, {Cause: 2, NS: 70}},
+		}
+	}
+	for _, c := range []struct {
+		rule  string
+		spoil func(*path.Walked)
+	}{
+		{"", func(*path.Walked) {}},
+		{"", func(w *path.Walked) { w.Start = 50; w.Req.Open = true }}, // began before what is left of the trace
+		{"weights", func(w *path.Walked) { w.Weight = 0 }},
+		{"bounds", func(w *path.Walked) { w.From = 90 }},
+		{"bounds", func(w *path.Walked) { w.Req.End = 99 }},
+		{"segments", func(w *path.Walked) { w.Segments[1].Start = 131 }},
+		{"segments", func(w *path.Walked) { w.Segments[1].End = 199 }},
+		{"segments", func(w *path.Walked) { w.Segments[0].End = 100 }},
+		{"sums", func(w *path.Walked) { w.Sums[0].NS = 29 }},
+		{"sums", func(w *path.Walked) { w.Sums = append(w.Sums, path.Sum{Cause: 3}) }},
+		{"ready", func(w *path.Walked) { w.Ready = 101 }},
+	} {
+		var v Requests
+		w := whole()
+		c.spoil(w)
+		v.Part(nil).Add(w)
+		v.merge()
+		switch {
+		case c.rule == "" && v.N > 0:
+			t.Errorf("a sound request breaks %v", v.Err())
+		case c.rule != "" && (v.N != 1 || v.List[0].Rule != c.rule):
+			t.Errorf("of a request that breaks %q it says: %v", c.rule, v.Err())
+		}
+	}
+}
+
+// TestCounts checks that a report that lost a request, or a nanosecond, or
+// counts one twice, does not pass.
+func TestCounts(t *testing.T) {
+	for _, c := range []struct {
+		group report.Group
+		right bool
+	}{
+		{report.Group{Kind: report.KindHTTP1, Count: 2, TotalNS: 200, Open: report.Open{Count: 1}}, true},
+		{report.Group{Kind: report.KindHTTP1, Count: 1, TotalNS: 200, Open: report.Open{Count: 1}}, false},
+		{report.Group{Kind: report.KindHTTP1, Count: 2, TotalNS: 199, Open: report.Open{Count: 1}}, false},
+		{report.Group{Kind: report.KindHTTP1, Count: 2, TotalNS: 200}, false},
+		{report.Group{Kind: report.KindHTTP1, Count: 2, TotalNS: 200, Open: report.Open{Count: 1}, CutAtStart: 1}, false},
+		{report.Group{Kind: report.KindLoop, Count: 1, TotalNS: 10}, false},
+	} {
+		var v Requests
+		for i := range 3 {
+			v.Part(nil).Add(&path.Walked{
+				Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, Open: i == 2}, Weight: 1, Start: 100, From: 100,
+				Segments: []cause.Segment{{Start: 100, End: 200}}, Sums: []path.Sum{{Cause: 1, NS: 100}},
+			})
+		}
+		v.Report(&report.Report{Groups: []report.Group{c.group}}, true)
+		if (v.N == 0) != c.right {
+			t.Errorf("%+v: %v", c.group, v.Err())
+		}
+	}
+}
+
+// TestBandsRule shows the rule about bands what breaks it: a cause with more time in a part of the requests than in all.
+func TestBandsRule(t *testing.T) {
+	cause := func(name report.CauseName, line int, ns int64) report.Cause {
+		return report.Cause{Cause: name, Site: &report.Site{Func: "main.f", Line: line}, TotalNS: ns}
+	}
+	for _, c := range []struct {
+		says              string
+		all, p50, p99     int64
+		name              report.CauseName
+		otherLine, broken bool
+	}{
+		{says: "as much together as all", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseCPU},
+		{says: "more in one", all: 2e6, p50: 0, p99: 6e6, name: report.CauseCPU, broken: true},
+		{says: "running time by function", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseCPU, otherLine: true},
+		{says: "a line that all do not have", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseSleep, otherLine: true, broken: true},
+	} {
+		line := 1
+		if c.otherLine {
+			line = 2
+		}
+		var v Requests
+		v.bands(&report.Report{Groups: []report.Group{{Name: "main.f", Bands: []report.Band{
+			{Causes: []report.Cause{cause(c.name, 1, c.all)}}, {Causes: []report.Cause{cause(c.name, line, c.p50)}}, {Causes: []report.Cause{cause(c.name, line, c.p99)}},
+		}}}})
+		if (v.Err() != nil) != c.broken {
+			t.Errorf("%s: %v", c.says, v.Err())
+		}
+	}
+}

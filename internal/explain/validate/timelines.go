@@ -1,0 +1,163 @@
+package validate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+)
+
+// Timelines checks the timelines of one generation after the other. The zero
+// value is ready for use. It is not safe for concurrent use.
+type Timelines struct {
+	Problems
+
+	// Goroutines, Spans and Runs are how many were checked; a goroutine counts
+	// once a generation.
+	Goroutines, Spans, Runs int64
+
+	end   int64 // of the generation before
+	runs  timeline.Runs
+	last  map[uint64]timeline.Run // thread -> its last run
+	spans []timeline.Span
+	ran   []timeline.Run
+}
+
+// follow lists which state may follow which in a goroutine's life. A goroutine
+// of a C thread comes out of nowhere into a system call, and leaves so.
+var follow = map[[2]timeline.State]bool{
+	{timeline.Running, timeline.Running}: true, {timeline.Running, timeline.Runnable}: true, {timeline.Running, timeline.Waiting}: true,
+	{timeline.Running, timeline.Syscall}: true, {timeline.Running, timeline.Gone}: true,
+	{timeline.Runnable, timeline.Running}: true, {timeline.Waiting, timeline.Runnable}: true, {timeline.Waiting, timeline.Running}: true,
+	{timeline.Syscall, timeline.Running}: true, {timeline.Syscall, timeline.Runnable}: true, {timeline.Syscall, timeline.Gone}: true,
+	{timeline.Gone, timeline.Syscall}: true,
+}
+
+// Decoded checks the newest generation of a window, in which the generation
+// before it may stand, too. Generations come in order; skipped says that some
+// between the last one and this were left out.
+func (v *Timelines) Decoded(win *timeline.Window, skipped bool) {
+	if len(win.Gens) == 0 {
+		return
+	}
+	g := win.Gens[len(win.Gens)-1]
+	if g.End < g.Base {
+		v.add("generation-times", "generation %d ends at %d, before it begins at %d", g.Num, g.End, g.Base)
+	}
+	v.ordered(g)
+	v.threads(win, g, skipped)
+	g.Goroutines(func(id uint64) {
+		v.Goroutines++
+		v.spans = win.Spans(id, max(g.Base, v.end), math.MaxInt64, v.spans[:0])
+		v.life(id, v.spans)
+	})
+	v.end = g.End
+}
+
+// life checks that spans of a goroutine follow each other without a gap, in
+// states that may, and that each wait was ended by somebody.
+func (v *Timelines) life(id uint64, spans []timeline.Span) {
+	v.Spans += int64(len(spans))
+	for i := 1; i < len(spans); i++ {
+		a, b := &spans[i-1], &spans[i]
+		switch {
+		case !follow[[2]timeline.State{a.State, b.State}]:
+			v.add("states", "goroutine %d: %v follows %v at %d", id, b.State, a.State, b.Start)
+		case a.End != max(b.Start, a.Start):
+			v.add("gaps", "goroutine %d: a span ends at %d and the next begins at %d", id, a.End, b.Start)
+		case a.State == timeline.Waiting && !a.Woken:
+			v.add("wakes", "goroutine %d: a wait ended at %d and nobody ended it", id, a.End)
+		}
+	}
+}
+
+// threads checks that no thread runs two goroutines at once, and that what
+// threads say of runs agrees with what goroutines' own spans say: these are put
+// together in different ways.
+func (v *Timelines) threads(win *timeline.Window, g *timeline.Gen, skipped bool) {
+	if v.last == nil || skipped {
+		v.last = make(map[uint64]timeline.Run)
+		v.runs = timeline.Runs{}
+	}
+	v.ran = v.ran[:0]
+	v.runs.Add(g, func(r timeline.Run) {
+		v.Runs++
+		if r.To < r.From {
+			v.add("run-times", "goroutine %d ran on thread %d from %d until %d", r.G, r.M, r.From, r.To)
+		}
+		if before, ok := v.last[r.M]; ok && r.From < before.To {
+			v.add("threads", "thread %d runs goroutine %d from %d on, and goroutine %d until %d", r.M, r.G, r.From, before.G, before.To)
+		}
+		v.last[r.M] = r
+		if r.Began && r.Ended && r.From >= win.Start() {
+			v.ran = append(v.ran, r)
+		}
+	})
+	slices.SortFunc(v.ran, func(a, b timeline.Run) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From)) })
+	for rest := v.ran; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].G == rest[0].G {
+			n++
+		}
+		v.running(win, rest[:n])
+		rest = rest[n:]
+	}
+}
+
+// running checks that a goroutine's spans say running all through its runs.
+func (v *Timelines) running(win *timeline.Window, runs []timeline.Run) {
+	id := runs[0].G
+	v.spans = win.Spans(id, runs[0].From, runs[len(runs)-1].To, v.spans[:0])
+	if !forward(v.spans) {
+		return // the clocks of two threads differ
+	}
+	spans := v.spans
+	for _, r := range runs {
+		for len(spans) > 0 && spans[0].End <= r.From {
+			spans = spans[1:]
+		}
+		var sum int64
+		for i := 0; i < len(spans) && spans[i].Start < r.To; i++ {
+			if s := &spans[i]; s.State == timeline.Running {
+				sum += min(s.End, r.To) - max(s.Start, r.From)
+			}
+		}
+		if sum != r.To-r.From {
+			v.add("running-time", "goroutine %d ran from %d to %d on thread %d; its spans have %d ns of that as running", id, r.From, r.To, r.M, sum)
+		}
+	}
+}
+
+// forward reports whether no time of a goroutine's life runs backwards: the
+// clocks of two threads may differ.
+func forward(spans []timeline.Span) bool {
+	for i := 1; i < len(spans); i++ {
+		if spans[i].Start < spans[i-1].Start || spans[i].Start < spans[i-1].End {
+			return false
+		}
+	}
+	return true
+}
+
+// ordered checks the lists that a generation promises in order of time.
+func (v *Timelines) ordered(g *timeline.Gen) {
+	inOrder(v, g, "CPU samples", len(g.Samples), func(i int) int64 { return g.Samples[i].Time })
+	inOrder(v, g, "heap sizes", len(g.Heap), func(i int) int64 { return g.Heap[i].Time })
+	inOrder(v, g, "user events", len(g.User), func(i int) int64 { return g.User[i].Time })
+	inOrder(v, g, "stops of the world", len(g.STW), func(i int) int64 { return g.STW[i].Start })
+	inOrder(v, g, "mark phases", len(g.GC), func(i int) int64 { return g.GC[i].Time })
+	inOrder(v, g, "changes of GOMAXPROCS", len(g.Procs), func(i int) int64 { return g.Procs[i].Time })
+	g.EachMarked(func(id uint64, marks []timeline.Mark) {
+		inOrder(v, g, "marks of a goroutine", len(marks), func(i int) int64 { return marks[i].Time })
+	})
+}
+
+func inOrder(v *Timelines, g *timeline.Gen, what string, n int, at func(int) int64) {
+	for i := 1; i < n; i++ {
+		if at(i) < at(i-1) {
+			v.add("order", "generation %d: %s are out of order at %d", g.Num, what, at(i))
+			return
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package validate
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestReferenceTraces holds the timelines of the reference reader's own test
+// traces, odd ones of a few events, to the rules.
+func TestReferenceTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spans, runs int64
+	for _, tr := range traces {
+		data, err := tracetext.Assemble(tr.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := timelines(t, data)
+		if err := v.Err(); err != nil {
+			t.Errorf("%s: %v", tr.Name, err)
+		}
+		spans, runs = spans+v.Spans, runs+v.Runs
+	}
+	if spans < 100 || runs < 30 {
+		t.Errorf("only %d spans and %d runs were checked", spans, runs)
+	}
+}
+
+// timelines validates a trace up to its end or first damage.
+func timelines(t *testing.T, data []byte) *Timelines {
+	t.Helper()
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := timeline.NewDecoder(rd, 2)
+	defer d.Close()
+	v, win := new(Timelines), new(timeline.Window)
+	for skipped := false; ; {
+		g, err := d.Next()
+		var damage *tracefmt.Error
+		switch {
+		case errors.Is(err, io.EOF), errors.As(err, &damage):
+			return v
+		case err != nil:
+			t.Fatal(err)
+		case g == nil:
+			skipped = true
+			continue
+		}
+		win.Gens = append(win.Gens, g)
+		v.Decoded(win, skipped)
+		skipped = false
+		if len(win.Gens) > 1 {
+			win.DropFirst()
+		}
+	}
+}
+
+// TestRules shows each rule about spans something that breaks it.
+func TestRules(t *testing.T) {
+	const running, runnable, waiting = timeline.Running, timeline.Runnable, timeline.Waiting
+	for _, c := range []struct {
+		rule  string
+		spans []timeline.Span
+	}{
+		{"", []timeline.Span{{Start: 1, End: 2, State: running}, {Start: 2, End: 5, State: waiting, Woken: true}, {Start: 5, End: 6, State: runnable}}},
+		{"", []timeline.Span{{Start: 5, End: 5, State: running}, {Start: 4, End: 6, State: runnable}}}, // clocks of two threads
+		{"states", []timeline.Span{{Start: 1, End: 2, State: runnable}, {Start: 2, End: 3, State: waiting}}},
+		{"states", []timeline.Span{{Start: 1, End: 2, State: timeline.Gone}, {Start: 2, End: 3, State: running}}},
+		{"gaps", []timeline.Span{{Start: 1, End: 2, State: running}, {Start: 3, End: 4, State: runnable}}},
+		{"gaps", []timeline.Span{{Start: 1, End: 3, State: running}, {Start: 2, End: 4, State: runnable}}},
+		{"wakes", []timeline.Span{{Start: 1, End: 2, State: waiting}, {Start: 2, End: 4, State: runnable}}},
+	} {
+		var v Timelines
+		v.life(7, c.spans)
+		switch {
+		case c.rule == "" && v.N > 0:
+			t.Errorf("%v breaks no rule: %v", c.spans, v.Err())
+		case c.rule != "" && (v.N != 1 || v.List[0].Rule != c.rule):
+			t.Errorf("%v breaks %q: %v", c.spans, c.rule, v.Err())
+		}
+	}
+}
+
+// TestProblems checks that a trace that breaks one rule a million times keeps
+// a few words about it, and the count.
+func TestProblems(t *testing.T) {
+	var p Problems
+	for i := range 1000 {
+		p.add("gaps", "gap %d", i)
+	}
+	p.add("wakes", "one")
+	if len(p.List) != most+1 || p.N != 1001 {
+		t.Errorf("%d kept of %d", len(p.List), p.N)
+	}
+	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "and 995 more") {
+		t.Errorf("Err says %v", err)
+	}
+	if err := new(Problems).Err(); err != nil {
+		t.Errorf("without a problem Err says %v", err)
+	}
+}

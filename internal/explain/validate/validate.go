@@ -1,0 +1,59 @@
+package validate
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Checks are all checks of one pass over a trace. The zero value is ready for
+// use, by one pass.
+type Checks struct {
+	// Damaged leaves the rules of timelines out: a trace with lost or altered
+	// events breaks them by itself. Requests and reports keep theirs all the same.
+	Damaged bool
+
+	timelines Timelines
+	requests  Requests
+	window    *timeline.Window
+	problems  Problems
+}
+
+// Attach adds the checks to a pass that was not run yet.
+func (c *Checks) Attach(p *pass.Pass) {
+	c.window = &p.Window
+	p.Sums = append(p.Sums, &c.requests)
+	p.Listeners = append(p.Listeners, c)
+}
+
+// Decoded implements pass.Listener.
+func (c *Checks) Decoded(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+	if !c.Damaged {
+		c.timelines.Decoded(c.window, gap)
+	}
+}
+
+// Walked implements pass.Listener.
+func (c *Checks) Walked() {}
+
+// Dropped implements pass.Listener.
+func (c *Checks) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+
+// Report checks the report that was made of the pass; all says that no groups
+// were left out by name. It is called once, last.
+func (c *Checks) Report(rep *report.Report, all bool) {
+	c.requests.Report(rep, all)
+	c.problems.join(&c.timelines.Problems)
+	c.problems.join(&c.requests.Problems)
+}
+
+// Err returns all broken rules as one error, or nil.
+func (c *Checks) Err() error { return c.problems.Err() }
+
+// String says what was checked.
+func (c *Checks) String() string {
+	return fmt.Sprintf("%d goroutines, %d spans, %d runs on threads, %d requests", c.timelines.Goroutines, c.timelines.Spans, c.timelines.Runs, c.requests.Walked)
+}

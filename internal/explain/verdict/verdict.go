@@ -1,0 +1,592 @@
+// Package verdict says what the slow requests of a report's largest groups spent their time on: which band speaks for
+// them, the causes summed up first and then divided by place, and the words for it. It is computed once, stands in the
+// JSON, and is what every view prints.
+package verdict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// What is worth saying.
+const (
+	maxGroups  = 3    // groups that are spoken of
+	leastGroup = 0.05 // share of all latency below which a group is not, unless requests of it had not ended
+
+	maxCauses, leastCause          = 3, 0.10 // causes that are spoken of, of the first group
+	maxFurtherCauses, leastFurther = 2, 0.20 // and of the others
+	leastKept                      = 0.01    // causes and places with less are left to the table
+	maxSites                       = 5       // places of a cause that are kept
+	maxSaidSites, leastSaidSite    = 3, 0.03 // and those that are spoken of
+	leastInferred                  = 0.15    // of places that are only inferred, those beside the first
+	leastVia, wholly               = 0.2, 0.995
+	leastRan                       = 0.1
+)
+
+// Of returns the verdict on a report: of the groups with the most latency, in the report's order.
+func Of(r *report.Report) []report.Verdict { return OfBand(r, "") }
+
+// OfBand is Of for the named band, where a group has it, instead of the one that speaks for the slow requests.
+func OfBand(r *report.Report, band report.BandName) []report.Verdict {
+	out := []report.Verdict{}
+	var all int64
+	for i := range r.Groups {
+		if r.Groups[i].Role == report.RoleRequests {
+			all += r.Groups[i].TotalNS
+		}
+	}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.Role != report.RoleRequests {
+			break // nobody waits for it
+		}
+		if len(out) == maxGroups {
+			break
+		}
+		if len(out) > 0 && float64(g.TotalNS) < leastGroup*float64(all) && !hung(r, g) {
+			continue
+		}
+		if hangs := hung(r, g); g.Count > 0 || hangs {
+			out = append(out, ofGroup(r, g, band, len(out) == 0, hangs))
+		}
+	}
+	return out
+}
+
+// hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
+// come at any time is as usual.
+func hung(r *report.Report, g *report.Group) bool {
+	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Code == report.RuleHung && f.Group == g.ID && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium)
+	})
+}
+
+func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hung bool) report.Verdict {
+	b := g.Tail()
+	if named := g.Band(band); named != nil {
+		b = named
+	}
+	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
+	v.Causes = spreadLast(withoutCPU(v.Causes, r, b))
+	if g.Open.Count > 0 {
+		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
+		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
+		if at := words.Place(g.Open.Site, wide); at != "" {
+			v.Open.Text += " in " + at
+			if lead, fn, pos := words.CalledFrom(g.Open.Site, wide); fn+pos != "" {
+				v.Open.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
+			}
+		}
+	}
+	for i := range v.Causes {
+		// What leads to the place is not said of a peer that is told already.
+		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" {
+			of := words.PeerNames(g.Peer)
+			switch {
+			case g.Peer.Followed():
+				c.Words = "on the way to this process's own " + of + " and back, over the network"
+			case g.Peer.Recording != "":
+				c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
+				if g.Peer.Spent != "" {
+					c.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
+				}
+			case g.Peer.Confidence < 0.8:
+				c.Words = "waiting for a peer on the network, perhaps this process's own " + of
+			default:
+				c.Words = "waiting over the network for this process's own " + of
+			}
+		}
+	}
+	for i := range v.Causes {
+		for k := range v.Causes[i].Sites {
+			s := &v.Causes[i].Sites[k]
+			_, asked := report.Beyond(s.Via)
+			s.In = asks(r, g, asked)
+		}
+	}
+	v.Lead, v.Range = lead(g, b)
+	most, least := maxCauses, leastCause
+	if !first {
+		most, least = maxFurtherCauses, leastFurther
+	}
+	said := []string{}
+	for i := range v.Causes {
+		c := &v.Causes[i]
+		c.Text = Join(Spell(c, wide))
+		c.Said = c.Cause != report.CauseOther && len(said) < most && (c.Share >= least || len(said) == 0)
+		if c.Said {
+			said = append(said, words.PercentOr0(c.Share)+" "+c.Text)
+		}
+	}
+	name := words.GroupName(g, wide)
+	switch {
+	case len(said) == 0:
+		v.Text = name + ": no request ended in the trace"
+	default:
+		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(said, "; ")
+	}
+	if v.Open != nil && v.Open.Late {
+		v.Text += "; " + v.Open.Text
+	}
+	return v
+}
+
+// asks names what answers requests of a group where they ask, what answers those, and so on, so many times.
+func asks(r *report.Report, g *report.Group, times int) string {
+	of := ""
+	for ; times > 0 && g != nil && g.Peer.Followed(); times-- {
+		of = words.PeerNames(g.Peer)
+		g = r.Group(g.Peer.Group)
+	}
+	return of
+}
+
+// wide is the room for a place where no line bounds it.
+const wide = 160
+
+// lead says which requests a band holds, and how late they were.
+func lead(g *report.Group, b *report.Band) (lead, latency string) {
+	switch {
+	case b.Band == report.BandOutliers && b.Count == 1:
+		lead = "One far slower request of"
+	case b.Band == report.BandOutliers:
+		lead = words.Number(int64(b.Count)) + " far slower requests of"
+	case b.Count == 1 && b.Band == report.Band99:
+		lead = "The slowest request of"
+	case b.Count == 1:
+		lead = "One request of"
+	case b.Band == report.Band99 && b.Count*20 > g.Count:
+		lead = "The slowest requests of" // as slow as each other, they are more than a hundredth
+	default:
+		lead = Which(b.Band) + " of"
+	}
+	return lead, Range(g, b)
+}
+
+// Which says which requests a band holds.
+func Which(band report.BandName) string {
+	switch band {
+	case report.Band99:
+		return "The slowest 1%"
+	case report.Band9099:
+		return "From p90 to p99, requests"
+	case report.BandOutliers:
+		return "Far slower requests"
+	case report.Band5090:
+		return "From p50 to p90, requests"
+	}
+	return "Requests"
+}
+
+// Range says from which latency to which the requests of a band took.
+func Range(g *report.Group, b *report.Band) string {
+	last := b.ToNS
+	if m := g.LatencyNS.Max; m != nil && *m < last {
+		last = *m
+	}
+	switch {
+	case b.Band == report.BandOutliers && g.LatencyNS.P50 != nil:
+		of := words.Duration(last)
+		if b.Count > 1 && words.Duration(b.FromNS) != of {
+			of = words.Duration(b.FromNS) + " to " + of
+		}
+		return "(" + of + "; p50 " + words.Duration(*g.LatencyNS.P50) + ")"
+	case b.Count == 1 && b.Band == report.Band99, b.FromNS >= last && last > 0:
+		return "(" + words.Duration(last) + ")"
+	case (b.FromNS == 0 || b.Band == report.BandAll) && g.LatencyNS.P50 != nil:
+		return "(p50 " + words.Duration(*g.LatencyNS.P50) + ", max " + words.Duration(last) + ")"
+	case b.FromNS == 0:
+		return "(up to " + words.Duration(last) + ")"
+	}
+	return "(" + words.Duration(b.FromNS) + " to " + words.Duration(last) + ")"
+}
+
+// sums adds up a band's rows by cause, and each cause's by place; the largest first, what closes a sum last.
+func sums(b *report.Band) []report.VerdictCause {
+	var out []report.VerdictCause
+	for i := range b.Causes {
+		row := &b.Causes[i]
+		k := slices.IndexFunc(out, func(c report.VerdictCause) bool { return c.Cause == row.Cause })
+		if k < 0 {
+			k = len(out)
+			out = append(out, report.VerdictCause{Cause: row.Cause, Sites: []report.VerdictSite{}})
+		}
+		out[k].TotalNS += row.TotalNS
+		out[k].Share += row.Share
+	}
+	for i := range out {
+		c := &out[i]
+		if b.Count > 0 {
+			c.EachNS = c.TotalNS / int64(b.Count)
+		}
+		c.Share = min(c.Share, 1)
+		places(c, b)
+		c.Words = Words(c)
+	}
+	slices.SortStableFunc(out, largest)
+	kept := out[:0]
+	for _, c := range out {
+		if c.Share >= leastKept && c.TotalNS > 0 {
+			kept = append(kept, c)
+		}
+	}
+	if len(kept) == 0 {
+		return []report.VerdictCause{}
+	}
+	return kept
+}
+
+// largest orders causes, the largest first; what is left of all others is the last.
+func largest(a, b report.VerdictCause) int {
+	return cmp.Or(last(a.Cause)-last(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
+}
+
+func last(c report.CauseName) int {
+	if c == report.CauseOther {
+		return 1
+	}
+	return 0
+}
+
+// A placed is what is added up of one place.
+type placed struct {
+	site   report.VerdictSite
+	near   int64 // ns of it whose line is only inferred
+	routes []report.Route
+}
+
+// places divides a cause by place, and fills in what its places have in common.
+func places(c *report.VerdictCause, b *report.Band) {
+	var all []placed
+	ran, ranAt := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
+	pipe, kind, first := true, "", true
+	for i := range b.Causes {
+		row := &b.Causes[i]
+		if row.Cause != c.Cause {
+			continue
+		}
+		if first {
+			kind, first = row.Kind, false
+		} else if kind != row.Kind {
+			kind = ""
+		}
+		pipe = pipe && strings.HasPrefix(row.Call, "os.(*File).")
+		k := slices.IndexFunc(all, func(p placed) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
+		if k < 0 {
+			k = len(all)
+			all = append(all, placed{site: report.VerdictSite{Site: row.Site, Kind: row.Kind, Via: []report.Via{}}})
+		}
+		p := &all[k]
+		p.site.TotalNS += row.TotalNS
+		p.site.Share = min(p.site.Share+row.Share, 1)
+		if row.SiteFrom == "bracket" {
+			p.near += row.TotalNS
+		}
+		p.addRoutes(row)
+		for _, s := range row.RanMeanwhile {
+			if s.Site != nil && c.TotalNS > 0 {
+				ranAt[s.Site.Key()] = s.Site
+				ran[s.Site.Key()] += s.Share * float64(row.TotalNS) / float64(c.TotalNS)
+			}
+		}
+	}
+	c.Kind = kind
+	if pipe && c.Cause == report.CauseNetwork {
+		c.Kind = "pipe"
+	}
+	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
+	for i := range all {
+		if p := &all[i]; i < maxSites && (p.site.Share >= leastKept || i == 0) {
+			p.way()
+			p.site.Inferred = p.near > p.site.TotalNS/2
+			c.Sites = append(c.Sites, p.site)
+		}
+	}
+	for site, share := range ran {
+		if share >= leastKept {
+			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: ranAt[site], Share: min(share, 1)})
+		}
+	}
+	slices.SortFunc(c.RanMeanwhile, func(a, b report.Share) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), a.Site.Compare(b.Site))
+	})
+	c.RanMeanwhile = c.RanMeanwhile[:min(len(c.RanMeanwhile), maxSites)]
+}
+
+func (p *placed) addRoutes(c *report.Cause) {
+	for _, add := range c.AllRoutes() {
+		at := slices.IndexFunc(p.routes, func(have report.Route) bool {
+			return slices.EqualFunc(have.Via, add.Via, func(a, b report.Via) bool { return a.Equal(&b) })
+		})
+		if at < 0 {
+			p.routes = append(p.routes, add)
+		} else {
+			p.routes[at].TotalNS += add.TotalNS
+		}
+	}
+}
+
+// way picks the chain of waits by which the most time came, and its part.
+func (p *placed) way() {
+	var all, most int64
+	for i := range p.routes {
+		r := &p.routes[i]
+		all += r.TotalNS
+		if len(r.Via) > 0 && r.TotalNS > most {
+			p.site.Via, most = r.Via, r.TotalNS
+		}
+	}
+	if all > 0 && most > 0 {
+		p.site.ViaPart = float64(most) / float64(all)
+	}
+}
+
+// Words says what time of a cause is spent on, without a place.
+func Words(c *report.VerdictCause) string {
+	switch {
+	case c.Cause == report.CauseSTW && c.Kind != "":
+		return "with the world stopped (" + termtext.Head(c.Kind, 40) + ")"
+	case c.Cause == report.CauseNetwork && c.Kind == "pipe":
+		return "waiting for the other end of a pipe"
+	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
+		return "waiting for the client"
+	case c.Cause == report.CauseNetwork && c.Kind == "outbound":
+		return "waiting for a peer on the network"
+	}
+	text, _ := causeWords(c.Cause)
+	return text
+}
+
+// causeWords says a cause in words, and what leads to its place.
+func causeWords(cause report.CauseName) (text, at string) {
+	switch cause {
+	case report.CauseCPU:
+		return "computing", " in "
+	case report.CauseSched:
+		return "ready to run, waiting for a CPU", ", at "
+	case report.CauseSchedWake:
+		return "ready to run beside an idle CPU", ", at "
+	case report.CauseSchedPoll:
+		return "with data perhaps ready that nobody polled for", ", at "
+	case report.CauseThrottle:
+		return "frozen by the CPU quota", ", at "
+	case report.CauseGCAssist:
+		return "helping the garbage collector", ", allocating in "
+	case report.CauseGCWait:
+		return "waiting for the garbage collector", ", in "
+	case report.CauseSTW:
+		return "with the world stopped", ", by "
+	case report.CauseSleep:
+		return "asleep", " in "
+	case report.CauseNetwork:
+		return "waiting for the network", " in "
+	case report.CauseSyscall:
+		return "in the kernel", ", called from "
+	case report.CauseLock:
+		return "waiting for a lock", " in "
+	case report.CauseChan:
+		return "waiting on a channel", " in "
+	case report.CauseUnknown:
+		return "in ways the trace does not show", ", at "
+	case report.CauseOther:
+		return "on many small causes", ", at "
+	}
+	return "on " + termtext.Head(cause, 20), ", at "
+}
+
+// A Look says how a piece of a sentence is to be shown.
+type Look uint8
+
+// Looks.
+const (
+	Plain  Look = iota
+	Strong      // what it is about
+	Function
+	Position // a file and line
+	Aside
+)
+
+// A Piece is part of a sentence.
+type Piece struct {
+	Look Look
+	Text string
+}
+
+// Join returns a sentence without its looks.
+func Join(pieces []Piece) string {
+	var b strings.Builder
+	for _, p := range pieces {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// Spell says what a cause's time was spent on: its words, its place or, where there are several, the largest of them with
+// their shares, what ran meanwhile, and by which waits. Each place takes at most room columns.
+func Spell(c *report.VerdictCause, room int) []Piece {
+	out := []Piece{{Strong, c.Words}}
+	say := func(look Look, text string) { out = append(out, Piece{look, text}) }
+	place := func(s *report.Site, prefix string) {
+		fn, pos := words.Parts(s, room)
+		if fn == "" && pos == "" {
+			return
+		}
+		say(Plain, prefix)
+		if fn != "" && pos != "" {
+			fn += " "
+		}
+		if fn != "" {
+			say(Function, fn)
+		}
+		if pos != "" {
+			say(Position, pos)
+		}
+	}
+	called := func(s *report.Site, before string) {
+		lead, fn, pos := words.CalledFrom(s, room)
+		if fn+pos == "" {
+			return
+		}
+		say(Plain, before+lead)
+		if fn != "" && pos != "" {
+			fn += " "
+		}
+		say(Function, fn)
+		say(Position, pos)
+	}
+	if len(c.Sites) == 0 {
+		return out
+	}
+	top := &c.Sites[0]
+	_, at := causeWords(c.Cause)
+	alone := c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS)
+	if alone {
+		place(top.Site, at)
+		inferred(top, say)
+		called(top.Site, ", ")
+		ranMeanwhile(c, say, place)
+		way(top, ", ", "", true, say, place)
+		return out
+	}
+	ranMeanwhile(c, say, place)
+	one := oneCaller(c.Sites)
+	said, lead := 0, ": "
+	if isScattered(c) {
+		say(Plain, " in many short runs")
+	}
+	for i := range c.Sites {
+		s := &c.Sites[i]
+		if said == maxSaidSites || said > 0 && !worthSaying(s) {
+			break
+		}
+		if s.Site == nil {
+			continue
+		}
+		if i > 0 && said > 0 && !one && s.Site.CalledFrom != nil && s.Site.LineKey() == c.Sites[i-1].Site.LineKey() {
+			say(Plain, lead+words.PercentOr0(s.Share)+" there") // by another line of the service's own
+		} else {
+			place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+		}
+		inferred(s, say)
+		if !one {
+			called(s.Site, " ")
+		}
+		if said == 0 {
+			way(s, " (", ")", !one, say, place)
+		}
+		said, lead = said+1, ", "
+		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
+			at = at[i:] // "allocating in" is said once
+		}
+	}
+	if one {
+		called(c.Sites[0].Site, ", all ")
+	}
+	return out
+}
+
+// worthSaying reports whether a place beside the first is spoken of. Lines that are only inferred of runs too short for a
+// sample are many and say little, unless one has a good part.
+func worthSaying(s *report.VerdictSite) bool {
+	return s.Share >= leastSaidSite && (!s.Inferred || s.Share >= leastInferred)
+}
+
+// isScattered reports whether places of a cause are left unsaid because they are only inferred, and the first has little of it
+// itself.
+func isScattered(c *report.VerdictCause) bool {
+	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= leastSaidSite && !worthSaying(&c.Sites[1])
+}
+
+// oneCaller reports whether all places that are spoken of were called from one and the same line.
+func oneCaller(sites []report.VerdictSite) bool {
+	n := 0
+	for i := range sites {
+		s := &sites[i]
+		if n == maxSaidSites || n > 0 && !worthSaying(s) {
+			break
+		}
+		if s.Site == nil {
+			continue
+		}
+		if from := s.Site.Key().From; from.Func == "" || from != sites[0].Site.Key().From {
+			return false
+		}
+		n++
+	}
+	return n > 1
+}
+
+// inferred says of a line that nothing was seen to run there: events around a short run name it.
+func inferred(s *report.VerdictSite, say func(Look, string)) {
+	if s.Inferred && s.Site != nil {
+		say(Aside, " (inferred)")
+	}
+}
+
+func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {
+	for i := range c.RanMeanwhile {
+		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= leastRan {
+			place(s.Site, " while ")
+			say(Plain, " ran ("+words.Percent(s.Share)+" of that)")
+			return
+		}
+	}
+}
+
+// way says which wait leads to a place. Where the line of the service's own is told, and it is that wait's, it is not told
+// twice.
+func way(s *report.VerdictSite, open, end string, told bool, say func(Look, string), place func(*report.Site, string)) {
+	if len(s.Via) == 0 || s.ViaPart < leastVia {
+		return
+	}
+	via, _ := report.Beyond(s.Via)
+	lead := open
+	if s.ViaPart < wholly {
+		lead += words.Percent(s.ViaPart) + " of it "
+	}
+	if s.In != "" {
+		lead += "in this process's own " + s.In + ", asked over the network"
+		if len(via) == 0 {
+			say(Aside, lead+end)
+			return
+		}
+		lead += ", "
+	}
+	say(Aside, lead+"via "+termtext.Head(via[0].Wait, 12))
+	if told && s.Site.WaitedAt(&via[0]) {
+		say(Aside, " there")
+	} else {
+		place(via[0].Site, " ")
+	}
+	if n := len(via) - 1; n > 0 {
+		say(Aside, " and "+words.Number(int64(n))+" more")
+	}
+	if end != "" {
+		say(Aside, end)
+	}
+}

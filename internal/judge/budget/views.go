@@ -1,0 +1,292 @@
+package budget
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/output/jsontext"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// maxLine bounds a line of text: names may be of any length.
+const maxLine = 1000
+
+// WriteText writes one line a violation.
+func WriteText(w io.Writer, r *Result) error {
+	out := bufio.NewWriter(w)
+	for i := range r.Violations {
+		v := &r.Violations[i]
+		out.WriteString(termtext.Head(v.Code+" "+strings.Join(strings.Fields(v.Text), " "), maxLine))
+		out.WriteByte('\n')
+	}
+	return out.Flush()
+}
+
+// WriteGitHub writes violations as workflow commands, which GitHub shows beside the lines of a change. root is the checkout's
+// directory; files outside of it are named in the text only.
+func WriteGitHub(w io.Writer, r *Result, root string) error {
+	out := bufio.NewWriter(w)
+	for i := range r.Violations {
+		v := &r.Violations[i]
+		props := []string{}
+		if at := v.Site.Own(); at != nil { // a dependency's file is not in the checkout
+			if file, ok := inside(at.File, root); ok {
+				props = append(props, "file="+escapeProperty(file))
+				if at.Line > 0 {
+					props = append(props, fmt.Sprintf("line=%d", at.Line))
+				}
+			}
+		}
+		title := "whylate: " + v.Code
+		if v.Metric != "" {
+			title += " " + v.Metric
+		}
+		props = append(props, "title="+escapeProperty(title))
+		fmt.Fprintf(out, "::%s %s::%s\n", level(v.Severity, "error", "warning", "notice"), strings.Join(props, ","), escapeData(v.Text))
+	}
+	return out.Flush()
+}
+
+// escapeData and escapeProperty write what a workflow command can hold (toolkit's command.ts: % first, then line breaks;
+// in properties also what separates them, so that no :: of a name ends them). What else a terminal would obey is written as
+// an escape.
+func escapeData(s string) string {
+	return termtext.Escape(strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s))
+}
+
+func escapeProperty(s string) string {
+	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
+}
+
+// level chooses a tool's word for a severity.
+func level(severity report.Severity, high, medium, low string) string {
+	switch severity {
+	case report.SeverityMedium:
+		return medium
+	case report.SeverityLow, report.SeverityInfo:
+		return low
+	}
+	return high
+}
+
+// inside returns a file's path relative to root, with slashes, if it lies there or is relative already.
+func inside(file, root string) (string, bool) {
+	file, root = slashed(file), strings.TrimSuffix(slashed(root), "/")
+	if rest, ok := strings.CutPrefix(file, root+"/"); ok && root != "" {
+		file = rest
+	}
+	if file == "" || absolute(file) {
+		return "", false
+	}
+	file = path.Clean(file)
+	return file, file != ".." && !strings.HasPrefix(file, "../")
+}
+
+// slashed writes a path with slashes if it is one of Windows, whatever system this is: traces travel.
+func slashed(file string) string {
+	if drive(file) || strings.HasPrefix(file, `\\`) {
+		return strings.ReplaceAll(file, `\`, "/")
+	}
+	return file
+}
+
+func drive(file string) bool {
+	return len(file) > 2 && file[1] == ':' && (file[2] == '\\' || file[2] == '/') && (file[0]|0x20 >= 'a' && file[0]|0x20 <= 'z')
+}
+
+func absolute(file string) bool { return strings.HasPrefix(file, "/") || drive(file) }
+
+// uri writes a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
+func uri(file, root string) sarifArtifact {
+	if rel, ok := inside(file, root); ok {
+		u := (&url.URL{Path: rel}).EscapedPath()
+		if head, _, _ := strings.Cut(u, "/"); strings.Contains(head, ":") {
+			u = "./" + u // or it would be a scheme: section 4.2
+		}
+		return sarifArtifact{URI: u, Base: "%SRCROOT%"}
+	}
+	file = slashed(file)
+	if drive(file) {
+		file = "/" + file
+	}
+	return sarifArtifact{URI: "file://" + (&url.URL{Path: file}).EscapedPath()}
+}
+
+// The parts of SARIF 2.1.0 (OASIS standard, 27 March 2020) that are written. Names follow its property names.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool        sarifTool         `json:"tool"`
+		Invocations []sarifInvocation `json:"invocations"`
+		ColumnKind  string            `json:"columnKind"`
+		Results     []sarifResult     `json:"results"`
+	}
+	sarifTool struct {
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct {
+		Name    string      `json:"name"`
+		URI     string      `json:"informationUri"`
+		Version string      `json:"version,omitempty"`
+		Rules   []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID    string        `json:"id"`
+		Name  string        `json:"name,omitempty"`
+		Short sarifMessage  `json:"shortDescription"`
+		Full  *sarifMessage `json:"fullDescription,omitempty"`
+		URI   string        `json:"helpUri,omitempty"`
+		Help  *sarifHelp    `json:"help,omitempty"`
+	}
+	sarifHelp struct {
+		Text     string `json:"text"`
+		Markdown string `json:"markdown"`
+	}
+	sarifInvocation struct {
+		OK    bool                `json:"executionSuccessful"`
+		Notes []sarifNotification `json:"toolExecutionNotifications,omitempty"`
+	}
+	sarifNotification struct {
+		Level   string       `json:"level"`
+		Message sarifMessage `json:"message"`
+	}
+	sarifMessage struct {
+		Text string `json:"text"`
+	}
+	sarifResult struct {
+		RuleID       string            `json:"ruleId"`
+		RuleIndex    int               `json:"ruleIndex"`
+		Level        string            `json:"level"`
+		Message      sarifMessage      `json:"message"`
+		Locations    []sarifLocation   `json:"locations"`
+		Related      []sarifLocation   `json:"relatedLocations,omitempty"`
+		Fingerprints map[string]string `json:"partialFingerprints"`
+	}
+	sarifLocation struct {
+		Physical sarifPhysical  `json:"physicalLocation"`
+		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
+		Message  *sarifMessage  `json:"message,omitempty"`
+	}
+	sarifPhysical struct {
+		Artifact sarifArtifact `json:"artifactLocation"`
+		Region   *sarifRegion  `json:"region,omitempty"`
+	}
+	sarifArtifact struct {
+		URI  string `json:"uri"`
+		Base string `json:"uriBaseId,omitempty"`
+	}
+	sarifRegion struct {
+		StartLine int `json:"startLine"`
+	}
+	sarifLogical struct {
+		Name string `json:"fullyQualifiedName"`
+		Kind string `json:"kind"`
+	}
+)
+
+// sarifSchema is the address by which the standard names its schema.
+const sarifSchema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+
+// fingerprintKey names how fingerprints are made; the number changes if that ever does.
+const fingerprintKey = "whylate/v1"
+
+// locationOf is a place, or the input where there is none.
+func locationOf(s *report.Site, input, root string) sarifLocation {
+	l := sarifLocation{Physical: sarifPhysical{Artifact: uri(input, root)}}
+	if s == nil || s.File == "" {
+		return l
+	}
+	l.Physical.Artifact = uri(s.File, root)
+	if s.Line > 0 {
+		l.Physical.Region = &sarifRegion{s.Line}
+	}
+	if s.Func != "" {
+		l.Logical = []sarifLogical{{s.Func, "function"}}
+	}
+	return l
+}
+
+// WriteSARIF writes violations as a SARIF 2.1.0 log. root is the checkout's directory: files in it are named relative to it.
+// A violation without a place is put to the checked input, because viewers drop results without a location.
+func WriteSARIF(w io.Writer, r *Result, root, version string) error {
+	run := sarifRun{
+		Tool:        sarifTool{sarifDriver{Name: "whylate", URI: "https://github.com/whylate/whylate", Version: version, Rules: []sarifRule{}}},
+		Invocations: []sarifInvocation{{OK: true}}, ColumnKind: "utf16CodeUnits", Results: []sarifResult{},
+	}
+	for _, n := range r.Notes {
+		run.Invocations[0].Notes = append(run.Invocations[0].Notes, sarifNotification{"warning", sarifMessage{n.Text}})
+	}
+	for i := range r.Violations {
+		v := &r.Violations[i]
+		rules := run.Tool.Driver.Rules
+		at := slices.IndexFunc(rules, func(r sarifRule) bool { return r.ID == v.Code })
+		if at < 0 {
+			at = len(rules)
+			run.Tool.Driver.Rules = append(rules, describeRule(v))
+		}
+		result := sarifResult{
+			RuleID: v.Code, RuleIndex: at, Level: level(v.Severity, "error", "warning", "note"), Message: sarifMessage{v.Text},
+			Locations: []sarifLocation{locationOf(v.Site.Own(), r.Input, root)}, Fingerprints: map[string]string{fingerprintKey: v.ID},
+		}
+		if v.Site != nil && v.Site.CalledFrom != nil {
+			related := locationOf(v.Site, r.Input, root)
+			related.Message = &sarifMessage{"where it waits, in a dependency"}
+			if v.Site.Module != "" {
+				related.Message.Text = strings.TrimSpace("where it waits, in " + v.Site.Module + " " + v.Site.Version)
+			}
+			result.Related = []sarifLocation{related}
+		}
+		run.Results = append(run.Results, result)
+	}
+	data, err := json.MarshalIndent(sarifLog{sarifSchema, "2.1.0", []sarifRun{run}}, "", "  ")
+	if err == nil {
+		_, err = w.Write(append(jsontext.Escape(data), '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("writing SARIF: %w", err)
+	}
+	return nil
+}
+
+// rulesPage is the documentation of all rules.
+const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md"
+
+// describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
+func describeRule(v *Violation) sarifRule {
+	r, ok := finding.Named(finding.All(), report.RuleCode(v.Code))
+	if !ok {
+		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
+	}
+	return sarifRule{
+		ID: string(r.Code), Name: r.Name, Short: sarifMessage{r.Summary}, Full: &sarifMessage{r.Doc.Means}, URI: rulesPage + "#" + r.Anchor(),
+		Help: &sarifHelp{r.Doc.Means + "\n\n" + r.Doc.Measured + "\n\n" + r.Doc.Wrong, r.Markdown()},
+	}
+}
+
+func ruleText(v *Violation) string {
+	switch v.Kind {
+	case KindBudget:
+		return "A latency or a cause's share is over its budget"
+	case KindUnknown:
+		return "A budget cannot be judged"
+	case KindGroup:
+		return "What a budget is about is not there"
+	case KindBaseline:
+		return "Requests are slower than in the baseline"
+	case KindBack:
+		return "A finding that was mended is back"
+	}
+	return "Finding " + v.Code
+}

@@ -1,0 +1,382 @@
+package compare
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+func TestItselfIsEmpty(t *testing.T) {
+	for seed := range uint64(5) {
+		g := shop(3e6).group(seed)
+		r := reportOf("a", g, load{"main.other", report.KindTask, 10, 7, shop(0).request}.group(seed))
+		d := Reports(r, r)
+		if !d.Empty() || len(d.Warnings) > 0 {
+			t.Fatalf("seed %d: a report differs from itself: %+v", seed, d)
+		}
+		for _, g := range d.Groups {
+			for _, c := range []Change{g.Mean, g.P50, g.P90} {
+				if c.Delta == nil || *c.Delta != 0 || *c.Low != 0 || *c.High != 0 {
+					t.Errorf("seed %d: %s changed by %+v", seed, g.Name, c)
+				}
+			}
+		}
+	}
+}
+
+// TestAntisymmetric: exchanging the sides turns the signs and nothing else.
+func TestAntisymmetric(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 20 {
+		a := reportOf("a", load{"main.shop", report.KindHTTP1, 2 + rng.IntN(9), 5 + rng.IntN(100), shop(rng.Float64() * 5e6).request}.group(rng.Uint64()))
+		b := reportOf("b", load{"main.shop", report.KindHTTP1, 2 + rng.IntN(9), 5 + rng.IntN(100), shop(rng.Float64() * 5e6).request}.group(rng.Uint64()))
+		a.Groups = append(a.Groups, report.Group{ID: "x", Name: "x"})
+		for _, r := range []*report.Report{a, b} {
+			for k := range r.Groups[0].Bands { // lines move, functions have several rows
+				for j := range r.Groups[0].Bands[k].Causes {
+					c := &r.Groups[0].Bands[k].Causes[j]
+					c.Site.Line += rng.IntN(3)
+					if rng.IntN(2) == 0 {
+						c.Site.Func = "main.all"
+						c.Cause = "network"
+					}
+				}
+			}
+		}
+		ab, ba := Reports(a, b), Reports(b, a)
+		turn(ba)
+		ab.Warnings = nil // they tell the sides apart by name
+		x, _ := json.Marshal(ab)
+		y, _ := json.Marshal(ba)
+		if !bytes.Equal(x, y) {
+			t.Fatalf("case %d: there\n%s\nand back\n%s", i, x, y)
+		}
+	}
+}
+
+// turn exchanges the sides of a diff.
+func turn(d *Diff) {
+	d.Old, d.New = d.New, d.Old
+	d.Appeared, d.Vanished = d.Vanished, d.Appeared
+	d.Warnings = nil
+	neg := func(p *int64) *int64 {
+		if p == nil {
+			return nil
+		}
+		v := -*p
+		return &v
+	}
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		g.OldCount, g.NewCount, g.OldOpen, g.NewOpen = g.NewCount, g.OldCount, g.NewOpen, g.OldOpen
+		for _, c := range []*Change{&g.Mean, &g.P50, &g.P90, &g.P99} {
+			c.Old, c.New = c.New, c.Old
+			c.Delta, c.Low, c.High = neg(c.Delta), neg(c.High), neg(c.Low)
+		}
+		for _, rows := range [][]Row{g.Causes, g.Tail} {
+			for j := range rows {
+				r := &rows[j]
+				r.OldSite, r.NewSite, r.OldNS, r.NewNS = r.NewSite, r.OldSite, r.NewNS, r.OldNS
+				r.DeltaNS, r.LowNS, r.HighNS = -r.DeltaNS, neg(r.HighNS), neg(r.LowNS)
+			}
+		}
+	}
+}
+
+func TestGrowthIsFound(t *testing.T) {
+	d := Reports(reportOf("a", shop(0).group(1)), reportOf("b", shop(3e6).group(2)))
+	g := &d.Groups[0]
+	first := &g.Causes[0]
+	if !g.Changed || !g.Mean.Evidence || first.Cause != "sleep" || first.Site().Func != "main.backoff" || !first.Evidence || first.OldSite != nil {
+		t.Fatalf("a sleep of 3 ms was added; got %+v, first %+v", g, first)
+	}
+	if math.Abs(float64(first.DeltaNS)-3e6) > 3e5 || *g.Mean.Low > 3e6 || *g.Mean.High < 3e6 {
+		t.Errorf("3 ms were added; row %d, interval of the mean %d to %d", first.DeltaNS, *g.Mean.Low, *g.Mean.High)
+	}
+	var sum int64
+	for _, r := range g.Causes {
+		sum += r.DeltaNS
+	}
+	if abs(sum-*g.Mean.Delta) > int64(len(g.Causes))+1 {
+		t.Errorf("the rows add up to %d, the mean changed by %d", sum, *g.Mean.Delta)
+	}
+	for _, r := range g.Causes[1:] {
+		if r.Evidence {
+			t.Errorf("nothing else changed, but %+v", r)
+		}
+	}
+}
+
+// TestMovedTime: a cause keeps its sum while its sites exchange it.
+func TestMovedTime(t *testing.T) {
+	at := func(fn string) load {
+		nap := noisy(5e6)
+		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, _ float64) []spent {
+			return []spent{{"sleep", fn, 30, nap(rng)}, {"cpu", "main.h", 1, 1e6}}
+		}}
+	}
+	d := Reports(reportOf("a", at("main.a").group(1)), reportOf("b", at("main.b").group(2)))
+	found := map[string]bool{}
+	for _, r := range d.Groups[0].Causes {
+		if r.Evidence {
+			found[r.Site().Func] = true
+		}
+	}
+	if d.Groups[0].Mean.Evidence || !reflect.DeepEqual(found, map[string]bool{"main.a": true, "main.b": true}) {
+		t.Errorf("want evidence of two rows and none of the mean, got %v and %+v", found, d.Groups[0].Mean)
+	}
+}
+
+// TestFalseAlarms holds the intervals to their promise where it is hard: load that comes and goes for a second at a time,
+// so that neighbouring requests are alike. Two recordings of one service should differ in about one of a hundred pairs;
+// intervals that took requests as independent would find differences in most.
+func TestFalseAlarms(t *testing.T) {
+	service := func(seed uint64) *report.Report {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		busy := make([]float64, 11)
+		for i := range busy {
+			busy[i] = rng.ExpFloat64()
+		}
+		work := noisy(2e6)
+		return reportOf("r", load{"main.h", report.KindHTTP1, 10, 200, func(rng *rand.Rand, at float64) []spent {
+			return []spent{{"sched", "main.h", 1, int64(busy[int(at)] * 2e6 * rng.Float64())}, {"cpu", "main.h", 1, work(rng)}}
+		}}.group(seed))
+	}
+	pairs, alarms := 100, 0
+	for i := range pairs {
+		d := Reports(service(uint64(2*i)), service(uint64(2*i+1)))
+		if d.Groups[0].Mean.Evidence {
+			alarms++
+		}
+	}
+	t.Logf("%d of %d pairs of equal services differ", alarms, pairs)
+	if alarms > pairs*5/100 {
+		t.Errorf("%d of %d pairs of equal services differ", alarms, pairs)
+	}
+}
+
+func TestSmallChangeAmongNoise(t *testing.T) {
+	found := 0
+	for seed := range uint64(10) {
+		d := Reports(reportOf("a", shop(0).group(seed)), reportOf("b", shop(1.5e6).group(seed+100)))
+		if d.Groups[0].Mean.Evidence {
+			found++
+		}
+	}
+	if found < 9 {
+		t.Errorf("an eighth more latency was seen in %d of 10 pairs", found)
+	}
+}
+
+func TestTooShort(t *testing.T) {
+	short := func(sleep float64) *report.Report {
+		r := reportOf("s", load{"main.shop", report.KindHTTP1, 1, 100, shop(sleep).request}.group(1))
+		r.Input.DurationNS = 1e9
+		return r
+	}
+	d := Reports(short(0), short(50e6))
+	g := &d.Groups[0]
+	if g.Changed || g.Mean.Low != nil || g.Mean.Delta == nil {
+		t.Errorf("four stretches are no evidence: %+v", g)
+	}
+	if len(d.Warnings) != 1 || d.Warnings[0].Code != "short" {
+		t.Errorf("warnings %+v", d.Warnings)
+	}
+}
+
+func TestRareWaitIsNoEvidence(t *testing.T) {
+	rare := func(n int) load {
+		left := n
+		return load{"main.h", report.KindHTTP1, 10, 100, func(rng *rand.Rand, at float64) []spent {
+			parts := []spent{{"cpu", "main.h", 1, 1e6}}
+			if left > 0 && at > 5 {
+				left--
+				parts = append(parts, spent{"syscall", "main.flush", 9, 100e6})
+			}
+			return parts
+		}}
+	}
+	d := Reports(reportOf("a", rare(1).group(1)), reportOf("b", rare(3).group(1)))
+	if r := d.Groups[0].Causes[0]; r.Cause != "syscall" || r.Evidence {
+		t.Errorf("one and three requests of a thousand are no evidence: %+v", r)
+	}
+}
+
+func TestGroupsAreMatched(t *testing.T) {
+	g := func(id string, kind report.Kind, name string) report.Group {
+		return report.Group{ID: id, Kind: kind, Name: name, Count: 1}
+	}
+	old := reportOf("a", g("1", "http1", "a"), g("2", "http1", "b"), g("3", "http1", "gone"))
+	new := reportOf("b", g("2", "http1", "b"), g("9", "http1", "a"), g("4", "grpc", "gone"))
+	d := Reports(old, new)
+	if len(d.Groups) != 2 || len(d.Appeared) != 1 || d.Appeared[0].Kind != "grpc" || len(d.Vanished) != 1 || d.Vanished[0].ID != "3" || d.Empty() {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestRowsAreMatchedAcrossEdits(t *testing.T) {
+	band := func(lines ...int) *report.Band {
+		b := &report.Band{Count: 1}
+		for i, l := range lines {
+			b.Causes = append(b.Causes, report.Cause{Cause: "sleep", Site: &report.Site{Func: "f", File: "x.go", Line: l}, TotalNS: int64(i+1) * 100})
+		}
+		return b
+	}
+	for _, c := range []struct {
+		name     string
+		old, new *report.Band
+		want     map[[2]int]bool
+	}{
+		{"same line first", band(10, 20), band(20, 12), map[[2]int]bool{{20, 20}: true, {10, 12}: true}},
+		{"all moved", band(10, 30), band(15, 35), map[[2]int]bool{{10, 15}: true, {30, 35}: true}},
+		{"one gone", band(10, 30), band(30), map[[2]int]bool{{10, 0}: true, {30, 30}: true}},
+		{"one new", band(30), band(29, 31), map[[2]int]bool{{30, 29}: true, {0, 31}: true}},
+	} {
+		got := map[[2]int]bool{}
+		for _, r := range compareRows(c.old, c.new) {
+			var k [2]int
+			for i, s := range []*report.Site{r.OldSite, r.NewSite} {
+				if s != nil {
+					k[i] = s.Line
+				}
+			}
+			got[k] = true
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: paired %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	base := func() *report.Report { return reportOf("a", report.Group{Count: 100}) }
+	for code, change := range map[string]func(r *report.Report){
+		"different-go":         func(r *report.Report) { r.Input.Go = "1.25" },
+		"different-gomaxprocs": func(r *report.Report) { r.Input.GOMAXPROCS = 2 },
+		"truncated":            func(r *report.Report) { r.Input.Truncated = true },
+		"different-throttling": func(r *report.Report) { r.Runtime.Throttle.Verdict = "own" },
+		"different-load":       func(r *report.Report) { r.Groups[0].Count = 200 },
+		"":                     func(*report.Report) {},
+	} {
+		r := base()
+		change(r)
+		for _, d := range []*Diff{Reports(base(), r), Reports(r, base())} {
+			var codes []string
+			for _, w := range d.Warnings {
+				codes = append(codes, w.Code)
+			}
+			if got := strings.Join(codes, " "); got != code {
+				t.Errorf("%q: warnings %q", code, got)
+			}
+		}
+	}
+}
+
+// TestStudentQuantile: values of the tables, e.g. Abramowitz and Stegun, table 26.10.
+func TestStudentQuantile(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		df   int
+		want float64
+	}{{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.995, 5, 4.032}, {0.995, 10, 3.169}, {0.995, 39, 2.708}, {0.975, 120, 1.980}} {
+		if got := studentQuantile(c.p, c.df); math.Abs(got-c.want) > 0.001 {
+			t.Errorf("t(%v, %d) = %v, want %v", c.p, c.df, got, c.want)
+		}
+	}
+}
+
+// TestHostileNumbers: a report may hold any numbers; none may panic, hang or give what JSON cannot hold.
+func TestHostileNumbers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}
+	pick := func() int64 { return odd[rng.IntN(len(odd))] }
+	for range 200 {
+		made := func() *report.Report {
+			g := shop(1e6).group(rng.Uint64())
+			for i := range g.Blocks {
+				b := &g.Blocks[i]
+				b.Count, b.TotalNS, b.StartNS = int(pick()), pick(), pick()
+				b.Histogram = append(b.Histogram, [2]int64{pick(), pick()})
+				b.Causes["sleep"] = pick()
+			}
+			for i := range g.Bands {
+				g.Bands[i].Count = int(pick())
+				g.Bands[i].Causes[0].TotalNS, g.Bands[i].Causes[0].Requests = pick(), int(pick())
+			}
+			*g.LatencyNS.Mean = pick()
+			r := reportOf("\x1b[2J\u202e", g)
+			r.Input.DurationNS, r.Input.GOMAXPROCS = pick(), int(pick())
+			return r
+		}
+		d := Reports(made(), made())
+		if _, err := json.Marshal(d); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := WriteText(&out, d, TextOptions{Full: true}); err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x202e }); i >= 0 {
+			t.Fatalf("control character in %q", out.String())
+		}
+	}
+}
+
+// TestTextFits: lines are no wider than the terminal, and what there is to say about a large service is about one screen.
+func TestTextFits(t *testing.T) {
+	many := func(sleep float64) *report.Report {
+		r := reportOf("a/very/long/name/of/a/recording/"+strings.Repeat("x", 300)+".trace", []report.Group{}...)
+		for i := range 8 {
+			l := shop(sleep)
+			l.name = "example.org/shop/internal/handlers.(*Server)." + strings.Repeat("Handle", 1+5*i)
+			r.Groups = append(r.Groups, l.group(uint64(i)))
+		}
+		for range 9 {
+			l := shop(0)
+			l.name = strings.Repeat("quiet", len(r.Groups))
+			r.Groups = append(r.Groups, l.group(1))
+		}
+		return r
+	}
+	old, new := many(0), many(9e6)
+	new.Input.GOMAXPROCS, new.Input.Go = 128, "1.27"
+	d := Reports(old, new)
+	for _, width := range []int{0, 72, 80, 100, 200} {
+		for _, full := range []bool{false, true} {
+			var plain, colored bytes.Buffer
+			if err := errors.Join(WriteText(&plain, d, TextOptions{Width: width, Full: full}), WriteText(&colored, d, TextOptions{Width: width, Full: full, Color: true})); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(plain.String(), "\n"), "\n")
+			for _, l := range lines {
+				if n := termtext.Width(l); n > max(width, 72) && width > 0 || n > 100 && width == 0 {
+					t.Errorf("width %d: %d columns: %s", width, n, l)
+				}
+			}
+			if !full && len(lines) > 50 {
+				t.Errorf("width %d: %d lines are more than a screen:\n%s", width, len(lines), plain.String())
+			}
+			if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored.String(), ""); got != plain.String() || got == colored.String() {
+				t.Errorf("width %d: colours change more than colours", width)
+			}
+		}
+	}
+}
+
+func BenchmarkReports(b *testing.B) {
+	l := shop(1e6)
+	l.seconds, l.rate = 60, 500
+	old, new := reportOf("a", l.group(1)), reportOf("b", l.group(2))
+	for b.Loop() {
+		Reports(old, new)
+	}
+}

@@ -1,0 +1,296 @@
+package compare
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// NoEvidence stands where a difference may as well be chance.
+const NoEvidence = "~"
+
+// TextOptions say how a diff is written.
+type TextOptions struct {
+	Width int  // columns of the terminal; 0 for 100
+	Color bool // growth red, shrinking green
+	// Full shows every group and every row; without it, a diff is about one screen.
+	Full bool
+}
+
+// What fits one screen: the groups that changed most and what they changed by, the rest is counted.
+const (
+	screenGroups = 3
+	firstRows    = 5 // of the group that changed most, and as many of its slowest requests
+	otherRows    = 2 // of the others
+	screenNames  = 5
+	defaultWidth = 100
+	leastWidth   = 72
+	// leastPart of a change is what a row must have had to be shown on one screen.
+	leastPart = 0.02
+	largePart = 0.10
+)
+
+// WriteText writes a diff for people.
+func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
+	if opts.Width == 0 {
+		opts.Width = defaultWidth
+	}
+	opts.Width = max(opts.Width, leastWidth)
+	p := &page{out: bufio.NewWriter(w), opts: opts}
+	p.inputs(d)
+	for _, note := range d.Warnings {
+		p.wrapped("note  ", note.Text)
+	}
+	var quiet []string
+	shown, more := 0, 0
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		switch {
+		case !g.Changed && !opts.Full:
+			quiet = append(quiet, words.FuncName(g.Name))
+		case shown == screenGroups && !opts.Full:
+			more++
+		default:
+			shown++
+			p.group(g, shown == 1)
+		}
+	}
+	if more > 0 {
+		p.line("")
+		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all.", groups(more)))
+	}
+	if len(d.Appeared)+len(d.Vanished) > 0 {
+		p.line("")
+	}
+	p.refs("only in the new one  ", d.Appeared)
+	p.refs("only in the old one  ", d.Vanished)
+	if len(d.Groups) == 0 {
+		p.line("")
+		p.line("The two have no group of requests in common.")
+	} else if len(quiet) > 0 {
+		p.line("")
+		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", groups(len(quiet)), names(quiet)))
+	}
+	return p.out.Flush()
+}
+
+func groups(n int) string {
+	if n == 1 {
+		return "1 group"
+	}
+	return strconv.Itoa(n) + " groups"
+}
+
+func names(list []string) string {
+	if len(list) > screenNames {
+		return strings.Join(list[:screenNames], ", ") + fmt.Sprintf(" and %d more", len(list)-screenNames)
+	}
+	return strings.Join(list, ", ")
+}
+
+type page struct {
+	out  *bufio.Writer
+	opts TextOptions
+}
+
+// line writes escaped text.
+func (p *page) line(s string) {
+	p.out.WriteString(strings.TrimRight(s, " "))
+	p.out.WriteByte('\n')
+}
+
+// wrapped writes text of any origin after a head, broken at spaces under itself.
+func (p *page) wrapped(head, s string) {
+	room := p.opts.Width - termtext.Width(head)
+	at, used := head, 0
+	for _, word := range strings.Fields(s) {
+		word = termtext.Middle(word, room)
+		n := termtext.Width(word)
+		switch {
+		case used == 0:
+		case used+1+n > room:
+			p.line(at)
+			at, used = strings.Repeat(" ", termtext.Width(head)), 0
+		default:
+			at += " "
+			used++
+		}
+		at += word
+		used += n
+	}
+	p.line(at)
+}
+
+func (p *page) inputs(d *Diff) {
+	room := min(p.opts.Width-58, 60)
+	names := [2]string{termtext.Middle(d.Old.Name, room), termtext.Middle(d.New.Name, room)}
+	wide := max(termtext.Width(names[0]), termtext.Width(names[1]))
+	for i, in := range []*Input{&d.Old, &d.New} {
+		cut := ""
+		if in.Truncated {
+			cut = ", cut"
+		}
+		p.line(fmt.Sprintf("%s  %s  %7s  Go %s  GOMAXPROCS %d  %d requests%s", [2]string{"old", "new"}[i], termtext.Pad(names[i], wide),
+			words.Duration(in.DurationNS), termtext.Head(in.Go, 8), in.GOMAXPROCS, in.Requests, cut))
+	}
+}
+
+func (p *page) refs(head string, list []GroupRef) {
+	var said []string
+	for _, r := range list {
+		s := fmt.Sprintf("%s (%d requests", words.FuncName(r.Name), r.Count)
+		if r.LatencyNS.Mean != nil {
+			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
+		}
+		if r.Open > 0 {
+			s += fmt.Sprintf(", %d not ended", r.Open)
+		}
+		said = append(said, s+")")
+	}
+	if len(said) > 0 {
+		p.wrapped(head, names(said))
+	}
+}
+
+const (
+	valueColumn  = 9
+	changeColumn = 10
+)
+
+func (p *page) group(g *Group, first bool) {
+	p.line("")
+	room := p.opts.Width - 40
+	p.line(p.bold(termtext.Middle(words.FuncName(g.Name), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	if g.OldOpen != g.NewOpen {
+		p.line(fmt.Sprintf("  not ended when the trace did: %d → %d", g.OldOpen, g.NewOpen))
+	}
+	p.line("  " + termtext.Pad("", 4) + termtext.PadLeft("old", valueColumn) + termtext.PadLeft("new", valueColumn) + termtext.PadLeft("change", changeColumn) +
+		fmt.Sprintf("  %.0f%% interval of the change", 100*confidence))
+	for _, l := range []struct {
+		name string
+		c    *Change
+	}{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}} {
+		if l.c.Old == nil && l.c.New == nil {
+			continue
+		}
+		s := "  " + termtext.Pad(l.name, 4) + termtext.PadLeft(maybe(l.c.Old), valueColumn) + termtext.PadLeft(maybe(l.c.New), valueColumn)
+		change := NoEvidence
+		if l.c.Evidence {
+			change = percent(l.c.Ratio())
+		}
+		s += p.tinted(termtext.PadLeft(change, changeColumn), l.c.Evidence, l.c.Delta)
+		switch {
+		case l.c.Delta == nil:
+			s += "  too few requests"
+		case l.c.Low == nil:
+			s += "  too few stretches with requests"
+		default:
+			s += "  " + signed(*l.c.Low) + " to " + signed(*l.c.High)
+		}
+		p.line(s)
+	}
+	if g.Mean.Delta != nil {
+		limit := otherRows
+		if first {
+			limit = firstRows
+		}
+		p.rows("the mean", g.Causes, limit, g.Mean.Evidence, func(r *Row) bool { return r.Evidence })
+	}
+	if g.P99.Evidence && (first || p.opts.Full) {
+		p.rows("the slowest 1%", g.Tail, firstRows, true, func(*Row) bool { return true })
+	}
+}
+
+// rows writes what a change is made of. If there is evidence of the change itself, its large parts are shown even if there
+// is none of them one by one.
+func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts func(*Row) bool) {
+	var whole float64
+	for i := range rows {
+		whole += float64(rows[i].DeltaNS)
+	}
+	var shown []*Row
+	for i := range rows {
+		r := &rows[i]
+		part := math.Abs(float64(r.DeltaNS)) / math.Abs(whole)
+		if p.opts.Full || len(shown) < limit && (counts(r) && part >= leastPart || evidence && part >= largePart) {
+			shown = append(shown, r)
+		}
+	}
+	if len(shown) == 0 {
+		return
+	}
+	p.line("  what " + what + " changed by")
+	room := p.opts.Width - 4 - changeColumn - 2 - 11 - 2*valueColumn - 4
+	for _, r := range shown {
+		change := NoEvidence
+		if counts(r) {
+			change = signed(r.DeltaNS)
+		}
+		where := words.Place(r.Site(), room)
+		switch {
+		case where == "" && r.Kind != "":
+			where = termtext.Head(r.Kind, room)
+		case where == "" && r.Cause == report.CauseOther:
+			where = "all that is not listed"
+		case where == "":
+			where = "no place known"
+		}
+		delta := r.DeltaNS
+		p.line("  " + p.tinted(termtext.PadLeft(change, changeColumn), counts(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
+			termtext.Pad(where, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
+	}
+}
+
+func (p *page) bold(s string) string { return p.sgr("1", s) }
+
+// tinted marks what there is evidence of.
+func (p *page) tinted(s string, evidence bool, delta *int64) string {
+	switch {
+	case !evidence || delta == nil:
+		return s
+	case *delta > 0:
+		return p.sgr("31", s)
+	}
+	return p.sgr("32", s)
+}
+
+// sgr wraps text in "select graphic rendition" (ECMA-48, 8.3.117).
+func (p *page) sgr(params, s string) string {
+	if !p.opts.Color {
+		return s
+	}
+	return "\x1b[" + params + "m" + s + "\x1b[0m"
+}
+
+func maybe(ns *int64) string {
+	if ns == nil {
+		return "-"
+	}
+	return words.Duration(*ns)
+}
+
+func signed(ns int64) string {
+	if ns > 0 {
+		return "+" + words.Duration(ns)
+	}
+	return words.Duration(ns)
+}
+
+// percent writes a relative change with its sign; from tenfold on it is a factor.
+func percent(ratio float64) string {
+	places := 0
+	switch {
+	case ratio >= 9:
+		return "x" + strconv.FormatFloat(ratio+1, 'f', 0, 64)
+	case math.Abs(ratio) < 0.0995:
+		places = 1
+	}
+	return fmt.Sprintf("%+.*f%%", places, 100*ratio)
+}

@@ -1,0 +1,155 @@
+package verify
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/report"
+)
+
+// A ledger is a file of JSON lines, a verdict each, in the order of their ids. Two that were added to by different people
+// are merged by taking all lines of both, as git does with "merge=union": a verdict that is there twice counts once, and
+// the order is restored at the next writing.
+
+// maxLedger bounds a ledger that is read, in bytes.
+const maxLedger = 64 << 20
+
+// Read reads a ledger. A file that is not there is an empty one.
+func Read(name string) ([]Verdict, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	defer f.Close()
+	var out []Verdict
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(io.LimitReader(f, maxLedger))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var v Verdict
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil || v.ID == "" {
+			return nil, fmt.Errorf("%s, line %d is no verdict of whylate verify: remove it, or name another ledger", name, n)
+		}
+		if !seen[v.ID] {
+			seen[v.ID] = true
+			out = append(out, v)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading the ledger %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// Add adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
+func Add(name string, verdicts []Verdict) ([]Verdict, error) {
+	all, err := Read(name)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(old Verdict) bool {
+		return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.ID == old.ID })
+	})
+	all = append(all, verdicts...)
+	slices.SortFunc(all, func(a, b Verdict) int { return strings.Compare(a.ID, b.ID) })
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Discard()
+	for i := range all {
+		b, err := json.Marshal(&all[i])
+		if err != nil {
+			return nil, fmt.Errorf("writing the ledger: %w", err)
+		}
+		if _, err := f.Write(append(b, '\n')); err != nil {
+			return nil, err
+		}
+	}
+	return all, f.Commit()
+}
+
+// Accuracy is how right the predictions were on a service.
+type Accuracy struct {
+	Verdicts int `json:"verdicts"`
+	Judged   int `json:"judged"` // of which there is evidence
+	Kept     int `json:"kept"`
+	Better   int `json:"better"`
+	Short    int `json:"short"`
+	// MedianError is the middle one of |got-promised|/|promised| over the judged; null without any.
+	MedianError *float64 `json:"median_error"`
+}
+
+// Sum adds verdicts up.
+func Sum(all []Verdict) *Accuracy {
+	a := &Accuracy{Verdicts: len(all)}
+	var errs []float64
+	for i := range all {
+		v := &all[i]
+		if !v.Judgement.Judged() {
+			continue
+		}
+		a.Judged++
+		switch v.Judgement {
+		case Kept:
+			a.Kept++
+		case Better:
+			a.Better++
+		case Short:
+			a.Short++
+		}
+		if v.Got != nil && v.Promised.Est != 0 {
+			errs = append(errs, math.Abs(float64(*v.Got-v.Promised.Est))/math.Abs(float64(v.Promised.Est)))
+		}
+	}
+	if len(errs) > 0 {
+		slices.Sort(errs)
+		m := errs[len(errs)/2]
+		if len(errs)%2 == 0 {
+			m = (m + errs[len(errs)/2-1]) / 2
+		}
+		a.MedianError = &m
+	}
+	return a
+}
+
+// Back returns the findings of a report that a verdict said were mended: those whose latest verdict is kept or better.
+func Back(rep *report.Report, ledger []Verdict) []*report.Finding {
+	type key struct {
+		code        report.RuleCode
+		site, group string
+	}
+	latest := map[key]*Verdict{}
+	for i := range ledger {
+		v := &ledger[i]
+		k := key{v.Code, v.Site, v.Group}
+		if old := latest[k]; old == nil || old.When == nil || v.When != nil && v.When.After(*old.When) {
+			latest[k] = v
+		}
+	}
+	var out []*report.Finding
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		v := latest[key{f.Code, siteOf(f), groupName(rep, f.Group)}]
+		if f.Ignored == "" && v != nil && (v.Judgement == Kept || v.Judgement == Better) {
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,217 @@
+// Package verify holds what findings promised against a recording that was made after the change: how much faster requests
+// were to become, how much faster they are, and whether that is chance.
+//
+// A promise is a finding's prediction for its group (report.Predicted). What came of it is the difference between the two
+// recordings with its 99 % interval (package compare). Verdicts are kept in a ledger, so that the predictions' accuracy on
+// this service adds up.
+package verify
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/report"
+)
+
+// Schema is the value of Result.Schema. Fields may be added, never renamed.
+const Schema = "whylate.verify/v1"
+
+// A Judgement is what became of a promise.
+type Judgement string
+
+// Judgements.
+const (
+	Kept    Judgement = "kept"    // the group is faster, and what was promised lies within the interval
+	Better  Judgement = "better"  // faster than promised
+	Short   Judgement = "short"   // less than promised, and chance does not explain it
+	Chance  Judgement = "chance"  // what was promised lies within the interval, but so does no change at all
+	Unmade  Judgement = "unmade"  // the finding still stands and nothing is faster: the change was not made, or not there
+	Unknown Judgement = "unknown" // too few requests to say, or the group is not there any more
+)
+
+// Judged reports whether a judgement says anything about the prediction.
+func (j Judgement) Judged() bool { return j == Kept || j == Better || j == Short }
+
+// A Verdict is the judgement of one finding's promise. Differences are after minus before, in ns: negative is faster.
+type Verdict struct {
+	ID        string          `json:"id"` // of the finding and both recordings
+	Before    string          `json:"before"`
+	After     string          `json:"after"`
+	When      *time.Time      `json:"when"` // the second recording began; null if it does not say
+	Code      report.RuleCode `json:"code"`
+	Title     string          `json:"title"`
+	Site      string          `json:"site"`   // its function; lines move
+	Group     string          `json:"group"`  // its name
+	Change    string          `json:"change"` // that the promise was made for
+	Metric    string          `json:"metric"` // p50 or p99
+	WasNS     int64           `json:"was_ns"`
+	IsNS      *int64          `json:"is_ns"`
+	Promised  report.Estimate `json:"promised_ns"`
+	Got       *int64          `json:"got_ns"`
+	GotLow    *int64          `json:"got_low_ns"`
+	GotHigh   *int64          `json:"got_high_ns"`
+	Judgement Judgement       `json:"judgement"`
+}
+
+// A Result is the verdicts on all findings of a report that promised something.
+type Result struct {
+	Schema   string           `json:"schema"`
+	Verdicts []Verdict        `json:"verdicts"`
+	Warnings []report.Warning `json:"warnings"` // why the recordings may not be comparable
+	// Ledger is the sum over all verdicts that were ever given, if they are kept.
+	Ledger *Accuracy `json:"ledger,omitempty"`
+}
+
+// Reports judges what the findings of one report promised by another.
+func Reports(before, after *report.Report) *Result {
+	diff := compare.Reports(before, after)
+	r := &Result{Schema: Schema, Verdicts: []Verdict{}, Warnings: diff.Warnings}
+	for i := range before.Findings {
+		f := &before.Findings[i]
+		if f.Predicted == nil || f.Ignored != "" {
+			continue
+		}
+		r.Verdicts = append(r.Verdicts, judge(f, before, after, diff))
+	}
+	return r
+}
+
+func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) Verdict {
+	v := Verdict{
+		Before: before.Input.Name, After: after.Input.Name, When: after.Input.Start, Code: f.Code, Title: f.Title, Site: siteOf(f), Group: f.Group,
+		Change: f.Predicted.Change, Metric: "p99", Judgement: Unknown,
+	}
+	for i := range before.Groups {
+		if before.Groups[i].ID == f.Group {
+			v.Group = before.Groups[i].Name
+		}
+	}
+	v.ID = idOf(f.ID, v.Before, v.After, startOf(before), startOf(after))
+	var group *compare.Group
+	for i := range diff.Groups {
+		if g := &diff.Groups[i]; g.ID == f.Group || g.Name == v.Group {
+			group = g
+			break
+		}
+	}
+	// The 99th percentile is what was late; where the recordings cannot tell it apart, the median has to do.
+	promised, was := f.Predicted.P99NS, f.Predicted.WasP99NS
+	var got *compare.Change
+	if group != nil {
+		got = &group.P99
+	}
+	if was == nil || got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil {
+		v.Metric, promised, was = "p50", f.Predicted.P50NS, f.Predicted.WasP50NS
+		if group != nil {
+			got = &group.P50
+		}
+	}
+	if was == nil {
+		return v
+	}
+	v.WasNS = *was
+	v.Promised = report.Estimate{Est: promised.Est - *was, Low: promised.Low - *was, High: promised.High - *was}
+	if got != nil {
+		v.IsNS, v.Got, v.GotLow, v.GotHigh = got.New, got.Delta, got.Low, got.High
+	}
+	// A finding that still stands beside a gain is a change made by half: a shorter sleep is still a sleep.
+	faster := v.GotHigh != nil && *v.GotHigh < 0
+	switch {
+	case !faster && standing(f, v.Group, after):
+		v.Judgement = Unmade
+	case v.Got == nil || v.GotLow == nil:
+	case *v.GotHigh < v.Promised.Low:
+		v.Judgement = Better
+	case *v.GotLow > v.Promised.High:
+		v.Judgement = Short
+	case faster:
+		v.Judgement = Kept
+	default:
+		v.Judgement = Chance
+	}
+	return v
+}
+
+// standing reports whether the finding is in the later report, with half of its weight or more.
+func standing(f *report.Finding, group string, after *report.Report) bool {
+	for i := range after.Findings {
+		g := &after.Findings[i]
+		if g.Code == f.Code && samePlace(g, f) && 2*g.Share >= f.Share && (g.Group == f.Group || groupName(after, g.Group) == group) {
+			return true
+		}
+	}
+	return false
+}
+
+func groupName(r *report.Report, id string) string {
+	for i := range r.Groups {
+		if r.Groups[i].ID == id {
+			return r.Groups[i].Name
+		}
+	}
+	return id
+}
+
+// siteOf names the function that was to change: the service's own where the site is a dependency's.
+func siteOf(f *report.Finding) string {
+	if f.Site == nil {
+		return ""
+	}
+	return f.Site.Own().Func
+}
+
+// samePlace reports whether two findings are about one function, called from one where both reports say so.
+func samePlace(a, b *report.Finding) bool {
+	if a.Site == nil || b.Site == nil || a.Site.CalledFrom == nil || b.Site.CalledFrom == nil {
+		return a.Site.LineKey().Func == b.Site.LineKey().Func
+	}
+	return siteOf(a) == siteOf(b)
+}
+
+func startOf(r *report.Report) string {
+	if r.Input.Start == nil {
+		return ""
+	}
+	return r.Input.Start.UTC().Format(time.RFC3339Nano)
+}
+
+func idOf(parts ...string) string {
+	h := fnv.New64a()
+	h.Write([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Text says a verdict in a sentence. duration writes ns.
+func (v *Verdict) Text(duration func(int64) string) string {
+	gain := func(ns int64) string {
+		if ns > 0 {
+			return duration(ns) + " slower"
+		}
+		return duration(-ns)
+	}
+	promised := fmt.Sprintf("promised %s of %s", gain(v.Promised.Est), v.Metric)
+	got := ""
+	if v.Got != nil {
+		got = ", got " + gain(*v.Got)
+	}
+	switch v.Judgement {
+	case Kept:
+		return promised + got
+	case Better:
+		return promised + got + ": more than promised"
+	case Short:
+		return promised + got + ": less than promised, and that is no chance"
+	case Chance:
+		return promised + got + ": that may be chance, record for longer"
+	case Unmade:
+		return promised + ": the finding still stands, so the change is not in this recording"
+	}
+	if v.WasNS == 0 {
+		return "nothing was promised that can be measured: there were too few requests"
+	}
+	return promised + ": too few requests on a side to say what came of it"
+}

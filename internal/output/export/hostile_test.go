@@ -1,0 +1,220 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/trace"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// hostile are names as a trace may hold them.
+var hostile = []string{
+	"<script>alert(1)</script>", `quote " and ' and \`, "line\nbreak\r\ttab", "\x1b[31mred\x07\x00", "::error file=x::y", `=HYPERLINK("http://x")`, "+1+1", "-2", "@SUM(A1)",
+	"\tindented", "not \xff\xfe UTF-8", "a,b;c", strings.Repeat("long", 200), "%s%n", "${x} $(x) `x`", "\u202eright to left", "",
+}
+
+// TestHostileNames writes tasks of hostile names in every format and reads them
+// back: they stay text, whole and in their place.
+func TestHostileNames(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	var out bytes.Buffer
+	if err := trace.Start(&out); err != nil {
+		t.Fatal(err)
+	}
+	for range 15 {
+		for _, name := range hostile {
+			_, task := trace.NewTask(context.Background(), name)
+			task.End()
+		}
+	}
+	trace.Stop()
+	data := out.Bytes()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "<x>\"\n=1.trace"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, g := range rep.Groups {
+		names[g.Name] = true
+	}
+	for _, name := range hostile {
+		if name != "" && !names[name] && !names[strings.ToValidUTF8(name, "\ufffd")] {
+			t.Errorf("no group of tasks named %.40q", name)
+		}
+	}
+	text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+	t.Run("pprof", func(t *testing.T) {
+		p, err := profile.ParseData(write(t, export.Pprof, rep))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.CheckValid(); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for _, s := range p.Sample {
+			seen[s.Label["group"][0]] = true
+		}
+		for name := range names {
+			if !seen[name] && !seen[text(name)] {
+				t.Errorf("%.40q is missing", name)
+			}
+		}
+	})
+	t.Run("perfetto", func(t *testing.T) {
+		data, _ := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+			return export.NewPerfettoTrace(w, r, export.Options{All: true})
+		})
+		s := showPerfetto(t, data)
+		root := s.byName(0, "requests")
+		for name := range names {
+			if s.byName(root.uuid, text(name)) == nil {
+				t.Errorf("%.40q is missing", name)
+			}
+		}
+		showPerfetto(t, write(t, export.Perfetto, rep))
+	})
+	t.Run("otlp", func(t *testing.T) {
+		for _, enc := range []string{"json", "protobuf"} {
+			data, r := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+				if r.Input.Start == nil {
+					t.Skip("this Go version's traces do not know the time of day")
+				}
+				s, err := export.NewSpans(r, enc, true, export.ToWriter(w))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			})
+			read := spansOfJSON
+			if enc == "protobuf" {
+				read = spansOfProtobuf
+			}
+			seen := map[string]int{}
+			for _, s := range read(t, data) {
+				if s.attributes["whylate.request"] != "" {
+					seen[s.name]++
+				}
+			}
+			for _, g := range r.Groups {
+				if seen[text(g.Name)] != g.Count {
+					t.Errorf("%s: %d spans of %.40q, want %d", enc, seen[text(g.Name)], g.Name, g.Count)
+				}
+			}
+		}
+	})
+	for _, rows := range []string{export.RowCauses, export.RowRequests} {
+		t.Run("csv of "+rows, func(t *testing.T) {
+			data := write(t, export.CSV, rep)
+			if rows == export.RowRequests {
+				data, _ = replayed(t, out.Bytes(), sinkOf(t, "csv", export.Options{Rows: rows}))
+			}
+			table, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[string]bool{}
+			for _, row := range table[1:] {
+				for i, cell := range row {
+					if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r") {
+						t.Errorf("column %s may be taken for a formula: %.40q", table[0][i], cell)
+					}
+				}
+				for i, c := range table[0] {
+					if c == "group" {
+						seen[strings.TrimPrefix(row[i], "'")] = true
+					}
+				}
+			}
+			for name := range names {
+				if !seen[termtext.Escape(name)] {
+					t.Errorf("%.40q is missing", name)
+				}
+			}
+		})
+	}
+	t.Run("jsonl", func(t *testing.T) {
+		data, _ := replayed(t, data, sinkOf(t, "jsonl", export.Options{All: true}))
+		seen := map[string]bool{}
+		for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
+			var obj struct{ Type, Name string }
+			if err := json.Unmarshal([]byte(line), &obj); err != nil {
+				t.Fatalf("line %d: %v", i+1, err)
+			}
+			if strings.ContainsAny(line, "<>\x1b\x00\r") {
+				t.Errorf("line %d holds what a page or a terminal may take for its own: %.80q", i+1, line)
+			}
+			if obj.Type == "group" { // encoding/json has a replacement for each wrong byte
+				seen[strings.ReplaceAll(obj.Name, "\ufffd\ufffd", "\ufffd")] = true
+			}
+		}
+		for name := range names {
+			if !seen[text(name)] {
+				t.Errorf("%.40q is missing", name)
+			}
+		}
+	})
+}
+
+// TestGoToolPprofDiff lets go tool pprof compare two profiles.
+func TestGoToolPprofDiff(t *testing.T) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go command here")
+	}
+	dir := t.TempDir()
+	one := reports(t)["pubsub.json"]
+	var twice report.Report
+	copied, err := json.Marshal(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(copied, &twice); err != nil {
+		t.Fatal(err)
+	}
+	site := ""
+	var added int64
+	for i := range twice.Groups {
+		for k := range twice.Groups[i].Bands {
+			if b := &twice.Groups[i].Bands[k]; i == 0 && b.Band == report.BandAll {
+				b.Causes[0].TotalNS += 123456789
+				if len(b.Causes[0].Routes) > 0 {
+					b.Causes[0].Routes[0].TotalNS += 123456789
+				}
+				added, site = 123456789, b.Causes[0].Site.Func
+			}
+		}
+	}
+	old, young := filepath.Join(dir, "old.pb.gz"), filepath.Join(dir, "new.pb.gz")
+	for file, r := range map[string]*report.Report{old: one, young: &twice} {
+		if err := os.WriteFile(file, write(t, export.Pprof, r), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-diff_base="+old, young)
+	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+dir)
+	got, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, got)
+	}
+	if added == 0 || !strings.Contains(string(got), "123456789ns") || !strings.Contains(string(got), site) {
+		t.Errorf("the difference of %d ns at %s does not stand in\n%s", added, site, got)
+	}
+}

@@ -1,0 +1,129 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"runtime/trace"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/report"
+)
+
+// TestJoinedTraces tests that requests become part of the traces whose ids a
+// tracer wrote into the execution trace.
+func TestJoinedTraces(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	traceID := func(i int) string { return fmt.Sprintf("%032x", 0xabc000+i) }
+	spanID := func(i int) string { return fmt.Sprintf("%016x", 0xdef000+i) }
+	// Each way to write ids has tasks of its own name.
+	ways := map[string]func(ctx context.Context, i int){
+		"traceparent": func(ctx context.Context, i int) { trace.Log(ctx, "traceparent", "00-"+traceID(i)+"-"+spanID(i)+"-01") },
+		"two logs": func(ctx context.Context, i int) {
+			trace.Log(ctx, "trace_id", traceID(i))
+			trace.Log(ctx, "span_id", spanID(i))
+		},
+		"otel": func(ctx context.Context, i int) {
+			trace.Log(ctx, "otel.trace_id", strings.ToUpper(traceID(i)))
+			trace.Log(ctx, "otel.span_id", spanID(i))
+		},
+		"datadog": func(ctx context.Context, i int) {
+			var b [8]byte
+			binary.LittleEndian.PutUint64(b[:], 1<<63+uint64(i))
+			trace.Log(ctx, "datadog.uint64_span_id", string(b[:]))
+		},
+		"nothing": func(context.Context, int) {},
+		"nonsense": func(ctx context.Context, i int) {
+			trace.Log(ctx, "traceparent", "00-xyz")
+			trace.Log(ctx, "traceparent", "00-"+strings.Repeat("0", 32)+"-"+spanID(i)+"-01")
+			trace.Log(ctx, "trace_id", "7")
+			trace.Log(ctx, "datadog.uint64_span_id", "short")
+		},
+	}
+	var out bytes.Buffer
+	if err := trace.Start(&out); err != nil {
+		t.Fatal(err)
+	}
+	// A tracer's hook writes before the task begins: of a child, in its parent.
+	hooked := func(i int) {
+		trace.Log(context.Background(), "traceparent", "00-"+traceID(i)+"-"+spanID(i)+"-01")
+		ctx, outer := trace.NewTask(context.Background(), "hook, outer")
+		trace.Log(ctx, "traceparent", "00-"+traceID(i)+"-"+spanID(1000+i)+"-01")
+		_, inner := trace.NewTask(ctx, "hook, inner")
+		time.Sleep(50 * time.Microsecond)
+		inner.End()
+		outer.End()
+	}
+	const each = 20
+	for i := range each {
+		for name, log := range ways {
+			ctx, task := trace.NewTask(context.Background(), name)
+			log(ctx, i)
+			time.Sleep(50 * time.Microsecond)
+			task.End()
+		}
+		hooked(i)
+	}
+	trace.Stop()
+	var joined int
+	var spans *export.Spans
+	written, rep := replayed(t, out.Bytes(), func(w io.Writer, r *report.Report) export.Sink {
+		s, err := export.NewSpans(r, export.EncodingJSON, true, export.ToWriter(w))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans = s
+		return s
+	})
+	joined = spans.Joined
+	if rep.Input.Start == nil {
+		t.Skip("this Go version's traces do not know the time of day")
+	}
+	seen := map[string]map[int]bool{}
+	for _, s := range spansOfJSON(t, written) {
+		if s.attributes["whylate.request"] == "" {
+			continue
+		}
+		n := -1
+		for i := range each {
+			switch s.name {
+			case "traceparent", "two logs", "otel", "hook, outer":
+				if s.trace == traceID(i) && s.parent == spanID(i) {
+					n = i
+				}
+			case "datadog":
+				if s.attributes["dd.span_id"] == strconv.FormatUint(1<<63+uint64(i), 10) && s.parent == "" {
+					n = i
+				}
+			default:
+				if s.parent == "" && s.trace != "" && s.attributes["dd.span_id"] == "" {
+					n = len(seen[s.name])
+				}
+			}
+		}
+		if seen[s.name] == nil {
+			seen[s.name] = map[int]bool{}
+		}
+		if n < 0 || seen[s.name][n] {
+			t.Errorf("a request of %s has trace %s, parent %q, %v", s.name, s.trace, s.parent, s.attributes)
+		}
+		seen[s.name][n] = true
+	}
+	ways["hook, outer"] = nil
+	for name := range ways {
+		if len(seen[name]) != each {
+			t.Errorf("%s: %d requests with ids of their own, want %d", name, len(seen[name]), each)
+		}
+	}
+	if joined != 4*each {
+		t.Errorf("%d requests are joined, want %d", joined, 4*each)
+	}
+}

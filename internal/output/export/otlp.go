@@ -1,0 +1,173 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// OTLP writes the slow requests as OpenTelemetry spans in OTLP/JSON: see
+// NewSpans, but from the report alone, all in one line.
+func OTLP(w io.Writer, r *report.Report) error {
+	m, err := newSpanMaker(r)
+	if err != nil {
+		return err
+	}
+	spans := []span{}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for k := range g.Slowest {
+			spans = append(spans, m.spans(g, &g.Slowest[k])...)
+		}
+	}
+	body, err := encode(EncodingJSON, m.resource(""), spans)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(body); err != nil {
+		return fmt.Errorf("writing spans: %w", err)
+	}
+	return nil
+}
+
+// Bounds of one message of spans. Receivers refuse messages that are too
+// large: the collector's limit is 20 MiB for HTTP and 4 MiB for gRPC.
+const (
+	maxBatchSpans = 2000
+	maxBatchBytes = 1 << 20
+)
+
+// Spans writes requests as OpenTelemetry spans: a trace for each, its root the
+// request, its children the segments of the critical path. Times are
+// wall-clock times.
+//
+// Where a tracer wrote its ids into the trace (a user log with the key
+// traceparent, or trace_id and span_id, in the request's task or on its
+// goroutine), the request becomes a child of that span in that trace. Other
+// ids depend on the report alone, so that writing it twice gives the same
+// spans.
+//
+// Spans are written in messages of at most 2000 spans and about 1 MiB: as JSON
+// a message a line, as files of the collector have it; as protocol buffers one
+// after the other, which together are one message.
+type Spans struct {
+	make  *spanMaker
+	emit  func(body []byte, spans int) error
+	all   bool
+	slow  map[string]bool
+	batch []span
+	bytes int
+	enc   string
+	// Service is the service's name; the input's if empty.
+	Service string
+	// Joined counts the requests that carry the id of a trace that is known
+	// elsewhere.
+	Joined int
+}
+
+// NewSpans returns a Sink whose messages go to emit, all requests' or only
+// those that the report holds in full. It fails if the report does not know
+// the time of day.
+func NewSpans(r *report.Report, encoding string, all bool, emit func(body []byte, spans int) error) (*Spans, error) {
+	m, err := newSpanMaker(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &Spans{make: m, emit: emit, all: all, slow: make(map[string]bool), enc: encoding}
+	for i := range r.Groups {
+		for k := range r.Groups[i].Slowest {
+			s.slow[r.Groups[i].Slowest[k].ID] = true
+		}
+	}
+	return s, nil
+}
+
+// FromReport writes the requests that the report holds in full.
+func (s *Spans) FromReport(r *report.Report) error {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		for k := range g.Slowest {
+			if err := s.add(s.make.spans(g, &g.Slowest[k])); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Close(0)
+}
+
+// Generation implements Sink.
+func (s *Spans) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
+
+// Request implements Sink.
+func (s *Spans) Request(q *Request) error {
+	if !s.all && !s.slow[q.ID] {
+		return nil
+	}
+	full := q.Full()
+	if full.TraceID != "" {
+		s.Joined++
+	}
+	return s.add(s.make.spans(q.Group, &full))
+}
+
+func (s *Spans) add(spans []span) error {
+	for i := range spans {
+		size := spans[i].size()
+		if len(s.batch) > 0 && (len(s.batch) == maxBatchSpans || s.bytes+size > maxBatchBytes) {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+		s.batch = append(s.batch, spans[i])
+		s.bytes += size
+	}
+	return nil
+}
+
+// size is about how many bytes a span has as JSON, the larger encoding.
+func (s *span) size() int {
+	n := 260 + len(s.name)
+	for _, a := range s.attributes {
+		n += 50 + len(a.key) + len(a.text)
+	}
+	return n
+}
+
+func (s *Spans) flush() error {
+	if len(s.batch) == 0 {
+		return nil
+	}
+	body, err := encode(s.enc, s.make.resource(s.Service), s.batch)
+	if err != nil {
+		return err
+	}
+	n := len(s.batch)
+	s.batch, s.bytes = s.batch[:0], 0
+	return s.emit(body, n)
+}
+
+// Close implements Sink.
+func (s *Spans) Close(int64) error { return s.flush() }
+
+// ToWriter is what NewSpans emits to for a file.
+func ToWriter(w io.Writer) func([]byte, int) error {
+	return func(body []byte, _ int) error {
+		if _, err := w.Write(body); err != nil {
+			return fmt.Errorf("writing spans: %w", err)
+		}
+		return nil
+	}
+}
+
+// ToEndpoint is what NewSpans emits to for an OTLP/HTTP endpoint.
+func ToEndpoint(ctx context.Context, c *Client) func([]byte, int) error {
+	return func(body []byte, spans int) error { return c.Send(ctx, body, spans) }
+}
+
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,333 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// replayed explains a trace and gives it to a sink made from its report.
+func replayed(t *testing.T, data []byte, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
+	t.Helper()
+	return part(t, data, 0, 0, make)
+}
+
+var traced = []string{"http1", "http1-long", "grpc", "tasks", "generations", "iterpull", "gcstress", "procschange", "filesyscall"}
+
+// TestPerfettoTrace holds whole traces to their reports and to the goroutines'
+// timelines.
+func TestPerfettoTrace(t *testing.T) {
+	for _, program := range traced {
+		t.Run(program, func(t *testing.T) {
+			if testing.Short() && program != "tasks" && program != "procschange" {
+				t.Skip("takes seconds")
+			}
+			data := testprog.Trace(t, program)
+			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+				return export.NewPerfettoTrace(w, r, export.Options{All: true})
+			})
+			s := showPerfetto(t, out)
+			checkRequests(t, s, rep, true)
+			checkFlows(t, s)
+			checkRuntime(t, s, rep)
+			checkTimelines(t, s, data)
+			if len(s.flows) == 0 && program != "filesyscall" {
+				t.Error("no flows")
+			}
+			if rep.Input.Start != nil && s.realtime != uint64(rep.Input.Start.UnixNano()) {
+				t.Errorf("the trace begins at %d, by the report at %v", s.realtime, rep.Input.Start)
+			}
+		})
+	}
+}
+
+// checkRequests holds the requests' tracks to the report: number, latency and
+// causes of each group, in sum.
+func checkRequests(t *testing.T, s *shown, rep *report.Report, segments bool) {
+	t.Helper()
+	root := s.byName(0, "requests")
+	for _, g := range rep.Groups {
+		if g.Count == 0 {
+			continue
+		}
+		count, total := 0, int64(0)
+		causes := map[string]int64{}
+		group := s.byName(root.uuid, g.Name)
+		if group == nil {
+			t.Errorf("no track for group %s", g.Name)
+			continue
+		}
+		for _, tr := range s.tracks {
+			if tr.parent != group.uuid {
+				continue
+			}
+			for _, x := range tr.slices {
+				switch x.depth {
+				case 0:
+					count++
+					total += x.len
+				case 1:
+					causes[x.name] += x.len
+				}
+			}
+		}
+		if count != g.Count || total != g.TotalNS {
+			t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, count, total, g.Count, g.TotalNS)
+		}
+		if !segments {
+			continue
+		}
+		for _, c := range g.Bands[0].Causes {
+			causes[string(c.Cause)] -= c.TotalNS
+		}
+		for c, ns := range causes {
+			if ns != 0 && causes[string(report.CauseOther)] == 0 {
+				t.Errorf("%s: %d ns of %s too many", g.Name, ns, c)
+			}
+		}
+	}
+}
+
+// checkRuntime holds GC and stops of the world to the report.
+func checkRuntime(t *testing.T, s *shown, rep *report.Report) {
+	t.Helper()
+	var gc, stw, heap int64
+	stops, loads := 0, 0
+	for _, tr := range s.tracks {
+		for _, x := range tr.slices {
+			switch {
+			case tr.name == "GC mark phases":
+				gc += x.len
+			case strings.HasPrefix(tr.name, "stops of the world"):
+				stw += x.len
+				stops++
+			}
+		}
+		if tr.name == "heap in use" {
+			for _, c := range tr.counters {
+				heap = max(heap, c[1])
+			}
+		}
+		if tr.name == "goroutines running" {
+			loads = len(tr.doubles)
+		}
+	}
+	want, count := int64(0), 0
+	for _, k := range rep.Runtime.STW {
+		want += k.TotalNS
+		count += k.Count
+	}
+	if gc != rep.Runtime.GC.MarkNS || heap != rep.Runtime.GC.HeapMaxBytes {
+		t.Errorf("%d ns of mark phases, a heap of %d bytes; by the report %d, %d", gc, heap, rep.Runtime.GC.MarkNS, rep.Runtime.GC.HeapMaxBytes)
+	}
+	// One that goes on at the end of the trace is in no sum of the report.
+	if stw < want || stops < count || stops > count+1 {
+		t.Errorf("%d stops of the world of %d ns; by the report %d of %d", stops, stw, count, want)
+	}
+	if loads == 0 && rep.Input.DurationNS > 10e6 && rep.Input.Events > 1000 {
+		t.Error("nothing about how many goroutines ran")
+	}
+}
+
+// checkTimelines holds goroutines' tracks to their spans, and the Ps' tracks
+// to the runs.
+func checkTimelines(t *testing.T, s *shown, data []byte) {
+	t.Helper()
+	var win timeline.Window
+	var runs timeline.Runs
+	ran := map[string]int64{}
+	number := map[string]int{}
+	count := func(r timeline.Run) {
+		p := fmt.Sprintf("P%d", r.P)
+		number[p]++
+		ran[p] += r.To - max(r.From, win.Gens[0].Base)
+	}
+	timelinetest.Each(t, data, 2, func(g *timeline.Gen) {
+		win.Gens = append(win.Gens, g)
+		runs.Add(g, count)
+	})
+	runs.Close(count)
+	start := win.Gens[0].Base
+	ps := s.byName(0, "Ps")
+	for _, tr := range s.tracks {
+		if tr.parent != ps.uuid {
+			continue
+		}
+		var sum int64
+		for _, x := range tr.slices {
+			sum += x.len
+		}
+		// Runs of a P that overlap by the clocks of two threads are cut.
+		if len(tr.slices) != number[tr.name] || sum > ran[tr.name] || sum < ran[tr.name]-ran[tr.name]/50-1e6 {
+			t.Errorf("%s: %d runs of %d ns, want %d of %d", tr.name, len(tr.slices), sum, number[tr.name], ran[tr.name])
+		}
+		delete(number, tr.name)
+	}
+	delete(number, fmt.Sprintf("P%d", uint32(timeline.NoP)))
+	if len(number) > 0 {
+		t.Errorf("runs on Ps without a track: %v", number)
+	}
+	seen := map[string]*shownTrack{}
+	gos := s.byName(0, "goroutines")
+	for _, tr := range s.tracks {
+		if tr.parent == gos.uuid {
+			id, _, _ := strings.Cut(tr.name, " ")
+			seen[id] = tr
+		}
+	}
+	done := map[uint64]bool{}
+	last := win.Gens[len(win.Gens)-1].End
+	var buf []timeline.Span
+	for _, g := range win.Gens {
+		g.Goroutines(func(id uint64) {
+			if done[id] {
+				return
+			}
+			done[id] = true
+			buf = win.Spans(id, start, last, buf[:0])
+			var want []slice
+			for i, x := range buf {
+				if x.State == timeline.Gone {
+					continue
+				}
+				from, to := max(x.Start, start), min(x.End, last)
+				if n := len(want); x.How == timeline.HowPoint && i > 0 && n > 0 && buf[i-1].State == timeline.Running {
+					want[n-1].len += to - from
+				} else {
+					want = append(want, slice{name: x.State.String(), from: from - start, len: to - from})
+				}
+			}
+			tr := seen[fmt.Sprintf("G%d", id)]
+			if tr == nil {
+				if len(want) > 0 {
+					t.Errorf("goroutine %d has no track", id)
+				}
+				return
+			}
+			if len(tr.slices) != len(want) {
+				t.Errorf("goroutine %d: %d states, want %d", id, len(tr.slices), len(want))
+				return
+			}
+			for i, x := range tr.slices {
+				if x.from != want[i].from || x.len != want[i].len || !strings.HasPrefix(x.name, want[i].name) {
+					t.Errorf("goroutine %d: state %d is %+v, want %+v", id, i, x, want[i])
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestPerfettoOfLargeTraces tests what is left out without --all.
+func TestPerfettoOfLargeTraces(t *testing.T) {
+	data := testprog.Trace(t, "http1")
+	chosen := ""
+	out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
+		r.Input.Events = export.SmallTrace + 1
+		sink := export.NewPerfettoTrace(w, r, export.Options{})
+		chosen = sink.Chosen()
+		return sink
+	})
+	s := showPerfetto(t, out)
+	checkRequests(t, s, rep, false)
+	gos, requests := s.byName(0, "goroutines"), s.byName(0, "requests")
+	wanted, full := map[string]bool{}, map[string]report.Request{}
+	for _, g := range rep.Groups {
+		for _, q := range g.Slowest {
+			full[q.ID] = q
+			for _, l := range q.Lanes {
+				wanted[fmt.Sprintf("G%d", l.Goroutine)] = true
+			}
+		}
+	}
+	parents := map[uint64]bool{}
+	for _, tr := range s.tracks {
+		if tr.parent == requests.uuid {
+			parents[tr.uuid] = true
+		}
+	}
+	found := 0
+	for _, tr := range s.tracks {
+		if id, _, _ := strings.Cut(tr.name, " "); tr.parent == gos.uuid && !wanted[id] {
+			t.Errorf("goroutine %s takes part in no slow request", tr.name)
+		}
+		if !parents[tr.parent] {
+			continue
+		}
+		for i, x := range tr.slices {
+			if x.depth != 0 {
+				continue
+			}
+			var below []slice
+			for _, y := range tr.slices[i+1:] {
+				if y.depth == 0 {
+					break
+				}
+				below = append(below, y)
+			}
+			q, ok := full[x.notes["id"]]
+			if ok {
+				found++
+				checkSegments(t, &q, below)
+			} else if len(below) > 0 {
+				t.Errorf("request %s has segments", x.notes["id"])
+			}
+		}
+	}
+	if found != len(full) || found == 0 {
+		t.Errorf("%d slow requests, want %d", found, len(full))
+	}
+	if !strings.Contains(chosen, "--all") {
+		t.Errorf("what is left out is not said: %q", chosen)
+	}
+}
+
+// TestPerfettoOfOddTraces writes the test traces of the reference reader: a few
+// events each, of all that can happen at the border of two generations.
+func TestPerfettoOfOddTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		t.Run(tr.Name, func(t *testing.T) {
+			data, err := tracetext.Assemble(tr.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept explain.Kept
+			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
+			if err != nil {
+				t.Skip("not one whole generation")
+			}
+			var out bytes.Buffer
+			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})); err != nil {
+				t.Fatal(err)
+			}
+			full := showPerfetto(t, out.Bytes())
+			checkFlows(t, full)
+			for _, x := range parts(rep.Input.DurationNS) {
+				if x[1] <= x[0] {
+					continue // too short a trace for that
+				}
+				out, rep := part(t, data, x[0], x[1], perfettoOf(x[0], x[1]))
+				s := showPerfetto(t, out)
+				checkFlows(t, s)
+				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), contents(full, x[0], x[1], rep), contents(s, math.MinInt64, math.MaxInt64, rep))
+			}
+		})
+	}
+}

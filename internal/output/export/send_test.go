@@ -1,0 +1,356 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/report"
+)
+
+// receiver is an OTLP/HTTP endpoint that answers as it is told.
+type receiver struct {
+	*httptest.Server
+	bodies  [][]byte
+	header  http.Header
+	answers []answer // one for each request; the last one for all that follow
+	asked   int
+}
+
+type answer struct {
+	status            int
+	body, contentType string
+	retryAfter        string
+}
+
+func newReceiver(t *testing.T, start func(*httptest.Server), answers ...answer) *receiver {
+	t.Helper()
+	r := &receiver{answers: answers}
+	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		r.bodies, r.header = append(r.bodies, body), req.Header
+		if req.URL.Path == "/moved" {
+			http.Redirect(w, req, "/v1/traces", http.StatusTemporaryRedirect)
+			return
+		}
+		a := r.answers[min(r.asked, len(r.answers)-1)]
+		r.asked++
+		if a.contentType != "" {
+			w.Header().Set("Content-Type", a.contentType)
+		}
+		if a.retryAfter != "" {
+			w.Header().Set("Retry-After", a.retryAfter)
+		}
+		w.WriteHeader(a.status)
+		io.WriteString(w, a.body)
+	}))
+	start(r.Server)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func plainHTTP(s *httptest.Server) { s.Start() }
+
+// sendAll sends a report's requests and returns the waits before retries.
+func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*export.Client, []time.Duration, error) {
+	c, err := export.NewClient(url, encoding, []string{"X-Key: hidden"}, conf)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.Close()
+	var waits []time.Duration
+	c.Wait = func(_ context.Context, d time.Duration) error {
+		waits = append(waits, d)
+		return nil
+	}
+	s, err := export.NewSpans(r, encoding, true, export.ToEndpoint(context.Background(), c))
+	if err != nil {
+		return nil, nil, err
+	}
+	err = s.FromReport(r)
+	return c, waits, err
+}
+
+func TestSendOTLP(t *testing.T) {
+	r := reports(t)["pubsub.json"]
+	srv := newReceiver(t, plainHTTP, answer{status: 200, body: "{}"})
+	url := strings.Replace(srv.URL, "http://", "http://user:secret@", 1)
+	if _, _, err := sendAll(url+"/v1/traces", "json", r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(bytes.Join(srv.bodies, nil), write(t, export.OTLP, r)) || srv.header.Get("X-Key") != "hidden" || srv.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d bodies arrived, with %v", len(srv.bodies), srv.header)
+	}
+	if _, _, err := sendAll(url+"/v1/traces", "protobuf", r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if srv.header.Get("Content-Type") != "application/x-protobuf" {
+		t.Errorf("protocol buffers go with %v", srv.header)
+	}
+	for _, c := range []struct {
+		name, path string
+		answer     answer
+		want       string
+	}{
+		{"refused", "/v1/traces", answer{status: 403, body: "no"}, "403"},
+		{"refused in protocol buffers", "/v1/traces", answer{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, `bad "x"`},
+		{"a redirect", "/moved", answer{status: 200}, "307"},
+		{"always busy", "/v1/traces", answer{status: 429, body: "wait"}, "429"},
+	} {
+		srv.answers, srv.asked = []answer{c.answer}, 0
+		_, _, err := sendAll(url+c.path, "json", r, nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that says %q", c.name, err, c.want)
+		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: a credential stands in the error: %v", c.name, err)
+		}
+	}
+	srv.Close()
+	if _, _, err := sendAll(url+"/v1/traces", "json", r, nil); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("nobody listens: error %v", err)
+	}
+	for _, bad := range []string{"localhost:4318", "ftp://x/", "http://"} {
+		if _, err := export.NewClient(bad, "json", nil, nil); err == nil {
+			t.Errorf("%q is taken as an endpoint", bad)
+		}
+	}
+}
+
+// TestSendRetries tests when messages are sent again, and after how long.
+func TestSendRetries(t *testing.T) {
+	r := reports(t)["pubsub.json"]
+	ok := answer{status: 200, body: "{}"}
+	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
+	for _, c := range []struct {
+		name    string
+		answers []answer
+		waits   []time.Duration
+		fails   bool
+	}{
+		{"busy once", []answer{{status: 429, retryAfter: "7"}, ok}, []time.Duration{7 * time.Second}, false},
+		{"busy without a time", []answer{{status: 503}, {status: 502}, {status: 504}, ok}, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, false},
+		{"a time beyond all patience", []answer{{status: 503, retryAfter: "86400"}, ok}, []time.Duration{30 * time.Second}, false},
+		{"a date", []answer{{status: 503, retryAfter: date}, ok}, []time.Duration{30 * time.Second}, false},
+		{"a date that is past", []answer{{status: 503, retryAfter: "Sat, 01 Jan 2000 00:00:00 GMT"}, ok}, []time.Duration{1}, false},
+		{"nonsense", []answer{{status: 429, retryAfter: "soon"}, ok}, []time.Duration{time.Second}, false},
+		{"not to be sent again", []answer{{status: 500}, ok}, nil, true},
+		{"busy for ever", []answer{{status: 429}}, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9}, true},
+	} {
+		srv := newReceiver(t, plainHTTP, c.answers...)
+		client, waits, err := sendAll(srv.URL, "json", r, nil)
+		if (err != nil) != c.fails || fmt.Sprint(waits) != fmt.Sprint(c.waits) || client.Retries != len(c.waits) {
+			t.Errorf("%s: waits %v, error %v; want %v, failure %v", c.name, waits, err, c.waits, c.fails)
+		}
+		if !c.fails && !bytes.Equal(srv.bodies[0], srv.bodies[len(srv.bodies)-1]) {
+			t.Errorf("%s: another body was sent again", c.name)
+		}
+	}
+	// Who is interrupted does not wait.
+	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
+	ctx, stop := context.WithCancel(context.Background())
+	client, err := export.NewClient(srv.URL, "json", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, stop)
+	if err := client.Send(ctx, []byte("{}"), 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: error %v", err)
+	}
+}
+
+// TestSendPartialSuccess tests what becomes of spans that an endpoint rejects.
+func TestSendPartialSuccess(t *testing.T) {
+	r := reports(t)["pubsub.json"]
+	for _, c := range []struct {
+		name     string
+		answer   answer
+		rejected int64
+		message  string
+	}{
+		{"none", answer{status: 200, body: `{"partialSuccess":{}}`}, 0, ""},
+		{"text", answer{status: 200, body: `{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}`}, 3, "too old"},
+		{"number", answer{status: 202, body: `{"partialSuccess":{"rejectedSpans":3}}`}, 3, ""},
+		{"a warning", answer{status: 200, body: `{"partialSuccess":{"rejectedSpans":"0","errorMessage":"slow down"}}`}, 0, "slow down"},
+		{"protocol buffers", answer{status: 200, contentType: "application/x-protobuf", body: "\x0a\x0b\x08\x03\x12\x07too old"}, 3, "too old"},
+		{"broken protocol buffers", answer{status: 200, contentType: "application/x-protobuf", body: "\x0a\x7f\x08\x03"}, 0, ""},
+		{"no JSON", answer{status: 200, body: "thanks"}, 0, ""},
+		{"empty", answer{status: 200}, 0, ""},
+	} {
+		srv := newReceiver(t, plainHTTP, c.answer)
+		client, _, err := sendAll(srv.URL, "json", r, nil)
+		if err != nil || client.Rejected != c.rejected || client.Message != c.message || client.Spans == 0 {
+			t.Errorf("%s: %d rejected, %q, error %v; want %d, %q", c.name, client.Rejected, client.Message, err, c.rejected, c.message)
+		}
+	}
+}
+
+// TestSendTLS tests an own authority and a client's certificate.
+func TestSendTLS(t *testing.T) {
+	r := reports(t)["pubsub.json"]
+	srv := newReceiver(t, func(s *httptest.Server) {
+		s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are the test
+		s.StartTLS()
+	}, answer{status: 200, body: "{}"})
+	pool := x509.NewCertPool()
+	pool.AddCert(srv.Certificate())
+	own := srv.TLS.Certificates[0]
+	if _, _, err := sendAll(srv.URL, "json", r, nil); err == nil {
+		t.Error("an unknown authority is trusted")
+	}
+	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool}); err == nil {
+		t.Error("the client's certificate was not asked for")
+	}
+	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := export.NewClient("http://x/", "json", nil, &tls.Config{}); err == nil {
+		t.Error("TLS for http://")
+	}
+}
+
+// readSpan is a span as JSON and protocol buffers have it.
+type readSpan struct {
+	trace, id, parent, name string
+	kind                    int
+	start, end              int64
+	attributes              map[string]string
+}
+
+func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc struct {
+			ResourceSpans []struct {
+				ScopeSpans []struct {
+					Spans []struct {
+						TraceID, SpanID, ParentSpanID, Name string
+						Kind                                int
+						StartTimeUnixNano, EndTimeUnixNano  int64 `json:",string"`
+						Attributes                          []struct {
+							Key   string
+							Value struct {
+								StringValue, IntValue *string
+							}
+						}
+					}
+				}
+			}
+		}
+		if err := dec.Decode(&doc); err == io.EOF {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range doc.ResourceSpans[0].ScopeSpans[0].Spans {
+			x := readSpan{s.TraceID, s.SpanID, s.ParentSpanID, s.Name, s.Kind, s.StartTimeUnixNano, s.EndTimeUnixNano, map[string]string{}}
+			for _, a := range s.Attributes {
+				if a.Value.StringValue != nil {
+					x.attributes[a.Key] = *a.Value.StringValue
+				} else {
+					x.attributes[a.Key] = *a.Value.IntValue
+				}
+			}
+			out = append(out, x)
+		}
+	}
+}
+
+func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
+	t.Helper()
+	request, err := readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range request["resource_spans"] {
+		for _, scope := range from.(decoded)["scope_spans"] {
+			for _, raw := range scope.(decoded)["spans"] {
+				s := raw.(decoded)
+				x := readSpan{
+					hex.EncodeToString([]byte(s.text("trace_id"))), hex.EncodeToString([]byte(s.text("span_id"))), hex.EncodeToString([]byte(s.text("parent_span_id"))), s.text("name"),
+					int(s.uint("kind")), int64(s.uint("start_time_unix_nano")), int64(s.uint("end_time_unix_nano")), map[string]string{},
+				}
+				for _, a := range s["attributes"] {
+					v := a.(decoded).msg("value")
+					x.attributes[a.(decoded).text("key")] = v.text("string_value")
+					if v.has("int_value") {
+						x.attributes[a.(decoded).text("key")] = strconv.FormatInt(int64(v.uint("int_value")), 10)
+					}
+				}
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}
+
+// TestOTLPEncodingsAgree reads both encodings back.
+func TestOTLPEncodingsAgree(t *testing.T) {
+	for name, r := range reports(t) {
+		if r.Input.Start == nil {
+			continue
+		}
+		var out [2]bytes.Buffer
+		for i, enc := range []string{"json", "protobuf"} {
+			s, err := export.NewSpans(r, enc, true, export.ToWriter(&out[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.FromReport(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := spansOfJSON(t, out[0].Bytes()), spansOfProtobuf(t, out[1].Bytes())
+		if len(a) == 0 && len(r.Groups) > 0 || fmt.Sprint(a) != fmt.Sprint(b) {
+			t.Errorf("%s: %d spans as JSON, %d as protocol buffers, or not the same", name, len(a), len(b))
+		}
+	}
+}
+
+// TestOTLPBatches tests that messages are bounded, and nothing is lost between
+// them.
+func TestOTLPBatches(t *testing.T) {
+	now := time.Now()
+	r := &report.Report{Input: report.Input{Name: "x", Start: &now}}
+	g := report.Group{ID: "g", Name: "g", Kind: "task"}
+	for i := range 5 {
+		q := report.Request{ID: fmt.Sprint(i), LatencyNS: 3000}
+		for k := range 1500 {
+			q.Segments = append(q.Segments, report.Segment{StartNS: int64(2 * k), DurationNS: 2, Cause: "cpu", Site: &report.Site{Func: strings.Repeat("f", 900)}})
+		}
+		g.Slowest = append(g.Slowest, q)
+	}
+	r.Groups = []report.Group{g}
+	for _, enc := range []string{"json", "protobuf"} {
+		total, messages := 0, 0
+		s, err := export.NewSpans(r, enc, true, func(body []byte, spans int) error {
+			total += spans
+			messages++
+			if len(body) > 3<<20 || spans > 2000 {
+				t.Errorf("a message of %d bytes, %d spans", len(body), spans)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.FromReport(r); err != nil || total != 5*1501 || messages < 5 {
+			t.Errorf("%d spans in %d messages, error %v", total, messages, err)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package export
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/whylate/whylate/internal/output/jsontext"
+	"github.com/whylate/whylate/report"
+)
+
+// Encodings of OTLP.
+const (
+	EncodingJSON     = "json"
+	EncodingProtobuf = "protobuf"
+)
+
+// Kinds of span (opentelemetry-proto, trace.proto).
+const (
+	spanInternal = 1
+	spanServer   = 2
+	spanConsumer = 5
+)
+
+// A span is one OpenTelemetry span. Times are Unix ns.
+type span struct {
+	trace      [16]byte
+	id, parent [8]byte
+	name       string
+	kind       int
+	start, end int64
+	attributes []attribute
+}
+
+type attribute struct {
+	key, text string
+	number    int64
+	isNumber  bool
+}
+
+func text(key, value string) attribute { return attribute{key: key, text: value} }
+
+func integer(key string, value int64) attribute {
+	return attribute{key: key, number: value, isNumber: true}
+}
+
+// code are the attributes of a place in source code, by the semantic
+// conventions.
+func code(s *report.Site) []attribute {
+	out := []attribute{text("code.function.name", s.Func), text("code.file.path", s.File), integer("code.line.number", int64(s.Line))}
+	if c := s.CalledFrom; c != nil {
+		out = append(out, text("whylate.called_from.function.name", c.Func), text("whylate.called_from.file.path", c.File), integer("whylate.called_from.line.number", int64(c.Line)))
+	}
+	return out
+}
+
+// spanMaker makes spans of requests.
+type spanMaker struct {
+	r     *report.Report
+	start int64 // of the trace, Unix ns
+}
+
+func newSpanMaker(r *report.Report) (*spanMaker, error) {
+	if r.Input.Start == nil {
+		return nil, errors.New("writing spans: the trace does not say at what time of day it began (traces of Go before 1.25 do not), and spans need that")
+	}
+	// UnixNano is defined for the years 1678 to 2262.
+	if y := r.Input.Start.Year(); y < 1970 || y > 2261 {
+		return nil, fmt.Errorf("writing spans: the trace began in the year %d, which spans cannot say", y)
+	}
+	return &spanMaker{r, r.Input.Start.UnixNano()}, nil
+}
+
+// resource describes where the spans come from.
+func (m *spanMaker) resource(service string) []attribute {
+	return []attribute{text("service.name", cmp.Or(service, m.r.Input.Name)), text("telemetry.sdk.language", "go"), text("process.runtime.version", m.r.Input.Go)}
+}
+
+// spans returns a request's span and those of its segments, its children. Their
+// ids depend on the report alone, so that writing them twice gives the same
+// spans. A request that a tracing system knows becomes a child of its span there.
+func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
+	seed := fmt.Sprintf("%s\x00%s\x00%s", m.r.Input.Name, m.r.Input.Start.Format(time.RFC3339Nano), q.ID)
+	sum := sha256.Sum256([]byte(seed))
+	var trace [16]byte
+	copy(trace[:], sum[:])
+	spanID := func(n int) (id [8]byte) {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", seed, n))
+		copy(id[:], sum[:])
+		return id
+	}
+	kind := spanInternal
+	switch g.Kind {
+	case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
+		kind = spanServer
+	case report.KindWebSocket:
+		kind = spanConsumer
+	}
+	switch g.Of {
+	case "http", "grpc":
+		kind = spanServer
+	case "message":
+		kind = spanConsumer
+	}
+	root := span{
+		trace: trace, id: spanID(0), name: g.Name, kind: kind, start: m.start + q.StartNS, end: m.start + q.StartNS + q.LatencyNS,
+		attributes: []attribute{text("whylate.group", g.ID), text("whylate.kind", string(g.Kind)), text("whylate.request", q.ID), integer("whylate.goroutine", int64(q.Goroutine))},
+	}
+	if g.Entry != nil {
+		root.attributes = append(root.attributes, code(g.Entry)...)
+	}
+	join(&root, q)
+	out := make([]span, 0, 1+len(q.Segments))
+	out = append(out, root)
+	for i := range q.Segments {
+		s := &q.Segments[i]
+		child := span{
+			trace: root.trace, id: spanID(i + 1), parent: root.id, name: string(s.Cause), kind: spanInternal, start: m.start + s.StartNS, end: m.start + s.StartNS + s.DurationNS,
+			attributes: []attribute{text("whylate.cause", string(s.Cause)), integer("whylate.goroutine", int64(s.Goroutine))},
+		}
+		if s.Site != nil {
+			child.name += " " + s.Site.Func
+			child.attributes = append(child.attributes, code(s.Site)...)
+		}
+		if len(s.Via) > 0 {
+			child.attributes = append(child.attributes, text("whylate.via", viaText(s.Via)))
+		}
+		if s.Kind != "" {
+			child.attributes = append(child.attributes, text("whylate.cause_kind", s.Kind))
+		}
+		if s.Joined != nil {
+			for _, c := range sortedKeys(s.Joined.Causes) {
+				child.attributes = append(child.attributes, integer("whylate.joined."+string(c)+"_ns", s.Joined.Causes[c]))
+			}
+		}
+		out = append(out, child)
+	}
+	return out
+}
+
+const scopeName = "github.com/whylate/whylate"
+
+// encode writes spans as an ExportTraceServiceRequest.
+func encode(encoding string, resource []attribute, spans []span) ([]byte, error) {
+	if encoding == EncodingProtobuf {
+		return encodeProtobuf(resource, spans), nil
+	}
+	list := make([]otlpSpan, len(spans))
+	for i := range spans {
+		list[i] = spans[i].json()
+	}
+	body, err := json.Marshal(otlpRequest{ResourceSpans: []otlpResourceSpans{{
+		Resource:   otlpResource{Attributes: jsonAttributes(resource)},
+		ScopeSpans: []otlpScopeSpans{{Scope: otlpScope{Name: scopeName}, Spans: list}},
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("writing spans: %w", err)
+	}
+	return append(jsontext.Escape(body), '\n'), nil
+}
+
+func (s *span) json() otlpSpan {
+	o := otlpSpan{
+		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: valid(s.name), Kind: s.kind,
+		StartTimeUnixNano: strconv.FormatInt(s.start, 10), EndTimeUnixNano: strconv.FormatInt(s.end, 10), Attributes: jsonAttributes(s.attributes),
+	}
+	if s.parent != [8]byte{} {
+		o.ParentSpanID = hex.EncodeToString(s.parent[:])
+	}
+	return o
+}
+
+func jsonAttributes(list []attribute) []otlpAttribute {
+	out := make([]otlpAttribute, len(list))
+	for i, a := range list {
+		out[i].Key = a.key
+		if a.isNumber {
+			n := strconv.FormatInt(a.number, 10)
+			out[i].Value.Int = &n
+		} else {
+			value := valid(a.text)
+			out[i].Value.String = &value
+		}
+	}
+	return out
+}
+
+type otlpRequest struct {
+	ResourceSpans []otlpResourceSpans `json:"resourceSpans"`
+}
+
+type otlpResourceSpans struct {
+	Resource   otlpResource     `json:"resource"`
+	ScopeSpans []otlpScopeSpans `json:"scopeSpans"`
+}
+
+type otlpResource struct {
+	Attributes []otlpAttribute `json:"attributes"`
+}
+
+type otlpScopeSpans struct {
+	Scope otlpScope  `json:"scope"`
+	Spans []otlpSpan `json:"spans"`
+}
+
+type otlpScope struct {
+	Name string `json:"name"`
+}
+
+type otlpSpan struct {
+	TraceID           string          `json:"traceId"`
+	SpanID            string          `json:"spanId"`
+	ParentSpanID      string          `json:"parentSpanId,omitempty"`
+	Name              string          `json:"name"`
+	Kind              int             `json:"kind"`
+	StartTimeUnixNano string          `json:"startTimeUnixNano"`
+	EndTimeUnixNano   string          `json:"endTimeUnixNano"`
+	Attributes        []otlpAttribute `json:"attributes"`
+}
+
+type otlpAttribute struct {
+	Key   string    `json:"key"`
+	Value otlpValue `json:"value"`
+}
+
+type otlpValue struct {
+	String *string `json:"stringValue,omitempty"`
+	Int    *string `json:"intValue,omitempty"` // 64-bit integers are strings in JSON
+}
+
+// Field numbers of opentelemetry-proto: trace_service.proto, trace.proto,
+// resource.proto, common.proto. A test compares them with the published ones.
+const (
+	requestResourceSpans = 1
+	resourceSpansFrom    = 1
+	resourceSpansScopes  = 2
+	resourceAttributes   = 1
+	scopeSpansScope      = 1
+	scopeSpansSpans      = 2
+	scopeNameField       = 1
+	spanTrace            = 1
+	spanIDField          = 2
+	spanParent           = 4
+	spanName             = 5
+	spanKind             = 6
+	spanStart            = 7
+	spanEnd              = 8
+	spanAttributes       = 9
+	keyValueKey          = 1
+	keyValueValue        = 2
+	valueString          = 1
+	valueInt             = 3
+)
+
+func encodeProtobuf(resource []attribute, spans []span) []byte {
+	var from, scope, scoped, whole, out message
+	for _, a := range resource {
+		from.attribute(resourceAttributes, a)
+	}
+	scope.string(scopeNameField, scopeName)
+	scoped.bytes(scopeSpansScope, scope)
+	var one message
+	for i := range spans {
+		one = one[:0]
+		one.span(&spans[i])
+		scoped.bytes(scopeSpansSpans, one)
+	}
+	whole.bytes(resourceSpansFrom, from)
+	whole.bytes(resourceSpansScopes, scoped)
+	out.bytes(requestResourceSpans, whole)
+	return out
+}
+
+func (m *message) span(s *span) {
+	m.bytes(spanTrace, s.trace[:])
+	m.bytes(spanIDField, s.id[:])
+	if s.parent != [8]byte{} {
+		m.bytes(spanParent, s.parent[:])
+	}
+	m.string(spanName, valid(s.name))
+	m.uint(spanKind, uint64(s.kind))
+	m.fixed(spanStart, uint64(s.start))
+	m.fixed(spanEnd, uint64(s.end))
+	for _, a := range s.attributes {
+		m.attribute(spanAttributes, a)
+	}
+}
+
+func (m *message) attribute(field int, a attribute) {
+	var value, pair message
+	if a.isNumber {
+		value.uint(valueInt, uint64(a.number))
+	} else {
+		value.string(valueString, valid(a.text))
+	}
+	pair.string(keyValueKey, valid(a.key))
+	pair.bytes(keyValueValue, value)
+	m.bytes(field, pair)
+}
+
+// join makes a request's span a part of the trace that it is known in. The
+// request's own span is the parent, if that is known, because who wrote it
+// exports it; else the span of who asked.
+func join(root *span, q *report.Request) {
+	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
+		copy(root.trace[:], trace)
+		if parent, err := hex.DecodeString(cmp.Or(q.SpanID, q.ParentSpanID)); err == nil {
+			copy(root.parent[:], parent)
+		}
+	}
+	if q.DatadogSpanID != "" {
+		root.attributes = append(root.attributes, text("dd.span_id", q.DatadogSpanID))
+	}
+	if q.Status != "" {
+		root.attributes = append(root.attributes, text("whylate.status", q.Status))
+	}
+}

@@ -1,0 +1,230 @@
+package export_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// part explains a part of a trace's time and gives it to a sink made from its
+// report.
+func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
+	t.Helper()
+	var kept explain.Kept
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := kept.Replay(context.Background(), bytes.NewReader(data), make(&out, rep)); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), rep
+}
+
+// parts are parts of a trace that lasts for that long: inside, at its ends,
+// tiny, and past its end.
+func parts(length int64) [][2]int64 {
+	return [][2]int64{{length * 3 / 10, length * 7 / 10}, {0, length / 3}, {length * 2 / 3, 2 * length}, {length / 2, length/2 + 1}, {2 * length, 0}}
+}
+
+func perfettoOf(from, to int64) func(io.Writer, *report.Report) export.Sink {
+	return func(w io.Writer, r *report.Report) export.Sink {
+		return export.NewPerfettoTrace(w, r, export.Options{All: true, FromNS: from, ToNS: to})
+	}
+}
+
+// TestPerfettoOfParts holds the Perfetto trace of a part of the time to the one
+// of all of it: what lies in that part, slice by slice, cut at its borders,
+// counters with the values that they have there, and every request that ends
+// in it, whole.
+func TestPerfettoOfParts(t *testing.T) {
+	for _, program := range []string{"http1", "http1-long", "grpc", "tasks", "generations", "gcstress", "procschange"} {
+		t.Run(program, func(t *testing.T) {
+			if testing.Short() && program != "tasks" && program != "procschange" {
+				t.Skip("takes seconds")
+			}
+			data := testprog.Trace(t, program)
+			out, all := replayed(t, data, perfettoOf(0, 0))
+			full := showPerfetto(t, out)
+			for _, x := range parts(all.Input.DurationNS) {
+				out, rep := part(t, data, x[0], x[1], perfettoOf(x[0], x[1]))
+				s := showPerfetto(t, out)
+				checkRequests(t, s, rep, true)
+				checkFlows(t, s)
+				to := x[1]
+				if to == 0 {
+					to = math.MaxInt64
+				}
+				want, got := contents(full, x[0], to, rep), contents(s, math.MinInt64, math.MaxInt64, rep)
+				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), want, got)
+				if x[0] < all.Input.DurationNS && len(got) == 0 {
+					t.Errorf("from %d to %d nothing was written", x[0], x[1])
+				}
+			}
+		})
+	}
+}
+
+// TestPartOfLargeTrace tests that a large trace's part which is small is shown
+// in full without being asked for, and that its requests alone are chosen where
+// it is large, too.
+func TestPartOfLargeTrace(t *testing.T) {
+	r := &report.Report{Input: report.Input{Events: 10 * export.SmallTrace, DurationNS: 10e9}}
+	for _, x := range []struct {
+		from, to int64
+		all      bool
+	}{{0, 0, false}, {2e9, 29e8, true}, {2e9, 32e8, false}, {0, 9e8, true}, {91e8, 0, true}, {91e8, 20e9, true}, {0, 12e8, false}} {
+		sink := export.NewPerfettoTrace(io.Discard, r, export.Options{FromNS: x.from, ToNS: x.to})
+		if chosen := sink.Chosen(); (chosen == "") != x.all {
+			t.Errorf("from %d to %d: what is left out is %q", x.from, x.to, chosen)
+		}
+	}
+}
+
+// TestPartsAddUp holds the formats that have requests to the report of the same
+// part of the time.
+func TestPartsAddUp(t *testing.T) {
+	data := testprog.Trace(t, "http1")
+	out, all := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
+	number := len(readTable(t, out).ids)
+	for _, x := range parts(all.Input.DurationNS) {
+		out, rep := part(t, data, x[0], x[1], sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
+		table := readTable(t, out)
+		table.check(t, rep)
+		if n := len(table.ids); x[1]-x[0] > all.Input.DurationNS/10 && n == 0 && x[0] < all.Input.DurationNS || n >= number {
+			t.Errorf("from %d to %d: %d of %d requests", x[0], x[1], n, number)
+		}
+		out, rep = part(t, data, x[0], x[1], sinkOf(t, "jsonl", export.Options{All: true}))
+		readLines(t, out).check(t, rep)
+		if rep.Input.Start == nil {
+			continue
+		}
+		out, rep = part(t, data, x[0], x[1], func(w io.Writer, r *report.Report) export.Sink {
+			s, err := export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		})
+		totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)
+	}
+}
+
+// contents are the things that a Perfetto trace shows between two times, a
+// line each, sorted.
+func contents(s *shown, from, to int64, rep *report.Report) []string {
+	root := func(tr *shownTrack) (string, *shownTrack) {
+		below := tr
+		for tr.parent != 0 {
+			below, tr = tr, s.tracks[tr.parent]
+		}
+		return tr.name, below
+	}
+	groups := map[string]bool{}
+	for _, g := range rep.Groups {
+		groups[g.Name] = true
+	}
+	var out []string
+	for _, tr := range s.tracks {
+		kind, top := root(tr)
+		name, _, _ := strings.Cut(tr.name, " ") // G7, P3: names need not be known at all times
+		if kind == "runtime" {
+			name, _, _ = strings.Cut(tr.name, " (") // rows
+		}
+		if kind == "requests" {
+			name = top.name
+		}
+		inside := false // the request at hand
+		for _, x := range tr.slices {
+			a, b := x.from, x.from+x.len
+			if kind == "requests" {
+				if x.depth == 0 {
+					inside = b >= from && b < to && groups[top.name]
+				}
+				if !inside {
+					continue
+				}
+			} else {
+				if a >= to || b < from || b == from && a < b {
+					continue
+				}
+				a, b = max(a, from), min(b, to)
+			}
+			notes := []string{}
+			for k, v := range x.notes {
+				notes = append(notes, k+"="+v)
+			}
+			slices.Sort(notes)
+			if what := x.name; kind != "Ps" {
+				notes = append(notes, what)
+			}
+			out = append(out, fmt.Sprintf("%s/%s %d+%d depth %d %q", kind, name, a, b-a, x.depth, notes))
+		}
+		var points []string
+		steps := func(n int, at func(int) int64, value func(int) any) {
+			last := -1
+			for i := range n {
+				switch {
+				case at(i) <= from:
+					last = i
+				case at(i) < to:
+					points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, at(i), value(i)))
+				}
+			}
+			if last >= 0 && from <= rep.Input.DurationNS {
+				points = append(points, fmt.Sprintf("%s/%s at %d: %v", kind, tr.name, max(at(last), from), value(last)))
+			}
+		}
+		order := make([]int, len(tr.counters)) // in order of time, as a viewer takes them
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tr.counters[a][0], tr.counters[b][0]) })
+		steps(len(order), func(i int) int64 { return tr.counters[order[i]][0] }, func(i int) any { return tr.counters[order[i]][1] })
+		steps(len(tr.doubles), func(i int) int64 { return tr.doubleAt[i] }, func(i int) any { return tr.doubles[i] })
+		out = append(out, points...)
+	}
+	for id, f := range s.flows {
+		if at := s.flowAt[id]; at >= from && at < to {
+			a, _, _ := strings.Cut(f[0].name, " ")
+			b, _, _ := strings.Cut(f[1].name, " ")
+			out = append(out, fmt.Sprintf("wake of %s by %s at %d", b, a, at))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// differ tells what one sorted list has and the other has not.
+func differ(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	n := 0
+	for len(want) > 0 || len(got) > 0 {
+		switch {
+		case len(got) == 0 || len(want) > 0 && want[0] < got[0]:
+			t.Errorf("%s: missing: %s", what, want[0])
+			want, n = want[1:], n+1
+		case len(want) == 0 || got[0] < want[0]:
+			t.Errorf("%s: too much: %s", what, got[0])
+			got, n = got[1:], n+1
+		default:
+			want, got = want[1:], got[1:]
+		}
+		if n > 10 {
+			return
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// Package progress draws one line on a terminal that says how far something has come. On anything that is not a
+// terminal it draws nothing.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+)
+
+// State is how far something has come: by time, if Total is set, else by bytes, if Size is.
+type State struct {
+	Label          string
+	Bytes, Size    int64 // Size 0: not known
+	Elapsed, Total time.Duration
+	Note           string // replaces the figures if not empty
+}
+
+// Bar draws states. A nil Bar is valid and draws nothing. Methods may be called concurrently.
+type Bar struct {
+	mu    sync.Mutex
+	w     io.Writer
+	width func() int
+	color bool
+	drawn int // columns of the line now
+	last  time.Time
+	now   func() time.Time
+}
+
+// On returns a bar on f if it may be drawn there: f is a terminal that can move its cursor, and the program does not run
+// in a continuous integration system, whose logs keep every line. Otherwise it returns nil. Getenv is os.Getenv.
+func On(f *os.File, getenv func(string) string) *Bar {
+	if f == nil || !Wanted(term.IsTerminal(int(f.Fd())), getenv) {
+		return nil
+	}
+	return &Bar{w: f, color: getenv("NO_COLOR") == "", now: time.Now, width: func() int {
+		w, _, err := term.GetSize(int(f.Fd()))
+		if err != nil || w <= 0 {
+			return 80
+		}
+		return w
+	}}
+}
+
+// Wanted decides for a stream that is a terminal or is not.
+func Wanted(terminal bool, getenv func(string) string) bool {
+	ci := getenv("CI")
+	return terminal && getenv("TERM") != "dumb" && (ci == "" || ci == "false" || ci == "0")
+}
+
+// interval is how often the line changes at most: more only costs the terminal.
+const interval = 80 * time.Millisecond
+
+// Set shows a state. Calls that come too soon after the last are dropped.
+func (b *Bar) Set(s State) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	if b.drawn > 0 && now.Sub(b.last) < interval {
+		return
+	}
+	b.last = now
+	// The last column stays free: some terminals wrap when it is written.
+	line := s.line(max(b.width()-1, 0))
+	n := termtext.Width(line)
+	pad := strings.Repeat(" ", max(b.drawn-n, 0))
+	if b.color {
+		line = strings.Replace(line, "[", "[\x1b[36m", 1)
+		line = strings.Replace(line, "]", "\x1b[0m]", 1)
+	}
+	fmt.Fprint(b.w, "\r", line, pad)
+	b.drawn = n
+}
+
+// Clear removes the line, so that other output can follow. Set draws it again.
+func (b *Bar) Clear() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drawn > 0 {
+		fmt.Fprint(b.w, "\r", strings.Repeat(" ", b.drawn), "\r")
+		b.drawn = 0
+	}
+}
+
+// line writes a state in at most width columns: label, bar, figures, of which the bar goes first and then the label.
+func (s State) line(width int) string {
+	figures, share := s.figures()
+	line := termtext.Head(s.Label, width-termtext.Width(figures)-2)
+	if line != "" {
+		line += "  "
+	}
+	if cells := min(width-termtext.Width(line)-termtext.Width(figures)-4, 30); share >= 0 && cells >= 5 {
+		full := int(share * float64(cells))
+		line += "[" + strings.Repeat("=", full) + strings.Repeat(" ", cells-full) + "]  "
+	}
+	line += figures
+	return termtext.Head(line, width)
+}
+
+// figures gives the numbers and the share of the whole, -1 if that is not known.
+func (s State) figures() (string, float64) {
+	if s.Note != "" {
+		return termtext.Escape(s.Note), -1
+	}
+	switch {
+	case s.Total > 0:
+		share := min(max(float64(s.Elapsed)/float64(s.Total), 0), 1)
+		return fmt.Sprintf("%.1fs of %v, %s", min(s.Elapsed, s.Total).Seconds(), s.Total, Size(s.Bytes)), share
+	case s.Size > 0:
+		share := min(max(float64(s.Bytes)/float64(s.Size), 0), 1)
+		return fmt.Sprintf("%2.0f %% of %s", 100*share, Size(s.Size)), share
+	}
+	return Size(s.Bytes), -1
+}
+
+// Size writes a number of bytes in decimal units with three digits.
+func Size(n int64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
+	x, i := float64(n), 0
+	for x >= 999.5 && i < len(units)-1 {
+		x /= 1000
+		i++
+	}
+	switch {
+	case i == 0:
+		return fmt.Sprintf("%d B", n)
+	case x < 9.995:
+		return fmt.Sprintf("%.2f %s", x, units[i])
+	case x < 99.95:
+		return fmt.Sprintf("%.1f %s", x, units[i])
+	}
+	return fmt.Sprintf("%.0f %s", x, units[i])
+}
+
+// Reader counts what is read through it and shows it on a bar: for files, whose size is known.
+type Reader struct {
+	r     io.Reader
+	bar   *Bar
+	state State
+}
+
+// NewReader returns r itself if the bar is nil.
+func NewReader(r io.Reader, bar *Bar, label string, size int64) io.Reader {
+	if bar == nil {
+		return r
+	}
+	return &Reader{r: r, bar: bar, state: State{Label: label, Size: size}}
+}
+
+// Read implements io.Reader. It clears the bar when the input ends.
+func (r *Reader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.state.Bytes += int64(n)
+	if err != nil {
+		r.bar.Clear()
+	} else {
+		r.bar.Set(r.state)
+	}
+	return n, err
+}

@@ -1,0 +1,222 @@
+package words
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/report"
+)
+
+// FuncName drops the directories of a function's package: what is left says which function it is to somebody who knows
+// the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F.
+func FuncName(f string) string {
+	head := f
+	if i := strings.IndexAny(f, "[("); i >= 0 {
+		head = f[:i] // type arguments and receivers have slashes of their own
+	}
+	at := strings.LastIndexByte(head, '/') + 1
+	if at > 0 && isVersion(head[at:]) {
+		at = strings.LastIndexByte(head[:at-1], '/') + 1
+	}
+	// The linker writes dots in the last directory's name so: gopkg.in/yaml%2ev3.
+	return strings.ReplaceAll(f[at:], "%2e", ".")
+}
+
+// isVersion reports whether a package's qualified name begins with a major version, "v2.".
+func isVersion(s string) bool {
+	v, _, ok := strings.Cut(s, ".")
+	if !ok || len(v) < 2 || v[0] != 'v' {
+		return false
+	}
+	_, err := strconv.ParseUint(v[1:], 10, 32)
+	return err == nil
+}
+
+// baseName is the file's name without its directories, those of Windows too.
+func baseName(file string) string { return file[strings.LastIndexAny(file, `/\`)+1:] }
+
+// maxFile is how many columns a file's name may take: longer ones are made by machines.
+const maxFile = 28
+
+// Position is "file.go:12", or "" if not known.
+func Position(s *report.Site) string {
+	if s == nil || s.File == "" {
+		return ""
+	}
+	p := termtext.Middle(baseName(s.File), maxFile)
+	if s.Line > 0 {
+		p += ":" + strconv.Itoa(s.Line)
+	}
+	return p
+}
+
+// SiteFunc is the function's short name in at most max columns, or "" if not known.
+func SiteFunc(s *report.Site, max int) string {
+	if s == nil {
+		return ""
+	}
+	// Long names are cut before they are looked at: what is cut off here is far beyond any column.
+	f := s.Func
+	if len(f) > 1<<12 {
+		f = f[len(f)-1<<12:]
+	}
+	f = FuncName(f)
+	// The package goes first: the file's name beside it often says as much.
+	if termtext.Width(termtext.Middle(f, max+1)) > max {
+		f = withoutPackage(f)
+	}
+	return termtext.Middle(f, max)
+}
+
+// withoutPackage drops the package from a function's short name.
+func withoutPackage(f string) string {
+	head := f
+	if i := strings.IndexByte(head, '['); i >= 0 {
+		head = f[:i]
+	}
+	i := strings.IndexByte(head, '.')
+	if i < 0 || i+1 == len(f) {
+		return f
+	}
+	return f[i+1:]
+}
+
+// Parts returns a site in at most max columns: the function, shortened in its middle as far as need be, and the file's
+// name with the line, which is never cut unless it alone is too long. What is not known is "".
+func Parts(s *report.Site, max int) (fn, pos string) {
+	pos = Position(s)
+	room := max - termtext.Width(pos) - 1
+	if pos == "" {
+		room = max
+	}
+	const shortest = 6 // of a function's name no less than this says anything
+	switch {
+	case room < shortest:
+	case s != nil && s.Does != "":
+		// The function's name says less, and is in the JSON.
+		if fn = stdlib.Package(s.Func) + ", " + s.Does; termtext.Width(fn) > room {
+			fn = termtext.Middle(s.Does, room)
+		}
+	default:
+		fn = SiteFunc(s, room)
+	}
+	if fn == "" {
+		pos = termtext.Middle(pos, max)
+	}
+	return fn, pos
+}
+
+// Place writes a site in at most max columns, "" if no place is known.
+func Place(s *report.Site, max int) string {
+	fn, pos := Parts(s, max)
+	if fn != "" && pos != "" {
+		return fn + " " + pos
+	}
+	return fn + pos
+}
+
+// CalledFrom says in at most max columns from which line of the service's own code a dependency was called: what comes
+// before, the function, and the file's name with the line, all "" where that is not known.
+func CalledFrom(s *report.Site, max int) (lead, fn, pos string) {
+	if s == nil || s.CalledFrom == nil {
+		return "", "", ""
+	}
+	lead = "called from "
+	fn, pos = Parts(s.CalledFrom.Site(), max-len(lead))
+	return lead, fn, pos
+}
+
+// GroupName is the group's name in at most max columns, in the short form of functions where it is one. Tasks, regions and
+// RPC methods have names of their own, in which a slash is no directory.
+func GroupName(g *report.Group, max int) string {
+	switch g.Kind {
+	case report.KindTask, report.KindRegion, report.KindGRPC:
+		return termtext.Middle(g.Name, max)
+	}
+	if strings.Contains(g.Name, " ") {
+		return termtext.Middle(g.Name, max)
+	}
+	if at := Position(g.Entry); at != "" && IsClosure(g.Name) && g.Entry.Func == g.Name {
+		// A closure's name says where it was made, and of its number nobody knows anything.
+		if room := max - termtext.Width(at) - 1; room >= 12 {
+			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + at
+		}
+	}
+	return SiteFunc(&report.Site{Func: g.Name}, max)
+}
+
+// IsClosure reports whether a function has no name of its own: its last one is func1, or a number.
+func IsClosure(fn string) bool {
+	last := strings.TrimPrefix(fn[strings.LastIndexByte(fn, '.')+1:], "func")
+	_, err := strconv.ParseUint(last, 10, 32)
+	return err == nil
+}
+
+// GoVersion is the Go version that the service of a report was built with: what the recording says of its program, else
+// the trace's header, which Go 1.23 and 1.24 write alike. It is "" if neither is known.
+func GoVersion(r *report.Report) string {
+	if r.Host != nil && r.Host.Facts.Go != "" {
+		return strings.TrimPrefix(r.Host.Facts.Go, "go")
+	}
+	if r.Input.Go == "1.23" {
+		return "1.23 or 1.24"
+	}
+	return r.Input.Go
+}
+
+// Peer names the process that serves what a group waits for.
+func Peer(p *report.Peer) string {
+	if p.Recording != "" {
+		return "the process of " + p.Recording
+	}
+	return "this process"
+}
+
+// PeerNames names the groups that answer.
+func PeerNames(p *report.Peer) string {
+	s := ""
+	for i, n := range p.Names() {
+		if i > 0 {
+			s += " or "
+		}
+		s += FuncName(n)
+	}
+	return s
+}
+
+func spent(p *report.Peer) string {
+	if p.Spent == "" {
+		return ""
+	}
+	return " (such requests spent " + termtext.Head(p.Spent, 200) + ")"
+}
+
+func asLong(p *report.Peer) string {
+	if p.AsLong {
+		return " that is as long"
+	}
+	return ""
+}
+
+// PeerIs says which group answers what requests wait for over the network, how that is known, and on what the waits went.
+func PeerIs(p *report.Peer) string {
+	sure := "is "
+	if p.Confidence < 0.7 {
+		sure = "may be "
+	}
+	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
+		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS) + spent(p)
+	if p.ThereNS != nil && p.BackNS != nil {
+		s += "; " + Duration(*p.ThereNS) + " had gone before it began"
+		if p.UnseenNS != nil && *p.UnseenNS > 0 {
+			s += ", for up to " + Duration(*p.UnseenNS) + " of which it lay unread there"
+		}
+		s += ", " + Duration(*p.BackNS) + " went after it had ended"
+	}
+	if p.LateNS > 0 {
+		s += ", for " + Duration(p.LateNS) + " of which whoever waited was not run"
+	}
+	return s
+}

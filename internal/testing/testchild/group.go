@@ -1,0 +1,42 @@
+//go:build linux
+
+package testchild
+
+import (
+	"os"
+	"testing"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// NewGroup makes a CPU cgroup below another, or, for nil, below the hierarchy's
+// root, with a quota in CPUs, 0 for none. It skips where that cannot be done.
+func NewGroup(t testing.TB, above *cpugroup.Group, cpus float64) *cpugroup.Group {
+	t.Helper()
+	testfull.Need(t, "a CPU cgroup")
+	if os.Getuid() != 0 {
+		t.Skip("making a cgroup needs root")
+	}
+	g, err := cpugroup.New(cpugroup.Options{Above: above, CPUs: cpus, Heavy: true})
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// Throttled reads the kernel's own account of a group: throttled periods, and
+// throttled time in ns, summed over CPUs.
+func Throttled(t testing.TB, g *cpugroup.Group) (periods, lost int64) {
+	t.Helper()
+	s, err := cpugroup.ReadStat(g.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Throttled, s.ThrottledNS
+}

@@ -1,0 +1,201 @@
+package testprog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// Dir is where recordings are kept, relative to the repository's root. They lie in the lab's module, so that nobody who
+// installs the tool downloads them.
+const Dir = "lab/recordings"
+
+// About is what is written beside a recording.
+type About struct {
+	Program string          `json:"program"` // directory of the program
+	Args    []string        `json:"args"`
+	Go      string          `json:"go"`
+	Machine string          `json:"machine"` // system, architecture, number of CPUs
+	Date    string          `json:"date"`
+	Facts   *Facts          `json:"facts,omitempty"` // of a scenario of lab/traceprog
+	Truth   json.RawMessage `json:"truth,omitempty"` // truth.json of a run of lab/truth
+}
+
+// Facts is what a trace program did inside its trace, by its own count.
+type Facts struct {
+	Scenario string           `json:"scenario"`
+	Go       string           `json:"go"`
+	Procs    int              `json:"gomaxprocs"`
+	Bytes    int64            `json:"bytes"`
+	Facts    map[string]int64 `json:"facts"`
+}
+
+// limit bounds one run of a program: far above what any scenario takes on a
+// machine that is fully loaded otherwise.
+const limit = 2 * time.Minute
+
+// Record returns the trace of a program of Programs and the program's own count of what it did: as recorded, or with
+// testfull.On of a run of its own. A program that fails, fails the test.
+func Record(t testing.TB, name string) ([]byte, Facts) {
+	t.Helper()
+	all := Programs()
+	i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("testprog.Programs has no %q", name)
+	}
+	if !testfull.On() {
+		trace, about := read(t, "programs", name)
+		if about.Facts == nil {
+			t.Fatalf("the recording of %s does not say what the program did", name)
+		}
+		return trace, *about.Facts
+	}
+	p := &all[i]
+	path := filepath.Join(t.TempDir(), name+".trace")
+	stdout, err := run(Build(t, p.Package()), append(slices.Clone(p.Args), "-o", path)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts Facts
+	if err := json.Unmarshal(stdout, &facts); err != nil {
+		t.Fatalf("reading what %s did: %v", name, err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("reading the trace of %s: %v", name, err)
+	}
+	return data, facts
+}
+
+// Trace is Record without the count.
+func Trace(t testing.TB, name string) []byte {
+	t.Helper()
+	data, _ := Record(t, name)
+	return data
+}
+
+// Recorded is what is kept of a run of lab/truth.
+type Recorded struct {
+	Trace  []byte
+	Host   []byte // samples of the host; nil for most services
+	Truth  []byte // truth.json: what is true of the service, and what was measured
+	Client []byte // client.json: what the client saw of each request; nil where it is not kept
+}
+
+// Service returns a recording by the name of a service of lab/truth, or of one of Runs.
+func Service(t testing.TB, name string) *Recorded {
+	t.Helper()
+	trace, about := read(t, "truth", name)
+	dir := recordings(t)
+	return &Recorded{
+		Trace: trace, Truth: about.Truth,
+		Host:   unpack(t, filepath.Join(dir, "truth", name+".host.jsonl.gz"), true),
+		Client: unpack(t, filepath.Join(dir, "truth", name+".client.json.gz"), true),
+	}
+}
+
+// Services returns the names of all recordings of lab/truth.
+func Services(t testing.TB) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace.gz"))
+	}
+	return names
+}
+
+// RunService runs a service of lab/truth under its load, each a process of its own, whatever testfull says. args are
+// those of "truth run": the service, then flags.
+func RunService(t testing.TB, args ...string) (*Recorded, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := run(Build(t, "lab/truth"), append([]string{"run", args[0], "-o", dir}, args[1:]...)...); err != nil {
+		return nil, err
+	}
+	var r Recorded
+	for file, to := range map[string]*[]byte{args[0] + ".trace": &r.Trace, args[0] + ".host.jsonl": &r.Host, "truth.json": &r.Truth, "client.json": &r.Client} {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil && !(errors.Is(err, fs.ErrNotExist) && to != &r.Truth) {
+			return nil, err
+		}
+		*to = b
+	}
+	return &r, nil
+}
+
+// run runs a program and returns what it printed.
+func run(prog string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, prog, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running %s %q: %w\n%s", filepath.Base(prog), args, err, stderr.Bytes())
+	}
+	return out, nil
+}
+
+// recordings returns the directory of all recordings, or skips the test where there is none: the tool's module alone
+// does not have it.
+func recordings(t testing.TB) string {
+	t.Helper()
+	root, err := findRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	return filepath.Join(root, filepath.FromSlash(Dir))
+}
+
+func read(t testing.TB, kind, name string) (trace []byte, about About) {
+	t.Helper()
+	dir := filepath.Join(recordings(t), kind)
+	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
+	if err != nil {
+		t.Fatalf("%v: go run ./%s makes it", err, Dir)
+	}
+	if err := json.Unmarshal(text, &about); err != nil {
+		t.Fatalf("reading %s.json: %v", name, err)
+	}
+	return unpack(t, filepath.Join(dir, name+".trace.gz"), false), about
+}
+
+func unpack(t testing.TB, path string, mayLack bool) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if mayLack && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatalf("reading %s: %v", path, err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("reading %s: %v", path, err)
+	}
+	return data
+}

@@ -1,0 +1,135 @@
+package testprog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// TestRecordings reads every recording, and finds none that nobody asks for.
+func TestRecordings(t *testing.T) {
+	known := map[string]bool{}
+	for _, p := range Programs() {
+		known[p.Name] = true
+		trace, about := read(t, "programs", p.Name)
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != p.Package() || !reflect.DeepEqual(about.Args, p.Args) || about.Facts == nil || about.Facts.Bytes != int64(len(trace)) {
+			t.Errorf("%s: %d bytes, %+v", p.Name, len(trace), about)
+		}
+	}
+	for _, r := range Runs() {
+		known[r.Name] = true
+		if rec := Service(t, r.Name); r.Client != (rec.Client != nil) {
+			t.Errorf("%s: its client's account is kept: %v", r.Name, rec.Client != nil)
+		}
+	}
+	services := 0
+	for _, name := range Services(t) {
+		trace, about := read(t, "truth", name)
+		if run := RunOf(name); !known[name] {
+			services++
+			if known[name] = true; !reflect.DeepEqual(about.Args, append([]string{"run"}, run.Args...)) {
+				t.Errorf("%s was recorded by %q", name, about.Args)
+			}
+		}
+		if !bytes.HasPrefix(trace, []byte("go 1.")) || about.Program != "lab/truth" || about.Go == "" || about.Date == "" || about.Machine == "" {
+			t.Errorf("%s: %d bytes, %+v", name, len(trace), about)
+		}
+	}
+	if services < 80 {
+		t.Errorf("%d services", services)
+	}
+	dir := filepath.Join(recordings(t), "field")
+	names, err := Fields(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		f, err := ReadField(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, name+".whylate")); err != nil {
+			t.Error(err)
+		}
+		if known[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.About == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	known["server"], known["gateway"], known["peers"] = true, true, true
+	for name, s := range Settings(t) {
+		if known[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Then) == 0 {
+			t.Errorf("%s: %+v", name, s.Then)
+		}
+	}
+	size := int64(0)
+	files, err := filepath.Glob(filepath.Join(recordings(t), "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if name, _, _ := strings.Cut(filepath.Base(f), "."); !known[name] {
+			t.Errorf("%s is of no program that tests ask for", f)
+		}
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 12<<20 {
+		t.Errorf("the recordings take %d bytes", size)
+	}
+}
+
+func TestWithService(t *testing.T) {
+	truth := `{"share":0.5,"service":{"name":"x","truth":{"cause":"cpu","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"h","line":9}]}}}`
+	now := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
+	got, err := WithService([]byte(truth), []byte(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
+		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestBuildOnce(t *testing.T) {
+	testfull.Need(t, "to build a program twice")
+	first := Build(t, "lab/traceprog")
+	before, err := os.Stat(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := build("lab/traceprog") // as another test process would
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != again || !os.SameFile(before, after) {
+		t.Errorf("the same program built twice is kept as %s and %s", first, again)
+	}
+}
+
+func TestBuildFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go tool")
+	}
+	if path, err := build("lab/nosuchprogram"); err == nil {
+		t.Errorf("a program that does not exist was built as %s", path)
+	}
+}

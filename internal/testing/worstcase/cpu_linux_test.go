@@ -1,0 +1,90 @@
+package worstcase
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math"
+	"regexp"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// cpu returns the CPU time of this process.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace.
+func TestCPUIsLinear(t *testing.T) {
+	testfull.Need(t, "minutes, and measures CPU time")
+	for _, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			const n = 8000
+			small, large := build(t, s.make, n), build(t, s.make, 2*n)
+			run := func(name string, do func(data []byte) error) {
+				measure := func(data []byte) (time.Duration, uint64) {
+					best, bytes := time.Duration(math.MaxInt64), uint64(math.MaxUint64)
+					for range 3 { // the best: others use the machine too
+						runtime.GC()
+						var before, after runtime.MemStats
+						runtime.ReadMemStats(&before)
+						start := cpu(t)
+						if err := do(data); err != nil {
+							t.Fatalf("%s: %v", name, err)
+						}
+						best = min(best, cpu(t)-start)
+						runtime.ReadMemStats(&after)
+						bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
+					}
+					return best, bytes
+				}
+				oneT, oneB := measure(small)
+				twoT, twoB := measure(large)
+				times, memory := float64(twoT)/float64(oneT), float64(twoB)/float64(oneB)
+				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, oneT, twoT, times, oneB>>20, twoB>>20, memory)
+				if times > mostGrowth && twoT > 500*time.Millisecond {
+					t.Errorf("%s of twice as much takes %.1f times the CPU", name, times)
+				}
+				if memory > mostGrowth {
+					t.Errorf("%s of twice as much allocates %.1f times the memory", name, memory)
+				}
+			}
+			run("explain", func(data []byte) error {
+				_, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{})
+				return err
+			})
+			run("explain --request .", func(data []byte) error {
+				_, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Request: regexp.MustCompile(".")})
+				return err
+			})
+			for _, f := range export.Formats() {
+				run("export "+f.Name, func(data []byte) error {
+					var kept explain.Kept
+					rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
+					if err != nil {
+						return err
+					}
+					if f.Sink == nil {
+						return f.Write(io.Discard, rep)
+					}
+					if sink := f.Sink(io.Discard, rep, export.Options{All: true, Rows: export.RowRequests}); sink != nil {
+						return kept.Replay(context.Background(), bytes.NewReader(data), sink)
+					}
+					return f.Write(io.Discard, rep)
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+// Package worstcase holds traces in which much happens in one place, and the tests that their cost grows no faster than their
+// length: a goroutine that releases or creates all others, a million regions in one run, everybody behind one run.
+package worstcase
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// shapes are the worst cases, each of a size that is told.
+var shapes = []struct {
+	name string
+	make func(b *tracetext.Builder, n int)
+}{
+	{"release", func(b *tracetext.Builder, n int) {
+		release(b, n, func(int) string { return "main.open:12" })
+	}},
+	{"release-two-places", func(b *tracetext.Builder, n int) {
+		release(b, n, func(i int) string { return fmt.Sprintf("main.open:%d", 12+i%2) })
+	}},
+	{"release-everywhere", func(b *tracetext.Builder, n int) {
+		release(b, n, func(i int) string { return fmt.Sprintf("main.open:%d", 12+i) })
+	}},
+	{"create", create},
+	{"regions", regions},
+	{"tasks", tasks},
+	{"syscalls", syscalls},
+	{"one-place", onePlace},
+}
+
+// build returns a shape's bytes.
+func build(t testing.TB, f func(*tracetext.Builder, int), n int) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	f(b, n)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+const (
+	main  = 1
+	first = 1000 // of the goroutines that there are many of
+)
+
+// finish lets each of n goroutines, which are runnable from at on, run to its end.
+func finish(th *tracetext.Thread, n int, at int64) {
+	for i := range n {
+		th.Start(at, uint64(first+i))
+		th.Destroy(at + 50)
+		at += 100
+	}
+}
+
+// release: n goroutines wait at a gate, which one run opens for all of them, one after the other.
+func release(b *tracetext.Builder, n int, place func(int) string) {
+	m, o := b.Thread(), b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.Create(at, uint64(first+i), "main.wait", "main.start:10")
+		o.Start(at+10, uint64(first+i))
+		o.Block(at+20, "chan receive", "runtime.chanrecv1", "main.wait:20")
+		at += 100
+	}
+	m.Block(at, "sleep", "time.Sleep", "main.start:11")
+	o.Unblock(at+1000, main)
+	m.Start(at+1100, main)
+	at += 2000
+	for i := range n {
+		m.Unblock(at, uint64(first+i), "runtime.closechan", place(i))
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(o, n, at+100)
+}
+
+// create: one run starts n goroutines, which have to wait until it is over.
+func create(b *tracetext.Builder, n int) {
+	m, o := b.Thread(), b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.Create(at, uint64(first+i), "main.work", "main.start:10")
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(o, n, at+100)
+}
+
+// onePlace: n goroutines queue for one place, and each that has had it gives it to the next: the last waited for all others.
+func onePlace(b *tracetext.Builder, n int) {
+	m, o := b.Thread(), b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.Create(at, uint64(first+i), "main.work", "main.start:10")
+		o.Start(at+10, uint64(first+i))
+		o.Block(at+20, "select", "runtime.selectgo", "main.(*pool).Acquire:20", "main.work:7")
+		at += 100
+	}
+	m.Unblock(at, first, "main.(*pool).Release:30", "main.start:11")
+	for i := range n {
+		o.Start(at+10, uint64(first+i))
+		if i+1 < n {
+			o.Unblock(at+60, uint64(first+i+1), "main.(*pool).Release:30", "main.work:9")
+		}
+		o.Destroy(at + 70)
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// regions: n pieces of work in one run.
+func regions(b *tracetext.Builder, n int) {
+	m := b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		name := fmt.Sprintf("region-%d", i%10)
+		m.RegionBegin(at, 0, name, "runtime/trace.WithRegion", "main.work:7")
+		m.RegionEnd(at+60, 0, name, "runtime/trace.WithRegion", "main.work:7")
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// tasks: n tasks that begin one after the other, and then end one after the other, in one run.
+func tasks(b *tracetext.Builder, n int) {
+	m := b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.TaskBegin(at, uint64(i+1), 0, "order", "main.begin:7")
+		at += 100
+	}
+	for i := range n {
+		m.TaskEnd(at, uint64(i+1), "main.end:9")
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+}
+
+// syscalls: n goroutines wait for one that makes a system call for each of them, in one run.
+func syscalls(b *tracetext.Builder, n int) {
+	m, o := b.Thread(), b.Thread()
+	m.Was(main)
+	at := int64(1000)
+	for i := range n {
+		m.Create(at, uint64(first+i), "main.ask", "main.start:10")
+		o.Start(at+10, uint64(first+i))
+		o.Block(at+20, "sync", "sync.(*Mutex).Lock", "main.ask:20")
+		at += 100
+	}
+	for i := range n {
+		m.Syscall(at, "syscall.write", "main.log:30")
+		m.SyscallEnd(at + 60)
+		m.Unblock(at+70, uint64(first+i), "sync.(*Mutex).Unlock", "main.serve:31")
+		at += 100
+	}
+	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
+	finish(o, n, at+100)
+}

@@ -1,0 +1,119 @@
+package worstcase
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// mostGrowth is how much twice the length of a trace may cost.
+const mostGrowth = 2.3
+
+// work counts what finding and walking all requests of a trace takes: events gone through and steps made.
+func work(t *testing.T, data []byte) (requests int, work int64) {
+	t.Helper()
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := timeline.NewDecoder(rd, 2)
+	defer dec.Close()
+	var passed atomic.Int64
+	win := timeline.Window{Passed: &passed}
+	finder := request.NewFinder(dec.Symbols, &win, request.Options{Workers: 2})
+	dec.Classify = request.NewClassifier(dec.Symbols).Flags
+	walker := critpath.New(&win, dec.Symbols)
+	steps := 0
+	walk := func(reqs []request.Request) {
+		for i := range reqs {
+			if r := &reqs[i]; r.Part == request.Whole {
+				requests++
+				steps += len(walker.Walk(r.G, r.Start, r.End))
+			}
+		}
+	}
+	end := int64(0)
+	for {
+		g, err := dec.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		win.Gens = append(win.Gens, g)
+		walk(finder.Add(g))
+		end = max(end, g.End)
+	}
+	walk(finder.Finish(end))
+	return requests, passed.Load() + int64(steps)
+}
+
+// TestWorkIsLinear holds what is done for all requests together against the length of the trace: twice as long, twice as much,
+// however the requests depend on each other.
+func TestWorkIsLinear(t *testing.T) {
+	for _, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			n := 4000
+			some, one := work(t, build(t, s.make, n))
+			more, two := work(t, build(t, s.make, 2*n))
+			t.Logf("%d and %d requests, work %d and %d: %.2f times", some, more, one, two, float64(two)/float64(one))
+			if some < n || more < 2*n {
+				t.Errorf("%d and %d requests of %d and %d were found: this tests nothing", some, more, n, 2*n)
+			}
+			if float64(two) > mostGrowth*float64(one) {
+				t.Errorf("twice as much happens, and takes %.1f times the work", float64(two)/float64(one))
+			}
+		})
+	}
+}
+
+// TestWorkWithHoles does the same where a part of a goroutine's life is missing, so that its pieces are not numbered without
+// gaps: one flipped bit is enough for hundreds of such goroutines.
+func TestWorkWithHoles(t *testing.T) {
+	make := func(n int) []byte {
+		b := tracetext.New(26)
+		m, o := b.Thread(), b.Thread()
+		m.Was(main)
+		at := int64(1000)
+		for range n {
+			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			m.Block(at+10, "chan receive", "runtime.chanrecv1", "main.work:8")
+			o.Unblock(at+50, main)
+			m.Start(at+60, main)
+			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			at += 100
+		}
+		text, err := b.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", main))
+		from, to := strings.LastIndexByte(before, '\n')+1, strings.IndexByte(after, '\n')+1
+		data, err := tracetext.Assemble([]byte(before[:from] + after[to:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	some, one := work(t, make(4000))
+	more, two := work(t, make(8000))
+	t.Logf("%d and %d requests, work %d and %d", some, more, one, two)
+	if some < 3900 || more < 7900 {
+		t.Errorf("%d and %d requests were found: this tests nothing", some, more)
+	}
+	if float64(two) > mostGrowth*float64(one) || one > int64(some)*200 {
+		t.Errorf("%d and %d requests take %d and %d steps", some, more, one, two)
+	}
+}

@@ -1,0 +1,691 @@
+// Code generated from chain.go.in by internal/trace/timeline/casegen (go test ./internal/trace/timeline -run Generated -update); DO NOT EDIT.
+
+package timeline
+
+import "github.com/whylate/whylate/internal/trace/tracefmt"
+
+// chain decodes the batches of one thread, in file order. It reports false
+// if a batch is malformed.
+func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []int32, sc scale, base int64) bool {
+	data := src.Data[:len(src.Data)+tracefmt.Pad]
+	var (
+		cur    uint32 // dense goroutine that this thread runs
+		curSeq uint32 // number of the piece that is its run
+		curP   = noProc
+		pSeq   uint32 // the last sequence number seen for curP
+		flags  = w.flags
+		nStack = uint64(len(flags))
+		events int64
+		// The piece that is the run, and what a network wait is called.
+		run     int
+		network = w.gen.networkLocal
+	)
+	w.chains = append(w.chains, w.streamStart(no))
+	// A stream starts in the slab at hand, but never continues a former one:
+	// the end mark of the last stream stands between them.
+	for _, bi := range batches {
+		b := src.Batches[bi]
+		w.room(b.End - b.Off)
+		slab, slabID, n := w.slab, w.slabID, w.n
+		first, before := n, cur
+		t := sc.ns(b.Time) - base
+		if t > timeMax {
+			t = timeMax
+			w.late++
+		}
+		start := t
+		i, end := b.Off, b.End
+		for i < end {
+			typ := data[i]
+			args := argCounts[typ]
+			if args == 0 {
+				if w.unknown == 0 || typ < w.badType {
+					w.badType = typ
+				}
+				w.unknown++
+				i = end
+				break
+			}
+			i++
+			var dt, x, y, z, u uint64
+			if c := data[i]; c < 0x80 {
+				dt = uint64(c)
+				i++
+			} else if d := data[i+1]; d < 0x80 {
+				dt = uint64(c&0x7f) | uint64(d)<<7
+				i += 2
+			} else {
+				dt, i = uvarintLong(data, i)
+			}
+			if dt != 0 {
+				if sc.whole != 0 && dt < exactUnits {
+					t += int64(dt * sc.whole)
+				} else {
+					t += sc.ns(dt)
+				}
+				if t > timeMax {
+					t = timeMax
+					w.late++
+				}
+			}
+			events++
+			if n-first >= waypointEvery {
+				w.index = append(w.index, waypoint{start, ref(slabID | first), before})
+				first, before, start = n, cur, t
+			}
+			a := uint64(t)<<20 | uint64(typ)<<12
+			at := ref(slabID | n)
+			switch tracefmt.EventType(typ) {
+			case tracefmt.EvGoStart:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				cur, curSeq = w.dense(x), uint32(y)
+				w.piece(cur, uint32(y), at, cur, t)
+				run = len(w.pieces) - 1
+				slab[n] = record{a, uint64(cur) << 32}
+				n++
+			case tracefmt.EvGoUnblock:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					z = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					z = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					z, i = uvarintLong(data, i)
+				}
+				g := w.dense(x)
+				if curP == noProc {
+					a |= auxNoP
+				}
+				w.piece(g, uint32(y), at, cur, t)
+				if cur == 0 {
+					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
+				} else if z < nStack && flags[z] != 0 {
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
+				}
+				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
+				n++
+			case tracefmt.EvGoBlock, tracefmt.EvGoStop:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if cur == 0 {
+					w.orphans++
+					break
+				}
+				if y < nStack && flags[y] != 0 {
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
+				}
+				slab[n] = record{a, x<<32 | y&0xffffffff}
+				n++
+				if x == network && tracefmt.EventType(typ) == tracefmt.EvGoBlock {
+					w.pieces[run].owner |= netBlock
+				}
+				cur = 0
+			case tracefmt.EvGoSyscallBegin:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if cur == 0 {
+					w.orphans++
+					break
+				}
+				if curP != noProc {
+					pSeq = uint32(x)
+				}
+				if y < nStack && flags[y] != 0 {
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
+				}
+				slab[n] = record{a, uint64(cur)<<32 | y&0xffffffff}
+				n++
+			case tracefmt.EvGoSyscallEnd:
+				if cur == 0 {
+					w.orphans++
+					break
+				}
+				slab[n] = record{a, uint64(cur) << 32}
+				n++
+			case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy:
+				if cur == 0 {
+					w.orphans++
+					break
+				}
+				slab[n] = record{a, uint64(cur) << 32}
+				n++
+				cur = 0
+			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					z = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					z = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					z, i = uvarintLong(data, i)
+				}
+				g := w.dense(x)
+				w.piece(g, 0, at, cur, t)
+				w.starts = append(w.starts, goStart{g, uint32(y)})
+				if z < nStack && flags[z] != 0 && cur != 0 {
+					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
+				}
+				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
+				n++
+			case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					z = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					z = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					z, i = uvarintLong(data, i)
+				}
+				if args > 5 {
+					if c := data[i]; c < 0x80 {
+						u = uint64(c)
+						i++
+					} else if d := data[i+1]; d < 0x80 {
+						u = uint64(c&0x7f) | uint64(d)<<7
+						i += 2
+					} else {
+						u, i = uvarintLong(data, i)
+					}
+				}
+				g := w.dense(x)
+				aux := z & auxStatus
+				if z == tracefmt.GoRunning || z == tracefmt.GoSyscall && y == m {
+					aux |= auxBinds
+					cur, curSeq = g, 0
+				}
+				w.piece(g, 0, at, g, t)
+				if aux&auxBinds != 0 {
+					run = len(w.pieces) - 1
+				}
+				slab[n] = record{a | aux, uint64(g)<<32 | u&0xffffffff}
+				n++
+			case tracefmt.EvGoCreateSyscall:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				cur, curSeq = w.dense(x), 0
+				w.piece(cur, 0, at, cur, t)
+				run = len(w.pieces) - 1
+				slab[n] = record{a, uint64(cur) << 32}
+				n++
+			case tracefmt.EvGoDestroySyscall:
+				if cur == 0 {
+					w.orphans++
+					break
+				}
+				slab[n] = record{a, uint64(cur) << 32}
+				n++
+				cur = 0
+				if curP != noProc {
+					w.procs = append(w.procs, procEvent{t, curP, pSeq, procAbandon, m})
+					curP = noProc
+					w.holds = append(w.holds, hold{ref(slabID | n), noProc})
+				}
+			case tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				g := w.dense(x)
+				if cur == 0 {
+					w.orphans++
+				} else {
+					slab[n] = record{a, uint64(g) << 32}
+					n++
+				}
+				w.piece(g, uint32(y), ref(slabID|n), g, t)
+				run = len(w.pieces) - 1
+				slab[n] = record{uint64(t)<<20 | uint64(kindSwitched)<<12, uint64(cur) << 32}
+				n++
+				cur, curSeq = g, uint32(y)
+			case tracefmt.EvProcStart:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				curP, pSeq = uint32(x), uint32(y)
+				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStart, m})
+				w.holds = append(w.holds, hold{at, curP})
+			case tracefmt.EvProcStop:
+				if curP == noProc {
+					w.orphans++
+					break
+				}
+				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStop, m})
+				curP = noProc
+				w.holds = append(w.holds, hold{at, noProc})
+			case tracefmt.EvProcSteal:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					z = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					z = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					z, i = uvarintLong(data, i)
+				}
+				w.procs = append(w.procs, procEvent{t, uint32(x), uint32(y), procSteal, m})
+				if z == m && uint32(x) == curP {
+					curP = noProc // stolen from itself: acts like a stop
+					w.holds = append(w.holds, hold{at, noProc})
+				}
+			case tracefmt.EvProcStatus:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				ev := procEvent{t, uint32(x), 0, procStatus + uint8(y&7), m}
+				if y == tracefmt.ProcRunning || y == tracefmt.ProcSyscall {
+					curP, pSeq = uint32(x), 0
+					w.holds = append(w.holds, hold{at, curP})
+				}
+				w.procs = append(w.procs, ev)
+			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: tracefmt.EventType(typ) == tracefmt.EvHeapGoal})
+			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				if args > 4 {
+					if c := data[i]; c < 0x80 {
+						z = uint64(c)
+						i++
+					} else if d := data[i+1]; d < 0x80 {
+						z = uint64(c&0x7f) | uint64(d)<<7
+						i += 2
+					} else {
+						z, i = uvarintLong(data, i)
+					}
+				}
+				if args > 5 {
+					if c := data[i]; c < 0x80 {
+						u = uint64(c)
+						i++
+					} else if d := data[i+1]; d < 0x80 {
+						u = uint64(c&0x7f) | uint64(d)<<7
+						i += 2
+					} else {
+						u, i = uvarintLong(data, i)
+					}
+				}
+				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: tracefmt.EventType(typ), arg: [3]uint64{x, y, z}})
+				slab[n] = record{a, userStack(tracefmt.EventType(typ), y, z, u)}
+				n++
+			case tracefmt.EvSTWBegin:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
+				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				slab[n] = record{a, x<<32 | y&0xffffffff}
+				n++
+			case tracefmt.EvSTWEnd:
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
+				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
+				slab[n] = record{a, 0}
+				n++
+			case tracefmt.EvProcsChange:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				slab[n] = record{a, y & 0xffffffff}
+				n++
+			case tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if args > 3 {
+					if c := data[i]; c < 0x80 {
+						y = uint64(c)
+						i++
+					} else if d := data[i+1]; d < 0x80 {
+						y = uint64(c&0x7f) | uint64(d)<<7
+						i += 2
+					} else {
+						y, i = uvarintLong(data, i)
+					}
+				}
+				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				slab[n] = record{a, y & 0xffffffff}
+				n++
+			case tracefmt.EvGCMarkAssistBegin:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
+				slab[n] = record{a, x & 0xffffffff}
+				n++
+			case tracefmt.EvGCMarkAssistEnd:
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
+				slab[n] = record{a, 0}
+				n++
+			case tracefmt.EvGCMarkAssistActive:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				g := w.dense(x)
+				w.extra = append(w.extra, extraEvent{t, g, at, tracefmt.EventType(typ), x, 0})
+				slab[n] = record{a, uint64(g) << 32}
+				n++
+			case tracefmt.EvGCSweepBegin:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				slab[n] = record{a, x & 0xffffffff}
+				n++
+			case tracefmt.EvGCSweepEnd:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				if c := data[i]; c < 0x80 {
+					y = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					y = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					y, i = uvarintLong(data, i)
+				}
+				slab[n] = record{a, 0}
+				n++
+				w.gen.swept.Add(x)
+				_ = y // of the swept bytes, those that were reclaimed
+			case tracefmt.EvGoLabel:
+				if c := data[i]; c < 0x80 {
+					x = uint64(c)
+					i++
+				} else if d := data[i+1]; d < 0x80 {
+					x = uint64(c&0x7f) | uint64(d)<<7
+					i += 2
+				} else {
+					x, i = uvarintLong(data, i)
+				}
+				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
+			default:
+				for range args - 2 {
+					if c := data[i]; c < 0x80 {
+						x = uint64(c)
+						i++
+					} else if d := data[i+1]; d < 0x80 {
+						x = uint64(c&0x7f) | uint64(d)<<7
+						i += 2
+					} else {
+						x, i = uvarintLong(data, i)
+					}
+					_ = x // nobody asks
+				}
+			}
+		}
+		w.n = n
+		if n > first {
+			w.index = append(w.index, waypoint{start, ref(w.slabID | first), before})
+		}
+		w.last = max(w.last, t)
+		if i > end {
+			return false
+		}
+	}
+	w.events += events
+	if w.slab != nil {
+		w.slab[w.n] = record{uint64(kindEnd) << 12, 0}
+		w.n++
+	}
+	return true
+}

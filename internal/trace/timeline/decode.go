@@ -1,0 +1,313 @@
+package timeline
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A worker decodes threads' streams into columns of its own.
+type worker struct {
+	id    uint32
+	gen   *Gen
+	ids   *goids
+	slabs *slabPool
+
+	slab   *slab
+	slabID uint32
+	n      uint32 // next free offset in slab
+
+	pieces []piece
+	count  []tally // by dense goroutine
+	procs  []procEvent
+	heap   []HeapPoint
+	user   []UserEvent
+	marks  []Mark
+	extra  []extraEvent
+	nobody []nobodyWake
+	index  []waypoint
+	chains []streamStart
+	holds  []hold
+	ranges []rangeEvent
+	starts []goStart // start functions of created goroutines
+	pages  [512]struct {
+		key  uint64 // page number + 1
+		page *goidPage
+	}
+
+	flags   []uint8 // by local stack id
+	events  int64
+	last    int64 // the last time, since the generation's base
+	orphans int64 // events that need a goroutine or P where there is none
+	late    int64 // times that do not fit
+	unknown int64 // events of an unknown type: the rest of a batch is lost
+	badType uint8
+}
+
+// streamStart says where what a worker found in the stream of chain no begins
+// in its lists.
+type streamStart struct {
+	no                                                                            int32
+	pieces, procs, heap, user, marks, extra, nobody, index, holds, ranges, starts int
+}
+
+// streamStart returns the ends of the worker's lists.
+func (w *worker) streamStart(no int32) streamStart {
+	return streamStart{
+		no: no, pieces: len(w.pieces), procs: len(w.procs), heap: len(w.heap), user: len(w.user), marks: len(w.marks), extra: len(w.extra),
+		nobody: len(w.nobody), index: len(w.index), holds: len(w.holds), ranges: len(w.ranges), starts: len(w.starts),
+	}
+}
+
+// tally counts a goroutine's pieces; if they are count and the highest
+// sequence number is count-1, each has a place of its own.
+type tally struct{ count, top uint32 }
+
+type goStart struct{ g, stack uint32 }
+
+// goidPage holds the dense ids of 256 neighbouring goroutine ids. Goroutine
+// ids are nearly dense in a generation, so pages beat a map by far.
+type goidPage [256]atomic.Uint32
+
+type goids struct {
+	mu    sync.Mutex
+	pages map[uint64]*goidPage
+	ids   []uint64 // by dense id; ids[0] is no goroutine
+	spare []*goidPage
+	// Ids that are not dense, which the runtime does not give, must not cost a
+	// page each: beyond most pages, which follows from the bytes read, they go
+	// to a map.
+	most   int
+	sparse map[uint64]uint32
+	// Once all ids are given: the pages from number first on, without a map.
+	first uint64
+	row   []*goidPage
+}
+
+// seal prepares for lookups: where the pages are near each other, as they are
+// but for the oldest goroutines, they are found by number.
+func (t *goids) seal() {
+	keys := slices.Sorted(maps.Keys(t.pages))
+	// The longest tail of pages in which at least one number in four is used.
+	i := 0
+	for i < len(keys) && keys[len(keys)-1]-keys[i] > 4*uint64(len(keys)-i)+64 {
+		i++
+	}
+	t.row = t.row[:0]
+	if i == len(keys) {
+		return
+	}
+	t.first = keys[i]
+	for _, k := range keys[i:] {
+		for uint64(len(t.row)) < k-t.first {
+			t.row = append(t.row, nil)
+		}
+		t.row = append(t.row, t.pages[k])
+	}
+}
+
+func (t *goids) reset(bytes int64) {
+	t.most = 1024 + int(bytes/512)
+	t.sparse = nil
+	for _, p := range t.pages {
+		clear(p[:])
+		t.spare = append(t.spare, p)
+	}
+	clear(t.pages)
+	if t.pages == nil {
+		t.pages = make(map[uint64]*goidPage)
+	}
+	t.ids = append(t.ids[:0], 0)
+	t.first, t.row = 0, t.row[:0]
+}
+
+func (t *goids) page(key uint64) *goidPage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.pages[key]
+	if p == nil && len(t.pages) < t.most {
+		if n := len(t.spare); n > 0 {
+			p, t.spare = t.spare[n-1], t.spare[:n-1]
+		} else {
+			p = new(goidPage)
+		}
+		t.pages[key] = p
+	}
+	return p
+}
+
+func (t *goids) assign(p *goidPage, id uint64) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v := p[id&255].Load(); v != 0 {
+		return v
+	}
+	v := uint32(len(t.ids))
+	t.ids = append(t.ids, id)
+	p[id&255].Store(v)
+	return v
+}
+
+// lookup returns the dense id of a goroutine, 0 if the generation has none.
+// It must not run beside assign.
+func (t *goids) lookup(id uint64) uint32 {
+	if k := id>>8 - t.first; k < uint64(len(t.row)) {
+		if p := t.row[k]; p != nil {
+			return p[id&255].Load()
+		}
+	} else if p := t.pages[id>>8]; p != nil {
+		return p[id&255].Load()
+	}
+	if t.sparse == nil {
+		return 0
+	}
+	return t.sparse[id]
+}
+
+func (t *goids) assignSparse(id uint64) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.sparse[id]
+	if v == 0 {
+		if t.sparse == nil {
+			t.sparse = make(map[uint64]uint32)
+		}
+		v = uint32(len(t.ids))
+		t.ids = append(t.ids, id)
+		t.sparse[id] = v
+	}
+	return v
+}
+
+func (w *worker) dense(id uint64) uint32 {
+	if id == 0 {
+		return 0
+	}
+	e := &w.pages[(id>>8)&511]
+	if e.key != id>>8+1 {
+		p := w.ids.page(id >> 8)
+		if p == nil {
+			return w.ids.assignSparse(id)
+		}
+		e.key, e.page = id>>8+1, p
+	}
+	if v := e.page[id&255].Load(); v != 0 {
+		return v
+	}
+	return w.ids.assign(e.page, id)
+}
+
+// uvarintLong reads a varint at b[i:], which has tracefmt.Pad readable bytes
+// behind its end. Its callers take numbers of one byte themselves: the
+// compiler does not inline a function that does both, and a call for each
+// number took a quarter of the decoding time.
+//
+// It takes eight bytes at once: the first byte without its high bit
+// set ends the number; then three folds bring the groups of seven together.
+func uvarintLong(b []byte, i int) (uint64, int) {
+	v := binary.LittleEndian.Uint64(b[i:])
+	stop := ^v & 0x8080808080808080
+	if stop == 0 {
+		return uvarintHuge(b, i)
+	}
+	n := bits.TrailingZeros64(stop)>>3 + 1
+	v &= stop ^ (stop - 1)
+	v = v&0x007f007f007f007f | v&0x7f007f007f007f00>>1
+	v = v&0x00003fff00003fff | v&0x3fff00003fff0000>>2
+	v = v&0x000000000fffffff | v&0x0fffffff00000000>>4
+	return v, i + n
+}
+
+// uvarintHuge reads numbers of nine and ten bytes; one that is longer moves
+// past every batch's end, which is seen there, but stays where five more
+// numbers can be read without leaving the padding.
+func uvarintHuge(b []byte, i int) (uint64, int) {
+	v, n := binary.Uvarint(b[i:])
+	if n <= 0 {
+		return 0, len(b) - tracefmt.Pad + 8
+	}
+	return v, i + n
+}
+
+// scale turns clock units into ns exactly as the reference reader does:
+// each delta by itself, through float64, cut off.
+type scale struct {
+	whole uint64 // units are so many ns exactly, or 0
+	f     float64
+}
+
+func newScale(freq uint64) scale {
+	f := 1.0 / (float64(freq) / 1e9)
+	s := scale{f: f}
+	if w := uint64(f); float64(w) == f && w > 0 && w < 1<<20 {
+		s.whole = w
+	}
+	return s
+}
+
+// exactUnits bounds the counts of units for which a whole factor and float64
+// agree: the product must fit the 53 bits of its mantissa.
+const exactUnits = 1 << 32
+
+func (s scale) ns(units uint64) int64 {
+	if s.whole != 0 && units < exactUnits {
+		return int64(units * s.whole)
+	}
+	v := float64(units) * s.f
+	if v >= 1<<62 {
+		return 1 << 62
+	}
+	return int64(v)
+}
+
+var argCounts = tracefmt.ArgCounts()
+
+// room makes sure that the slab takes a batch of size bytes: an event has two
+// bytes at least and makes one record; a coroutine switch has three at least
+// and makes two. One place more is kept for a link.
+func (w *worker) room(size int) {
+	need := uint32(size/2 + size/3 + 4)
+	if w.slab != nil && slabSize-w.n > need {
+		return
+	}
+	slab, id := w.slabs.take(w.gen)
+	if w.slab != nil {
+		w.slab[w.n] = record{uint64(kindLink) << 12, uint64(id<<slabBits|1) << 32}
+	}
+	w.slab, w.slabID, w.n = slab, id<<slabBits, 1
+}
+
+// userStack returns the second word of an annotation's record: its stack.
+func userStack(t tracefmt.EventType, y, z, u uint64) uint64 {
+	switch t {
+	case tracefmt.EvUserTaskEnd:
+		return y & 0xffffffff
+	case tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd:
+		return z & 0xffffffff
+	}
+	return u & 0xffffffff
+}
+
+func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) {
+	w.pieces = append(w.pieces, piece{g, seq, at, owner, whenOf(t)})
+	if int(g) >= len(w.count) {
+		w.growCount(g)
+	}
+	c := &w.count[g]
+	c.count++
+	if seq > c.top {
+		c.top = seq
+	}
+}
+
+func (w *worker) growCount(g uint32) {
+	n := max(2*len(w.count), int(g)+1024)
+	grown := make([]tally, n)
+	copy(grown, w.count)
+	w.count = grown
+}

@@ -1,0 +1,258 @@
+package timeline
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// gather brings what the workers found beside the pieces into order of time
+// and resolves ids.
+func (d *Decoder) gather(g *Gen, sc scale) {
+	g.streams = slices.Grow(g.streams[:0], len(d.chains.chains))[:len(d.chains.chains)]
+	var extra []extraEvent
+	for no, st := range d.streams {
+		w, from, to := st.w, &st.from, &st.to
+		g.Heap = append(g.Heap, w.heap[from.heap:to.heap]...)
+		g.User = append(g.User, w.user[from.user:to.user]...)
+		g.procs = append(g.procs, w.procs[from.procs:to.procs]...)
+		g.nobody = append(g.nobody, w.nobody[from.nobody:to.nobody]...)
+		g.ranges = append(g.ranges, w.ranges[from.ranges:to.ranges]...)
+		extra = append(extra, w.extra[from.extra:to.extra]...)
+		n, h := len(g.index), len(g.holds)
+		g.index = append(g.index, w.index[from.index:to.index]...)
+		g.holds = append(g.holds, w.holds[from.holds:to.holds]...)
+		g.streams[no] = stream{
+			m:     d.chains.chains[no].m,
+			index: [2]int32{int32(n), int32(len(g.index))},
+			holds: [2]int32{int32(h), int32(len(g.holds))},
+		}
+	}
+	g.procs = dropStaleAbandons(g.procs)
+	slices.SortFunc(g.Heap, func(a, b HeapPoint) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	for i := range g.User {
+		g.resolveUser(&g.User[i])
+	}
+	slices.SortStableFunc(g.User, func(a, b UserEvent) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Task, b.Task))
+	})
+	slices.SortStableFunc(extra, func(a, b extraEvent) int {
+		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(g.ids.ids[a.g], g.ids.ids[b.g]), cmp.Compare(a.typ, b.typ), cmp.Compare(a.x, b.x))
+	})
+	g.sortRanges()
+	g.stwBefore = slices.Sorted(maps.Keys(d.stopped))
+	if d.stopped == nil {
+		d.stopped = make(map[uint64]bool)
+	}
+	open := map[uint32]int{} // goroutine that stopped the world -> index in STW
+	for _, e := range extra {
+		t := g.Base + e.t
+		switch e.typ {
+		case tracefmt.EvSTWBegin:
+			open[e.g] = len(g.STW)
+			d.stopped[g.ids.ids[e.g]] = true
+			g.STW = append(g.STW, STWRange{Start: t, Kind: g.str(uint32(e.x)), G: g.ids.ids[e.g], Stack: g.stack(uint32(e.y))})
+		case tracefmt.EvSTWEnd:
+			delete(d.stopped, g.ids.ids[e.g])
+			if k, ok := open[e.g]; ok {
+				g.STW[k].End = t
+				delete(open, e.g)
+			} else {
+				g.STW = append(g.STW, STWRange{End: t, G: g.ids.ids[e.g]})
+			}
+		case tracefmt.EvProcsChange:
+			g.Procs = append(g.Procs, ProcsChange{t, int(min(e.x, 1<<20)), g.stack(uint32(e.y))})
+		case tracefmt.EvGCActive:
+			g.GC = append(g.GC, GCEvent{Time: t, Begin: true, Active: true})
+		case tracefmt.EvGCBegin:
+			g.GC = append(g.GC, GCEvent{Time: t, Begin: true, Stack: g.stack(uint32(e.y))})
+		case tracefmt.EvGCEnd:
+			g.GC = append(g.GC, GCEvent{Time: t})
+		case tracefmt.EvGoLabel:
+			g.Labels = append(g.Labels, Label{t, g.ids.ids[e.g], g.str(uint32(e.x))})
+		case tracefmt.EvGCMarkAssistActive:
+			if g.assist == nil {
+				g.assist = make(map[uint32]bool)
+			}
+			g.assist[e.g] = true
+		}
+	}
+	top := int64(0)
+	for i := range g.STW {
+		end := g.STW[i].End
+		if end == 0 {
+			end = 1<<63 - 1 // goes on into the next generation
+		}
+		top = max(top, end)
+		g.stopTop = append(g.stopTop, top)
+	}
+	for _, s := range d.tables.Samples {
+		g.Samples = append(g.Samples, Sample{Time: sc.ns(s.Time), G: s.G, P: s.P, M: s.M, Stack: s.Stack})
+	}
+	slices.SortStableFunc(g.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
+	d.gatherMarks(g)
+	// The last event of any stream, of any P, ends the generation.
+	for _, w := range d.workers {
+		g.End = max(g.End, g.Base+w.last)
+	}
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (g *Gen) resolveUser(e *UserEvent) {
+	e.G = g.ids.ids[e.g]
+	e.Task = e.arg[0]
+	e.Stack = g.stack(g.record(e.rec).stack())
+	switch e.typ {
+	case tracefmt.EvUserTaskBegin:
+		e.Kind, e.Parent, e.Name = TaskBegin, e.arg[1], g.str(uint32(e.arg[2]))
+	case tracefmt.EvUserTaskEnd:
+		e.Kind = TaskEnd
+	case tracefmt.EvUserRegionBegin:
+		e.Kind, e.Name = RegionBegin, g.str(uint32(e.arg[1]))
+	case tracefmt.EvUserRegionEnd:
+		e.Kind, e.Name = RegionEnd, g.str(uint32(e.arg[1]))
+	case tracefmt.EvUserLog:
+		e.Kind, e.Name, e.Value = LogMessage, g.str(uint32(e.arg[1])), g.str(uint32(e.arg[2]))
+	}
+}
+
+// gatherMarks sorts the marks by goroutine and time: counted, placed, and the
+// few of one goroutine put in order.
+func (d *Decoder) gatherMarks(g *Gen) {
+	n := len(g.ids.ids)
+	g.markBase = slices.Grow(g.markBase[:0], n+1)[:n+1]
+	clear(g.markBase)
+	total := 0
+	for _, st := range d.streams {
+		marks := st.w.marks[st.from.marks:st.to.marks]
+		for i := range marks {
+			g.markBase[marks[i].g]++
+		}
+		total += len(marks)
+	}
+	sum := uint32(0)
+	for i, c := range g.markBase {
+		g.markBase[i] = sum
+		sum += c
+	}
+	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
+	d.mergeMarks(func(m Mark) {
+		at := g.markBase[m.g]
+		g.markBase[m.g]++
+		m.Time += g.Base
+		g.Marks[at] = m
+	})
+	// markBase[i] is now the end of i's marks, which is the start of i+1's.
+	copy(g.markBase[1:], g.markBase)
+	g.markBase[0] = 0
+	for i := range n {
+		// A thread's clock may have gone back.
+		if m := g.Marks[g.markBase[i]:g.markBase[i+1]]; !slices.IsSortedFunc(m, byTime) {
+			slices.SortStableFunc(m, byTime)
+		}
+	}
+}
+
+func byTime(a, b Mark) int { return cmp.Compare(a.Time, b.Time) }
+
+// mergeMarks calls f for the marks of all streams in order of time, as far as
+// each stream is in order; of one time those of the stream before come first.
+// A goroutine's marks then need not be sorted, however often it changed threads.
+func (d *Decoder) mergeMarks(f func(Mark)) {
+	heads := d.heads[:0] // a heap: the one whose next mark comes first is on top
+	for _, st := range d.streams {
+		if marks := st.w.marks[st.from.marks:st.to.marks]; len(marks) > 0 {
+			heads = append(heads, markHead{marks, len(heads)})
+		}
+	}
+	d.heads = heads
+	for i := len(heads)/2 - 1; i >= 0; i-- {
+		sink(heads, i)
+	}
+	for len(heads) > 1 {
+		top, next := &heads[0], &heads[1]
+		if len(heads) > 2 && heads[2].before(next) {
+			next = &heads[2]
+		}
+		for len(top.marks) > 0 && top.before(next) {
+			f(top.marks[0])
+			top.marks = top.marks[1:]
+		}
+		if len(top.marks) == 0 {
+			heads[0] = heads[len(heads)-1]
+			heads = heads[:len(heads)-1]
+		}
+		sink(heads, 0)
+	}
+	for _, h := range heads {
+		for _, m := range h.marks {
+			f(m)
+		}
+	}
+	clear(d.heads)
+}
+
+// A markHead is what is left of one stream's marks.
+type markHead struct {
+	marks  []Mark
+	stream int
+}
+
+func (h *markHead) before(o *markHead) bool {
+	a, b := h.marks[0].Time, o.marks[0].Time
+	return a < b || a == b && h.stream < o.stream
+}
+
+// sink puts heads[i] into its place in the heap below it.
+func sink(heads []markHead, i int) {
+	for {
+		k := 2*i + 1
+		if k >= len(heads) {
+			return
+		}
+		if k+1 < len(heads) && heads[k+1].before(&heads[k]) {
+			k++
+		}
+		if !heads[k].before(&heads[i]) {
+			return
+		}
+		heads[i], heads[k] = heads[k], heads[i]
+		i = k
+	}
+}
+
+// EachMarked calls f for every goroutine that has marks, in an order that
+// does not depend on the number of workers.
+func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
+	order := g.scratch[:0]
+	for i := range len(g.ids.ids) {
+		if g.markBase[i] < g.markBase[i+1] {
+			order = append(order, uint32(i))
+		}
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
+	g.scratch = order
+	for _, i := range order {
+		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
+	}
+}
+
+// FirstStop returns the index of the first stop of the world that may end
+// after t.
+func (g *Gen) FirstStop(t int64) int {
+	i, _ := slices.BinarySearch(g.stopTop, t+1)
+	return i
+}

@@ -1,0 +1,199 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Birth is the creation of a goroutine.
+type Birth struct {
+	Time  int64
+	G     uint64
+	By    uint64           // the creator; 0 for the runtime (a timer's function)
+	Start tracefmt.StackID // the function it starts with
+	Stack tracefmt.StackID // the creator's stack
+}
+
+// Births returns the goroutines created in this generation whose start
+// function's stack is wanted, by time.
+func (g *Gen) Births(wanted func(start tracefmt.StackID) bool) []Birth {
+	var out []Birth
+	for d := 1; d < len(g.starts); d++ {
+		if g.starts[d] == 0 {
+			continue
+		}
+		start := g.stack(g.starts[d])
+		if !wanted(start) {
+			continue
+		}
+		if b, ok := g.birth(uint32(d)); ok {
+			b.Start = start
+			out = append(out, b)
+		}
+	}
+	slices.SortFunc(out, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	return out
+}
+
+func (g *Gen) birth(d uint32) (Birth, bool) {
+	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+		if s.rec == 0 {
+			continue
+		}
+		r := g.record(s.rec)
+		switch tracefmt.EventType(r.kind()) {
+		case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
+			return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
+		}
+		return Birth{}, false
+	}
+	return Birth{}, false
+}
+
+// BirthOf returns when and by whom a goroutine was created, if that was in
+// this generation.
+func (g *Gen) BirthOf(id uint64) (Birth, bool) {
+	d := g.ids.lookup(id)
+	if d == 0 {
+		return Birth{}, false
+	}
+	b, ok := g.birth(d)
+	if ok {
+		b.Start = g.stack(g.starts[d])
+	}
+	return b, ok
+}
+
+// Knows reports whether the goroutine lived in this generation.
+func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
+
+// Death returns when a goroutine ended, if that was in this generation.
+func (g *Gen) Death(id uint64) (int64, bool) {
+	d := g.ids.lookup(id)
+	if d == 0 || g.base[d] == g.base[d+1] {
+		return 0, false
+	}
+	s := g.slots[g.base[d+1]-1]
+	if s.rec == 0 || !opensRun(g.record(s.rec)) {
+		return 0, false
+	}
+	for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+		switch tracefmt.EventType(r.kind()) {
+		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
+			return g.Base + r.time(), true
+		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSwitch, tracefmt.EvGoSyscallEndBlocked:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// NextWake returns the first time after t at which a goroutine was woken in
+// this generation.
+func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
+	d := g.ids.lookup(id)
+	if d == 0 {
+		return 0, false
+	}
+	lo, hi := g.base[d], g.base[d+1]
+	k := lo
+	if t > g.Base {
+		k = g.slotAfter(lo, hi, t-g.Base-1)
+	}
+	for _, s := range g.slots[k:hi] {
+		if r := g.record(s.rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
+			if at := g.Base + r.time(); at >= t {
+				return at, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Pieces returns how many pieces (runs and events about it) a goroutine has
+// in this generation: a measure of how much happened to it.
+func (g *Gen) Pieces(id uint64) int {
+	d := g.ids.lookup(id)
+	return int(g.base[d+1] - g.base[d])
+}
+
+// Death returns when a goroutine ended, if the window saw it end at t or later.
+func (w *Window) Death(id uint64, t int64) (int64, bool) {
+	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
+		if d, ok := w.Gens[i].Death(id); ok && d >= t {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+// Born returns the creation of a goroutine that was alive at time t, if the
+// window saw it.
+func (w *Window) Born(id uint64, t int64) (Birth, bool) {
+	if len(w.Gens) == 0 {
+		return Birth{}, false
+	}
+	for i := w.genAt(t); i >= 0; i-- {
+		if b, ok := w.Gens[i].BirthOf(id); ok {
+			return b, b.Time <= t
+		}
+		if !w.Gens[i].Knows(id) {
+			break
+		}
+	}
+	return Birth{}, false
+}
+
+// Children calls f for every goroutine that goroutine id created in [from, to),
+// in order, until it returns false.
+func (w *Window) Children(id uint64, from, to int64, f func(child uint64, at int64) bool) {
+	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
+		if !w.Gens[i].children(id, from, to, f) {
+			return
+		}
+	}
+}
+
+func (g *Gen) children(id uint64, from, to int64, f func(child uint64, at int64) bool) bool {
+	d := g.ids.lookup(id)
+	if d == 0 {
+		return true
+	}
+	k, hi := g.base[d], g.base[d+1]
+	if from > g.Base {
+		// The run that holds from may have begun some pieces before: a wake and
+		// the start.
+		if after := g.slotAfter(k, hi, from-g.Base); after > k+3 {
+			k = after - 3
+		}
+	}
+	for ; k < hi; k++ {
+		s := g.slots[k]
+		if s.rec == 0 {
+			continue
+		}
+		r := g.record(s.rec)
+		if g.Base+r.time() >= to {
+			return true
+		}
+		if !opensRun(r) {
+			continue
+		}
+		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+			t := g.Base + r.time()
+			if t >= to {
+				break
+			}
+			kind := tracefmt.EventType(r.kind())
+			if (kind == tracefmt.EvGoCreate || kind == tracefmt.EvGoCreateBlocked) && t >= from && !f(g.ids.ids[r.peer()], t) {
+				return false
+			}
+			if changesState(r) && !staysBound(r) {
+				break
+			}
+		}
+	}
+	return true
+}

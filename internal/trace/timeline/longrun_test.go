@@ -1,0 +1,134 @@
+package timeline
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// longRuns writes a goroutine (1) that does very much of everything in a few runs, over a generation's border.
+func longRuns(t *testing.T) *decoded {
+	t.Helper()
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Thread()
+	m.Was(1)
+	rnd := rand.New(rand.NewPCG(7, 8))
+	at, id := int64(1000), uint64(100)
+	for run := range 6 {
+		for range 700 + 900*(run%2) {
+			at += 100
+			switch place := fmt.Sprintf("main.work:%d", 10+rnd.IntN(3+37*(run&1))); rnd.IntN(8) {
+			case 0:
+				m.Syscall(at, "syscall.write", place)
+				m.SyscallEnd(at + 30)
+			case 1:
+				m.AssistBegin(at, "runtime.gcAssistAlloc", place)
+				m.Create(at+10, id, "main.child", place)
+				m.AssistEnd(at + 40)
+				o.Start(at+50, id)
+				o.Destroy(at + 60)
+				id++
+			case 2:
+				m.StopWorld(at, "reading", "runtime.stopTheWorld", place)
+				m.StartWorld(at + 20)
+			default:
+				m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", place)
+				m.RegionEnd(at+10, 0, "r")
+			}
+		}
+		at += 1000
+		switch {
+		case run == 2:
+			b.NextGeneration(at)
+		case run%2 == 0:
+			m.Stop(at, "preempted", "main.work:1")
+			m.Start(at+500, 1)
+		default:
+			m.Block(at, "chan receive", "main.work:2")
+			o.Unblock(at+200, 1)
+			m.Start(at+500, 1)
+		}
+		at += 600
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkAgainstReference(t, data)
+	return decodeAll(data, 2)
+}
+
+// TestLongRuns checks that runs of many events are told the same from wherever one looks into them.
+func TestLongRuns(t *testing.T) {
+	in := longRuns(t)
+	for range 20 {
+		checkWindows(t, in)
+	}
+	if len(in.gens[0].longs) == 0 || len(in.gens[1].longs) == 0 {
+		t.Error("no run was entered in its middle: this tests nothing")
+	}
+}
+
+// TestSpansCoarse checks that what is told with less detail adds up to the same, kind of time by kind of time, without gaps.
+func TestSpansCoarse(t *testing.T) {
+	type kind struct {
+		state       State
+		stack       tracefmt.StackID
+		assist, stw bool
+	}
+	in := longRuns(t)
+	win := Window{Gens: in.gens}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	whole := win.Spans(1, BeforeTrace, math.MaxInt64, nil)
+	start, end := whole[1].Start, in.gens[len(in.gens)-1].End
+	less := 0
+	for range 200 {
+		from := start + rnd.Int64N(end-start)
+		to := from + 1 + rnd.Int64N(end-from)
+		exact, coarse := win.Spans(1, from, to, nil), win.SpansCoarse(1, from, to, nil)
+		if len(coarse) > len(exact) {
+			t.Fatalf("[%d, %d): %d spans instead of %d", from, to, len(coarse), len(exact))
+		}
+		if len(coarse) < len(exact) {
+			less++
+		}
+		if len(coarse) > 3000 {
+			t.Errorf("[%d, %d): %d spans", from, to, len(coarse))
+		}
+		sums := map[kind]int64{}
+		states := map[State]int64{}
+		for _, s := range exact {
+			sums[kind{s.State, s.Stack, s.Assist, s.InSTW}] += s.End - s.Start
+			states[s.State] += s.End - s.Start
+		}
+		for i, s := range coarse {
+			if i > 0 && s.Start != coarse[i-1].End {
+				t.Fatalf("[%d, %d): a span ends at %d, the next begins at %d", from, to, coarse[i-1].End, s.Start)
+			}
+			states[s.State] -= s.End - s.Start
+			if s.Stack != 0 {
+				sums[kind{s.State, s.Stack, s.Assist, s.InSTW}] -= s.End - s.Start
+			}
+		}
+		for s, d := range states {
+			if d != 0 {
+				t.Errorf("[%d, %d): %d ns of %v are lost", from, to, d, s)
+			}
+		}
+		for k, d := range sums {
+			if d < 0 {
+				t.Errorf("[%d, %d): %d ns of %v are too much", from, to, -d, k)
+			}
+		}
+		if first, last := coarse[0], coarse[len(coarse)-1]; first != exact[0] || last.End != exact[len(exact)-1].End || last.State != exact[len(exact)-1].State {
+			t.Errorf("[%d, %d): begins with %v instead of %v, or ends with %v instead of %v", from, to, first, exact[0], last, exact[len(exact)-1])
+		}
+	}
+	if less < 20 {
+		t.Errorf("only %d of 200 questions were answered with less detail", less)
+	}
+}

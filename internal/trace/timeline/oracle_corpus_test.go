@@ -1,0 +1,60 @@
+package timeline
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// checkAgainstReference compares a whole trace that the reference reader
+// accepts.
+func checkAgainstReference(t *testing.T, data []byte) {
+	t.Helper()
+	stk := newStacks()
+	ref := reference(data, stk, 1<<30)
+	if ref.err != nil {
+		t.Fatalf("the reference reader: %v", ref.err)
+	}
+	in := decodeAll(data, 2)
+	if in.err != nil {
+		t.Fatalf("we: %v", in.err)
+	}
+	if len(in.gens) != ref.gens {
+		t.Fatalf("we have %d generations, the reference %d", len(in.gens), ref.gens)
+	}
+	us := ours(in, len(in.gens), stk)
+	if diff := differences(us, ref, stk); diff != nil {
+		t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
+	}
+	checkWindows(t, in)
+	checkSliding(t, in)
+	checkRuns(t, data, in)
+	lines := dumpLines(in)
+	for _, workers := range []int{1, 5} {
+		other := decodeAll(data, workers)
+		if diff := firstDifference(lines, dumpLines(other)); diff != "" {
+			t.Errorf("with %d workers it is not what it is with 2: %s", workers, diff)
+		}
+	}
+}
+
+func TestOracleReferenceTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		t.Run(tr.Name, func(t *testing.T) {
+			data, err := tracetext.Assemble(tr.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tr.Fails != "" {
+				t.Skip("the reference reader rejects it")
+			}
+			checkAgainstReference(t, data)
+		})
+	}
+}

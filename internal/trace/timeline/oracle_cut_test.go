@@ -1,0 +1,183 @@
+package timeline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// cutOffsets returns about n places to cut a trace: spread evenly, at every
+// border of a batch and of its header, and one byte to either side, thinned
+// out evenly if those are too many.
+func cutOffsets(data []byte, n int) []int {
+	chunks, err := tracetext.Split(data)
+	if err != nil {
+		panic(err) // our own trace
+	}
+	var borders []int
+	for _, c := range chunks {
+		borders = append(borders, c.Off-1, c.Off, c.Off+1, c.Data, c.End-1)
+	}
+	if len(borders) > n/2 {
+		var some []int
+		for i := range n / 2 {
+			some = append(some, borders[i*len(borders)/(n/2)])
+		}
+		borders = some
+	}
+	out := append(borders, 0, 1, 15, 16, 17, len(data)-1, len(data))
+	for i := len(out); i < n; i++ {
+		out = append(out, i*len(data)/n)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// checkReaderCuts cuts a trace of Go 1.26 at a thousand places. Generations
+// end with a mark there, so which ones are whole in front of the cut is known
+// without any reader: those must be delivered, byte for byte, and the error
+// must say that something is missing.
+func checkReaderCuts(t *testing.T, data []byte) {
+	t.Helper()
+	chunks, err := tracetext.Split(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []int
+	for _, c := range chunks {
+		if c.Type == tracefmt.EvEndOfGeneration {
+			ends = append(ends, c.End)
+		}
+	}
+	places := 1000
+	if testing.Short() {
+		places = 50
+	}
+	for _, cut := range cutOffsets(data, places) {
+		whole := 0
+		for whole < len(ends) && ends[whole] <= cut {
+			whole++
+		}
+		rd, err := tracefmt.NewReader(bytes.NewReader(data[:cut]), tracefmt.Options{})
+		if cut < 16 {
+			if want := map[bool]tracefmt.Kind{true: tracefmt.Empty, false: tracefmt.Truncated}[cut == 0]; tracefmt.KindOf(err) != want {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		from := 16
+		for k := range whole {
+			g, err := rd.Next()
+			if err != nil {
+				t.Fatalf("cut at %d: generation %d of %d: %v", cut, k+1, whole, err)
+			}
+			if g.Offset != int64(from) || !bytes.Equal(g.Data, data[from:ends[k]]) {
+				t.Fatalf("cut at %d: generation %d is not the bytes from %d to %d", cut, k+1, from, ends[k])
+			}
+			from = ends[k]
+			g.Release()
+		}
+		_, err = rd.Next()
+		atBorder := whole > 0 && cut == ends[whole-1] || cut == 16
+		if atBorder != errors.Is(err, io.EOF) || !atBorder && tracefmt.KindOf(err) != tracefmt.Truncated {
+			t.Fatalf("cut at %d of %d, after %d generations: %v", cut, len(data), whole, err)
+		}
+	}
+}
+
+// checkCuts cuts a trace and compares what we make of it with the reference.
+// Our generations must be equal to its; the same number of them for traces
+// with marks at the end of generations. Without (before Go 1.26) neither can
+// know whether the last one is whole:
+//
+//   - The reference takes what there is of it, and ends with an error where an
+//     event names a stack or string that was cut off. We drop it if a batch is
+//     cut or something is missing that its events name, without an error of the
+//     reader: the report goes on with the generations before.
+//   - So we may have fewer, by the last one.
+func checkCuts(t *testing.T, data []byte, offsets []int) {
+	t.Helper()
+	marked := !strings.HasPrefix(string(data), "go 1.22") && !strings.HasPrefix(string(data), "go 1.23") && !strings.HasPrefix(string(data), "go 1.25")
+	for _, cut := range offsets {
+		in := decodeAll(data[:cut], 2)
+		stk := newStacks()
+		ref := reference(data[:cut], stk, 1<<30)
+		n := len(in.gens)
+		switch {
+		case n == ref.gens:
+		case n == ref.gens-1 && !marked:
+			ref = reference(data[:cut], stk, n)
+		default:
+			t.Fatalf("cut at %d of %d: we have %d generations (%v), the reference %d (%v)", cut, len(data), n, in.err, ref.gens, ref.err)
+		}
+		if n == 0 {
+			continue
+		}
+		if diff := differences(ours(in, n, stk), ref, stk); diff != nil {
+			t.Fatalf("cut at %d of %d: not as the reference reader says:\n%s", cut, len(data), strings.Join(diff, "\n"))
+		}
+	}
+}
+
+func TestCutReferenceTraces(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		t.Run(tr.Name, func(t *testing.T) {
+			t.Parallel()
+			if tr.Fails != "" || testing.Short() {
+				return
+			}
+			data, err := tracetext.Assemble(tr.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 1000
+			if len(data) > 3000 {
+				n = 60
+			}
+			checkCuts(t, data, cutOffsets(data, n))
+		})
+	}
+}
+
+// TestOldVersions rewrites traces as older versions of Go would have written
+// them, whole and cut.
+func TestOldVersions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what it runs is run by others too")
+	}
+	for _, name := range []string{"generations", "tasks", "iterpull", "cpusamples"} {
+		data := testprog.Trace(t, name)
+		for _, minor := range []int{22, 23, 25, 26} {
+			t.Run(fmt.Sprintf("%s/%d", name, minor), func(t *testing.T) {
+				old := data
+				if minor < 26 {
+					var err error
+					if old, err = tracetext.Downgrade(data, minor); err != nil {
+						if name == "iterpull" && minor == 22 {
+							return // coroutine switches came with 1.23
+						}
+						t.Fatal(err)
+					}
+				}
+				checkAgainstReference(t, old)
+				checkCuts(t, old, cutOffsets(old, 60))
+			})
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package timeline
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// story is a small trace with a bit of everything; each field is changed by
+// one of the faults below.
+type story struct {
+	blockAt    int64
+	reason     string
+	waker      int // thread whose goroutine wakes
+	wakeStack  string
+	blockLine  string
+	logText    string
+	gcEnd      int64
+	stwKind    string
+	heap       uint64
+	procs      int
+	sampleLine string
+	label      string
+	region     string
+	stopAt     int64
+	birthBy    int
+	noP        bool
+}
+
+func plain() story {
+	return story{
+		blockAt: 300, reason: "chan receive", waker: 0, wakeStack: "main.send:5", blockLine: "main.recv:9", logText: "hello",
+		gcEnd: 900, stwKind: "GC mark termination", heap: 4096, procs: 2, sampleLine: "main.hot:3", label: "GC (idle)", region: "step", stopAt: 1500,
+	}
+}
+
+func (s story) trace(t *testing.T) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	th := []*tracetext.Thread{b.Thread(), b.Thread(), b.Thread()}
+	monitor := b.Spare()
+	for i, th := range th {
+		th.Was(uint64(1 + i))
+	}
+	b.Waiting(50)
+	th[s.birthBy].Create(100, 10, "main.child", "main.parent:7")
+	th[2].Block(s.blockAt, s.reason, s.blockLine)
+	th[s.waker].Unblock(400, 3, s.wakeStack)
+	th[2].Start(500, 3)
+	if s.noP {
+		monitor.Unblock(550, 50)
+	} else {
+		th[2].ProcsChange(540, s.procs, "main.procs:1")
+		th[2].Stop(541, "preempted", "main.f:1")
+		th[2].Unblock(550, 50)
+		th[2].Start(560, 3)
+	}
+	if s.noP {
+		th[2].ProcsChange(560, s.procs, "main.procs:1")
+	}
+	th[0].StopWorld(600, s.stwKind, "runtime.stop:1")
+	th[0].StartWorld(700)
+	th[0].GCBegin(800, "runtime.gcStart:1")
+	th[0].GCEnd(s.gcEnd)
+	th[0].HeapAlloc(1000, s.heap)
+	th[0].Log(1010, 1, "key", s.logText, "main.log:1")
+	th[0].RegionBegin(1020, 1, s.region, "main.region:1")
+	th[0].Label(1030, s.label)
+	b.Sample(1040, th[0], 1, s.sampleLine)
+	th[0].Stop(s.stopAt, "preempted", "main.loop:2")
+	th[0].ProcStop(1600)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestOracleFindsFaults gives us one trace and the reference reader another,
+// which differs in one thing. Each must be noticed: otherwise the comparison
+// proves nothing.
+func TestOracleFindsFaults(t *testing.T) {
+	compare := func(t *testing.T, us, ref story) []string {
+		t.Helper()
+		stk := newStacks()
+		a := reference(ref.trace(t), stk, 1<<30)
+		in := decodeAll(us.trace(t), 2)
+		if a.err != nil || in.err != nil {
+			t.Fatalf("the reference: %v; we: %v", a.err, in.err)
+		}
+		return differences(ours(in, len(in.gens), stk), a, stk)
+	}
+	if diff := compare(t, plain(), plain()); diff != nil {
+		t.Fatalf("without a fault:\n%s", strings.Join(diff, "\n"))
+	}
+	faults := map[string]func(*story){
+		"one tick later":       func(s *story) { s.blockAt++ },
+		"one tick earlier":     func(s *story) { s.blockAt-- },
+		"another reason":       func(s *story) { s.reason = "chan send" },
+		"another waker":        func(s *story) { s.waker = 1 },
+		"another waker's line": func(s *story) { s.wakeStack = "main.send:6" },
+		"another line":         func(s *story) { s.blockLine = "main.recv:10" },
+		"another creator":      func(s *story) { s.birthBy = 1 },
+		"woken without a P":    func(s *story) { s.noP = true },
+		"another message":      func(s *story) { s.logText = "hallo" },
+		"a later end of GC":    func(s *story) { s.gcEnd++ },
+		"another kind of stop": func(s *story) { s.stwKind = "start trace" },
+		"another heap size":    func(s *story) { s.heap++ },
+		"another GOMAXPROCS":   func(s *story) { s.procs++ },
+		"another sample":       func(s *story) { s.sampleLine = "main.hot:4" },
+		"another label":        func(s *story) { s.label = "GC (dedicated)" },
+		"another region":       func(s *story) { s.region = "pace" },
+		"a P that stops later": func(s *story) { s.stopAt-- },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			s := plain()
+			fault(&s)
+			if diff := compare(t, s, plain()); diff == nil {
+				t.Error("not noticed")
+			}
+		})
+	}
+}
+
+// TestTimeRule checks the rule that ties our times to the reference's.
+func TestTimeRule(t *testing.T) {
+	for _, tt := range []struct {
+		ours, ref, before int64
+		same              bool
+	}{
+		{100, 100, 50, true},    // kept
+		{101, 100, 50, false},   // we are late
+		{99, 100, 50, false},    // we are early
+		{100, 101, 100, true},   // moved behind the event before
+		{40, 101, 100, true},    // moved far
+		{101, 101, 100, true},   // could have been kept
+		{102, 101, 100, false},  // would not have been moved so far
+		{100, 102, 100, false},  // moved without need
+		{100, 100, 1000, false}, // against the order
+	} {
+		if got := sameTime(tt.ours, change{t: tt.ref, prev: tt.before}); got != tt.same {
+			t.Errorf("our %d, the reference's %d after %d: %v", tt.ours, tt.ref, tt.before, got)
+		}
+	}
+	points := func(at ...int64) (list []change) {
+		for i := 0; i < len(at); i += 2 {
+			list = append(list, change{t: at[i], prev: at[i+1]})
+		}
+		return list
+	}
+	if !samePoints(points(1, 0, 5, 0), points(5, 0, 3, 2)) {
+		t.Error("points that fit are not matched")
+	}
+	if samePoints(points(1, 0, 5, 0), points(5, 0, 3, 1)) {
+		t.Error("a point at 1 passes for one at 3 that was not moved")
+	}
+	if samePoints(points(4, 0, 5, 0), points(5, 0, 3, 2)) {
+		t.Error("a point at 4 passes for one that was moved to 3")
+	}
+	if samePoints(points(1, 0), points(1, 0, 1, 0)) {
+		t.Error("a missing point is not noticed")
+	}
+}

@@ -1,0 +1,24 @@
+package timeline
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// TestOraclePrograms compares traces of real programs with what the reference
+// reader says of them.
+func TestOraclePrograms(t *testing.T) {
+	for i, p := range testprog.Programs() {
+		if testing.Short() && (i%5 != 0 || i == 0) {
+			continue // -short is quick: it is the same code
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, p.Name)
+			checkAgainstReference(t, data)
+			checkReaderCuts(t, data)
+			checkCuts(t, data, cutOffsets(data, 10))
+		})
+	}
+}

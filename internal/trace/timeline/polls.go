@@ -1,0 +1,211 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A nobodyWake is a wake without a goroutine that did it: by the poller or by
+// a timer.
+type nobodyWake struct {
+	t      int64
+	g, seq uint32
+	noP    bool
+}
+
+// buildPolls sorts the wakes that no goroutine made: those of network waits
+// came from the poller, the others from timers.
+func (g *Gen) buildPolls() {
+	var wakes []int64 // out of the poller
+	for i, w := range g.nobody {
+		at := g.base[w.g] + w.seq
+		if w.seq == 0 || w.seq >= g.base[w.g+1]-g.base[w.g] || g.slots[at].rec == 0 {
+			continue
+		}
+		before := g.slots[at-1]
+		if before.rec == 0 {
+			continue
+		}
+		if before.endedInNetwork() {
+			wakes = append(wakes, g.Base+w.t)
+		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+			if g.isNetwork(end.peer()) { // by another id of the same text
+				wakes = append(wakes, g.Base+w.t)
+			} else {
+				g.timers = append(g.timers, int32(i))
+			}
+		} else if isStatus(g.record(before.rec)) {
+			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
+		}
+	}
+	slices.Sort(wakes)
+	g.groupPolls(wakes)
+}
+
+// A poll is one look at the network that woke somebody, or a part of one whose
+// thread was held up in between.
+type poll struct {
+	from, to int64 // its first and last wake
+	n        int   // wakes
+}
+
+// A flood is a time in which each look at the network, again and again, found as
+// much as it may: others' data lay unread all along. It lasts from the first of
+// them to the first that found less.
+type flood struct{ from, to int64 }
+
+const (
+	// onePoll is how far apart, in ns, the wakes of one poll are at most: they are
+	// made one after the other. Between two of them its thread may be held up for as
+	// long as heldUp, all in all for no longer than wholePoll.
+	onePoll, heldUp, wholePoll = 2e3, 20e3, 100e3
+	// mostFound is how many events one poll takes (runtime.netpoll's array, on
+	// Linux). The others are left for the next one. A few of them may wake nobody.
+	mostFound = 128
+	fewNobody = 8
+	// apart is how long after another, in ns, a poll that found as much is of the
+	// same flood: sysmon looks every 10 ms, and may have been late.
+	apart = 25e6
+	// longFlood, in ns, is no flood: a service that has so much to read all the time
+	// is not told from one whose peers just sent it.
+	longFlood = 500e6
+)
+
+// groupPolls brings wakes, which are in order, together to polls.
+func (g *Gen) groupPolls(wakes []int64) {
+	for i := 0; i < len(wakes); {
+		k := i + 1
+		for k < len(wakes) && k-i < mostFound && wakes[k]-wakes[k-1] <= onePoll {
+			k++
+		}
+		g.polls = append(g.polls, poll{wakes[i], wakes[k-1], k - i})
+		i = k
+	}
+	for i := 0; i < len(g.polls); i++ {
+		last := g.leaves(i)
+		if last < 0 {
+			continue
+		}
+		for k := last + 1; k < len(g.polls) && g.polls[k].from-g.polls[last].to <= apart; k++ {
+			if l := g.leaves(k); l >= 0 {
+				last, k = l, l
+			}
+		}
+		end := g.polls[last].to
+		if last+1 < len(g.polls) {
+			end = g.polls[last+1].to
+		}
+		if end-g.polls[i].from <= longFlood {
+			g.floods = append(g.floods, flood{g.polls[i].from, end})
+		}
+		i = last
+	}
+}
+
+// leaves reports whether the poll that i begins found as much as it may, and
+// returns the last part of it, else -1.
+func (g *Gen) leaves(i int) int {
+	n := g.polls[i].n
+	for k := i; ; k++ {
+		if n >= mostFound-fewNobody {
+			return k
+		}
+		if k+1 == len(g.polls) || g.polls[k+1].from-g.polls[k].to > heldUp || g.polls[k+1].to-g.polls[i].from > wholePoll {
+			return -1
+		}
+		n += g.polls[k+1].n
+	}
+}
+
+// endOfRun returns the event that ends the run which a piece begins with.
+func (g *Gen) endOfRun(at ref) (record, bool) {
+	if !opensRun(g.record(at)) {
+		return record{}, false
+	}
+	for at, r := g.next(at); !endsWalk(r); at, r = g.next(at) {
+		switch tracefmt.EventType(r.kind()) {
+		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch,
+			tracefmt.EvGoSwitchDestroy, tracefmt.EvGoSyscallEndBlocked:
+			return r, true
+		}
+	}
+	return record{}, false
+}
+
+// A TimerWake is a goroutine that a timer woke.
+type TimerWake struct {
+	Time int64
+	G    uint64
+	// Start and End are those of its first run after that, and Stack where it
+	// waited next; a run that yielded, was preempted or is not over has none.
+	Start, End int64
+	Stack      tracefmt.StackID
+	// Unseen says that it waited since before this generation, and for the network next: it may have been the poller that
+	// woke it. Window.Waited tells.
+	Unseen bool
+}
+
+// TimerWakes calls f for every wake by a timer, in an order that does not
+// depend on the number of workers.
+func (g *Gen) TimerWakes(f func(TimerWake)) {
+	g.pollOnce.Do(g.buildPolls)
+	wakes := make([]TimerWake, 0, len(g.timers))
+	for _, i := range g.timers {
+		w := g.nobody[i]
+		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]}
+		at := g.base[w.g] + w.seq + 1
+		if at >= g.base[w.g+1] || g.slots[at].rec == 0 || !opensRun(g.record(g.slots[at].rec)) {
+			continue // not run within this generation
+		}
+		t.Start = g.Base + g.record(g.slots[at].rec).time()
+		if end, ok := g.endOfRun(g.slots[at].rec); ok {
+			t.End = g.Base + end.time()
+			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+				t.Unseen = g.isNetwork(end.peer()) && isStatus(g.record(g.slots[at-2].rec))
+				t.Stack = g.stack(end.stack())
+			}
+		}
+		wakes = append(wakes, t)
+	}
+	slices.SortFunc(wakes, func(a, b TimerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	for _, w := range wakes {
+		f(w)
+	}
+}
+
+// Waited returns the wait that a wake ended, as far as the window knows of it.
+func (w *Window) Waited(t *TimerWake) (Span, bool) {
+	var buf [4]Span
+	for _, s := range w.SpansCoarse(t.G, t.Time-1, t.Time, buf[:0]) {
+		if s.State == Waiting && s.Start < t.Time && s.End >= t.Time {
+			return s, true
+		}
+	}
+	return Span{}, false
+}
+
+func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(reason) == g.network }
+
+// LastPoll returns the last instant before t at which the network was, or
+// would have been, polled: a P stood idle (an idle P looks at the network
+// before it sleeps, and one sleeps in the poller), or the poller woke
+// somebody, and found less than it may. What is woken at t itself is no poll
+// before it. With all Ps busy only sysmon polls, about every 10 ms, so data may
+// have been there unseen since then. It reports false if the generation knows
+// of no such instant.
+func (g *Gen) LastPoll(t int64) (int64, bool) {
+	g.idleOnce.Do(g.buildIdle)
+	g.pollOnce.Do(g.buildPolls)
+	i, _ := slices.BinarySearchFunc(g.floods, t, func(f flood, t int64) int { return cmp.Compare(f.to, t) })
+	if i < len(g.floods) && g.floods[i].from < t {
+		t = g.floods[i].from
+	}
+	last, ok := g.idle.lastIdle(t)
+	i, _ = slices.BinarySearchFunc(g.polls, t, func(p poll, t int64) int { return cmp.Compare(p.to, t) })
+	if i > 0 && (!ok || g.polls[i-1].to > last) {
+		last, ok = g.polls[i-1].to, true
+	}
+	return last, ok
+}

@@ -1,0 +1,118 @@
+package timeline
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A rangeEvent is the begin or end of a stretch of a goroutine's life that may
+// last over several of its pieces: a mark assist, a stop of the world.
+type rangeEvent struct {
+	g, seq uint32 // goroutine and number of its piece
+	rec    ref
+	typ    tracefmt.EventType
+
+	// What is known of the goroutine once the event has happened.
+	knowAssist, knowSTW, stw bool
+	assist                   ref // the begin of the assist that it is in, or 0
+}
+
+// sortRanges brings the range events into order, goroutine by goroutine, and
+// works out what is known after each.
+func (g *Gen) sortRanges() {
+	// Stable: what is in one run comes from one thread, in order.
+	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
+		if a.g == b.g && g.isIrregular(a.g) {
+			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
+		}
+		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
+	})
+	g.ranged = make([]rangedWord, len(g.ids.ids)/64+1)
+	g.rangeAt = g.rangeAt[:0]
+	for i := range g.ranges {
+		e := &g.ranges[i]
+		if i > 0 && g.ranges[i-1].g == e.g {
+			b := &g.ranges[i-1]
+			e.knowAssist, e.knowSTW, e.stw, e.assist = b.knowAssist, b.knowSTW, b.stw, b.assist
+		} else {
+			g.ranged[e.g>>6].bits |= 1 << (e.g & 63)
+			g.rangeAt = append(g.rangeAt, uint32(i))
+		}
+		switch e.typ {
+		case tracefmt.EvGCMarkAssistBegin:
+			e.knowAssist, e.assist = true, e.rec
+		case tracefmt.EvGCMarkAssistEnd:
+			e.knowAssist, e.assist = true, 0
+		case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
+			e.knowSTW, e.stw = true, e.typ == tracefmt.EvSTWBegin
+		}
+	}
+	g.rangeAt = append(g.rangeAt, uint32(len(g.ranges)))
+	n := 0
+	for i := range g.ranged {
+		g.ranged[i].before = uint32(n)
+		n += bits.OnesCount64(g.ranged[i].bits)
+	}
+}
+
+// A rangedWord says of 64 goroutines which have range events, and how many
+// goroutines before them have.
+type rangedWord struct {
+	bits   uint64
+	before uint32
+}
+
+// rangesOf returns a goroutine's range events in order.
+func (g *Gen) rangesOf(d uint32) []rangeEvent {
+	if d>>6 >= uint32(len(g.ranged)) {
+		return nil
+	}
+	w := &g.ranged[d>>6]
+	if w.bits&(1<<(d&63)) == 0 {
+		return nil
+	}
+	k := int(w.before) + bits.OnesCount64(w.bits&(1<<(d&63)-1))
+	return g.ranges[g.rangeAt[k]:g.rangeAt[k+1]]
+}
+
+// inside reports whether a goroutine is inside a mark assist, begun at stack,
+// and whether it is stopping the world, before its piece k in generation i.
+func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
+	g := w.Gens[i]
+	var last rangeEvent
+	if events := g.rangesOf(d); len(events) > 0 {
+		n := 0
+		if at := g.base[d] + k; g.isIrregular(d) && k < g.base[d+1]-g.base[d] {
+			n, _ = slices.BinarySearchFunc(events, g.slots[at].rec, func(e rangeEvent, rec ref) int {
+				return cmp.Or(cmp.Compare(g.record(e.rec).time(), g.record(rec).time()), cmp.Compare(e.rec, rec))
+			})
+		} else {
+			n, _ = slices.BinarySearchFunc(events, k, func(e rangeEvent, k uint32) int { return cmp.Compare(e.seq, k) })
+		}
+		if n > 0 {
+			last = events[n-1]
+		}
+	}
+	if last.assist != 0 {
+		assist, stack = true, g.stack(g.record(last.assist).stack())
+	}
+	stw = last.stw
+	if !last.knowSTW && len(g.stwBefore) > 0 {
+		stw = slices.Contains(g.stwBefore, g.ids.ids[d])
+	}
+	if !last.knowAssist && g.assist[d] {
+		assist = true
+		id := g.ids.ids[d]
+		for i--; i >= 0 && stack == 0; i-- {
+			if d := w.Gens[i].ids.lookup(id); d != 0 {
+				_, stack, _ = w.inside(i, d, math.MaxUint32)
+				break
+			}
+		}
+	}
+	return assist, stack, stw
+}

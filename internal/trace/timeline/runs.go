@@ -1,0 +1,353 @@
+package timeline
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Run is a stretch of time in which a goroutine held a P and ran, on one
+// thread. A system call ends it.
+type Run struct {
+	From, To int64
+	G        uint64
+	// Stack is that of the event that ended the run, or the last one in it.
+	Stack tracefmt.StackID
+	// P is where it ran, NoP if the trace does not say.
+	P uint32
+	// M is the thread's id.
+	M uint64
+	// Began and Ended say that the run's first and last instant were seen: it
+	// is not cut at what was asked for, nor at the generation's border.
+	Began, Ended bool
+}
+
+// NoP is the P of a run that the trace shows on none.
+const NoP = noProc
+
+// A stream is a thread's part of a generation.
+type stream struct {
+	m     uint64
+	index [2]int32 // Gen.index[from:to]
+	holds [2]int32 // Gen.holds[from:to]
+}
+
+// A hold says which P a thread holds from a record of its stream on.
+type hold struct {
+	at ref
+	p  uint32
+}
+
+// A holdCursor finds holds for records that come in order.
+type holdCursor struct {
+	list []hold
+	next int // the first of list that may lie behind the record asked for last
+}
+
+// at returns the P held at a record. It looks a little ahead before it
+// searches: threads hold one P for many runs, or change it at each.
+func (c *holdCursor) at(rec ref) uint32 {
+	for range 4 {
+		if c.next == len(c.list) || c.list[c.next].at > rec {
+			return c.before()
+		}
+		c.next++
+	}
+	rest := c.list[c.next:]
+	c.next += sort.Search(len(rest), func(i int) bool { return rest[i].at > rec })
+	return c.before()
+}
+
+func (c *holdCursor) before() uint32 {
+	if c.next == 0 {
+		return noProc
+	}
+	return c.list[c.next-1].p
+}
+
+// A waypoint lets a reader enter a thread's stream in the middle: nothing of
+// the stream from rec on is before t, and cur was running there, or in a
+// system call.
+type waypoint struct {
+	t   int64 // since the generation's base
+	rec ref
+	cur uint32
+}
+
+// waypointEvery is how many records lie between two waypoints, at most.
+const waypointEvery = 128
+
+// EachRun calls f for every run that overlaps [from, to), thread by thread;
+// runs are cut at from and to. A run that began before the generation begins
+// with the first that is heard of it; [Runs] and [Window.EachRun] join such
+// parts.
+func (g *Gen) EachRun(from, to int64, f func(Run)) {
+	var run Run
+	emit := func() {
+		if run.To > run.From && run.To > from {
+			f(run)
+		}
+	}
+	for k := range g.streams {
+		g.streamRuns(&g.streams[k], from-g.Base, to-g.Base, &run, emit)
+	}
+}
+
+// streamRuns calls f, with run filled in, for a stream's runs from the last
+// waypoint before from on, with those of no length.
+func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
+	ways := g.index[s.index[0]:s.index[1]]
+	k := sort.Search(len(ways), func(i int) bool { return ways[i].t > from })
+	if k == len(ways) && k == 0 || k == 0 && ways[0].t >= to {
+		return
+	}
+	k = max(k-1, 0)
+	*run = Run{M: s.m}
+	held := holdCursor{list: g.holds[s.holds[0]:s.holds[1]]}
+	cur, start, startAt := ways[k].cur, from, ways[k].rec
+	emit := func(end int64, ended bool) {
+		if cur != 0 {
+			run.From, run.To, run.G, run.Ended = g.Base+max(start, from), g.Base+max(end, start, from), g.ids.ids[cur], ended
+			run.P, run.Began = held.at(startAt), run.Began && start >= from
+			f()
+		}
+		cur, run.Stack, run.Began = 0, 0, false
+	}
+	for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
+		if r.kind() == kindLink {
+			at = ref(r.peer())
+			r = g.record(at)
+		}
+		if r.kind() == kindEnd {
+			emit(min(to, g.End-g.Base), false)
+			return
+		}
+		t := r.time()
+		kind := tracefmt.EventType(r.kind())
+		if t >= to {
+			switch kind {
+			case tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
+				return // a waypoint inside a system call: nothing ran
+			}
+			// What ends the run tells where it was.
+			if s := r.stack(); s != 0 {
+				run.Stack = g.stack(s)
+			}
+			emit(to, false)
+			return
+		}
+		switch kind {
+		case tracefmt.EvGoStart:
+			cur, start, startAt, run.Began = r.peer(), t, at, true
+		case tracefmt.EventType(kindSwitched):
+			cur, start, startAt, run.Began = g.switchedTo(at), t, at, true
+		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
+			if r.aux()&auxBinds != 0 && r.aux()&auxStatus == uint32(tracefmt.GoRunning) {
+				cur, start, startAt, run.Began = r.peer(), t, at, false
+			}
+		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSyscallBegin:
+			run.Stack = g.stack(r.stack())
+			emit(t, true)
+		case tracefmt.EvGoDestroy, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
+			emit(t, true)
+		case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
+			cur = 0 // was in a system call, whatever the waypoint says
+		case tracefmt.EvGoSyscallEnd:
+			cur, start, startAt, run.Began = r.peer(), t, at, true
+		default:
+			if s := r.stack(); s != 0 {
+				run.Stack = g.stack(s)
+			}
+		}
+	}
+}
+
+// Runs joins the runs of neighbouring generations, which are given to Add in
+// order. What it keeps is one run a thread.
+type Runs struct {
+	open map[uint64]Run // by thread: not over at the end of the last generation
+}
+
+// Add calls f for every run that ended in g, and for those of earlier
+// generations of which g has no more, thread by thread; a thread's runs come
+// in order. Runs of no length are among them.
+func (r *Runs) Add(g *Gen, f func(Run)) {
+	r.add(g, g.Base, math.MaxInt64, f)
+}
+
+func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
+	if r.open == nil {
+		r.open = make(map[uint64]Run)
+	}
+	var run Run
+	for k := range g.streams {
+		s := &g.streams[k]
+		before, waits := r.open[s.m]
+		delete(r.open, s.m)
+		g.streamRuns(s, from-g.Base, to-g.Base, &run, func() {
+			if waits {
+				waits = false
+				if !run.Began && run.G == before.G && (run.P == before.P || run.P == NoP) {
+					run.From, run.Began, run.P = before.From, before.Began, before.P
+					run.To = max(run.To, run.From)
+				} else {
+					before.To = min(before.To, max(run.From, before.From))
+					f(before)
+				}
+			}
+			if run.Ended {
+				f(run)
+			} else {
+				r.open[s.m] = run
+			}
+		})
+		if waits {
+			if to <= g.End { // the thread has more to say, but later
+				before.To = max(before.To, to)
+			}
+			f(before)
+		}
+	}
+}
+
+// OpenBefore tells whether a run is not over that was last heard of before t.
+func (r *Runs) OpenBefore(t int64) bool {
+	for _, run := range r.open {
+		if run.To < t {
+			return true
+		}
+	}
+	return false
+}
+
+// Close calls f for the runs that were not over, in order of threads, as they
+// were at the last instant known.
+func (r *Runs) Close(f func(Run)) {
+	for _, m := range slices.Sorted(maps.Keys(r.open)) {
+		f(r.open[m])
+	}
+	clear(r.open)
+}
+
+// EachRun calls f for every run that overlaps [from, to) in the window, thread
+// by thread; runs are cut at from and to, but not where generations meet.
+func (w *Window) EachRun(from, to int64, f func(Run)) {
+	var join Runs
+	keep := func(r Run) {
+		if r.From < to && r.To > from && r.To > r.From {
+			f(r)
+		}
+	}
+	for i, g := range w.Gens {
+		// Also the last generation before from and the first after to: what is
+		// not over when one ends goes on until a thread says something in the
+		// next.
+		if i+1 == len(w.Gens) || w.Gens[i+1].End >= from {
+			join.add(g, from, to, keep)
+		}
+		if g.Base >= to {
+			break
+		}
+	}
+	join.Close(keep)
+}
+
+// switchedTo returns the goroutine whose run begins with a switch: the peer of
+// the switch's own record just before it.
+func (g *Gen) switchedTo(at ref) uint32 {
+	if r := g.record(at - 1); tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitch || tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitchDestroy {
+		return r.peer()
+	}
+	return 0
+}
+
+// SamplesOf returns the indices in Samples of a goroutine's CPU samples.
+func (g *Gen) SamplesOf(id uint64) []int32 {
+	g.sampOnce.Do(g.indexSamples)
+	return g.sampByG[id]
+}
+
+// sampStretch is the width of a bit of sampIn: samples are so rare that nearly every short run lies in stretches without.
+const sampStretch = 1 << 16 // ns
+
+func (g *Gen) indexSamples() {
+	if len(g.Samples) == 0 {
+		return
+	}
+	g.sampByG = make(map[uint64][]int32)
+	first := g.Samples[0].Time // they are in order of time
+	g.sampIn = make([]uint64, uint64(g.Samples[len(g.Samples)-1].Time-first)/sampStretch/64+1)
+	for i, s := range g.Samples {
+		g.sampByG[s.G] = append(g.sampByG[s.G], int32(i))
+		at := uint64(s.Time-first) / sampStretch
+		g.sampIn[at/64] |= 1 << (at % 64)
+	}
+}
+
+// sampled reports whether any goroutine may have a sample in [from, to).
+func (g *Gen) sampled(from, to int64) bool {
+	g.sampOnce.Do(g.indexSamples)
+	if len(g.sampIn) == 0 {
+		return false
+	}
+	first := g.Samples[0].Time
+	if to <= first {
+		return false
+	}
+	at, last := uint64(max(from-first, 0))/sampStretch, uint64(to-1-first)/sampStretch
+	for last = min(last, uint64(len(g.sampIn))*64-1); at <= last; at++ {
+		if g.sampIn[at/64]&(1<<(at%64)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// SamplesIn returns those of them that lie in [from, to).
+func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
+	if !g.sampled(from, to) {
+		return nil
+	}
+	of := g.SamplesOf(id)
+	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }
+	i, _ := slices.BinarySearchFunc(of, from, before)
+	j, _ := slices.BinarySearchFunc(of[i:], to, before)
+	return of[i : i+j]
+}
+
+// EachLongRun calls f for every run of at least shortest ns that began and ended within the generation, thread by
+// thread. It looks only where few events lie far apart, so runs in which very many events happened may be missed.
+func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
+	var run Run
+	for k := range g.streams {
+		s := &g.streams[k]
+		ways := g.index[s.index[0]:s.index[1]]
+		after := func(i int) int64 {
+			if i < len(ways) {
+				return ways[i].t
+			}
+			return g.End - g.Base + 1
+		}
+		done := int64(-1)
+		for i := 0; i < len(ways); i++ {
+			// A run that crosses a waypoint has at least half its length on one side of it.
+			if after(i+1)-ways[i].t < shortest/2 {
+				continue
+			}
+			from := max(i-1, 0)
+			for i++; i < len(ways) && after(i+1)-ways[i].t >= shortest/2; i++ {
+			}
+			to := after(i + 1)
+			g.streamRuns(s, ways[from].t, to, &run, func() {
+				if run.Began && run.Ended && run.To-run.From >= shortest && run.To-g.Base > done {
+					f(run)
+				}
+			})
+			done = to
+		}
+	}
+}

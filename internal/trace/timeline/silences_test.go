@@ -1,0 +1,126 @@
+package timeline
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// checkSilences compares the silences of a generation with those found by
+// going through all its events, and who ran in them with its runs.
+func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
+	t.Helper()
+	var at []int64
+	lastFirst := int64(0)
+	for _, s := range g.streams {
+		if s.index[0] == s.index[1] {
+			continue
+		}
+		lastFirst = max(lastFirst, g.Base+g.record(g.index[s.index[0]].rec).time())
+		for r := g.index[s.index[0]].rec; ; {
+			rec := g.record(r)
+			if rec.kind() == kindLink {
+				r = ref(rec.peer())
+				rec = g.record(r)
+			}
+			if rec.kind() == kindEnd {
+				break
+			}
+			at = append(at, g.Base+rec.time())
+			r++
+		}
+	}
+	for _, p := range g.procs {
+		at = append(at, g.Base+p.t)
+	}
+	for _, h := range g.Heap {
+		at = append(at, h.Time)
+	}
+	for _, l := range g.Labels {
+		at = append(at, l.Time)
+	}
+	for _, s := range g.Samples {
+		at = append(at, s.Time)
+	}
+	if since == 0 {
+		since = g.Base
+	}
+	at = slices.DeleteFunc(at, func(t int64) bool { return t <= since })
+	slices.Sort(at)
+	var want [][2]int64
+	last := since
+	for _, v := range at {
+		if v-last > least {
+			want = append(want, [2]int64{last, v})
+		}
+		last = max(last, v)
+	}
+	got := g.Silences(since, least)
+	changes := g.ProcTransitions()
+	if len(got) != len(want) {
+		t.Errorf("generation %d, %d ns: %d silences, want %d", g.Num, least, len(got), len(want))
+		return 0
+	}
+	for i, s := range got {
+		if s.Start != want[i][0] || s.End != want[i][1] {
+			t.Errorf("generation %d: silence %d to %d, want %v", g.Num, s.Start, s.End, want[i])
+		}
+		running := 0
+		g.EachRun(s.Start, s.End, func(r Run) {
+			if r.From <= s.Start && r.To >= s.End {
+				running++
+			}
+		})
+		// What ran before a thread's first event of the generation is told by that
+		// event; EachRun does not look at it.
+		if running > s.Running || running < s.Running && s.Start > lastFirst {
+			t.Errorf("generation %d: silence of %d ns at %d: %d running, want %d", g.Num, s.End-s.Start, s.Start-g.Base, s.Running, running)
+		}
+		if held := heldPs(changes, s.Start); s.Running+s.Between+s.Called > held {
+			t.Errorf("generation %d: silence of %d ns at %d: %+v, but %d Ps are held", g.Num, s.End-s.Start, s.Start-g.Base, s, held)
+		}
+		if s.Resumed > s.Running || s.Prompt > s.Resumed || s.Stopped > s.Resumed {
+			t.Errorf("generation %d: %+v", g.Num, s)
+		}
+	}
+	return len(got)
+}
+
+// heldPs returns how many Ps are not idle at a time, by their own states. A P's
+// first event of a generation, if it is a status, repeats what was before.
+func heldPs(changes []ProcTransition, at int64) (n int) {
+	for i := 0; i < len(changes); {
+		first := changes[i]
+		running := first.Status && first.State == ProcRunning
+		for ; i < len(changes) && changes[i].P == first.P; i++ {
+			if changes[i].Time <= at {
+				running = changes[i].State == ProcRunning
+			}
+		}
+		if running {
+			n++
+		}
+	}
+	return n
+}
+
+func TestSilences(t *testing.T) {
+	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
+		t.Run(name, func(t *testing.T) {
+			data := testprog.Trace(t, name)
+			in := decodeAll(data, 2)
+			n := 0
+			for _, least := range []int64{20_000, 300_000, 3_000_000} {
+				since := int64(0)
+				for _, g := range in.gens {
+					n += checkSilences(t, g, since, least)
+					since = g.End
+				}
+			}
+			if n == 0 {
+				t.Error("no silence at all")
+			}
+		})
+	}
+}

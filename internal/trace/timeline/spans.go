@@ -1,0 +1,638 @@
+package timeline
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// State is what a goroutine is doing.
+type State uint8
+
+// The states of a goroutine. Gone also stands for not yet born.
+const (
+	Unknown State = iota
+	Running
+	Runnable
+	Waiting
+	Syscall
+	Gone
+)
+
+var stateNames = [...]string{"unknown", "running", "runnable", "waiting", "syscall", "gone"}
+
+func (s State) String() string { return stateNames[s] }
+
+// How says what began a span.
+type How uint8
+
+// Beginnings of spans.
+const (
+	HowUnknown      How = iota
+	HowStatus           // in this state since before the trace, or lost
+	HowCreated          // born
+	HowStarted          // took a P
+	HowBlocked          // waits, by its own act
+	HowSwitched         // a coroutine switch
+	HowUnblocked        // woken
+	HowStopped          // yielded or preempted
+	HowSyscall          // entered the kernel, or C
+	HowSyscallEnded     // came back with its P, or without one (then runnable)
+	HowPoint            // a running span cut at an event with a stack
+	HowDestroyed
+)
+
+// BeforeTrace is the start of a span whose beginning was not seen.
+const BeforeTrace = math.MinInt64
+
+// A Span is one state of one goroutine over [Start, End). A running span ends
+// at every event that carries a stack, so that its time is next to the code
+// that ran; the parts of one run follow each other without a gap.
+type Span struct {
+	Start, End int64
+	State      State
+	How        How
+	// Reason is why it waits or stopped, the trace's own word.
+	Reason tracefmt.StringID
+	// Stack is where a wait, system call or stop began; for a running span the
+	// stack of the event that ended it; for a runnable span where it was before
+	// (the wait's, the system call's, its own), or where it was created.
+	Stack tracefmt.StackID
+	// Waker ended this wait, or, for a runnable span, the wait before it; 0 for
+	// the poller, a timer, or nobody known.
+	Waker uint64
+	// WakerStack is the waker's stack at the wake.
+	WakerStack tracefmt.StackID
+	// Peer is, for a span begun by a creation, the creator.
+	Peer uint64
+	// WakeNoP says that the wake came from a thread without a P: sysmon.
+	WakeNoP bool
+	// Woken says that the end of the wait was seen.
+	Woken bool
+	// Assist says that the span lies inside a GC mark assist.
+	Assist bool
+	// InSTW says that the goroutine itself was stopping the world.
+	InSTW bool
+	// Preempted says that a running span ended because the goroutine was made
+	// to stop: Stack is then where it really was.
+	Preempted bool
+	// Died is set on a span that ended by the goroutine's death.
+	Died bool
+}
+
+// A Window is a row of neighbouring generations, oldest first.
+type Window struct {
+	Gens []*Gen
+	// carry is what goroutines were doing when the first of Gens began, as far
+	// as generations that are gone could tell.
+	carry map[uint64]Span
+	// carried, if not nil, takes carry's place.
+	carried func(id uint64) (Span, bool)
+	// Passed counts, if not nil, the events that questions went through: for tests of how costs grow.
+	Passed *atomic.Int64
+}
+
+// DropFirst takes the oldest generation out of the window and returns it. Of
+// the goroutines that the next one finds in the middle of something, what
+// that is, since when and where, is kept.
+func (w *Window) DropFirst() *Gen {
+	first := w.Gens[0]
+	if len(w.Gens) == 1 {
+		w.Gens, w.carry = w.Gens[:0], nil
+		return first
+	}
+	next := w.Gens[1]
+	carry := make(map[uint64]Span)
+	var buf []Span
+	for d := 1; d+1 < len(next.base); d++ {
+		lo := next.base[d]
+		if lo == next.base[d+1] || next.slots[lo].rec == 0 {
+			continue
+		}
+		r := next.record(next.slots[lo].rec)
+		if !isStatus(r) {
+			continue
+		}
+		state := statusState(r.aux() & auxStatus)
+		id := next.ids.ids[d]
+		one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
+		buf = one.Spans(id, first.End, first.End+1, buf[:0])
+		if n := len(buf); n > 0 && buf[n-1].State == state {
+			s := buf[n-1]
+			s.End, s.Woken, s.Waker, s.WakerStack = 0, false, 0, 0
+			if state == Runnable {
+				s.Waker, s.WakerStack = buf[n-1].Waker, buf[n-1].WakerStack
+			}
+			carry[id] = s
+		}
+	}
+	w.carry, w.carried = carry, nil
+	w.Gens = append(w.Gens[:0], w.Gens[1:]...)
+	return first
+}
+
+// Start returns the first instant that the window knows of.
+func (w *Window) Start() int64 {
+	if len(w.Gens) == 0 {
+		return 0
+	}
+	return w.Gens[0].Base
+}
+
+// generations overlap: a thread's events of one generation may carry times
+// after the base of the next (1.1 ms were seen; the bound is generous because
+// its only price is a lookup).
+const overlap = 20e6
+
+// genAt returns the last generation that begins not after t, by its base. No
+// event of a generation lies before its base, but those of the generation
+// before may lie after it.
+func (w *Window) genAt(t int64) int {
+	i := len(w.Gens) - 1
+	for i > 0 && w.Gens[i].Base > t {
+		i--
+	}
+	return max(i, 0)
+}
+
+// Spans appends to buf the spans of a goroutine that overlap [from, to), in
+// order, and returns it. Spans are whole: the first may begin before from, the
+// last may end after to; one that is not over at the window's end ends there,
+// not Woken. Nothing is appended for a goroutine that the window does not know.
+func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
+	return w.appendSpans(id, expander{from: from, to: to, buf: buf})
+}
+
+// SpansCoarse is Spans with less detail where very much happens in one run (from about a thousand events on): in its middle
+// a few parts of equal numbers of events are told, each as one span of each kind of time (state and stack), in the order in which
+// the kinds first came, as long as all of that kind in the part were together. So all times add up to the same by stack, but
+// within such a part not by order, and what is left when the sixteen most frequent kinds of a part are told has no stack.
+// What that costs does not grow with the number of events.
+func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
+	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, had: len(buf)})
+}
+
+func (w *Window) appendSpans(id uint64, e expander) []Span {
+	from, to := e.from, e.to
+	if len(w.Gens) == 0 {
+		return e.buf
+	}
+	i := w.genAt(from)
+	if g := w.Gens[i]; from > g.Base {
+		// Enough of the goroutine's life in this generation lies before from:
+		// nothing more needs to be known.
+		if d := g.ids.lookup(id); d != 0 {
+			if k, ok := g.entry(d, from-g.Base, 6); ok {
+				return w.spansFrom(i, id, d, k, e)
+			}
+		}
+	}
+	// Find the generation in which the span that holds from begins, and what it
+	// repeats of the one before.
+	for i > 0 {
+		g := w.Gens[i]
+		if d := g.ids.lookup(id); d != 0 && g.secondChange(d) <= from {
+			break
+		}
+		if d := w.Gens[i-1].ids.lookup(id); d == 0 && w.Gens[i].ids.lookup(id) != 0 {
+			break
+		}
+		i--
+	}
+	if i == 0 {
+		e.before = w.before
+	}
+	for ; i < len(w.Gens); i++ {
+		g := w.Gens[i]
+		if i > 0 && g.Base >= to && (!e.open || e.cur.State == Gone) {
+			break
+		}
+		d := g.ids.lookup(id)
+		if d == 0 {
+			continue
+		}
+		if e.expand(w, i, d) {
+			return e.done(w)
+		}
+	}
+	e.finish(max(to, w.Gens[len(w.Gens)-1].End))
+	return e.done(w)
+}
+
+// spansFrom is Spans for a goroutine whose piece at slot k of generation i
+// begins before what is wanted.
+func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
+	g := w.Gens[i]
+	e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
+	if e.pieces(g, k, g.base[d+1]) {
+		return e.done(w)
+	}
+	for i++; i < len(w.Gens); i++ {
+		g := w.Gens[i]
+		if g.Base >= e.to && (!e.open || e.cur.State == Gone) {
+			break
+		}
+		if d := g.ids.lookup(id); d != 0 && e.expand(w, i, d) {
+			return e.done(w)
+		}
+	}
+	e.finish(max(e.to, w.Gens[len(w.Gens)-1].End))
+	return e.done(w)
+}
+
+func (e *expander) done(w *Window) []Span {
+	if w.Passed != nil {
+		w.Passed.Add(int64(e.passed))
+	}
+	return e.buf
+}
+
+// secondChange returns the time of the second event in the generation by which
+// the goroutine's state changes. From then on what can be said of it does not
+// depend on the generation before; a runnable span after the first still
+// repeats what the wait before it was. It gives up after a while: to look into
+// the generation before is never wrong.
+func (g *Gen) secondChange(d uint32) int64 {
+	n, passed := 0, 0
+	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+		r := g.record(s.rec)
+		if !isStatus(r) {
+			if n++; n == 2 {
+				return g.Base + r.time()
+			}
+		}
+		if !opensRun(r) {
+			continue
+		}
+		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+			if passed++; passed > longAfter {
+				return math.MaxInt64
+			}
+			if !changesState(r) {
+				continue
+			}
+			if n++; n == 2 {
+				return g.Base + r.time()
+			}
+			if !staysBound(r) {
+				break
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// staysBound reports whether a goroutine stays on its thread over an event
+// that changes its state.
+func staysBound(r record) bool {
+	t := tracefmt.EventType(r.kind())
+	return t == tracefmt.EvGoSyscallBegin || t == tracefmt.EvGoSyscallEnd
+}
+
+func isStatus(r record) bool {
+	k := tracefmt.EventType(r.kind())
+	return k == tracefmt.EvGoStatus || k == tracefmt.EvGoStatusStack
+}
+
+// changesState reports whether an event of a run changes the state of the
+// goroutine that runs.
+func changesState(r record) bool {
+	switch tracefmt.EventType(r.kind()) {
+	case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall,
+		tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy,
+		tracefmt.EvGoSyscallBegin, tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked:
+		return true
+	}
+	return false
+}
+
+// expander builds spans from pieces.
+type expander struct {
+	from, to int64
+	buf      []Span
+	// The span whose end is still to come stands at the end of buf already, at
+	// cur, so that it need not be moved; nothing of it may be changed once it
+	// is not open any more.
+	cur    *Span
+	open   bool
+	before func(id uint64) (Span, bool) // see Window; nil for nothing
+	coarse bool                         // see Window.SpansCoarse
+	had    int                          // the length of buf at first
+	passed int                          // events of runs gone through
+	// marking takes marks of the run that is gone through, if not nil.
+	marking *longRun
+	// state that lasts over spans
+	assist, stw bool
+	assistStack tracefmt.StackID // where the assist began
+}
+
+// expand goes through a goroutine's pieces in generation i of the window and
+// reports whether the end of the wanted time was passed.
+func (e *expander) expand(w *Window, i int, d uint32) bool {
+	g := w.Gens[i]
+	lo, hi := g.base[d], g.base[d+1]
+	if !e.open {
+		if e.from > g.Base {
+			// The last piece that begins not after from says what it was doing
+			// then.
+			if k, ok := g.entry(d, e.from-g.Base, 3); ok {
+				lo = k
+			}
+		}
+		e.assist, e.assistStack, e.stw = w.inside(i, d, lo-g.base[d])
+	}
+	return e.pieces(g, lo, hi)
+}
+
+// pieces goes through the pieces at slots[lo:hi] of one goroutine.
+func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
+	for ; lo < hi; lo++ {
+		s := g.slots[lo]
+		if s.rec == 0 {
+			continue
+		}
+		r := g.record(s.rec)
+		t := g.Base + r.time()
+		if e.open && e.cur.Start >= e.to {
+			e.drop()
+			return true
+		}
+		switch kind := tracefmt.EventType(r.kind()); kind {
+		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
+			if e.open {
+				if e.cur.Stack == 0 && kind == tracefmt.EvGoStatusStack {
+					e.cur.Stack = g.stack(r.stack())
+				}
+				break
+			}
+			e.begin(BeforeTrace, statusState(r.aux()&auxStatus), HowStatus)
+			if e.before != nil {
+				if c, ok := e.before(g.ids.ids[r.peer()]); ok && c.State == e.cur.State {
+					*e.cur = c
+					e.cur.Assist, e.cur.InSTW = e.assist, e.stw
+				}
+			}
+			if kind == tracefmt.EvGoStatusStack && e.cur.Stack == 0 {
+				e.cur.Stack = g.stack(r.stack())
+			}
+		case tracefmt.EvGoCreate:
+			e.close(t)
+			n := e.begin(t, Runnable, HowCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
+		case tracefmt.EvGoCreateBlocked:
+			e.close(t)
+			n := e.begin(t, Waiting, HowCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
+		case tracefmt.EvGoCreateSyscall:
+			e.close(t)
+			e.begin(t, Syscall, HowCreated)
+		case tracefmt.EvGoUnblock:
+			waker, at, noP := g.ids.ids[s.owner()], g.stack(r.stack()), r.aux()&auxNoP != 0
+			var stack tracefmt.StackID
+			var reason tracefmt.StringID
+			if e.open {
+				c := e.cur
+				c.Waker, c.WakerStack, c.WakeNoP, c.Woken = waker, at, noP, true
+				stack, reason = c.Stack, c.Reason
+			}
+			e.close(t)
+			n := e.begin(t, Runnable, HowUnblocked)
+			n.Stack, n.Reason, n.Waker, n.WakerStack, n.WakeNoP = stack, reason, waker, at, noP
+		case tracefmt.EvGoStart:
+			e.close(t)
+			e.begin(t, Running, HowStarted)
+		case tracefmt.EventType(kindSwitched):
+			if e.open && e.cur.State == Waiting {
+				e.cur.Waker, e.cur.Woken = g.ids.ids[r.peer()], true
+			}
+			e.close(t)
+			n := e.begin(t, Running, HowSwitched)
+			n.Peer = g.ids.ids[r.peer()]
+		}
+		if opensRun(r) && e.run(g, s.rec) {
+			return true
+		}
+	}
+	return false
+}
+
+// run goes through the events of a run and reports whether the end of the
+// wanted time was passed.
+func (e *expander) run(g *Gen, at ref) bool {
+	var key longKey // of the run, as it began
+	if e.open {
+		key = longKey{at, e.cur.State, e.assist, e.stw, e.assistStack}
+	}
+	entered, skimmed := false, !e.coarse
+	before, last := at, int64(0) // the event before, and its time
+	start, opened := len(e.buf), Span{}
+	if e.coarse && e.open {
+		opened = *e.cur
+	}
+	for passed := 0; ; passed++ {
+		at, r := g.next(before)
+		e.passed++
+		kind := tracefmt.EventType(r.kind())
+		if endsWalk(r) {
+			return false
+		}
+		t := g.Base + r.time()
+		if e.open && e.cur.Start >= e.to {
+			e.drop()
+			return true
+		}
+		if passed%markEvery == 0 && e.open {
+			next := before
+			switch {
+			case e.marking != nil:
+				e.marking.mark(e, before, last)
+			case passed == markEvery && !skimmed && opened.Start >= e.from && opened.How == HowStarted && len(e.buf)-e.had > coarseSpans:
+				// Enough was told in full of the runs before.
+				skimmed = true
+				e.buf = append(e.buf[:start-1], opened)
+				e.cur, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
+				next = g.long(key).skim(e, key.at, coarseLess)
+			case passed < longAfter:
+			case !entered && t <= e.from:
+				entered = true
+				next = g.long(key).enter(e, before)
+			case !skimmed && e.cur.Start >= e.from:
+				skimmed = true
+				next = g.long(key).skim(e, before, coarseParts)
+			}
+			if next != before {
+				before = next
+				passed-- // to a mark, as this is
+				continue
+			}
+		}
+		before, last = at, t
+		switch kind {
+		case tracefmt.EvGoBlock, tracefmt.EvGoStop:
+			stack, reason := g.stack(r.stack()), g.str(r.peer())
+			if e.open {
+				e.cur.Preempted = kind == tracefmt.EvGoStop && e.cur.State == Running
+			}
+			e.cut(t, stack)
+			if kind == tracefmt.EvGoBlock {
+				n := e.begin(t, Waiting, HowBlocked)
+				n.Stack, n.Reason = stack, reason
+			} else {
+				n := e.begin(t, Runnable, HowStopped)
+				n.Stack, n.Reason = stack, reason
+			}
+			return false
+		case tracefmt.EvGoSwitch:
+			e.close(t)
+			n := e.begin(t, Waiting, HowSwitched)
+			n.Peer = g.ids.ids[r.peer()]
+			return false
+		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
+			if e.open {
+				e.cur.Died = true
+			}
+			e.close(t)
+			e.begin(t, Gone, HowDestroyed)
+			e.assist, e.stw = false, false
+			return false
+		case tracefmt.EvGoSyscallBegin:
+			stack := g.stack(r.stack())
+			e.cut(t, stack)
+			n := e.begin(t, Syscall, HowSyscall)
+			n.Stack = stack
+		case tracefmt.EvGoSyscallEnd:
+			e.close(t)
+			e.begin(t, Running, HowSyscallEnded)
+		case tracefmt.EvGoSyscallEndBlocked:
+			var stack tracefmt.StackID
+			if e.open {
+				stack = e.cur.Stack
+			}
+			e.close(t)
+			n := e.begin(t, Runnable, HowSyscallEnded)
+			n.Stack = stack
+			return false
+		case tracefmt.EvGCMarkAssistBegin:
+			e.assistStack = g.stack(r.stack())
+			e.point(t, e.assistStack)
+			e.assist = true
+			if e.open {
+				e.cur.Assist = true
+			}
+		case tracefmt.EvGCMarkAssistEnd:
+			e.point(t, e.assistStack)
+			e.assist = false
+			if e.open {
+				e.cur.Assist = false
+			}
+		case tracefmt.EvSTWBegin:
+			e.point(t, g.stack(r.stack()))
+			e.stw = true
+			if e.open {
+				e.cur.InSTW = true
+			}
+		case tracefmt.EvSTWEnd:
+			e.point(t, 0)
+			e.stw = false
+			if e.open {
+				e.cur.InSTW = false
+			}
+		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack, tracefmt.EvGCMarkAssistActive:
+			// About another goroutine.
+		default:
+			if s := r.stack(); s != 0 {
+				e.point(t, g.stack(s))
+			}
+		}
+	}
+}
+
+func statusState(status uint32) State {
+	switch uint64(status) {
+	case tracefmt.GoRunnable:
+		return Runnable
+	case tracefmt.GoRunning:
+		return Running
+	case tracefmt.GoSyscall:
+		return Syscall
+	case tracefmt.GoWaiting:
+		return Waiting
+	}
+	return Unknown
+}
+
+// begin begins a span. It is filled in where it stands: one that is put together
+// and then copied makes the copy wait for its fields to be stored.
+func (e *expander) begin(t int64, state State, how How) *Span {
+	e.buf = append(e.buf, Span{})
+	s := &e.buf[len(e.buf)-1]
+	s.Start, s.State, s.How, s.Assist, s.InSTW = t, state, how, e.assist, e.stw
+	e.cur, e.open = s, true
+	return s
+}
+
+// close ends the open span at t. A span that times make negative gets length
+// zero.
+func (e *expander) close(t int64) {
+	if !e.open {
+		return
+	}
+	e.open = false
+	e.cur.End = max(t, e.cur.Start)
+	if e.cur.End <= e.from || e.cur.Start >= e.to {
+		e.buf = e.buf[:len(e.buf)-1]
+	}
+}
+
+// drop forgets the open span.
+func (e *expander) drop() {
+	if e.open {
+		e.open = false
+		e.buf = e.buf[:len(e.buf)-1]
+	}
+}
+
+// cut closes a running span and gives it the stack of what ends it.
+func (e *expander) cut(t int64, stack tracefmt.StackID) {
+	if e.open && e.cur.State == Running {
+		e.cur.Stack = stack
+	}
+	e.close(t)
+}
+
+// point splits a running span at an event with a stack.
+func (e *expander) point(t int64, stack tracefmt.StackID) {
+	if !e.open || e.cur.State != Running {
+		return
+	}
+	at := max(t, e.cur.Start)
+	e.cut(t, stack)
+	e.begin(at, Running, HowPoint)
+}
+
+func (e *expander) finish(end int64) {
+	if e.open {
+		e.close(max(end, e.cur.Start))
+	}
+}
+
+// At returns the index of the generation in which time t lies.
+func (w *Window) At(t int64) int { return w.genAt(t) }
+
+// StartOf returns the start function's stack of a goroutine born at time t, 0
+// if it is not known.
+func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
+	if len(w.Gens) == 0 {
+		return 0
+	}
+	for i := w.genAt(t + overlap); i >= 0; i-- {
+		if b, ok := w.Gens[i].BirthOf(id); ok {
+			return b.Start
+		}
+		if w.Gens[i].Base < t-overlap {
+			break
+		}
+	}
+	return 0
+}

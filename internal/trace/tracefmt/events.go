@@ -1,0 +1,255 @@
+package tracefmt
+
+import "strings"
+
+// EventType is the byte that starts an event.
+type EventType uint8
+
+// Event types of format v2, by the numbers of the wire format.
+const (
+	EvNone EventType = iota
+
+	// Structure: batches and the tables inside them.
+	EvEventBatch
+	EvStacks
+	EvStack
+	EvStrings
+	EvString
+	EvCPUSamples
+	EvCPUSample
+	EvFrequency
+
+	// Ps.
+	EvProcsChange
+	EvProcStart
+	EvProcStop
+	EvProcSteal
+	EvProcStatus
+
+	// Goroutines.
+	EvGoCreate
+	EvGoCreateSyscall
+	EvGoStart
+	EvGoDestroy
+	EvGoDestroySyscall
+	EvGoStop
+	EvGoBlock
+	EvGoUnblock
+	EvGoSyscallBegin
+	EvGoSyscallEnd
+	EvGoSyscallEndBlocked
+	EvGoStatus
+
+	// Stopping the world.
+	EvSTWBegin
+	EvSTWEnd
+
+	// Garbage collection.
+	EvGCActive
+	EvGCBegin
+	EvGCEnd
+	EvGCSweepActive
+	EvGCSweepBegin
+	EvGCSweepEnd
+	EvGCMarkAssistActive
+	EvGCMarkAssistBegin
+	EvGCMarkAssistEnd
+	EvHeapAlloc
+	EvHeapGoal
+
+	// Annotations of users and labels of the runtime.
+	EvGoLabel
+	EvUserTaskBegin
+	EvUserTaskEnd
+	EvUserRegionBegin
+	EvUserRegionEnd
+	EvUserLog
+
+	// Since Go 1.23.
+	EvGoSwitch
+	EvGoSwitchDestroy
+	EvGoCreateBlocked
+	EvGoStatusStack
+	EvExperimentalBatch
+
+	// Since Go 1.25.
+	EvSync
+	EvClockSnapshot
+
+	// Since Go 1.26.
+	EvEndOfGeneration
+)
+
+// Experimental event types start here; they appear only when the traced
+// process asked for them (GODEBUG=traceallocfree=1).
+const (
+	EvSpan EventType = 128 + iota
+	EvSpanAlloc
+	EvSpanFree
+	EvHeapObject
+	EvHeapObjectAlloc
+	EvHeapObjectFree
+	EvGoroutineStack
+	EvGoroutineStackAlloc
+	EvGoroutineStackFree
+
+	maxEventType
+)
+
+// A Spec says how one event type is written.
+type Spec struct {
+	// Name is the event's name in the format's text form.
+	Name string
+	// Args are the arguments' names in order. For a timed event the first is
+	// "dt", the time since the event before it in its batch. A name of the
+	// form x_role or role tells what the number is: "g", "m", "p", "seq",
+	// "stack", "string", "value", "task".
+	Args []string
+	// Timed says that the event stands in a thread's stream.
+	Timed bool
+	// Since is the minor Go version whose header first allows the event.
+	Since int
+}
+
+// specs is the one table from which decoding, the text form and the tests of
+// both are driven. A new event type is one more line here, and, if it means
+// something for a goroutine or a P, a case in internal/trace/timeline.
+var specs = [maxEventType]Spec{
+	EvEventBatch:        structure("EventBatch", "gen m time size", 22),
+	EvStacks:            structure("Stacks", "", 22),
+	EvStack:             structure("Stack", "id nframes", 22),
+	EvStrings:           structure("Strings", "", 22),
+	EvString:            structure("String", "id", 22),
+	EvCPUSamples:        structure("CPUSamples", "", 22),
+	EvCPUSample:         structure("CPUSample", "time m p g stack", 22),
+	EvFrequency:         structure("Frequency", "freq", 22),
+	EvExperimentalBatch: structure("ExperimentalBatch", "exp gen m time", 23),
+	EvSync:              structure("Sync", "", 25),
+	EvEndOfGeneration:   structure("EndOfGeneration", "", 26),
+
+	EvProcsChange: timed("ProcsChange", "dt procs_value stack", 22),
+	EvProcStart:   timed("ProcStart", "dt p p_seq", 22),
+	EvProcStop:    timed("ProcStop", "dt", 22),
+	EvProcSteal:   timed("ProcSteal", "dt p p_seq m", 22),
+	EvProcStatus:  timed("ProcStatus", "dt p pstatus", 22),
+
+	EvGoCreate:            timed("GoCreate", "dt new_g new_stack stack", 22),
+	EvGoCreateSyscall:     timed("GoCreateSyscall", "dt new_g", 22),
+	EvGoStart:             timed("GoStart", "dt g g_seq", 22),
+	EvGoDestroy:           timed("GoDestroy", "dt", 22),
+	EvGoDestroySyscall:    timed("GoDestroySyscall", "dt", 22),
+	EvGoStop:              timed("GoStop", "dt reason_string stack", 22),
+	EvGoBlock:             timed("GoBlock", "dt reason_string stack", 22),
+	EvGoUnblock:           timed("GoUnblock", "dt g g_seq stack", 22),
+	EvGoSyscallBegin:      timed("GoSyscallBegin", "dt p_seq stack", 22),
+	EvGoSyscallEnd:        timed("GoSyscallEnd", "dt", 22),
+	EvGoSyscallEndBlocked: timed("GoSyscallEndBlocked", "dt", 22),
+	EvGoStatus:            timed("GoStatus", "dt g m gstatus", 22),
+
+	EvSTWBegin: timed("STWBegin", "dt kind_string stack", 22),
+	EvSTWEnd:   timed("STWEnd", "dt", 22),
+
+	EvGCActive:           timed("GCActive", "dt gc_seq", 22),
+	EvGCBegin:            timed("GCBegin", "dt gc_seq stack", 22),
+	EvGCEnd:              timed("GCEnd", "dt gc_seq", 22),
+	EvGCSweepActive:      timed("GCSweepActive", "dt p", 22),
+	EvGCSweepBegin:       timed("GCSweepBegin", "dt stack", 22),
+	EvGCSweepEnd:         timed("GCSweepEnd", "dt swept_value reclaimed_value", 22),
+	EvGCMarkAssistActive: timed("GCMarkAssistActive", "dt g", 22),
+	EvGCMarkAssistBegin:  timed("GCMarkAssistBegin", "dt stack", 22),
+	EvGCMarkAssistEnd:    timed("GCMarkAssistEnd", "dt", 22),
+	EvHeapAlloc:          timed("HeapAlloc", "dt heapalloc_value", 22),
+	EvHeapGoal:           timed("HeapGoal", "dt heapgoal_value", 22),
+
+	EvGoLabel:         timed("GoLabel", "dt label_string", 22),
+	EvUserTaskBegin:   timed("UserTaskBegin", "dt task parent_task name_string stack", 22),
+	EvUserTaskEnd:     timed("UserTaskEnd", "dt task stack", 22),
+	EvUserRegionBegin: timed("UserRegionBegin", "dt task name_string stack", 22),
+	EvUserRegionEnd:   timed("UserRegionEnd", "dt task name_string stack", 22),
+	EvUserLog:         timed("UserLog", "dt task key_string value_string stack", 22),
+
+	EvGoSwitch:        timed("GoSwitch", "dt g g_seq", 23),
+	EvGoSwitchDestroy: timed("GoSwitchDestroy", "dt g g_seq", 23),
+	EvGoCreateBlocked: timed("GoCreateBlocked", "dt new_g new_stack stack", 23),
+	EvGoStatusStack:   timed("GoStatusStack", "dt g m gstatus stack", 23),
+	// A clock snapshot stands in a sync batch, but is timed like an event.
+	EvClockSnapshot: timed("ClockSnapshot", "dt mono sec nsec", 25),
+
+	EvSpan:                timed("Span", "dt id npages_value kindclass", 23),
+	EvSpanAlloc:           timed("SpanAlloc", "dt id npages_value kindclass", 23),
+	EvSpanFree:            timed("SpanFree", "dt id", 23),
+	EvHeapObject:          timed("HeapObject", "dt id type", 23),
+	EvHeapObjectAlloc:     timed("HeapObjectAlloc", "dt id type", 23),
+	EvHeapObjectFree:      timed("HeapObjectFree", "dt id", 23),
+	EvGoroutineStack:      timed("GoroutineStack", "dt id order", 23),
+	EvGoroutineStackAlloc: timed("GoroutineStackAlloc", "dt id order", 23),
+	EvGoroutineStackFree:  timed("GoroutineStackFree", "dt id", 23),
+}
+
+func structure(name, args string, since int) Spec {
+	return Spec{Name: name, Args: strings.Fields(args), Since: since}
+}
+
+func timed(name, args string, since int) Spec {
+	return Spec{Name: name, Args: strings.Fields(args), Timed: true, Since: since}
+}
+
+// SpecOf returns how events of type t are written; its Name is empty for a
+// type that this table does not know.
+func SpecOf(t EventType) Spec {
+	if int(t) >= len(specs) {
+		return Spec{}
+	}
+	return specs[t]
+}
+
+// TypeByName returns the event type with a name of the text form.
+func TypeByName(name string) (EventType, bool) {
+	for t, s := range specs {
+		if s.Name == name && name != "" {
+			return EventType(t), true
+		}
+	}
+	return 0, false
+}
+
+// ArgCounts returns, for each byte value, one more than the number of varints
+// that follow the type byte of a timed event; 0 means that the byte is not a
+// timed event's type.
+func ArgCounts() (n [256]uint8) {
+	for t, s := range specs {
+		if s.Timed {
+			n[t] = uint8(len(s.Args)) + 1
+		}
+	}
+	return n
+}
+
+// Limits of the format, from the runtime's writer.
+const (
+	maxBatchSize      = 64 << 10
+	maxStringLength   = 1 << 10
+	maxFramesPerStack = 128
+)
+
+// A goroutine's status in GoStatus events.
+const (
+	GoBad uint64 = iota
+	GoRunnable
+	GoRunning
+	GoSyscall
+	GoWaiting
+)
+
+// A P's status in ProcStatus events.
+const (
+	ProcBad uint64 = iota
+	ProcRunning
+	ProcIdle
+	ProcSyscall
+	// ProcSyscallAbandoned: in a syscall, but its thread has moved on.
+	ProcSyscallAbandoned
+)
+
+// NoM is the thread id of batches that belong to no thread.
+const NoM = ^uint64(0)

@@ -1,0 +1,79 @@
+package tracefmt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// How far reading has come can be asked while it goes on; the race detector
+// judges.
+func TestLookingOnWhileReading(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	th.Create(1000, 7, "main.f")
+	b.NextGeneration(1_000_000_000)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, w := io.Pipe()
+	go func() {
+		for _, c := range data {
+			w.Write([]byte{c})
+		}
+		w.Close()
+	}()
+	r, err := tracefmt.NewReader(src, tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		for {
+			if _, err := r.Next(); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	last := int64(0)
+	for {
+		n := r.Consumed()
+		if n < last || r.Unpacked() < last || len(r.Warnings()) != 0 {
+			t.Errorf("%d bytes after %d, %d unpacked, warnings %v", n, last, r.Unpacked(), r.Warnings())
+		}
+		last = min(n, r.Unpacked())
+		select {
+		case err := <-done:
+			if err != io.EOF || r.Consumed() != int64(len(data)) || r.Unpacked() != int64(len(data)) {
+				t.Errorf("%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
+			}
+			// The same, packed: what is unpacked counts after unpacking.
+			z, err := tracefmt.NewReader(bytes.NewReader(packed(data)), tracefmt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = z.Next()
+			}
+			if z.Unpacked() != int64(len(data)) || z.Consumed() == z.Unpacked() {
+				t.Errorf("packed: consumed %d, unpacked %d of %d bytes", z.Consumed(), z.Unpacked(), len(data))
+			}
+			return
+		default:
+		}
+	}
+}
+
+func packed(data []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write(data)
+	z.Close()
+	return b.Bytes()
+}

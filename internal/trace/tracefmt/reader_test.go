@@ -1,0 +1,349 @@
+package tracefmt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// sample returns a trace of n generations.
+func sample(t testing.TB, minor, n int) []byte {
+	t.Helper()
+	b := tracetext.New(minor)
+	th := b.Thread()
+	th.Was(1)
+	for k := range n {
+		if k > 0 {
+			b.NextGeneration(int64(k) * 1e6)
+		}
+		for i := range int64(200) {
+			th.HeapAlloc(int64(k)*1e6+i, uint64(i)*4096)
+		}
+		th.Stop(int64(k)*1e6+500, "preempted", fmt.Sprintf("main.f%d:%d", k, k))
+		th.Start(int64(k)*1e6+600, 1)
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func zipped(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// readAll returns copies of all generations' bytes and the error at the end,
+// nil for a clean one.
+func readAll(r io.Reader, opts tracefmt.Options) (gens [][]byte, err error) {
+	rd, err := tracefmt.NewReader(r, opts)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		g, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			return gens, nil
+		}
+		if err != nil {
+			return gens, err
+		}
+		gens = append(gens, bytes.Clone(g.Data))
+		g.Release()
+	}
+}
+
+func TestReadsAnySource(t *testing.T) {
+	for _, minor := range []int{22, 23, 25, 26} {
+		data := sample(t, minor, 5)
+		want, err := readAll(bytes.NewReader(data), tracefmt.Options{})
+		if err != nil || len(want) != 5 || !bytes.Equal(bytes.Join(want, nil), data[16:]) {
+			t.Fatalf("go 1.%d: %d generations, %v", minor, len(want), err)
+		}
+		var two bytes.Buffer // a gzip file of two members
+		half := len(data) / 2
+		two.Write(zipped(t, data[:half]))
+		two.Write(zipped(t, data[half:]))
+		for name, r := range map[string]io.Reader{
+			"a byte at a time":      iotest.OneByteReader(bytes.NewReader(data)),
+			"data with the end":     iotest.DataErrReader(bytes.NewReader(data)),
+			"half reads":            iotest.HalfReader(bytes.NewReader(data)),
+			"gzip":                  bytes.NewReader(zipped(t, data)),
+			"gzip, two members":     &two,
+			"gzip a byte at a time": iotest.OneByteReader(bytes.NewReader(zipped(t, data))),
+		} {
+			got, err := readAll(r, tracefmt.Options{})
+			if err != nil || len(got) != len(want) {
+				t.Errorf("go 1.%d, %s: %d generations, %v", minor, name, len(got), err)
+				continue
+			}
+			for k := range want {
+				if !bytes.Equal(got[k], want[k]) {
+					t.Errorf("go 1.%d, %s: generation %d differs", minor, name, k)
+				}
+			}
+		}
+	}
+}
+
+// TestLiveGenerationComesAtOnce feeds a trace through a pipe and expects each
+// generation as soon as its last byte is there.
+func TestLiveGenerationComesAtOnce(t *testing.T) {
+	data := sample(t, 26, 3)
+	chunks, err := tracetext.Split(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr, pw := io.Pipe()
+	defer pw.Close()
+	from := 0
+	more := make(chan int)
+	go func() {
+		for to := range more {
+			pw.Write(data[from:to])
+			from = to
+		}
+	}()
+	defer close(more)
+	more <- 16
+	rd, err := tracefmt.NewReader(pr, tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, c := range chunks {
+		if c.Type != tracefmt.EvEndOfGeneration {
+			continue
+		}
+		more <- c.End
+		g, err := rd.Next() // would wait for ever if it wanted a byte more
+		if err != nil || g.Num != uint64(n+1) {
+			t.Fatalf("generation %d: %v", n+1, err)
+		}
+		n++
+	}
+	if n != 3 {
+		t.Fatalf("%d generations", n)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	trace := sample(t, 26, 2)
+	claim := append(tracetext.Header(26), 1, 1, 1, 1)
+	claim = binary.AppendUvarint(claim, 5e12) // bytes
+	pprof := []byte{0x0a, 0x04, 0x08, 0x01, 0x10, 0x02, 0x12, 0x06}
+	tests := []struct {
+		name string
+		data []byte
+		kind tracefmt.Kind
+		text string
+	}{
+		{"empty", nil, tracefmt.Empty, "nothing to read"},
+		{"half a header", trace[:9], tracefmt.Truncated, "header"},
+		{"header only, cut", append(tracetext.Header(26), 1), tracefmt.Truncated, "cut"},
+		{"pprof, gzip", zipped(t, append(pprof, make([]byte, 200)...)), tracefmt.NotTrace, "pprof profile"},
+		{"pprof", append(pprof, make([]byte, 200)...), tracefmt.NotTrace, "pprof profile"},
+		{"HTML", []byte("<!DOCTYPE html>\n<html><body>404 page not found</body></html>"), tracefmt.NotTrace, "HTML page"},
+		{"text", []byte("404 page not found\n"), tracefmt.NotTrace, `"404 page not found"`},
+		{"tracing disabled", []byte("Could not enable tracing: tracing is already enabled\n"), tracefmt.NotTrace, "already enabled"},
+		{"JSON", []byte(`{"traceEvents": []}`), tracefmt.NotTrace, "JSON"},
+		{"zip", []byte("PK\x03\x04and much more to come"), tracefmt.NotTrace, "zip file"},
+		{"executable", []byte("\x7fELF\x02\x01\x01 and more behind it"), tracefmt.NotTrace, "executable"},
+		{"goroutine dump", []byte("goroutine 1 [running]:\nmain.main()\n"), tracefmt.NotTrace, "profile in text form"},
+		{"random bytes", []byte{0x9c, 0x11, 0xfe, 3, 4, 5, 6, 7, 8, 9, 10, 200, 201, 202, 203, 204, 205}, tracefmt.NotTrace, "not a Go execution trace"},
+		{"old format", append([]byte("go 1.21 trace\x00\x00\x00"), 1, 2, 3), tracefmt.OldFormat, "Go 1.22 and later"},
+		{"oldest format", append([]byte("go 1.11 trace\x00\x00\x00"), 1, 2, 3), tracefmt.OldFormat, "Go 1.22 and later"},
+		{"a size of terabytes", claim, tracefmt.Damaged, "5000000000000 bytes"},
+		{"garbage behind the header", append(tracetext.Header(26), "garbage"...), tracefmt.Damaged, "batch was expected"},
+		{"generation 0", append(tracetext.Header(26), 1, 0, 1, 1, 0), tracefmt.Damaged, "generation 0"},
+		{"a number of eleven bytes", append(tracetext.Header(26), append([]byte{1}, bytes.Repeat([]byte{0xff}, 12)...)...), tracefmt.Damaged, "too long"},
+		{"no clock", append(tracetext.Header(26), 1, 1, 1, 1, 0, byte(tracefmt.EvEndOfGeneration)), tracefmt.Damaged, "clock"},
+		{"a mark in an old version", append(tracetext.Header(25), byte(tracefmt.EvEndOfGeneration)), tracefmt.Damaged, "mark"},
+	}
+	for _, tt := range tests {
+		gens, err := readAll(bytes.NewReader(tt.data), tracefmt.Options{})
+		if tracefmt.KindOf(err) != tt.kind || err == nil || !strings.Contains(err.Error(), tt.text) || len(gens) != 0 {
+			t.Errorf("%s: %d generations, kind %d, %v; want kind %d and %q", tt.name, len(gens), tracefmt.KindOf(err), err, tt.kind, tt.text)
+		}
+	}
+	if gens, err := readAll(bytes.NewReader(tracetext.Header(26)), tracefmt.Options{}); err != nil || gens != nil {
+		t.Errorf("a trace without a generation: %d, %v", len(gens), err)
+	}
+}
+
+// TestGenerationsBeforeDamage puts damage behind two whole generations.
+func TestGenerationsBeforeDamage(t *testing.T) {
+	for _, minor := range []int{22, 23, 25, 26} {
+		whole := sample(t, minor, 2)
+		third := sample(t, minor, 3)[len(whole):]
+		for name, tail := range map[string][]byte{
+			"garbage":              []byte("\xff\xff\xff\xff"),
+			"a batch too large":    binary.AppendUvarint([]byte{1, 3, 1, 1}, 1<<40),
+			"generations in a mix": {1, 9, 1, 1, 0},
+			"half a generation":    third[:len(third)/2],
+		} {
+			data := append(bytes.Clone(whole), tail...)
+			gens, err := readAll(bytes.NewReader(data), tracefmt.Options{})
+			want := 2
+			if minor < 26 && name == "generations in a mix" {
+				want = 1 // nothing marks the second one as whole, and it is followed by nonsense
+			}
+			if err == nil && minor >= 26 || len(gens) != want {
+				t.Errorf("go 1.%d, %s: %d generations, %v; want %d and an error", minor, name, len(gens), err, want)
+			}
+		}
+	}
+}
+
+// TestSourceFails expects the source's own error where it ends in one.
+func TestSourceFails(t *testing.T) {
+	fail := errors.New("the cable was pulled")
+	data := sample(t, 26, 3)
+	for _, n := range []int{0, 5, 16, 100, len(data) - 1} {
+		_, err := readAll(io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(fail)), tracefmt.Options{})
+		if !errors.Is(err, fail) {
+			t.Errorf("after %d bytes: %v", n, err)
+		}
+	}
+	broken := zipped(t, data)
+	broken[len(broken)/2] ^= 0x55
+	if _, err := readAll(bytes.NewReader(broken), tracefmt.Options{}); err == nil {
+		t.Error("damaged gzip: no error")
+	}
+}
+
+func TestSkipsLargeGenerations(t *testing.T) {
+	data := sample(t, 26, 3)
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{MaxGeneration: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for k := range 3 {
+		g, err := rd.Next()
+		if err != nil || !g.Skipped || g.Num != uint64(k+1) || len(g.Batches) != 0 {
+			t.Fatalf("generation %d: %+v, %v", k+1, g, err)
+		}
+		sum += g.Bytes
+		g.Release()
+	}
+	if _, err := rd.Next(); err != io.EOF {
+		t.Fatalf("behind the last: %v", err)
+	}
+	// Everything but the header and the marks, which belong to no batch.
+	if want := int64(len(data) - 16 - 3); sum != want {
+		t.Errorf("%d bytes skipped, want %d", sum, want)
+	}
+	if w := rd.Warnings(); len(w) != 3 || w[0].Code != "skipped-generation" {
+		t.Errorf("warnings %v", w)
+	}
+	if rd.Consumed() != int64(len(data)) || rd.Unpacked() != int64(len(data)) {
+		t.Errorf("consumed %d, unpacked %d of %d", rd.Consumed(), rd.Unpacked(), len(data))
+	}
+}
+
+// TestNewerFormat reads a trace of a version to come, as far as it goes.
+func TestNewerFormat(t *testing.T) {
+	data := sample(t, 26, 2)
+	copy(data, tracetext.Header(29))
+	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := rd.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w := rd.Warnings(); len(w) != 1 || w[0].Code != "newer-format" {
+		t.Errorf("warnings %v", w)
+	}
+}
+
+// TestMemoryFollowsInput gives files of a few bytes that claim much.
+func TestMemoryFollowsInput(t *testing.T) {
+	var m0, m1 runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m0)
+	for _, size := range []uint64{1 << 16, 1 << 20, 1 << 40, 1<<64 - 1} {
+		data := append(tracetext.Header(26), 1, 1, 1, 1)
+		data = binary.AppendUvarint(data, size)
+		if _, err := readAll(bytes.NewReader(data), tracefmt.Options{}); err == nil {
+			t.Errorf("size %d: no error", size)
+		}
+	}
+	runtime.ReadMemStats(&m1)
+	if got := m1.TotalAlloc - m0.TotalAlloc; got > 64<<20 {
+		t.Errorf("%d bytes were allocated for four files of thirty bytes", got)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	seeds, err := refdata.Seeds()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range seeds {
+		f.Add(s, 1000)
+	}
+	for _, minor := range []int{22, 23, 25, 26} {
+		f.Add(sample(f, minor, 2), 300)
+	}
+	f.Add(zipped(f, sample(f, 26, 1)), 7)
+	f.Fuzz(func(t *testing.T, data []byte, at int) {
+		if len(data) > 1<<18 {
+			return
+		}
+		opts := tracefmt.Options{MaxGeneration: 1 << 16}
+		whole, err := readAll(bytes.NewReader(data), opts)
+		// The same bytes in two reads give the same.
+		at = max(0, min(at, len(data)))
+		parts, err2 := readAll(io.MultiReader(bytes.NewReader(data[:at]), bytes.NewReader(data[at:])), opts)
+		if fmt.Sprint(err) != fmt.Sprint(err2) || len(whole) != len(parts) {
+			t.Fatalf("%d generations and %v in one read, %d and %v in two", len(whole), err, len(parts), err2)
+		}
+		total := 0
+		for _, g := range whole {
+			total += len(g)
+		}
+		if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) && total > len(data) {
+			t.Fatalf("%d bytes of generations from %d bytes", total, len(data))
+		}
+		// Tables of what is there can be read.
+		rd, err := tracefmt.NewReader(bytes.NewReader(data), opts)
+		if err != nil {
+			return
+		}
+		syms, tables := tracefmt.NewSymbols(), new(tracefmt.Tables)
+		for {
+			g, err := rd.Next()
+			if err != nil {
+				return
+			}
+			if tables.Read(g, syms) == nil {
+				_ = tables.Missing(g)
+			}
+			g.Release()
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package tracetext
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// Assemble turns the text form of a trace into its bytes. The text is one
+// event a line, "Name arg=value ...", after a first line "Trace Go1.NN";
+// frames of a Stack and the data of a String stand on lines of their own
+// behind it; # begins a comment. The arguments' names and order come from
+// tracefmt's event table.
+//
+// A batch's size may be written "auto": then it is the size of the lines up to
+// the next batch. Apart from that the text is taken by its word, so that
+// broken traces can be written too.
+func Assemble(text []byte) ([]byte, error) {
+	a := assembler{sc: bufio.NewScanner(bytes.NewReader(text))}
+	a.sc.Buffer(nil, 1<<20)
+	if err := a.run(); err != nil {
+		return nil, fmt.Errorf("assembling a trace: line %d: %w", a.line, err)
+	}
+	return a.out, nil
+}
+
+type assembler struct {
+	sc   *bufio.Scanner
+	line int
+	out  []byte
+
+	auto []byte // header of a batch whose size is still to come
+	body []byte // its events
+}
+
+// next returns the fields of the next line that has any.
+func (a *assembler) next() (string, bool) {
+	for a.sc.Scan() {
+		a.line++
+		text := strings.TrimSpace(a.sc.Text())
+		// A comment sign inside a string's data is part of the data.
+		if !strings.HasPrefix(text, "data=") {
+			text, _, _ = strings.Cut(text, "#")
+			text = strings.TrimSpace(text)
+		}
+		if text != "" {
+			return text, true
+		}
+	}
+	return "", false
+}
+
+func (a *assembler) run() error {
+	head, ok := a.next()
+	num, isTrace := strings.CutPrefix(head, "Trace Go1.")
+	minor, err := strconv.ParseUint(num, 10, 16)
+	if !ok || !isTrace || err != nil {
+		return fmt.Errorf("the first line must be %q, not %q", "Trace Go1.NN", head)
+	}
+	a.out = Header(int(minor))
+	for {
+		text, ok := a.next()
+		if !ok {
+			a.flush()
+			return a.sc.Err()
+		}
+		if err := a.event(text); err != nil {
+			return err
+		}
+	}
+}
+
+// Header returns the 16 bytes at the start of a trace of Go 1.minor.
+func Header(minor int) []byte {
+	h := make([]byte, 16)
+	copy(h, fmt.Sprintf("go 1.%d trace", minor))
+	return h
+}
+
+func (a *assembler) flush() {
+	if a.auto == nil {
+		return
+	}
+	a.out = append(a.out, a.auto...)
+	a.out = binary.AppendUvarint(a.out, uint64(len(a.body)))
+	a.out = append(a.out, a.body...)
+	a.auto, a.body = nil, nil
+}
+
+// event assembles one event, with the lines that belong to it.
+func (a *assembler) event(text string) error {
+	name, rest, _ := strings.Cut(text, " ")
+	typ, ok := tracefmt.TypeByName(name)
+	if !ok {
+		return fmt.Errorf("no event is called %q", name)
+	}
+	names := tracefmt.SpecOf(typ).Args
+	auto := false
+	switch typ {
+	case tracefmt.EvEventBatch:
+		a.flush()
+		if rest, auto = strings.CutSuffix(rest, "size=auto"); auto {
+			names = names[:len(names)-1]
+		}
+	case tracefmt.EvExperimentalBatch, tracefmt.EvEndOfGeneration:
+		a.flush()
+	}
+	b := []byte{byte(typ)}
+	args, err := arguments(rest, names)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, v := range args {
+		b = binary.AppendUvarint(b, v)
+	}
+	switch typ {
+	case tracefmt.EvStack:
+		for range args[1] {
+			line, _ := a.next()
+			frame, err := arguments(line, frameArgs)
+			if err != nil {
+				return fmt.Errorf("a frame of a stack: %w", err)
+			}
+			for _, v := range frame {
+				b = binary.AppendUvarint(b, v)
+			}
+		}
+	case tracefmt.EvString, tracefmt.EvExperimentalBatch:
+		line, _ := a.next()
+		quoted, ok := strings.CutPrefix(line, "data=")
+		data, err := strconv.Unquote(quoted)
+		if !ok || err != nil {
+			return fmt.Errorf("%s: want data=\"...\" on the next line, not %q", name, line)
+		}
+		b = binary.AppendUvarint(b, uint64(len(data)))
+		b = append(b, data...)
+	}
+	switch {
+	case auto:
+		a.auto = b
+	case a.auto != nil:
+		a.body = append(a.body, b...)
+	default:
+		a.out = append(a.out, b...)
+	}
+	return nil
+}
+
+var frameArgs = []string{"pc", "func", "file", "line"}
+
+// arguments reads "name=value" for each of names, in their order.
+func arguments(text string, names []string) ([]uint64, error) {
+	fields := strings.Fields(text)
+	if len(fields) != len(names) {
+		return nil, fmt.Errorf("want the arguments %v, not %q", names, text)
+	}
+	args := make([]uint64, len(names))
+	for i, f := range fields {
+		name, value, _ := strings.Cut(f, "=")
+		if name != names[i] {
+			return nil, fmt.Errorf("want the argument %s=..., not %q", names[i], f)
+		}
+		v, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the argument %q is no number", f)
+		}
+		args[i] = v
+	}
+	return args, nil
+}

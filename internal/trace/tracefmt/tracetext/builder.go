@@ -1,0 +1,373 @@
+package tracetext
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// Origin is where a Builder's time 0 lies on the trace's clock, in ns.
+const Origin = 1_000_000
+
+// noProc stands for a thread without a P.
+const noProc = -1
+
+// A Builder makes a valid trace of a few goroutines by hand. What happens is
+// told in an order in which it could have happened (a goroutine is blocked
+// before it is woken), each with its time in ns from the start; times of
+// different threads need not follow that order. The builder gives out sequence
+// numbers and writes the status of everything at the start of each generation.
+//
+// Frames are written "func", "func:line" or "func@file:line", innermost first.
+// Without a file it is "/src/" and the function's package, ".go".
+//
+// A call that contradicts what was told before is kept as an error, which
+// [Builder.Bytes] returns. The zero value is not ready: use [New].
+type Builder struct {
+	minor   int
+	err     error
+	gen     uint64
+	threads []*Thread
+	system  *Thread // writes statuses; has no P
+	gs      map[uint64]*goroutine
+	ps      map[int]*proc
+	gcSeq   uint64
+	text    strings.Builder
+	cur     *generation
+	start   int64
+	pcs     map[frame]uint64
+}
+
+type generation struct {
+	strings map[string]uint64
+	order   []string
+	stacks  map[string]uint64
+	stackOf []string // text of each stack
+	samples []string
+	last    int64
+}
+
+type frame struct {
+	fn, file string
+	line     uint64
+}
+
+type goroutine struct {
+	status uint64 // tracefmt.GoRunnable ...
+	seq    uint64
+	on     *Thread
+}
+
+type proc struct {
+	status uint64
+	seq    uint64
+}
+
+// A Thread is an M. Its methods tell what it does, or what the goroutine that
+// it runs does.
+type Thread struct {
+	b     *Builder
+	id    uint64
+	p     int
+	g     uint64 // 0: none
+	lines []line
+	last  int64
+}
+
+type line struct {
+	t    int64
+	text string
+}
+
+// New returns a builder of a trace of Go 1.minor (22, 23, 25 or 26), which
+// begins at time 0.
+func New(minor int) *Builder {
+	b := &Builder{minor: minor, gs: make(map[uint64]*goroutine), ps: make(map[int]*proc), pcs: make(map[frame]uint64)}
+	fmt.Fprintf(&b.text, "Trace Go1.%d\n", minor)
+	b.system = &Thread{b: b, id: 999, p: noProc}
+	b.begin(0)
+	return b
+}
+
+func (b *Builder) fail(format string, args ...any) {
+	if b.err == nil {
+		b.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (b *Builder) begin(t int64) {
+	b.gen++
+	b.start = t
+	b.cur = &generation{strings: make(map[string]uint64), stacks: make(map[string]uint64), last: t}
+	b.system.last = t
+	for _, th := range b.threads {
+		th.last = t
+	}
+}
+
+// NextGeneration ends the generation and begins the next at time t, which must
+// not be before anything told so far.
+func (b *Builder) NextGeneration(t int64) {
+	b.end()
+	b.begin(t)
+	for p, st := range sorted(b.ps) {
+		st.seq = 0
+		if b.holder(p) == nil {
+			b.system.event(t, "ProcStatus", uint64(p), st.status)
+		}
+	}
+	for id, g := range sorted(b.gs) {
+		g.seq = 0
+		if g.on == nil {
+			b.system.event(t, "GoStatus", id, tracefmt.NoM, g.status)
+		}
+	}
+	for _, th := range b.threads {
+		if th.p != noProc {
+			th.event(t, "ProcStatus", uint64(th.p), b.ps[th.p].status)
+		}
+		if th.g != 0 {
+			th.event(t, "GoStatus", th.g, th.id, b.gs[th.g].status)
+		}
+	}
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) func(func(K, V) bool) {
+	return func(yield func(K, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}
+
+func (b *Builder) holder(p int) *Thread {
+	for _, th := range b.threads {
+		if th.p == p {
+			return th
+		}
+	}
+	return nil
+}
+
+// Thread adds a thread that has held P number len(threads) since before the
+// trace and runs nothing. It must be called before the second generation.
+func (b *Builder) Thread() *Thread {
+	p := len(b.ps)
+	th := b.Spare()
+	th.p = p
+	b.ps[p] = &proc{status: tracefmt.ProcRunning}
+	th.event(b.start, "ProcStatus", uint64(p), tracefmt.ProcRunning)
+	return th
+}
+
+// Spare adds a thread without a P: what it wakes is woken by nobody, as the
+// runtime's monitor does. It may take a P with ProcStart.
+func (b *Builder) Spare() *Thread {
+	th := &Thread{b: b, id: uint64(1000 + len(b.threads)), p: noProc, last: b.start}
+	b.threads = append(b.threads, th)
+	return th
+}
+
+// IdleProc adds a P that nobody has held since before the trace and returns
+// its number. It must be called before the second generation.
+func (b *Builder) IdleProc() int {
+	p := len(b.ps)
+	b.ps[p] = &proc{status: tracefmt.ProcIdle}
+	b.system.event(b.start, "ProcStatus", uint64(p), tracefmt.ProcIdle)
+	return p
+}
+
+// Waiting adds a goroutine that has waited since before the trace. It must be
+// called in the first generation, like Runnable.
+func (b *Builder) Waiting(g uint64) { b.known(g, tracefmt.GoWaiting) }
+
+// Runnable adds a goroutine that has been runnable since before the trace.
+func (b *Builder) Runnable(g uint64) { b.known(g, tracefmt.GoRunnable) }
+
+func (b *Builder) known(g, status uint64) {
+	if b.gs[g] != nil || b.gen != 1 {
+		b.fail("goroutine %d cannot have existed before the trace", g)
+		return
+	}
+	b.gs[g] = &goroutine{status: status}
+	b.system.event(b.start, "GoStatus", g, tracefmt.NoM, status)
+}
+
+// Sample adds a CPU profile sample.
+func (b *Builder) Sample(t int64, th *Thread, g uint64, frames ...string) {
+	p := uint64(1<<64 - 1)
+	if th.p != noProc {
+		p = uint64(th.p)
+	}
+	b.cur.samples = append(b.cur.samples, fmt.Sprintf("CPUSample time=%d m=%d p=%d g=%d stack=%d", Origin+t, th.id, p, g, b.stack(frames)))
+}
+
+func (b *Builder) string(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	id, ok := b.cur.strings[s]
+	if !ok {
+		b.cur.order = append(b.cur.order, s)
+		id = uint64(len(b.cur.order))
+		b.cur.strings[s] = id
+	}
+	return id
+}
+
+func (b *Builder) stack(frames []string) uint64 {
+	if len(frames) == 0 {
+		return 0
+	}
+	key := strings.Join(frames, "\n")
+	id, ok := b.cur.stacks[key]
+	if ok {
+		return id
+	}
+	id = uint64(len(b.cur.stackOf) + 1)
+	b.cur.stacks[key] = id
+	var text strings.Builder
+	fmt.Fprintf(&text, "Stack id=%d nframes=%d\n", id, len(frames))
+	for _, f := range frames {
+		fr := parseFrame(f)
+		pc := b.pcs[fr]
+		if pc == 0 {
+			pc = 0x400000 + 16*uint64(len(b.pcs))
+			b.pcs[fr] = pc
+		}
+		fmt.Fprintf(&text, "\tpc=%d func=%d file=%d line=%d\n", pc, b.string(fr.fn), b.string(fr.file), fr.line)
+	}
+	b.cur.stackOf = append(b.cur.stackOf, text.String())
+	return id
+}
+
+func parseFrame(s string) frame {
+	f := frame{line: 1}
+	if at := strings.LastIndexByte(s, ':'); at >= 0 {
+		if n, err := strconv.ParseUint(s[at+1:], 10, 32); err == nil {
+			s, f.line = s[:at], n
+		}
+	}
+	var hasFile bool
+	f.fn, f.file, hasFile = strings.Cut(s, "@")
+	if !hasFile {
+		dir, last := "", f.fn
+		if at := strings.LastIndexByte(last, '/'); at >= 0 {
+			dir, last = last[:at+1], last[at+1:]
+		}
+		pkg, _, _ := strings.Cut(last, ".")
+		f.file = "/src/" + dir + pkg + ".go"
+	}
+	return f
+}
+
+// event writes a timed event whose arguments behind dt are given.
+func (th *Thread) event(t int64, name string, args ...uint64) {
+	b := th.b
+	if t < th.last {
+		b.fail("%s of thread %d at %d comes before its last event at %d", name, th.id, t, th.last)
+		return
+	}
+	typ, _ := tracefmt.TypeByName(name)
+	spec := tracefmt.SpecOf(typ)
+	if len(args) != len(spec.Args)-1 {
+		b.fail("%s takes %v, not %v", name, spec.Args[1:], args)
+		return
+	}
+	if spec.Since > b.minor {
+		b.fail("%s does not exist before go 1.%d", name, spec.Since)
+	}
+	text := fmt.Sprintf("%s dt=%d", name, t-th.last)
+	for i, v := range args {
+		text += fmt.Sprintf(" %s=%d", spec.Args[i+1], v)
+	}
+	th.lines = append(th.lines, line{t, text})
+	th.last = t
+	b.cur.last = max(b.cur.last, t)
+}
+
+func (b *Builder) batch(m uint64, t int64) {
+	fmt.Fprintf(&b.text, "EventBatch gen=%d m=%d time=%d size=auto\n", b.gen, m, Origin+t)
+}
+
+// end writes the generation.
+func (b *Builder) end() {
+	const freq = 1_000_000_000
+	sync := func() {
+		b.batch(tracefmt.NoM, b.start)
+		if b.minor < 25 {
+			fmt.Fprintf(&b.text, "Frequency freq=%d\n", freq)
+			return
+		}
+		// Time 0 of the trace is 2026-01-01 00:00:01 UTC on the wall.
+		const wall = 1767225601
+		fmt.Fprintf(&b.text, "Sync\nFrequency freq=%d\nClockSnapshot dt=0 mono=%d sec=%d nsec=%d\n",
+			freq, 5*freq+b.start, wall+b.start/freq, b.start%freq)
+	}
+	if b.minor >= 25 {
+		sync()
+	}
+	const perBatch = 2000 // events; keeps a batch under its size limit
+	for _, th := range append([]*Thread{b.system}, b.threads...) {
+		last := b.start
+		for part := range slices.Chunk(th.lines, perBatch) {
+			b.batch(th.id, last)
+			for _, l := range part {
+				b.text.WriteString(l.text + "\n")
+			}
+			last = part[len(part)-1].t
+		}
+		th.lines = nil
+	}
+	if b.minor < 25 {
+		sync()
+	}
+	for part := range slices.Chunk(b.cur.stackOf, 300) {
+		b.batch(tracefmt.NoM, b.start)
+		b.text.WriteString("Stacks\n" + strings.Join(part, ""))
+	}
+	next := 1
+	for part := range slices.Chunk(b.cur.order, 50) {
+		b.batch(tracefmt.NoM, b.start)
+		b.text.WriteString("Strings\n")
+		for _, s := range part {
+			fmt.Fprintf(&b.text, "String id=%d\n\tdata=%q\n", next, s)
+			next++
+		}
+	}
+	for part := range slices.Chunk(b.cur.samples, 500) {
+		b.batch(tracefmt.NoM, b.start)
+		b.text.WriteString("CPUSamples\n" + strings.Join(part, "\n") + "\n")
+	}
+	if b.minor >= 26 {
+		b.text.WriteString("EndOfGeneration\n")
+	}
+}
+
+// Text ends the trace and returns its text form. The builder must not be used
+// afterwards.
+func (b *Builder) Text() (string, error) {
+	if b.err != nil {
+		return "", fmt.Errorf("building a trace: %w", b.err)
+	}
+	b.end()
+	b.err = fmt.Errorf("the trace was ended before")
+	return b.text.String(), nil
+}
+
+// Bytes ends the trace and returns its bytes. The builder must not be used
+// afterwards.
+func (b *Builder) Bytes() ([]byte, error) {
+	text, err := b.Text()
+	if err != nil {
+		return nil, err
+	}
+	return Assemble([]byte(text))
+}

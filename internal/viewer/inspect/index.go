@@ -1,0 +1,234 @@
+// Package inspect answers questions about one trace that a report has no room
+// for: every request, every goroutine's and P's timeline, who was in which
+// function.
+//
+// An Index is filled while the trace is explained, in the same pass. It holds,
+// in columns, about 50 bytes a request and 50 a goroutine, and where in the
+// file each generation lies. A Trace joins it with the file: generations are
+// decoded again when a question needs them, and kept as long as there is
+// memory for them. What it answers is what explain found: the same requests,
+// segments and ids.
+package inspect
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// Limits bound the memory of an Index and of a Trace. A zero field has a usual
+// value.
+type Limits struct {
+	// Requests is how many requests are kept, the slowest ones of all if there
+	// are more; usually 4 million (200 MB).
+	Requests int
+	// Goroutines is how many goroutines are kept, the first ones; usually 4
+	// million (160 MB).
+	Goroutines int
+	// Generations is the memory in bytes for decoded generations, usually 1 GiB.
+	// What one question needs may go beyond it.
+	Generations int64
+}
+
+func (l Limits) orUsual() Limits {
+	if l.Requests <= 0 {
+		l.Requests = 4 << 20
+	}
+	if l.Goroutines <= 0 {
+		l.Goroutines = 4 << 20
+	}
+	if l.Generations <= 0 {
+		l.Generations = 1 << 30
+	}
+	return l
+}
+
+// An Index is what one pass over a trace notes for later questions. Explain
+// fills it; it is read through a Trace.
+type Index struct {
+	limits Limits
+	sp     *spell.Speller
+	master *tracefmt.Symbols // grows only while the trace is first read
+	syms   tracefmt.Symbols  // for readers
+	minor  int
+	gens   []genInfo
+	keep   map[int]*timeline.Gen
+	kept   int64
+	reqs   requestColumns
+	gos    goroutineColumns
+	runs   timeline.Runs // those that go on into the next generation
+	carry  carries
+	first  int // the first generation of explain's window, in gens
+	procs  uint32
+
+	walk    path.Options // as the requests were walked, freezes settled
+	buffers []*buffer    // by worker
+	lived   sync.WaitGroup
+}
+
+// genInfo is where a generation lies and what decoding it again needs.
+type genInfo struct {
+	num       uint64
+	offset    int64
+	bytes     int64
+	base, end int64
+	events    int64
+	resume    timeline.Resume
+	afterGap  bool // what was before it is not known
+	first     int  // the first generation of explain's window when this was its last
+}
+
+// NewIndex returns an empty Index.
+func NewIndex(limits Limits) *Index {
+	x := &Index{limits: limits.orUsual(), keep: make(map[int]*timeline.Gen)}
+	x.carry.init()
+	x.gos.at = make(map[uint64]int32)
+	return x
+}
+
+// Reset makes the Index as new: the trace is read once more.
+func (x *Index) Reset() {
+	x.lived.Wait()
+	fresh := NewIndex(x.limits)
+	x.gens, x.keep, x.kept, x.reqs, x.gos, x.runs, x.carry = nil, fresh.keep, 0, fresh.reqs, fresh.gos, fresh.runs, fresh.carry
+	x.first, x.procs, x.buffers = 0, 0, nil
+}
+
+// A visit is a request as it was added up.
+type visit struct {
+	kind       request.Kind
+	group      groupRef
+	start, end int64
+	g          uint64
+	open, cut  bool
+	causes     cause.Sums
+	parts      []int64 // the borders at which a long request was cut to be walked
+}
+
+// A groupRef is a path.GroupID of one worker, told apart from those of others.
+type groupRef int32
+
+const refShift = 20
+
+// A buffer is one worker's part of an Index: the requests of one generation.
+type buffer struct {
+	number groupRef
+	stage  *path.Stage
+	visits []visit
+}
+
+// Part implements pass.Sum.
+func (x *Index) Part(stage *path.Stage) path.Adder {
+	b := &buffer{number: groupRef(len(x.buffers)), stage: stage}
+	x.buffers = append(x.buffers, b)
+	return b
+}
+
+// Begin implements pass.Sum.
+func (x *Index) Begin([]request.Request) {}
+
+// End implements pass.Sum.
+func (x *Index) End() {}
+
+// Add implements pass.Adder.
+func (b *buffer) Add(w *path.Walked) {
+	if w.Observer || w.Form != path.Whole && w.Form != path.Joint {
+		return
+	}
+	r := w.Req
+	v := visit{
+		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.From, end: r.End, g: r.G, open: r.Open, cut: r.Cut, parts: slices.Clone(w.Borders),
+	}
+	for _, s := range w.Sums {
+		v.causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
+	}
+	b.visits = append(b.visits, v)
+}
+
+// Decoded implements pass.Listener. It notes a generation, and in the
+// background its goroutines.
+func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+	x.gens = append(x.gens, genInfo{
+		num: g.Num, offset: g.Offset, bytes: g.Bytes, base: g.Base, end: g.End, events: g.Events,
+		resume:   timeline.Resume{First: g.First, Stopped: slices.Clone(g.Resume().Stopped)},
+		afterGap: gap,
+	})
+	if gap {
+		x.first = len(x.gens) - 1
+	}
+	g.EachProc(func(p uint32) { x.procs = max(x.procs, p+1) })
+	x.lived.Go(func() {
+		x.gos.add(g, x.limits.Goroutines)
+		if gap {
+			x.runs.Close(x.ran)
+		}
+		x.runs.Add(g, x.ran)
+	})
+}
+
+func (x *Index) ran(r timeline.Run) { x.gos.addRun(x.gos.ran, &r) }
+
+// Walked implements pass.Listener. It moves the requests that were added since
+// the last call into the columns, in an order that does not depend on how the
+// work was divided; the generation decoded last was the window's last.
+func (x *Index) Walked() {
+	x.lived.Wait()
+	last := len(x.gens) - 1
+	x.gens[last].first = x.first
+	var all []visit
+	for _, b := range x.buffers {
+		all = append(all, b.visits...)
+		b.visits = b.visits[:0]
+	}
+	slices.SortFunc(all, compareVisits)
+	for i := range all {
+		x.reqs.add(&all[i], last)
+	}
+	x.reqs.fit(x.limits.Requests)
+}
+
+// Dropped notes that explain's window no longer begins with g but with the
+// generation after it, of which carry tells what was before. It reports
+// whether the index keeps g for later questions; the caller must not reuse it then.
+func (x *Index) Dropped(g *timeline.Gen, carry map[uint64]timeline.Span) bool {
+	at := x.first
+	x.first++
+	x.carry.add(x.first, carry)
+	return x.take(at, g)
+}
+
+// take keeps a decoded generation if there is room.
+func (x *Index) take(at int, g *timeline.Gen) bool {
+	size := g.Size()
+	if x.kept+size > x.limits.Generations {
+		return false
+	}
+	x.keep[at] = g
+	x.kept += size
+	return true
+}
+
+// Finish ends the pass. ts translates each worker's groups to those of the
+// report, whose ids are given; freezes are what the requests were walked with.
+func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller) {
+	for len(p.Window.Gens) > 0 {
+		x.Dropped(p.Window.DropFirst(), p.Window.Carry())
+	}
+	x.runs.Close(x.ran)
+	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
+	// Sites are looked up by many at once from now on, each with its own memory.
+	own := *sp
+	own.Syms, own.Sites = &x.syms, nil
+	x.sp = &own
+	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers()}
+	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
+	x.buffers = nil
+}

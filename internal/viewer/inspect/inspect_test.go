@@ -1,0 +1,558 @@
+package inspect_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report"
+)
+
+// opened explains a trace with every request in full, and opens its index.
+func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
+	t.Helper()
+	x := inspect.NewIndex(limits)
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: math.MaxInt32, Index: x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, tr
+}
+
+var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
+
+// busy is a trace of an HTTP server over more than one generation.
+func busy(t *testing.T) []byte {
+	t.Helper()
+	recordOnce.Do(func() { recordedTrace = testprog.Trace(t, "http1-long") })
+	if recordedTrace == nil {
+		t.Skip("the trace could not be made: see the first test that wanted it")
+	}
+	return recordedTrace
+}
+
+// The one trace that most tests ask about, recorded once.
+var (
+	recordOnce    sync.Once
+	recordedTrace []byte
+)
+
+// TestAsExplained holds every answer about requests to the report: the same
+// requests, with the same ids, segments, lanes and sums, whether generations
+// are still at hand or have to be decoded again.
+func TestAsExplained(t *testing.T) {
+	for _, name := range traces {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && name == "http1-long" {
+				t.Skip("takes seconds")
+			}
+			data := testprog.Trace(t, name)
+			for _, limits := range []inspect.Limits{{}, {Generations: 1}} {
+				rep, tr := opened(t, data, limits)
+				compareRequests(t, rep, tr, limits.Generations == 1)
+				f := tr.Facts()
+				if limits.Generations == 1 && f.Requests > 0 && f.DecodedAgain == 0 {
+					t.Errorf("nothing was decoded again, %d generations are held", f.Decoded)
+				}
+				if limits.Generations == 0 && f.DecodedAgain > 0 {
+					t.Errorf("%d generations were decoded again for nothing", f.DecodedAgain)
+				}
+			}
+		})
+	}
+}
+
+func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, few bool) {
+	t.Helper()
+	ctx := context.Background()
+	rows := all(t, tr, inspect.Query{})
+	byID := map[string]inspect.Row{}
+	for _, r := range rows {
+		byID[r.ID] = r
+	}
+	seen := 0
+	for gi := range rep.Groups {
+		g := &rep.Groups[gi]
+		seen += g.Count + g.Open.Count
+		// Decoding again for each of thousands would take minutes.
+		step := 1
+		if few {
+			step += len(g.Slowest) / 40
+		}
+		for i := 0; i < len(g.Slowest); i += step {
+			want := &g.Slowest[i]
+			row, ok := byID[want.ID]
+			if !ok {
+				t.Fatalf("%s: request %s of the report is not in the index", g.Name, want.ID)
+			}
+			if row.StartNS != want.StartNS || row.LatencyNS != want.LatencyNS || row.Goroutine != want.Goroutine || row.Group != g.ID {
+				t.Errorf("%s: row %+v, report %d %d %d", g.Name, row, want.StartNS, want.LatencyNS, want.Goroutine)
+			}
+			got, err := tr.Request(ctx, row.N)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := asJSON(t, got), asJSON(t, want); a != b {
+				t.Fatalf("%s: opened\n%s\nreport\n%s", g.Name, a, b)
+			}
+		}
+		page, err := tr.Requests(ctx, inspect.Query{Group: g.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := int64(0)
+		for _, r := range all(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}) {
+			open += r.LatencyNS
+		}
+		if page.Total != g.Count+g.Open.Count || page.TotalNS-open != g.TotalNS {
+			t.Errorf("%s: %d requests of %d ns in the index, %d + %d open of %d ns in the report", g.Name, page.Total, page.TotalNS-open, g.Count, g.Open.Count, g.TotalNS)
+		}
+		compareCauses(t, g, page, all(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}))
+	}
+	if len(rows) != seen {
+		t.Errorf("%d rows in the index, %d requests in the report", len(rows), seen)
+	}
+}
+
+// compareCauses holds the sums of a group by cause to those of its band of all.
+func compareCauses(t *testing.T, g *report.Group, page *inspect.Page, open []inspect.Row) {
+	t.Helper()
+	want := map[string]int64{}
+	for _, c := range g.Bands[0].Causes {
+		want[string(c.Cause)] += c.TotalNS
+	}
+	if want["other"] != 0 {
+		return
+	}
+	got := map[string]int64{}
+	for _, c := range page.Causes {
+		got[c.Cause] = c.NS
+	}
+	for _, r := range open {
+		for _, c := range r.Causes {
+			if got[c.Cause] -= c.NS; got[c.Cause] == 0 {
+				delete(got, c.Cause)
+			}
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: causes in the index %v, in the report %v", g.Name, got, want)
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// all returns all rows of a query, page by page.
+func all(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
+	t.Helper()
+	var out []inspect.Row
+	q.Limit = 97
+	for {
+		p, err := tr.Requests(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p.Rows...)
+		if len(p.Rows) == 0 || len(out) == p.Total {
+			if len(out) != p.Total {
+				t.Fatalf("%d rows of %d", len(out), p.Total)
+			}
+			return out
+		}
+		q.Offset += len(p.Rows)
+	}
+}
+
+// TestStrips holds what lanes show to the timelines themselves: at every zoom
+// the time in each state is that of the spans, cut at the tile.
+func TestStrips(t *testing.T) {
+	for _, name := range traces[:3] {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, name)
+			win, _ := timelinetest.Window(t, data)
+			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
+			start, d := win.Start(), rep.Input.DurationNS
+			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lanes := make([]inspect.Lane, 0, 48)
+			for p := range rep.Input.GOMAXPROCS {
+				lanes = append(lanes, inspect.Lane{Proc: true, ID: uint64(p)})
+			}
+			for _, g := range gs {
+				lanes = append(lanes, inspect.Lane{ID: g.ID})
+			}
+			for _, z := range []struct {
+				from, to int64
+				buckets  int
+			}{{0, d, 100}, {0, d, 4096}, {d / 3, d/3 + d/10, 700}, {d / 2, d/2 + d/1000 + 1, 50}, {d / 2, d/2 + 100, 50}, {d - d/20, d + 1e9, 64}, {d / 4, d / 2, 3}} {
+				got, err := tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes})
+				if err != nil {
+					t.Fatal(err)
+				}
+				to := min(z.to, d)
+				if len(got.Strips) != len(lanes) {
+					t.Fatalf("%d strips for %d lanes", len(got.Strips), len(lanes))
+				}
+				for i, s := range got.Strips {
+					sum := sums(&s, z.from, to)
+					if s.Lane.Proc {
+						want := int64(0)
+						win.EachRun(start+z.from, start+to, func(r timeline.Run) {
+							if r.P == uint32(s.Lane.ID) {
+								want += r.To - r.From
+							}
+						})
+						near(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[inspect.StateRunning], want, z.buckets, s.Sums != nil)
+						continue
+					}
+					want := wanted(win, lanes[i].ID, start+z.from, start+to)
+					for st := range want {
+						near(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
+					}
+				}
+			}
+		})
+	}
+}
+
+// near compares times; where a tile's border cuts a cell of a sum, the cell's
+// time is taken as spread evenly.
+func near(t *testing.T, what string, got, want int64, buckets int, summed bool) {
+	t.Helper()
+	slack := int64(0)
+	if summed {
+		slack = 2<<20 + int64(buckets)*64
+	}
+	if got < want-slack || got > want+slack {
+		t.Errorf("%s: %d ns, the timelines say %d", what, got, want)
+	}
+}
+
+func sums(s *inspect.Strip, from, to int64) (out [inspect.States]int64) {
+	if s.Sums != nil {
+		for st, b := range s.Sums {
+			for _, ns := range b {
+				out[st] += ns
+			}
+		}
+	}
+	for _, p := range s.Pieces {
+		out[p.State] += min(p.To, to) - max(p.From, from)
+	}
+	return out
+}
+
+func wanted(win *timeline.Window, g uint64, from, to int64) (out [inspect.States]int64) {
+	states := map[timeline.State]inspect.State{timeline.Running: inspect.StateRunning, timeline.Runnable: inspect.StateRunnable, timeline.Waiting: inspect.StateWaiting, timeline.Syscall: inspect.StateSyscall}
+	for _, s := range win.Spans(g, from, to, nil) {
+		if st, ok := states[s.State]; ok {
+			out[st] += max(0, min(s.End, to)-max(s.Start, from))
+		}
+	}
+	return out
+}
+
+// TestRan holds the time that goroutines ran, which the index notes for the
+// whole trace, and what is added up for a part of it, to the timelines; and the
+// pages of a list to the list.
+func TestRan(t *testing.T) {
+	for _, name := range traces[:3] {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, name)
+			win, _ := timelinetest.Window(t, data)
+			rep, tr := opened(t, data, inspect.Limits{})
+			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
+			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
+				to := z[1]
+				if to == 0 {
+					to = d
+				}
+				want := map[uint64]int64{}
+				win.EachRun(start+z[0], start+to, func(r timeline.Run) { want[r.G] += r.To - r.From })
+				q := inspect.GoroutineQuery{Sort: "run", Descending: true, From: z[0], To: z[1], Limit: 7}
+				var list []inspect.Goroutine
+				for {
+					q.Offset = len(list)
+					page, total, err := tr.Goroutines(ctx, q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if list = append(list, page...); len(page) == 0 {
+						if len(list) != total {
+							t.Errorf("%v: pages hold %d of %d goroutines", z, len(list), total)
+						}
+						break
+					}
+				}
+				for i, g := range list {
+					if g.RunNS != want[g.ID] {
+						t.Errorf("%v: goroutine %d ran for %d ns, the timelines say %d", z, g.ID, g.RunNS, want[g.ID])
+					}
+					delete(want, g.ID)
+					if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
+						t.Errorf("%v: goroutine %d stands after %d", z, g.ID, list[i-1].ID)
+					}
+				}
+				for id, ns := range want {
+					if ns > 0 {
+						t.Errorf("%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestSearch looks for functions whose goroutines and requests are known.
+func TestSearch(t *testing.T) {
+	data := testprog.Trace(t, "locks")
+	win, syms := timelinetest.Window(t, data)
+	_, tr := opened(t, data, inspect.Limits{})
+	ctx := context.Background()
+	fns, total := tr.Functions("MUTEX).lock", 5)
+	if len(fns) == 0 || total < len(fns) || !strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock") {
+		t.Fatalf("functions: %v of %d", fns, total)
+	}
+	// By the long way round: goroutines that ever wait, run or call with such a
+	// stack of their own.
+	const text = "sync.(*Mutex).Lock"
+	want := map[uint64]bool{}
+	for _, g := range win.Gens {
+		g.Goroutines(func(id uint64) {
+			for _, s := range win.Spans(id, win.Start()-1, g.End+1, nil) {
+				if s.How == timeline.HowCreated {
+					continue
+				}
+				for _, f := range syms.Stack(s.Stack) {
+					if strings.Contains(syms.String(syms.Frame(f).Func), text) {
+						want[id] = true
+					}
+				}
+			}
+		})
+	}
+	got, n, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: text, OnStack: true, Limit: inspect.MaxRows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < len(want) || len(want) == 0 {
+		t.Errorf("%d goroutines show %s, at least %d do", n, text, len(want))
+	}
+	for _, g := range got {
+		delete(want, g.ID)
+	}
+	if n <= inspect.MaxRows && len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+	if _, n, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: "no such function", OnStack: true}); err != nil || n != 0 {
+		t.Errorf("%d goroutines show what is not there, %v", n, err)
+	}
+}
+
+// TestTouched holds the search for requests by function to their own segments:
+// where a segment's site or a wait on its way is in the function, it is found.
+func TestTouched(t *testing.T) {
+	rep, tr := opened(t, busy(t), inspect.Limits{Generations: 1})
+	want, fn := map[string]bool{}, ""
+	for _, g := range rep.Groups {
+		for _, r := range g.Slowest {
+			for _, s := range r.Segments {
+				if s.Site != nil && fn == "" && strings.HasPrefix(s.Site.Func, "main.") {
+					fn = s.Site.Func
+				}
+			}
+		}
+	}
+	if fn == "" {
+		t.Fatal("no request with code of its own")
+	}
+	for _, g := range rep.Groups {
+		for _, r := range g.Slowest {
+			for _, s := range r.Segments {
+				if s.Site != nil && strings.Contains(s.Site.Func, fn) {
+					want[r.ID] = true
+				}
+			}
+		}
+	}
+	got := map[string]bool{}
+	for _, r := range all(t, tr, inspect.Query{Function: fn}) {
+		got[r.ID] = true
+	}
+	for id := range want {
+		if !got[id] {
+			t.Fatalf("a request with a segment in %s is not found", fn)
+		}
+	}
+	if p, err := tr.Requests(context.Background(), inspect.Query{}); err != nil || len(got) == 0 || len(got) > p.Total {
+		t.Errorf("%d found, %v", len(got), err)
+	}
+	if none := all(t, tr, inspect.Query{Function: "no such function"}); len(none) != 0 {
+		t.Errorf("%d requests show what is not there", len(none))
+	}
+}
+
+// TestOrder checks filters and orders row by row.
+func TestOrder(t *testing.T) {
+	_, tr := opened(t, busy(t), inspect.Limits{})
+	every := all(t, tr, inspect.Query{})
+	share := func(r inspect.Row, cause string) int64 {
+		for _, c := range r.Causes {
+			if c.Cause == cause {
+				return c.NS
+			}
+		}
+		return 0
+	}
+	keys := map[string]func(r inspect.Row) int64{
+		"time": func(r inspect.Row) int64 { return r.StartNS }, "latency": func(r inspect.Row) int64 { return r.LatencyNS },
+		"goroutine": func(r inspect.Row) int64 { return int64(r.Goroutine) }, "sched": func(r inspect.Row) int64 { return share(r, "sched") },
+	}
+	for by, key := range keys {
+		for _, desc := range []bool{false, true} {
+			rows := all(t, tr, inspect.Query{Sort: by, Descending: desc})
+			if len(rows) != len(every) {
+				t.Errorf("by %s there are %d rows, else %d", by, len(rows), len(every))
+			}
+			for i := 1; i < len(rows); i++ {
+				if a, b := key(rows[i-1]), key(rows[i]); desc && a < b || !desc && a > b {
+					t.Fatalf("by %s, descending %v: %d before %d", by, desc, a, b)
+				}
+			}
+		}
+	}
+	mid := every[len(every)/2]
+	filters := []struct {
+		q    inspect.Query
+		keep func(r inspect.Row) bool
+	}{
+		{inspect.Query{Min: mid.LatencyNS}, func(r inspect.Row) bool { return r.LatencyNS >= mid.LatencyNS }},
+		{inspect.Query{Max: mid.LatencyNS, From: mid.StartNS}, func(r inspect.Row) bool { return r.LatencyNS <= mid.LatencyNS && r.StartNS >= mid.StartNS }},
+		{inspect.Query{To: mid.StartNS, Goroutine: mid.Goroutine}, func(r inspect.Row) bool { return r.StartNS < mid.StartNS && r.Goroutine == mid.Goroutine }},
+		{inspect.Query{Cause: "cpu", MinShare: 0.5}, func(r inspect.Row) bool {
+			return share(r, "cpu") > 0 && float64(share(r, "cpu")) >= 0.5*float64(r.LatencyNS)
+		}},
+	}
+	for _, f := range filters {
+		want := 0
+		for _, r := range every {
+			if f.keep(r) {
+				want++
+			}
+		}
+		got := all(t, tr, f.q)
+		if len(got) != want {
+			t.Errorf("%+v: %d rows, want %d", f.q, len(got), want)
+		}
+		for _, r := range got {
+			if !f.keep(r) {
+				t.Errorf("%+v: %+v", f.q, r)
+			}
+		}
+	}
+	for _, q := range []inspect.Query{{Group: "x"}, {Cause: "x"}, {Sort: "x"}} {
+		if _, err := tr.Requests(context.Background(), q); err == nil {
+			t.Errorf("%+v: no error", q)
+		}
+	}
+	at, before, after, err := tr.Position(context.Background(), inspect.Query{Sort: "latency", Descending: true}, mid.N)
+	if err != nil || at < 0 {
+		t.Fatalf("position %d, %v", at, err)
+	}
+	rows := all(t, tr, inspect.Query{Sort: "latency", Descending: true})
+	if rows[at].N != mid.N || at > 0 && rows[at-1].N != before || at+1 < len(rows) && rows[at+1].N != after {
+		t.Errorf("position %d between %d and %d is not where the rows have it", at, before, after)
+	}
+	if n, ok := tr.Find(mid.ID); !ok || n != mid.N {
+		t.Errorf("found %d %v by id, want %d", n, ok, mid.N)
+	}
+}
+
+// TestLimits holds an index to its limits: the slowest requests stay.
+func TestLimits(t *testing.T) {
+	data := busy(t)
+	_, whole := opened(t, data, inspect.Limits{})
+	every := all(t, whole, inspect.Query{Sort: "latency", Descending: true})
+	const most = 200
+	if len(every) < 2*most {
+		t.Fatalf("only %d requests", len(every))
+	}
+	_, few := opened(t, data, inspect.Limits{Requests: most, Goroutines: 10})
+	f := few.Facts()
+	if f.Requests > most || f.Requests < most/4 || f.RequestsSeen != len(every) || f.Goroutines != 10 || f.AtLeastNS == 0 {
+		t.Errorf("%+v", f)
+	}
+	for i, r := range all(t, few, inspect.Query{Sort: "latency", Descending: true}) {
+		if r.LatencyNS != every[i].LatencyNS {
+			t.Fatalf("row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, every[i].LatencyNS)
+		}
+		if _, err := few.Request(context.Background(), r.N); err != nil && i < 5 {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTogether asks many questions at once; the race detector listens.
+func TestTogether(t *testing.T) {
+	rep, tr := opened(t, busy(t), inspect.Limits{Generations: 1})
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for k := range 2 {
+				n := (i*31 + k*7) % tr.Facts().Requests
+				if _, err := tr.Request(ctx, n); err != nil {
+					t.Error(err)
+				}
+				from := rep.Input.DurationNS / 7 * int64(k)
+				if _, err := tr.Strips(ctx, inspect.Tile{From: from, To: from + 1e8, Buckets: 300, Lanes: []inspect.Lane{{ID: uint64(i + 1)}, {Proc: true, ID: 0}}}); err != nil {
+					t.Error(err)
+				}
+				if _, err := tr.Requests(ctx, inspect.Query{Function: fmt.Sprint("main.", string(rune('a'+i))), Limit: 3}); err != nil {
+					t.Error(err)
+				}
+				if _, _, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: "http", OnStack: true, Limit: 3}); err != nil {
+					t.Error(err)
+				}
+				if _, err := tr.At(ctx, inspect.Lane{Proc: true, ID: uint64(k)}, from); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	// What is asked by one who has gone away is not answered.
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := tr.Requests(gone, inspect.Query{Function: "quite another"}); err == nil {
+		t.Error("a search went on for nobody")
+	}
+}

@@ -1,0 +1,69 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/detailed"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/report"
+)
+
+// Request walks a request again and returns it in full, as a report holds its
+// slowest ones: the same id, segments, lanes and wakes. Long requests that were
+// walked in parts come without lanes.
+func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
+	c := &t.x.reqs
+	if n < 0 || n >= c.rows() {
+		return nil, fmt.Errorf("there is no request %d: there are %d", n, c.rows())
+	}
+	leave, err := t.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	row := int32(n)
+	start, end, last := c.start[row], c.start[row]+c.latency[row], int(c.gen[row])
+	out := detailed.Request{Start: start, End: end, G: c.g[row]}
+	parts := append([]int64{start}, c.parts[row]...)
+	var sites *cause.Sites
+	for i, from := range parts {
+		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g[row]}
+		if len(parts) > 1 {
+			r.Part = request.Middle
+		}
+		gen := last
+		if i+1 < len(parts) {
+			// The part was walked when the generation came in which, or after
+			// whose beginning, it was cut.
+			r.End = parts[i+1]
+			_, gen = t.span(from, r.End)
+			gen = min(gen, last)
+		}
+		win, err := t.windowOf(ctx, from, gen)
+		if err != nil {
+			return nil, err
+		}
+		stage := path.New(win, &t.x.syms, t.x.walk)
+		w := stage.Again(&r)
+		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.Vias()...)
+		if r.Part == request.Whole {
+			out.AddLanes(stage, w.Steps)
+		}
+		sites = stage.Sites
+	}
+	sp := *t.x.sp
+	sp.Sites = sites
+	rep := out.Report(c.ids[c.group[row]], &sp)
+	return &rep, nil
+}
+
+// windowOf returns the window that explain had when generation last was its
+// last, or as much of it as what began at from can need.
+func (t *Trace) windowOf(ctx context.Context, from int64, last int) (*timeline.Window, error) {
+	first, _ := t.span(from, from)
+	return t.window(ctx, min(max(first, t.x.gens[last].first), last), last)
+}

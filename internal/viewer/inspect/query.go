@@ -1,0 +1,319 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/report"
+)
+
+// A Query selects requests. The zero value is all of them, by time.
+type Query struct {
+	Group      string // a group's id
+	Cause      string // that took at least MinShare of the latency, and some time at all
+	MinShare   float64
+	From, To   int64 // started in [From, To); a To of 0 is the end
+	Min, Max   int64 // latency in [Min, Max]; a Max of 0 is no bound
+	Goroutine  uint64
+	OnlyOpen   bool
+	Function   string // their critical paths show it: see Trace.Functions
+	Sort       string // time, latency, group, goroutine, or a cause's name
+	Descending bool
+	Offset     int
+	Limit      int
+}
+
+// A Row is one request in short.
+type Row struct {
+	N         int          `json:"n"` // the request's number: see Trace.Request
+	ID        string       `json:"id"`
+	StartNS   int64        `json:"start_ns"`
+	LatencyNS int64        `json:"latency_ns"`
+	Group     string       `json:"group"`
+	Goroutine uint64       `json:"goroutine"`
+	Open      bool         `json:"open,omitempty"`
+	Cut       bool         `json:"cut,omitempty"`
+	Causes    []CauseShare `json:"causes"` // most time first
+}
+
+// A CauseShare is the time of one cause.
+type CauseShare struct {
+	Cause string `json:"cause"`
+	NS    int64  `json:"ns"`
+}
+
+// A Page is a part of the requests that a query selects, and sums over all of
+// them.
+type Page struct {
+	Total   int          `json:"total"`
+	TotalNS int64        `json:"total_ns"` // of their latencies
+	Causes  []CauseShare `json:"causes"`
+	Offset  int          `json:"offset"`
+	Rows    []Row        `json:"rows"`
+}
+
+// A QueryError says what a query asks for that there is not.
+type QueryError struct{ text string }
+
+func (e *QueryError) Error() string { return e.text }
+
+func queryError(format string, args ...any) error { return &QueryError{fmt.Sprintf(format, args...)} }
+
+// MaxRows bounds the rows of one page.
+const MaxRows = 500
+
+// orders remembers the rows in some orders, and the last selections.
+type orders struct {
+	mu     sync.Mutex
+	sorted map[string][]int32
+	names  []string // of sorted, oldest use first
+	made   map[string]*selection
+	last   []string
+}
+
+type selection struct {
+	rows    []int32
+	totalNS int64
+	causes  [cause.Causes]int64
+}
+
+// keepOrders and keepSelections bound what is remembered, at 4 bytes a row.
+const (
+	keepOrders     = 6
+	keepSelections = 8
+)
+
+func (o *orders) init() {
+	o.sorted, o.made = make(map[string][]int32), make(map[string]*selection)
+}
+
+// use moves key to the end of list, which is cut at most, and returns what fell off.
+func use(list []string, key string, most int) (kept []string, gone string) {
+	list = slices.DeleteFunc(list, func(s string) bool { return s == key })
+	list = append(list, key)
+	if len(list) > most {
+		return list[1:], list[0]
+	}
+	return list, ""
+}
+
+// inOrder returns all rows, least first.
+func (t *Trace) inOrder(by string) ([]int32, error) {
+	o, c := &t.order, &t.x.reqs
+	if rows, ok := o.sorted[by]; ok {
+		o.names, _ = use(o.names, by, keepOrders)
+		return rows, nil
+	}
+	keys := make([]int64, c.rows())
+	switch by {
+	case "time":
+		copy(keys, c.start)
+	case "latency":
+		copy(keys, c.latency)
+	case "group":
+		for i, g := range c.group {
+			keys[i] = int64(g)
+		}
+	case "goroutine":
+		for i, g := range c.g {
+			keys[i] = int64(g)
+		}
+	default:
+		k, ok := cause.Named(by)
+		if !ok {
+			return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
+		}
+		for i := range keys {
+			keys[i] = c.cause(int32(i), k)
+		}
+	}
+	rows := make([]int32, len(keys))
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	slices.SortFunc(rows, func(a, b int32) int { return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b)) })
+	o.sorted[by] = rows
+	var gone string
+	o.names, gone = use(o.names, by, keepOrders)
+	delete(o.sorted, gone)
+	return rows, nil
+}
+
+// key tells queries apart that select different rows, or in another order.
+func (q Query) key() string {
+	q.Offset, q.Limit, q.Descending = 0, 0, false
+	return fmt.Sprintf("%+v", q)
+}
+
+// selected returns the rows that a query selects, least first.
+func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
+	if q.Sort == "" {
+		q.Sort = "time"
+	}
+	var touched []uint64
+	if q.Function != "" {
+		var err error
+		if touched, err = t.touched(ctx, q.Function); err != nil {
+			return nil, err
+		}
+	}
+	o := &t.order
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := q.key()
+	if s := o.made[key]; s != nil {
+		o.last, _ = use(o.last, key, keepSelections)
+		return s, nil
+	}
+	all, err := t.inOrder(q.Sort)
+	if err != nil {
+		return nil, err
+	}
+	keep, err := t.filter(q, touched)
+	if err != nil {
+		return nil, err
+	}
+	s := &selection{}
+	for i, row := range all {
+		if i&0xffff == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if !keep(row) {
+			continue
+		}
+		s.rows = append(s.rows, row)
+		s.totalNS += t.x.reqs.latency[row]
+		for k, ns := range t.x.reqs.causes(row) {
+			s.causes[k] += ns
+		}
+	}
+	o.made[key] = s
+	var gone string
+	o.last, gone = use(o.last, key, keepSelections)
+	delete(o.made, gone)
+	return s, nil
+}
+
+// filter returns what a query asks of one row.
+func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) {
+	c := &t.x.reqs
+	group := int32(-1)
+	if q.Group != "" {
+		i, ok := slices.BinarySearch(c.ids, q.Group)
+		if !ok {
+			return nil, queryError("there is no group %.40q", q.Group)
+		}
+		group = int32(i)
+	}
+	var k cause.Cause
+	if q.Cause != "" {
+		var ok bool
+		if k, ok = cause.Named(q.Cause); !ok {
+			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, report.Join(report.Causes()[:cause.Count]))
+		}
+	}
+	return func(row int32) bool {
+		lat := c.latency[row]
+		if lat < q.Min || q.Max > 0 && lat > q.Max || group >= 0 && c.group[row] != group {
+			return false
+		}
+		if at := c.start[row] - t.start; at < q.From || q.To > 0 && at >= q.To {
+			return false
+		}
+		if q.Goroutine != 0 && c.g[row] != q.Goroutine || q.OnlyOpen && c.flags[row]&flagOpen == 0 {
+			return false
+		}
+		if q.Function != "" && touched[row>>6]&(1<<(row&63)) == 0 {
+			return false
+		}
+		if q.Cause != "" {
+			ns := c.cause(row, k)
+			return ns > 0 && float64(ns) >= q.MinShare*float64(lat)
+		}
+		return true
+	}, nil
+}
+
+// Requests returns a page of the requests that a query selects.
+func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
+	s, err := t.selected(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	n := len(s.rows)
+	p := &Page{Total: n, TotalNS: s.totalNS, Causes: shares(s.causes), Offset: min(max(q.Offset, 0), n), Rows: []Row{}}
+	limit := min(max(q.Limit, 0), MaxRows)
+	for i := p.Offset; i < min(p.Offset+limit, n); i++ {
+		at := i
+		if q.Descending {
+			at = n - 1 - i
+		}
+		p.Rows = append(p.Rows, t.row(s.rows[at]))
+	}
+	return p, nil
+}
+
+// Row returns the request of number n in short; n must be one of a page's rows.
+func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
+
+func (t *Trace) row(row int32) Row {
+	c := &t.x.reqs
+	r := Row{
+		N: int(row), StartNS: c.start[row] - t.start, LatencyNS: c.latency[row], Group: c.ids[c.group[row]], Goroutine: c.g[row],
+		Open: c.flags[row]&flagOpen != 0, Cut: c.flags[row]&flagCut != 0, Causes: shares(c.causes(row)),
+	}
+	r.ID = spell.RequestID(r.Group, r.StartNS, r.Goroutine)
+	return r
+}
+
+// shares lists causes, most time first.
+func shares(ns [cause.Causes]int64) []CauseShare {
+	out := []CauseShare{}
+	for k, v := range ns {
+		if v > 0 {
+			out = append(out, CauseShare{cause.Cause(k).String(), v})
+		}
+	}
+	slices.SortFunc(out, func(a, b CauseShare) int { return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Cause, b.Cause)) })
+	return out
+}
+
+// Find returns the number of the request with an id.
+func (t *Trace) Find(id string) (n int, ok bool) {
+	c := &t.x.reqs
+	for i := range c.start {
+		if spell.RequestID(c.ids[c.group[i]], c.start[i]-t.start, c.g[i]) == id {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Position returns how many of the requests that a query selects stand before
+// the request of number n, and the numbers of its neighbours, -1 for none.
+func (t *Trace) Position(ctx context.Context, q Query, n int) (at, before, after int, err error) {
+	s, err := t.selected(ctx, q)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	i := slices.Index(s.rows, int32(n))
+	if i < 0 {
+		return -1, -1, -1, nil
+	}
+	neighbour := func(k int) int {
+		if k < 0 || k >= len(s.rows) {
+			return -1
+		}
+		return int(s.rows[k])
+	}
+	before, after = neighbour(i-1), neighbour(i+1)
+	if q.Descending {
+		return len(s.rows) - 1 - i, after, before, nil
+	}
+	return i, before, after, nil
+}

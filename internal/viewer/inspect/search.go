@@ -1,0 +1,427 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// found remembers the last answers of searches through the whole trace: a bit
+// a row.
+type found struct {
+	mu   sync.Mutex
+	bits map[string][]uint64
+	last []string
+}
+
+// keepFound bounds what is remembered.
+const keepFound = 4
+
+func (f *found) get(key string) []uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bits[key]
+}
+
+func (f *found) put(key string, bits []uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bits == nil {
+		f.bits = make(map[string][]uint64)
+	}
+	f.bits[key] = bits
+	var gone string
+	f.last, gone = use(f.last, key, keepFound)
+	delete(f.bits, gone)
+}
+
+// matches tells which strings hold a text, in whatever case.
+func (t *Trace) matches(text string) []bool {
+	text = strings.ToLower(text)
+	out := make([]bool, t.x.syms.Strings())
+	for i := range out {
+		out[i] = strings.Contains(strings.ToLower(t.x.syms.String(tracefmt.StringID(i))), text)
+	}
+	return out
+}
+
+// stacksWith tells which stacks show a function whose name holds a text.
+func (t *Trace) stacksWith(text string) (wanted []bool, some bool) {
+	fns := t.matches(text)
+	frames := make([]bool, t.x.syms.Frames())
+	for i := range frames {
+		frames[i] = fns[t.x.syms.Frame(tracefmt.FrameID(i)).Func]
+	}
+	wanted = make([]bool, t.x.syms.Stacks())
+	for i := range wanted {
+		for _, f := range t.x.syms.Stack(tracefmt.StackID(i)) {
+			if frames[f] {
+				wanted[i], some = true, true
+				break
+			}
+		}
+	}
+	return wanted, some
+}
+
+// A Function is a function that stands on some stack of the trace.
+type Function struct {
+	Name   string `json:"name"`
+	Stacks int    `json:"stacks"` // on how many different ones
+	// Starts is how many goroutines started with it.
+	Starts int `json:"starts"`
+}
+
+// Functions returns functions of the trace whose names hold a text, in
+// whatever case, those on most stacks first, and how many there are.
+func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
+	fns := t.matches(text)
+	stacks := make(map[tracefmt.StringID]int)
+	for i := range t.x.syms.Stacks() {
+		frames := t.x.syms.Stack(tracefmt.StackID(i))
+		for k, f := range frames {
+			fn := t.x.syms.Frame(f).Func
+			if fns[fn] && !slices.ContainsFunc(frames[:k], func(o tracefmt.FrameID) bool { return t.x.syms.Frame(o).Func == fn }) {
+				stacks[fn]++
+			}
+		}
+	}
+	starts := make(map[tracefmt.StringID]int)
+	g := &t.x.gos
+	for row := range g.id {
+		if fn := g.name(int32(row), &t.x.syms); fns[fn] && fn != 0 {
+			starts[fn]++
+			stacks[fn] += 0
+		}
+	}
+	list = make([]Function, 0, len(stacks))
+	for fn, n := range stacks {
+		list = append(list, Function{t.x.syms.String(fn), n, starts[fn]})
+	}
+	slices.SortFunc(list, func(a, b Function) int { return cmp.Or(cmp.Compare(b.Stacks, a.Stacks), cmp.Compare(a.Name, b.Name)) })
+	return list[:min(len(list), max(limit, 0))], len(list)
+}
+
+// touched returns, a bit a request, whether its critical path shows a function
+// whose name holds a text: every request is walked again.
+func (t *Trace) touched(ctx context.Context, text string) ([]uint64, error) {
+	return t.search(ctx, &t.touches, text, func(wanted []bool, some bool) ([]uint64, error) {
+		c := &t.x.reqs
+		bits := make([]uint64, c.rows()/64+1)
+		if !some {
+			return bits, nil
+		}
+		for lo := 0; lo < c.rows(); {
+			hi := lo + 1
+			for hi < c.rows() && c.gen[hi] == c.gen[lo] {
+				hi++
+			}
+			if err := t.touchedIn(ctx, lo, hi, wanted, bits); err != nil {
+				return nil, err
+			}
+			lo = hi
+		}
+		return bits, nil
+	})
+}
+
+// search answers from what is remembered, or does the work, one search at a time.
+func (t *Trace) search(ctx context.Context, f *found, text string, work func(wanted []bool, some bool) ([]uint64, error)) ([]uint64, error) {
+	key := strings.ToLower(text)
+	if bits := f.get(key); bits != nil {
+		return bits, nil
+	}
+	select {
+	case t.scan <- struct{}{}:
+		defer func() { <-t.scan }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if bits := f.get(key); bits != nil {
+		return bits, nil
+	}
+	wanted, some := t.stacksWith(text)
+	bits, err := work(wanted, some)
+	if err == nil {
+		f.put(key, bits)
+	}
+	return bits, err
+}
+
+// touchedIn looks at rows [lo, hi), which ended in one generation.
+func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits []uint64) error {
+	c := &t.x.reqs
+	start := c.start[lo]
+	for i := lo; i < hi; i++ {
+		start = min(start, c.start[i])
+	}
+	last := int(c.gen[lo])
+	win, err := t.windowOf(ctx, start, last)
+	if err != nil {
+		return err
+	}
+	const chunk = 64 // of rows, so that two workers never write one word
+	var next atomic.Int64
+	next.Store(int64(lo / chunk))
+	var wg sync.WaitGroup
+	for range cap(t.work) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			w := newToucher(win, &t.x.syms, wanted, t.x.walk.Answers)
+			for ctx.Err() == nil {
+				k := int(next.Add(1)) - 1
+				if k*chunk >= hi {
+					return
+				}
+				for i := max(k*chunk, lo); i < min((k+1)*chunk, hi); i++ {
+					r := request.Request{Kind: c.kind(int32(i)), Start: max(c.start[i], win.Start()), End: c.start[i] + c.latency[i], G: c.g[i]}
+					if w.touches(&r) {
+						bits[i>>6] |= 1 << (i & 63)
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	return ctx.Err()
+}
+
+// A GoroutineQuery selects goroutines. The zero value is all.
+type GoroutineQuery struct {
+	From, To int64  // alive in [From, To); a To of 0 is the end
+	Function string // started with one whose name holds this
+	OnStack  bool   // or shows it on any of its stacks
+	Sort     string // id, born, name, pieces, or run: time in which it ran in [From, To)
+	// Descending turns the order round.
+	Descending    bool
+	Offset, Limit int
+}
+
+// A Goroutine is one goroutine in short.
+type Goroutine struct {
+	ID     uint64 `json:"id"`
+	Name   string `json:"name"`
+	BornNS int64  `json:"born_ns"` // -1: before the trace
+	LastNS int64  `json:"last_ns"`
+	Pieces int    `json:"pieces"`
+	RunNS  int64  `json:"run_ns,omitempty"` // in the time asked for, when sorted by it
+}
+
+// key tells queries apart that select different goroutines, or in another order.
+func (q GoroutineQuery) key() string {
+	q.Offset, q.Limit, q.Descending = 0, 0, false
+	return fmt.Sprintf("%+v", q)
+}
+
+// A lineup is the goroutines that a query selects, least first.
+type lineup struct {
+	rows []int32
+	ran  []int64 // beside rows, if they were sorted by it
+}
+
+// lineups remembers the last ones, so that only the first page of a list costs
+// more than its rows.
+type lineups struct {
+	mu   sync.Mutex
+	made map[string]*lineup
+	last []string
+}
+
+// keepLineups bounds what is remembered, at 12 bytes a row.
+const keepLineups = 3
+
+func (l *lineups) init() { l.made = make(map[string]*lineup) }
+
+// Goroutines returns a page of those that a query selects, and how many there are.
+func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
+	l, err := t.lineup(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	n := len(l.rows)
+	page = []Goroutine{}
+	from := min(max(q.Offset, 0), n)
+	for i := from; i < min(from+min(max(q.Limit, 0), MaxRows), n); i++ {
+		at := i
+		if q.Descending {
+			at = n - 1 - i
+		}
+		ran := int64(0)
+		if l.ran != nil {
+			ran = l.ran[at]
+		}
+		page = append(page, t.goroutine(l.rows[at], ran))
+	}
+	return page, n, nil
+}
+
+// lineup returns the goroutines that a query selects.
+func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
+	g, end := &t.x.gos, t.x.sp.End-t.start+1
+	// Times that select the same have one key.
+	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
+		q.To = end
+	}
+	o := &t.lineups
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := q.key()
+	if l := o.made[key]; l != nil {
+		o.last, _ = use(o.last, key, keepLineups)
+		return l, nil
+	}
+	var named []bool
+	var shown []uint64
+	var err error
+	if q.Function != "" {
+		named = t.matches(q.Function)
+		if q.OnStack {
+			if shown, err = t.shows(ctx, q.Function); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var ran []int64
+	if q.Sort == "run" {
+		if ran, err = t.ran(ctx, q.From, q.To); err != nil {
+			return nil, err
+		}
+	}
+	l := &lineup{}
+	for i := range g.id {
+		row := int32(i)
+		if g.born[row] != 0 && g.born[row]-t.start >= q.To || g.last[row]-t.start < q.From {
+			continue
+		}
+		if named != nil && !named[g.name(row, &t.x.syms)] && (shown == nil || shown[row>>6]&(1<<(row&63)) == 0) {
+			continue
+		}
+		l.rows = append(l.rows, row)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if ran != nil {
+		l.sortByRun(ran, g.id)
+	} else {
+		slices.SortFunc(l.rows, t.goroutineOrder(q.Sort))
+	}
+	o.made[key] = l
+	var gone string
+	o.last, gone = use(o.last, key, keepLineups)
+	delete(o.made, gone)
+	return l, nil
+}
+
+// sortByRun sorts by the time in which goroutines ran, what is compared beside
+// each other: there may be millions.
+func (l *lineup) sortByRun(ran []int64, id []uint64) {
+	type entry struct {
+		ran int64
+		id  uint64
+		row int32
+	}
+	list := make([]entry, len(l.rows))
+	for i, row := range l.rows {
+		list[i] = entry{ran[row], id[row], row}
+	}
+	slices.SortFunc(list, func(a, b entry) int { return cmp.Or(cmp.Compare(a.ran, b.ran), cmp.Compare(b.id, a.id)) })
+	l.ran = make([]int64, len(list))
+	for i := range list {
+		l.rows[i], l.ran[i] = list[i].row, list[i].ran
+	}
+}
+
+// goroutineOrder compares rows as a query other than by running time sorts them.
+func (t *Trace) goroutineOrder(sort string) func(a, b int32) int {
+	g := &t.x.gos
+	switch sort {
+	case "pieces":
+		return func(a, b int32) int {
+			return cmp.Or(cmp.Compare(g.pieces[a], g.pieces[b]), cmp.Compare(g.id[b], g.id[a]))
+		}
+	case "born":
+		return func(a, b int32) int { return cmp.Or(cmp.Compare(g.born[a], g.born[b]), cmp.Compare(g.id[a], g.id[b])) }
+	case "name":
+		return func(a, b int32) int {
+			return cmp.Or(cmp.Compare(t.x.syms.String(g.name(a, &t.x.syms)), t.x.syms.String(g.name(b, &t.x.syms))), cmp.Compare(g.id[a], g.id[b]))
+		}
+	}
+	return func(a, b int32) int { return cmp.Compare(g.id[a], g.id[b]) }
+}
+
+func (t *Trace) goroutine(row int32, ran int64) Goroutine {
+	g := &t.x.gos
+	out := Goroutine{ID: g.id[row], Name: t.x.syms.String(g.name(row, &t.x.syms)), BornNS: -1, LastNS: g.last[row] - t.start, Pieces: int(g.pieces[row]), RunNS: ran}
+	if g.born[row] != 0 {
+		out.BornNS = g.born[row] - t.start
+	}
+	return out
+}
+
+// Named returns what is known of some goroutines, in the same order.
+func (t *Trace) Named(ids []uint64) []Goroutine {
+	out := make([]Goroutine, 0, len(ids))
+	for _, id := range ids {
+		if row, ok := t.x.gos.at[id]; ok {
+			out = append(out, t.goroutine(row, 0))
+		} else {
+			out = append(out, Goroutine{ID: id, BornNS: -1})
+		}
+	}
+	return out
+}
+
+// ran returns, by row, for how long goroutines ran in a stretch of time. Of the
+// whole trace that was noted while it was indexed; of another one that is too
+// long to be looked at as a whole, it is what ran in its first generations.
+func (t *Trace) ran(ctx context.Context, from, to int64) ([]int64, error) {
+	if from <= 0 && to >= t.x.sp.End-t.start {
+		return t.x.gos.ran, nil
+	}
+	leave, err := t.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	first, last := t.span(from+t.start, to+t.start)
+	win, err := t.window(ctx, first, min(last, first+maxWindow-1))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int64, len(t.x.gos.id))
+	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) { t.x.gos.addRun(out, &r) })
+	return out, nil
+}
+
+// shows returns, a bit a goroutine, whether any stack of its own shows a
+// function whose name holds a text.
+func (t *Trace) shows(ctx context.Context, text string) ([]uint64, error) {
+	return t.search(ctx, &t.stacks, text, func(wanted []bool, some bool) ([]uint64, error) {
+		bits := make([]uint64, len(t.x.gos.id)/64+1)
+		for i := 0; some && i < len(t.x.gens); i++ {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			g, err := t.gen(ctx, i)
+			if err != nil {
+				return nil, err
+			}
+			g.WithStack(wanted, func(id uint64) {
+				if row, ok := t.x.gos.at[id]; ok {
+					bits[row>>6] |= 1 << (row & 63)
+				}
+			})
+		}
+		return bits, nil
+	})
+}

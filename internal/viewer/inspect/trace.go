@@ -1,0 +1,256 @@
+package inspect
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sort"
+	"sync"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Trace answers questions about a trace that has been indexed. All its
+// methods may be called by many goroutines at once; times that they take and
+// give are ns from the trace's start.
+type Trace struct {
+	x     *Index
+	src   io.ReaderAt
+	size  int64
+	start int64 // of the trace, on its own clock
+
+	mu     sync.Mutex
+	cache  map[int]*list.Element // by generation, of cached
+	recent *list.List            // most recent first
+	held   int64
+	flying map[int]*flight
+
+	decoding sync.Mutex
+	decoder  *timeline.Decoder
+	decoded  int // how often a generation was decoded again
+
+	order   orders
+	lineups lineups
+	shapes  shapeCache
+	work    chan struct{} // a place for each question that takes long
+
+	spareSites chan *siteCache
+	scan       chan struct{} // one search through the whole trace at a time
+	touches    found
+	stacks     found
+}
+
+type cached struct {
+	gen  int
+	g    *timeline.Gen
+	size int64
+}
+
+// A flight is a generation being decoded, for all who want it.
+type flight struct {
+	done chan struct{}
+	g    *timeline.Gen
+	err  error
+}
+
+// errNothing is what there is without a single generation.
+var errNothing = errors.New("the index is empty: the trace was not read to its end")
+
+// Open joins an index with the trace's bytes: the same as were read when it
+// was filled, unpacked. They must not change.
+func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
+	if len(x.gens) == 0 || x.master == nil {
+		return nil, errNothing
+	}
+	t := &Trace{
+		x: x, src: src, size: size, start: x.sp.Start,
+		cache: make(map[int]*list.Element), recent: list.New(), flying: make(map[int]*flight),
+		decoder: timeline.NewSingle(x.master, runtime.GOMAXPROCS(0)),
+		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		scan:    make(chan struct{}, 1), spareSites: make(chan *siteCache, 4),
+	}
+	for i := range x.gens {
+		if g := x.keep[i]; g != nil {
+			t.put(i, g)
+		}
+	}
+	x.keep = nil
+	t.order.init()
+	t.lineups.init()
+	t.shapes.init()
+	return t, nil
+}
+
+// put makes a decoded generation the most recent one, and forgets what is
+// oldest beyond the limit. It is called with mu held, or by Open.
+func (t *Trace) put(i int, g *timeline.Gen) {
+	c := &cached{i, g, g.Size()}
+	t.cache[i] = t.recent.PushFront(c)
+	t.held += c.size
+	for t.held > t.x.limits.Generations && t.recent.Len() > 1 {
+		last := t.recent.Back()
+		old := t.recent.Remove(last).(*cached)
+		delete(t.cache, old.gen)
+		t.held -= old.size
+	}
+}
+
+// gen returns a decoded generation.
+func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
+	t.mu.Lock()
+	if e := t.cache[i]; e != nil {
+		t.recent.MoveToFront(e)
+		g := e.Value.(*cached).g
+		t.mu.Unlock()
+		return g, nil
+	}
+	if f := t.flying[i]; f != nil {
+		t.mu.Unlock()
+		select {
+		case <-f.done:
+			return f.g, f.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f := &flight{done: make(chan struct{})}
+	t.flying[i] = f
+	t.mu.Unlock()
+
+	f.g, f.err = t.decode(i)
+	t.mu.Lock()
+	delete(t.flying, i)
+	if f.err == nil {
+		t.put(i, f.g)
+	}
+	t.mu.Unlock()
+	close(f.done)
+	return f.g, f.err
+}
+
+// decode reads one generation from the trace. Others wait for theirs: decoding
+// uses all processors by itself.
+func (t *Trace) decode(i int) (*timeline.Gen, error) {
+	t.decoding.Lock()
+	defer t.decoding.Unlock()
+	t.decoded++
+	info := &t.x.gens[i]
+	header := make([]byte, 16)
+	copy(header, fmt.Sprintf("go 1.%d trace", t.x.minor))
+	// The reader goes on to the start of the next generation: before Go 1.26
+	// nothing else marks the end.
+	rest := io.NewSectionReader(t.src, info.offset, t.size-info.offset)
+	rd, err := tracefmt.NewReader(io.MultiReader(bytes.NewReader(header), rest), tracefmt.Options{MaxGeneration: 1 << 40})
+	if err != nil {
+		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
+	}
+	src, err := rd.Next()
+	if err != nil {
+		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
+	}
+	if src.Num != info.num || src.Bytes != info.bytes {
+		return nil, fmt.Errorf("reading generation %d again: the trace has changed since it was first read", info.num)
+	}
+	g, err := t.decoder.Again(src, info.resume)
+	if err != nil {
+		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
+	}
+	return g, nil
+}
+
+// overlap is how much later than the next one's beginning a generation's
+// events may be (see package timeline).
+const overlap = 20e6
+
+// slack is how long before a time its generation should begin at least.
+const slack = 50e6
+
+// span returns the generations that hold what happened in [from, to), on the
+// trace's clock.
+func (t *Trace) span(from, to int64) (first, last int) {
+	gens := t.x.gens
+	first = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > from-slack })-1, 0)
+	last = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > to+overlap })-1, first)
+	return first, last
+}
+
+// maxWindow bounds how many generations one question may hold at once.
+const maxWindow = 16
+
+// window returns a window of generations first to last, less those before a
+// gap: what was on its other side cannot be joined.
+func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, error) {
+	first = max(first, last-maxWindow+1)
+	for i := last; i > first; i-- {
+		if t.x.gens[i].afterGap {
+			first = i
+		}
+	}
+	gens := make([]*timeline.Gen, 0, last-first+1)
+	for i := first; i <= last; i++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		g, err := t.gen(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		gens = append(gens, g)
+	}
+	return timeline.NewWindow(gens, func(id uint64) (timeline.Span, bool) { return t.x.carry.at(first, id) }), nil
+}
+
+// enter waits for a place among the questions that take long.
+func (t *Trace) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case t.work <- struct{}{}:
+		return func() { <-t.work }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Facts describe what an index holds and costs.
+type Facts struct {
+	Requests        int   `json:"requests"`         // in the index
+	RequestsSeen    int   `json:"requests_seen"`    // that there were
+	AtLeastNS       int64 `json:"at_least_ns"`      // shorter ones were left out; 0: none
+	RequestBytes    int64 `json:"request_bytes"`    // memory of their columns
+	Goroutines      int   `json:"goroutines"`       // in the index
+	GoroutineBytes  int64 `json:"goroutine_bytes"`  // memory of their columns, about
+	Generations     int   `json:"generations"`      //
+	Decoded         int   `json:"decoded"`          // of them, in memory
+	DecodedBytes    int64 `json:"decoded_bytes"`    //
+	DecodedAgain    int   `json:"decoded_again"`    // times that one was read from the file again
+	GenerationBytes int64 `json:"generation_bytes"` // the limit of DecodedBytes
+	Events          int64 `json:"events"`
+	DurationNS      int64 `json:"duration_ns"`
+	Procs           int   `json:"procs"` // Ps that the trace names
+}
+
+// Facts returns what the index holds now.
+func (t *Trace) Facts() Facts {
+	c, g := &t.x.reqs, &t.x.gos
+	f := Facts{
+		Requests: c.rows(), RequestsSeen: c.seen, AtLeastNS: c.atLeast,
+		RequestBytes: int64(cap(c.start)+cap(c.latency)+cap(c.g))*8 + int64(cap(c.group)+cap(c.gen)+cap(c.at))*4 + int64(cap(c.flags)+cap(c.bytes)),
+		Goroutines:   len(g.id), GoroutineBytes: int64(cap(g.id)+cap(g.born)+cap(g.last)+cap(g.ran))*8 + int64(cap(g.start)+cap(g.pieces))*4 + int64(cap(g.own)) + int64(len(g.at))*20,
+		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
+		DurationNS: t.x.sp.End - t.start,
+	}
+	for i := range t.x.gens {
+		f.Events += t.x.gens[i].events
+	}
+	t.mu.Lock()
+	f.Decoded, f.DecodedBytes = t.recent.Len(), t.held
+	t.mu.Unlock()
+	t.decoding.Lock()
+	f.DecodedAgain = t.decoded
+	t.decoding.Unlock()
+	return f
+}

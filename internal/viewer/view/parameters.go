@@ -1,0 +1,146 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/viewer/inspect"
+)
+
+// A wrongParameter is a mistake of who asks.
+type wrongParameter struct{ name, what string }
+
+func (e *wrongParameter) Error() string { return e.name + ": " + e.what }
+
+func wrong(name, what string) error { return &wrongParameter{name, what} }
+
+// ask makes what a query got wrong the mistake of who asks.
+func ask(r *http.Request, err error) error {
+	var bad *inspect.QueryError
+	if errors.As(err, &bad) {
+		return wrong("query", bad.Error())
+	}
+	return err
+}
+
+// parameters reads a request's query; the first mistake stays in err.
+type parameters struct {
+	values url.Values
+	err    error
+}
+
+// maxText bounds a text that is looked for.
+const maxText = 500
+
+func newParameters(r *http.Request) *parameters {
+	v, err := url.ParseQuery(r.URL.RawQuery)
+	p := &parameters{values: v}
+	if err != nil {
+		p.err = wrong("query", "cannot be read")
+	}
+	return p
+}
+
+func (p *parameters) fail(name, format string, args ...any) {
+	if p.err == nil {
+		p.err = wrong(name, fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *parameters) text(name string) string {
+	v := p.values.Get(name)
+	if len(v) > maxText || !utf8.ValidString(v) {
+		p.fail(name, "at most %d bytes of UTF-8", maxText)
+		return ""
+	}
+	return v
+}
+
+// maxNumber bounds times and counts so that sums of a few cannot overflow.
+const maxNumber = 1 << 60
+
+func (p *parameters) number(name string, usual int64) int64 {
+	v := p.values.Get(name)
+	if v == "" {
+		return usual
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > maxNumber {
+		p.fail(name, "want a whole number from 0 to 2^60")
+		return usual
+	}
+	return n
+}
+
+// upTo is a number that must not be more than most.
+func (p *parameters) upTo(name string, usual, most int64) int64 {
+	n := p.number(name, usual)
+	if n > most {
+		p.fail(name, "at most %d", most)
+		return usual
+	}
+	return n
+}
+
+func (p *parameters) id(name string) uint64 {
+	v := p.values.Get(name)
+	if v == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		p.fail(name, "want a number")
+	}
+	return n
+}
+
+func (p *parameters) share(name string) float64 {
+	v := p.values.Get(name)
+	if v == "" {
+		return 0
+	}
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(f >= 0 && f <= 1) {
+		p.fail(name, "want a share from 0 to 1")
+	}
+	return f
+}
+
+func (p *parameters) flag(name string) bool {
+	switch p.values.Get(name) {
+	case "", "0":
+		return false
+	case "1":
+		return true
+	}
+	p.fail(name, "want 1 or 0")
+	return false
+}
+
+// ids are numbers with commas between.
+func (p *parameters) ids(name string, most int) []uint64 {
+	v := p.values.Get(name)
+	if v == "" {
+		return nil
+	}
+	parts := strings.SplitN(v, ",", most+1)
+	if len(parts) > most {
+		p.fail(name, "at most %d", most)
+		return nil
+	}
+	out := make([]uint64, 0, len(parts))
+	for _, s := range parts {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			p.fail(name, "want numbers with commas between")
+			return nil
+		}
+		out = append(out, n)
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+// Package view serves the page of a report over HTTP, and beside it answers
+// about what a report has no room for: every request, timelines of goroutines
+// and Ps, who was in which function (see package inspect).
+//
+// It is meant for the machine that it runs on, and reads only: GET and HEAD.
+// Answers go to those who name this server as their host, so that a page of
+// another site cannot reach it by a name of its own that leads here (DNS
+// rebinding), and not to pages of other origins. All text of a trace goes out
+// as JSON and is put into the page as text.
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+)
+
+// Options say how a trace is served.
+type Options struct {
+	// Page says how the page is written.
+	Page html.Options
+	// Remote lets others than this machine in: requests may then name any
+	// address as their host, but still no name other than localhost.
+	Remote bool
+}
+
+// A Server answers about one trace. Many goroutines may use it at once.
+type Server struct {
+	trace  *inspect.Trace
+	page   []byte
+	remote bool
+	routes map[string]func(*http.Request) (any, error)
+}
+
+// New returns a Server for a trace and the report about it.
+func New(t *inspect.Trace, rep *report.Report, opts Options) (*Server, error) {
+	var page bytes.Buffer
+	opts.Page.Live = true
+	if err := html.Write(&page, rep, opts.Page); err != nil {
+		return nil, err
+	}
+	s := &Server{trace: t, page: page.Bytes(), remote: opts.Remote}
+	s.routes = map[string]func(*http.Request) (any, error){
+		"/api/facts":      s.facts,
+		"/api/requests":   s.requests,
+		"/api/request":    s.request,
+		"/api/goroutines": s.goroutines,
+		"/api/functions":  s.functions,
+		"/api/strips":     s.strips,
+		"/api/moment":     s.moment,
+	}
+	return s, nil
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	// The page has a policy of its own beside this one, with the hashes of its
+	// script and style.
+	h.Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	if err := s.allowed(r); err != nil {
+		fail(w, http.StatusForbidden, err)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("nothing can be changed here: only GET and HEAD"))
+		return
+	}
+	switch r.URL.Path {
+	case "/":
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Length", fmt.Sprint(len(s.page)))
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(s.page)
+		}
+		return
+	case "/favicon.ico": // browsers ask for it by themselves
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	answer, ok := s.routes[r.URL.Path]
+	if !ok {
+		fail(w, http.StatusNotFound, fmt.Errorf("there is nothing here"))
+		return
+	}
+	v, err := answer(r)
+	var wrong *wrongParameter
+	switch {
+	case r.Context().Err() != nil:
+		return // nobody waits for it any more
+	case errors.As(err, &wrong):
+		fail(w, http.StatusBadRequest, err)
+	case err != nil:
+		fail(w, http.StatusInternalServerError, err)
+	default:
+		send(w, http.StatusOK, v)
+	}
+}
+
+// allowed reports why a request is not answered, whatever it asks for.
+func (s *Server) allowed(r *http.Request) error {
+	name := r.Host
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		name = host
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if addr, err := netip.ParseAddr(name); err == nil {
+		if !addr.IsLoopback() && !s.remote {
+			return fmt.Errorf("this server answers to loopback addresses and localhost")
+		}
+	} else if !strings.EqualFold(name, "localhost") {
+		// A name that leads here may belong to anybody.
+		return fmt.Errorf("this server answers to addresses and localhost, not to other names")
+	}
+	// A link from elsewhere may lead to the page; nothing else is for others.
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		if r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			return fmt.Errorf("this server answers to its own page")
+		}
+	}
+	return nil
+}
+
+// send writes an answer as JSON.
+func send(w http.ResponseWriter, status int, v any) {
+	body, ok := v.(rawJSON)
+	if !ok {
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			status, body = http.StatusInternalServerError, rawJSON(`{"error":"the answer cannot be written as JSON"}`)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// rawJSON is an answer that is JSON already.
+type rawJSON []byte
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, status int, err error) {
+	send(w, status, map[string]string{"error": err.Error()})
+}
