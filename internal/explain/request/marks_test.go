@@ -156,14 +156,19 @@ func TestMarksLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Between the log's clock and the mark's a busy machine may do anything, so only numbers are held to it.
+	marked := 0
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
+		if g.Kind == report.KindLoop {
+			continue // the program's own clients
+		}
+		marked++
 		if s := routes[g.Name]; s == nil || g.Kind != report.KindMark || g.Count != len(s.took) || fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
 			t.Errorf("%s %s: %d requests, %v; the log has %+v", g.Kind, g.Name, g.Count, g.Statuses, s)
 		}
 	}
-	if len(rep.Groups) != len(routes) {
-		t.Errorf("%d groups, %d routes", len(rep.Groups), len(routes))
+	if marked != len(routes) {
+		t.Errorf("%d groups, %d routes", marked, len(routes))
 	}
 }
 
