@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
 
@@ -68,7 +69,8 @@ func (s *Sum) Fill(g *report.Group, id path.GroupID, median int64, sp *spell.Spe
 type keeper struct {
 	slowest int
 	stage   *path.Stage
-	groups  []kept // by path.GroupID
+	groups  []kept          // by path.GroupID
+	spans   []timeline.Span // for AddLanes
 }
 
 // kept are the requests kept of one group.
@@ -103,7 +105,7 @@ func (k *keeper) Add(w *path.Walked) {
 	r := Of(w)
 	if w.Form == path.Whole {
 		r.Segments = slices.Clone(r.Segments)
-		r.AddLanes(k.stage, w.Steps)
+		k.spans = r.AddLanes(k.stage, w.Steps, k.spans)
 	}
 	if slow {
 		g.addSlow(r, k.slowest)

@@ -52,10 +52,10 @@ const (
 	maxLaneSpans = 400
 )
 
-// AddLanes collects the lanes of a request's goroutines, those of its steps.
-func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step) {
+// AddLanes collects the lanes of a request's goroutines, those of its steps. It uses buf, which it returns as large as it
+// has become.
+func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timeline.Span) []timeline.Span {
 	at := map[uint64]bool{}
-	var buf []timeline.Span
 	add := func(g uint64) {
 		if g == 0 || at[g] || len(r.Lanes) >= maxLanes {
 			return
@@ -86,6 +86,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step) {
 	// Only edges between lanes can be drawn.
 	r.Wakes = slices.DeleteFunc(r.Wakes, func(w Wake) bool { return !at[w.From] })
 	slices.SortFunc(r.Wakes, func(a, b Wake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.To, b.To)) })
+	return buf
 }
 
 // settled returns the segments with their settled causes, joining again what was

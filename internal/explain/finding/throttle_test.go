@@ -108,15 +108,22 @@ func TestSuspectedQuota(t *testing.T) {
 	}
 }
 
-// Where requests lay unread for longer than they took, that is what is wrong; a shorter gap is a footnote.
+// Where requests lay unread for longer than they took, that is what is wrong; a shorter gap is a footnote, and one in which the
+// process was frozen is the limit's.
 func TestPollGapIsLoud(t *testing.T) {
-	for gap, want := range map[int64]report.Severity{7e6: report.SeverityHigh, 150e3: report.SeverityInfo} {
-		took := int64(213e3)
+	for _, c := range []struct {
+		gap, freeze int64
+		want        report.Severity
+	}{{7e6, 0, report.SeverityHigh}, {150e3, 0, report.SeverityInfo}, {86e6, 85.8e6, report.SeverityInfo}, {86e6, 20e6, report.SeverityHigh}} {
+		gap, took := c.gap, int64(213e3)
 		r := &report.Report{Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 1000, LatencyNS: report.Latency{P50: &took}, PollGapNS: report.Quantiles{P50: &gap, P99: &gap},
 			Bands: []report.Band{{Band: report.BandAll, Count: 1000}}}}}
+		if c.freeze > 0 {
+			r.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Freezes: 10, LostWallNS: 10 * c.freeze}
+		}
 		got := Find(&Input{Report: r}, []Rule{pollGapRule()})
-		if len(got) != 1 || got[0].Severity != want {
-			t.Errorf("a gap of %d ns: %+v", gap, got)
+		if len(got) != 1 || got[0].Severity != c.want {
+			t.Errorf("a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
 		}
 	}
 }

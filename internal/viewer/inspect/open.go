@@ -51,7 +51,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		w := stage.Again(&r)
 		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.Vias()...)
 		if r.Part == request.Whole {
-			out.AddLanes(stage, w.Steps)
+			out.AddLanes(stage, w.Steps, nil)
 		}
 		sites = stage.Sites
 	}
