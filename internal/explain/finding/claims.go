@@ -643,8 +643,8 @@ func users(c *report.Cause, via []report.Via) *report.Site {
 func isStd(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }
 
 // oneFault says of a finding about what holders do, on their own behalf, that others queue for them meanwhile: both go
-// away with one fix.
-func oneFault(all []Verdict) {
+// away with one fix. Of a loop's turns, for which nobody waits but by that queue, it is told quietly.
+func oneFault(in *Input, all []Verdict) {
 	for i := range all {
 		v := &all[i]
 		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
@@ -654,6 +654,9 @@ func oneFault(all []Verdict) {
 			q := &all[k]
 			if (q.Code == report.RuleLockConvoy || q.Code == report.RulePoolTooSmall) && q.Group != v.Group && q.Cause == v.Cause && q.Site != nil && q.Site.Key() == v.Site.Key() {
 				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ", whose requests queue behind it: taken out of what they queue for, it no longer holds them up"})
+				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && rank(q.Severity) <= rank(v.Severity) {
+					v.Severity, v.Decided = report.SeverityInfo, nil
+				}
 				break
 			}
 		}

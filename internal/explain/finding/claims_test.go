@@ -460,3 +460,28 @@ func TestWaitOfUnknownKind(t *testing.T) {
 		}
 	}
 }
+
+// TestOneFaultOfALoop: what a loop does under a lock is one fault with the queue behind it. The loop's turns are nobody's
+// latency, so their finding is quiet where the queue's is loud; a handler's stays as it is.
+func TestOneFaultOfALoop(t *testing.T) {
+	at := &report.Site{Func: "main.spill", File: "main.go", Line: 64}
+	for _, c := range []struct {
+		kind  report.Kind
+		queue report.Severity
+		want  report.Severity
+	}{
+		{report.KindLoop, report.SeverityHigh, report.SeverityInfo},
+		{report.KindLoop, report.SeverityLow, report.SeverityHigh},
+		{report.KindHTTP1, report.SeverityHigh, report.SeverityHigh},
+	} {
+		in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "serve", Kind: report.KindHTTP1}, {ID: "sweep", Kind: c.kind}}}}
+		all := []Verdict{
+			{Finding: report.Finding{Code: report.RuleLockConvoy, Severity: c.queue, Cause: report.CauseSleep, Group: "serve", Site: at}},
+			{Finding: report.Finding{Code: report.RuleSleep, Severity: report.SeverityHigh, Cause: report.CauseSleep, Group: "sweep", Site: at}},
+		}
+		oneFault(in, all)
+		if all[1].Severity != c.want || len(all[1].Evidence) != 1 {
+			t.Errorf("%s, a queue of severity %s: %+v", c.kind, c.queue, all[1].Finding)
+		}
+	}
+}

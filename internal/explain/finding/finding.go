@@ -126,7 +126,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	all = bothHalves(in, all)
 	afterMachine(all)
 	afterQuota(in, all)
-	oneFault(all)
+	oneFault(in, all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), -compareBool(a.Code == report.RuleBusyMachine, b.Code == report.RuleBusyMachine), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
