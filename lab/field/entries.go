@@ -172,8 +172,8 @@ var entries = []entry{
 		truth: testprog.FieldTruth{Group: `API|api/v1|web`, WhyNot: "what is judged is the cause", Cause: "gc-assist|sched|cpu|gc-wait|stw", Code: "WL3001|WL3002|WL3004"},
 	},
 	{
-		name: "prometheus-one-at-a-time", program: "prometheus", about: "one query may run at a time (--query.max-concurrency=1), and the others queue", fault: "concurrency limit", args: []string{"--query.max-concurrency=1"}, warm: 6 * time.Second,
-		loads: []stream{{kind: "GET /api/v1/query_range", closed: 8, targets: promRange}},
+		name: "prometheus-one-at-a-time", program: "prometheus", about: "one query, which computes, may run at a time (--query.max-concurrency=1), and the others queue", fault: "concurrency limit", args: []string{"--query.max-concurrency=1"}, warm: 6 * time.Second,
+		loads: []stream{{kind: "GET /api/v1/query", closed: 4, get: "/api/v1/query?query=sum(max_over_time(rate(prometheus_http_requests_total%5B5s%5D)%5B1s:1ms%5D))"}},
 		truth: testprog.FieldTruth{Group: `API|api/v1|web`, Code: "WL2003", CountWithin: 0.15, P50Within: 0.25, WhyNot: "too few for a p99"},
 	},
 	{
@@ -223,11 +223,6 @@ func gzipped(path string) func(s *server) []load.Target {
 		list[0].Header = http.Header{"Accept-Encoding": {"gzip"}}
 		return list
 	}
-}
-
-func promRange(s *server) []load.Target {
-	now := time.Now().Unix()
-	return get(fmt.Sprintf("/api/v1/query_range?query=histogram_quantile(0.99,sum+by(le)(rate(prometheus_http_request_duration_seconds_bucket%%5B3s%%5D)))&start=%d&end=%d&step=1", now-300, now))(s)
 }
 
 // caddyTemplates serves a page that is made anew for each request.
