@@ -40,8 +40,10 @@ type Options struct {
 	// TraceID, if not zero, limits the report to requests of the trace with this
 	// id in a tracing system. Only requests whose id the recording holds can be
 	// found so: those of service/mark, and those about which a tracer wrote user
-	// logs.
+	// logs. SpanID does the same for one span: the request's own, or that of who
+	// asked.
 	TraceID [16]byte
+	SpanID  [8]byte
 	// Slowest is how many of the slowest requests of a group are reported in
 	// full; 0 means 3, negative none.
 	Slowest int
@@ -91,7 +93,7 @@ var ErrNothing = explain.ErrNothing
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
 	in := explain.Options{
-		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
+		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, SpanID: opts.SpanID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
 	in.Modules = modules.New(modules.Options{Own: opts.Modules})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // CheckValid reports the first promise of the contract that r breaks, naming the field, or nil: parts add up to what
@@ -321,6 +322,9 @@ func (c *checker) rows(b *Band, i, k int) {
 // request holds a request's segments to it: they follow each other and make up its latency.
 func (c *checker) request(q *Request, path ...any) {
 	c.notNegative(q.LatencyNS, append(slices.Clip(path), "latency_ns")...)
+	c.hexID(q.TraceID, 32, append(slices.Clip(path), "trace_id")...)
+	c.hexID(q.SpanID, 16, append(slices.Clip(path), "span_id")...)
+	c.hexID(q.ParentSpanID, 16, append(slices.Clip(path), "parent_span_id")...)
 	at := q.StartNS
 	for j := range q.Segments {
 		s := &q.Segments[j]
@@ -346,6 +350,13 @@ func (c *checker) request(q *Request, path ...any) {
 	}
 	if len(q.Segments) > 0 {
 		c.same(at-q.StartNS, q.LatencyNS, append(slices.Clip(path), "segments")...)
+	}
+}
+
+// hexID holds an id of a tracing system to its form, so that it can be pasted there; empty is none.
+func (c *checker) hexID(id string, digits int, path ...any) {
+	if id != "" && (len(id) != digits || strings.Trim(id, "0123456789abcdef") != "") {
+		c.say("%.40q is no id of %d hexadecimal digits", []any{id, digits}, path...)
 	}
 }
 

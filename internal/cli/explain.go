@@ -102,7 +102,7 @@ func (e *explanation) addIgnore(cmd *cobra.Command) {
 func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
-	f.StringVar(&e.traceID, "trace-id", "", "report only requests of the trace with this `id` in a tracing system (32 hexadecimal digits)")
+	f.StringVar(&e.traceID, "trace-id", "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
 	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are told with the own one that called them")
 	f.StringVar(&e.thresholds, "thresholds", "", "a `file` of what findings must win for each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
@@ -164,12 +164,8 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		}
 	}
 	e.given.NoMarks, e.given.Exact = e.noMarks, e.exact
-	if e.traceID != "" {
-		id, err := hex.DecodeString(e.traceID)
-		if err != nil || len(id) != len(e.given.TraceID) || [16]byte(id) == e.given.TraceID {
-			return usage(cmd, "--trace-id %q: want 32 hexadecimal digits, not all 0", e.traceID)
-		}
-		e.given.TraceID = [16]byte(id)
+	if e.given.TraceID, e.given.SpanID, err = spanIDs(e.traceID); err != nil {
+		return usage(cmd, "--trace-id %q: %v", e.traceID, err)
 	}
 	for _, m := range e.pathMap {
 		old, with, ok := strings.Cut(m, "=")
@@ -208,6 +204,25 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// spanIDs reads what --trace-id names. Of a traceparent header (W3C Trace Context, section 3.2) the trace counts: its span is
+// whoever asked first, not whoever is looked for.
+func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
+	if text = strings.TrimSpace(text); text == "" {
+		return trace, span, nil
+	}
+	if parts := strings.Split(text, "-"); len(parts) >= 4 && len(parts[0]) == 2 {
+		text = parts[1]
+	}
+	id, err := hex.DecodeString(text)
+	switch {
+	case err == nil && len(id) == len(trace) && [16]byte(id) != trace:
+		return [16]byte(id), span, nil
+	case err == nil && len(id) == len(span) && [8]byte(id) != span:
+		return trace, [8]byte(id), nil
+	}
+	return trace, span, errors.New("want 32 hexadecimal digits for a trace or 16 for a span, not all 0")
+}
+
 // readIgnores reads the file that --ignore names.
 func (e *explanation) readIgnores(cmd *cobra.Command) error {
 	if e.ignore == "" {
@@ -239,7 +254,8 @@ func newExplain(s *streams) *cobra.Command {
 source lines, then latencies and causes of every group of requests by latency band, and the slowest request step by step.
 
 TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
-For a URL, a recording is made and read while it arrives; "whylate record" keeps it.
+For a URL, a recording is made and read while it arrives; "whylate record" keeps it. Where the service keeps a flight recorder,
+what that holds is explained instead, at once: see below.
 
 The exit status is 0 when there is an answer, also about the whole seconds of a trace that is cut; 2 for wrong use; 3 when
 nothing could be read, reached or written, or is like what --group, --request, --trace-id or --from asks for; 130 when
@@ -262,9 +278,13 @@ It says so if none reaches it.
 
 For a URL:
 
+` + flightHelp + `
+
 ` + connectHelp,
 		Example: `  whylate explain http://localhost:6060               # record 10 s of a running service and explain it
   whylate explain x.trace                             # a trace that is already there
+  whylate explain -d 5s http://localhost:6060         # the next 5 s, also where a flight recorder holds the last ones
+  whylate explain --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 x.whylate # the requests of one trace of a tracing system
   whylate explain --group checkout x.trace            # one group of requests, in full
   whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
   whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
@@ -393,6 +413,16 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 
 // runURL records and explains at the same time.
 func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
+	if in, err := s.openFlight(cmd, target, opt); err != nil {
+		return err
+	} else if in != nil {
+		defer in.Close()
+		rep, err := e.explain(cmd.Context(), in)
+		if rep != nil {
+			in.addWarnings(rep)
+		}
+		return e.finish(cmd, s, in.name, rep, err)
+	}
 	bar := newRecordBar(s.bar(), []string{target})
 	opt.Progress = bar.of(0)
 	in, stream, err := openURL(cmd.Context(), target, opt)

@@ -54,6 +54,8 @@ changed through it. It ends with an interrupt (Ctrl-C), with exit status 0.
 
 For a URL:
 
+` + flightHelp + `
+
 ` + connectHelp,
 		Example: `  whylate view x.trace
   whylate view --open x.whylate                      # and open the browser
@@ -166,6 +168,9 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 	opt, err := options(arg)
 	if err != nil {
 		return nil, nil, recordError(err)
+	}
+	if in, err := s.openFlight(cmd, arg, opt); err != nil || in != nil {
+		return in, none, err
 	}
 	opt.NoAllocs = true
 	bar := newRecordBar(s.bar(), []string{arg})

@@ -52,7 +52,9 @@ type Options struct {
 	// TraceID, if not zero, limits the report to requests of the trace with this
 	// id in a tracing system. Only requests whose id the trace holds can be found
 	// so: those of service/mark, and those about which a tracer wrote user logs.
+	// SpanID selects them by a span: their own, or that of who asked.
 	TraceID [16]byte
+	SpanID  [8]byte
 	// Slowest is how many of the slowest requests of a group are reported in
 	// full; 0 means 3, negative none.
 	Slowest int
@@ -221,7 +223,7 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // pass returns the options of a pass.
 func (o *Options) pass(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
+	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
 	if o.Request != nil {
 		out.Match = o.Request.MatchString
 	}

@@ -3,7 +3,9 @@ package explain
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/answers"
@@ -81,12 +83,26 @@ const keepMost = 64 << 20
 var errOnce = errors.New("it can be read only once: record it to a file (whylate record -o x.whylate), and explain that")
 
 // isPart reports whether the report is about a part of the trace's requests.
-func (o *Options) isPart() bool { return o.From != 0 || o.To != 0 || o.TraceID != [16]byte{} }
+func (o *Options) isPart() bool {
+	return o.From != 0 || o.To != 0 || o.TraceID != [16]byte{} || o.SpanID != [8]byte{}
+}
+
+// named says which trace and span of a tracing system are asked for, "" if none is.
+func (o *Options) named() string {
+	var names []string
+	if o.TraceID != [16]byte{} {
+		names = append(names, fmt.Sprintf("the trace %x", o.TraceID))
+	}
+	if o.SpanID != [8]byte{} {
+		names = append(names, fmt.Sprintf("the span %x", o.SpanID))
+	}
+	return strings.Join(names, " and ")
+}
 
 // whole returns options to read all of the trace with, for what it knows of peers.
 func (o *Options) whole() Options {
 	out := *o
-	out.From, out.To, out.TraceID = 0, 0, [16]byte{}
+	out.From, out.To, out.TraceID, out.SpanID = 0, 0, [16]byte{}, [8]byte{}
 	out.Index, out.Validate, out.Keep, out.Slowest = nil, nil, nil, -1
 	return out
 }

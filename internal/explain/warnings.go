@@ -64,8 +64,8 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
 		return
 	}
-	if id := e.opts.TraceID; id != [16]byte{} && len(rep.Groups) == 0 {
-		warn(NoMatch, fmt.Sprintf("no request of the trace %x ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", id))
+	if asked := e.opts.named(); asked != "" && len(rep.Groups) == 0 {
+		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", asked))
 		return
 	}
 	if all := e.groups.Names(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {

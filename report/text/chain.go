@@ -73,6 +73,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	}
 	p.line(span{dim, "  slow request of "}, span{bold, words.Duration(r.LatencyNS)},
 		span{dim, " at " + words.Duration(r.StartNS) + " on goroutine " + strconv.FormatUint(r.Goroutine, 10)})
+	p.ids(r)
 	list := stretches(r.Segments, maxSegments, r.LatencyNS/shortest)
 	barWidth := 14
 	switch {
@@ -107,6 +108,22 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		}
 		spans = append(spans, span{dim, on})
 		p.line(append(spans, place(s.seg.Site, p.width-widthOf(spans))...)...)
+	}
+}
+
+// ids says by which names a tracing system knows a request.
+func (p *page) ids(r *report.Request) {
+	var ids []string
+	for _, id := range []struct{ name, value string }{{"trace", r.TraceID}, {"span", r.SpanID}, {"asked by span", r.ParentSpanID}, {"Datadog span", r.DatadogSpanID}} {
+		if id.value != "" {
+			ids = append(ids, id.name+" "+termtext.Head(id.value, 40))
+		}
+	}
+	if r.Status != "" {
+		ids = append(ids, "came out as "+termtext.Head(r.Status, 40))
+	}
+	if len(ids) > 0 {
+		p.paragraph(span{dim, "  "}, 4, span{dim, strings.Join(ids, ", ")})
 	}
 }
 

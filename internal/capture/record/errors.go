@@ -40,6 +40,7 @@ const (
 	Cut          Kind = "cut"          // the trace ended before its time
 	Interrupted  Kind = "interrupted"  // the context was cancelled
 	Write        Kind = "write"        // the output could not be written
+	Empty        Kind = "empty"        // a flight recorder that holds nothing: it is off, or has just begun
 )
 
 // Error is what every function of this package returns when it fails. No part of it holds credentials, and it unwraps

@@ -54,7 +54,10 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	case http.StatusNotFound:
 		return failed(NotFound, "there is no flight recorder", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
 	case http.StatusServiceUnavailable:
-		return failed(Status, "its flight recorder has nothing", errors.New(c.body(resp)))
+		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+			return failed(Empty, "its flight recorder has nothing", errors.New(c.secrets.foreign(c.body(resp), 200)))
+		}
+		return 0, c.statusError(opFlight, resp, 0)
 	default:
 		return 0, c.statusError(opFlight, resp, 0)
 	}
@@ -87,19 +90,47 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	return size, nil
 }
 
+// Flight says of a target whether a flight recorder may be served there: the path is its own, or there is none and the
+// usual one is to be tried. Any other path leads to net/http/pprof's handlers.
+func Flight(target string) (named, may bool) {
+	path := pathOf(target)
+	named = path == "/flight" || strings.HasSuffix(path, FlightPath)
+	return named, named || path == ""
+}
+
+// FlightURL returns the address at which a target's flight recorder is asked, without secrets, for people.
+func FlightURL(target string) string {
+	end, _, err := ParseEndpoint(target)
+	if err != nil {
+		return RedactString(target)
+	}
+	return Redact(flightURL(target, end.Trace(0)))
+}
+
 // flightURL is the trace's URL with the path that the target names.
 func flightURL(target string, trace *url.URL) *url.URL {
 	u := *trace
 	u.RawQuery = ""
 	u.Path = FlightPath
+	if path := pathOf(target); path != "" {
+		u.Path = path
+	}
+	return &u
+}
+
+// pathOf is the path that a target names, "" for none; a path of slashes is none.
+func pathOf(target string) string {
 	rest := target
 	if i := strings.Index(rest, "://"); i >= 0 {
 		rest = rest[i+3:]
 	}
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		if path, _, _ := strings.Cut(rest[i:], "?"); strings.Trim(path, "/") != "" {
-			u.Path = path
-		}
+	i := strings.IndexByte(rest, '/')
+	if i < 0 {
+		return ""
 	}
-	return &u
+	path, _, _ := strings.Cut(rest[i:], "?")
+	if strings.Trim(path, "/") == "" {
+		return ""
+	}
+	return path
 }

@@ -78,9 +78,11 @@ type Options struct {
 	// Match, if not nil, selects functions whose calls are the requests.
 	Match func(name string) bool
 	// NoMarks finds requests as if the service did not mark them. TraceID, if not
-	// zero, selects requests of one trace of a tracing system.
+	// zero, selects requests of one trace of a tracing system, SpanID those of
+	// one span: their own, or that of who asked.
 	NoMarks bool
 	TraceID [16]byte
+	SpanID  [8]byte
 	// From and To select requests that end in [From, To), counted from the trace's
 	// start; a To of 0 means its end.
 	From, To time.Duration
@@ -284,10 +286,20 @@ func (p *Pass) wanted(r *request.Request) bool {
 	if p.opts.To > 0 {
 		to = p.Start + int64(p.opts.To)
 	}
-	if p.opts.TraceID != [16]byte{} && r.Part != request.Middle && (r.Identity == nil || r.Identity.Trace != p.opts.TraceID) {
+	if r.Part != request.Middle && !p.named(r.Identity) {
 		return false
 	}
 	return r.Part == request.Middle || r.End >= from && r.End < to
+}
+
+// named reports whether a request is of the trace and of the span, of a tracing
+// system, that are asked for.
+func (p *Pass) named(id *request.Identity) bool {
+	trace, span := p.opts.TraceID, p.opts.SpanID
+	if trace == [16]byte{} && span == [8]byte{} {
+		return true
+	}
+	return id != nil && (trace == [16]byte{} || id.Trace == trace) && (span == [8]byte{} || id.Span == span || id.Parent == span)
 }
 
 // order brings requests into the order in which they are walked.

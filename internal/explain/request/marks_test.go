@@ -136,6 +136,17 @@ func TestMarksEqualServerLog(t *testing.T) {
 	if q := rep.Groups[0].Slowest[0]; q.TraceID != fmt.Sprintf("%032x", 48) || q.ParentSpanID != fmt.Sprintf("%016x", 0xabc000+48) || q.SpanID != "" || q.Status == "" {
 		t.Errorf("the request of the trace is %+v", q)
 	}
+	// So it is by the span of who asked.
+	span, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{SpanID: [8]byte{5: 0xab, 6: 0xc0, 7: 0x30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(span.Groups) != 1 || span.Groups[0].Count != 1 || span.Groups[0].Slowest[0].ID != rep.Groups[0].Slowest[0].ID {
+		t.Errorf("of one span there is %+v", span.Groups)
+	}
+	if span, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}, SpanID: [8]byte{7: 1}}); err != nil || len(span.Groups) != 0 {
+		t.Errorf("of another span of that trace there is %+v, %v", span, err)
+	}
 	// Without marks they are found otherwise.
 	rep, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{NoMarks: true})
 	if err != nil {

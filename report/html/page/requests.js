@@ -25,6 +25,12 @@ export function when(r) {
   return `${duration(r.start_ns)} into the trace (${wall.toISOString().replace('T', ' ').replace('Z', ' UTC')})`;
 }
 
+// ids are what a tracing system calls a request, and how it came out.
+export function ids(r) {
+  const list = [['came out as', r.status], ['trace', r.trace_id], ['span', r.span_id], ['asked by span', r.parent_span_id], ['Datadog span', r.datadog_span_id]];
+  return list.filter(([, id]) => id).flatMap(([name, id]) => [`${name} `, h('code', { class: 'wrap' }, clean(id)), ', ']);
+}
+
 export function detail(r, i, longest) {
   const x = r.segments[i];
   const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
@@ -93,7 +99,7 @@ export function requests() {
       g.typical ? h('a', { class: 'pill', href: current({ req: g.typical.id }), 'aria-current': g.typical === r ? 'true' : null }, `typical ${duration(g.typical.latency_ns)}`) : null,
       h('button', { type: 'button', onclick: () => step(-1), title: 'previous slow request (p)' }, '‹ previous'), h('button', { type: 'button', onclick: () => step(1), title: 'next slow request (n)' }, 'next ›'),
       h('span', { class: 'zoom' }, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => wf.zoom(0.5, wf.middleOfSelected()) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => wf.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => wf.fit() }, 'all')));
-    replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, `${count((r.wakes || []).length, 'wake')} between its goroutines `, asked('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
+    replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, ...ids(r), `${count((r.wakes || []).length, 'wake')} between its goroutines `, asked('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
     replace(key, legend(segmentCauses(r).map(c => c[0])), h('ul', { class: 'legend states', 'aria-label': 'Marks of the waterfall' },
       [['path', 'critical path'], ['running', 'running'], ['runnable', 'runnable'], ['waiting', 'waiting'], ['syscall', 'syscall'], ['arrow', 'wake']].map(([c, name]) => h('li', null, h('i', { class: 'key key-' + c }), name))));
     wf.show(r);

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+// flightHelp is the part of a verb's help about URLs at which a flight recorder may be served.
+const flightHelp = `Where the URL has no path, or the path /debug/flight, and the service serves a flight recorder there (service/flight), what it
+holds is taken at once: the last seconds instead of the next ones. -d, --no-cpu, --no-host and --pid ask for a trace, as does a
+path that leads to net/http/pprof.`
+
+// askFlight is how long a service that may have no flight recorder is waited for.
+const askFlight = 3 * time.Second
+
+// wantsTrace says which flag asks for a trace that is recorded now, "" if none does.
+func wantsTrace(cmd *cobra.Command) string {
+	for _, name := range []string{"duration", "no-cpu", "no-host", "pid"} {
+		if cmd.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// openFlight takes what the flight recorder at a URL holds and says so. It returns nil where a trace is to be recorded instead.
+func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Options) (*input, error) {
+	named, may := record.Flight(target)
+	if flag := wantsTrace(cmd); flag != "" {
+		if named {
+			return nil, usage(cmd, "--%s is about a trace that is recorded now, and %s names a flight recorder: leave the path out", flag, record.FlightPath)
+		}
+		return nil, nil
+	}
+	if !may {
+		return nil, nil
+	}
+	in, err := takeFlight(cmd.Context(), target, opt, named)
+	switch {
+	case err == nil:
+	case cmd.Context().Err() != nil:
+		return nil, interruptedEarly()
+	case named || unreached(err):
+		return nil, recordError(err)
+	default:
+		var e *record.Error
+		if errors.As(err, &e) && e.Kind == record.Empty {
+			fmt.Fprintf(s.err, "whylate: %s (%s): recording %v instead\n", e.Text, oneLine(e.Do), opt.Duration)
+		}
+		return nil, nil
+	}
+	held := "what its flight recorder holds"
+	if m := in.meta; m != nil && m.GotNS > 0 {
+		held = "the last " + words.Rough(m.GotNS) + " that its flight recorder holds"
+	}
+	fmt.Fprintf(s.err, "whylate: %s: %s, taken at once (-d %v records the next ones)\n", in.name, held, opt.Duration)
+	return in, nil
+}
+
+// takeFlight fetches a recording of a flight recorder into a file that is gone when the input is closed.
+func takeFlight(ctx context.Context, target string, opt record.Options, named bool) (*input, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tmp, err := os.CreateTemp("", "whylate-*.part")
+	if err != nil {
+		return nil, fmt.Errorf("keeping the recording for reading: %w", err)
+	}
+	in := &input{}
+	in.keep(tmp)
+	first := opt.ConnectTimeout + opt.Grace
+	if !named {
+		first = askFlight
+	}
+	to := &lively{w: tmp, silence: opt.Grace, dog: time.AfterFunc(first, cancel)}
+	defer to.dog.Stop()
+	in.size, err = record.SaveFlight(ctx, target, opt, "", to)
+	if err == nil {
+		err = in.unpack(tmp)
+	}
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	in.name = record.FlightURL(target)
+	return in, nil
+}
+
+// lively is a writer whose watchdog bites when nothing is written for a while.
+type lively struct {
+	w       io.Writer
+	silence time.Duration
+	dog     *time.Timer
+}
+
+func (l *lively) Write(p []byte) (int, error) {
+	l.dog.Reset(l.silence)
+	return l.w.Write(p)
+}
+
+// unreached reports whether an error says that there is nobody who could be asked for a trace, either.
+func unreached(err error) bool {
+	var e *record.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Kind {
+	case record.Usage, record.DNS, record.Refused, record.TLS, record.Proxy:
+		return true
+	}
+	return false
+}
