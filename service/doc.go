@@ -1,13 +1,16 @@
 // Package service starts all that whylate has for a running service with one
-// call: GOMAXPROCS by the container's quota, the probe for freezes, and the page
-// that shows both.
+// call: GOMAXPROCS by the container's quota, the probe for freezes, the page that
+// shows both, and, if asked to, the recorder of slow moments.
 //
-//	s := service.Start(service.Options{})
+//	s := service.Start(service.Options{Flight: &flight.Options{Dir: "/var/lib/shop/flight"}})
 //	defer s.Stop()
-//	mux.Handle("/debug/limits", s.Handler(debugz.Options{}))
+//	h := s.Handler(debugz.Options{})
+//	mux.Handle("/debug/limits", h)
+//	mux.Handle("/debug/flight", h)
+//	http.ListenAndServe(":8080", mark.Handler(routes))
 //
-// What it starts is in packages tune, probe and debugz; cgroup, pool, traps,
-// mark and flight are for use by themselves, and importing auto does the first part without a
-// call. Do not import auto beside this call: of two tuners each takes the other
+// What it starts is in packages tune, probe, flight and debugz; cgroup, pool, traps,
+// mark and redact are for use by themselves, and importing auto does the first part
+// without a call. Do not import auto beside this call: of two tuners each takes the other
 // for code that sets its own values.
 package service

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/service/debugz"
+	"github.com/whylate/whylate/service/flight"
 	"github.com/whylate/whylate/service/internal/settings"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
@@ -21,6 +22,9 @@ type Options struct {
 	Tune *tune.Options
 	// Probe are the probe's options.
 	Probe probe.Options
+	// Flight, if not nil, starts a recorder of slow moments (service/flight): the
+	// probe's freezes are triggers of it, and Handler shows and serves it.
+	Flight *flight.Options
 	// Logger gets what is decided, unless Tune has one of its own; nil is
 	// slog.Default.
 	Logger *slog.Logger
@@ -31,17 +35,22 @@ type Options struct {
 type Service struct {
 	tuner *tune.Tuner
 	probe *probe.Probe
-	once  sync.Once
+	// flight is nil if none was asked for, or its options make no sense.
+	flight *flight.Recorder
+	once   sync.Once
 }
 
 // A State is what was decided and what was measured.
 type State struct {
 	Tune  tune.State
 	Probe probe.Snapshot
+	// Flight is nil without a recorder.
+	Flight *flight.State
 }
 
-// Start starts a tuner and a probe. It never fails: what cannot be read or set
-// here is told by State.
+// Start starts a tuner, a probe and, if asked to, a flight recorder. It never
+// fails: what cannot be read or set here is told by State, and options of the
+// recorder that make no sense are told by the Logger.
 func Start(o Options) *Service { return start(o, os.Getenv) }
 
 func start(o Options, getenv func(string) string) *Service {
@@ -63,8 +72,34 @@ func start(o Options, getenv func(string) string) *Service {
 	if opts.Logger == nil {
 		opts.Logger = o.Logger
 	}
-	return &Service{tuner: tune.Start(opts), probe: probe.Start(o.Probe)}
+	rec, probing := withFlight(&o)
+	return &Service{tuner: tune.Start(opts), probe: probe.Start(probing), flight: rec}
 }
+
+// withFlight starts the recorder, if asked to, and returns the probe's options that
+// tell it of freezes.
+func withFlight(o *Options) (*flight.Recorder, probe.Options) {
+	probing := o.Probe
+	if o.Flight == nil {
+		return nil, probing
+	}
+	rec, err := flight.Start(*o.Flight)
+	if err != nil {
+		o.Logger.Warn("whylate: the flight recorder was not started", slog.String("error", err.Error()))
+		return nil, probing
+	}
+	told := o.Probe.OnFreeze
+	probing.OnFreeze = func(f probe.Freeze) {
+		rec.OnFreeze(f)
+		if told != nil {
+			told(f)
+		}
+	}
+	return rec, probing
+}
+
+// Flight returns the flight recorder, nil without one.
+func (s *Service) Flight() *flight.Recorder { return s.flight }
 
 // Tuner returns the tuner, for the adapters.
 func (s *Service) Tuner() *tune.Tuner { return s.tuner }
@@ -76,20 +111,27 @@ func (s *Service) Probe() *probe.Probe { return s.probe }
 func (s *Service) State() State {
 	st := State{Tune: s.tuner.State()}
 	s.probe.Snapshot(&st.Probe)
+	if s.flight != nil {
+		f := s.flight.State()
+		st.Flight = &f
+	}
 	return st
 }
 
-// Handler returns debugz's handler of this service; the tuner and the probe in o
-// are this service's.
+// Handler returns debugz's handler of this service; the tuner, the probe and the
+// flight recorder in o are this service's.
 func (s *Service) Handler(o debugz.Options) http.Handler {
-	o.Tuner, o.Probe = s.tuner, s.probe
+	o.Tuner, o.Probe, o.Flight = s.tuner, s.probe, s.flight
 	return debugz.Handler(o)
 }
 
-// Stop ends both and gives back what was set. It may be called more than once.
+// Stop ends all and gives back what was set. It may be called more than once.
 func (s *Service) Stop() {
 	s.once.Do(func() {
 		s.probe.Stop()
+		if s.flight != nil {
+			s.flight.Stop()
+		}
 		s.tuner.Stop()
 	})
 }

@@ -7,9 +7,12 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/debugz"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -45,5 +48,38 @@ func TestStartWithOptions(t *testing.T) {
 	defer s.Stop()
 	if s.Tuner().State().ProcsMode != tune.ModeOff || s.Probe() == nil || !strings.Contains(buf.String(), "GOMEMLIMIT") || strings.Contains(buf.String(), "GOMAXPROCS") {
 		t.Errorf("%+v\n%s", s.State(), buf.String())
+	}
+}
+
+// TestStartFlight starts the recorder with the rest: freezes are its triggers, also
+// where somebody else hears of them, and the page serves it.
+func TestStartFlight(t *testing.T) {
+	var log bytes.Buffer
+	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Flight: &flight.Options{Dir: t.TempDir()}}
+	s := start(o, func(string) string { return "" })
+	defer s.Stop()
+	if s.Flight() == nil || s.State().Flight == nil {
+		t.Fatal("there is no recorder")
+	}
+	w := httptest.NewRecorder()
+	s.Handler(debugz.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight?state", nil))
+	if w.Code != 200 || !strings.Contains(w.Body.String(), `"cost"`) {
+		t.Errorf("it answers %d %s", w.Code, w.Body)
+	}
+	s.Stop()
+	if s.State().Flight.Recording {
+		t.Error("it records after Stop")
+	}
+	heard := 0
+	o.Probe.OnFreeze = func(probe.Freeze) { heard++ }
+	rec, p := withFlight(&o)
+	defer rec.Stop()
+	p.OnFreeze(probe.Freeze{Likely: time.Second})
+	if got := rec.State().Triggers[flight.KindFreeze]; heard != 1 || got != 1 {
+		t.Errorf("of a freeze the recorder heard %d times, the other one %d", got, heard)
+	}
+	o.Flight = &flight.Options{Slow: -1}
+	if rec, _ := withFlight(&o); rec != nil || !strings.Contains(log.String(), "negative") {
+		t.Errorf("options that make no sense: %s", &log)
 	}
 }

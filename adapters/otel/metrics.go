@@ -9,6 +9,7 @@
 //	p := probe.Start(probe.Options{OnFreeze: m.OnFreeze})
 //	t := tune.Start(tune.Options{})
 //	err = m.Observe(p, t)
+//	err = m.ObserveFlight(rec) // a *flight.Recorder, if there is one
 //
 // Instruments follow OpenTelemetry's conventions: dots between words, units in
 // UCUM, monotonic counters for what only grows. What cannot be measured on

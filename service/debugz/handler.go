@@ -11,6 +11,15 @@
 //	curl -d level=debug localhost:6060/debug/limits     # DEBUG from now on
 //	curl -d 'level=debug&for=5m' localhost:6060/debug/limits
 //
+// On a path that ends in /flight the handler serves Options.Flight, a recorder of
+// service/flight:
+//
+//	mux.Handle("/debug/flight", handler)                # the same handler
+//
+//	whylate record --flight localhost:6060              # the last seconds
+//	curl -d reason='it hangs' localhost:6060/debug/flight   # keeps them
+//	curl localhost:6060/debug/flight?state
+//
 // It is on no mux by itself. The page tells paths of the host and the log's
 // level can be costly: serve it where only operators come, as the pages of
 // net/http/pprof.
@@ -22,14 +31,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/flight"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/traps"
 	"github.com/whylate/whylate/service/tune"
@@ -46,6 +58,9 @@ type Options struct {
 	Tuner *tune.Tuner
 	// Probe, if not nil, adds freezes and lost time.
 	Probe *probe.Probe
+	// Flight, if not nil, adds what the recorder of slow moments does, and is served
+	// on paths that end in /flight.
+	Flight *flight.Recorder
 	// Cgroup says where limits are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
@@ -62,6 +77,7 @@ type page struct {
 	Traps      []traps.Trap   `json:"traps"`
 	Tune       *tune.State    `json:"tune,omitempty"`
 	Probe      *lost          `json:"probe,omitempty"`
+	Flight     *flight.State  `json:"flight,omitempty"`
 }
 
 // lost is a probe's snapshot in a few numbers.
@@ -100,6 +116,14 @@ var noContext = context.Background()
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if strings.HasSuffix(r.URL.Path, "/flight") {
+		if h.opts.Flight == nil {
+			http.Error(w, "this program gave the handler no flight recorder (debugz.Options.Flight)", http.StatusNotFound)
+			return
+		}
+		h.opts.Flight.ServeHTTP(w, r)
+		return
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		h.show(w, r)
@@ -145,6 +169,10 @@ func (h *handler) page() page {
 	}
 	if h.opts.Probe != nil {
 		p.Probe = summarize(h.opts.Probe)
+	}
+	if h.opts.Flight != nil {
+		s := h.opts.Flight.State()
+		p.Flight = &s
 	}
 	return p
 }
@@ -234,6 +262,39 @@ func (p *page) text(out io.Writer) {
 		if len(l.NotMeasurable) > 0 {
 			fmt.Fprintf(w, "not measurable\t%s\n", strings.Join(l.NotMeasurable, ", "))
 		}
+	}
+	if s := p.Flight; s != nil {
+		flightText(w, s)
+	}
+}
+
+// flightText says what a recorder of slow moments does.
+func flightText(w io.Writer, s *flight.State) {
+	does := "it runs"
+	if !s.Recording {
+		does = "it does not run: " + s.Why
+	}
+	fmt.Fprintf(w, "\nflight recorder\t%s\n", does)
+	fmt.Fprintf(w, "its cost\t%.2f %% of the CPUs by %s", 100*s.Cost, s.CostFrom)
+	if s.Budget > 0 {
+		fmt.Fprintf(w, " (budget %.1f %%)", 100*s.Budget)
+	}
+	fmt.Fprintf(w, "; the kernel's counters %.2f %%\n", 100*s.OwnCost)
+	fmt.Fprintf(w, "recordings\t%d kept, %s on disk, %d failed\n", s.Kept, size(s.DiskBytes), s.Failed)
+	if s.Last != "" {
+		fmt.Fprintf(w, "the last\t%s, %s in %v\n", s.Last, size(s.LastBytes), s.LastSnapshot.Round(time.Millisecond))
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Triggers)) {
+		fmt.Fprintf(w, "%s\t%d moments, %d without a recording of their own\n", k, s.Triggers[k], s.Missed[k])
+	}
+	if u := s.Upload; u != nil {
+		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d attempts failed\n", u.Sent, u.Refused, u.Failed)
+	}
+	if s.Unwatched {
+		fmt.Fprintf(w, "marks\tsomebody else watches them: no request is seen\n")
+	}
+	if s.LastError != "" {
+		fmt.Fprintf(w, "last error\t%s\n", s.LastError)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/flight"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
@@ -172,5 +173,41 @@ func TestLevelExpires(t *testing.T) {
 	Handler(Options{Level: other, Logger: slog.New(slog.DiscardHandler), Cgroup: machine()}).ServeHTTP(w, r)
 	if other.verbosity != 4 {
 		t.Errorf("another logger's verbosity %d: %s", other.verbosity, w.Body)
+	}
+}
+
+// TestFlight serves a recorder beside the page, and shows it there.
+func TestFlight(t *testing.T) {
+	rec, err := flight.Start(flight.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Stop()
+	h := Handler(Options{Flight: rec})
+	ask := func(method, target string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		return w
+	}
+	if w := ask("GET", "/debug/limits"); !strings.Contains(w.Body.String(), "flight recorder") || !strings.Contains(w.Body.String(), "budget 2.0 %") {
+		t.Errorf("the page is\n%s", w.Body)
+	}
+	if w := ask("GET", "/debug/limits?format=json"); !strings.Contains(w.Body.String(), `"duty": 1`) {
+		t.Errorf("the page is\n%s", w.Body)
+	}
+	if w := ask("GET", "/debug/flight?state"); w.Code != 200 || !strings.Contains(w.Body.String(), `"triggers"`) && !strings.Contains(w.Body.String(), `"kept"`) {
+		t.Errorf("the state is %d %s", w.Code, w.Body)
+	}
+	if rec.State().Recording {
+		if w := ask("GET", "/debug/flight"); w.Code != 200 || !bytes.HasPrefix(w.Body.Bytes(), []byte("PK")) {
+			t.Errorf("GET gives %d", w.Code)
+		}
+		if w := ask("POST", "/debug/flight?reason=x"); w.Code != 200 || rec.State().Kept != 1 {
+			t.Errorf("POST gives %d %s", w.Code, w.Body)
+		}
+	}
+	h = Handler(Options{})
+	if w := ask("GET", "/debug/flight"); w.Code != 404 {
+		t.Errorf("without a recorder it answers %d", w.Code)
 	}
 }

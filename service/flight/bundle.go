@@ -72,6 +72,8 @@ func writeBundle(w io.Writer, m *meta, trace func(io.Writer) error) error {
 	return z.Close()
 }
 
+const headerLen = 16
+
 // header keeps a trace's first bytes: "go 1.26 trace".
 type header struct {
 	w    io.Writer
@@ -79,14 +81,14 @@ type header struct {
 }
 
 func (h *header) Write(p []byte) (int, error) {
-	if n := 16 - len(h.head); n > 0 {
+	if n := headerLen - len(h.head); n > 0 {
 		h.head = append(h.head, p[:min(n, len(p))]...)
 	}
 	return h.w.Write(p)
 }
 
 func (h *header) version() string {
-	if len(h.head) < 16 {
+	if len(h.head) < headerLen {
 		return ""
 	}
 	for i, c := range h.head {

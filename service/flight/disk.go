@@ -45,10 +45,16 @@ type file struct {
 }
 
 // surplus returns what must go so that the files take no more than budget
-// bytes: the oldest first, but of each kind the newest stays.
-func surplus(files []file, budget int64) []file {
+// bytes: the oldest first, but of each kind the newest stays. The file latest is
+// the newest, whatever a clock that has jumped says of it.
+func surplus(files []file, budget int64, latest string) []file {
 	files = slices.Clone(files)
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(files, func(a, b file) int {
+		if a.name == latest || b.name == latest {
+			return cmp.Compare(btoi(a.name == latest), btoi(b.name == latest))
+		}
+		return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name))
+	})
 	total := int64(0)
 	newest := make(map[Kind]string)
 	for _, f := range files {
@@ -68,6 +74,13 @@ func surplus(files []file, budget int64) []file {
 	return out
 }
 
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func list(dir string) ([]file, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -85,8 +98,9 @@ func list(dir string) ([]file, error) {
 	return out, nil
 }
 
-// tidy keeps the directory within its budget and returns what its files take.
-func tidy(dir string, budget int64) (kept int64, err error) {
+// tidy keeps the directory within its budget and returns what its files take;
+// latest is the file that was written last, if one was.
+func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 	files, err := list(dir)
 	if err != nil {
 		return 0, err
@@ -94,7 +108,7 @@ func tidy(dir string, budget int64) (kept int64, err error) {
 	for _, f := range files {
 		kept += f.size
 	}
-	for _, f := range surplus(files, budget) {
+	for _, f := range surplus(files, budget, latest) {
 		if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
 			return kept, err
 		}
@@ -103,8 +117,13 @@ func tidy(dir string, budget int64) (kept int64, err error) {
 	return kept, nil
 }
 
+// loaded is when this process began, about: a half written file of an older
+// process may have its number, which is 1 in every container.
+var loaded = time.Now()
+
 // removeParts removes what a process that was killed left half written. What
-// another process that lives is writing stays, unless it is old.
+// another process that lives is writing stays, unless it is old, and what another
+// recorder of this process does.
 func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 	const old = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
@@ -121,7 +140,7 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 			continue
 		}
 		info, err := e.Info()
-		if err == nil && (writer == pid || !alive(writer) || now.Sub(info.ModTime()) > old) {
+		if err == nil && (writer == pid && info.ModTime().Before(loaded) || writer != pid && !alive(writer) || now.Sub(info.ModTime()) > old) {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // the next start tries again
 		}
 	}

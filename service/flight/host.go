@@ -21,7 +21,31 @@ const (
 
 	hostEvery  = 50 * time.Millisecond
 	startEvery = 20 // samples: the trace forgets what is old
+
+	// ownBudget is the share of the CPUs that samples may take; a process of very
+	// many threads is looked at less often. guessedSample is what one takes
+	// where a thread's CPU time is not known.
+	ownBudget     = 0.0025
+	hostSeldom    = 2 * time.Second
+	guessedSample = 100 * time.Microsecond
 )
+
+// A pace says when the next sample is taken.
+type pace struct{ mean time.Duration }
+
+// next takes in what a sample has cost.
+func (p *pace) next(cost time.Duration, procs int) time.Duration {
+	if p.mean == 0 {
+		p.mean = cost
+	}
+	p.mean += (cost - p.mean) / 8
+	return min(max(hostEvery, time.Duration(float64(p.mean)/(ownBudget*float64(max(procs, 1))))), hostSeldom)
+}
+
+// cost is the share of the CPUs that samples take at an interval.
+func (p *pace) cost(interval time.Duration, procs int) float64 {
+	return p.mean.Seconds() / interval.Seconds() / float64(max(procs, 1))
+}
 
 // facts are what bounds the process, with the names of docs/bundle.md.
 type facts struct {

@@ -104,12 +104,26 @@ func TestSurplus(t *testing.T) {
 	files := []file{at(3, KindSlow, 10), at(1, KindFreeze, 10), at(2, KindSlow, 10), at(5, KindSlow, 10), at(4, KindGC, 10)}
 	for budget, want := range map[int64][]int{50: nil, 49: {2}, 40: {2}, 39: {2, 3}, 30: {2, 3}, 0: {2, 3}} {
 		var got []int
-		for _, f := range surplus(files, budget) {
+		for _, f := range surplus(files, budget, "") {
 			got = append(got, int(f.mod.Unix()/60))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("budget %d: those of minutes %v go, want %v", budget, got, want)
 		}
+	}
+}
+
+// TestClockBack tests that a file that was just written is not the oldest because a
+// clock went back.
+func TestClockBack(t *testing.T) {
+	at := func(minute int) file {
+		when := time.Unix(int64(60*minute), 0)
+		return file{fileName(when, KindSlow, 1, minute), 10, when}
+	}
+	files := []file{at(50), at(51), at(2)}
+	got := surplus(files, 10, at(2).name)
+	if len(got) != 2 || got[0].name != at(50).name || got[1].name != at(51).name {
+		t.Errorf("%v go", got)
 	}
 }
 
@@ -119,7 +133,7 @@ func TestParts(t *testing.T) {
 	now := time.Now()
 	whole := fileName(now, KindSlow, 7, 1)
 	for name, age := range map[string]time.Duration{
-		whole: time.Hour, whole + ".part-7": 0, whole + ".part-8": 0, whole + ".part-9": 0, whole + ".part-10": time.Hour,
+		whole: time.Hour, whole + ".part-7": time.Minute, whole + ".part-8": 0, whole + ".part-9": 0, whole + ".part-10": time.Hour,
 		"notes.txt": time.Hour, "other.part-7": time.Hour, whole + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)
@@ -144,43 +158,166 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// A service of two Ps that uses CPU time for each start, and more while it is
+// recorded.
+type governed struct {
+	governor
+	plain, recorded float64 // CPU seconds a start
+	ran, seconds    int
+}
+
+func (g *governed) second(starts float64) bool {
+	per := g.plain
+	if g.runs {
+		per += g.recorded
+		g.ran++
+	}
+	g.seconds++
+	return g.decide(time.Second, starts, 2, time.Duration(starts*per*1e9))
+}
+
+// TestGovernor holds what the recorder costs to its budget: always on below it, for a
+// part of the time above, off far above, and on again.
 func TestGovernor(t *testing.T) {
-	g := governor{budget: 0.02}
-	costs := func(share float64) float64 { return share * 2 / startCost.Seconds() } // starts a second on two Ps
-	for i := range 3 * patience {
-		if !g.decide(costs(0.015), 2) {
+	const budget = 0.02
+	start := startBytes * byteCost
+	costs := func(share float64) float64 { return share * 2 / start } // starts a second on two Ps
+	fresh := func() *governed {
+		return &governed{governor: newGovernor(budget, 10*time.Second), plain: 20e-6, recorded: start}
+	}
+	g := fresh()
+	for i := range 60 {
+		if !g.second(costs(0.015)) {
 			t.Fatalf("off after %d seconds within the budget", i)
 		}
 	}
-	if !g.decide(costs(0.1), 2) {
+	if !g.second(costs(0.1)) {
 		t.Fatal("off after one second over the budget")
 	}
-	for g.decide(costs(0.015), 2); g.cost > 0.016; {
-		if !g.decide(costs(0.015), 2) {
+	for g.second(costs(0.015)); g.cost > 0.016; {
+		if !g.second(costs(0.015)) {
 			t.Fatal("off after one burst")
 		}
 	}
 	seconds := 0
-	for ; g.decide(costs(0.1), 2); seconds++ {
-		if seconds > 3*patience {
+	for ; g.second(costs(0.1)); seconds++ {
+		if seconds > 60 {
 			t.Fatal("never off")
 		}
 	}
-	if seconds < patience-1 {
+	if seconds < 9 {
 		t.Errorf("off after %d seconds", seconds)
 	}
-	for range 100 {
-		if g.decide(costs(0.019), 2) {
-			t.Fatal("on again just below the budget")
+	g.ran, g.seconds = 0, 0
+	longest, now := 0, 0
+	for range 2000 {
+		if now++; !g.second(costs(0.1)) {
+			now = 0
 		}
+		longest = max(longest, now)
 	}
-	for seconds = 0; !g.decide(costs(0.001), 2); seconds++ {
-		if seconds > 60 {
+	if part := float64(g.ran) / float64(g.seconds); part < 0.17 || part > 0.23 {
+		t.Errorf("it costs five times its budget and runs %.2f of the time", part)
+	}
+	if longest < 14 {
+		t.Errorf("it runs for %d s at once, which is no recording of 10 s", longest)
+	}
+	for seconds = 0; g.share != 1; seconds++ {
+		if g.second(costs(0.01)); seconds > 60 {
 			t.Fatal("never on again")
 		}
 	}
-	if g := (governor{budget: -1}); !g.decide(costs(1), 2) {
-		t.Error("no bound is one")
+	// Off where it would run for less than a twentieth.
+	for range 60 {
+		g.second(costs(1))
+	}
+	if g.runs || g.share != 0 {
+		t.Errorf("it runs although it costs fifty times its budget: %+v", g.governor)
+	}
+	for seconds = 0; !g.second(costs(0.1)); seconds++ {
+		if seconds > 90 {
+			t.Fatal("never on again")
+		}
+	}
+	// Bytes that were counted correct what starts let expect, and CPU time both.
+	g = fresh()
+	g.wrote(100*5*startBytes, 100) // too few
+	if g.how != costByStarts {
+		t.Errorf("a hundred starts tell %v bytes each", g.perStart)
+	}
+	if g.wrote(4*startBytes*1e4, 1e4); g.how != costByBytes || g.perStart != 4*startBytes {
+		t.Errorf("each start writes %v bytes by %s", g.perStart, g.how)
+	}
+	for range 30 {
+		g.second(costs(0.015))
+	}
+	if math.Abs(g.cost-0.06) > 0.005 {
+		t.Errorf("the cost is %v, want 0.06", g.cost)
+	}
+	g = fresh()
+	g.recorded = 3 * start
+	for range 2000 {
+		g.second(costs(0.05))
+	}
+	if g.how != costByCPU || math.Abs(g.factor-3) > 0.1 || math.Abs(g.cost-0.15) > 0.01 {
+		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", g.how, g.cost, g.factor)
+	}
+	// What the service does is not the recorder's cost, however it varies.
+	g = fresh()
+	g.recorded = -start // as if
+	for range 2000 {
+		g.second(costs(0.05))
+	}
+	if g.factor != 1./mostFactor {
+		t.Errorf("the factor is %v", g.factor)
+	}
+	g = fresh()
+	g.budget = -1
+	for range 100 {
+		if !g.second(costs(1)) {
+			t.Fatal("no bound is one")
+		}
+	}
+	g = fresh()
+	for range 100 { // a system that does not tell CPU time
+		g.decide(time.Second, costs(0.05), 2, -1)
+	}
+	if g.how != costByStarts || g.share > 0.5 {
+		t.Errorf("by %s it runs %v of the time", g.how, g.share)
+	}
+}
+
+// TestCounter counts a recorder's bytes, also of generations that are gone.
+func TestCounter(t *testing.T) {
+	batch := func(gen byte, size int) []byte {
+		return append([]byte{1, gen, 0, 0}, make([]byte, size-4)...)
+	}
+	c := counter{after: 3, head: headerLen}
+	for _, p := range [][]byte{make([]byte, headerLen), batch(3, 50), {52}, batch(5, 100), batch(5, 60), {52}, batch(6, 40)} {
+		if n, err := c.Write(p); n != len(p) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if c.last != 6 || c.rate() != 300 { // the fourth wrote as much as the two others did each
+		t.Errorf("%+v: %v bytes", c, c.rate())
+	}
+	if _, err := c.Write([]byte("text")); err == nil {
+		t.Error("text is a batch")
+	}
+}
+
+// TestPace bounds what samples of the kernel's counters cost.
+func TestPace(t *testing.T) {
+	var p pace
+	if d := p.next(100*time.Microsecond, 2); d != hostEvery || p.cost(d, 2) > ownBudget {
+		t.Errorf("every %v, %v of the CPUs", d, p.cost(d, 2))
+	}
+	d := time.Duration(0)
+	for range 100 { // thousands of threads
+		d = p.next(5*time.Millisecond, 2)
+	}
+	if got := p.cost(d, 2); d < 900*time.Millisecond || got > 0.003 {
+		t.Errorf("every %v, %v of the CPUs", d, got)
 	}
 }
 

@@ -9,18 +9,24 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
+	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/redact"
 )
 
 // A Kind says what made a recording worth keeping.
@@ -37,6 +43,11 @@ const (
 	KindGC         Kind = "gc"         // garbage collection takes a large share
 	KindAsked      Kind = "asked"      // somebody asked
 )
+
+// Kinds returns all kinds, for what shows each of them.
+func Kinds() []Kind {
+	return []Kind{KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency, KindGoroutines, KindGC, KindAsked}
+}
 
 // A Trigger is why a recording was kept.
 type Trigger struct {
@@ -97,11 +108,20 @@ type Options struct {
 	MaxBytes uint64
 	// Budget is what the recorder may cost, as a share of the process's CPUs (0.02
 	// is 2 %, and what 0 means; a negative one is no bound). Above it for ten
-	// seconds the recorder is off until the service is calmer, and State says so.
-	// The cost is estimated from how often goroutines run: see docs/flight.md.
+	// seconds the recorder runs for the part of the time that costs as much, or is
+	// off where that would be less than a twentieth, until the service is
+	// calmer; State says so. How the cost is known is in docs/flight.md.
 	Budget float64
 	// NoHost leaves the kernel's counters out of the trace.
 	NoHost bool
+
+	// Redact says what of a recording's texts is hidden before it is written or
+	// handed to anybody. Its Main is found by the build information.
+	Redact redact.Options
+	// Signals are those that keep a recording, as Capture does: syscall.SIGUSR1.
+	Signals []os.Signal
+	// Upload, if not nil, sends what is kept in Dir to a collector (NewUploader).
+	Upload *UploadOptions
 }
 
 func (o *Options) fill() error {
@@ -110,6 +130,12 @@ func (o *Options) fill() error {
 	}
 	if o.Share < 0 || o.Share > 1 || o.GC < 0 || o.GC > 1 {
 		return errors.New("flight: Share and GC are between 0 and 1")
+	}
+	if err := o.Redact.Check(); err != nil {
+		return err
+	}
+	if o.Upload != nil && o.Dir == "" && o.Sink != nil {
+		return errors.New("flight: Upload needs a Dir beside the Sink")
 	}
 	if o.Dir == "" && o.Sink == nil {
 		o.Dir = filepath.Join(os.TempDir(), "whylate-flight")
@@ -131,11 +157,24 @@ type State struct {
 	// Recording says that the runtime's recorder runs. If not, Why says why.
 	Recording bool   `json:"recording"`
 	Why       string `json:"why,omitempty"`
-	// Cost is the recorder's estimated share of the CPUs; it is known, too, while
-	// the recorder is off.
-	Cost float64 `json:"cost"`
-	// Triggers counts what was worth a recording, Kept the recordings.
+	// Cost is the runtime's recorder's share of the CPUs if it ran all the time,
+	// and CostFrom how that is known; it is known, too, while it is off. Budget is
+	// what it may cost, 0 without a bound, and Duty the part of the time that it
+	// runs for that. Off is for how long it was off because of the budget.
+	Cost     float64       `json:"cost"`
+	CostFrom string        `json:"cost_from,omitempty"`
+	Budget   float64       `json:"budget,omitempty"`
+	Duty     float64       `json:"duty"`
+	Off      time.Duration `json:"off_ns,omitempty"`
+	// BytesPerSecond are what the runtime's recorder writes, when last counted.
+	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
+	// OwnCost is the share of the CPUs that the kernel's counters take: at most
+	// 0.3 %, above that they are read less often.
+	OwnCost float64 `json:"own_cost"`
+	// Triggers counts what was worth a recording, Missed what of that gave none
+	// of its own, Kept the recordings.
 	Triggers map[Kind]uint64 `json:"triggers,omitempty"`
+	Missed   map[Kind]uint64 `json:"missed,omitempty"`
 	Kept     uint64          `json:"kept"`
 	// Failed counts recordings that could not be written or handed over, and
 	// LastError is what went wrong last.
@@ -150,6 +189,9 @@ type State struct {
 	// Unwatched says that marks are watched by somebody else, so that no request
 	// is seen here.
 	Unwatched bool `json:"unwatched,omitempty"`
+	// Upload is what has become of the recordings that are sent, nil where none
+	// are.
+	Upload *UploadState `json:"upload,omitempty"`
 }
 
 // A Recorder keeps recordings of slow moments. Its methods may be called
@@ -168,6 +210,8 @@ type Recorder struct {
 	unwatch   func()
 	ctx       context.Context // ends with Stop
 	cancelCtx context.CancelFunc
+	upload    *Uploader
+	ownCost   atomic.Uint64 // bits of a float64
 
 	mu      sync.Mutex
 	state   State
@@ -182,7 +226,16 @@ type Recorder struct {
 	rt    runtimeRecorder // the goroutine's own, as all below
 	gov   governor
 	n     int
-	began time.Time // when rt was started
+	began time.Time     // when rt was started
+	spent time.Duration // CPU time of the process, when last looked at
+	count *counting
+}
+
+// counting is a count of the recorder's bytes that has begun.
+type counting struct {
+	after  uint64 // generation
+	at     time.Time
+	starts float64 // since
 }
 
 // asked is a recording that somebody waits for. If to is not nil, it is
@@ -206,9 +259,16 @@ func Start(opts Options) (*Recorder, error) {
 		opts: opts, facts: readFacts(), service: describe(os.Getenv),
 		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked),
 		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now),
-		gov: governor{budget: opts.Budget},
+		gov: newGovernor(opts.Budget, opts.MinAge),
 	}
-	r.state.Triggers = make(map[Kind]uint64)
+	r.opts.Redact = r.opts.Redact.WithKey()
+	if r.opts.Redact.Main == "" {
+		if b, ok := debug.ReadBuildInfo(); ok {
+			r.opts.Redact.Main = b.Path
+		}
+	}
+	r.state.Triggers, r.state.Missed = make(map[Kind]uint64), make(map[Kind]uint64)
+	r.state.Budget, r.state.Duty, r.state.CostFrom = max(0, opts.Budget), 1, r.gov.how
 	r.ctx, r.cancelCtx = context.WithCancel(context.Background())
 	if !supported {
 		r.state.Why = "built with a Go version before 1.25, which has no flight recorder"
@@ -219,7 +279,14 @@ func Start(opts Options) (*Recorder, error) {
 			r.state.LastError = err.Error()
 		} else {
 			removeParts(opts.Dir, os.Getpid(), alive, now)
-			r.state.DiskBytes, _ = tidy(opts.Dir, opts.MaxDisk)
+			r.state.DiskBytes, _ = tidy(opts.Dir, opts.MaxDisk, "")
+		}
+	}
+	if opts.Upload != nil {
+		var err error
+		if r.upload, err = NewUploader(opts.Dir, *opts.Upload); err != nil {
+			r.cancelCtx()
+			return nil, err
 		}
 	}
 	var watched bool
@@ -228,6 +295,10 @@ func Start(opts Options) (*Recorder, error) {
 	r.begin()
 	r.done.Add(1)
 	go r.run()
+	if len(opts.Signals) > 0 {
+		r.done.Add(1)
+		go r.onSignals(notify(opts.Signals))
+	}
 	if !opts.NoHost {
 		r.done.Add(1)
 		go r.logHost()
@@ -246,6 +317,9 @@ func (r *Recorder) Stop() {
 		}
 	})
 	r.done.Wait()
+	if r.upload != nil {
+		r.upload.Stop()
+	}
 }
 
 // State returns what the recorder does and has done.
@@ -253,7 +327,12 @@ func (r *Recorder) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.state
-	s.Triggers = maps.Clone(s.Triggers)
+	s.Triggers, s.Missed = maps.Clone(s.Triggers), maps.Clone(s.Missed)
+	s.OwnCost = math.Float64frombits(r.ownCost.Load())
+	if r.upload != nil {
+		u := r.upload.State()
+		s.Upload = &u
+	}
 	return s
 }
 
@@ -276,13 +355,15 @@ func (r *Recorder) ended(e mark.Ended) {
 	case slow:
 		r.slow++
 		r.fire(KindSlow, func() Trigger {
-			return Trigger{Text: fmt.Sprintf("%s took %v, longer than %v", e.Name, e.Took.Round(time.Microsecond), r.opts.Slow), Route: e.Name, Status: e.Status, TookNS: int64(e.Took)}
+			name := r.opts.Redact.Route(e.Name)
+			return Trigger{Text: fmt.Sprintf("%s took %v, longer than %v", cmp.Or(name, "a request"), e.Took.Round(time.Microsecond), r.opts.Slow), Route: name, Status: e.Status, TookNS: int64(e.Took)}
 		})
 	case unusual:
 		r.slow++
 		r.fire(KindUnusual, func() Trigger {
 			usual := time.Duration(r.routes.of(e.Name).limit.Load())
-			return Trigger{Text: fmt.Sprintf("%s took %v; by its last minutes %v is long", e.Name, e.Took.Round(time.Microsecond), usual.Round(time.Microsecond)), Route: e.Name, Status: e.Status, TookNS: int64(e.Took)}
+			name := r.opts.Redact.Route(e.Name)
+			return Trigger{Text: fmt.Sprintf("%s took %v; by its last minutes %v is long", cmp.Or(name, "a request"), e.Took.Round(time.Microsecond), usual.Round(time.Microsecond)), Route: name, Status: e.Status, TookNS: int64(e.Took)}
 		})
 	}
 }
@@ -302,6 +383,7 @@ func (r *Recorder) fire(kind Kind, describe func() Trigger) {
 	r.state.Triggers[kind]++
 	if r.pending != nil || !r.state.Recording || !r.free() {
 		r.missed[kind]++
+		r.state.Missed[kind]++
 		return
 	}
 	t := describe()
@@ -362,6 +444,11 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	switch q.Method {
 	case http.MethodPost:
+		if otherSite(q) {
+			http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
+			return
+		}
+		q.Body = http.MaxBytesReader(w, q.Body, 4<<10)
 		name, err := r.Capture(q.Context(), cmp.Or(clip(q.FormValue("reason")), "asked over HTTP"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -387,6 +474,24 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Allow", "GET, POST")
 		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
 	}
+}
+
+// otherSite reports whether a browser sent the request for a page of another
+// origin. Programs send neither header.
+func otherSite(q *http.Request) bool {
+	switch q.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := q.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != q.Host
 }
 
 func clip(s string) string {
@@ -415,7 +520,12 @@ func (r *Recorder) end(why string) {
 	r.rt.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state.Recording, r.state.Why, r.pending = false, why, nil
+	r.state.Recording, r.state.Why = false, why
+	if t := r.pending; t != nil { // its seconds are gone
+		r.missed[t.Kind]++
+		r.state.Missed[t.Kind]++
+		r.pending = nil
+	}
 }
 
 // run is the recorder's goroutine.
@@ -426,7 +536,8 @@ func (r *Recorder) run() {
 	defer tick.Stop()
 	signals := newSignalReader()
 	signals.read(time.Now())
-	for n := 1; ; n++ {
+	r.spent, _ = cputime.Process()
+	for n := 0; ; {
 		select {
 		case <-r.stop:
 			return
@@ -446,6 +557,7 @@ func (r *Recorder) run() {
 			r.pending = nil
 			r.mu.Unlock()
 		case now := <-tick.C:
+			n++
 			r.second(n, signals.read(now))
 		}
 	}
@@ -462,13 +574,78 @@ func (r *Recorder) sleep(d time.Duration) bool {
 	}
 }
 
+// govern lets the runtime's recorder run as its budget allows.
+func (r *Recorder) govern(n int, s signals) {
+	cpu := time.Duration(-1)
+	if spent, ok := cputime.Process(); ok {
+		cpu, r.spent = spent-r.spent, spent
+	}
+	r.weigh(n, s)
+	if r.gov.decide(s.took, s.starts, runtime.GOMAXPROCS(0), cpu) {
+		r.begin()
+	} else {
+		if r.rt.enabled() {
+			r.end("") // the reason is below
+		}
+		r.count = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := &r.gov
+	r.state.Cost, r.state.CostFrom, r.state.Duty = g.cost, g.how, g.share
+	if g.runs {
+		return
+	}
+	r.state.Off += s.took
+	r.state.Why = fmt.Sprintf("off for now: it would cost about %.1f %% of the CPUs, more than %.1f %%", 100*g.cost, 100*r.opts.Budget)
+	if g.share > 0 {
+		r.state.Why += fmt.Sprintf(", so it runs %.0f %% of the time", 100*g.share)
+	}
+}
+
+// The recorder's bytes are counted over so many seconds, at first soon and then
+// once a minute: each look costs as much as the end of a generation, of which
+// there is one a second anyway.
+const (
+	countFor   = 3
+	countEvery = 60
+)
+
+// weigh counts the bytes that the runtime's recorder writes.
+func (r *Recorder) weigh(n int, s signals) {
+	if !r.rt.enabled() {
+		return
+	}
+	if c := r.count; c == nil {
+		if s.starts > leastStarts/countFor && (n%countEvery == 2 || r.gov.how == costByStarts && n%10 == 2) {
+			if c, ok := r.look(counter{}); ok {
+				r.count = &counting{after: c.last, at: time.Now()}
+			}
+		}
+		return
+	}
+	r.count.starts += s.starts
+	if n%10 != 2+countFor {
+		return
+	}
+	if c, ok := r.look(counter{after: r.count.after}); ok {
+		r.gov.wrote(c.rate(), r.count.starts)
+		r.mu.Lock()
+		r.state.BytesPerSecond = c.rate() / time.Since(r.count.at).Seconds()
+		r.mu.Unlock()
+	}
+	r.count = nil
+}
+
+func (r *Recorder) look(c counter) (counter, bool) {
+	c.head = headerLen
+	_, err := r.rt.writeTo(&c)
+	return c, err == nil
+}
+
 // second looks at what one second has shown.
 func (r *Recorder) second(n int, s signals) {
-	if r.gov.decide(s.starts, runtime.GOMAXPROCS(0)) {
-		r.begin()
-	} else if r.rt.enabled() {
-		r.end(fmt.Sprintf("off: it would cost about %.1f %% of the CPUs, more than %.1f %%", 100*r.gov.cost, 100*r.opts.Budget))
-	}
+	r.govern(n, s)
 	if n%60 == 0 {
 		r.routes.each((*route).rotate)
 	}
@@ -477,7 +654,6 @@ func (r *Recorder) second(n int, s signals) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state.Cost = r.gov.cost
 	const enough = 10
 	if seen, slow := r.seen, r.slow; r.opts.Share > 0 && slow >= enough && float64(slow) >= r.opts.Share*float64(seen) {
 		r.fire(KindMany, func() Trigger {
@@ -529,8 +705,15 @@ func (r *Recorder) capture(a *asked) {
 	}
 	write := func(w io.Writer) error {
 		return writeBundle(w, m, func(w io.Writer) error {
-			_, err := r.rt.writeTo(w)
-			return err
+			if !r.opts.Redact.Hides() {
+				_, err := r.rt.writeTo(w)
+				return err
+			}
+			hide := redact.NewWriter(w, r.opts.Redact)
+			if _, err := r.rt.writeTo(hide); err != nil {
+				return err
+			}
+			return hide.Close()
 		})
 	}
 	if a.to != nil {
@@ -548,6 +731,7 @@ func (r *Recorder) capture(a *asked) {
 			r.missed[k] += n
 		}
 		r.missed[a.trigger.Kind]++
+		r.state.Missed[a.trigger.Kind]++
 		return
 	}
 	r.state.Kept++
@@ -577,7 +761,7 @@ func (r *Recorder) keep(name string, write func(io.Writer) error, size *int64) e
 	if err != nil {
 		return err
 	}
-	kept, err := tidy(r.opts.Dir, r.opts.MaxDisk)
+	kept, err := tidy(r.opts.Dir, r.opts.MaxDisk, name)
 	r.mu.Lock()
 	r.state.DiskBytes = kept
 	r.mu.Unlock()
@@ -600,16 +784,43 @@ func (r *Recorder) logHost() {
 		return
 	}
 	defer h.close()
-	tick := time.NewTicker(hostEvery)
-	defer tick.Stop()
+	var pace pace
+	for wait := hostEvery; r.sleep(wait); {
+		// The goroutine is locked to its thread for as long as that thread's clock is
+		// read.
+		runtime.LockOSThread()
+		before, known := cputime.Thread()
+		h.log()
+		after, _ := cputime.Thread()
+		runtime.UnlockOSThread()
+		if !known {
+			before, after = 0, guessedSample
+		}
+		procs := runtime.GOMAXPROCS(0)
+		wait = pace.next(after-before, procs)
+		r.ownCost.Store(math.Float64bits(pace.cost(wait, procs)))
+	}
+}
+
+// onSignals keeps a recording for each signal, those aside that come while one is
+// being taken.
+func (r *Recorder) onSignals(c chan os.Signal) {
+	defer r.done.Done()
+	defer signal.Stop(c)
 	for {
 		select {
 		case <-r.stop:
 			return
-		case <-tick.C:
-			h.log()
+		case s := <-c:
+			_, _ = r.Capture(r.ctx, "signal: "+s.String()) // State says what went wrong
 		}
 	}
+}
+
+func notify(signals []os.Signal) chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, signals...)
+	return c
 }
 
 // describe says which program this is and where it runs: its build information,

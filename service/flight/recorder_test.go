@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/redact"
 )
 
 // until waits for something that the recorder's goroutine does.
@@ -195,6 +196,59 @@ func TestHTTP(t *testing.T) {
 	w = httptest.NewRecorder()
 	if r.ServeHTTP(w, httptest.NewRequest("DELETE", "/debug/flight", nil)); w.Code != 405 {
 		t.Errorf("DELETE gives %d", w.Code)
+	}
+}
+
+// TestOtherSite tests that no page of a browser makes a service keep recordings.
+func TestOtherSite(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir})
+	for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://elsewhere"} {
+		q := httptest.NewRequest("POST", "/debug/flight", nil)
+		q.Header.Set(name, value)
+		w := httptest.NewRecorder()
+		if r.ServeHTTP(w, q); w.Code != 403 {
+			t.Errorf("with %s %s it answers %d", name, value, w.Code)
+		}
+	}
+	if s := r.State(); s.Kept != 0 {
+		t.Errorf("%d are kept", s.Kept)
+	}
+}
+
+// TestRedacted tests that nothing of a hidden text is in a recording, its metadata
+// among it, nor is written to the disk on the way.
+func TestRedacted(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir, Slow: 10 * time.Millisecond, Tail: time.Millisecond, Redact: redact.Options{
+		Logs: redact.Hash, Tasks: redact.Hash, Routes: redact.Hash, Parents: redact.Hash, Files: redact.Hash,
+	}})
+	_ = mark.DoMessage(context.Background(), "secret job", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", func(ctx context.Context) error {
+		trace.Log(ctx, "secret key", "secret message")
+		trace.WithRegion(ctx, "secret region", func() { time.Sleep(20 * time.Millisecond) })
+		return nil
+	})
+	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	data, err := os.ReadFile(filepath.Join(dir, r.State().Last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{"secret", "0af7651916cd43dd", "b7ad6b7169203331", "recorder_test.go"} {
+		if bytes.Contains(data, []byte(gone)) {
+			t.Errorf("%q is left", gone)
+		}
+	}
+	parts := entries(t, data)
+	var m meta
+	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
+		t.Fatal(err)
+	}
+	// The file says of the request what the trace calls it.
+	if name := m.Flight.Reason.Route; !strings.HasPrefix(name, "#") || !strings.Contains(m.Flight.Reason.Text, name) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end message ok "+name)) {
+		t.Errorf("it was kept because of %+v", m.Flight.Reason)
+	}
+	if _, err := Start(Options{Dir: dir, Redact: redact.Options{Logs: redact.Trim}}); err == nil {
+		t.Error("logs can be trimmed")
 	}
 }
 

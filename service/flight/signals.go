@@ -21,8 +21,10 @@ type signals struct {
 	late time.Duration
 	// gc is garbage collection's share of the CPU time that was used.
 	gc float64
-	// starts is how many times a second a goroutine began to run, about.
+	// starts is how many times a goroutine began to run since the reading before,
+	// about, and took how long that is.
 	starts float64
+	took   time.Duration
 }
 
 type signalReader struct {
@@ -68,7 +70,7 @@ func (r *signalReader) read(now time.Time) (s signals) {
 				total += r.counts[i]
 			}
 			s.late = quantile(h.Buckets, r.counts, total, 0.99)
-			s.starts = tracked * float64(total) / now.Sub(r.last).Seconds()
+			s.starts, s.took = tracked*float64(total), now.Sub(r.last)
 		}
 		r.counts = append(r.counts[:0], h.Counts...)
 	}
@@ -90,43 +92,4 @@ func quantile(bounds []float64, counts []uint64, total uint64, q float64) time.D
 		left -= n
 	}
 	return 0
-}
-
-// startCost is what the recorder costs for each time that a goroutine begins to
-// run: its start, its stop and its wake are events, in CPU time. docs/flight.md
-// says how it was measured.
-const startCost = 250 * time.Nanosecond
-
-// A governor decides whether the recorder may run.
-type governor struct {
-	budget float64 // share of the CPUs
-	over   int     // seconds in a row
-	off    bool
-	cost   float64
-}
-
-const (
-	patience = 10  // seconds over the budget before the recorder stops
-	again    = 0.8 // of the budget: below it, it starts again
-)
-
-// decide takes one second in, on so many Ps, and reports whether the recorder
-// may run. Starts are known while it is off, too.
-func (g *governor) decide(starts float64, procs int) bool {
-	g.cost += (starts*startCost.Seconds()/float64(max(procs, 1)) - g.cost) / 5
-	switch {
-	case g.budget <= 0:
-		return true
-	case g.off:
-		if g.cost < again*g.budget {
-			g.off, g.over = false, 0
-		}
-	case g.cost > g.budget:
-		if g.over++; g.over >= patience {
-			g.off = true
-		}
-	default:
-		g.over = 0
-	}
-	return !g.off
 }

@@ -15,3 +15,6 @@ func Process() (time.Duration, bool) {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
 }
+
+// Thread is not measurable here.
+func Thread() (time.Duration, bool) { return 0, false }

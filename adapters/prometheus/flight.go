@@ -1,0 +1,76 @@
+package prometheus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/whylate/whylate/service/flight"
+)
+
+// A FlightCollector is a prometheus.Collector of a recorder of slow moments.
+type FlightCollector struct {
+	recorder *flight.Recorder
+
+	recording, cost, own, budget, duty, off    *prometheus.Desc
+	triggers, missed, kept, failed, disk, sent *prometheus.Desc
+}
+
+// NewFlightCollector returns a collector of what r does and has done.
+func NewFlightCollector(r *flight.Recorder) *FlightCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("whylate_flight_"+name, help, labels, nil)
+	}
+	return &FlightCollector{
+		recorder:  r,
+		recording: desc("recording", "Whether the runtime's flight recorder runs."),
+		cost:      desc("cost_ratio", "The runtime's flight recorder's share of the CPUs if it runs all the time, and how that is known.", "by"),
+		own:       desc("own_cost_ratio", "The share of the CPUs that reading the kernel's counters takes."),
+		budget:    desc("budget_ratio", "What the recorder may cost, as a share of the CPUs; absent without a bound."),
+		duty:      desc("duty_ratio", "The part of the time that the recorder runs to stay within its budget."),
+		off:       desc("off_seconds_total", "Time in which the recorder was off because of its budget."),
+		triggers:  desc("triggers_total", "Moments worth a recording, by kind.", "kind"),
+		missed:    desc("missed_total", "Moments worth a recording that got none of their own, by kind: one was being taken, there were enough, or the recorder was off.", "kind"),
+		kept:      desc("recordings_total", "Recordings kept."),
+		failed:    desc("failures_total", "Recordings that could not be written or handed over."),
+		disk:      desc("disk_bytes", "What the recordings in the directory take."),
+		sent:      desc("uploads_total", "Recordings sent to a collector, by what became of them; failed ones are attempts that are made again. Absent without a collector.", "outcome"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *FlightCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.recording, c.cost, c.own, c.budget, c.duty, c.off, c.triggers, c.missed, c.kept, c.failed, c.disk, c.sent} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.recorder.State()
+	put := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	}
+	recording := 0.
+	if s.Recording {
+		recording = 1
+	}
+	put(c.recording, prometheus.GaugeValue, recording)
+	put(c.cost, prometheus.GaugeValue, s.Cost, s.CostFrom)
+	put(c.own, prometheus.GaugeValue, s.OwnCost)
+	if s.Budget > 0 {
+		put(c.budget, prometheus.GaugeValue, s.Budget)
+	}
+	put(c.duty, prometheus.GaugeValue, s.Duty)
+	put(c.off, prometheus.CounterValue, s.Off.Seconds())
+	for _, k := range flight.Kinds() {
+		put(c.triggers, prometheus.CounterValue, float64(s.Triggers[k]), string(k))
+		put(c.missed, prometheus.CounterValue, float64(s.Missed[k]), string(k))
+	}
+	put(c.kept, prometheus.CounterValue, float64(s.Kept))
+	put(c.failed, prometheus.CounterValue, float64(s.Failed))
+	put(c.disk, prometheus.GaugeValue, float64(s.DiskBytes))
+	if u := s.Upload; u != nil {
+		put(c.sent, prometheus.CounterValue, float64(u.Sent), "sent")
+		put(c.sent, prometheus.CounterValue, float64(u.Refused), "refused")
+		put(c.sent, prometheus.CounterValue, float64(u.Failed), "failed")
+	}
+}

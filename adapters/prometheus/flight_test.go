@@ -1,0 +1,60 @@
+package prometheus
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/whylate/whylate/service/flight"
+)
+
+// TestFlight exports a recorder's state: it would catch a number that stands under
+// another name, and one that breaks Prometheus' conventions.
+func TestFlight(t *testing.T) {
+	r, err := flight.Start(flight.Options{Dir: t.TempDir(), Upload: &flight.UploadOptions{URL: "http://127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	c := NewFlightCollector(r)
+	problems, err := testutil.CollectAndLint(c)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	if err := prometheus.NewPedanticRegistry().Register(c); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Capture(context.Background(), "to see"); err != nil {
+		t.Skip(err) // a Go version without a flight recorder, or somebody records
+	}
+	got := map[string]float64{}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += "/" + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"whylate_flight_recording": 1, "whylate_flight_recordings_total": 1, "whylate_flight_failures_total": 0,
+		"whylate_flight_triggers_total/slow": 0, "whylate_flight_missed_total/freeze": 0, "whylate_flight_budget_ratio": 0.02,
+		"whylate_flight_duty_ratio": 1, "whylate_flight_off_seconds_total": 0, "whylate_flight_uploads_total/sent": 0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v, %v; want %v", name, v, ok, want)
+		}
+	}
+	if got["whylate_flight_disk_bytes"] != float64(r.State().LastBytes) || got["whylate_flight_disk_bytes"] == 0 {
+		t.Errorf("on disk are %v", got["whylate_flight_disk_bytes"])
+	}
+}

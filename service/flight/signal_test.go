@@ -1,0 +1,27 @@
+//go:build go1.25 && unix
+
+package flight
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestSignal keeps a recording for a signal, and leaves signals alone after Stop.
+func TestSignal(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir, Signals: []os.Signal{syscall.SIGUSR1}})
+	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	if s := r.State(); kindOf(s.Last) != KindAsked {
+		t.Errorf("kept is %s", s.Last)
+	}
+	data, err := os.ReadFile(dir + "/" + r.State().Last)
+	if err != nil || !strings.Contains(string(data), "signal: user defined signal 1") {
+		t.Errorf("it does not say why: %v", err)
+	}
+}

@@ -1,0 +1,266 @@
+// Package redact hides what a program wrote into an execution trace, before the
+// trace leaves the process:
+//
+//	w := redact.NewWriter(file, redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Files: redact.Trim})
+//	err := trace.Start(w)
+//	...
+//	trace.Stop()
+//	err = w.Close()
+//
+// service/flight does so by flight.Options.Redact. A trace holds few texts: names
+// of functions and files, the runtime's own words for why goroutines waited,
+// and what the program gave to runtime/trace. The last, and files' names, can be
+// hidden here; names of functions and the runtime's words stay, because without
+// them a trace tells nothing. What is not known to be one of those two counts as
+// the program's: a trace of a later Go version whose events this package
+// cannot read is hidden more than asked for, never less.
+package redact
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+)
+
+// A Mode says what is done with a kind of text.
+type Mode uint8
+
+// The modes, the strictest last.
+const (
+	// Keep leaves a text as it is.
+	Keep Mode = iota
+	// Trim is for files alone: their names are what a build with -trimpath
+	// writes, import path and file, without the directories of the machine.
+	Trim
+	// Hash puts a keyed hash in the text's place: texts that are equal stay
+	// equal.
+	Hash
+	// Drop leaves the text out.
+	Drop
+)
+
+// Options say what is hidden. The zero value hides nothing.
+type Options struct {
+	// Logs are keys and messages of user logs (trace.Log), Tasks the names of user
+	// tasks and regions. Labels of pprof are never in a trace.
+	Logs, Tasks Mode
+	// Routes are the names of marked requests (service/mark), Parents the ids of
+	// their traceparent headers and spans: hashed ones are again such ids.
+	Routes, Parents Mode
+	// Files are names of source files. With Hash and Drop those of the standard
+	// library and of modules' versions are trimmed: their functions' names tell
+	// as much.
+	Files Mode
+	// Main is the import path of the main package, for Trim; without it its
+	// files are called main/x.go.
+	Main string
+	// Key makes hashes that somebody who knows the key can compare with those of
+	// another process. Without one it is new for every Writer, so that nobody can
+	// guess.
+	Key []byte
+}
+
+// Check says which option makes no sense.
+func (o *Options) Check() error {
+	for _, m := range []Mode{o.Logs, o.Tasks, o.Routes, o.Parents} {
+		if m == Trim || m > Drop {
+			return errors.New("redact: Logs, Tasks, Routes and Parents are Keep, Hash or Drop")
+		}
+	}
+	if o.Files > Drop {
+		return errors.New("redact: Files is Keep, Trim, Hash or Drop")
+	}
+	return nil
+}
+
+// Hides reports whether there is anything to hide.
+func (o *Options) Hides() bool { return o.strictest() != Keep || o.Files != Keep }
+
+// strictest is the mode of texts of which nobody knows whose they are.
+func (o *Options) strictest() Mode { return max(o.Logs, o.Tasks, o.Routes, o.Parents) }
+
+// WithKey returns the options with a key, a new one if there was none.
+func (o Options) WithKey() Options {
+	if len(o.Key) == 0 {
+		o.Key = make([]byte, sha256.Size)
+		_, _ = rand.Read(o.Key) // never fails
+	}
+	return o
+}
+
+// Route returns the name of a marked request as a redacted trace has it.
+func (o *Options) Route(name string) string { return o.text(o.Routes, name, "") }
+
+// text hides a text by a mode.
+func (o *Options) text(m Mode, s, dropped string) string {
+	switch {
+	case m == Keep || s == "":
+		return s
+	case m == Drop:
+		return dropped
+	}
+	return "#" + hex.EncodeToString(o.hash(s))[:12]
+}
+
+func (o *Options) hash(s string) []byte {
+	h := hmac.New(sha256.New, o.Key)
+	h.Write([]byte(s))
+	return h.Sum(nil)
+}
+
+// What stands in the place of names that were dropped: a reader may count on
+// some name.
+const (
+	leftOut     = "(left out)"
+	droppedFile = "left-out.go"
+)
+
+// The forms of whylate's own logs (docs/mark.md, docs/flight.md).
+const (
+	ownBegin = "whylate.mark/1 begin "
+	ownEnd   = "whylate.mark/1 end "
+	ownSpan  = "whylate.mark/1 span"
+	ownStart = "whylate.host/1 start"
+	ownHost  = "whylate.host/1 sample"
+)
+
+// markKey hides the name in the key of a mark; ok is false if it is none.
+func (o *Options) markKey(key string) (out string, ok bool) {
+	words := 1 // kind
+	rest, ok := strings.CutPrefix(key, ownBegin)
+	if !ok {
+		if rest, ok = strings.CutPrefix(key, ownEnd); !ok {
+			return "", false
+		}
+		words = 2 // kind, status
+	}
+	end := 0
+	for range words {
+		n := strings.IndexByte(rest[end:], ' ')
+		if n < 0 {
+			if words == 2 && !strings.Contains(rest, " ") {
+				return "", false
+			}
+			return key, true // there is no name
+		}
+		end += n + 1
+	}
+	head := key[:len(key)-len(rest)+end]
+	return strings.TrimSuffix(head+o.text(o.Routes, rest[end:], ""), " "), true
+}
+
+// parent hides the ids of a traceparent header; ok is false if it is none.
+func (o *Options) parent(s string) (out string, ok bool) {
+	if s == "" {
+		return "", true
+	}
+	const id, span, flags = 3, 36, 53
+	if len(s) != 55 || s[id-1] != '-' || s[span-1] != '-' || s[flags-1] != '-' {
+		return "", false
+	}
+	for i := range len(s) {
+		if c := s[i]; i != id-1 && i != span-1 && i != flags-1 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return "", false
+		}
+	}
+	switch o.Parents {
+	case Keep:
+		return s, true
+	case Hash:
+		return s[:id] + hex.EncodeToString(o.hash(s[id : span-1])[:16]) + "-" + hex.EncodeToString(o.hash(s[span : flags-1])[:8]) + s[flags-1:], true
+	}
+	return "", true
+}
+
+// file hides the name of a file in which a function is.
+func (o *Options) file(name, fn string) string {
+	if o.Files == Keep || name == "" {
+		return name
+	}
+	slashed := strings.ReplaceAll(name, `\`, "/")
+	base := slashed[strings.LastIndexByte(slashed, '/')+1:]
+	if !strings.Contains(slashed, "/") && strings.HasPrefix(base, "_cgo_") || base == "<autogenerated>" {
+		return base // the compiler's own
+	}
+	pkg := packageOf(fn)
+	if v := versioned(slashed, pkg); v != "" {
+		return v
+	}
+	if pkg == "main" && o.Main != "" {
+		pkg = o.Main
+	}
+	public := pkg != "main" && pkg != "command-line-arguments" && !strings.Contains(strings.SplitN(pkg, "/", 2)[0], ".") && strings.HasSuffix(slashed, "/src/"+pkg+"/"+base)
+	switch {
+	case public || o.Files == Trim:
+	case o.Files == Hash:
+		base = o.text(Hash, slashed, "") + ".go"
+	default:
+		base = droppedFile
+	}
+	out := pkg + "/" + base
+	// Where code lies tells whose it is: these words stay.
+	switch dir := strings.TrimSuffix(slashed, slashed[strings.LastIndexByte(slashed, '/')+1:]); {
+	case public:
+	case strings.Contains(dir, "/vendor/"):
+		out = "./vendor/" + out
+	case strings.HasPrefix(dir, "external/"):
+		out = "external/" + out
+	case strings.HasSuffix(dir, "/src/"+pkg+"/"):
+		out = "./src/" + out
+	}
+	return out
+}
+
+// packageOf returns the import path of a function's package. The linker writes
+// dots of the last directory as %2e.
+func packageOf(fn string) string {
+	if i := strings.IndexByte(fn, '['); i >= 0 { // type arguments hold paths
+		fn = fn[:i]
+	}
+	last := strings.LastIndexByte(fn, '/') + 1
+	dot := strings.IndexByte(fn[last:], '.')
+	if dot < 0 {
+		return strings.ReplaceAll(fn, "%2e", ".")
+	}
+	return strings.ReplaceAll(fn[:last+dot], "%2e", ".")
+}
+
+// versioned returns the end of a file's name that begins with its module,
+// github.com/!name/module@v1.2.3/package/file.go, if it has one.
+func versioned(name, pkg string) string {
+	at := strings.LastIndex(name, "@v")
+	if at < 0 || !strings.Contains(name[at:], "/") {
+		return ""
+	}
+	for from := 0; ; {
+		module := unescape(name[from:at])
+		if rest, ok := strings.CutPrefix(pkg, module); ok && module != "" && (rest == "" || rest[0] == '/') {
+			return name[from:]
+		}
+		n := strings.IndexByte(name[from:at], '/')
+		if n < 0 {
+			return ""
+		}
+		from += n + 1
+	}
+}
+
+// unescape undoes how the modules' cache writes capitals: !a for A.
+func unescape(s string) string {
+	if !strings.Contains(s, "!") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '!' && i+1 < len(s) {
+			i++
+			b.WriteString(strings.ToUpper(s[i : i+1]))
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,217 @@
+package redact
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+)
+
+// record returns a trace of this process with texts of every kind; each text
+// that is a secret holds the word.
+func record(t testing.TB) []byte {
+	t.Helper()
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	var b bytes.Buffer
+	if err := trace.Start(&b); err != nil {
+		t.Fatal(err)
+	}
+	ctx, task := trace.NewTask(context.Background(), "secret-task")
+	region := trace.StartRegion(ctx, "secret-region")
+	trace.Log(ctx, "secret-key", "secret-message")
+	trace.Log(ctx, "chan receive", "secret-of-a-word-of-the-runtime")
+	trace.Log(ctx, ownBegin+"http GET /secret-route", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	trace.Log(ctx, ownBegin+"http", "secret-parent")
+	trace.Log(ctx, ownSpan, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-01")
+	trace.Log(ctx, ownEnd+"http 2xx GET /secret-route", "")
+	trace.Log(ctx, ownEnd+"http 2xx", "")
+	trace.Log(ctx, ownEnd+"secret-word", "")
+	trace.Log(ctx, ownHost, `{"kind":"sample","run_ns":1}`)
+	trace.Log(ctx, ownHost, "secret-host")
+	for range 3000 { // more than one batch of strings
+		trace.Log(ctx, "k", "secret")
+	}
+	c := make(chan int)
+	go func() { time.Sleep(time.Millisecond); close(c) }()
+	<-c
+	runtime.GC()
+	region.End()
+	task.End()
+	trace.Stop()
+	return b.Bytes()
+}
+
+func redacted(t testing.TB, data []byte, o Options, piece int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := NewWriter(&b, o)
+	for len(data) > 0 {
+		n := min(piece, len(data))
+		if _, err := w.Write(data[:n]); err != nil {
+			t.Fatal(err)
+		}
+		data = data[n:]
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestWriter hides everything that can be hidden: no secret is left, and what is
+// not one stays. It would catch a role that is not looked at, and a batch that is
+// copied as it was.
+func TestWriter(t *testing.T) {
+	data := record(t)
+	stay := []string{"redact.record", "sleep", "chan receive", `{"kind":"sample","run_ns":1}`, "whylate.mark/1 begin http", "whylate.mark/1 end http 2xx", "runtime.GC"}
+	for name, m := range map[string]Mode{"hash": Hash, "drop": Drop} {
+		o := Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: m, Key: []byte("k")}
+		out := redacted(t, data, o, 1<<20)
+		for _, gone := range []string{"secret", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b7169203332", "redact_test.go", "/home/", runtime.GOROOT()} {
+			if gone != "" && bytes.Contains(out, []byte(gone)) {
+				t.Errorf("%s: %q is left", name, gone)
+			}
+		}
+		for _, text := range stay {
+			if !bytes.Contains(out, []byte(text)) {
+				t.Errorf("%s: %q is gone", name, text)
+			}
+		}
+		if !bytes.Contains(out, []byte("runtime/proc.go")) && !bytes.Contains(out, []byte("runtime/mgc.go")) {
+			t.Errorf("%s: files of the standard library are not trimmed", name)
+		}
+		if again := redacted(t, data, o, 7); !bytes.Equal(out, again) {
+			t.Errorf("%s: it depends on how the trace is cut into writes", name)
+		}
+	}
+	if out := redacted(t, data, Options{}, 100); !bytes.Equal(out, data) {
+		t.Error("nothing is to be hidden, but the trace has changed")
+	}
+	// Each by itself: the others stay.
+	for _, c := range []struct {
+		o          Options
+		gone, stay string
+	}{
+		{Options{Logs: Drop}, "secret-key", "secret-task"}, {Options{Logs: Drop}, "secret-message", "secret-route"},
+		{Options{Tasks: Hash}, "secret-task", "secret-key"}, {Options{Tasks: Hash}, "secret-region", "secret-message"},
+		{Options{Routes: Hash}, "secret-route", "secret-key"}, {Options{Parents: Hash}, "b7ad6b7169203331", "secret-route"},
+		{Options{Files: Trim}, "/home/", "redact_test.go"}, {Options{Files: Hash}, "redact_test.go", "secret-key"},
+	} {
+		out := redacted(t, data, c.o, 1<<20)
+		if bytes.Contains(out, []byte(c.gone)) || !bytes.Contains(out, []byte(c.stay)) {
+			t.Errorf("%+v: %q is left, or %q is gone", c.o, c.gone, c.stay)
+		}
+	}
+	// Without a key nobody can compare.
+	o := Options{Tasks: Hash}
+	if bytes.Equal(redacted(t, data, o, 1<<20), redacted(t, data, o, 1<<20)) {
+		t.Error("two writers have one key")
+	}
+}
+
+// TestUnknownEvent tests that a trace whose events cannot be read loses more texts,
+// not fewer.
+func TestUnknownEvent(t *testing.T) {
+	data := record(t)
+	known := numbers[evUserLog]
+	defer func() { numbers[evUserLog] = known }()
+	numbers[evUserLog] = 0
+	out := redacted(t, data, Options{Logs: Drop}, 1<<20)
+	for _, gone := range []string{"secret-key", "secret-message", "secret-route", "secret-host"} {
+		if bytes.Contains(out, []byte(gone)) {
+			t.Errorf("%q is left", gone)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	for _, c := range []struct{ file, fn, trimmed, dropped string }{
+		{"/usr/lib/go/src/net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/server.go"},
+		{"net/http/server.go", "net/http.(*conn).serve", "net/http/server.go", "net/http/left-out.go"}, // already trimmed, or not: nobody knows
+		{"/root/go/pkg/mod/github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/Big/mod/pkg.F[github.com/a/b.T]", "github.com/!big/mod@v1.2.3/pkg/x.go", "github.com/!big/mod@v1.2.3/pkg/x.go"},
+		{"/home/ann/shop/cmd/x/main.go", "main.main", "shop.example/cmd/x/main.go", "shop.example/cmd/x/left-out.go"},
+		{"/home/ann@v1/shop/pay/pay.go", "shop.example/pay.(*T).F", "shop.example/pay/pay.go", "shop.example/pay/left-out.go"},
+		{`C:\Users\ann\shop\pay\pay.go`, "shop.example/pay%2ev2.F", "shop.example/pay.v2/pay.go", "shop.example/pay.v2/left-out.go"},
+		{"/home/ann/shop/vendor/github.com/a/b/c.go", "github.com/a/b.F", "./vendor/github.com/a/b/c.go", "./vendor/github.com/a/b/left-out.go"},
+		{"/home/ann/src/github.com/ann/shop/x.go", "github.com/ann/shop.F", "./src/github.com/ann/shop/x.go", "./src/github.com/ann/shop/left-out.go"},
+		{"<autogenerated>", "main.T.F", "<autogenerated>", "<autogenerated>"},
+	} {
+		o := Options{Files: Trim, Main: "shop.example/cmd/x"}
+		if got := o.file(c.file, c.fn); got != c.trimmed {
+			t.Errorf("%s becomes %s, want %s", c.file, got, c.trimmed)
+		}
+		o.Files = Drop
+		if got := o.file(c.file, c.fn); got != c.dropped {
+			t.Errorf("%s becomes %s, want %s", c.file, got, c.dropped)
+		}
+	}
+}
+
+func TestParent(t *testing.T) {
+	o := Options{Parents: Hash, Key: []byte("k")}
+	const p = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	a, ok := o.parent(p)
+	b, _ := o.parent(p[:36] + "0000000000000001-01")
+	if !ok || len(a) != 55 || a[:3] != "00-" || a[3:35] != b[3:35] || a[36:52] == b[36:52] || strings.Contains(a, "0af765") {
+		t.Errorf("%q and %q", a, b)
+	}
+	if _, ok := o.parent(strings.Replace(p, "af", "zz", 1)); ok {
+		t.Error("what is no number is an id")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, o := range []Options{{Logs: Trim}, {Files: 7}, {Routes: 9}} {
+		if o.Check() == nil {
+			t.Errorf("%+v makes sense", o)
+		}
+		if _, err := NewWriter(io.Discard, o).Write([]byte("go 1.26 trace\x00\x00\x00")); err == nil {
+			t.Errorf("%+v writes", o)
+		}
+	}
+}
+
+// TestCut tests damaged traces: what is incomplete is left out and told.
+func TestCut(t *testing.T) {
+	data := record(t)
+	o := Options{Logs: Drop, Tasks: Drop}
+	w := NewWriter(io.Discard, o)
+	if _, err := w.Write(data[:len(data)-3]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut: %v", err)
+	}
+	if _, err := w.Write(nil); err == nil {
+		t.Error("a closed writer writes")
+	}
+	for _, bad := range [][]byte{[]byte("hello, this is no trace"), append(append([]byte(nil), data[:headerLen]...), 99),
+		binary.AppendUvarint(append(append([]byte(nil), data[:headerLen]...), evEventBatch, 1, 1, 1), maxBatch+1)} {
+		if _, err := NewWriter(io.Discard, o).Write(bad); err == nil {
+			t.Errorf("%q is a trace", bad)
+		}
+	}
+}
+
+// FuzzWriter gives it anything: it must not panic, and what it says it has hidden
+// must not be there.
+func FuzzWriter(f *testing.F) {
+	data := record(f)
+	f.Add(data[:min(len(data), 60<<10)])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var b bytes.Buffer
+		w := NewWriter(&b, Options{Logs: Drop, Tasks: Drop, Routes: Drop, Parents: Drop, Files: Drop})
+		if _, err := w.Write(data); err != nil {
+			return
+		}
+		_ = w.Close() // cut
+	})
+}

@@ -1,0 +1,280 @@
+package redact
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+)
+
+// Event types of the format (src/internal/trace/tracev2 in Go's sources).
+const (
+	evEventBatch        = 1
+	evStacks            = 2
+	evStack             = 3
+	evStrings           = 4
+	evString            = 5
+	evCPUSamples        = 6
+	evFrequency         = 8
+	evGoStop            = 19
+	evGoBlock           = 20
+	evSTWBegin          = 26
+	evGoLabel           = 39
+	evUserTaskBegin     = 40
+	evUserRegionBegin   = 42
+	evUserRegionEnd     = 43
+	evUserLog           = 44
+	evExperimentalBatch = 49
+	evSync              = 50
+	evEndOfGeneration   = 52
+)
+
+// numbers says how many numbers follow the type of each event of a thread, one
+// more than that; 0 is an event that this package does not know. The order is
+// the format's, from ProcsChange (9) to GoStatusStack (48).
+var numbers = [256]uint8{
+	9: 1 + 3, 1 + 3, 1 + 1, 1 + 4, 1 + 3,
+	// Goroutines: GoCreate to GoStatus.
+	14: 1 + 4, 1 + 2, 1 + 3, 1 + 1, 1 + 1, 1 + 3, 1 + 3, 1 + 4, 1 + 3, 1 + 1, 1 + 1, 1 + 4,
+	// Stops of the world, garbage collection.
+	26: 1 + 3, 1 + 1,
+	28: 1 + 2, 1 + 3, 1 + 2, 1 + 2, 1 + 2, 1 + 3, 1 + 2, 1 + 2, 1 + 1, 1 + 2, 1 + 2,
+	// Labels, tasks, regions, logs.
+	39: 1 + 2, 1 + 5, 1 + 3, 1 + 4, 1 + 4, 1 + 5,
+	// Since Go 1.23: coroutines, GoCreateBlocked, GoStatusStack.
+	45: 1 + 3, 1 + 3, 1 + 4, 1 + 5,
+	// GODEBUG=traceallocfree=1.
+	128: 1 + 4, 1 + 4, 1 + 2, 1 + 3, 1 + 3, 1 + 2, 1 + 3, 1 + 3, 1 + 2,
+}
+
+// A role is where a text is used; one text may have several.
+type role uint8
+
+const (
+	asFunc    role = 1 << iota // a function's name
+	asReason                   // the runtime's word
+	asFile                     // a file's name
+	asTask                     // a task's or region's name
+	asKey                      // a log's key
+	asMessage                  // a log's message
+)
+
+type use struct {
+	role role
+	fn   uint64 // of a file: a function in it
+	key  uint64 // of a message: the log's key
+}
+
+// texts are those of one generation.
+type texts struct {
+	opts *Options
+	uses map[uint64]use
+	text map[uint64]string
+}
+
+func newTexts(o *Options) *texts {
+	return &texts{opts: o, uses: make(map[uint64]use), text: make(map[uint64]string)}
+}
+
+// maxText is the longest text that the format allows.
+const maxText = 1 << 10
+
+var errDamaged = errors.New("redact: the trace is damaged")
+
+// A scanner reads numbers.
+type scanner struct {
+	b   []byte
+	bad bool
+}
+
+func (s *scanner) number() uint64 {
+	v, n := binary.Uvarint(s.b)
+	if n <= 0 {
+		s.b, s.bad = nil, true
+		return 0
+	}
+	s.b = s.b[n:]
+	return v
+}
+
+func (t *texts) add(id uint64, r role, with use) {
+	u := t.uses[id]
+	u.role |= r
+	if with.fn != 0 && u.fn == 0 {
+		u.fn = with.fn
+	}
+	if with.key != 0 {
+		u.key = with.key
+	}
+	t.uses[id] = u
+}
+
+// learn takes in what one batch says of texts.
+func (t *texts) learn(b *batch) error {
+	if b.typ != evEventBatch || len(b.data) == 0 {
+		return nil
+	}
+	s := scanner{b: b.data[1:]}
+	switch b.data[0] {
+	case evStrings:
+		return t.each(b.data, func(id uint64, text []byte) error {
+			t.text[id] = string(text)
+			return nil
+		})
+	case evStacks:
+		for len(s.b) > 0 {
+			if s.b[0] != evStack {
+				return errDamaged
+			}
+			s.b = s.b[1:]
+			s.number() // its id
+			for frames := s.number(); frames > 0 && !s.bad; frames-- {
+				s.number() // the program counter
+				fn, file := s.number(), s.number()
+				s.number() // the line
+				t.add(fn, asFunc, use{})
+				t.add(file, asFile, use{fn: fn})
+			}
+			if s.bad {
+				return errDamaged
+			}
+		}
+	case evCPUSamples, evFrequency, evSync:
+	default:
+		t.events(b.data)
+	}
+	return nil
+}
+
+// events looks for texts in a thread's events. What comes after one that is not
+// known cannot be read: its texts count as the program's.
+func (t *texts) events(data []byte) {
+	s := scanner{b: data}
+	var v [6]uint64
+	for len(s.b) > 0 {
+		typ := s.b[0]
+		n := int(numbers[typ])
+		if n == 0 {
+			return
+		}
+		s.b = s.b[1:]
+		for i := range n - 1 {
+			v[i] = s.number()
+		}
+		if s.bad {
+			return
+		}
+		switch typ { // v[0] is the time
+		case evGoStop, evGoBlock, evSTWBegin, evGoLabel:
+			t.add(v[1], asReason, use{})
+		case evUserTaskBegin:
+			t.add(v[3], asTask, use{})
+		case evUserRegionBegin, evUserRegionEnd:
+			t.add(v[2], asTask, use{})
+		case evUserLog:
+			t.add(v[2], asKey, use{})
+			t.add(v[3], asMessage, use{key: v[2]})
+		}
+	}
+}
+
+// each calls f with the texts of a batch of strings.
+func (t *texts) each(data []byte, f func(id uint64, text []byte) error) error {
+	s := scanner{b: data[1:]}
+	for len(s.b) > 0 {
+		if s.b[0] != evString {
+			return errDamaged
+		}
+		s.b = s.b[1:]
+		id, n := s.number(), s.number()
+		if s.bad || n > uint64(len(s.b)) {
+			return errDamaged
+		}
+		if err := f(id, s.b[:n]); err != nil {
+			return err
+		}
+		s.b = s.b[n:]
+	}
+	return nil
+}
+
+// rewrite returns a batch of strings with its texts hidden, as one batch or,
+// where they have grown, as several.
+func (t *texts) rewrite(b *batch) (out []byte, err error) {
+	data := []byte{evStrings}
+	emit := func() {
+		out = append(out, b.head...)
+		out = binary.AppendUvarint(out, uint64(len(data)))
+		out = append(out, data...)
+		data = data[:1]
+	}
+	err = t.each(b.data, func(id uint64, text []byte) error {
+		hidden := t.hidden(id, string(text))
+		hidden = hidden[:min(len(hidden), maxText)]
+		const most = 1 + 2*binary.MaxVarintLen64
+		if len(data)+most+len(hidden) > maxBatch {
+			emit()
+		}
+		data = binary.AppendUvarint(append(data, evString), id)
+		data = binary.AppendUvarint(data, uint64(len(hidden)))
+		data = append(data, hidden...)
+		return nil
+	})
+	emit()
+	return out, err
+}
+
+// hidden returns what is written in the place of a text.
+func (t *texts) hidden(id uint64, text string) string {
+	o := t.opts
+	u := t.uses[id]
+	if u.role&(asFunc|asReason) != 0 {
+		return text
+	}
+	const owner = asTask | asKey | asMessage
+	if u.role&owner == 0 && u.role&asFile != 0 {
+		return o.file(text, t.text[u.fn])
+	}
+	// Of a text that is used as several things, or of which nobody knows what it
+	// is, the strictest mode counts.
+	mode := Keep
+	if u.role&asTask != 0 {
+		mode = o.Tasks
+	}
+	own := u.role&asTask == 0
+	if u.role&asKey != 0 {
+		switch {
+		case own && (text == ownStart || text == ownHost || text == ownSpan):
+			return text
+		case own:
+			if s, ok := o.markKey(text); ok {
+				return s
+			}
+		}
+		mode = max(mode, o.Logs)
+	}
+	if u.role&asMessage != 0 {
+		key := t.text[u.key]
+		switch {
+		case key == ownStart || key == ownHost:
+			if strings.HasPrefix(text, `{"kind":"s`) {
+				return text
+			}
+		case strings.HasPrefix(key, ownBegin) || strings.HasPrefix(key, ownSpan):
+			if s, ok := o.parent(text); ok {
+				return s
+			}
+		}
+		mode = max(mode, o.Logs)
+	}
+	switch {
+	case u.role&asFile != 0:
+		mode = max(mode, o.Files)
+	case u.role&owner == 0:
+		mode = o.strictest()
+	}
+	dropped := leftOut
+	if u.role&(asTask|asKey) == 0 {
+		dropped = ""
+	}
+	return o.text(mode, text, dropped)
+}
