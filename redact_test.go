@@ -17,7 +17,7 @@ import (
 	"golang.org/x/exp/trace"
 
 	"github.com/whylate/whylate"
-	"github.com/whylate/whylate/internal/testprog"
+	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/redact"
 )
