@@ -91,6 +91,7 @@ type Program struct {
 	Quota  float64
 	Memory int64
 	CPUs   []int // those it may run on; all if empty
+	Net    *Net  // its own network namespace; nil for this process's
 	// Ready is a URL that answers, or host:port that accepts, when it can be used; "" if it can be used at once.
 	Ready string
 }
@@ -109,6 +110,9 @@ type Server struct {
 func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	s.Say("starting %s", p.Name)
 	v := &Server{name: p.Name}
+	if p.Net != nil {
+		p.Args = p.Net.in(p.Args)
+	}
 	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, Remove: true}
 	if p.Quota > 0 || p.Memory > 0 {
 		if v.group, err = cpugroup.New(cpugroup.Options{CPUs: p.Quota, Memory: p.Memory, Usage: true, Owner: "whylate-story"}); err != nil {
@@ -127,6 +131,11 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 		return nil, fmt.Errorf("starting %s: %w", p.Name, err)
 	}
 	s.ends = append(s.ends, v.Stop)
+	if p.Net != nil {
+		if err := p.Net.join(ctx, s, v.PID()); err != nil {
+			return nil, fmt.Errorf("%w; %s said:\n%s", err, p.Name, v.said())
+		}
+	}
 	return v, v.ready(ctx, p.Ready)
 }
 

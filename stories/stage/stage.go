@@ -28,6 +28,7 @@ type Stage struct {
 	keep   string // where recordings and reports go; "" for nowhere
 	source string // the stories' folder
 	log    io.Writer
+	nets   int // network namespaces so far
 	ends   []func() error
 }
 
@@ -106,7 +107,7 @@ type Explained struct {
 // Record records a service for d, rounded up to seconds, while load runs, and explains the recording by plain "whylate
 // explain". Address is host:port of its net/http/pprof. With a folder to keep things in, the recording and the report as a
 // page go there.
-func (s *Stage) Record(ctx context.Context, name, address string, d time.Duration) (string, error) {
+func (s *Stage) Record(ctx context.Context, name, address string, d time.Duration, flags ...string) (string, error) {
 	whylate, err := s.Whylate(ctx)
 	if err != nil {
 		return "", err
@@ -116,7 +117,8 @@ func (s *Stage) Record(ctx context.Context, name, address string, d time.Duratio
 		dir = s.dir
 	}
 	file := filepath.Join(dir, name+".whylate")
-	if _, err := s.output(ctx, whylate, "record", "--proxy", "none", "-d", d.String(), "-o", file, address); err != nil {
+	args := append([]string{"record", "--proxy", "none", "-d", d.String(), "-o", file}, flags...)
+	if _, err := s.output(ctx, whylate, append(args, address)...); err != nil {
 		return "", fmt.Errorf("recording %s: %w", name, err)
 	}
 	return file, nil
