@@ -146,6 +146,9 @@ type HostWait struct {
 	Site          *Site    `json:"site"`
 	Retransmitted int64    `json:"retransmitted"`
 	Sockets       []string `json:"sockets"` // "local -> remote"
+	// AgainNS is how long after the wait's beginning the last of them was seen to have been sent again: what passed until then
+	// passed because something was lost.
+	AgainNS int64 `json:"again_ns,omitempty"`
 }
 
 // HostSeries are values over time: [time in ns, value since the point before]. RSSBytes holds [time, bytes].

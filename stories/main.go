@@ -11,6 +11,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/stories/container"
@@ -103,6 +106,14 @@ func run(ctx context.Context, wanted []string, short bool, html, out string) err
 			}
 		}
 	}
+	if html != "" && len(results) > 0 {
+		var page bytes.Buffer
+		err := stage.WriteHTML(&page, results)
+		if err == nil {
+			err = write(filepath.Join(html, "index.html"), page.Bytes())
+		}
+		errs = append(errs, err)
+	}
 	if out != "" {
 		b, err := json.MarshalIndent(results, "", "  ")
 		if err == nil {
@@ -119,7 +130,16 @@ func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return story(ctx, s)
+	// Building it beside a load would be measured, too.
+	if _, err := s.Whylate(ctx); err != nil {
+		return nil, err
+	}
+	r, err = story(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	r.Date, r.Short, r.Machine = time.Now().UTC().Format(time.DateOnly), short, stage.Machine()
+	return r, nil
 }
 
 func write(name string, b []byte) error {

@@ -58,7 +58,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		steps = []float64{200, 4000}
 	}
 	r := &stage.Result{
-		Story: "container", Machine: stage.Machine(), Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
+		Story: "container", Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
 		Notes: []string{"The factor is of CPU time a request at the highest load that both arms can serve."},
 	}
 	var rows []row

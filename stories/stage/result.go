@@ -18,10 +18,12 @@ import (
 )
 
 // A Place is a finding: the rule's code and where. As what is expected, Site is a regular expression for the function or
-// for file:line; both empty mean that nothing loud may be found: of medium or high severity.
+// for file:line; both empty mean that nothing loud may be found: of medium or high severity. Only means that nothing loud may
+// be found beside it.
 type Place struct {
 	Code report.RuleCode `json:"code"`
 	Site string          `json:"site"`
+	Only bool            `json:"only,omitempty"`
 }
 
 // An Arm is one way in which a story ran. Times are those of the clients' own clock.
@@ -35,11 +37,15 @@ type Arm struct {
 	Right    bool   `json:"right"`
 	Says     string `json:"says"`              // the first paragraph of what plain "whylate explain" prints
 	Counted  string `json:"counted,omitempty"` // what the kernel says of it
+	// Report is the file of the report's page, if pages are kept.
+	Report string `json:"report,omitempty"`
 }
 
 // A Result is what came of a story. Fields may be added, never renamed.
 type Result struct {
 	Story    string            `json:"story"`
+	Date     string            `json:"date"`
+	Short    bool              `json:"short,omitempty"`
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Arms     []Arm             `json:"arms"`
@@ -51,9 +57,18 @@ type Result struct {
 	Factor    float64 `json:"factor"`
 	Published float64 `json:"published_factor"`
 	// Table is more that was measured, as aligned text.
-	Table string `json:"table,omitempty"`
+	Table  string  `json:"table,omitempty"`
+	Charts []Chart `json:"charts,omitempty"`
+	// Pictures are files beside the page.
+	Pictures []Picture `json:"pictures,omitempty"`
 	// Notes say what differs from what was published, and why.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// A Picture is an SVG file in the folder of the pages.
+type Picture struct {
+	Title string `json:"title"`
+	File  string `json:"file"`
 }
 
 // Machine describes where a story ran.
@@ -84,7 +99,11 @@ func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (A
 	if err != nil {
 		return Arm{}, err
 	}
-	return judge(name, e, expected)
+	a, err := judge(name, e, expected)
+	if s.keep != "" {
+		a.Report = filepath.Base(pageOf(file))
+	}
+	return a, err
 }
 
 func judge(name string, e *Explained, expected Place) (Arm, error) {
@@ -103,7 +122,25 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 	if a.Right = a.Finding.Code == expected.Code && site.MatchString(a.Finding.Site); expected.Code == "" {
 		a.Right = f == nil || f.Severity == report.SeverityLow
 	}
+	if expected.Only {
+		for _, other := range e.Report.Findings {
+			loud := other.Ignored == "" && (other.Severity == report.SeverityMedium || other.Severity == report.SeverityHigh)
+			if loud && other.Code != expected.Code && other.Code != report.RuleBusyMachine {
+				a.Right = false
+			}
+		}
+	}
 	return a, nil
+}
+
+// Evidence returns the fact of a finding whose text contains some words.
+func Evidence(f *report.Finding, words string) (float64, bool) {
+	for _, e := range f.Evidence {
+		if strings.Contains(e.Text, words) {
+			return e.Value, true
+		}
+	}
+	return 0, false
 }
 
 // first is the first paragraph of a text after its heading.

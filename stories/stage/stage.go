@@ -141,7 +141,7 @@ func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Expl
 	}
 	more := append([]string{"explain", "--color", "never", file}, args...)
 	if s.keep != "" {
-		more = append(more, "--html", strings.TrimSuffix(file, ".whylate")+".html")
+		more = append(more, "--html", pageOf(file))
 	}
 	text, err := s.output(ctx, whylate, more...)
 	if err != nil {
@@ -150,6 +150,9 @@ func (s *Stage) Explain(ctx context.Context, file string, args ...string) (*Expl
 	e.Text = string(text)
 	return e, nil
 }
+
+// pageOf is the page of a recording's report.
+func pageOf(file string) string { return strings.TrimSuffix(file, ".whylate") + ".html" }
 
 // output runs a program and returns what it prints; what it says to its standard error is in the error.
 func (s *Stage) output(ctx context.Context, name string, args ...string) ([]byte, error) {

@@ -122,21 +122,24 @@ func TestJudge(t *testing.T) {
 	sleep := report.Finding{Code: "WL2001", Severity: report.SeverityMedium, Site: &report.Site{Func: "lib.(*C).release", File: "/a/lib.go", Line: 7}}
 	few := report.Finding{Code: "WL5001", Severity: report.SeverityInfo}
 	busy := report.Finding{Code: "WL1009", Severity: report.SeverityMedium}
+	lock := report.Finding{Code: "WL2002", Severity: report.SeverityMedium}
 	low := report.Finding{Code: "WL2005", Severity: report.SeverityLow}
 	for name, c := range map[string]struct {
 		findings []report.Finding
 		expected Place
 		want     bool
 	}{
-		"right":         {[]report.Finding{few, sleep, low}, Place{"WL2001", `lib\.\(\*C\)\.release`}, true},
-		"by line":       {[]report.Finding{sleep}, Place{"WL2001", `lib\.go:7`}, true},
-		"busy machine":  {[]report.Finding{busy, sleep}, Place{"WL2001", ""}, true},
+		"right":         {[]report.Finding{few, sleep, low}, Place{Code: "WL2001", Site: `lib\.\(\*C\)\.release`}, true},
+		"by line":       {[]report.Finding{sleep}, Place{Code: "WL2001", Site: `lib\.go:7`}, true},
+		"busy machine":  {[]report.Finding{busy, sleep}, Place{Code: "WL2001", Site: ""}, true},
 		"but busy":      {[]report.Finding{busy}, Place{}, false},
-		"second":        {[]report.Finding{low, sleep}, Place{"WL2001", ""}, false},
-		"elsewhere":     {[]report.Finding{sleep}, Place{"WL2001", `fetch`}, false},
+		"alone":         {[]report.Finding{few, sleep, low}, Place{Code: "WL2001", Only: true}, true},
+		"not alone":     {[]report.Finding{sleep, lock}, Place{Code: "WL2001", Only: true}, false},
+		"second":        {[]report.Finding{low, sleep}, Place{Code: "WL2001", Site: ""}, false},
+		"elsewhere":     {[]report.Finding{sleep}, Place{Code: "WL2001", Site: `fetch`}, false},
 		"quiet":         {[]report.Finding{few, low}, Place{}, true},
 		"loud":          {[]report.Finding{sleep}, Place{}, false},
-		"nothing found": {nil, Place{"WL2001", ""}, false},
+		"nothing found": {nil, Place{Code: "WL2001", Site: ""}, false},
 	} {
 		got, err := judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
 		if err != nil || got.Right != c.want {

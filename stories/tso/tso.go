@@ -4,12 +4,21 @@ package tso
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/stories/stage"
 )
 
@@ -27,11 +36,13 @@ type arm struct {
 	name     string
 	args     []string
 	expected stage.Place
+	long     bool // only in full runs
 }
 
-// Run tells the story: quiet, beside tickers, beside loops, beside both, and with what computes bounded.
+// Run tells the story: quiet, beside tickers, beside loops, beside both, with what computes bounded; then with server and
+// client on CPUs of their own, and over a network that loses segments.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
-	server, err := s.BuildPackage(ctx, pdModule, pdVersion, pdModule+"/cmd/pd-server", "-tags", "without_dashboard")
+	program, err := s.BuildPackage(ctx, pdModule, pdVersion, pdModule+"/cmd/pd-server", "-tags", "without_dashboard")
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +50,91 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	server, err := pd(ctx, s, program, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	r := &stage.Result{
+		Story: "tso", Published: 4.368 / 0.5, Versions: map[string]string{"pd": pdVersion, "pd/client": clientVersion},
+		Notes: []string{published},
+	}
+	hub := stage.Place{Code: "WL1001", Site: `http2\.readFrameHeader|transport\.|tso\.`}
+	loops := stage.Place{Code: "WL1002", Site: `main\.\(\*beside\)\.(compute|loop)`}
+	both := []string{"-loops", "8", "-tickers", "10000"}
+	arms := []arm{
+		{"quiet", nil, stage.Place{}, false},
+		{"1,000 tickers", []string{"-tickers", "1000"}, stage.Place{}, true},
+		{"10,000 tickers", []string{"-tickers", "10000"}, stage.Place{Code: "WL1004", Site: `main\.\(\*beside\)`}, true},
+		{"loops", []string{"-loops", "8"}, loops, true},
+		{"before", both, hub, false},
+		{"after", append([]string{"-bounded"}, both...), stage.Place{}, false},
+	}
+	var rows []row
+	tell := func(server *peer, a arm, cpus []int) error {
+		got, row, err := one(ctx, s, client, server, a, cpus)
+		if err != nil {
+			return err
+		}
+		r.Arms, rows = append(r.Arms, got), append(rows, row)
+		return nil
+	}
+	for _, a := range arms {
+		if s.Short && a.long {
+			continue
+		}
+		if err := tell(server, a, nil); err != nil {
+			return nil, err
+		}
+	}
+	if err := server.Stop(); err != nil {
+		return nil, err
+	}
+	if n := runtime.NumCPU(); n > 1 && !s.Short {
+		var rest []int
+		for c := range n - 1 {
+			rest = append(rest, c)
+		}
+		if server, err = pd(ctx, s, program, []int{n - 1}, nil); err != nil {
+			return nil, err
+		}
+		if err := tell(server, arm{"own CPUs", both, hub, true}, rest); err != nil {
+			return nil, err
+		}
+		if err := server.Stop(); err != nil {
+			return nil, err
+		}
+	}
+	net, err := s.Net(lost)
+	var missing *stage.Missing
+	switch {
+	case errors.As(err, &missing):
+		r.Notes = append(r.Notes, "Without the arm that loses segments: "+err.Error())
+	case err != nil:
+		return nil, err
+	default:
+		if server, err = pd(ctx, s, program, nil, net); err != nil {
+			return nil, err
+		}
+		if err := tell(server, arm{"lost segments", nil, stage.Place{Code: "WL2008", Only: true}, false}, nil); err != nil {
+			return nil, err
+		}
+	}
+	r.Compare("before", "after", stage.P50)
+	r.Table = table(rows)
+	return r, nil
+}
+
+// lost is the share of segments with data, in percent, that a network drops which drops any.
+const lost = 3
+
+// A peer is a PD server.
+type peer struct {
+	*stage.Server
+	address string
+}
+
+// pd starts a PD server, in a network namespace of its own if net is not nil.
+func pd(ctx context.Context, s *stage.Stage, program string, cpus []int, net *stage.Net) (*peer, error) {
 	dir, err := s.Temp("pd")
 	if err != nil {
 		return nil, err
@@ -47,86 +143,146 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	pd := "http://127.0.0.1:" + ports[0]
-	if _, err := s.Start(ctx, stage.Program{
-		Name: "PD " + pdVersion, Ready: pd + "/pd/api/v1/health",
+	host := "127.0.0.1"
+	if net != nil {
+		host = net.There
+	}
+	address := host + ":" + ports[0]
+	server, err := s.Start(ctx, stage.Program{
+		Name: "PD " + pdVersion, Ready: "http://" + address + "/pd/api/v1/health", CPUs: cpus, Net: net,
 		// Its etcd registers a pattern that ServeMux refuses since Go 1.22.
 		Env: []string{"GODEBUG=httpmuxgo121=1"},
 		// A host of its own, as far as one machine can stand for two: it need not wait for the client's CPUs.
-		Args: []string{"nice", "-n", "-15", server, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
-			"--client-urls=" + pd, "--peer-urls=http://127.0.0.1:" + ports[1]},
-	}); err != nil {
-		return nil, err
+		Args: []string{"nice", "-n", "-15", program, "--name=pd1", "--data-dir=" + filepath.Join(dir, "data"), "--log-file=" + filepath.Join(dir, "log"),
+			"--client-urls=http://" + address, "--peer-urls=http://" + host + ":" + ports[1]},
+	})
+	return &peer{server, address}, err
+}
+
+// A row is what one arm showed beside its latency. Times are ns.
+type row struct {
+	arm                 string
+	p50, p80, p99, p999 int64
+	hub                 string // how late the goroutine that reads ran after its message could be read
+	network             string // how the client's waits for PD went, by both sides' recordings
+}
+
+func table(rows []row) string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "arm\tp50\tp80\tp99\tp99.9\tthe hub, after its message was readable\t")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.arm, words.Duration(r.p50), words.Duration(r.p80), words.Duration(r.p99), words.Duration(r.p999), r.hub)
 	}
-	loops := stage.Place{Code: "WL1002", Site: `main\.\(\*beside\)\.(compute|loop)`}
-	arms := []arm{
-		{"quiet", nil, stage.Place{}},
-		{"1,000 tickers", []string{"-tickers", "1000"}, stage.Place{}},
-		{"10,000 tickers", []string{"-tickers", "10000"}, stage.Place{Code: "WL1004", Site: `main\.\(\*beside\)`}},
-		{"loops", []string{"-loops", "8"}, loops},
-		{"before", []string{"-loops", "8", "-tickers", "10000"}, stage.Place{Code: "WL1001", Site: `http2\.readFrameHeader|transport\.|tso\.`}},
-		{"after", []string{"-loops", "8", "-tickers", "10000", "-bounded"}, stage.Place{}},
+	t.Flush()
+	fmt.Fprintln(&b, "\nWith PD's own recording beside:")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%s: %s\n", r.arm, r.network)
 	}
-	r := &stage.Result{
-		Story: "tso", Published: 4.368 / 0.5, Machine: stage.Machine(), Versions: map[string]string{"pd": pdVersion, "pd/client": clientVersion},
-		Notes: []string{published},
-	}
-	for _, a := range arms {
-		if s.Short && a.name != "quiet" && a.name != "before" && a.name != "after" {
-			continue
-		}
-		got, err := one(ctx, s, client, pd, a)
-		if err != nil {
-			return nil, err
-		}
-		r.Arms = append(r.Arms, got)
-	}
-	r.Compare("before", "after", stage.P50)
-	return r, nil
+	return b.String()
 }
 
 // one runs the client in one way, under transactions at a fixed rate.
-func one(ctx context.Context, s *stage.Stage, client, pd string, a arm) (stage.Arm, error) {
+func one(ctx context.Context, s *stage.Stage, client string, server *peer, a arm, cpus []int) (stage.Arm, row, error) {
+	at := row{arm: a.name}
 	ports, err := freeport.Find(1)
 	if err != nil {
-		return stage.Arm{}, err
+		return stage.Arm{}, at, err
 	}
 	address := "127.0.0.1:" + ports[0]
 	service, err := s.Start(ctx, stage.Program{
-		Name: "the client, " + a.name, Ready: "http://" + address + "/ready",
-		Args: append([]string{client, "-listen", address, "-pd", pd}, a.args...),
+		Name: "the client, " + a.name, Ready: "http://" + address + "/ready", CPUs: cpus,
+		Args: append([]string{client, "-listen", address, "-pd", "http://" + server.address}, a.args...),
 	})
 	if err != nil {
-		return stage.Arm{}, err
+		return stage.Arm{}, at, err
 	}
 	defer service.Stop()
 	long := 10 * time.Second
 	if s.Short {
 		long = 4 * time.Second
 	}
+	var mu sync.Mutex
+	var times []time.Duration
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/txn"}},
 		Phases:  []load.Phase{{From: perSecond, To: perSecond, Duration: long + 2*time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
+		Observe: func(t load.Sample) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, time.Duration(t.End-t.Due))
+		},
 	}
-	var file string
-	measured, err := stage.While(ctx, o, func() (err error) {
+	name := "tso-" + strings.NewReplacer(" ", "-", ",", "").Replace(a.name)
+	var file, side string
+	measured, err := stage.While(ctx, o, func() error {
 		time.Sleep(o.Warmup)
-		file, err = s.Record(ctx, "tso-"+strings.NewReplacer(" ", "-", ",", "").Replace(a.name), address, long)
-		return err
+		both := make(chan error, 1)
+		go func() (err error) {
+			defer func() { both <- err }()
+			side, err = s.Record(ctx, name+"-pd", server.address, long, "--pid", strconv.Itoa(server.PID()))
+			return err
+		}()
+		var err error
+		file, err = s.Record(ctx, name, address, long)
+		return errors.Join(err, <-both)
 	})
 	if err != nil {
-		return stage.Arm{}, err
+		return stage.Arm{}, at, err
 	}
 	if err := service.Stop(); err != nil {
-		return stage.Arm{}, err
+		return stage.Arm{}, at, err
 	}
 	got, err := s.Judge(ctx, a.name, file, a.expected)
+	if err != nil {
+		return stage.Arm{}, at, err
+	}
 	got.Measure(measured)
 	if measured.Errors > 0 {
 		s.Say("%d of %d requests failed: %s", measured.Errors, measured.Requests, measured.Reasons[0].Text)
 	}
-	return got, err
+	slices.Sort(times)
+	at.p50, at.p99, at.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
+	at.p80 = int64(times[len(times)*8/10])
+	beside, err := s.Explain(ctx, file, "--peer", side)
+	if err != nil {
+		return stage.Arm{}, at, err
+	}
+	at.hub, at.network = hub(beside.Report), network(beside.Report)
+	return got, at, nil
+}
+
+// hub says how late the goroutine ran that all wait for.
+func hub(r *report.Report) string {
+	for _, f := range r.Findings {
+		if f.Code != "WL1001" {
+			continue
+		}
+		late, _ := stage.Evidence(&f, "after its message was readable")
+		most, _ := stage.Evidence(&f, "the longest")
+		gap, _ := stage.Evidence(&f, "nobody polled")
+		n, _ := stage.Evidence(&f, "late runs")
+		each, _ := stage.Evidence(&f, "held up by each")
+		return fmt.Sprintf("%s on average (%s of it unread), %s at worst; %.0f times, %.0f requests each", words.Duration(int64(late)), words.Duration(int64(gap)), words.Duration(int64(most)), n, each)
+	}
+	return "not late"
+}
+
+// network says what the server's own recording tells of the client's waits for it.
+func network(r *report.Report) string {
+	for _, g := range r.Groups {
+		p := g.Peer
+		if p == nil || p.Recording == "" {
+			continue
+		}
+		text := fmt.Sprintf("PD served %s of %s that the client waited for an answer", words.Duration(p.ServedNS), words.Duration(p.WaitNS))
+		if p.ThereNS != nil && p.BackNS != nil {
+			text += fmt.Sprintf("; the way there took %s, the way back %s, for %s of which the client was ready and had no CPU or did not look", words.Duration(*p.ThereNS), words.Duration(*p.BackNS), words.Duration(p.LateNS))
+		}
+		return text
+	}
+	return "the recordings could not be joined"
 }
 
 // perSecond is how many transactions begin, at random.

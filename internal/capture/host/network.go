@@ -209,6 +209,7 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 						continue
 					}
 					w.Retransmitted += e.retransmitted
+					w.AgainNS = max(w.AgainNS, min(to, seg.StartNS+seg.DurationNS)-seg.StartNS)
 					if name := e.between(); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
 						w.Sockets = append(w.Sockets, name)
 					}

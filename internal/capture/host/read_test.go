@@ -379,6 +379,10 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		n := summarize(t, &x, window(0, 9), network("outbound")).Network
 		between := ""
 		if len(n.Requests) > 0 {
+			// Seen in the third sample of ten, all of which lie in the wait, or in the one after.
+			if w := n.Requests[0]; w.AgainNS < 0 || w.AgainNS > w.DurationNS || c.name == "lost" && w.AgainNS != 2*20*ms {
+				t.Errorf("%s: sent again %d ns after the beginning of a wait of %d", c.name, w.AgainNS, w.DurationNS)
+			}
 			between = strings.Join(n.Requests[0].Sockets, ", ")
 		}
 		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || between != c.between {

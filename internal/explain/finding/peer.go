@@ -24,7 +24,7 @@ func peerRule() Rule {
 				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
-			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells.",
+			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells, and what passed until segments were sent again is not told here.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -109,6 +109,14 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			beside = cl.g.TailByPercentile()
 		}
 		won.Beside = won.Beside.without(c.readLate(beside))
+	}
+	if lost := lostOnTheWay(cl.g, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
+		return w.Group == cl.g.ID && slices.ContainsFunc(c.parts, func(p part) bool { return p.Site.Meets(w.Site) })
+	}) {
+		own = append(own, report.Evidence{Text: "of the slowest requests' waits for the network, what passed until a segment was sent again, which is not the peer's (WL2008)", Value: lost, Unit: "share"})
+		less := func(l Lost) Lost { return l.without(Lost{Share: l.Share * lost, NS: int64(float64(l.NS) * lost)}) }
+		slow := less(won.Slow())
+		won.All, won.SlowShare, won.SlowNS, won.Beside = less(won.All), slow.Share, slow.NS, less(won.Beside)
 	}
 	severe := report.Severity("")
 	if cl.g.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {

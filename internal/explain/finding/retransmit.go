@@ -19,7 +19,8 @@ func retransmitRule() Rule {
 				"if nothing else follows on the connection, so a single lost segment is a slow request. It is the path that is slow, not the peer.",
 			Measured: "From host samples of a recording (record on the service's host, or with --pid): when the network namespace's count of segments sent again grows, the process's sockets are asked at once (sock_diag, " +
 				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. What had arrived already, by the other end's word (tcpi_dsack_dups: late acknowledgements, tail loss probes), is no loss. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
-				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some.",
+				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some, unless answers come right after it, more often than by chance: " +
+				"then what passed until a segment was sent again is not told of the peer (WL2005).",
 			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
 			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, and `nstat TcpRetransSegs` the whole host's",
 			Wrong: "Where what was sent again was not lost, only late (the peer's or this host's CPU held back: look for WL4 findings), and where other requests' connections lost segments while this one waited for something else. " +
@@ -75,7 +76,8 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
 	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
 	confidence := 0.9
-	if chance > 0.5 {
+	explained := lostOnTheWay(g, h)
+	if chance > 0.5 && explained == 0 {
 		confidence = 0.7
 	}
 	worst := met[0]
@@ -84,6 +86,9 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		{Text: "mean wait for the network in which that happened", Value: float64(mean), Unit: "ns"},
 		{Text: fmt.Sprintf("of the %d slowest requests, those that met it", len(g.Slowest)), Value: part, Unit: "share"},
 		{Text: "chance that a wait of this length meets it by accident", Value: chance, Unit: "share"},
+	}
+	if explained > 0 {
+		evidence = append(evidence, report.Evidence{Text: "of their waits for the network, what passed until a segment was sent again; the answers came right after", Value: explained, Unit: "share"})
 	}
 	for i := range n.Sockets {
 		s := &n.Sockets[i]
@@ -106,6 +111,42 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		Evidence: evidence,
 		Fix:      fix,
 	}}
+}
+
+// lostOnTheWay returns the share of the time for which slow requests of a group waited for the network that passed until a
+// segment was sent again; 0 if that can be chance. A slow peer's answers come any time after a segment was sent again, those to
+// a lost question as soon as the question is there.
+func lostOnTheWay(g *report.Group, h *report.Host) float64 {
+	if h == nil || h.Network.Verdict != report.NetworkLost {
+		return 0
+	}
+	all, lost, rest, waits := int64(0), int64(0), int64(0), 0
+	for i := range g.Slowest {
+		for _, s := range g.Slowest[i].Segments {
+			if s.Cause == report.CauseNetwork {
+				all += s.DurationNS
+			}
+		}
+	}
+	for i := range h.Network.Requests {
+		if w := &h.Network.Requests[i]; w.Group == g.ID {
+			// It was sent again up to an interval before it was seen: half of one on average, and a whole one in doubt.
+			lost += max(0, w.AgainNS-h.IntervalNS/2)
+			rest += w.DurationNS - w.AgainNS + h.IntervalNS
+			waits++
+		}
+	}
+	// That so many times what was sent again at random is followed by an answer within rest, in all.
+	x := float64(h.Network.Retransmitted+h.Network.PeerRetransmitted) * float64(rest) / float64(max(1, h.ToNS-h.FromNS))
+	chance, term := 1.0, math.Exp(-x)
+	for n := range waits {
+		chance -= term
+		term *= x / float64(n+1)
+	}
+	if waits == 0 || chance > 0.1 {
+		return 0
+	}
+	return min(1, float64(lost)/float64(max(1, all)))
 }
 
 // otherEnd returns the other end of a connection as HostWait names it, and how the segments went: to it, or from it.

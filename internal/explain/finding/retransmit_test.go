@@ -26,3 +26,47 @@ func TestEndsOfLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestLostIsNotThePeers: what passed until a lost segment was sent again is not told as the peer's, but only where answers come
+// right after it more often than by chance: a slow peer beside a network that loses something else keeps its finding. It fails
+// if the wait for a lost segment counts as the peer's, or if each wait that meets one is taken for lost.
+func TestLostIsNotThePeers(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		again        [3]int64 // after a wait's beginning; each takes 207 ms
+		verdict      report.NetworkVerdict
+		peer, losses report.Severity
+	}{
+		{"sent again, then answered", [3]int64{205e6, 203e6, 207e6}, report.NetworkLost, "", report.SeverityHigh},
+		{"sent again any time", [3]int64{40e6, 150e6, 100e6}, report.NetworkLost, report.SeverityHigh, report.SeverityHigh},
+		{"nothing sent again", [3]int64{}, report.NetworkCleared, report.SeverityHigh, ""},
+	} {
+		site := siteOf("http2.readFrameHeader")
+		g := report.Group{ID: "a", Name: "main.txn", Count: 1000, TotalNS: 50e9, Bands: []report.Band{}}
+		for _, b := range []report.BandName{report.BandAll, report.Band99} {
+			n, ns := 1000, int64(50e9)
+			if b == report.Band99 {
+				n, ns = 10, 2.07e9
+			}
+			g.Bands = append(g.Bands, report.Band{Band: b, Count: n, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: site, TotalNS: ns, Share: 1, Requests: n}}})
+		}
+		h := &report.Host{IntervalNS: 20e6, ToNS: 4e9, Network: report.HostNetwork{Verdict: c.verdict}}
+		for i, again := range c.again {
+			id := string(rune('x' + i))
+			g.Slowest = append(g.Slowest, report.Request{ID: id, LatencyNS: 208e6, Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", StartNS: int64(i) * 1e9, DurationNS: 207e6, Site: site}}})
+			if again > 0 {
+				h.Network.Retransmitted += 14
+				h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "a", Request: id, StartNS: int64(i) * 1e9, DurationNS: 207e6, Site: site, Retransmitted: 2, AgainNS: again, Sockets: []string{"10.0.0.1:4 -> 10.0.0.2:5"}})
+			}
+		}
+		got := map[report.RuleCode]report.Severity{}
+		for _, f := range Find(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, []Rule{peerRule(), retransmitRule()}) {
+			if f.Severity != report.SeverityLow {
+				got[f.Code] = f.Severity
+			}
+		}
+		if got["WL2005"] != c.peer || got["WL2008"] != c.losses {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
