@@ -27,7 +27,8 @@ type arm struct {
 	name     string
 	procs    string
 	env      []string
-	expected stage.Place // at the highest load
+	expected stage.Place // at the load that is judged
+	steps    []float64   // loads
 }
 
 // Run tells the story: who sets GOMAXPROCS, at which load.
@@ -46,69 +47,139 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if quota > 1 {
 		saturated = stage.Place{}
 	}
+	steps := []float64{200, 2000, judged, 8000}
 	arms := []arm{
-		{"before", "runtime", []string{host}, throttled},
-		{"as Go 1.26 sets it", "runtime", nil, stage.Place{}},
-		{"automaxprocs", "automaxprocs", nil, saturated},
-		{"after", "tune", nil, saturated},
+		{"before", "runtime", []string{host}, throttled, steps},
+		{"as Go 1.26 sets it", "runtime", nil, stage.Place{Code: "|WL4001|WL1002"}, steps},
+		{"automaxprocs", "automaxprocs", nil, saturated, steps},
+		{"after", "tune", nil, saturated, steps},
 	}
-	steps := []float64{200, 500, 1000, 2000, 4000}
+	var procs []string
+	for n := 1; n <= 8*int(quota+0.5); n *= 2 {
+		procs = append(procs, strconv.Itoa(n))
+		arms = append(arms, arm{"GOMAXPROCS " + strconv.Itoa(n), "runtime", []string{"GOMAXPROCS=" + strconv.Itoa(n)}, stage.Place{}, []float64{swept}})
+	}
 	if s.Short {
 		arms = []arm{arms[0], arms[3]}
-		steps = []float64{200, 4000}
+		steps = []float64{200, judged}
+		arms[0].steps, arms[1].steps = steps, steps
 	}
 	r := &stage.Result{
 		Story: "container", Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
-		Notes: []string{"The factor is of CPU time a request at the highest load that both arms can serve."},
+		Notes: []string{
+			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second.", judged),
+			"Times, CPU time and the scheduler's share are measured without a trace, which costs CPU time itself; then the same load is recorded at the lowest load and at that one.",
+		},
 	}
 	var rows []row
-	cpu := map[string]float64{} // s a request at the highest load
+	cpu := map[string]float64{} // s a request
 	for _, a := range arms {
-		for _, step := range steps {
-			got, row, err := one(ctx, s, service, a, step, quota, step == steps[0], step == steps[len(steps)-1])
+		for _, step := range a.steps {
+			got, row, err := one(ctx, s, service, a, step, quota)
 			if err != nil {
 				return nil, err
 			}
 			rows = append(rows, row)
-			cpu[a.name] = row.cpu / float64(max(1, row.requests))
 			if got != nil {
 				r.Arms = append(r.Arms, *got)
 			}
-			if step == steps[len(steps)-1] && a.name == "after" {
-				r.Measured = row.p50
+			if step == judged {
+				cpu[a.name] = row.each()
+				if a.name == "after" {
+					r.Measured = row.p50
+				}
 			}
 		}
 	}
 	r.Factor = cpu["before"] / cpu["after"]
 	r.Table = table(rows)
+	r.Charts = charts(rows, arms, steps, procs)
 	return r, nil
 }
+
+// Requests a second: at judged and at the lowest load each arm is recorded and judged; at swept the number of Ps is tried.
+const judged, swept = 4000., 3000.
 
 // A row is what one arm did at one load.
 type row struct {
 	arm                  string
 	asked, achieved      float64
 	requests             int64
-	p50, p99, p999, mean int64   // ns
-	cpu                  float64 // s
+	p50, p99, p999, mean int64         // ns
+	cpu                  time.Duration // while requests were sent for span
+	span                 time.Duration
 	memory, threads      int64
 	periods, throttled   int64
+	lost                 int64   // ns of throttled time
+	scheduler            float64 // share of CPU time
+}
+
+// each is the CPU time of a request in s.
+func (r *row) each() float64 {
+	return r.cpu.Seconds() / max(1, r.achieved*r.span.Seconds())
 }
 
 func table(rows []row) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "arm\tasked/s\tachieved/s\tCPU\tmean\tp50\tp99\tp99.9\tmemory\tthreads\tperiods throttled\t")
+	fmt.Fprintln(t, "arm\tasked/s\tachieved/s\tCPUs\tCPU a request\tscheduler\tmean\tp50\tp99\tp99.9\tmemory\tthreads\tperiods throttled\tthrottled\t")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.2fs\t%s\t%s\t%s\t%s\t%s\t%d\t%d of %d\t\n", r.arm, r.asked, r.achieved, r.cpu, words.Duration(r.mean),
-			words.Duration(r.p50), words.Duration(r.p99), words.Duration(r.p999), words.Bytes(r.memory), r.threads, r.throttled, r.periods)
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.2f\t%s\t%.0f %%\t%s\t%s\t%s\t%s\t%s\t%d\t%d of %d\t%s\t\n", r.arm, r.asked, r.achieved, r.cpu.Seconds()/r.span.Seconds(), words.Duration(int64(1e9*r.each())), 100*r.scheduler, words.Duration(r.mean),
+			words.Duration(r.p50), words.Duration(r.p99), words.Duration(r.p999), words.Bytes(r.memory), r.threads, r.throttled, r.periods, words.Duration(r.lost))
 	}
 	t.Flush()
 	return b.String()
 }
 
-// one runs the service in one way at one load. At the lowest and the highest load it is recorded and judged.
-func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota float64, lowest, highest bool) (*stage.Arm, row, error) {
+// charts draws the table: each arm over the load, and the sweep over the number of Ps.
+func charts(rows []row, arms []arm, steps []float64, procs []string) (out []stage.Chart) {
+	var loads []string
+	for _, step := range steps {
+		loads = append(loads, fmt.Sprintf("%.0f/s", step))
+	}
+	for _, c := range []struct {
+		title, unit string
+		log         bool
+		of          func(*row) float64
+	}{
+		{"CPU time a request", "ns", false, func(r *row) float64 { return 1e9 * r.each() }},
+		{"The scheduler's share of CPU time", " %", false, func(r *row) float64 { return 100 * r.scheduler }},
+		{"Median latency", "ns", true, func(r *row) float64 { return float64(r.p50) }},
+		{"99th percentile", "ns", true, func(r *row) float64 { return float64(r.p99) }},
+		{"Share of periods throttled", " %", false, func(r *row) float64 { return 100 * float64(r.throttled) / float64(max(1, r.periods)) }},
+		{"Threads", "", false, func(r *row) float64 { return float64(r.threads) }},
+		{"Memory", "bytes", false, func(r *row) float64 { return float64(r.memory) }},
+	} {
+		chart := stage.Chart{Title: c.title + " by load", Unit: c.unit, Log: c.log, X: loads}
+		for _, a := range arms {
+			line := stage.Line{Name: a.name}
+			for i := range rows {
+				if rows[i].arm == a.name {
+					line.Y = append(line.Y, c.of(&rows[i]))
+				}
+			}
+			if len(line.Y) == len(steps) {
+				chart.Lines = append(chart.Lines, line)
+			}
+		}
+		out = append(out, chart)
+	}
+	sweep := stage.Chart{Title: fmt.Sprintf("Latency by GOMAXPROCS at %.0f requests a second", swept), Unit: "ns", Log: true, X: procs, Lines: []stage.Line{{Name: "p50"}, {Name: "p99"}, {Name: "p99.9"}}}
+	for i := range rows {
+		if r := &rows[i]; r.asked == swept {
+			for k, v := range []int64{r.p50, r.p99, r.p999} {
+				sweep.Lines[k].Y = append(sweep.Lines[k].Y, float64(v))
+			}
+		}
+	}
+	if len(sweep.Lines[0].Y) == len(procs) {
+		out = append(out, sweep)
+	}
+	return out
+}
+
+// one runs the service in one way at one load, measures it, and at the loads that are judged records it then.
+func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota float64) (*stage.Arm, row, error) {
 	at := row{arm: a.name, asked: step}
 	ports, err := freeport.Find(1)
 	if err != nil {
@@ -127,45 +198,30 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 	if err != nil {
 		return nil, at, err
 	}
-	long := 8 * time.Second
-	if s.Short {
-		long = 4 * time.Second
-	}
+	const long = 4 * time.Second
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/order", Body: body}},
 		Phases:  []load.Phase{{From: step, To: step, Duration: long + time.Second}},
-		Warmup:  2 * time.Second, Seed: 1, Timeout: 5 * time.Second,
+		Warmup:  time.Second, Seed: 1, Timeout: 5 * time.Second,
 	}
-	var file string
 	measured, err := stage.While(ctx, o, func() (err error) {
 		time.Sleep(o.Warmup)
-		group := server.Group()
-		before, err := cpugroup.ReadStat(group.Dir)
+		before, used, err := usedBy(server.Group())
 		if err != nil {
 			return err
 		}
-		used, err := group.CPUTime()
+		begin := time.Now()
+		profile, err := s.TakeProfile(ctx, address, long)
 		if err != nil {
 			return err
 		}
-		if lowest || highest {
-			file, err = s.Record(ctx, fmt.Sprintf("container-%s-%.0f", strings.NewReplacer(" ", "-", ".", "").Replace(a.name), step), address, long)
-			if err != nil {
-				return err
-			}
-		} else {
-			time.Sleep(long)
-		}
-		after, err := cpugroup.ReadStat(group.Dir)
-		if err != nil {
-			return err
-		}
-		now, err := group.CPUTime()
+		at.span = time.Since(begin)
+		after, now, err := usedBy(server.Group())
 		if err != nil {
 			return err
 		}
 		d := after.Less(before)
-		at.periods, at.throttled, at.cpu = d.Periods, d.Throttled, (now - used).Seconds()
+		at.periods, at.throttled, at.lost, at.cpu, at.scheduler = d.Periods, d.Throttled, d.ThrottledNS, now-used, profile.Scheduler()
 		at.memory, at.threads = usage(server.PID())
 		return nil
 	})
@@ -174,16 +230,38 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 	}
 	at.requests, at.achieved, at.mean = measured.Requests, measured.AchievedPerS, measured.MeanNS
 	at.p50, at.p99, at.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
-	if err := server.Stop(); err != nil || file == "" {
+	if step != judged && step != a.steps[0] || step == swept {
+		return nil, at, server.Stop()
+	}
+	var file string
+	if _, err := stage.While(ctx, o, func() (err error) {
+		time.Sleep(o.Warmup)
+		file, err = s.Record(ctx, fmt.Sprintf("container-%s-%.0f", strings.NewReplacer(" ", "-", ".", "").Replace(a.name), step), address, long)
+		return err
+	}); err != nil {
+		return nil, at, err
+	}
+	if err := server.Stop(); err != nil {
 		return nil, at, err
 	}
 	expected := stage.Place{} // at low load the tool must not cry wolf
-	if highest {
+	if step == judged {
 		expected = a.expected
 	}
 	got, err := s.Judge(ctx, fmt.Sprintf("%s, %.0f/s", a.name, step), file, expected)
 	got.Measure(measured)
+	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", at.throttled, at.periods, words.Duration(at.lost), 100*at.scheduler)
 	return &got, at, err
+}
+
+// usedBy returns a group's counters and CPU time.
+func usedBy(g *cpugroup.Group) (cpugroup.Stat, time.Duration, error) {
+	stat, err := cpugroup.ReadStat(g.Dir)
+	if err != nil {
+		return stat, 0, err
+	}
+	used, err := g.CPUTime()
+	return stat, used, err
 }
 
 // order is what each request sends.

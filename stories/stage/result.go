@@ -17,13 +17,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Place is a finding: the rule's code and where. As what is expected, Site is a regular expression for the function or
-// for file:line; both empty mean that nothing loud may be found: of medium or high severity. Only means that nothing loud may
+// A Place is a finding: the rule's code and where. As what is expected, Code may be several with | between, and Site is a regular
+// expression for the function or for file:line; both empty mean that nothing loud may be found: of medium or high severity. Only means that nothing loud may
 // be found beside it.
 type Place struct {
 	Code report.RuleCode `json:"code"`
 	Site string          `json:"site"`
 	Only bool            `json:"only,omitempty"`
+}
+
+func (p Place) has(c report.RuleCode) bool {
+	return slices.Contains(strings.Split(string(p.Code), "|"), string(c))
 }
 
 // An Arm is one way in which a story ran. Times are those of the clients' own clock.
@@ -119,13 +123,13 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 	if err != nil {
 		return a, fmt.Errorf("what is expected of the arm %s: %w", name, err)
 	}
-	if a.Right = a.Finding.Code == expected.Code && site.MatchString(a.Finding.Site); expected.Code == "" {
+	if a.Right = expected.has(a.Finding.Code) && site.MatchString(a.Finding.Site); expected.Code == "" {
 		a.Right = f == nil || f.Severity == report.SeverityLow
 	}
 	if expected.Only {
 		for _, other := range e.Report.Findings {
 			loud := other.Ignored == "" && (other.Severity == report.SeverityMedium || other.Severity == report.SeverityHigh)
-			if loud && other.Code != expected.Code && other.Code != report.RuleBusyMachine {
+			if loud && !expected.has(other.Code) && other.Code != report.RuleBusyMachine {
 				a.Right = false
 			}
 		}

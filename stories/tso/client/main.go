@@ -4,7 +4,8 @@
 //	GET /txn   begins, works for a moment, commits: two timestamps
 //
 // The faults are unrelated work beside it: -tickers goroutines that only tick once a second, -loops goroutines that compute
-// without a pause, in pieces of -piece. With -bounded, loops and ticks share places by service/pool, one a P less one.
+// without a pause, in pieces of -piece, with -tight without a call in a piece, where Go before 1.14 could not take the P away (and
+// today's cannot with GODEBUG=asyncpreemptoff=1). With -bounded, loops and ticks share places by service/pool, one a P less one, and one timer wakes for all that ticks.
 package main
 
 import (
@@ -31,27 +32,38 @@ func main() {
 	tickers := flag.Int("tickers", 0, "goroutines that tick once a second")
 	loops := flag.Int("loops", 0, "goroutines that compute without a pause")
 	piece := flag.Duration("piece", 20*time.Millisecond, "of a loop's work, between which a bounded one gives its place away")
+	tight := flag.Bool("tight", false, "compute a piece without a call in it")
 	bounded := flag.Bool("bounded", false, "bound what computes beside requests")
 	flag.Parse()
-	if err := run(*listen, *server, *tickers, *loops, *piece, *bounded); err != nil {
+	if err := run(*listen, *server, *tickers, *loops, *piece, *tight, *bounded); err != nil {
 		log.Fatal(err)
 	}
 }
 
 type service struct{ client pd.Client }
 
-func run(listen, server string, tickers, loops int, piece time.Duration, bounded bool) error {
+func run(listen, server string, tickers, loops int, piece time.Duration, tight, bounded bool) error {
 	client, err := pd.NewClient([]string{server}, pd.SecurityOption{})
 	if err != nil {
 		return fmt.Errorf("connecting to PD at %s: %w", server, err)
 	}
 	s := &service{client}
 	b := &beside{piece: piece}
+	if tight {
+		const rounds = 20_000_000
+		begin := time.Now()
+		sink.Store(spin(rounds))
+		b.rounds = int(float64(rounds) * float64(piece) / float64(time.Since(begin)))
+	}
 	if bounded {
 		b.places = pool.New(max(1, int64(runtime.GOMAXPROCS(0))-1))
 	}
-	for range tickers {
-		go b.tick()
+	if bounded {
+		go b.tickAll(tickers)
+	} else {
+		for range tickers {
+			go b.tick()
+		}
 	}
 	for range loops {
 		go b.loop()
@@ -93,6 +105,7 @@ func (s *service) timestamp(ctx context.Context) (int64, error) {
 // beside is the work that has nothing to do with requests.
 type beside struct {
 	piece  time.Duration
+	rounds int           // of a piece without a call; 0: it looks at the clock
 	places *pool.Limiter // nil: as much at once as there is
 }
 
@@ -115,6 +128,18 @@ func (b *beside) tick() {
 	}
 }
 
+// tickAll does the same for n of them in one piece of work.
+func (b *beside) tickAll(n int) {
+	counts := make([]int, n)
+	for range time.Tick(time.Second) {
+		b.do(func() {
+			for i := range counts {
+				counts[i]++
+			}
+		})
+	}
+}
+
 // loop computes for ever.
 func (b *beside) loop() {
 	for {
@@ -126,11 +151,20 @@ var sink atomic.Uint64 // keeps the loop from being compiled away
 
 // compute takes a piece of CPU time.
 func (b *beside) compute() {
-	x := uint64(1)
-	for begin := time.Now(); time.Since(begin) < b.piece; {
-		for range 100_000 {
-			x = x*6364136223846793005 + 1442695040888963407
-		}
+	if b.rounds > 0 {
+		sink.Store(spin(b.rounds))
+		return
 	}
-	sink.Store(x)
+	for begin := time.Now(); time.Since(begin) < b.piece; {
+		sink.Store(spin(100_000))
+	}
+}
+
+// spin computes without a call.
+func spin(rounds int) uint64 {
+	x := uint64(1)
+	for range rounds {
+		x = x*6364136223846793005 + 1442695040888963407
+	}
+	return x
 }

@@ -1,0 +1,181 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+)
+
+// A Profile is a CPU profile, as anybody takes one.
+type Profile struct {
+	Total  time.Duration
+	stacks []stack
+}
+
+type stack struct {
+	of     time.Duration
+	frames []string // the root first
+}
+
+// Profile reads the CPU profile that was recorded beside a trace, by go tool pprof.
+func (s *Stage) Profile(ctx context.Context, recording string) (*Profile, error) {
+	b, err := bundle.Open(recording)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	data, err := b.CPUProfile()
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%s holds no CPU profile", recording)
+	}
+	return s.profile(ctx, data)
+}
+
+// TakeProfile takes a CPU profile of a service that serves net/http/pprof at host:port.
+func (s *Stage) TakeProfile(ctx context.Context, address string, d time.Duration) (*Profile, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", address, int(d.Seconds())), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Timeout: d + 20*time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("taking a CPU profile: %w", err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("taking a CPU profile: %w", err)
+	}
+	return s.profile(ctx, data)
+}
+
+func (s *Stage) profile(ctx context.Context, data []byte) (*Profile, error) {
+	file := filepath.Join(s.dir, "cpu.pb.gz")
+	if err := os.WriteFile(file, data, 0o666); err != nil {
+		return nil, err
+	}
+	out, err := s.output(ctx, "go", "tool", "pprof", "-traces", "-unit=ms", "-symbolize=none", file)
+	if err != nil {
+		return nil, fmt.Errorf("reading a CPU profile: %w", err)
+	}
+	return parseTraces(string(out))
+}
+
+// parseTraces reads what pprof -traces -unit=ms prints: stacks between lines of dashes, the leaf first, with its value before it.
+func parseTraces(text string) (*Profile, error) {
+	p := &Profile{}
+	parts := strings.Split(text, "-----------+")
+	for _, part := range parts[min(1, len(parts)):] {
+		var one stack
+		for i, line := range strings.Split(part, "\n") {
+			fields := strings.Fields(strings.TrimSuffix(line, " (inline)"))
+			switch {
+			case i == 0 || len(fields) == 0: // the rest of the dashes
+			case len(one.frames) == 0 && strings.HasSuffix(fields[0], "ms") && len(fields) > 1:
+				ms, err := strconv.ParseFloat(strings.TrimSuffix(fields[0], "ms"), 64)
+				if err != nil {
+					return nil, fmt.Errorf("a profile's stack: %w", err)
+				}
+				one.of = time.Duration(ms * 1e6)
+				one.frames = append(one.frames, fields[1])
+			case one.of > 0:
+				one.frames = append(one.frames, fields[0])
+			}
+		}
+		if one.of == 0 {
+			continue
+		}
+		slices.Reverse(one.frames)
+		p.Total += one.of
+		p.stacks = append(p.stacks, one)
+	}
+	return p, nil
+}
+
+// In returns the time in stacks that have a function of which is true.
+func (p *Profile) In(is func(function string) bool) (d time.Duration) {
+	for _, s := range p.stacks {
+		if slices.ContainsFunc(s.frames, is) {
+			d += s.of
+		}
+	}
+	return d
+}
+
+// Scheduler returns the share of CPU time that the runtime's scheduler took to find something to run, and to wait for it.
+func (p *Profile) Scheduler() float64 {
+	in := p.In(func(f string) bool { return f == "runtime.schedule" || f == "runtime.findRunnable" })
+	return float64(in) / float64(max(1, p.Total))
+}
+
+// A node is a function below another one.
+type node struct {
+	of    time.Duration
+	below map[string]*node
+}
+
+// Flame writes a flame graph into the folder that keeps things, and returns its file's name; "" if nothing is kept.
+func (s *Stage) Flame(p *Profile, name string) (string, error) {
+	if s.keep == "" {
+		return "", nil
+	}
+	root := &node{of: p.Total, below: map[string]*node{}}
+	for _, one := range p.stacks {
+		at := root
+		for _, f := range one.frames {
+			if at.below[f] == nil {
+				at.below[f] = &node{below: map[string]*node{}}
+			}
+			at = at.below[f]
+			at.of += one.of
+		}
+	}
+	const width, row = 1180, 16
+	var b strings.Builder
+	deepest := 0
+	var draw func(n *node, x float64, depth int)
+	draw = func(n *node, x float64, depth int) {
+		names := slices.SortedFunc(maps.Keys(n.below), func(a, b string) int {
+			return cmp.Or(cmp.Compare(n.below[b].of, n.below[a].of), cmp.Compare(a, b))
+		})
+		for _, f := range names {
+			c := n.below[f]
+			w := width * float64(c.of) / float64(max(1, p.Total))
+			if w < 1 {
+				continue
+			}
+			deepest = max(deepest, depth)
+			label := f[strings.LastIndexByte(f, '/')+1:]
+			if letters := int(w / 6.5); len(label) > letters {
+				label = label[:max(0, letters)]
+			}
+			fmt.Fprintf(&b, `<g><title>%s, %v</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="hsl(%d 70%% 65%%)"/><text x="%.1f" y="%d">%s</text></g>`+"\n",
+				template.HTMLEscapeString(f), c.of, x, depth*row, max(0.5, w-1), row-1, 15+len(f)*7%40, x+3, depth*row+12, template.HTMLEscapeString(label))
+			draw(c, x, depth+1)
+			x += w
+		}
+	}
+	draw(root, 0, 0)
+	file := filepath.Join(s.keep, name+".svg")
+	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="monospace" font-size="11">`+"\n%s</svg>\n", width, (deepest+1)*row, b.String())
+	return filepath.Base(file), os.WriteFile(file, []byte(svg), 0o666)
+}

@@ -1,0 +1,64 @@
+package stage
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProfile: stacks that pprof prints are read from the leaf to the root, and a function counts once in a stack. It fails if a
+// frame without a value is taken for a stack of its own.
+func TestProfile(t *testing.T) {
+	p, err := parseTraces("File: x\nType: cpu\n" +
+		"-----------+-------------------------------------------------------\n" +
+		"      10ms   runtime.futex\n             runtime.findRunnable\n             runtime.schedule\n             runtime.park_m\n             runtime.mcall\n" +
+		"-----------+-------------------------------------------------------\n" +
+		"      30ms   main.(*m).work\n             main.handle (inline)\n             net/http.(*conn).serve\n" +
+		"-----------+-------------------------------------------------------\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Total != 40*time.Millisecond || p.Scheduler() != 0.25 {
+		t.Errorf("%v in all, %v in the scheduler", p.Total, p.Scheduler())
+	}
+	if got := p.In(func(f string) bool { return strings.HasPrefix(f, "main.") }); got != 30*time.Millisecond {
+		t.Errorf("%v in main", got)
+	}
+	s := &Stage{keep: t.TempDir()}
+	name, err := s.Flame(p, "flame")
+	if err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(s.keep, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<title>net/http.(*conn).serve, 30ms</title>", "<title>runtime.futex, 10ms</title>", "<title>main.handle, 30ms</title>"} {
+		if !strings.Contains(string(svg), want) {
+			t.Errorf("no %s in\n%s", want, svg)
+		}
+	}
+}
+
+// TestPage: a page shows each arm with a link to its report, and what was expected where it is not right; charts have a point a
+// value, and what a service says is escaped.
+func TestPage(t *testing.T) {
+	var b strings.Builder
+	err := WriteHTML(&b, []*Result{{Story: "pool", Date: "2026-11-23", Machine: "2 CPUs", Arms: []Arm{
+		{Name: "before", P50NS: 1e6, Finding: Place{Code: "WL1002", Site: "main.f<int>"}, Expected: Place{Code: "WL4001"}, Report: "pool-before.html", Says: "why <this>"},
+		{Name: "after", Right: true},
+	}, Charts: []Chart{{Title: "p99 by load", Unit: "ns", Log: true, X: []string{"200", "4000"}, Lines: []Line{{"before", []float64{1e6, 1e8}}, {"after", []float64{1e6, -1}}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<a href="pool-before.html">before</a>`, "main.f&lt;int&gt;", "expected WL4001", "why &lt;this&gt;", "before, 4000: 100ms", "none"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s on the page", want)
+		}
+	}
+	if got := strings.Count(b.String(), "<circle"); got != 3 {
+		t.Errorf("%d points for 3 values", got)
+	}
+}
