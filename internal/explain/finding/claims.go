@@ -148,7 +148,7 @@ func (cl *claims) findQueues() {
 				if isNews(&k, p) {
 					break
 				}
-				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || isPool(p) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -251,13 +251,19 @@ func isPool(p *queues.Places) bool {
 	return p != nil && p.Ended >= fewestServed && p.Mutual >= mutual && p.Together <= 1.5
 }
 
+// isCrew reports whether requests wait for a worker that is free, who then does what they give it. It decides where that one
+// waits for the network: others' answers come the same way to who reads them all (see isQueue).
+func isCrew(p *queues.Places) bool {
+	return p != nil && p.Ended >= fewestServed && p.Serving > 0.5 && p.Together <= 1.5
+}
+
 // manyWaits is how many waits must have ended at a line for it to count that none of those who ended them had waited there.
 const manyWaits = 20
 
 // isNews reports whether requests wait for what other requests have to say (a long poll, a subscription): those end many waits
 // and never waited there themselves. Of a pool's places some are held by who has waited.
 func isNews(k *viaKey, p *queues.Places) bool {
-	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= manyWaits && p.Mutual == 0 && p.Others > 0.5
+	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= manyWaits && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
 // places returns what is known of those who ended the waits at a line.

@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -24,7 +25,7 @@ func poolRule() Rule {
 				"so the wait grows with the load although nothing has become slower. " +
 				"Within one request, the same goes for goroutines of an errgroup with a limit.",
 			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests one at a time while others wait: " +
-				"in a slice of each second, the paths of requests that lie on one goroutine at the same instant are counted. It is a place too if those who end waits had waited there themselves in the same request, as whoever has a place gives it back, whatever it is made of; " +
+				"in a slice of each second, the paths of requests that lie on one goroutine at the same instant are counted. It is a place too if those who end waits had waited there themselves in the same request, as whoever has a place gives it back, whatever it is made of, or if a goroutine that was working for another one ends the wait and then works for the one that waited; " +
 				"how many places there are follows from how many of them had one at once while others waited, and so does for how long one is held. Little's law (L = lambda W) gives the rest: how many wait (requests a second times the mean wait), " +
 				"how many places are in use (requests a second times the mean time in a place), and so the size that would do: as many as the same load needs at 70 % use, but no fewer than those in use and waiting now. " +
 				"The share holds the time in the place itself too, where it is the same site; the gain does not. Confidence is 0.9, 0.7 if the work is computing (more places need more processors).",
@@ -92,7 +93,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if isFanOut(&c.via, known) {
 		return fanOutVerdict(cl, c, top, queuedNS, requests, known)
 	}
-	if !isPool(known) {
+	if queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return keyOfVia(&v) == c.via && isQueue(t, top.Cause, &v) }); !isPool(known) && (queued || !isCrew(known)) {
 		known = nil
 	}
 	kind := poolOf(&c.via, t, known)

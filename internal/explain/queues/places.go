@@ -16,6 +16,10 @@ import (
 // gives it back in turn: where those who end waits had waited there before, as those whose waits they end do now, what is
 // waited for is a place, whatever it is made of. A goroutine that answers others does not wait where they do; one that asks
 // further through the same function began to wait after the one it answers.
+//
+// A place may also be a goroutine: a worker that is free ends the wait of somebody, who then hands it work and waits until the
+// same goroutine has done it. Who only reads answers that others wait for gives nothing out: it waits itself between what it
+// brings to one and to the next, not between what it brings to one.
 
 // A placeKey is where places are waited for.
 type placeKey struct {
@@ -32,6 +36,8 @@ type handOver struct {
 	by       uint64 // who ended it
 	parent   uint64 // the goroutine that started that one, 0: not known
 	born     int64
+	served   int64 // when that one ended the next wait of the same request elsewhere, 0: it did not
+	done     int64 // when that one had ended a wait of somebody else before
 }
 
 // placePieces bounds the waits of one request that are looked at.
@@ -64,6 +70,11 @@ func (p *part) addPlaces(w *path.Walked) {
 		if b, ok := p.stage.Win.Born(v.Waker, v.To); ok {
 			h.parent, h.born = b.By, b.Time
 		}
+		for k := range waits[:min(len(waits), 4*placePieces)] {
+			if o := &waits[k]; o.G == v.G && o.Waker == v.Waker && o.From >= v.To && o.Waker != 0 && (h.served == 0 || o.To < h.served) && p.stage.Sites.Of(o.Stack) != h.key.site {
+				h.served = o.To
+			}
+		}
 		ts.hands = append(ts.hands, h)
 	}
 }
@@ -82,8 +93,12 @@ type placeSum struct {
 	others   int64 // by a goroutine that was serving another request
 	most     int   // places that were held at once, 0 if not all can have been seen
 	waiting  int   // requests that waited at once
-	heldNS   int64 // from the end of a wait to the end of somebody's that is due to it
+	heldNS   int64 // from the end of a wait to the end of somebody's that is due to it, or to when the worker is done
 	held     int64
+	serving  int64 // waits ended by a worker that was done with somebody else's work meanwhile, and then did the waiting one's
+	mixed    int64 // the same, by one that was doing others' at that time
+	servedNS int64 // what that took
+	restNS   int64 // what lay between the end of somebody else's and that of the wait
 }
 
 // settlePlaces brings together what all workers saw of a generation.
@@ -94,6 +109,7 @@ func (s *Sum) settlePlaces() {
 		p.turns.hands = p.turns.hands[:0]
 	}
 	list := ts.hands
+	findDone(list)
 	slices.SortFunc(list, func(a, b handOver) int {
 		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.to, b.to), cmp.Compare(a.g, b.g), cmp.Compare(a.from, b.from))
 	})
@@ -116,6 +132,25 @@ func (s *Sum) settlePlaces() {
 		i = j
 	}
 	ts.hands = ts.hands[:0]
+}
+
+// findDone finds when each of those who end waits had last ended somebody else's.
+func findDone(list []handOver) {
+	slices.SortFunc(list, func(a, b handOver) int {
+		return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.to, b.to), cmp.Compare(a.g, b.g), cmp.Compare(a.from, b.from))
+	})
+	for i := range list {
+		h := &list[i]
+		if h.served == 0 {
+			continue
+		}
+		for k := i - 1; k >= 0 && list[k].by == h.by && list[k].to >= h.from; k-- {
+			if list[k].g != h.g {
+				h.done = list[k].to
+				break
+			}
+		}
+	}
 }
 
 // A stretch is a time in which somebody held a place, or waited for one.
@@ -153,6 +188,7 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 	ended, givers := map[uint64]int64{}, map[uint64]bool{}
 	held, waits := map[int64][]stretch{}, make([]stretch, 0, len(list)) // held by since when somebody waited
 	inside := map[uint64][]stretch{}                                    // of those who start goroutines and wait for these: what each held
+	free := map[uint64]int64{}                                          // when a worker was done with the last one's work
 	since := busySince(list)
 	for i := range list {
 		h := &list[i]
@@ -185,6 +221,18 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 		}
 		switch {
 		case h.parent == h.g:
+		case who == nil && h.served > h.to && h.done > 0 && h.done >= h.from:
+			if free[h.by] > h.to {
+				s.mixed++
+			} else {
+				s.serving++
+				s.servedNS += h.served - h.to
+				s.restNS += h.to - h.done
+				held[since[i]] = append(held[since[i]], stretch{h.to, h.served})
+				s.heldNS += h.served - h.to
+				s.held++
+			}
+			free[h.by] = max(free[h.by], h.served)
 		case who != nil && !who.back && who.at >= since[i]:
 			held[since[i]] = append(held[since[i]], stretch{who.at, h.to})
 			s.heldNS += h.to - who.at
@@ -245,6 +293,10 @@ func (ts *turns) mergePlaces(o *turns) {
 		m.most, m.waiting = max(m.most, s.most), max(m.waiting, s.waiting)
 		m.heldNS += s.heldNS
 		m.held += s.held
+		m.serving += s.serving
+		m.mixed += s.mixed
+		m.servedNS += s.servedNS
+		m.restNS += s.restNS
 	}
 }
 
@@ -259,6 +311,9 @@ type Places struct {
 	// the part that a goroutine ended which the waiting one had started, and Each how many of these a goroutine ended; Others
 	// the part that one ended which was serving another request.
 	Mutual, Children, Each, Others float64
+	// Serving is the part of them that a goroutine ended which then worked for the one that had waited, for one at a time: a
+	// worker that is a place itself.
+	Serving float64
 	// Most is how many had a place at once while others waited so long that each place was given back twice: as many as there
 	// are; 0 if nobody waited for so long. Waiting is how many waited for one at once.
 	Most, Waiting int
@@ -285,6 +340,9 @@ func (s *Sum) Places(sp *spell.Speller) []Places {
 			Children: float64(sum.children) / float64(sum.ended), Others: float64(sum.others) / float64(sum.ended)}
 		if sum.mutual > 4*sum.later {
 			r.Mutual = float64(sum.mutual) / float64(sum.ended)
+		}
+		if sum.serving > 4*sum.mixed && sum.servedNS > 4*sum.restNS {
+			r.Serving = float64(sum.serving) / float64(sum.ended)
 		}
 		if sum.children > 0 {
 			r.Each = float64(sum.children) / float64(sum.givers)

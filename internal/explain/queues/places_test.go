@@ -3,6 +3,7 @@ package queues
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -10,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // placesOf makes the sums of a generation in which waits ended, and what of each worker saw what.
@@ -79,10 +81,17 @@ func pool(n, k int, gap, held int64, conns int) []handOver {
 // and what is no pool: workers, a long poll, callers that call on, goroutines of one's own.
 func TestPlaces(t *testing.T) {
 	const ms = 1_000_000
-	send := placeKey{wait: critpath.WaitSend}
-	var worker, poll, nested, own, child []handOver
+	send, done := placeKey{wait: critpath.WaitSend}, placeKey{wait: critpath.WaitChan}
+	var worker, poll, nested, own, child, crew, reader, twice []handOver
 	for i := range int64(30) {
 		at := i * 20 * ms
+		// Two workers, to whom who waited for one gives his work, and who rest for a moment in between; one reader of a
+		// connection, which brings the head of an answer, and 1 ms later the rest, to all who wait in a row.
+		g, w := uint64(10+i), uint64(7+i%2)
+		crew = append(crew, handOver{key: send, g: g, from: max(0, at-50*ms), to: at, end: at + 39*ms, by: w, served: at + 39*ms}, handOver{key: done, g: g, from: at, to: at + 39*ms, end: at + 39*ms, by: w})
+		reader = append(reader, handOver{key: send, g: g, from: max(0, at-50*ms), to: at, end: at + ms, by: 7, served: at + ms}, handOver{key: done, g: g, from: at, to: at + ms, end: at + ms, by: 7})
+		// Who asks one goroutine twice, one after the other, waits for its answers.
+		twice = append(twice, handOver{key: send, g: g, from: at - 8*ms, to: at, end: at + 8*ms, by: 7, served: at + 8*ms}, handOver{key: done, g: g, from: at, to: at + 8*ms, end: at + 8*ms, by: 7})
 		// A worker ends the waits of all; so does whoever has news, on a connection that waited for news itself some time.
 		worker = append(worker, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 20*ms, by: 7})
 		poll = append(poll, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(9 + i)})
@@ -101,26 +110,31 @@ func TestPlaces(t *testing.T) {
 		mutual, children float64
 		most             int
 		held             int64
+		serving          float64
 	}{
-		{"one place", pool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms},
-		{"three places", pool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms},
-		{"three places, connections that come again", pool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms},
-		{"a place that a child gives back", child, 0.9, 0, 1, 20 * ms},
-		{"own goroutines", own, 0, 1, 3, 0},
-		{"worker", worker, 0, 0, -1, 0},
-		{"long poll", poll, 0, 0, -1, 0},
-		{"callers that call on", nested, 0, 0, -1, 0},
+		{"one place", pool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
+		{"three places", pool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
+		{"three places, connections that come again", pool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
+		{"a place that a child gives back", child, 0.9, 0, 1, 20 * ms, 0},
+		{"own goroutines", own, 0, 1, 3, 0, 0},
+		{"worker", worker, 0, 0, -1, 0, 0},
+		{"long poll", poll, 0, 0, -1, 0, 0},
+		{"callers that call on", nested, 0, 0, -1, 0, 0},
+		{"workers that are places", crew, 0, 0, 2, 39 * ms, 0.9},
+		{"a reader of answers", reader, 0, 0, -1, 0, 0},
+		{"two questions in a row", twice, 0, 0, -1, 0, 0},
 	} {
 		serving := []uint64{}
 		for _, h := range c.list {
 			serving = append(serving, h.g)
 		}
 		got := placesOf(1, c.list, serving...)
-		if len(got) != 1 {
-			t.Fatalf("%s: %d rows", c.name, len(got))
+		i := slices.IndexFunc(got, func(r Places) bool { return r.Wait == report.WaitChanSend })
+		if i < 0 {
+			t.Fatalf("%s: %+v", c.name, got)
 		}
-		r := got[0]
-		if r.Mutual < c.mutual || c.mutual == 0 && r.Mutual > 0 || r.Children != c.children || c.most >= 0 && r.Most != c.most || r.HeldNS != c.held && c.most >= 0 {
+		r := got[i]
+		if r.Mutual < c.mutual || c.mutual == 0 && r.Mutual > 0 || r.Children != c.children || c.most >= 0 && r.Most != c.most || r.HeldNS != c.held && c.most >= 0 || r.Serving < c.serving || c.serving == 0 && r.Serving > 0 {
 			t.Errorf("%s: %+v, want %+v", c.name, r, c)
 		}
 		shuffled := append([]handOver(nil), c.list...)
