@@ -213,7 +213,7 @@ func alarms(rep *report.Report, busy bool) string {
 // against what is known of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
 // known to be wrong must be wrong; all else must be right.
 func TestField(t *testing.T) {
-	dir := testprog.FieldDir
+	dir := testprog.Recording(t, "field")
 	names, err := testprog.Fields(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestFieldAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := testprog.ReadField(testprog.FieldDir, name)
+		kept, err := testprog.ReadField(testprog.Recording(t, "field"), name)
 		if err != nil {
 			t.Fatal(err)
 		}

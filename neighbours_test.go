@@ -2,7 +2,6 @@ package whylate_test
 
 import (
 	"bytes"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 // for is not called computing, and nothing is blamed on the service louder than that. Without the host's samples nothing is
 // known of it, and where threads found their CPUs nothing is said.
 func TestNeighbours(t *testing.T) {
-	f, err := bundle.Open(filepath.Join(testprog.Dir, "neighbours.whylate"))
+	f, err := bundle.Open(testprog.Recording(t, "neighbours.whylate"))
 	if err != nil {
 		t.Fatal(err)
 	}

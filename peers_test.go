@@ -36,7 +36,7 @@ func TestNoPeers(t *testing.T) {
 // the network, as if somebody else had it.
 func TestPeers(t *testing.T) {
 	for name, serves := range map[string]string{"etcd-puts": "(*quotaKVServer).Put", "etcd-reads": "(*kvServer).Range", "etcd-reads-neighbours": "(*kvServer).Range"} {
-		rep := explainFile(t, filepath.Join(testprog.FieldDir, name+".whylate"))
+		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 		judgePeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
 			if f.Code == report.RuleSlowPeer && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
@@ -50,7 +50,7 @@ func TestPeers(t *testing.T) {
 // told where the fault is, of both halves and once. It would catch a path that ends at the socket, a slow peer that is blamed
 // beside its cause, a prediction that does not reach those who ask, and an answer that depends on how the trace is read.
 func TestPeerJoined(t *testing.T) {
-	file := filepath.Join(testprog.FieldDir, "grpc-same-process.whylate")
+	file := testprog.Recording(t, "field/grpc-same-process.whylate")
 	rep := explainFile(t, file)
 	g := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*gateway).ServeHTTP") })]
 	price := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*prices).Price") })]
@@ -140,7 +140,7 @@ func TestPeerRecording(t *testing.T) {
 		t.Errorf("%d ns of a wait of %d are told", sum, p.WaitNS)
 	}
 	// The server asks nobody, and what was recorded at another time tells nothing.
-	for _, args := range [][]string{{"--peer", ours, theirs}, {"--peer", filepath.Join(testprog.FieldDir, "etcd-reads.whylate"), ours}} {
+	for _, args := range [][]string{{"--peer", ours, theirs}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), ours}} {
 		rep := explained(args...)
 		for i := range rep.Groups {
 			if rep.Groups[i].Peer != nil {
@@ -151,7 +151,7 @@ func TestPeerRecording(t *testing.T) {
 			t.Errorf("%v: no word on it: %v", args, rep.Input.Warnings)
 		}
 	}
-	etcd := filepath.Join(testprog.FieldDir, "etcd-puts.whylate")
+	etcd := testprog.Recording(t, "field/etcd-puts.whylate")
 	own := func(args ...string) report.Peer {
 		rep := explained(args...)
 		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })

@@ -2,7 +2,6 @@ package whylate_test
 
 import (
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,7 +65,7 @@ func TestPools(t *testing.T) {
 // who waited, or before the first of them came.
 func TestPlacesThereAre(t *testing.T) {
 	field := func(name string) *report.Report {
-		return explainFile(t, filepath.Join(testprog.FieldDir, name+".whylate"))
+		return explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 	}
 	service := func(name string) *report.Report {
 		return explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{})

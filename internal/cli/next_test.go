@@ -2,10 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
 // TestNextRuns: the command that explain proposes runs as it is printed, and answers what it asks: one group, a band, a change.
@@ -17,7 +18,7 @@ func TestNextRuns(t *testing.T) {
 		{"cron-lock", "what if"}, {"vm-one-at-a-time", "what if"}, {"sql-pool", "each  requests"}, {"websocket-broadcast", "each  requests"},
 		{"caddy-gzip", "each  requests"}, {"rate-limit", "each  requests"},
 	} {
-		path := filepath.Join("..", "..", "lab", "recordings", "field", c.name+".whylate")
+		path := testprog.Recording(t, "field/"+c.name+".whylate")
 		var out, errs bytes.Buffer
 		if status := Run(t.Context(), []string{"explain", path}, strings.NewReader(""), &out, &errs); status != 0 {
 			t.Fatalf("%s: status %d, %s", c.name, status, errs.String())

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -38,6 +40,9 @@ func TestMain(m *testing.M) {
 func machine(t *testing.T, name string, pid int, inside ...bool) *cgroup.Limits {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "service", "cgroup", "testdata", name+".txtar"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the tool's module alone has no machines: they are the module service's")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

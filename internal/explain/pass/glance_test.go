@@ -62,7 +62,7 @@ func TestGlance(t *testing.T) {
 	for _, name := range testprog.Services(t) {
 		glance(name, bytes.NewReader(testprog.Service(t, name).Trace))
 	}
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", testprog.FieldDir, "*.whylate"))
+	files, err := filepath.Glob(testprog.Recording(t, "field/*.whylate"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,6 +166,12 @@ func recordings(t testing.TB) string {
 	return filepath.Join(root, filepath.FromSlash(Dir))
 }
 
+// Recording returns the path of a kept recording, by its path below Dir. It skips the test where there are no recordings.
+func Recording(t testing.TB, name string) string {
+	t.Helper()
+	return filepath.Join(recordings(t), filepath.FromSlash(name))
+}
+
 func read(t testing.TB, kind, name string) (trace []byte, about About) {
 	t.Helper()
 	dir := filepath.Join(recordings(t), kind)
