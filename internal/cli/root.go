@@ -50,6 +50,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newRecord(s),
 		newReport(s),
 		newView(s),
+		newWatch(s),
 		newExport(s),
 		newDiff(s),
 		newCheck(s),

@@ -66,7 +66,11 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	if err != nil || !bundle.Magic(head[:n]) {
 		return failed(NotATrace, "what came is no recording", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
 	}
-	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, maxFlight))
+	most := int64(maxFlight)
+	if opt.MaxBytes > 0 {
+		most = min(most, opt.MaxBytes)
+	}
+	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, most))
 	var f *atomicfile.File
 	if name != "" {
 		if f, err = atomicfile.Create(name); err != nil {

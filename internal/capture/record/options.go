@@ -40,6 +40,9 @@ type Options struct {
 	// recording's end the server may stay silent; 0 means 15 s.
 	ConnectTimeout, Grace time.Duration
 
+	// MaxBytes ends a trace that becomes larger; 0 means only what no service sends.
+	MaxBytes int64
+
 	// Progress, if set, is called about ten times a second while recording, and once at the end, never concurrently.
 	Progress func(Progress)
 	// UserAgent is sent to the server.

@@ -336,6 +336,9 @@ func (s *Stream) tooMuch() error {
 	if most := 2 * (s.res.Window + s.c.opt.Grace); s.last > most {
 		return &endless{fmt.Sprintf("the server still sends after %v", s.last.Round(time.Second))}
 	}
+	if most := s.c.opt.MaxBytes; most > 0 && s.bytes.Load() > most {
+		return &endless{fmt.Sprintf("it is larger than %s, after %v", size(most), s.last.Round(10*time.Millisecond))}
+	}
 	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
 		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", size(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
 	}

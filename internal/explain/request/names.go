@@ -37,7 +37,7 @@ type Handler struct {
 	// Aside says that the stack is of the goroutine in which
 	// http.TimeoutHandler runs the handler.
 	Aside bool
-	// Observer says that it is the profiler's own endpoint.
+	// Observer says that it is the profiler's own endpoint, or the flight recorder's.
 	Observer bool
 }
 
@@ -90,6 +90,9 @@ func (n *Namer) Entry(fn tracefmt.StringID) tracefmt.FrameID { return n.entries[
 // NewNamer returns a Namer for stacks of syms.
 func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{syms: syms} }
 
+// flightHandler serves what service/flight has recorded. Who asks for that looks at the service, and is none of its users.
+const flightHandler = "github.com/whylate/whylate/service/flight.(*Recorder).ServeHTTP"
+
 type fnName struct {
 	known    bool
 	std      bool
@@ -117,7 +120,7 @@ func (n *Namer) fn(id tracefmt.StringID) *fnName {
 		known:    true,
 		std:      stdlib.Is(name),
 		dispatch: strings.HasSuffix(name, ".ServeHTTP"),
-		pprof:    strings.HasPrefix(name, "net/http/pprof."),
+		pprof:    strings.HasPrefix(name, "net/http/pprof.") || name == flightHandler,
 		root:     isRoot(name),
 		passes:   stdlib.PassesOn(name),
 		mux:      name == "net/http.(*ServeMux).ServeHTTP" || name == "net/http.serverHandler.ServeHTTP",

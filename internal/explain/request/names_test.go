@@ -101,6 +101,42 @@ func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 	return out
 }
 
+// TestObservers: who fetches a profile or a flight recording looks at the service; no other handler of those packages does.
+func TestObservers(t *testing.T) {
+	const flight = "github.com/whylate/whylate/service/flight."
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	stacks := []struct {
+		fn   string
+		want bool
+	}{{"net/http/pprof.Trace", true}, {flight + "(*Recorder).ServeHTTP", true}, {"main.flight.ServeHTTP", false}, {flight + "(*Recorder).Capture", false}}
+	for i, s := range stacks {
+		m.Syscall(int64(100*i+100), "os.(*File).Write", s.fn, "net/http.(*ServeMux).ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
+		m.SyscallEnd(int64(100*i + 150))
+	}
+	m.Block(1000, "forever", "main.end")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, syms := timelinetest.Window(t, data)
+	namer := NewNamer(syms)
+	n := 0
+	for _, s := range win.Spans(1, 0, 1<<62, nil) {
+		if s.State != timeline.Syscall {
+			continue
+		}
+		if h := namer.Of(s.Stack); h.Observer != stacks[n].want {
+			t.Errorf("%s: an observer %v", stacks[n].fn, h.Observer)
+		}
+		n++
+	}
+	if n != len(stacks) {
+		t.Errorf("%d system calls", n)
+	}
+}
+
 func TestNamesOfGRPCMethods(t *testing.T) {
 	grpc := func(fns ...string) []string { return lib(fns...) }
 	server := grpc("google.golang.org/grpc.(*Server).processUnaryRPC", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1")

@@ -58,6 +58,11 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	return out
 }
 
+// Causes are what the requests of a band spent their time on: summed up by cause, in the order in which they are told.
+func Causes(r *report.Report, b *report.Band) []report.VerdictCause {
+	return spreadLast(withoutCPU(sums(b), r, b))
+}
+
 // hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
 // come at any time is as usual.
 func hung(r *report.Report, g *report.Group) bool {
@@ -71,8 +76,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	if named := g.Band(band); named != nil {
 		b = named
 	}
-	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: sums(b)}
-	v.Causes = spreadLast(withoutCPU(v.Causes, r, b))
+	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, b)}
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)

@@ -1,0 +1,163 @@
+package screen
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Action is what a key asks the program for.
+type Action int
+
+// Actions.
+const (
+	Nothing Action = iota
+	Quit
+	Explain
+	Save
+	Diff
+)
+
+// An App is what is on the screen. It is used by one goroutine.
+type App struct {
+	panes   []Pane
+	focus   int
+	page    *page
+	message string
+	until   time.Time
+	color   bool
+}
+
+// NewApp returns an App with so many services, of which nothing is known.
+func NewApp(names []string, color bool) *App {
+	a := &App{color: color}
+	for _, n := range names {
+		p := Pane{Doing: "connecting"}
+		p.Service = n
+		a.panes = append(a.panes, p)
+	}
+	return a
+}
+
+// Pane returns what is shown of a service, to be changed.
+func (a *App) Pane(i int) *Pane { return &a.panes[i] }
+
+// Focus is the service that keys are about.
+func (a *App) Focus() int { return a.focus }
+
+// Say shows a message in place of the keys for a while.
+func (a *App) Say(text string, now time.Time) {
+	a.message, a.until = strings.Join(strings.Fields(text), " "), now.Add(8*time.Second)
+}
+
+// Show lays a text over the screen, to be scrolled. It may hold colours, of our own writers, and nothing else that a terminal obeys.
+func (a *App) Show(title, text string) {
+	a.page = &page{title: title, text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
+}
+
+const help = `e  explain the last look in full
+s  save the last recording to a file in this directory
+d  compare the last look with the one before
+tab, 1 to 9  the next service, or that one, where several are watched
+q, Ctrl-C  quit
+
+In a text: arrows, space, b, g and G move; q, Esc and Enter close it.
+
+Each look is a short trace of the service (or what its flight recorder
+holds). p50 and p99 are of the last look, or, where it has fewer than a
+hundred requests, of as many looks before it as it takes, a minute at
+most; with a sign ≤ it is the slowest request, as there are still fewer.
+The bar is what the slow requests of the last look spent their time on,
+the words name the largest part and its place. The line below is one
+look a column, in the colour of the largest part.
+
+A finding is new, or has been there for so long, or is gone; "3 of 5"
+says in how many looks since its first it was seen.
+
+The cost is an estimate: 100 ns for each event of the trace, over the
+time from look to look, of the CPUs that the service may use. Looks are
+rarer where it would be above the budget.`
+
+// Key does what a key asks for, or returns what the program is to do.
+func (a *App) Key(k Key) Action {
+	if a.page != nil {
+		switch k {
+		case "q", Esc, Enter, CtrlC:
+			a.page = nil
+			if k == CtrlC {
+				return Quit
+			}
+		default:
+			a.page.move(k)
+		}
+		return Nothing
+	}
+	switch k {
+	case "q", CtrlC:
+		return Quit
+	case "e", Enter:
+		return Explain
+	case "s":
+		return Save
+	case "d":
+		return Diff
+	case "?", "h":
+		a.Show("whylate watch", help)
+	case Tab:
+		a.focus = (a.focus + 1) % len(a.panes)
+	default:
+		if len(k) == 1 && k[0] >= '1' && int(k[0]-'1') < len(a.panes) {
+			a.focus = int(k[0] - '1')
+		}
+	}
+	return Nothing
+}
+
+// A page is a text that is scrolled.
+type page struct {
+	title string
+	text  []string
+	at    int // the first line shown, of those of the last width
+	lines int // of the last drawing: of the text, and of the screen
+	room  int
+}
+
+func (p *page) draw(columns, lines int, color bool) []string {
+	var all []string
+	for _, t := range p.text {
+		all = append(all, wrap(t, columns)...)
+	}
+	p.lines, p.room = len(all), max(lines-1, 1)
+	p.clamp()
+	out := append([]string(nil), all[p.at:min(p.at+p.room, len(all))]...)
+	for len(out) < lines-1 {
+		out = append(out, "")
+	}
+	foot := newLine(columns, color).add(reverse, " "+p.title+" ")
+	if p.lines > p.room {
+		foot.add(dim, "  "+percent(p.at+p.room, p.lines))
+	}
+	return append(out, foot.add(bold, "  q").add(dim, " back").add(bold, "  space ↑ ↓").add(dim, " move").String())[:min(len(out)+1, lines)]
+}
+
+func percent(n, of int) string { return strconv.Itoa(min(100*n/max(of, 1), 100)) + "%" }
+
+func (p *page) clamp() { p.at = max(min(p.at, p.lines-p.room), 0) }
+
+func (p *page) move(k Key) {
+	switch k {
+	case Down, "j":
+		p.at++
+	case Up, "k":
+		p.at--
+	case Space, PageDown, "f":
+		p.at += max(p.room-2, 1)
+	case PageUp, "b":
+		p.at -= max(p.room-2, 1)
+	case Home, "g":
+		p.at = 0
+	case End, "G":
+		p.at = p.lines
+	}
+	p.clamp()
+}

@@ -1,0 +1,563 @@
+// Package screen shows what package watch knows, on a terminal that it has for itself, or line by line where there is none.
+// Drawing is a function from what is known and the size to lines; [Terminal] puts these on a real one.
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// A Pane is one service on the screen.
+type Pane struct {
+	watch.State
+	// Doing is what goes on: "tracing". Until, if not zero, is when it ends: "next in 3s".
+	Doing string
+	Until time.Time
+}
+
+// Sizes at which panes stand beside each other, or above each other.
+const (
+	sideBySide = 56
+	aboveOther = 11
+)
+
+// Draw shows panes on so many columns and lines. It returns as many lines, or fewer, none wider.
+func (a *App) Draw(columns, lines int, now time.Time) []string {
+	if columns < 1 || lines < 1 {
+		return nil
+	}
+	if a.page != nil {
+		return a.page.draw(columns, lines, a.color)
+	}
+	body := max(lines-1, 1)
+	var out []string
+	switch n := len(a.panes); {
+	case n == 1:
+		out = a.pane(0, columns, body, now)
+	case columns/n >= sideBySide:
+		width := (columns - 3*(n-1)) / n
+		parts := make([][]string, n)
+		for i := range parts {
+			parts[i] = a.pane(i, width, body, now)
+		}
+		for row := range body {
+			var b strings.Builder
+			for i, part := range parts {
+				if i > 0 {
+					b.WriteString(newLine(3, a.color).add(dim, " │ ").String())
+				}
+				text := ""
+				if row < len(part) {
+					text = part[row]
+				}
+				b.WriteString(text + strings.Repeat(" ", max(width-visible(text), 0)))
+			}
+			out = append(out, strings.TrimRight(b.String(), " "))
+		}
+	case body/n >= aboveOther:
+		for i := range a.panes {
+			height := body / n
+			if i == n-1 {
+				height = body - len(out)
+			}
+			part := a.pane(i, columns, height-1, now)
+			for len(part) < height {
+				part = append(part, "")
+			}
+			out = append(out, part...)
+		}
+	default:
+		for i := range a.panes {
+			if i != a.focus {
+				out = append(out, a.brief(i, columns, now))
+			}
+		}
+		out = out[:min(len(out), max(body/3, 1))]
+		out = append(out, a.pane(a.focus, columns, body-len(out), now)...)
+	}
+	out = out[:min(len(out), body)]
+	for len(out) < lines-1 {
+		out = append(out, "")
+	}
+	return append(out, a.footer(columns, now))[:min(len(out)+1, lines)]
+}
+
+// visible is the width of a drawn line without its colours.
+func visible(text string) int {
+	for {
+		at := strings.IndexByte(text, 0x1b)
+		if at < 0 {
+			return termtext.Width(text)
+		}
+		end := strings.IndexByte(text[at:], 'm')
+		if end < 0 {
+			return termtext.Width(text[:at])
+		}
+		text = text[:at] + text[at+end+1:]
+	}
+}
+
+// footer names the keys, or says what came of the last one.
+func (a *App) footer(columns int, now time.Time) string {
+	l := newLine(columns, a.color)
+	if a.message != "" && now.Before(a.until) {
+		return l.add(bold, " "+a.message).String()
+	}
+	keys := [][2]string{{"e", "explain"}, {"s", "save"}, {"d", "compare"}}
+	if columns < 58 {
+		return l.add(bold, " e s d").add(dim, " for the last look").add(bold, "  ?").add(dim, " help").add(bold, "  q").add(dim, " quit").String()
+	}
+	if len(a.panes) > 1 {
+		keys = append(keys, [2]string{"tab", "next"})
+	}
+	for _, k := range append(keys, [2]string{"?", "help"}, [2]string{"q", "quit"}) {
+		l.add(bold, " "+k[0]).add(dim, " "+k[1]+" ")
+	}
+	return l.String()
+}
+
+// brief is a service in one line.
+func (a *App) brief(i, columns int, now time.Time) string {
+	p := &a.panes[i]
+	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").left(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
+	switch {
+	case p.Failures > 0:
+		return l.add(red, p.Trouble).String()
+	case len(p.Groups) == 0:
+		return l.add(dim, doing(p, now)).String()
+	}
+	g := &p.Groups[0]
+	l.add(plain, g.Name+" ").add(bold, slow(g)+" ")
+	if len(g.Causes) > 0 {
+		l.add(causeStyle(g.Causes[0].Cause), words.Percent(g.Causes[0].Share)+" "+g.Causes[0].Words)
+	}
+	return l.String()
+}
+
+func doing(p *Pane, now time.Time) string {
+	if p.Until.IsZero() {
+		return p.Doing
+	}
+	left := p.Until.Sub(now)
+	if left <= 0 {
+		return p.Doing + " now"
+	}
+	return p.Doing + " in " + seconds(left)
+}
+
+// seconds writes a time in whole seconds, minutes and hours.
+func seconds(d time.Duration) string {
+	d = d.Round(time.Second)
+	if d < time.Second {
+		d = time.Second
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = text[:len(text)-2]
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = text[:len(text)-2]
+	}
+	return text
+}
+
+// pane draws one service.
+func (a *App) pane(i, columns, lines int, now time.Time) []string {
+	p := &a.panes[i]
+	var out []string
+	add := func(l *line) { out = append(out, l.String()) }
+	line := func() *line { return newLine(columns, a.color) }
+
+	state := doing(p, now)
+	name := bold
+	if len(a.panes) > 1 && i == a.focus {
+		name = "1;7"
+	}
+	head := line()
+	if len(a.panes) > 1 {
+		head.add(dim, strconv.Itoa(i+1)+" ")
+	}
+	head.add(name, termtext.Middle(p.Service, max(head.room()-termtext.Width(state)-2, 10)))
+	add(head.add(dim, strings.Repeat(" ", max(head.room()-termtext.Width(state), 1))).add(dim, state))
+	if p.Failures > 0 {
+		text := p.Trouble
+		if p.TriedSince != nil && p.Failures > 1 {
+			text += fmt.Sprintf(" (%d times since %s)", p.Failures, p.TriedSince.Format("15:04:05"))
+		}
+		for _, t := range breakText(text, columns, 4) {
+			add(line().add(red, t))
+		}
+		if p.ReportAt != nil {
+			add(line().add(dim, "below: of "+seconds(now.Sub(*p.ReportAt))+" ago"))
+		}
+	}
+	if p.Looks == 0 {
+		return out[:min(len(out), lines)]
+	}
+	for _, t := range breakText(about(&p.State, columns), columns, 2) {
+		add(line().add(dim, t))
+	}
+	if p.Note != "" {
+		for _, t := range breakText(p.Note, columns, 2) {
+			add(line().add(yellow, t))
+		}
+	}
+	groups := slices.DeleteFunc(slices.Clone(p.Groups), func(g watch.Group) bool { return g.MaxNS == nil && g.Open == 0 })
+	free := lines - len(out)
+	if len(groups) == 0 {
+		add(line())
+		for _, t := range breakText("No requests were found in the last look: there is no load, or it is too short (--window).", columns, 2) {
+			add(line().add(plain, t))
+		}
+	}
+	// Findings and groups share what is left, findings have a third of it at least.
+	perGroup := 1
+	if columns < narrow {
+		perGroup = 2
+	}
+	history := 0
+	if free >= 9 && len(groups) > 0 && len(groups[0].History) > 1 {
+		history = 3
+	}
+	shown := findings(&p.State)
+	forFindings := min(len(shown)+1, max((free-history)/3, 2))
+	if len(shown) == 0 {
+		forFindings = 2
+	}
+	forGroups := free - history - forFindings - 2
+	n := min(max(forGroups/perGroup, 1), len(groups))
+	if len(groups) > 0 {
+		add(line())
+		out = append(out, a.groups(groups[:n], len(groups)-n, columns)...)
+	}
+	if history > 0 {
+		add(line())
+		out = append(out, a.history(&groups[0], columns, now)...)
+	}
+	add(line())
+	out = append(out, a.findings(shown, columns, max(lines-len(out), 1), now)...)
+	return out[:min(len(out), lines)]
+}
+
+// narrow is the width below which a group takes two lines.
+const narrow = 72
+
+// about says what the last look was and what it costs.
+func about(s *watch.State, columns int) string {
+	what := words.Rough(s.DurationNS) + " of trace"
+	if s.Snapshot {
+		what = "the flight recorder's last " + words.Rough(s.DurationNS)
+	}
+	text := fmt.Sprintf("%s, %s, %s, every %s · costs about %s", what, progress.Size(s.Bytes), words.Count(s.Requests, "request", "requests"),
+		seconds(time.Duration(s.Cost.EveryNS)), cost(s.Cost.Share))
+	switch {
+	case s.Cost.Over:
+		text += fmt.Sprintf(", above the budget of %s", cost(s.Cost.Budget))
+	case columns >= 60:
+		text += " of its CPUs (budget " + cost(s.Cost.Budget) + ")"
+	}
+	return text
+}
+
+// cost writes a share of CPUs.
+func cost(share float64) string {
+	switch {
+	case share <= 0:
+		return "0%"
+	case share < 0.0001:
+		return "<0.01%"
+	}
+	return strconv.FormatFloat(100*share, 'g', 2, 64) + "%"
+}
+
+// slow is a group's p99, or its slowest request where that is not known.
+func slow(g *watch.Group) string {
+	switch {
+	case g.P99NS != nil:
+		return words.Duration(*g.P99NS)
+	case g.MaxNS != nil:
+		return "≤" + words.Duration(*g.MaxNS)
+	}
+	return "–"
+}
+
+func (a *App) groups(list []watch.Group, more, columns int) []string {
+	var out []string
+	two := columns < narrow
+	figures := 9 + 9
+	rate := columns >= 60
+	if rate {
+		figures += 8
+	}
+	bar := 10
+	switch {
+	case columns >= 130:
+		bar = 20
+	case two:
+		bar = 8
+	}
+	name := 12
+	for i := range list {
+		name = max(name, termtext.Width(list[i].Name))
+	}
+	name = min(name, max(columns/4, 12))
+	if two {
+		name = columns - figures
+	}
+	head := newLine(columns, a.color).left(dim, "group", name)
+	if rate {
+		head.right(dim, "per s", 8)
+	}
+	head.right(dim, "p50", 9).right(dim, "p99", 9)
+	if !two {
+		head.add(dim, "  what the slow ones spent their time on")
+	}
+	out = append(out, head.String())
+	for i := range list {
+		g := &list[i]
+		look := plain
+		if g.Idle {
+			look = dim
+		}
+		l := newLine(columns, a.color).left(look, g.Name, name)
+		if rate {
+			l.right(look, perSecond(g), 8)
+		}
+		p50 := "–"
+		if g.P50NS != nil {
+			p50 = words.Duration(*g.P50NS)
+		}
+		strong := bold
+		if g.Idle {
+			strong = dim
+		}
+		l.right(look, p50, 9).right(strong, slow(g), 9)
+		if two {
+			out = append(out, l.String())
+			l = newLine(columns, a.color)
+		}
+		l.add(plain, "  ")
+		a.bar(l, g.Causes, bar)
+		if len(g.Causes) > 0 {
+			l.add(plain, " ")
+			leading(l, &g.Causes[0], look)
+		} else if g.Open > 0 {
+			l.add(dim, " "+words.Count(g.Open, "request", "requests")+" had not ended")
+		}
+		out = append(out, l.String())
+	}
+	if more > 0 {
+		out[0] = head.add(dim, "  and "+words.Count(more, "more group", "more groups")).String()
+	}
+	return out
+}
+
+// leading adds the largest cause and its place: in words where there is room, else by the names that reports use.
+func leading(l *line, c *watch.Part, look style) {
+	l.add(look, words.Percent(c.Share)+" ")
+	name := c.Words
+	if termtext.Width(name)+1+termtext.Width(c.Place) > l.room() && c.Place != "" {
+		name = string(c.Cause)
+	}
+	l.add(look, name+" ").add(dim, words.Place(c.Site.Own(), max(l.room(), 8)))
+}
+
+func perSecond(g *watch.Group) string {
+	if g.Count == 0 {
+		return "–"
+	}
+	if g.PerSecond < 9.95 {
+		return strconv.FormatFloat(g.PerSecond, 'f', 1, 64)
+	}
+	return words.ShortNumber(int(g.PerSecond + 0.5))
+}
+
+// shades tell parts of a bar apart where there are no colours: the largest first.
+var shades = [...]string{"█", "▓", "▒", "░"}
+
+// bar adds the causes as parts of so many cells.
+func (a *App) bar(l *line, causes []watch.Part, cells int) {
+	drawn, sum := 0, 0.0
+	for i, c := range causes {
+		sum += c.Share
+		n := min(max(int(sum*float64(cells)+0.5)-drawn, 0), cells-drawn)
+		cell := "█"
+		if !a.color {
+			cell = shades[min(i, len(shades)-1)]
+		}
+		l.add(causeStyle(c.Cause), strings.Repeat(cell, n))
+		drawn += n
+	}
+	l.add(dim, strings.Repeat("·", cells-drawn))
+}
+
+// eighths are a line's heights.
+var eighths = []rune("▁▂▃▄▅▆▇█")
+
+// history draws how the slow requests of a group went on, in the colours of what they spent most time on.
+func (a *App) history(g *watch.Group, columns int, now time.Time) []string {
+	points := g.History[max(len(g.History)-(columns-1), 0):]
+	var least, most int64
+	known := 0
+	for _, p := range points {
+		if p.NS == nil {
+			continue
+		}
+		if known++; known == 1 {
+			least, most = *p.NS, *p.NS
+		}
+		least, most = min(least, *p.NS), max(most, *p.NS)
+	}
+	title := "slowest 1% of " + g.Name
+	since := ""
+	if len(points) > 0 {
+		since = " in " + seconds(now.Sub(points[0].At))
+	}
+	label := newLine(columns, a.color)
+	text := ""
+	if known > 0 {
+		text = ": " + words.Duration(least) + " to " + words.Duration(most) + since
+	}
+	label.add(dim, termtext.Head(title, max(columns-termtext.Width(text), 10))).add(dim, text)
+	l := newLine(columns, a.color)
+	for _, p := range points {
+		if p.NS == nil {
+			l.add(dim, "·")
+			continue
+		}
+		at := 0
+		if most > 0 {
+			at = int(float64(*p.NS) / float64(most) * float64(len(eighths)-1))
+		}
+		l.add(causeStyle(p.Cause), string(eighths[at]))
+	}
+	return []string{label.String(), l.String()}
+}
+
+// findings are those to show: facts of no weight only where they are all there is.
+func findings(s *watch.State) []watch.Finding {
+	var out []watch.Finding
+	for _, f := range s.Findings {
+		if f.Severity != report.SeverityInfo {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// findings are a line each, and where there is room more of the first ones: the rest of the sentence, and what to do.
+func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) []string {
+	if len(list) == 0 {
+		return []string{newLine(columns, a.color).add(dim, "no finding in the last look").String()}
+	}
+	out := []string{newLine(columns, a.color).add(dim, "findings").String()}
+	n := len(list)
+	if n > lines-1 {
+		n = max(lines-2, 0)
+	}
+	spare := lines - 1 - n
+	if n < len(list) {
+		spare = 0
+	}
+	for i := range list[:n] {
+		f := &list[i]
+		gone := f.State == watch.StateGone
+		look, text, when, whenLook := severityStyle(f.Severity), plain, "", dim
+		switch f.State {
+		case watch.StateNew, watch.StateAgain:
+			when, whenLook = string(f.State), bold
+		case watch.StateStill:
+			when = seconds(f.Last.Sub(f.Since))
+		case watch.StateGone:
+			look, text, when = dim, dim, "gone "+seconds(now.Sub(f.Last))
+		}
+		l := newLine(columns, a.color).left(look, string(f.Severity), 7)
+		if columns >= 60 {
+			l.left(dim, string(f.Code), 7)
+		}
+		l.left(whenLook, when, 10)
+		if columns >= 100 {
+			seen := ""
+			if f.Seen < f.Of && !gone {
+				seen = fmt.Sprintf("%d of %d", f.Seen, f.Of)
+			}
+			l.left(dim, seen, 10)
+		}
+		indent := l.used
+		title, in := f.Title, inGroups(f)
+		if gone || spare == 0 {
+			out = append(out, l.add(text, title).add(dim, in).String())
+			continue
+		}
+		all := breakText(title+in, columns-indent, 3)
+		if len(all) == 0 { // there is no column left
+			out = append(out, l.String())
+			continue
+		}
+		out = append(out, l.add(text, all[0]).String())
+		for _, t := range all[1:min(len(all), 1+spare)] {
+			out = append(out, newLine(columns, a.color).left(plain, "", indent).add(text, t).String())
+			spare--
+		}
+		if f.Fix == "" || f.Severity == report.SeverityLow || spare == 0 {
+			continue
+		}
+		for _, t := range breakText("do: "+f.Fix, columns-indent, min(spare, 2)) {
+			out = append(out, newLine(columns, a.color).left(plain, "", indent).add(dim, t).String())
+			spare--
+		}
+	}
+	if n < len(list) && len(out) < lines {
+		out = append(out, newLine(columns, a.color).add(dim, "and "+strconv.Itoa(len(list)-n)+" more").String())
+	}
+	return out
+}
+
+// inGroups names the groups in which a finding shows.
+func inGroups(f *watch.Finding) string {
+	switch len(f.Groups) {
+	case 0:
+		return ""
+	case 1, 2:
+		return ", in " + strings.Join(f.Groups, ", ")
+	}
+	return ", in " + f.Groups[0] + " and " + strconv.Itoa(len(f.Groups)-1) + " more groups"
+}
+
+func severityStyle(s report.Severity) style {
+	switch s {
+	case report.SeverityHigh:
+		return boldRed
+	case report.SeverityMedium:
+		return yellow
+	}
+	return dim
+}
+
+// causeStyle is the colour of a cause, as in reports.
+func causeStyle(c report.CauseName) style {
+	switch c {
+	case report.CauseCPU:
+		return green
+	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
+		return yellow
+	case report.CauseSleep:
+		return blue
+	case report.CauseNetwork:
+		return magenta
+	case report.CauseSyscall:
+		return cyan
+	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
+		return red
+	}
+	return dim
+}

@@ -1,0 +1,74 @@
+package screen
+
+import "unicode/utf8"
+
+// A Key is a letter, or one of those below.
+type Key string
+
+// Keys that are no letters.
+const (
+	Up       Key = "up"
+	Down     Key = "down"
+	PageUp   Key = "page up"
+	PageDown Key = "page down"
+	Home     Key = "home"
+	End      Key = "end"
+	Enter    Key = "enter"
+	Tab      Key = "tab"
+	Space    Key = "space"
+	Esc      Key = "esc"
+	CtrlC    Key = "ctrl-c"
+)
+
+// sequences are what terminals send behind an escape, as xterm does in both of its modes.
+var sequences = map[string]Key{
+	"[A": Up, "[B": Down, "OA": Up, "OB": Down, "[5~": PageUp, "[6~": PageDown,
+	"[H": Home, "[F": End, "OH": Home, "OF": End, "[1~": Home, "[4~": End, "[7~": Home, "[8~": End, "[Z": Tab,
+}
+
+// parseKeys reads what came at once. An escape alone is the key of that name; sequences that mean nothing here are dropped whole.
+func parseKeys(data []byte) []Key {
+	var out []Key
+	for len(data) > 0 {
+		switch c := data[0]; {
+		case c == 0x1b:
+			n := sequenceLen(data)
+			if n == 1 {
+				out = append(out, Esc)
+			} else if k, ok := sequences[string(data[1:n])]; ok {
+				out = append(out, k)
+			}
+			data = data[n:]
+			continue
+		case c == 0x03 || c == 0x04: // Ctrl-D ends most things, too
+			out = append(out, CtrlC)
+		case c == '\r' || c == '\n':
+			out = append(out, Enter)
+		case c == '\t':
+			out = append(out, Tab)
+		case c == ' ':
+			out = append(out, Space)
+		case c > ' ' && c < 0x7f:
+			out = append(out, Key(c))
+		case c >= 0x80:
+			_, n := utf8.DecodeRune(data)
+			data = data[n:]
+			continue
+		}
+		data = data[1:]
+	}
+	return out
+}
+
+// sequenceLen is the length of the sequence at the start of data: ESC [ parameters letter, or ESC O letter (ECMA-48, 5.4).
+func sequenceLen(data []byte) int {
+	if len(data) < 2 || data[1] != '[' && data[1] != 'O' {
+		return 1
+	}
+	for i := 2; i < len(data); i++ {
+		if data[1] == 'O' || data[i] >= 0x40 && data[i] <= 0x7e {
+			return i + 1
+		}
+	}
+	return len(data)
+}

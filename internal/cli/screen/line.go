@@ -1,0 +1,155 @@
+package screen
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+)
+
+// A style is a terminal's way to show text: the parameters of its escape sequence (ECMA-48, 8.3.117: SGR).
+type style string
+
+const (
+	plain   style = ""
+	bold    style = "1"
+	dim     style = "2"
+	reverse style = "7"
+	red     style = "31"
+	green   style = "32"
+	yellow  style = "33"
+	blue    style = "34"
+	magenta style = "35"
+	cyan    style = "36"
+	boldRed style = "1;31"
+)
+
+const reset = "\x1b[0m"
+
+// A line is text of at most so many columns.
+type line struct {
+	b         strings.Builder
+	used, max int
+	color     bool
+}
+
+// newLine returns an empty line.
+func newLine(columns int, color bool) *line { return &line{max: columns, color: color} }
+
+// add adds text as far as there is room. Nothing in it can disturb the terminal.
+func (l *line) add(s style, text string) *line {
+	text = termtext.Head(text, l.max-l.used)
+	if text == "" {
+		return l
+	}
+	l.used += termtext.Width(text)
+	if l.color && s != plain {
+		text = "\x1b[" + string(s) + "m" + text + reset
+	}
+	l.b.WriteString(text)
+	return l
+}
+
+// left adds text in a column of its own, which is cut in its middle where it is too wide.
+func (l *line) left(s style, text string, columns int) *line {
+	return l.add(s, termtext.Pad(termtext.Middle(text, columns), columns))
+}
+
+// right is left for what stands at the column's end.
+func (l *line) right(s style, text string, columns int) *line {
+	return l.add(s, termtext.PadLeft(termtext.Head(text, columns), columns))
+}
+
+// room is how many columns are free.
+func (l *line) room() int { return l.max - l.used }
+
+// full returns the line, filled up with spaces.
+func (l *line) full() string { return l.b.String() + strings.Repeat(" ", max(l.room(), 0)) }
+
+func (l *line) String() string { return l.b.String() }
+
+// breakText breaks plain text into lines of at most so many columns, at most so many of them.
+func breakText(text string, columns, most int) []string {
+	var out []string
+	current := ""
+	if columns < 1 || most < 1 {
+		return nil
+	}
+	for _, word := range strings.Fields(termtext.Head(text, columns*most)) {
+		word = termtext.Head(word, columns)
+		switch {
+		case current == "":
+			current = word
+		case termtext.Width(current)+1+termtext.Width(word) <= columns:
+			current += " " + word
+		default:
+			out = append(out, current)
+			current = word
+		}
+	}
+	if current != "" {
+		out = append(out, current)
+	}
+	if len(out) > most {
+		out = append(out[:most-1], termtext.Head(out[most-1]+" "+out[most], columns))
+	}
+	return out
+}
+
+// wrap divides a line that may have colours of our own writers into lines of at most so many columns, between words where it
+// can. A colour that is on at a break goes on behind it.
+func wrap(text string, columns int) []string {
+	columns = max(columns, 1)
+	var out []string
+	current := "" // the line so far
+	on, used := "", 0
+	space, onThere := -1, "" // the last space in it, and the colour there
+	flush := func() {
+		line, rest := current, ""
+		if space > 0 && (space == len(current)-1 || visible(current[space:]) <= columns/2) {
+			line, rest = current[:space], onThere+current[space+1:]
+		} else {
+			rest = on
+		}
+		if onThere != "" || on != "" {
+			line += reset
+		}
+		out = append(out, line)
+		current, used, space = rest, visible(rest), -1
+	}
+	for i := 0; i < len(text); {
+		if text[i] == 0x1b {
+			end := strings.IndexByte(text[i:], 'm')
+			if end < 0 {
+				break
+			}
+			seq := text[i : i+end+1]
+			if on += seq; seq == reset || seq == "\x1b[m" {
+				on = ""
+			}
+			current += seq
+			i += end + 1
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(text[i:])
+		char := text[i : i+n]
+		w := termtext.Width(char)
+		if used+w > columns {
+			if char == " " {
+				space, onThere = len(current), on
+				current += " " // which goes with the break
+				flush()
+				i += n
+				continue
+			}
+			flush()
+		}
+		if char == " " && strings.TrimSpace(current) != "" {
+			space, onThere = len(current), on
+		}
+		current += char
+		used += w
+		i += n
+	}
+	return append(out, current)
+}

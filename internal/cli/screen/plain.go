@@ -1,0 +1,104 @@
+package screen
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// Plain writes a block of lines for every look, for logs and for terminals that cannot be drawn on.
+type Plain struct {
+	out   io.Writer
+	width int
+	color bool
+	named map[string]map[string]bool // by service: findings that were told and have not gone
+}
+
+// NewPlain returns a writer of lines of at most so many columns; 0 means no bound but that of a log.
+func NewPlain(out io.Writer, columns int, color bool) *Plain {
+	if columns <= 0 {
+		columns = 200
+	}
+	return &Plain{out: out, width: max(columns, 40), color: color, named: map[string]map[string]bool{}}
+}
+
+// plainGroups is how many groups a block has.
+const plainGroups = 5
+
+// Write writes what came of a look: what it was, the groups, and the findings that appeared or went.
+func (p *Plain) Write(s *watch.State) error {
+	w := bufio.NewWriter(p.out)
+	line := func() *line { return newLine(p.width, p.color) }
+	head := line().add(dim, s.At.Format("15:04:05")+" ").add(bold, termtext.Middle(s.Service, max(p.width/3, 20)))
+	if s.Failures > 0 {
+		fmt.Fprintln(w, head.add(red, "  "+s.Trouble))
+		return w.Flush()
+	}
+	fmt.Fprintln(w, head.add(dim, "  "+about(s, p.width)))
+	if s.Note != "" {
+		fmt.Fprintln(w, line().add(yellow, "  "+s.Note))
+	}
+	name := 0
+	groups := s.Groups[:min(len(s.Groups), plainGroups)]
+	for i := range groups {
+		name = max(name, termtext.Width(groups[i].Name))
+	}
+	name = min(name, max(p.width/4, 14))
+	for i := range groups {
+		g := &groups[i]
+		if g.Idle {
+			continue
+		}
+		p50 := "–"
+		if g.P50NS != nil {
+			p50 = words.Duration(*g.P50NS)
+		}
+		l := line().add(plain, "  ").left(plain, g.Name, name).right(dim, perSecond(g)+"/s", 8).add(dim, "  p50 ").right(plain, p50, 7).add(dim, "  p99 ").right(bold, slow(g), 8)
+		if len(g.Causes) > 0 {
+			leading(l.add(plain, "  "), &g.Causes[0], causeStyle(g.Causes[0].Cause))
+		}
+		fmt.Fprintln(w, l)
+	}
+	if len(groups) == 0 {
+		fmt.Fprintln(w, line().add(dim, "  no requests were found"))
+	}
+	told := map[string]bool{}
+	before := p.named[s.Service]
+	for i := range s.Findings {
+		f := &s.Findings[i]
+		key := findingKey(f)
+		switch {
+		case f.Severity == report.SeverityInfo:
+		case f.State != watch.StateGone:
+			told[key] = true
+			if !before[key] {
+				p.finding(w, f, string(f.State))
+			}
+		case before[key]:
+			p.finding(w, f, string(watch.StateGone))
+		}
+	}
+	p.named[s.Service] = told
+	return w.Flush()
+}
+
+func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
+	l := newLine(p.width, p.color).add(plain, "  ").left(bold, when, 6).left(severityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
+	l.add(dim, inGroups(f))
+	fmt.Fprintln(w, l)
+}
+
+// findingKey tells findings of one service apart.
+func findingKey(f *watch.Finding) string {
+	at := ""
+	if f.Site != nil {
+		at = fmt.Sprint(f.Site.File, ":", f.Site.Line)
+	}
+	return strings.Join([]string{string(f.Code), at}, "\x00")
+}

@@ -1,0 +1,159 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// A Terminal is a whole terminal, with keys and nothing else on it than what is drawn. What was on it before comes back.
+type Terminal struct {
+	in, out *os.File
+	before  *term.State
+	keys    chan Key
+	frames  chan []string // the next one, if it is not drawn yet
+	stop    chan struct{}
+	stopped chan struct{}
+	once    sync.Once
+}
+
+// The sequences are xterm's (invisible-island.net/xterm/ctlseqs), which terminals of today obey: the other screen, no cursor, no
+// wrapping at the right edge; and the way back.
+const (
+	enter = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+	leave = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+	// Between these a terminal that knows them shows nothing half done.
+	frameBegin = "\x1b[?2026h"
+	frameEnd   = "\x1b[?2026l"
+)
+
+// Fits reports whether both files are a terminal that can be drawn on.
+func Fits(in, out *os.File, getenv func(string) string) bool {
+	return in != nil && out != nil && getenv("TERM") != "dumb" && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
+}
+
+// Take takes the terminal. Close gives it back and must be called however the program ends.
+func Take(in, out *os.File) (*Terminal, error) {
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("taking the terminal: %w", err)
+	}
+	t := &Terminal{in: in, out: out, before: before, keys: make(chan Key, 16), frames: make(chan []string, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
+	go t.read()
+	go t.write()
+	return t, nil
+}
+
+// Keys gives the keys that are pressed. It is closed when there will be none: the terminal is gone.
+func (t *Terminal) Keys() <-chan Key { return t.keys }
+
+// Size returns columns and lines.
+func (t *Terminal) Size() (columns, lines int) {
+	columns, lines, err := term.GetSize(int(t.out.Fd()))
+	if err != nil || columns <= 0 || lines <= 0 {
+		return 80, 24
+	}
+	return columns, lines
+}
+
+// Draw shows lines, in place of any that were not shown yet. It does not wait: a terminal may be stopped, or at the end of a slow line.
+func (t *Terminal) Draw(lines []string) {
+	for {
+		select {
+		case t.frames <- lines:
+			return
+		default:
+		}
+		select {
+		case <-t.frames:
+		default:
+		}
+	}
+}
+
+// lastFrame is how long a terminal that does not take what is written is waited for.
+const lastFrame = 200 * time.Millisecond
+
+// Close gives the terminal back as it was.
+func (t *Terminal) Close() {
+	t.once.Do(func() {
+		close(t.stop)
+		select {
+		case <-t.stopped:
+		case <-time.After(lastFrame):
+		}
+		_ = term.Restore(int(t.in.Fd()), t.before) // there is nobody to tell
+	})
+}
+
+// write draws frames, of each only the lines that changed.
+func (t *Terminal) write() {
+	defer close(t.stopped)
+	if _, err := io.WriteString(t.out, enter); err != nil {
+		return
+	}
+	var shown []string
+	width, height := 0, 0
+	for {
+		select {
+		case <-t.stop:
+			io.WriteString(t.out, leave)
+			return
+		case frame := <-t.frames:
+			w, h := t.Size()
+			if w != width || h != height {
+				shown, width, height = nil, w, h
+			}
+			if _, err := io.WriteString(t.out, changes(shown, frame, shown == nil)); err != nil {
+				return
+			}
+			shown = frame
+		}
+	}
+}
+
+// changes are what turns one frame into the next.
+func changes(shown, frame []string, all bool) string {
+	var b strings.Builder
+	b.WriteString(frameBegin)
+	if all {
+		b.WriteString("\x1b[2J")
+	}
+	for i := range max(len(frame), len(shown)) {
+		text := ""
+		if i < len(frame) {
+			text = frame[i]
+		}
+		if !all && i < len(shown) && shown[i] == text {
+			continue
+		}
+		// What is erased after a line that is full would be its last letter.
+		fmt.Fprintf(&b, "\x1b[%d;1H\x1b[0m\x1b[2K%s\x1b[0m", i+1, text)
+	}
+	b.WriteString(frameEnd)
+	return b.String()
+}
+
+// read reads keys until there is nothing to read any more. At the end of the program it is left to itself.
+func (t *Terminal) read() {
+	defer close(t.keys)
+	buf := make([]byte, 256)
+	for {
+		n, err := t.in.Read(buf)
+		for _, k := range parseKeys(buf[:n]) {
+			select {
+			case t.keys <- k:
+			case <-t.stop:
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,582 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/screen"
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// watching holds the flags of watch.
+type watching struct {
+	explanation
+	conn   connection
+	window time.Duration
+	every  time.Duration
+	budget percentFlag
+	looks  int
+	plain  bool
+	trace  bool
+}
+
+// percentFlag is a share: 2%, or 0.02.
+type percentFlag float64
+
+func (p *percentFlag) Type() string   { return "share" }
+func (p *percentFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*p)) }
+func (p *percentFlag) Set(s string) error {
+	var v float64
+	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	if _, err := fmt.Sscanf(number+"\n", "%g\n", &v); err != nil {
+		return fmt.Errorf("%q is no share: write 2%%", s)
+	}
+	if percent {
+		v /= 100
+	}
+	if !(v > 0 && v <= 1) {
+		return fmt.Errorf("%q does not lie between 0%% and 100%%", s)
+	}
+	*p = percentFlag(v)
+	return nil
+}
+
+// maxWatched is how many services are watched at once: more do not fit a screen.
+const maxWatched = 16
+
+func newWatch(s *streams) *cobra.Command {
+	v := watching{budget: 0.02}
+	cmd := &cobra.Command{
+		Use:   "watch [flags] URL...",
+		Short: "Keep looking at running services, during an incident",
+		Long: `Looks at a service again and again, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
+a bar of causes, findings as they appear and go, and how latency went on. Several services stand side by side.
+
+Each look is a second of trace, or, where the service serves a flight recorder (service/flight), a snapshot of what that holds,
+which costs less. How often it looks follows from what a look costs: the share of the service's CPUs that tracing takes, over
+the time from look to look, stays below --budget. That is an estimate, shown on the screen: docs/watch.md says how it is made.
+Requests of profiling endpoints, this program's own among them, are left out of what is shown.
+
+Keys: e explains the last look in full, s saves its recording, d compares it with the one before, ? names the others, q quits.
+
+Where there is no terminal, or with --plain, every look is a block of lines, with the findings that appeared or went; with
+--json it is one line of JSON (docs/watch.md). It goes on until it is interrupted, or for --looks; a service that cannot be
+reached, restarts, or is being traced by somebody else is said to be, and tried again.
+
+The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look at any service gave an answer.
+
+` + connectHelp,
+		Example: `  whylate watch localhost:6060
+  whylate watch replica-1:6060 replica-2:6060          # side by side; tab, or 1 and 2, choose one
+  whylate watch --budget 0.5% svc:6060                 # look more rarely
+  whylate watch --window 3s --every 15s svc:6060       # three seconds of trace, four times a minute
+  whylate watch --plain svc:6060 | tee incident.log
+  whylate watch --json --looks 1 svc:6060 | jq '.groups[0] | {name, p99_ns, causes}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return usage(cmd, "name at least one URL")
+			case len(args) > maxWatched:
+				return usage(cmd, "%d services at once do not fit a screen: at most %d", len(args), maxWatched)
+			}
+			return nil
+		},
+		RunE: verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args) }),
+	}
+	f := cmd.Flags()
+	v.conn.addFlags(f)
+	// A look is taken again anyway; who waits long for one sees nothing meanwhile.
+	v.conn.timeout = 5 * time.Second
+	f.Lookup("timeout").DefValue = "5s"
+	for _, name := range []string{"duration", "no-cpu"} {
+		_ = f.MarkHidden(name)
+	}
+	f.DurationVar(&v.window, "window", time.Second, "how long a trace is taken at each look, in whole seconds")
+	f.DurationVar(&v.every, "every", 5*time.Second, "how often to look, at most")
+	f.Var(&v.budget, "budget", "the share of the service's CPUs that looking may cost it")
+	f.IntVar(&v.looks, "looks", 0, "end after so many looks that gave an answer, at each service")
+	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
+	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
+	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
+	f.StringVar(&v.request, "request", "", "take the calls of functions that match this regular expression as requests")
+	f.StringVar(&v.group, "group", "", "look only at groups whose name matches this regular expression")
+	f.BoolVar(&v.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
+	f.StringArrayVar(&v.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated)")
+	f.StringVar(&v.thresholds, "thresholds", "", "a `file` of what findings must win for each severity (see \"whylate explain --help\")")
+	v.addIgnore(cmd)
+	v.color.add(cmd)
+	return cmd
+}
+
+// A watched is one service, with what is kept of the last look.
+type watched struct {
+	target string
+	host   string
+	opt    record.Options
+	// Of the goroutine that follows it:
+	svc   *watch.Service
+	trace bool      // no flight recorder is asked
+	ended time.Time // of the last snapshot, by the service's clock
+	// Of the one that shows it:
+	shown seen
+}
+
+// A seen is what came of a look at a service, and of those before it.
+type seen struct {
+	state        watch.State
+	last, before *report.Report
+	file         string // the last recording
+}
+
+// An event is what happened to the i-th service.
+type event struct {
+	i     int
+	doing string
+	until time.Time
+	seen  *seen // nil: only doing
+	done  bool  // there will be no more looks
+	fatal any   // a panic's value
+}
+
+func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err error) {
+	if err := v.read(cmd); err != nil {
+		return err
+	}
+	if err := v.readIgnores(cmd); err != nil {
+		return err
+	}
+	switch {
+	case cmd.Flags().Changed("duration"):
+		return usage(cmd, "--window says how long a trace is taken at each look")
+	case v.window < time.Second || v.window > time.Minute || v.window != v.window.Truncate(time.Second):
+		return usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
+	case v.every < v.window:
+		return usage(cmd, "--every %v is shorter than --window %v", v.every, v.window)
+	case v.looks < 0:
+		return usage(cmd, "--looks must not be negative")
+	case v.conn.pid > 0 && len(targets) > 1:
+		return usage(cmd, "--pid names one process, but there are %d services", len(targets))
+	}
+	options, err := v.conn.options(cmd)
+	if err != nil {
+		return recordError(err)
+	}
+	list := make([]*watched, len(targets))
+	seen := map[string]bool{}
+	for i, target := range targets {
+		opt, err := options(target)
+		if err != nil {
+			return recordError(err)
+		}
+		end, _, err := record.ParseEndpoint(target)
+		if err != nil {
+			return recordError(err)
+		}
+		if seen[end.String()] {
+			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
+		}
+		seen[end.String()] = true
+		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxLook
+		_, may := record.Flight(target)
+		list[i] = &watched{target: target, host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), Least: v.every})}
+	}
+	dir, err := os.MkdirTemp("", "whylate-watch-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the last recordings: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	// A terminal that is closed says so by a signal that would end the process with everything lying about.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+	defer stop()
+	// Whoever reads our output may go; without this the signal would end the process in the middle.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
+	_, restore := holdMemory(0) // at first for all of the run: looks of several services take turns
+	defer restore()
+	events := make(chan event)
+	var following sync.WaitGroup
+	turn := make(chan struct{}, 1)
+	for i, w := range list {
+		following.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					send(ctx, events, event{i: i, fatal: fmt.Sprintf("%v\n%s", p, debug.Stack())})
+				}
+			}()
+			v.follow(ctx, s, i, w, dir, turn, events)
+		})
+	}
+	defer func() {
+		stop()
+		done := make(chan struct{})
+		go func() { following.Wait(); close(done) }()
+		select { // the folder goes when nobody writes to it any more, but an interrupt is answered at once
+		case <-done:
+		case <-time.After(lastSecond / 2):
+		}
+	}()
+	in, _ := s.in.(*os.File)
+	out, _ := s.out.(*os.File)
+	if !v.plain && !v.json && screen.Fits(in, out, os.Getenv) {
+		err = v.full(ctx, s, in, out, list, events)
+	} else {
+		err = v.lines(ctx, s, list, events)
+	}
+	if err != nil {
+		return err
+	}
+	trouble := ""
+	for _, w := range list {
+		if w.shown.last != nil {
+			return nil
+		}
+		trouble = cmp.Or(trouble, w.shown.state.Trouble)
+	}
+	if trouble == "" {
+		return nil // it was ended before anything was known
+	}
+	return &statusError{ExitFailed, errors.New("no look at any service gave an answer: " + trouble)}
+}
+
+// maxLook bounds a look's recording: a second of a very busy service with 30 cores.
+const maxLook = 256 << 20
+
+func send(ctx context.Context, events chan<- event, e event) bool {
+	select {
+	case events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow looks at one service until ctx ends, or it has looked often enough. It alone changes w.svc, between two events.
+func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, dir string, turn chan struct{}, events chan<- event) {
+	answers := 0
+	var kept seen
+	for ctx.Err() == nil {
+		begin := time.Now()
+		// The last recording stays while the next one is made.
+		file := filepath.Join(dir, fmt.Sprintf("%d-%d%s", i, answers%2, record.BundleExt))
+		look := v.look(ctx, s, i, w, file, turn, events)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := w.svc.Add(look, rand.Float64())
+		next := time.Now().Add(wait)
+		doing := "trying again"
+		if look.Report != nil {
+			next, doing = begin.Add(wait), "looking"
+			if next.Before(time.Now()) {
+				next = time.Now()
+			}
+			kept.file = file
+			answers++
+		}
+		kept.state = w.svc.State()
+		kept.last, kept.before = w.svc.Reports()
+		now := kept
+		e := event{i: i, doing: doing, until: next, seen: &now, done: v.looks > 0 && answers >= v.looks}
+		if e.done {
+			e.doing, e.until = "done", time.Time{}
+		}
+		if !send(ctx, events, e) || e.done {
+			return
+		}
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look records and explains once.
+func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Look {
+	failed := func(err error) watch.Look {
+		l := watch.Look{At: time.Now(), Trouble: oneLine(err.Error())}
+		var re *record.Error
+		if errors.As(err, &re) {
+			l.Busy = re.Kind == record.Busy
+			l.Trouble = oneLine(re.Text)
+			if re.Do != "" {
+				l.Trouble += ": " + oneLine(re.Do)
+			}
+		}
+		return l
+	}
+	out := watch.Look{}
+	size, err := int64(0), error(nil)
+	if !w.trace {
+		send(ctx, events, event{i: i, doing: "taking a snapshot"})
+		size, err = saveFlight(ctx, w.target, w.opt, file)
+		named, _ := record.Flight(w.target)
+		switch {
+		case err == nil:
+			out.Snapshot, out.Bytes = true, size
+		case named || unreached(err) || ctx.Err() != nil:
+			return failed(err)
+		default:
+			var e *record.Error
+			// One that is off for a while is asked again, what is none is not.
+			w.trace = !errors.As(err, &e) || e.Kind != record.Empty
+		}
+	}
+	if !out.Snapshot {
+		send(ctx, events, event{i: i, doing: "tracing"})
+		res, err := record.Save(ctx, w.target, w.opt, file, readBuild().Version, nil)
+		if res == nil {
+			return failed(err)
+		}
+		out.Bytes, out.Window = res.Bytes, res.Got
+		if err != nil {
+			var re *record.Error
+			if out.Note = oneLine(err.Error()); errors.As(err, &re) {
+				out.Note = oneLine(re.Text)
+			}
+		}
+		if !res.Usable {
+			return failed(errors.New(out.Note + "; nothing of it can be analysed"))
+		}
+	}
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return failed(ctx.Err())
+	}
+	send(ctx, events, event{i: i, doing: "explaining"})
+	if out.Report, err = v.explainFile(ctx, s, file, 0); err == nil && out.Snapshot {
+		out.Report, out.Of, err = v.onlyNew(ctx, s, w, file, out.Report)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	out.At = time.Now()
+	out.Report.Input.Name = w.host
+	return out
+}
+
+// onlyNew explains, of a snapshot that has a part of the last one in it, the rest, and says how long that is.
+func (v *watching) onlyNew(ctx context.Context, s *streams, w *watched, file string, rep *report.Report) (*report.Report, time.Duration, error) {
+	all := time.Duration(rep.Input.DurationNS)
+	if rep.Input.Start == nil {
+		return rep, all, nil
+	}
+	before := w.ended
+	w.ended = rep.Input.Start.Add(all)
+	from := before.Sub(*rep.Input.Start)
+	if before.IsZero() || from <= 0 || from >= all {
+		return rep, all, nil // the first one, or the service was restarted, or its clock was set
+	}
+	rep, err := v.explainFile(ctx, s, file, from)
+	return rep, all - from, err
+}
+
+func (v *watching) explainFile(ctx context.Context, s *streams, file string, from time.Duration) (*report.Report, error) {
+	in, err := s.openInput(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	e := v.explanation
+	e.from = from
+	rep, err := e.explain(ctx, in)
+	if rep == nil || err != nil {
+		return nil, err
+	}
+	in.addWarnings(rep)
+	return rep, nil
+}
+
+// saveFlight saves what a flight recorder holds.
+func saveFlight(ctx context.Context, target string, opt record.Options, name string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, opt.ConnectTimeout+opt.Grace)
+	defer cancel()
+	return record.SaveFlight(ctx, target, opt, name, nil)
+}
+
+// lines writes a block, or a line of JSON, for every look.
+func (v *watching) lines(ctx context.Context, s *streams, list []*watched, events <-chan event) error {
+	plain := screen.NewPlain(s.out, width(s.out), v.color.on(s.out, os.Getenv))
+	encoder := json.NewEncoder(s.out)
+	encoder.SetEscapeHTML(false)
+	for left := len(list); left > 0; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-events:
+			if e.fatal != nil {
+				panic(e.fatal)
+			}
+			if e.seen == nil {
+				continue
+			}
+			list[e.i].shown = *e.seen
+			var err error
+			if v.json {
+				err = encoder.Encode(&e.seen.state)
+			} else {
+				err = plain.Write(&e.seen.state)
+			}
+			if errors.Is(err, syscall.EPIPE) {
+				return nil // whoever read has enough
+			}
+			if err != nil {
+				return fmt.Errorf("writing what was seen: %w", err)
+			}
+			if e.done {
+				left--
+			}
+		}
+	}
+	return nil
+}
+
+// full shows everything on a terminal of its own, until it is told to quit.
+func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list []*watched, events <-chan event) error {
+	colored := v.color.on(s.out, os.Getenv)
+	enableColors(out)
+	t, err := screen.Take(in, out)
+	if err != nil {
+		return err
+	}
+	defer t.Close() // also when something panics
+	names := make([]string, len(list))
+	for i, w := range list {
+		names[i] = w.host
+	}
+	app := screen.NewApp(names, colored)
+	tick := time.NewTicker(250 * time.Millisecond) // for what counts seconds, and for a terminal that changes its size
+	defer tick.Stop()
+	draw := func() {
+		columns, lines := t.Size()
+		t.Draw(app.Draw(columns, lines, time.Now()))
+	}
+	left := len(list)
+	for left > 0 || v.looks == 0 {
+		draw()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case e := <-events:
+			if e.fatal != nil {
+				panic(e.fatal)
+			}
+			p := app.Pane(e.i)
+			p.Doing, p.Until = e.doing, e.until
+			if e.seen != nil {
+				p.State, list[e.i].shown = e.seen.state, *e.seen
+			}
+			if e.done {
+				left--
+			}
+		case key, ok := <-t.Keys():
+			if !ok {
+				return nil
+			}
+			w := list[app.Focus()]
+			columns, _ := t.Size()
+			switch app.Key(key) {
+			case screen.Quit:
+				return nil
+			case screen.Explain:
+				v.showReport(app, w, columns, colored)
+			case screen.Diff:
+				showDiff(app, w, columns, colored)
+			case screen.Save:
+				app.Say(saveLook(w), time.Now())
+			}
+		}
+	}
+	return nil
+}
+
+// showReport lays the last look's report over the screen.
+func (v *watching) showReport(app *screen.App, w *watched, columns int, colored bool) {
+	last := w.shown.last
+	if last == nil {
+		app.Say("there is nothing to explain yet", time.Now())
+		return
+	}
+	var b bytes.Buffer
+	if err := text.Write(&b, last, text.Options{Width: columns, Color: colored, Full: true}); err != nil {
+		app.Say(err.Error(), time.Now())
+		return
+	}
+	app.Show(w.host+", the last look", b.String())
+}
+
+// showDiff lays what changed since the look before over the screen.
+func showDiff(app *screen.App, w *watched, columns int, colored bool) {
+	last, before := w.shown.last, w.shown.before
+	if before == nil {
+		app.Say("there is nothing to compare yet", time.Now())
+		return
+	}
+	var b bytes.Buffer
+	if err := compare.WriteText(&b, compare.Reports(before, last), compare.TextOptions{Width: columns, Color: colored, Full: true}); err != nil {
+		app.Say(err.Error(), time.Now())
+		return
+	}
+	app.Show(w.host+", the last look and the one before", b.String())
+}
+
+// saveLook copies the last recording to a file of its own and says so.
+func saveLook(w *watched) string {
+	if w.shown.file == "" {
+		return "there is nothing to save yet"
+	}
+	names, err := record.FileNames("watch-"+time.Now().UTC().Format("20060102T150405Z")+record.BundleExt, []string{w.target})
+	if err != nil {
+		return err.Error()
+	}
+	size, err := copyTo(names[0], w.shown.file)
+	if err != nil {
+		return "not saved: " + err.Error()
+	}
+	return fmt.Sprintf("saved %s (%s): whylate explain %s", names[0], progress.Size(size), words.ShellQuote(names[0]))
+}
+
+func copyTo(name, from string) (int64, error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return 0, fmt.Errorf("the last recording is gone: %w", pathless(err))
+	}
+	defer src.Close()
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Discard()
+	size, err := io.Copy(f, src)
+	if err != nil {
+		return 0, err
+	}
+	return size, f.Commit()
+}
