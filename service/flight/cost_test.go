@@ -3,9 +3,12 @@
 package flight
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"runtime/trace"
 	"sync"
 	"sync/atomic"
@@ -15,6 +18,110 @@ import (
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/mark"
 )
+
+// TestCostFigures prints the table of docs/flight.md: what a service costs that is idle,
+// answers a thousand requests a second, and as many as it can, with nothing, with
+// the runtime's recorder, and with ours. It judges nothing.
+func TestCostFigures(t *testing.T) {
+	if os.Getenv("WHYLATE_COST") == "" {
+		t.Skip("takes a quiet machine for a minute: WHYLATE_COST=1")
+	}
+	const long = 4 * time.Second
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+	for _, rate := range []int{0, 1000, -1} {
+		for _, mode := range []string{"nothing", "runtime", "recorder", "nothing again"} {
+			var h http.Handler = mux
+			var r *Recorder
+			fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 10 << 20})
+			switch mode {
+			case "runtime":
+				if err := fr.Start(); err != nil {
+					t.Fatal(err)
+				}
+			case "recorder":
+				h = mark.Handler(mux)
+				var err error
+				if r, err = Start(Options{Dir: t.TempDir(), Budget: -1, Factor: -1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			srv := httptest.NewServer(h)
+			c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+			var sent atomic.Int64
+			get := func() {
+				sent.Add(1)
+				if res, err := c.Get(srv.URL + "/items/7"); err == nil {
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			}
+			runtime.GC()
+			before, _ := cputime.Process()
+			began := time.Now()
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for n := 0; time.Since(began) < long; n++ {
+						switch rate {
+						case 0:
+							time.Sleep(long)
+						case -1:
+							get()
+						default:
+							time.Sleep(time.Until(began.Add(time.Duration(16*n+i) * time.Second / time.Duration(rate))))
+							get()
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			after, _ := cputime.Process()
+			took := time.Since(began)
+			line := fmt.Sprintf("%6d req/s, %-13s: %6.2f %% of a CPU", int(float64(sent.Load())/took.Seconds()), mode, 100*(after-before).Seconds()/took.Seconds())
+			if n := sent.Load(); n > 0 {
+				line += fmt.Sprintf(", %.1f us a request", float64((after-before).Microseconds())/float64(n))
+			}
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			line += fmt.Sprintf(", heap %.1f MB", float64(m.HeapAlloc)/1e6)
+			if r != nil {
+				w := httptest.NewRecorder()
+				start := time.Now()
+				r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				line += fmt.Sprintf(", snapshot %.2f MB in %v", float64(w.Body.Len())/1e6, time.Since(start).Round(100*time.Microsecond))
+				s := r.State()
+				line += fmt.Sprintf("; says %.2f %% by %s, own %.3f %%, %.0f bytes/s", 100*s.Cost, s.CostFrom, 100*s.OwnCost, s.BytesPerSecond)
+				if n := sent.Load(); n > 0 && s.BytesPerSecond > 0 {
+					line += fmt.Sprintf(", %.0f bytes a request", s.BytesPerSecond*took.Seconds()/float64(n))
+				}
+				r.Stop()
+			}
+			fr.Stop()
+			srv.Close()
+			c.CloseIdleConnections()
+			t.Log(line)
+		}
+	}
+}
+
+// BenchmarkTrigger is a slow request in a storm: one that triggers nothing more.
+func BenchmarkTrigger(b *testing.B) {
+	r, err := Start(Options{Dir: b.TempDir(), Budget: -1, Slow: time.Millisecond, Tail: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Stop()
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			r.ended(mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second})
+		}
+	})
+}
 
 // BenchmarkCost serves requests over the loopback network to clients in the
 // same process, as fast as they go: with nothing, with the runtime's recorder

@@ -91,8 +91,12 @@ type Options struct {
 	Latency    time.Duration
 	Goroutines int
 	GC         float64
+	// Freeze is how long the kernel must not have run the process for OnFreeze to
+	// be a trigger: 50 ms. Shorter ones are many on a machine with neighbours.
+	Freeze time.Duration
 
-	// Tail is how long what comes after a slow request is recorded: 200 ms.
+	// Tail is how long what comes after a slow request is recorded: 200 ms, and as
+	// long as further triggers come, up to five times that.
 	Tail time.Duration
 	// Gap is how long after a recording the next one is kept at the earliest:
 	// 1 minute.
@@ -125,7 +129,7 @@ type Options struct {
 }
 
 func (o *Options) fill() error {
-	if o.Slow < 0 || o.Least < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 {
+	if o.Slow < 0 || o.Least < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 || o.Freeze < 0 {
 		return errors.New("flight: a bound is negative")
 	}
 	if o.Share < 0 || o.Share > 1 || o.GC < 0 || o.GC > 1 {
@@ -143,6 +147,7 @@ func (o *Options) fill() error {
 	o.MaxDisk = cmp.Or(o.MaxDisk, 256<<20)
 	o.Factor = cmp.Or(o.Factor, 4)
 	o.Least = cmp.Or(o.Least, 10*time.Millisecond)
+	o.Freeze = cmp.Or(o.Freeze, 50*time.Millisecond)
 	o.Tail = cmp.Or(o.Tail, 200*time.Millisecond)
 	o.Gap = cmp.Or(o.Gap, time.Minute)
 	o.PerHour, o.PerDay = cmp.Or(o.PerHour, 6), cmp.Or(o.PerDay, 48)
@@ -222,6 +227,7 @@ type Recorder struct {
 	day     *bucket
 	seen    uint64 // marked requests of this second
 	slow    uint64
+	fired   uint64 // triggers, ever
 
 	rt    runtimeRecorder // the goroutine's own, as all below
 	gov   governor
@@ -368,8 +374,12 @@ func (r *Recorder) ended(e mark.Ended) {
 	}
 }
 
-// OnFreeze triggers a recording of a freeze: give it to probe.Options.
+// OnFreeze triggers a recording of a freeze of at least Options.Freeze: give it to
+// probe.Options.
 func (r *Recorder) OnFreeze(f probe.Freeze) {
+	if f.Likely < r.opts.Freeze {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fire(KindFreeze, func() Trigger {
@@ -381,6 +391,7 @@ func (r *Recorder) OnFreeze(f probe.Freeze) {
 // are counted: text is made of one that is kept alone.
 func (r *Recorder) fire(kind Kind, describe func() Trigger) {
 	r.state.Triggers[kind]++
+	r.fired++
 	if r.pending != nil || !r.state.Recording || !r.free() {
 		r.missed[kind]++
 		r.state.Missed[kind]++
@@ -544,7 +555,7 @@ func (r *Recorder) run() {
 		case a := <-r.ask:
 			r.capture(a)
 		case <-r.wake:
-			if !r.sleep(r.opts.Tail) {
+			if !r.tail() {
 				return
 			}
 			r.mu.Lock()
@@ -561,6 +572,28 @@ func (r *Recorder) run() {
 			r.second(n, signals.read(now))
 		}
 	}
+}
+
+// tail waits for what comes after a trigger, and reports false if the recorder was
+// stopped meanwhile. What is slow again and again, as by a quota in each of its
+// periods, is told by several times of it.
+func (r *Recorder) tail() bool {
+	const most = 5
+	fired := func() (n uint64) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.fired
+	}
+	for range most {
+		before := fired()
+		if !r.sleep(r.opts.Tail) {
+			return false
+		}
+		if fired() == before {
+			break
+		}
+	}
+	return true
 }
 
 func (r *Recorder) sleep(d time.Duration) bool {

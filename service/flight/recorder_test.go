@@ -11,10 +11,13 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"runtime/trace"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -311,13 +314,91 @@ func TestNowhere(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft tests that goroutines end with Stop.
+// TestStorm is a storm of slow requests of many goroutines: one recording, the others
+// counted and named in the next, at no allocation each.
+func TestStorm(t *testing.T) {
+	r := start(t, Options{Dir: t.TempDir(), Slow: time.Millisecond, Tail: 10 * time.Millisecond})
+	slow := mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second}
+	const each = 5000
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range each {
+				r.ended(slow)
+			}
+		}()
+	}
+	wg.Wait()
+	until(t, "a recording", func() bool { return r.State().Kept > 0 })
+	if n := testing.AllocsPerRun(100, func() { r.ended(slow) }); n > 0 {
+		t.Errorf("a trigger too many allocates %v times", n)
+	}
+	s := r.State()
+	if s.Kept != 1 || s.Triggers[KindSlow] != 20*each+101 || s.Missed[KindSlow] != 20*each+100 {
+		t.Errorf("of %d triggers it kept %d and missed %d", s.Triggers[KindSlow], s.Kept, s.Missed[KindSlow])
+	}
+}
+
+// TestNothingIsLeft tests that goroutines end with Stop, and that no file stays open
+// or half written.
 func TestNothingIsLeft(t *testing.T) {
-	before := runtime.NumGoroutine()
+	open := func() int {
+		files, _ := os.ReadDir("/proc/self/fd") // none where there is no such thing
+		return len(files)
+	}
+	// What the first one opens for good, the poller and the like.
+	start(t, Options{Dir: t.TempDir(), Signals: []os.Signal{os.Interrupt}}).Stop()
+	before, files := runtime.NumGoroutine(), open()
 	for range 5 {
-		r := start(t, Options{Dir: t.TempDir()})
+		dir := t.TempDir()
+		r := start(t, Options{Dir: dir, Signals: []os.Signal{os.Interrupt}, Upload: &UploadOptions{URL: "http://127.0.0.1:1"}})
+		go r.Capture(context.Background(), "while it is stopped")
+		runtime.Gosched()
 		r.Stop()
 		r.Stop()
+		if parts, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(parts) > 0 {
+			t.Errorf("half written is %v", parts)
+		}
 	}
 	until(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	until(t, "files are closed", func() bool { return open() <= files })
+}
+
+// TestBesideOthers tests that it stands beside a flight recorder of somebody else's, a
+// CPU profile, and processes that it starts.
+func TestBesideOthers(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	other := trace.NewFlightRecorder(trace.FlightRecorderConfig{})
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Start(Options{Dir: t.TempDir(), Budget: -1})
+	if err != nil {
+		other.Stop()
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	s := r.State()
+	r.ended(mark.Ended{Name: "GET /", Took: time.Hour}) // while there is nothing to keep
+	other.Stop()
+	if s.Recording || !strings.Contains(s.Why, "already") {
+		t.Errorf("beside another one the state is %+v", s)
+	}
+	until(t, "it records", func() bool { return r.State().Recording })
+	if err := pprof.StartCPUProfile(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	defer pprof.StopCPUProfile()
+	if exe, err := exec.LookPath("true"); err == nil {
+		if err := exec.Command(exe).Run(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := r.Capture(context.Background(), "beside them"); err != nil {
+		t.Error(err)
+	}
 }
