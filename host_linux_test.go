@@ -52,6 +52,10 @@ func child(kind, arg string) error {
 			return err
 		}
 		return scenario(percent, time.Duration(delayMS)*time.Millisecond)
+	case "shop":
+		if err := serveShop(arg); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("no such child: %q", kind)
 	}
