@@ -185,10 +185,14 @@ func judgeMoment(name, fault string, slowest time.Duration) (told string, err er
 	if longest < reason.TookNS*98/100 {
 		err = fmt.Errorf("the longest request in it took %v, but that which triggered it %v", time.Duration(longest), time.Duration(reason.TookNS))
 	}
-	first := v.Causes[0]
-	says := string(first.Cause)
-	for _, s := range first.Sites {
-		says += " " + s.Site.Func
+	says := ""
+	for _, c := range v.Causes {
+		if c.Said {
+			says += " " + string(c.Cause)
+			for _, s := range c.Sites {
+				says += " " + s.Site.Func
+			}
+		}
 	}
 	wants := map[string][]string{"lock": {"sleep", ".audit"}, "freeze": {"throttle"}, "gc": {"gc"}}[fault]
 	for _, want := range wants {

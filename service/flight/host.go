@@ -22,10 +22,11 @@ const (
 	hostEvery  = 50 * time.Millisecond
 	startEvery = 20 // samples: the trace forgets what is old
 
-	// ownBudget is the share of the CPUs that samples may take; a process of very
-	// many threads is looked at less often. guessedSample is what one takes
+	// ownBudget is the share of the CPUs that samples may take by their thread's
+	// clock: half of our part, because to wake for one costs about as much again. A
+	// process of very many threads is looked at less often. guessedSample is what one takes
 	// where a thread's CPU time is not known.
-	ownBudget     = 0.0025
+	ownBudget     = 0.0015
 	hostSeldom    = 2 * time.Second
 	guessedSample = 100 * time.Microsecond
 )

@@ -174,7 +174,7 @@ type State struct {
 	// BytesPerSecond are what the runtime's recorder writes, when last counted.
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
 	// OwnCost is the share of the CPUs that the kernel's counters take: at most
-	// 0.3 %, above that they are read less often.
+	// 0.15 %, above that they are read less often.
 	OwnCost float64 `json:"own_cost"`
 	// Triggers counts what was worth a recording, Missed what of that gave none
 	// of its own, Kept the recordings.
