@@ -183,13 +183,13 @@ type service struct {
 	client *client
 }
 
-func launch(arm string, g *group) (*service, error) {
+func launch(arm string, g *group, env ...string) (*service, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(exe, g.dir)
-	cmd.Env = append(os.Environ(), environment(arm)...)
+	cmd.Env = append(append(os.Environ(), environment(arm)...), env...)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

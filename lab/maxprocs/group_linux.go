@@ -63,6 +63,31 @@ func newGroup(cpus float64) (*group, error) {
 	return g, nil
 }
 
+// child makes a group without a quota below g.
+func (g *group) child() (*group, error) {
+	c := &group{dir: filepath.Join(g.dir, "child"), v2: g.v2}
+	return c, os.Mkdir(c.dir, 0o755)
+}
+
+// throttled is the time the kernel held the group back, summed over CPUs.
+func (g *group) throttled() time.Duration {
+	b, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		k, v, _ := strings.Cut(line, " ")
+		n, _ := strconv.ParseInt(v, 10, 64)
+		switch k {
+		case "throttled_time":
+			return time.Duration(n)
+		case "throttled_usec":
+			return time.Duration(n) * time.Microsecond
+		}
+	}
+	return 0
+}
+
 func (g *group) remove() {
 	for range 100 {
 		if os.Remove(g.dir) == nil {

@@ -102,6 +102,26 @@ func (c *client) closed(n int, d time.Duration) (done int64, failed int64) {
 	return ok.Load(), bad.Load()
 }
 
+// closedTimes is closed, and returns how long each request took.
+func (c *client) closedTimes(n int, d time.Duration) (took []time.Duration) {
+	end := time.Now().Add(d)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for begun := time.Now(); begun.Before(end); begun = time.Now() {
+				if c.page() == nil && time.Now().Before(end) {
+					mu.Lock()
+					took = append(took, time.Since(begun))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return took
+}
+
 // quantile of sorted latencies; 0 without enough of them to tell.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if float64(len(sorted))*(1-q) < 1 {

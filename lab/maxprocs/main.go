@@ -21,6 +21,10 @@
 //
 //	go run ./lab/maxprocs
 //
+// With -ps it compares numbers of Ps instead, at each quota, under 60 and 85 % of
+// what one P can do and in a closed loop. With -probe it starts one service with a probe under each of several loads, and
+// compares what the probe says with the kernel's counters.
+//
 // A request waits for a backend (a timer of 1 to 3 ms), then sorts, encodes as
 // JSON and compresses a list. Where the machine has four CPUs or more, the load
 // has one of its own and the service the others; on a smaller one the load
@@ -51,7 +55,17 @@ func main() {
 	flag.DurationVar(&c.closed, "closed", 2*time.Second, "length of each measurement of throughput")
 	flag.IntVar(&c.rounds, "rounds", 2, "how often each is measured")
 	flag.Float64Var(&c.load, "load", 0.6, "share of the quota that the open-loop load needs")
+	probes := flag.Bool("probe", false, "compare service/probe with the kernel's counters instead, by kind of load")
+	only := flag.String("only", "", "with -probe: only loads whose name matches this `pattern`")
+	ps := flag.Bool("ps", false, "compare numbers of Ps at the quotas instead, under several loads; -open is the length of each")
 	flag.Parse()
+	if *probes {
+		if err := watch(c.rounds, c.open, *only, os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, "maxprocs:", err)
+			os.Exit(3)
+		}
+		return
+	}
 	for _, q := range strings.Split(*quotas, ",") {
 		v, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
 		if err != nil || v <= 0 {
@@ -60,7 +74,11 @@ func main() {
 		}
 		c.quotas = append(c.quotas, v)
 	}
-	if err := compare(c, os.Stdout, os.Stderr); err != nil {
+	run := compare
+	if *ps {
+		run = sweepPs
+	}
+	if err := run(c, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "maxprocs:", err)
 		os.Exit(3)
 	}

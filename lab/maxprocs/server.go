@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.uber.org/automaxprocs/maxprocs"
+
+	"github.com/whylate/whylate/service/probe"
 )
 
 const roleVariable = "WHYLATE_MAXPROCS_ROLE"
@@ -83,7 +85,13 @@ func page(w http.ResponseWriter, r *http.Request) {
 type stats struct {
 	GOMAXPROCS int
 	CPU        time.Duration
+	// What the probe says, where there is one.
+	Counted, FreezeCPU, FreezeTime time.Duration
+	Freezes                        uint64
 }
+
+// probeVariable asks for a probe.
+const probeVariable = "WHYLATE_MAXPROCS_PROBE"
 
 // become puts this process into the group dir, gives it the usual
 // priority and the service's CPUs, and executes the program anew as an arm: the
@@ -117,10 +125,20 @@ func serve(role string) {
 			fmt.Fprintln(os.Stderr, "automaxprocs:", err)
 		}
 	}
+	var p *probe.Probe
+	if os.Getenv(probeVariable) != "" {
+		p = probe.Start(probe.Options{})
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page", page)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(stats{GOMAXPROCS: runtime.GOMAXPROCS(0), CPU: cpuTime()})
+		st := stats{GOMAXPROCS: runtime.GOMAXPROCS(0), CPU: cpuTime()}
+		if p != nil {
+			var s probe.Snapshot
+			p.Snapshot(&s)
+			st.Counted, st.FreezeCPU, st.FreezeTime, st.Freezes = s.Throttled.Own+s.Throttled.Ancestor, s.FreezeCPU, s.FreezeTime, s.Freezes.Count
+		}
+		_ = json.NewEncoder(w).Encode(st)
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -54,7 +54,7 @@ func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
 		limit: t.now.memoryLimit(), absent: t.now.limits.Memory.Seen, high: t.now.bounds.High, ratio: t.opts.MemoryRatio,
 		other: t.now.otherMemory(), reserve: t.opts.MemoryReserve, needs: t.now.rt.needs(),
-		relaxed: t.gc.relaxed,
+		relaxed: t.gc.relaxed, usual: t.usualRatio,
 	}
 	if t.raised {
 		in.target = memoryTarget
@@ -189,9 +189,10 @@ func (t *Tuner) gcWindow() gcWindow {
 		in.target = 0
 		w.safe = in.ceiling() != noMemoryLimit
 		w.ours = t.memory.changed && t.opts.Memory == ModeApply
-		w.slack = w.ours && s.memoryLimit < in.ceiling()
 		in.relaxed, in.current = false, 0
 		w.calm, _ = memoryFor(in)
+		in.usual = false
+		w.slack = w.ours && s.memoryLimit < in.ceiling()
 		return w
 	}
 	// A limit by hand bounds the heap if it leaves the rest some room.

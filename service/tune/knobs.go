@@ -18,6 +18,8 @@ type knobs struct {
 	defaultProc func() bool // hand GOMAXPROCS back to the runtime, if it can take it
 	// observe changes what the runtime told; tests have another runtime.
 	observe func(goStats) goStats
+	// mapped is what the runtime mapped less what it gave back.
+	mapped func() int64
 	// aware says that the runtime picks GOMAXPROCS by the quota itself and
 	// follows its changes.
 	aware bool
@@ -30,6 +32,7 @@ func runtimeKnobs() knobs {
 		setMemory:   func(n int64) { debug.SetMemoryLimit(n) },
 		setGOGC:     func(n int) { debug.SetGCPercent(n) },
 		observe:     func(s goStats) goStats { return s },
+		mapped:      readMapped(),
 		defaultProc: setDefaultGOMAXPROCS,
 		aware:       aware.Runtime(),
 	}

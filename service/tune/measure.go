@@ -27,6 +27,8 @@ type inputs struct {
 	memory, binding     cgroup.MemoryStat
 	memoryOK, bindingOK bool
 	memoryAt            time.Time
+	// beside is what the runtime had mapped when binding was read.
+	beside int64
 	// provided is a limit given by the program, from providedBy.
 	provided   int64
 	providedBy string
@@ -134,9 +136,25 @@ func readGo(samples []metrics.Sample) goStats {
 		s.gogc = int(n)
 	}
 	if len(samples) > mLatencies && samples[mLatencies].Value.Kind() == metrics.KindFloat64Histogram {
-		s.waited = sumOf(samples[mLatencies].Value.Float64Histogram())
+		s.waited = trackedOneOf * sumOf(samples[mLatencies].Value.Float64Histogram())
 	}
 	return s
+}
+
+// trackedOneOf is how many waits there are for each that the runtime tracks and
+// puts into /sched/latencies (gTrackingPeriod of runtime/runtime2.go, which says
+// so of its sum of waits for locks as well).
+const trackedOneOf = 8
+
+// readMapped returns a function that reads what the runtime mapped less what it
+// gave back.
+func readMapped() func() int64 {
+	all := newSamples()
+	s := []metrics.Sample{all[mMapped], all[mReleased]}
+	return func() int64 {
+		metrics.Read(s)
+		return int64(s[0].Value.Uint64()) - int64(s[1].Value.Uint64())
+	}
 }
 
 // sumOf estimates the sum of a histogram's values from the middles of its
@@ -164,6 +182,8 @@ type reader struct {
 	options cgroup.Options
 	sampler *cgroup.Sampler
 	samples []metrics.Sample
+	// mapped is what the runtime has mapped now.
+	mapped  func() int64
 	last    cgroup.Tightest
 	limits  *cgroup.Limits
 	nextAll time.Time
@@ -173,8 +193,8 @@ type reader struct {
 // also sees a changed affinity mask, and a move to another cgroup.
 const readAllEvery = 30 * time.Second
 
-func newReader(o cgroup.Options) *reader {
-	r := &reader{options: o, samples: newSamples()}
+func newReader(o cgroup.Options, mapped func() int64) *reader {
+	r := &reader{options: o, samples: newSamples(), mapped: mapped}
 	r.open()
 	return r
 }
@@ -228,11 +248,17 @@ func (r *reader) read(in *inputs, numCPU int) {
 
 // readMemory reads what the groups are charged for. The kernel adds its counters
 // up for that, which is not cheap.
+//
+// What the runtime mapped is read before and after, and the larger counts: a heap
+// under a limit gives tens of MiB back at once, and what it gave back between two
+// readings would be taken for memory that is not Go's.
 func (r *reader) readMemory(in *inputs) {
 	in.memoryAt = in.at
 	if r.sampler == nil {
 		return
 	}
+	before := r.mapped()
+	defer func() { in.beside = max(before, r.mapped()) }()
 	in.memoryOK = r.sampler.SampleMemory(&in.memory) == nil
 	in.binding, in.bindingOK = in.memory, in.memoryOK
 	if d := in.bounds.MemoryDepth; d > 0 {
@@ -262,7 +288,7 @@ func (in *inputs) otherMemory() int64 {
 	if !in.bindingOK {
 		return 0
 	}
-	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.rt.mapped)
+	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.beside)
 }
 
 // memoryLimit is the limit beyond which the kernel kills, or what the program

@@ -22,6 +22,9 @@ type memoryInput struct {
 	high int64
 	// ratio of the limit that Go and the rest may use together.
 	ratio float64
+	// usual says that the ratio is nobody's choice: a small container keeps more
+	// free.
+	usual bool
 	// target is the share of the limit that they may use while GOGC is raised;
 	// 0 is none.
 	target float64
@@ -46,6 +49,12 @@ const (
 	// Most that Go may use of a limit beyond which the kernel kills, when
 	// nothing else is known.
 	usualRatio = 0.9
+	// The runtime goes beyond its limit by what is allocated while a collection is
+	// under way, which does not become less with the container: so much is kept
+	// free, but no more than one part of so many. On a crowded machine a limit of
+	// nine tenths was not enough for 13 of 20 services in 32 to 128 MiB, this one
+	// for 3 (docs/tune.md).
+	smallReserve, smallShare = 24 << 20, 4
 	// A limit moves down when it would become less by this share, and up when
 	// more by that one: other memory moves a little all the time.
 	moveDown, moveUp = 0.02, 0.05
@@ -61,6 +70,9 @@ func (in *memoryInput) ceiling() int64 {
 	}
 	if in.limit > 0 {
 		most = int64(float64(in.limit) * ratio)
+		if in.usual && !in.relaxed {
+			most = min(most, in.limit-min(in.limit/smallShare, smallReserve))
+		}
 	}
 	if in.high > 0 {
 		most = min(most, int64(float64(in.high)*(1+ratio)/2))
@@ -93,12 +105,14 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 		}
 		return noMemoryLimit, in.absent
 	}
-	most, share, of := ceiling, percent(in.ratio), "the memory limit of "+bytesText(in.limit)
-	if in.limit <= 0 || in.high > 0 && ceiling < wholeMiB(int64(float64(in.limit)*in.ratio)) {
+	byMax := in
+	byMax.high = 0
+	most, share, of := ceiling, percent(float64(ceiling)/float64(max(1, in.limit))), "the memory limit of "+bytesText(in.limit)
+	if in.limit <= 0 || in.high > 0 && ceiling < byMax.ceiling() {
 		share, of = percent((1+in.ratio)/2), "memory.high of "+bytesText(in.high)
 	}
 	if in.relaxed {
-		return ceiling, fmt.Sprintf("%s of %s: the guard no longer counts memory that is not Go's", percent(max(in.ratio, usualRatio)), of)
+		return ceiling, fmt.Sprintf("%s of %s: the guard no longer counts memory that is not Go's", share, of)
 	}
 	if in.target > 0 {
 		bound := in.limit
@@ -118,7 +132,9 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 	if other > 0 {
 		reason += ", less " + bytesText(other) + " that is not Go's"
 	}
-	if floor := min(ceiling, wholeMiB(in.needs+1<<20-1)); want < floor {
+	highest := in
+	highest.usual = false
+	if floor := min(highest.ceiling(), wholeMiB(in.needs+1<<20-1)); want < floor {
 		want = floor
 		reason += ", but no less than the live heap needs"
 	}

@@ -270,3 +270,79 @@ func limitText(w latencyWindow) string {
 	}
 	return countText(w.cpus, "CPU")
 }
+
+// Thresholds of what is done beside neighbours.
+const (
+	// So many windows in a row must say that neighbours keep the process from its
+	// quota.
+	windowsToCrowd = 3
+	// For so many windows the process keeps the Ps that it took, at first and at
+	// most: twice as long each time that going back was wrong.
+	leastCrowded, mostCrowded = 20, 320
+	// Going back was right if nothing spoke against it for so many windows.
+	windowsToLeave = 10
+)
+
+// crowdedState says when a process with fewer Ps than the runtime would take
+// needs as many.
+//
+// The kernel divides a CPU among the groups that want it, and a thread is on one
+// CPU only: beside busy groups of the same weight a process with one P gets half
+// or two thirds of a CPU, and with two P twice that, up to its quota. So where
+// goroutines wait for a P although a good part of the quota is left, and no quota
+// holds the process back, it gets what the runtime alone would take: never more,
+// so that it does no worse than without this package. Whether neighbours have
+// gone shows only with fewer Ps, so these are tried from time to time, when the
+// larger number is throttled or nobody waits any more.
+type crowdedState struct {
+	up, down int
+	// rest is how many windows are left before going back is tried, and stay how
+	// many there were.
+	rest, stay int
+	// left counts the windows since going back was tried; 0 when that is settled.
+	left   int
+	raised bool
+}
+
+// step looks at one window and returns the GOMAXPROCS wanted, between low, the
+// policy's, and high; why is empty if it is as before.
+func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) {
+	if high <= low || w.quota <= 0 {
+		*s = crowdedState{}
+		return low, ""
+	}
+	throttled := w.periods > 0 && float64(w.throttled) >= throttledShare*float64(w.periods)
+	backlog := w.runnable >= backlogPerP*float64(min(w.current, low)) && w.used < quotaLeft*w.quota
+	if !s.raised {
+		if s.left > 0 {
+			if s.left++; s.left > windowsToLeave {
+				s.left = 0
+			}
+		}
+		if s.up++; !w.measured || throttled || !backlog {
+			s.up = 0
+		}
+		if s.up < windowsToCrowd {
+			return low, ""
+		}
+		if s.left > 0 {
+			s.stay = min(2*s.stay, mostCrowded)
+		} else {
+			s.stay = leastCrowded
+		}
+		s.raised, s.up, s.down, s.left, s.rest = true, 0, 0, 0, s.stay
+		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: neighbours keep %s from the rest", w.runnable, cpusText(w.used), cpusText(w.quota), countText(low, "P"))
+	}
+	if s.rest > 0 {
+		s.rest--
+		return high, ""
+	}
+	if s.down++; !throttled && w.runnable >= backlogPerP*float64(low) {
+		s.down = 0
+	}
+	if s.down < windowsToAct {
+		return high, ""
+	}
+	s.raised, s.left, s.up = false, 1, 0
+	return low, fmt.Sprintf("after %d looks with more: do neighbours still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
+}

@@ -196,3 +196,83 @@ func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 		}
 	}
 }
+
+// crowd is a service under a quota of 1 CPU that has more to do than it gets. One
+// P has alone CPUs; two have the quota and are throttled.
+func crowd(current int, alone float64) latencyWindow {
+	w := latencyWindow{quota: 1, cpus: 4, current: current, periods: 10, runnable: 3, used: alone, measured: true}
+	if current > 1 {
+		w.throttled, w.used = 9, 1
+	}
+	return w
+}
+
+func TestBesideNeighbours(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		window func(current, i int) latencyWindow
+		high   int
+		values []int
+		at     []int
+	}{
+		{"they stay: more Ps, and longer each time that fewer are tried", func(n, _ int) latencyWindow { return crowd(n, 0.6) }, 2,
+			[]int{2, 1, 2, 1, 2}, []int{3, 28, 31, 76, 79}},
+		{"they leave: back for good", func(n, i int) latencyWindow {
+			if i > 10 {
+				return crowd(n, 1)
+			}
+			return crowd(n, 0.6)
+		}, 2, []int{2, 1}, []int{3, 28}},
+		{"the quota is used", func(n, _ int) latencyWindow { return crowd(n, 0.95) }, 2, nil, nil},
+		{"nobody waits", func(n, _ int) latencyWindow {
+			return with(crowd(n, 0.3), func(w *latencyWindow) { w.runnable = 0.4 })
+		}, 2, nil, nil},
+		{"a quota holds it back", func(n, _ int) latencyWindow {
+			return with(crowd(n, 0.6), func(w *latencyWindow) { w.throttled = 5 })
+		}, 2, nil, nil},
+		{"not measurable", func(n, _ int) latencyWindow {
+			return with(crowd(n, 0.6), func(w *latencyWindow) { w.measured = false })
+		}, 2, nil, nil},
+		{"the runtime would take no more", func(n, _ int) latencyWindow { return crowd(n, 0.6) }, 1, nil, nil},
+		{"now and then", func(n, i int) latencyWindow {
+			if i%3 == 0 {
+				return crowd(n, 1)
+			}
+			return crowd(n, 0.6)
+		}, 2, nil, nil},
+	} {
+		var s crowdedState
+		var values, at []int
+		current := 1
+		for i := range 100 {
+			n, why := s.step(c.window(current, i), 1, c.high)
+			if (why != "") != (n != current) {
+				t.Errorf("%s: from %d to %d because %q", c.name, current, n, why)
+			}
+			if n != current {
+				current = n
+				values, at = append(values, n), append(at, i+1)
+			}
+		}
+		if !equal(values, c.values) || !equal(at, c.at) {
+			t.Errorf("%s: %v after %v windows, want %v after %v", c.name, values, at, c.values, c.at)
+		}
+	}
+	// In an hour of neighbours nearly all of the time is spent with two Ps, in few
+	// changes.
+	var s crowdedState
+	current, changes, more := 1, 0, 0
+	for range 3600 {
+		n, _ := s.step(crowd(current, 0.6), 1, 2)
+		if n != current {
+			current = n
+			changes++
+		}
+		if n == 2 {
+			more++
+		}
+	}
+	if changes > 40 || more < 3400 {
+		t.Errorf("%d changes, %d of 3600 windows with two Ps", changes, more)
+	}
+}

@@ -81,6 +81,46 @@ func TestLatencyUnderARealQuota(t *testing.T) {
 	wait()
 }
 
+// A busy service under a quota of one CPU beside two busy threads of a group of
+// the same weight: one P gets some two thirds of a CPU, so it must have two.
+func TestBesideRealNeighbours(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for some seconds")
+	}
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: GOMAXPROCS cannot be 2")
+	}
+	other, g := quotatest.New(t, 0), quotatest.New(t, 1)
+	for _, g := range []*quotatest.Group{other, g} {
+		g.Weight(t, 1)
+	}
+	_, _, endOther := children(t, other, "neighbour")
+	defer func() { endOther()() }()
+	next, reports, end := children(t, g, "crowded")
+	if r := next(); r.Procs != 1 {
+		t.Fatalf("at the start: %+v", r)
+	}
+	begun, before := time.Now(), g.Used(t)
+	select {
+	case r := <-reports:
+		if r.Procs != 2 {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(20 * time.Second):
+		if used := (g.Used(t) - before).Seconds() / time.Since(begun).Seconds(); used > 0.8 {
+			t.Skipf("one P got %.2f CPUs: the neighbours did not take their part", used)
+		}
+		t.Error("kept from its quota for 20 s, and still one P")
+	}
+	wait := end()
+	for {
+		if r := next(); r.Done {
+			break
+		}
+	}
+	wait()
+}
+
 // children starts a child in a group and returns its reports, one at a time or
 // as a channel, and a function that ends it.
 func children(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {

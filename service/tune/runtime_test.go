@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -104,6 +106,31 @@ func thrash() thrashed {
 	return r
 }
 
+// Of four busy goroutines on one P three wait, and so does this one now and then.
+// The runtime counts one wait of eight: without that in the sum it would be 0.4.
+func TestHowManyWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for two seconds")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childVariable+"=waits")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if t.Logf("%.2f wait on average", waiting); waiting < 1.5 || waiting > 6 {
+		t.Errorf("%.2f wait on average, want about 3", waiting)
+	}
+}
+
 var garbage []byte
 
 const childVariable = "WHYLATE_TUNE_TEST_CHILD"
@@ -128,7 +155,22 @@ func TestMain(m *testing.M) {
 	case "follow":
 		follow()
 	case "latency":
-		latency()
+		busy(2)
+		reports(Options{Interval: 200 * time.Millisecond, Policy: PolicyLatency})
+	case "waits":
+		runtime.GOMAXPROCS(1)
+		busy(4)
+		time.Sleep(100 * time.Millisecond)
+		samples := newSamples()
+		begun, from := time.Now(), readGo(samples).waited
+		time.Sleep(2 * time.Second)
+		fmt.Println((readGo(samples).waited - from) / time.Since(begun).Seconds())
+	case "crowded":
+		busy(4)
+		reports(Options{Interval: 200 * time.Millisecond})
+	case "neighbour":
+		busy(2)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 }
 
@@ -143,16 +185,15 @@ type report struct {
 // tuner, prints what that did, and ends.
 func follow() { reports(Options{Interval: 20 * time.Millisecond}) }
 
-// latency is follow with the Latency policy, and busy on two Ps.
-func latency() {
-	for range 2 {
+// busy starts n goroutines that never rest.
+func busy(n int) {
+	for range n {
 		go func() {
 			for n := 0; ; n++ {
 				runtime.KeepAlive(n)
 			}
 		}()
 	}
-	reports(Options{Interval: 200 * time.Millisecond, Policy: PolicyLatency})
 }
 
 func reports(o Options) {

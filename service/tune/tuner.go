@@ -73,7 +73,8 @@ type Options struct {
 	// PolicyCeil, PolicyFloor and PolicyRound. A result below 1 is taken as 1.
 	Rounding func(quota float64) int
 	// MemoryRatio is the share of the memory limit that Go and the rest may
-	// use together, above 0 and up to 1; anything else is 0.9.
+	// use together, above 0 and up to 1. Anything else is 0.9, and less of a limit
+	// below 240 MiB: 24 MiB or a quarter of it stay free.
 	MemoryRatio float64
 	// MemoryReserve is how many bytes are left for memory that is not Go's, also
 	// while less is used: for C code that allocates later, say.
@@ -99,7 +100,10 @@ type Options struct {
 // A Tuner looks and decides from Start to Stop. Its methods may be called
 // concurrently.
 type Tuner struct {
-	opts  Options
+	opts Options
+	// usualRatio says that MemoryRatio was not given.
+	usualRatio bool
+
 	knobs knobs
 	env   environment
 	stop  chan struct{}
@@ -131,6 +135,7 @@ type Tuner struct {
 	gogc     knobState
 
 	latency    latencyState
+	crowded    crowdedState
 	gc         gcState
 	gcFrom     gcTimes
 	gcFromAt   time.Time
@@ -188,8 +193,9 @@ func (t *Tuner) watchesMemory() bool { return t.opts.Memory == ModeApply || t.op
 const betweenCollections = 10 * time.Millisecond
 
 func newTuner(opts Options, k knobs, env environment) *Tuner {
-	if !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1) {
-		opts.MemoryRatio = 0.9
+	usual := !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1)
+	if usual {
+		opts.MemoryRatio = usualRatio
 	}
 	if opts.Interval == 0 {
 		opts.Interval = time.Second
@@ -199,8 +205,8 @@ func newTuner(opts Options, k knobs, env environment) *Tuner {
 		opts.Logger = slog.Default()
 	}
 	return &Tuner{
-		opts: opts, knobs: k, env: env, gcShare: -1, quotaShare: -1,
-		read: newReader(opts.Cgroup), stop: make(chan struct{}), done: make(chan struct{}),
+		opts: opts, usualRatio: usual, knobs: k, env: env, gcShare: -1, quotaShare: -1,
+		read: newReader(opts.Cgroup, k.mapped), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -371,6 +377,13 @@ func (t *Tuner) lookAtProcs() {
 			p.differs = patience // the policy has its own
 		}
 	}
+	if t.opts.Policy == PolicyCeil && t.opts.Rounding == nil && t.opts.Procs == ModeApply && t.looks > 1 {
+		if more, why := t.crowded.step(t.crowdedWindow(int(current)), n, t.mostBeside()); more != n || why != "" {
+			if n, want = more, int64(more); why != "" {
+				reason, p.differs = reason+"; "+why, patience
+			}
+		}
+	}
 	if want == current {
 		p.differs = 0
 		e.Action, e.Reason = ActionKeep, reason
@@ -418,6 +431,26 @@ func (t *Tuner) setByOthers(current, own int64) bool {
 		return false
 	}
 	return true
+}
+
+// mostBeside is the most Ps that neighbours are a reason for: what the runtime
+// would take, were the tightest quota its own group's.
+func (t *Tuner) mostBeside() int {
+	n := runtimeDefault(t.now.bounds.Quota, t.now.cpus)
+	if t.opts.MaxProcs > 0 {
+		n = min(n, t.opts.MaxProcs)
+	}
+	return n
+}
+
+// crowdedWindow is latencyWindow where the own group's counters suffice: a quota
+// out of sight would hold what the runtime takes back as well.
+func (t *Tuner) crowdedWindow(current int) latencyWindow {
+	w := t.latencyWindow(current)
+	if t.now.bounds.QuotaDepth == 0 && t.now.stat.Has&t.prev.stat.Has&cgroup.HasBandwidth != 0 {
+		w.measured = t.now.cpuOK
+	}
+	return w
 }
 
 func (t *Tuner) latencyWindow(current int) latencyWindow {

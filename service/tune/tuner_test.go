@@ -52,6 +52,7 @@ func (f *fake) knobs() knobs {
 			return f.hasDef
 		},
 		observe:   func(s goStats) goStats { return s },
+		mapped:    readMapped(),
 		setMemory: func(n int64) { f.memory = append(f.memory, n) },
 		setGOGC:   func(n int) { f.gogc = append(f.gogc, n) },
 		aware:     f.aware,
@@ -364,6 +365,15 @@ type simulated struct {
 	percent     int
 	cycles      uint64
 	log         []string // what was set, in order
+	giving      func() int64
+}
+
+func (s *simulated) goal() int64 {
+	goal := s.live + s.live*int64(s.percent)/100
+	if s.limit != noMemoryLimit {
+		goal = max(s.live, min(goal, s.limit-4*mib))
+	}
+	return goal
 }
 
 func (s *simulated) knobs() knobs {
@@ -375,12 +385,15 @@ func (s *simulated) knobs() knobs {
 		g.cycles, g.gcSeconds, g.totalSeconds, g.idleSeconds = s.cycles, float64(s.cycles), 3*float64(s.cycles), 0
 		g.live, g.stacks, g.globals, g.overhead = s.live, 0, 0, 4*mib
 		g.gogc, g.memoryLimit = s.percent, s.limit
-		g.goal = s.live + s.live*int64(s.percent)/100
-		if s.limit != noMemoryLimit {
-			g.goal = max(s.live, min(g.goal, s.limit-g.overhead))
-		}
-		g.mapped = g.goal + g.overhead
+		g.goal = s.goal()
+		g.mapped = k.mapped()
 		return g
+	}
+	k.mapped = func() int64 {
+		if s.giving != nil {
+			return s.giving()
+		}
+		return s.goal() + 4*mib
 	}
 	return k
 }
@@ -491,6 +504,32 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 	}
 }
 
+// Memory that the heap gives back while the group's counters are read, or between
+// that and the next decision, is not memory of others.
+func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
+	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	readings := []int64{500 * mib}
+	s.giving = func() int64 {
+		n := readings[0]
+		if len(readings) > 1 {
+			readings = readings[1:]
+		}
+		return n
+	}
+	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "524288000\n") // 500 MiB
+	fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 0\n")}
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	close(tuner.done)
+	tuner.look()
+	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
+	tuner.look()
+	tuner.lookAfterCollection() // with the counters of the last look
+	if got := s.limit / mib; got != 921 {
+		t.Errorf("GOMEMLIMIT %d MiB, want 921: what the heap gave back was taken for memory of others", got)
+	}
+	tuner.Stop()
+}
+
 // What siblings use of a limit of the parent is not free.
 func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
@@ -571,4 +610,30 @@ func TestOverruledIsToldAgain(t *testing.T) {
 		t.Errorf("after the quota was lifted: %+v", r.events)
 	}
 	tuner.Stop()
+}
+
+// A small container keeps more free than a tenth, unless the program chose a
+// share; the guard that gives way goes to nine tenths.
+func TestSmallContainersKeepMoreFree(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		in    memoryInput
+		want  int64
+		says  string
+	}{
+		{32, memoryInput{ratio: usualRatio, usual: true}, 24, "75 %"},
+		{64, memoryInput{ratio: usualRatio, usual: true}, 48, "75 %"},
+		{128, memoryInput{ratio: usualRatio, usual: true}, 104, "81 %"},
+		{256, memoryInput{ratio: usualRatio, usual: true}, 230, "90 %"},
+		{64, memoryInput{ratio: 0.9}, 57, "89 %"},
+		{64, memoryInput{ratio: usualRatio, usual: true, relaxed: true}, 57, "89 %"},
+		{64, memoryInput{ratio: usualRatio, usual: true, needs: 54 * mib}, 54, "live heap"},
+		{64, memoryInput{ratio: usualRatio, usual: true, high: 40 * mib}, 38, "memory.high"},
+		{64, memoryInput{ratio: usualRatio, usual: true, needs: 80 * mib}, 57, "live heap"},
+	} {
+		c.in.limit = c.limit * mib
+		if got, says := memoryFor(c.in); got != c.want*mib || !strings.Contains(says, c.says) {
+			t.Errorf("%d MiB, %+v: %s (%s), want %d MiB and %q", c.limit, c.in, bytesText(got), says, c.want, c.says)
+		}
+	}
 }

@@ -14,11 +14,11 @@ func TestJudge(t *testing.T) {
 		worse    bool
 		says     string
 	}{
-		{"the same", outcome{work: []float64{100, 90, 110}}, outcome{work: []float64{95}}, false, "0.95"},
-		{"a fifth less", outcome{work: []float64{100}}, outcome{work: []float64{79}}, true, "0.79"},
-		{"one is killed more", outcome{work: []float64{100}}, outcome{work: []float64{100}, killed: 1}, true, "killed 1 times against 0"},
-		{"one lives", outcome{killed: 2}, outcome{work: []float64{10, 10}}, false, "lives"},
-		{"none lives", outcome{killed: 2}, outcome{killed: 2}, false, "both"},
+		{"the same", outcome{Work: []float64{100, 90, 110}}, outcome{Work: []float64{95}}, false, "0.95"},
+		{"a fifth less", outcome{Work: []float64{100}}, outcome{Work: []float64{79}}, true, "0.79"},
+		{"one is killed more", outcome{Work: []float64{100}}, outcome{Work: []float64{100}, Killed: 1}, true, "killed 1 times against 0"},
+		{"one lives", outcome{Killed: 2}, outcome{Work: []float64{10, 10}}, false, "lives"},
+		{"none lives", outcome{Killed: 2}, outcome{Killed: 2}, false, "both"},
 	} {
 		if verdict, worse := judge(&c.other, &c.w); worse != c.worse || !strings.Contains(verdict, c.says) {
 			t.Errorf("%s: %q, worse %v", c.name, verdict, worse)

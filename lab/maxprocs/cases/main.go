@@ -1,6 +1,6 @@
 //go:build linux
 
-// Cases runs one service in some thirty places that a container can be, each
+// Cases runs one service in some fifty places that a container can be, each
 // under three ways of choosing GOMAXPROCS, GOMEMLIMIT and GOGC, and says where
 // one dies, or does less work, that another does not:
 //
@@ -8,205 +8,293 @@
 //   - peers: go.uber.org/automaxprocs with github.com/KimMachineGun/automemlimit
 //   - whylate: service/tune with all three knobs applied
 //
-// It makes real groups with the cpu and memory controllers of cgroup v1, so it
-// needs root. The order of the ways changes from run to run. The table is
-// Markdown; figures are medians over the runs.
+// It makes real groups, of whatever cgroup layout the machine has, so it needs
+// root. With -kernels it then boots each kernel of a directory with cgroup v2 in
+// a virtual machine (see lab/vm) and runs the same cases there. Where memory
+// alone is limited the three ways run at the same time, in groups of equal
+// weight; elsewhere one after another, in an order that changes from run to run.
+// The table is Markdown; figures are medians over the runs. A case that looks
+// worse with whylate than without is run again as often, and judged by all runs.
 //
-//	go run ./cases -runs 5
+//	go run ./cases -runs 5 -kernels ~/.cache/whylate/kernels
+//	go run ./cases -short
 //
 // The service holds a live heap of small linked objects and works in a closed
 // loop: each unit allocates 64 KiB in small blocks, reads it and throws it away.
-// The last column is the worst of whylate's work against the runtime's alone.
+//
+// The exit status is 1 if in some case a service died, or lost a fifth of its
+// work, with whylate and not without, and no reason is known.
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
 	"runtime"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/lab/vm"
+	"github.com/whylate/whylate/lab/vm/check"
 )
+
+// A plan says what is run.
+type plan struct {
+	Runs  int
+	Scale float64 // of the cases' lengths
+	Short bool
+	Only  string
+}
+
+// inGuest holds the plan of a virtual machine.
+const inGuest = "/plan.json"
 
 func main() {
 	if role := os.Getenv(roleVariable); role != "" {
-		serve(role)
+		live(role)
 		return
 	}
-	runs := flag.Int("runs", 5, "how often each case is run each way")
-	length := flag.Duration("length", 2*time.Second, "length of each run")
-	only := flag.String("only", "", "run only cases whose name holds this")
+	if b, err := os.ReadFile(inGuest); err == nil && os.Getppid() == 1 {
+		if err := guest(b, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "cases:", err)
+		}
+		return
+	}
+	var p plan
+	flag.IntVar(&p.Runs, "runs", 5, "how often each case is run each way")
+	flag.Float64Var(&p.Scale, "scale", 1, "multiplies the length of each run")
+	flag.BoolVar(&p.Short, "short", false, "run a dozen cases once")
+	flag.StringVar(&p.Only, "only", "", "run only cases whose name matches this `pattern`")
+	list := flag.Bool("list", false, "list the cases")
+	kernels := flag.String("kernels", "", "boot each kernel of this `directory` too")
+	vmRuns := flag.Int("vm-runs", 2, "how often each case is run each way in a virtual machine")
+	host := flag.Bool("host", true, "run on this machine")
+	into := flag.String("into", "", "keep results in this `file`, and print the table of all that it holds")
 	flag.Parse()
-	ctx := make(chan os.Signal, 1)
-	signal.Notify(ctx, os.Interrupt)
-	if err := compare(*runs, *length, *only, ctx, os.Stdout, os.Stderr); err != nil {
+	if *list {
+		for _, c := range cases {
+			fmt.Println(c.name)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	all, err := kept(*into)
+	if err == nil && *host {
+		err = onHost(ctx, p, &all)
+	}
+	if err == nil && *kernels != "" {
+		p.Runs = *vmRuns
+		err = inMachines(ctx, p, *kernels, &all)
+	}
+	if *into != "" && len(all) > 0 {
+		b, e := json.MarshalIndent(all, "", "\t")
+		err = errors.Join(err, e, os.WriteFile(*into, b, 0o644))
+	}
+	bad := tables(os.Stdout, all)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cases:", err)
 		os.Exit(3)
 	}
-}
-
-// arms are the ways, as they stand in the table.
-var arms = []string{"go", "peers", "whylate"}
-
-// outcome is what one way did in one case, over the runs.
-type outcome struct {
-	work   []float64 // units a second of each run that lived
-	killed int
-	last   answer
-}
-
-func (o *outcome) median() float64 {
-	if len(o.work) == 0 {
-		return 0
+	if bad > 0 {
+		os.Exit(1)
 	}
-	s := slices.Sorted(slices.Values(o.work))
-	return s[len(s)/2]
 }
 
-func compare(runs int, length time.Duration, only string, stop <-chan os.Signal, out, progress io.Writer) error {
-	begun := time.Now()
-	fmt.Fprintln(out, "| case | go: GOMAXPROCS, killed, units/s | peers: GOMAXPROCS, GOMEMLIMIT, killed, units/s | whylate: GOMAXPROCS, GOMEMLIMIT, GOGC, killed, units/s | whylate against go |")
-	fmt.Fprintln(out, "|---|---|---|---|---|")
-	n, worse := 0, 0
-	var better []string
+// kept reads what earlier runs kept.
+func kept(name string) (all []*machine, err error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil
+	}
+	return all, json.Unmarshal(b, &all)
+}
+
+// place finds or adds a machine.
+func place(all *[]*machine, m machine) *machine {
+	for _, have := range *all {
+		if have.Kernel == m.Kernel && have.Cgroup == m.Cgroup && have.Emulated == m.Emulated {
+			have.When = m.When
+			return have
+		}
+	}
+	*all = append(*all, &m)
+	return &m
+}
+
+func (p plan) chosen() ([]testCase, error) {
+	re, err := regexp.Compile(p.Only)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []testCase
 	for _, c := range cases {
-		if !strings.Contains(c.name, only) {
+		if re.MatchString(c.name) && (c.short || !p.Short) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
+}
+
+func onHost(ctx context.Context, p plan, all *[]*machine) error {
+	e, err := check.NewEnv("")
+	if err != nil {
+		return err
+	}
+	if err := e.Usable(); err != nil {
+		return fmt.Errorf("making groups (root is needed): %w", err)
+	}
+	if p.Short {
+		p.Runs = 1
+	}
+	m := place(all, describe(e))
+	return run(ctx, e, p, func(r row) {
+		m.add(r)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", r.Case, r.verdict())
+	})
+}
+
+func describe(e *check.Env) machine {
+	v := "v1"
+	if e.V2("memory") {
+		v = "v2"
+	}
+	return machine{Kernel: e.Kernel, Cgroup: v, CPUs: runtime.NumCPU(), Go: runtime.Version(), When: time.Now().UTC().Format("2006-01-02")}
+}
+
+// run runs the chosen cases and tells each row when it is done.
+func run(ctx context.Context, e *check.Env, p plan, tell func(row)) error {
+	chosen, err := p.chosen()
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		if skip := c.skip(e); skip != "" {
+			tell(row{Case: c.name, Skip: skip})
 			continue
 		}
-		results := map[string]*outcome{}
-		for run := range runs {
-			for i := range arms {
-				arm := arms[(i+run)%len(arms)]
-				if results[arm] == nil {
-					results[arm] = &outcome{}
-				}
-				if err := try(c, arm, length, results[arm]); err != nil {
-					return fmt.Errorf("%s, %s: %w", c.name, arm, err)
-				}
-				select {
-				case <-stop:
-					return fmt.Errorf("interrupted after %d cases", n)
-				default:
-				}
+		begun := time.Now()
+		r := row{Case: c.name, Arms: map[string]*outcome{}}
+		for _, arm := range arms {
+			r.Arms[arm] = &outcome{}
+		}
+		for round := range 2 * p.Runs {
+			if round == p.Runs && !r.worse() {
+				break
+			}
+			if err := runOnce(ctx, e, c, p.Scale, round, &r); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
-		n++
-		g, p, w := results["go"], results["peers"], results["whylate"]
-		verdict, bad := judge(g, w)
-		if bad {
-			worse++
-		}
-		if against, bad := judge(p, w); bad {
-			better = append(better, fmt.Sprintf("%s (%s)", c.name, against))
-		}
-		fmt.Fprintf(out, "| %s | %d, %d, %.0f | %d, %s, %d, %.0f | %d, %s, %d, %d, %.0f | %s |\n", c.name, g.last.Procs, g.killed, g.median(),
-			p.last.Procs, mib(p.last.Limit), p.killed, p.median(), w.last.Procs, mib(w.last.Limit), w.last.GOGC, w.killed, w.median(), verdict)
-		fmt.Fprintf(progress, "%s: %s\n", c.name, verdict)
+		r.Took = time.Since(begun)
+		tell(r)
 	}
-	fmt.Fprintf(out, "\n%d cases, %d runs of %v each; worse than the runtime alone in %d. Peers were better in: %s.\n", n, runs, length, worse, orNone(better))
-	fmt.Fprintf(out, "%s, %d CPUs, %s, cgroup v1, %s, %v in all.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"), runtime.NumCPU(), kernel(), runtime.Version(), time.Since(begun).Round(time.Second))
 	return nil
 }
 
-// judge compares whylate with another way: worse is a run more that is killed,
-// or, where both live, less than four fifths of the work.
-func judge(other, w *outcome) (verdict string, worse bool) {
-	share := 0.0
-	if m := other.median(); m > 0 {
-		share = w.median() / m
+// guest is the life of the program in a virtual machine.
+func guest(planned []byte, out io.Writer) error {
+	var p plan
+	if err := json.Unmarshal(planned, &p); err != nil {
+		return err
 	}
-	switch {
-	case w.killed > other.killed:
-		return fmt.Sprintf("**killed %d times against %d**", w.killed, other.killed), true
-	case w.killed < other.killed:
-		return fmt.Sprintf("lives: killed %d times against %d", w.killed, other.killed), false
-	case len(w.work) == 0 || len(other.work) == 0:
-		return "both are killed", false
-	case share < 0.8:
-		return fmt.Sprintf("**%.2f of the work**", share), true
+	if err := loadModule("/brd.ko", fmt.Sprintf("rd_nr=%d rd_size=%d", len(arms), 256<<10)); err != nil {
+		fmt.Fprintln(os.Stderr, "cases: no disk in memory:", err)
 	}
-	return fmt.Sprintf("%.2f of the work", share), false
-}
-
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, "; ")
-}
-
-func mib(n int64) string {
-	if n <= 0 || n == 1<<63-1 {
-		return "none"
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
-}
-
-func kernel() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	return "Linux " + strings.TrimSpace(string(b))
-}
-
-// try runs one case one way.
-func try(c testCase, arm string, length time.Duration, o *outcome) error {
-	p, err := newPlace(c)
+	e, err := check.NewEnv("")
 	if err != nil {
 		return err
 	}
-	defer p.remove()
-	exe, err := os.Executable()
+	enc := json.NewEncoder(out)
+	say := func(r check.Result, v any) error {
+		if r.Data, err = json.Marshal(v); err != nil {
+			return err
+		}
+		return enc.Encode(r)
+	}
+	if err := say(check.Result{Check: "machine"}, describe(e)); err != nil {
+		return err
+	}
+	if err := run(context.Background(), e, p, func(r row) { _ = say(check.Result{Check: r.Case}, r) }); err != nil {
+		return enc.Encode(check.Result{Check: "cases", Failed: true, Log: []string{err.Error()}, Done: true})
+	}
+	return enc.Encode(check.Result{Done: true})
+}
+
+// inMachines boots each kernel and runs the plan there.
+func inMachines(ctx context.Context, p plan, dir string, all *[]*machine) error {
+	kernels, err := vm.Kernels(dir)
 	if err != nil {
 		return err
 	}
-	l := c.load
-	l.Length = length
-	b, err := json.Marshal(l)
+	tmp, err := os.MkdirTemp("", "whylate-cases-")
 	if err != nil {
 		return err
 	}
-	cmd := p.command(exe)
-	cmd.Env = append(without(os.Environ(), "GOGC", "GOMEMLIMIT", "GOMAXPROCS"), roleVariable+"="+arm, loadVariable+"="+string(b))
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Start(); err != nil {
+	defer os.RemoveAll(tmp)
+	init, err := vm.BuildGuest(ctx, tmp)
+	if err != nil {
 		return err
 	}
-	var change *time.Timer
-	if c.change != nil {
-		change = time.AfterFunc(length/3, func() { c.change(p) })
+	self, err := vm.BuildStatic(ctx, tmp, "github.com/whylate/whylate/lab/maxprocs/cases")
+	if err != nil {
+		return err
 	}
-	err = cmd.Wait()
-	if change != nil {
-		change.Stop()
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return err
 	}
-	if e, ok := err.(*exec.ExitError); ok {
-		if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGKILL {
-			o.killed++
-			return nil
+	planned, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	for release, image := range kernels {
+		files := map[string][]byte{"cases": program, strings.TrimPrefix(inGuest, "/"): planned}
+		if b, err := os.ReadFile(filepath.Join(dir, "brd-"+release+".ko")); err == nil {
+			files["brd.ko"] = b
+		}
+		fmt.Fprintf(os.Stderr, "booting %s\n", release)
+		rs, err := vm.Boot(ctx, vm.Machine{Kernel: image, Guest: init, Layout: "v2", CPUs: 2, MemoryMB: 2560, Exec: "/cases", Files: files})
+		if e := keep(rs, all); e != nil {
+			err = errors.Join(err, e)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", release, err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, errs.Bytes())
-	}
-	if err := json.Unmarshal(out.Bytes(), &o.last); err != nil {
-		return fmt.Errorf("the service said %q: %w", out.Bytes(), err)
-	}
-	o.work = append(o.work, o.last.Work)
 	return nil
 }
 
-// without leaves variables out of an environment: the libraries take an empty
-// one for a decision by hand.
-func without(env []string, names ...string) []string {
-	return slices.DeleteFunc(env, func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains(names, name)
-	})
+// keep takes the rows that a virtual machine printed.
+func keep(rs []check.Result, all *[]*machine) error {
+	var m *machine
+	for _, r := range rs {
+		switch {
+		case r.Failed:
+			return fmt.Errorf("%s: %s", r.Check, strings.Join(r.Log, "; "))
+		case r.Check == "machine":
+			var d machine
+			if err := json.Unmarshal(r.Data, &d); err != nil {
+				return err
+			}
+			d.Emulated = true
+			m = place(all, d)
+		case m == nil:
+			return fmt.Errorf("%s: no machine was told", r.Check)
+		default:
+			var x row
+			if err := json.Unmarshal(r.Data, &x); err != nil {
+				return err
+			}
+			m.add(x)
+		}
+	}
+	return nil
 }

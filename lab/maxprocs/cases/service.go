@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/automaxprocs/maxprocs"
 
+	"github.com/whylate/whylate/lab/vm/check"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -33,6 +35,28 @@ type load struct {
 	File, C, Shared int
 	Bursts          bool
 	Length          time.Duration
+	// Both says that the libraries are linked beside whylate, Meddle that other
+	// code changes the settings all the time.
+	Both, Meddle bool
+	// Disk is a block device that is read in place of a file.
+	Disk string
+
+	// Where it is done.
+	Dirs   []string
+	Mounts string
+	How    check.How
+	CPUs   int
+	Over   []over
+	Blind  bool
+}
+
+// over is a file that says something else in the service's namespace.
+type over struct{ File, Text string }
+
+func (l *load) text() string {
+	b, err := json.Marshal(l)
+	must(err)
+	return string(b)
 }
 
 // answer is what the service says before it ends.
@@ -48,20 +72,49 @@ type node struct {
 	_    [1000]byte
 }
 
-func serve(arm string) {
+// live is the life of a process that has a role: a service, or a neighbour. With
+// "join:" before it, it goes to its place first.
+func live(role string) {
 	var l load
-	check(json.Unmarshal([]byte(os.Getenv(loadVariable)), &l))
+	must(json.Unmarshal([]byte(os.Getenv(loadVariable)), &l))
+	if next, ok := strings.CutPrefix(role, "join:"); ok {
+		must(enter(&l, next))
+	}
+	if role == "spin" {
+		for range runtime.GOMAXPROCS(0) {
+			go func() {
+				for {
+					unit()
+				}
+			}()
+		}
+		select {}
+	}
+	serve(role, l)
+}
+
+// peers does what importing both libraries does: that they fail where there is
+// no limit is no failure here.
+func peers() {
+	_, _ = maxprocs.Set()
+	_, _ = memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithLogger(slog.New(slog.DiscardHandler)))
+}
+
+func serve(arm string, l load) {
 	switch arm {
 	case "peers":
-		_, err := maxprocs.Set()
-		check(err)
-		// It fails where there is no limit, which is no failure here.
-		_, _ = memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithLogger(slog.New(slog.DiscardHandler)))
+		peers()
 	case "whylate":
+		if l.Both {
+			peers()
+		}
 		tune.Start(tune.Options{Procs: tune.ModeApply, Memory: tune.ModeApply, GC: tune.ModeApply, Logger: slog.New(slog.DiscardHandler)})
 	}
+	if l.Meddle {
+		go meddle()
+	}
 	if l.File > 0 {
-		go reread(l.File)
+		go reread(l.File, l.Disk)
 	}
 	if l.C > 0 {
 		defer runtime.KeepAlive(mapped(l.C, syscall.MAP_PRIVATE))
@@ -111,7 +164,7 @@ func serve(arm string) {
 	a := answer{Work: float64(units.Load()) / time.Since(begun).Seconds(), Procs: runtime.GOMAXPROCS(0), Limit: debug.SetMemoryLimit(-1)}
 	a.GOGC = debug.SetGCPercent(100)
 	runtime.KeepAlive(heads)
-	check(json.NewEncoder(os.Stdout).Encode(a))
+	must(json.NewEncoder(os.Stdout).Encode(a))
 }
 
 var sink atomic.Uint64
@@ -138,7 +191,7 @@ func unit() {
 // mapped maps memory that the runtime does not know of, and touches it.
 func mapped(mib, kind int) []byte {
 	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|kind)
-	check(err)
+	must(err)
 	for i := 0; i < len(b); i += 4096 {
 		b[i] = 1
 	}
@@ -147,26 +200,48 @@ func mapped(mib, kind int) []byte {
 
 // reread writes a file and reads it again and again, by read(2), so that the
 // page cache counts it as in use.
-func reread(mib int) {
-	f, err := os.CreateTemp("", "whylate-cases-")
-	check(err)
-	check(os.Remove(f.Name()))
+func reread(mib int, disk string) {
 	block := make([]byte, 256<<10)
-	for range 4 * mib {
-		_, err := f.Write(block)
-		check(err)
-	}
-	check(f.Sync())
-	for {
-		if n, err := f.Read(block); n == 0 || err != nil {
+	f := open(mib, disk, block)
+	for read := 0; ; read += len(block) {
+		if n, err := f.Read(block); n == 0 || err != nil || read >= mib<<20 {
 			_, err := f.Seek(0, 0)
-			check(err)
+			must(err)
+			read = 0
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
 }
 
-func check(err error) {
+func open(mib int, disk string, block []byte) *os.File {
+	if disk != "" {
+		// Its pages are cache like a file's, which a file system in memory does
+		// not have.
+		f, err := os.Open(disk)
+		must(err)
+		return f
+	}
+	f, err := os.CreateTemp("", "whylate-cases-")
+	must(err)
+	must(os.Remove(f.Name()))
+	for range 4 * mib {
+		_, err := f.Write(block)
+		must(err)
+	}
+	must(f.Sync())
+	return f
+}
+
+// meddle is a library that has its own idea of the settings, and changes it.
+func meddle() {
+	for i := 0; ; i++ {
+		time.Sleep(300 * time.Millisecond)
+		debug.SetGCPercent(80 + i%3*10)
+		debug.SetMemoryLimit(int64(200+i%3*5) << 20)
+	}
+}
+
+func must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cases:", err)
 		os.Exit(1)

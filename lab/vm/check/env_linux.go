@@ -248,6 +248,8 @@ const (
 	// Covered: as Bound, but the hierarchies stay mounted below, out of reach
 	// and still listed in mountinfo.
 	Covered
+	// Bare: no hierarchy is mounted at all.
+	Bare
 )
 
 // Child is a process in a group.
@@ -268,17 +270,10 @@ type message struct {
 // Start runs a child body inside the group, with extra environment settings
 // "K=V" among the arguments' env.
 func (g *Group) Start(t *T, how How, env []string, name string, args ...string) *Child {
-	argv := []string{"join", strconv.Itoa(int(how))}
-	seen := map[string]bool{}
-	for _, c := range controllers {
-		if dir := g.dirs[c]; dir != "" && !seen[dir] {
-			seen[dir] = true
-			argv = append(argv, dir)
-		}
-	}
+	argv := append([]string{"join", strconv.Itoa(int(how))}, g.Dirs()...)
 	argv = append(append(argv, "--", name), args...)
 	c := &Child{name: name, cmd: exec.Command(g.env.Self, argv...)}
-	c.cmd.Env = append(append(os.Environ(), "GOMAXPROCS=", "WHYLATE_MOUNTS="+g.env.mountList()), env...)
+	c.cmd.Env = append(append(os.Environ(), "GOMAXPROCS=", "WHYLATE_MOUNTS="+g.env.Mounts()), env...)
 	c.cmd.Env = slices.DeleteFunc(c.cmd.Env, func(s string) bool { return s == "GOMAXPROCS=" })
 	c.cmd.Stderr = &c.err
 	in, err := c.cmd.StdinPipe()
@@ -301,8 +296,19 @@ func (g *Group) Start(t *T, how How, env []string, name string, args ...string) 
 	return c
 }
 
-// mountList names the hierarchies' mount points, for Namespaced and Bound.
-func (e *Env) mountList() string {
+// Dirs are the group's directories in all hierarchies, each once.
+func (g *Group) Dirs() []string {
+	var dirs []string
+	for _, c := range controllers {
+		if dir := g.dirs[c]; dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// Mounts names the hierarchies' mount points, as Enter wants them.
+func (e *Env) Mounts() string {
 	var list []string
 	for _, c := range controllers {
 		h, ok := e.mounts[c]
@@ -384,18 +390,28 @@ func Join(self string, args []string) error {
 	if i < 0 {
 		return errors.New("join: no --")
 	}
-	dirs := args[1:i]
+	if err := Enter(how, os.Getenv("WHYLATE_MOUNTS"), args[1:i]); err != nil {
+		return err
+	}
+	return syscall.Exec(self, append([]string{self, "child"}, args[i+1:]...), os.Environ())
+}
+
+// Enter puts this process into the groups with these directories and makes the
+// surroundings; mounts is what Env.Mounts said before. The namespaces are the
+// calling thread's: it must be locked, and go on by exec.
+func Enter(how How, mounts string, dirs []string) error {
 	for _, dir := range dirs {
 		if err := write(dir, "cgroup.procs", "0"); err != nil {
 			return err
 		}
 	}
-	if how != Plain {
-		if err := surround(how, os.Getenv("WHYLATE_MOUNTS"), dirs); err != nil {
-			return fmt.Errorf("making the surroundings: %w", err)
-		}
+	if how == Plain {
+		return nil
 	}
-	return syscall.Exec(self, append([]string{self, "child"}, args[i+1:]...), os.Environ())
+	if err := surround(how, mounts, dirs); err != nil {
+		return fmt.Errorf("making the surroundings: %w", err)
+	}
+	return nil
 }
 
 // surround makes the mounts of a container. The exec that follows keeps the
@@ -413,7 +429,7 @@ func surround(how How, mounts string, dirs []string) error {
 	}
 	seen := map[string]bool{}
 	for _, m := range strings.Split(mounts, ";") {
-		// Version, controller (v1 only), mount point: see mountList.
+		// Version, controller (v1 only), mount point: see Mounts.
 		f := strings.SplitN(m, ":", 3)
 		if len(f) != 3 {
 			return fmt.Errorf("bad mount %q", m)
@@ -442,6 +458,9 @@ func surround(how How, mounts string, dirs []string) error {
 		// The kernel refuses a file system on top of itself.
 		if err := syscall.Unmount(point, syscall.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmounting %s: %w", point, err)
+		}
+		if how == Bare {
+			continue
 		}
 		if err := syscall.Mount("cgroup", point, fstype, 0, data); err != nil {
 			return fmt.Errorf("mounting %s %s: %w", fstype, point, err)

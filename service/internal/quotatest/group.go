@@ -63,15 +63,49 @@ func make1(t testing.TB, parent string, v2 bool, cpus float64) *Group {
 	if err := g.Limit(cpus); err != nil {
 		t.Skipf("cannot set a quota: %v", err)
 	}
-	// The largest weight: within its quota the group goes before neighbours, so
-	// that a busy machine disturbs the measurement less. A kernel without
-	// weights measures all the same.
-	file, weight := "cpu.shares", "262144"
-	if v2 {
-		file, weight = "cpu.weight", "10000"
-	}
-	_ = os.WriteFile(filepath.Join(g.Dir, file), []byte(weight), 0)
+	// A large weight: within its quota the group goes before neighbours, so that a
+	// busy machine disturbs the measurement less.
+	g.Weight(t, 100)
 	return g
+}
+
+// Weight sets the group's weight as a multiple of the usual one, at most 100. A
+// kernel without weights measures all the same.
+func (g *Group) Weight(t testing.TB, times int) {
+	t.Helper()
+	file, weight := "cpu.shares", times*1024
+	if g.v2 {
+		file, weight = "cpu.weight", times*100
+	}
+	if err := os.WriteFile(filepath.Join(g.Dir, file), []byte(strconv.Itoa(weight)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Logf("setting a weight: %v", err)
+	}
+}
+
+// Used is the CPU time of the processes that are in the group now.
+func (g *Group) Used(t testing.TB) (used time.Duration) {
+	t.Helper()
+	procs, err := os.ReadFile(filepath.Join(g.Dir, "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range strings.Fields(string(procs)) {
+		b, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		// After the name, which is in parentheses: state is field 3, utime and
+		// stime are 14 and 15, in hundredths of a second (proc(5)).
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		for _, i := range []int{14 - 3, 15 - 3} {
+			n, err := strconv.ParseInt(f[i], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			used += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return used
 }
 
 func makeGroup(t testing.TB, parent string, v2 bool) *Group {

@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// psLoads are shares of what one P can do within the quota; 0 is a closed loop.
+var psLoads = []float64{0.6, 0.85, 0}
+
+// psTried are the numbers of Ps.
+var psTried = []int{1, 2, 4, 8}
+
+// psConnections of the closed loop.
+const psConnections = 32
+
+// psCell is one number of Ps under one load, by round.
+type psCell struct {
+	rate, p99          []float64 // requests/s, ms
+	periods, throttled int64
+}
+
+// sweepPs measures one quota with several numbers of Ps under several loads, and
+// writes a table of medians over the rounds.
+func sweepPs(c config, out, progress io.Writer) error {
+	if err := settleLoad(); err != nil {
+		return fmt.Errorf("setting the load apart (root is needed): %w", err)
+	}
+	cost, err := calibrate(progress)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "| quota, load | %s |\n|---|---|---|---|---|\n", "1 P: requests/s, p99 ms, throttled | 2 Ps | 4 Ps | 8 Ps")
+	begun, busy, own := time.Now(), machineCPU(), cpuTime()
+	var served time.Duration
+	for _, q := range c.quotas {
+		for _, load := range psLoads {
+			cells := make([]psCell, len(psTried))
+			for round := range c.rounds {
+				for i := range psTried {
+					k := (i + round) % len(psTried)
+					used, err := cells[k].measure(q, load, cost, psTried[k], uint64(round+1), c.open)
+					if err != nil {
+						return fmt.Errorf("quota %v, %d Ps: %w", q, psTried[k], err)
+					}
+					served += used
+				}
+			}
+			name := fmt.Sprintf("%.0f %%", 100*load)
+			if load == 0 {
+				name = "closed loop"
+			}
+			fmt.Fprintf(out, "| %v, %s |", q, name)
+			for _, x := range cells {
+				fmt.Fprintf(out, " %.0f, %.0f (%.0f to %.0f), %.0f %% |", median(x.rate), median(x.p99), slices.Min(x.p99), slices.Max(x.p99), 100*float64(x.throttled)/float64(max(1, x.periods)))
+			}
+			fmt.Fprintln(out)
+		}
+	}
+	wall := time.Since(begun)
+	fmt.Fprintf(out, "\n%s, %d CPUs (%s), Linux %s; %d rounds of %v; the load used %.2f CPUs, the service %.2f, neighbours %.2f.\n", time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		onlineCPUs(), model(), kernel(), c.rounds, c.open, (cpuTime()-own).Seconds()/wall.Seconds(), served.Seconds()/wall.Seconds(),
+		max(0, (machineCPU()-busy-served-cpuTime()+own).Seconds()/wall.Seconds()))
+	return nil
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return x[len(x)/2]
+}
+
+func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, seed uint64, length time.Duration) (used time.Duration, err error) {
+	g, err := newGroup(quota)
+	if err != nil {
+		return 0, err
+	}
+	defer g.remove()
+	s, err := launch(armGo, g, fmt.Sprint("GOMAXPROCS=", procs))
+	if err != nil {
+		return 0, err
+	}
+	defer s.stop()
+	s.client.closed(2, 300*time.Millisecond)
+	p0, t0 := g.stat()
+	begun := time.Now()
+	var l []time.Duration
+	if load > 0 {
+		l, _ = s.client.open(load*quota/cost.Seconds(), length, seed)
+	} else {
+		l = s.client.closedTimes(psConnections, length)
+	}
+	x.rate = append(x.rate, float64(len(l))/time.Since(begun).Seconds())
+	p1, t1 := g.stat()
+	x.periods, x.throttled = x.periods+p1-p0, x.throttled+t1-t0
+	x.p99 = append(x.p99, quantile(sorted(l), 0.99).Seconds()*1000)
+	st, err := s.stats()
+	return st.CPU, err
+}
