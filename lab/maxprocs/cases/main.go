@@ -38,7 +38,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/whylate/whylate/lab/vm"
@@ -51,6 +53,9 @@ type plan struct {
 	Scale float64 // of the cases' lengths
 	Short bool
 	Only  string
+	// Missing leaves out what there are results of: Skip, once they are known.
+	Missing bool
+	Skip    []string
 }
 
 // inGuest holds the plan of a virtual machine.
@@ -77,6 +82,7 @@ func main() {
 	vmRuns := flag.Int("vm-runs", 2, "how often each case is run each way in a virtual machine")
 	host := flag.Bool("host", true, "run on this machine")
 	into := flag.String("into", "", "keep results in this `file`, and print the table of all that it holds")
+	flag.BoolVar(&p.Missing, "missing", false, "with -into: run only cases that the file has not")
 	flag.Parse()
 	if *list {
 		for _, c := range cases {
@@ -84,7 +90,7 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	all, err := kept(*into)
 	if err == nil && *host {
@@ -136,7 +142,7 @@ func (p plan) chosen() ([]testCase, error) {
 	}
 	var chosen []testCase
 	for _, c := range cases {
-		if re.MatchString(c.name) && (c.short || !p.Short) {
+		if re.MatchString(c.name) && (c.short || !p.Short) && !slices.Contains(p.Skip, c.name) {
 			chosen = append(chosen, c)
 		}
 	}
@@ -155,6 +161,11 @@ func onHost(ctx context.Context, p plan, all *[]*machine) error {
 		p.Runs = 1
 	}
 	m := place(all, describe(e))
+	if p.Missing {
+		for _, r := range m.Rows {
+			p.Skip = append(p.Skip, r.Case)
+		}
+	}
 	return run(ctx, e, p, func(r row) {
 		m.add(r)
 		fmt.Fprintf(os.Stderr, "%s: %s\n", r.Case, r.verdict())
@@ -188,6 +199,9 @@ func run(ctx context.Context, e *check.Env, p plan, tell func(row)) error {
 		for round := range 2 * p.Runs {
 			if round == p.Runs && !r.worse() {
 				break
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 			if err := runOnce(ctx, e, c, p.Scale, round, &r); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
