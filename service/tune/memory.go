@@ -53,7 +53,7 @@ const (
 	// under way, which does not become less with the container: so much is kept
 	// free, but no more than one part of so many. On a crowded machine a limit of
 	// nine tenths was not enough for 13 of 20 services in 32 to 128 MiB, this one
-	// for 3 (docs/tune.md).
+	// for 3.
 	smallReserve, smallShare = 24 << 20, 4
 	// A limit moves down when it would become less by this share, and up when
 	// more by that one: other memory moves a little all the time.
