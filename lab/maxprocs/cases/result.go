@@ -54,14 +54,6 @@ func (o *outcome) median() float64 {
 	return s[len(s)/2]
 }
 
-// spread is the distance of the runs' extremes as a share of their median.
-func (o *outcome) spread() float64 {
-	if len(o.Work) < 2 {
-		return 0
-	}
-	return (slices.Max(o.Work) - slices.Min(o.Work)) / o.median()
-}
-
 func (r *row) worse() bool {
 	_, worse := judge(r.Arms["go"], r.Arms["whylate"])
 	return worse
