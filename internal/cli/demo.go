@@ -56,14 +56,17 @@ It takes about ten seconds and needs no network and no arguments. The exit statu
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			if fly {
-				rep, err := flightDemo(ctx, s, keep)
+				rep, route, err := flightDemo(ctx, s, keep)
 				if cmd.Context().Err() != nil {
 					return &statusError{ExitInterrupted, errors.New("interrupted")}
 				}
 				if err != nil {
 					return err
 				}
-				return text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)})
+				if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)}); err != nil {
+					return err
+				}
+				return writeFlightStory(s.out, rep, route, keep)
 			}
 			rep, seen, err := runDemo(ctx, s, keep)
 			if err == nil && demo.Missed(demo.Judge(rep)) > 0 {
@@ -165,22 +168,22 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 	return rep, <-results, nil
 }
 
-// flightDemo returns the report about the recording that the service kept by itself.
-func flightDemo(ctx context.Context, s *streams, keep string) (*report.Report, error) {
+// flightDemo returns the report about the recording that the service kept by itself, and the route of the request for which it did.
+func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Report, route string, err error) {
 	dir, err := os.MkdirTemp("", "whylate-demo-")
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for the demo: %w", err)
+		return nil, "", fmt.Errorf("making a folder for the demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	store, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("opening a port for the demo: %w", err)
+		return nil, "", fmt.Errorf("opening a port for the demo: %w", err)
 	}
 	defer store.Close()
 	go demo.Store(store)
 	url, stop, err := startService(ctx, store.Addr().String(), dir)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer stop()
 	loading, done := context.WithCancel(ctx)
@@ -192,10 +195,10 @@ func flightDemo(ctx context.Context, s *streams, keep string) (*report.Report, e
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, "", ctx.Err()
 		}
 		if kept, _ = filepath.Glob(filepath.Join(dir, "*"+record.BundleExt)); len(kept) == 0 && time.Now().After(end) {
-			return nil, errors.New("the demo's service has kept no recording")
+			return nil, "", errors.New("the demo's service has kept no recording")
 		}
 	}
 	done()
@@ -203,35 +206,74 @@ func flightDemo(ctx context.Context, s *streams, keep string) (*report.Report, e
 	if keep != "" {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		f, err := atomicfile.Create(keep)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		defer f.Discard()
 		if _, err := f.Write(data); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if err := f.Commit(); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
 	in, err := s.openInput(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer in.Close()
-	rep, err := (&explanation{}).explain(ctx, in)
+	rep, err = (&explanation{}).explain(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	in.addWarnings(rep)
 	rep.Input.Name = "demo"
 	if keep != "" {
 		rep.Input.Name = filepath.Base(keep)
 	}
-	return rep, nil
+	if in.meta != nil && in.meta.Flight != nil {
+		route = in.meta.Flight.Reason.Route
+	}
+	return rep, route, nil
+}
+
+// writeFlightStory says what has happened, and how to have it at home.
+func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWhat happened: nobody recorded this. The service keeps its last seconds in memory and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		if route == "" || g.Name != route || len(g.Slowest) == 0 {
+			continue
+		}
+		// The largest part of such a request, by its segments.
+		parts := map[report.SiteKey]int64{}
+		var most *report.Segment
+		for k := range g.Slowest[0].Segments {
+			x := &g.Slowest[0].Segments[k]
+			parts[x.Site.Key()] += x.DurationNS
+			if most == nil || parts[x.Site.Key()] > parts[most.Site.Key()] {
+				most = x
+			}
+		}
+		if most != nil && g.Slowest[0].LatencyNS > 0 {
+			fmt.Fprintf(&b, "Its slowest request spent %s of %s on %s at %s.\n", words.Percent(float64(parts[most.Site.Key()])/float64(g.Slowest[0].LatencyNS)),
+				words.Duration(g.Slowest[0].LatencyNS), most.Cause, words.Place(most.Site, 80))
+		}
+	}
+	if keep == "" {
+		fmt.Fprintln(&b, "With -o demo.whylate the file is kept, to look at with whylate view.")
+	} else {
+		fmt.Fprintf(&b, "The file is kept: whylate view %s\n", words.ShellQuote(keep))
+	}
+	fmt.Fprintln(&b, "A service of your own does the same with flight.Start and mark.Handler: docs/flight.md.")
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("writing what happened: %w", err)
+	}
+	return nil
 }
 
 // startService starts this program again as the demo's service and returns the service's URL.

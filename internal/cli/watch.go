@@ -137,9 +137,10 @@ type watched struct {
 	host   string
 	opt    record.Options
 	// Of the goroutine that follows it:
-	svc   *watch.Service
-	trace bool      // no flight recorder is asked
-	ended time.Time // of the last snapshot, by the service's clock
+	svc    *watch.Service
+	trace  bool      // no flight recorder is asked
+	flight bool      // one has answered
+	ended  time.Time // of the last snapshot, by the service's clock
 	// Of the one that shows it:
 	shown seen
 }
@@ -207,15 +208,20 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	if err != nil {
 		return fmt.Errorf("making a folder for the last recordings: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer removeAll(dir)
 
 	// A terminal that is closed says so by a signal that would end the process with everything lying about.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	defer stop()
-	// Whoever reads our output may go; without this the signal would end the process in the middle.
-	pipes := make(chan os.Signal, 1)
-	signal.Notify(pipes, syscall.SIGPIPE)
-	defer signal.Stop(pipes)
+	// Whoever reads our output may go, and an interrupt often comes twice (timeout and shells send it to the process and to its
+	// group): either would end the process before the terminal is given back and the folder is gone.
+	held := make(chan os.Signal, 1)
+	signal.Notify(held, syscall.SIGPIPE, os.Interrupt, syscall.SIGTERM)
+	defer func() {
+		if cmd.Context().Err() == nil { // after an interrupt the next one may be on its way, and the process ends anyway
+			signal.Stop(held)
+		}
+	}()
 	_, restore := holdMemory(0) // at first for all of the run: looks of several services take turns
 	defer restore()
 	events := make(chan event)
@@ -261,6 +267,16 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		return nil // it was ended before anything was known
 	}
 	return &statusError{ExitFailed, errors.New("no look at any service gave an answer: " + trouble)}
+}
+
+// removeAll removes a folder in which somebody may still make a file.
+func removeAll(dir string) {
+	for range 10 {
+		if os.RemoveAll(dir) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // maxLook bounds a look's recording: a second of a very busy service with 30 cores.
@@ -315,7 +331,10 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 	}
 }
 
-// look records and explains once.
+// slack is how much longer a look may take than it must: for a trace that comes over a slow line.
+const slack = 10 * time.Second
+
+// look records and explains once. However slowly a service answers, it ends.
 func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Look {
 	failed := func(err error) watch.Look {
 		l := watch.Look{At: time.Now(), Trouble: oneLine(err.Error())}
@@ -333,11 +352,11 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	size, err := int64(0), error(nil)
 	if !w.trace {
 		send(ctx, events, event{i: i, doing: "taking a snapshot"})
-		size, err = saveFlight(ctx, w.target, w.opt, file)
 		named, _ := record.Flight(w.target)
+		size, err = saveFlight(ctx, w.target, w.opt, file, named || w.flight)
 		switch {
 		case err == nil:
-			out.Snapshot, out.Bytes = true, size
+			out.Snapshot, out.Bytes, w.flight = true, size, true
 		case named || unreached(err) || ctx.Err() != nil:
 			return failed(err)
 		default:
@@ -348,7 +367,13 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 	}
 	if !out.Snapshot {
 		send(ctx, events, event{i: i, doing: "tracing"})
-		res, err := record.Save(ctx, w.target, w.opt, file, readBuild().Version, nil)
+		tracing, cancel := context.WithTimeout(ctx, v.window+w.opt.Grace+slack)
+		res, err := record.Save(tracing, w.target, w.opt, file, readBuild().Version, nil)
+		late := tracing.Err() != nil && ctx.Err() == nil
+		cancel()
+		if late && (res == nil || !res.Usable) {
+			return failed(fmt.Errorf("no trace came within %v: the service is stuck, or answers very slowly (--timeout allows more)", v.window+w.opt.Grace+slack))
+		}
 		if res == nil {
 			return failed(err)
 		}
@@ -413,9 +438,13 @@ func (v *watching) explainFile(ctx context.Context, s *streams, file string, fro
 	return rep, nil
 }
 
-// saveFlight saves what a flight recorder holds.
-func saveFlight(ctx context.Context, target string, opt record.Options, name string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, opt.ConnectTimeout+opt.Grace)
+// saveFlight saves what a flight recorder holds. One that may not be there is not waited for as long.
+func saveFlight(ctx context.Context, target string, opt record.Options, name string, sure bool) (int64, error) {
+	most := opt.Grace + slack
+	if !sure {
+		most = askFlight
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return record.SaveFlight(ctx, target, opt, name, nil)
 }

@@ -251,7 +251,10 @@ func TestWatchTerminal(t *testing.T) {
 	}{
 		{"q", func(term *terminal, _ *exec.Cmd) { term.press("q") }, ExitOK},
 		{"ctrl-c", func(term *terminal, _ *exec.Cmd) { term.press("\x03") }, ExitOK},
-		{"sigterm", func(_ *terminal, cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGTERM) }, ExitOK},
+		{"sigterm, twice", func(_ *terminal, cmd *exec.Cmd) {
+			cmd.Process.Signal(syscall.SIGTERM)
+			cmd.Process.Signal(syscall.SIGTERM)
+		}, ExitOK},
 		{"sighup", func(_ *terminal, cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGHUP) }, ExitOK},
 	} {
 		t.Run(c.name, func(t *testing.T) {

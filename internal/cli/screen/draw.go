@@ -464,6 +464,10 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 	if n > lines-1 {
 		n = max(lines-2, 0)
 	}
+	if n == 0 {
+		f := &list[0]
+		return []string{newLine(columns, a.color).add(dim, words.Count(len(list), "finding", "findings")+": ").add(severityStyle(f.Severity), string(f.Severity)+" ").add(plain, f.Title).String()}
+	}
 	spare := lines - 1 - n
 	if n < len(list) {
 		spare = 0
