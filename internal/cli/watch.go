@@ -216,9 +216,10 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	// Whoever reads our output may go, and an interrupt often comes twice (timeout and shells send it to the process and to its
 	// group): either would end the process before the terminal is given back and the folder is gone.
 	held := make(chan os.Signal, 1)
-	signal.Notify(held, syscall.SIGPIPE, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(held, syscall.SIGPIPE, syscall.SIGHUP, os.Interrupt, syscall.SIGTERM)
+	interrupted := false
 	defer func() {
-		if cmd.Context().Err() == nil { // after an interrupt the next one may be on its way, and the process ends anyway
+		if !interrupted { // the next one may be on its way, and the process ends anyway
 			signal.Stop(held)
 		}
 	}()
@@ -238,6 +239,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		})
 	}
 	defer func() {
+		interrupted = ctx.Err() != nil
 		stop()
 		done := make(chan struct{})
 		go func() { following.Wait(); close(done) }()
