@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/whylate/whylate/internal/experiment/load"
@@ -28,6 +29,18 @@ var heldShops = []program{
 	heldShop("memo", "net", "go1.26", nil),
 	heldShop("export", "encoding/json", "go1.26", nil),
 	heldShop("crew", "github.com/panjf2000/ants/v2", "v2.12.1", withPeer),
+	heldShop("register", "modernc.org/sqlite", "v1.61.1", withPeer),
+	heldShop("screener", "github.com/julienschmidt/httprouter", "v1.3.0", nil),
+	heldShop("thumbs", "os/exec", "go1.26", withPeer),
+	heldShop("signup", "net", "go1.26", withPeer),
+	heldShop("mailroom", "github.com/go-resty/resty/v2", "v2.17.2", withPeer),
+	heldShop("directory", "github.com/google/btree", "v1.1.3", nil),
+	heldShop("gate", "github.com/sirupsen/logrus", "v1.10.2", nil),
+	heldShop("shelf", "github.com/hashicorp/golang-lru/v2", "v2.0.7", nil),
+	heldShop("archive", "github.com/klauspost/compress", "v1.20.3", withPeer),
+	heldShop("booking", "github.com/go-redsync/redsync/v4", "v4.18.1", func(p *program) { p.backend, p.peer = redis, true }),
+	heldShop("broker", "github.com/mochi-mqtt/server/v2", "v2.7.9", withPeer),
+	heldShop("front", "github.com/gofiber/fiber/v3", "v3.1.0", withPeer),
 }
 
 // fromHeld were held out until a rule was mended by them.
@@ -47,6 +60,17 @@ var fromHeld = []entry{
 		loads: []stream{{kind: "GET /work", rate: 180, get: "/work"}},
 		truth: testprog.FieldTruth{Group: `crew`, Cause: `network`, Site: `net/http|ants|main\.\(\*crew\)`, Own: `main\.\(\*crew\)\.(work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
 	},
+}
+
+// comment is what the screener is asked of.
+const comment = "/screen/a_very_nice_comment_about_cheap_things_that_i_bought_here_last_week_and_like"
+
+// seats are forty seats that are booked.
+func seats(s *server) (all []load.Target) {
+	for i := range 40 {
+		all = append(all, get(fmt.Sprintf("/book?seat=%d", i))(s)...)
+	}
+	return all
 }
 
 // heldEntries are held out: programs around libraries that the corpus does not have. Their truths were written before any
@@ -89,5 +113,76 @@ var heldEntries = []entry{
 		name: "json-gogc", program: "export", fault: "gogc", about: "long lists in JSON, of a service that holds much, with GOGC=10: the collector runs nearly always", env: []string{"GOGC=10"}, seconds: 2,
 		loads: []stream{{kind: "GET /list", rate: 50, get: "/list"}},
 		truth: testprog.FieldTruth{Group: `list`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, WhyNot: few},
+	},
+	{
+		name: "sqlite-held", program: "register", fault: "held", about: "SQLite has one connection, whose transaction is open while another service is asked, which takes 6 ms", seconds: 2,
+		loads: []stream{{kind: "GET /sell", rate: 100, get: "/sell?item=pen"}},
+		truth: testprog.FieldTruth{Group: `register`, Cause: `network`, Site: `net/http|main\.\(\*register\)`, Own: `main\.\(\*register\)\.(tax|sell)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+	},
+	{
+		name: "regexp-compile", program: "screener", fault: "compile", about: "60 regular expressions are compiled anew for each request", seconds: 2,
+		loads: []stream{{kind: "GET /screen", rate: 40, get: comment}},
+		truth: testprog.FieldTruth{Group: `screen`, Cause: `cpu`, Site: `regexp|main\.\(\*screener\)`, Own: `main\.\(\*screener\)\.(bad|screen)`, Code: "WL1008", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+	},
+	{
+		name: "httprouter-healthy", program: "screener", about: "60 regular expressions are matched, which were compiled once", seconds: 2,
+		loads: []stream{{kind: "GET /screen", rate: 40, get: comment}},
+		truth: testprog.FieldTruth{WhyNot: unseen},
+	},
+	{
+		name: "exec-child", program: "thumbs", fault: "exec", about: "a program is started for each request, and takes 10 ms", seconds: 2,
+		loads: []stream{{kind: "GET /thumb", rate: 60, get: "/thumb?picture=a"}},
+		// The child is waited for in the kernel; what it prints is read from a pipe by a goroutine beside.
+		truth: testprog.FieldTruth{Group: `thumbs`, Cause: `syscall`, Site: `os/exec|os\.|syscall|main\.\(\*thumbs\)`, Own: `main\.\(\*thumbs\)\.(shrink|ServeHTTP)`, Code: "WL2007", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+	},
+	{
+		name: "resolver-slow", program: "signup", fault: "slow", about: "who takes mail for a name is asked of a DNS server for each request, which takes 9 ms", seconds: 2,
+		loads: []stream{{kind: "GET /signup", rate: 120, get: "/signup?mail=a@b.example"}},
+		truth: testprog.FieldTruth{Group: `signup`, Cause: `network`, Site: `net\.|main\.\(\*signup\)`, Own: `main\.\(\*signup\)\.(check|ServeHTTP)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+	},
+	{
+		name: "workers-few", program: "mailroom", fault: "few", about: "two workers take all requests from a channel, and ask another service for each, which takes 8 ms", seconds: 2,
+		loads: []stream{{kind: "GET /letter", rate: 180, get: "/letter?to=a"}},
+		truth: testprog.FieldTruth{Group: `mailroom`, Cause: `network`, Site: `net/http|resty|main\.\(\*mailroom\)`, Own: `main\.\(\*mailroom\)\.(send|work|ServeHTTP)`, Code: "WL2003", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+	},
+	{
+		name: "btree-reload", program: "directory", fault: "reload", about: "readers of a tree are locked out while it is built anew, for some 20 ms every 120 ms", seconds: 2,
+		loads: []stream{{kind: "GET /find", rate: 150, get: "/find?name=person+77"}},
+		truth: testprog.FieldTruth{Group: `find`, Cause: `cpu`, Site: `btree|main\.`, Own: `main\.(build|\(\*directory\)\.reload)`, Code: "WL2002", P99Within: 0.15, WhyNot: unseen},
+	},
+	{
+		name: "logrus-sync", program: "gate", fault: "sync", about: "logrus writes four lines for each request to a file that is opened with O_SYNC, under the logger's lock", seconds: 2,
+		loads: []stream{{kind: "GET /enter", rate: 150, get: "/enter?who=a"}},
+		truth: testprog.FieldTruth{Group: `gate`, Cause: `syscall`, Site: `logrus|os\.|syscall|main\.\(\*gate\)`, Own: `main\.\(\*gate\)\.ServeHTTP`, Code: "WL2007|WL2002", CountWithin: 0.1, WhyNot: loopback},
+	},
+	{
+		name: "memlimit-cache", program: "shelf", fault: "memlimit", about: "a cache that is full holds nearly as much as GOMEMLIMIT allows: the collector runs nearly always", env: []string{"GOMEMLIMIT=83MiB"}, seconds: 2,
+		loads: []stream{{kind: "GET /books", rate: 50, get: "/books"}},
+		truth: testprog.FieldTruth{Group: `books10`, Cause: `gc-assist|gc-wait|stw|sched.*|cpu`, Code: "WL3001|WL3002|WL3004", CountWithin: 0.1, P50Within: 0.2, WhyNot: few},
+	},
+	{
+		name: "zstd-pack", program: "archive", fault: "pack", about: "three goroutines compress by zstd beside the requests, on two CPUs", seconds: 2,
+		loads: []stream{{kind: "GET /document", rate: 60, get: "/document?id=7"}},
+		truth: testprog.FieldTruth{Group: `archive`, Cause: `sched|sched-poll`, Own: `main\.\(\*archive\)|main\.pack`, Code: "WL1002|WL1007", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+	},
+	{
+		name: "redsync-one", program: "booking", fault: "one", about: "one lock in Redis for all requests, tried again after 15 ms, is held while another service is asked, which takes 5 ms", seconds: 2,
+		loads: []stream{{kind: "GET /book", rate: 50, targets: seats}},
+		truth: testprog.FieldTruth{Group: `booking`, Cause: `sleep`, Site: `redsync|main\.\(\*booking\)`, Own: `main\.\(\*booking\)\.(book|ServeHTTP)`, Code: "WL2001|WL2002|WL2003", CountWithin: 0.1, WhyNot: few},
+	},
+	{
+		name: "mqtt-ask", program: "broker", fault: "ask", about: "a broker of MQTT asks another service for each message, which takes 6 ms, whether it may be sent", seconds: 2,
+		loads: []stream{{kind: "publish", child: clients}},
+		truth: testprog.FieldTruth{Group: `mqtt|main|guard`, Cause: `network`, Site: `net/http|main\.\(\*guard\)`, Own: `main\.\(\*guard\)\.(ask|OnACLCheck)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+	},
+	{
+		name: "mqtt-healthy", program: "broker", about: "a broker of MQTT has its map say whether a message may be sent", seconds: 2,
+		loads: []stream{{kind: "publish", child: clients}},
+		truth: testprog.FieldTruth{WhyNot: loopback},
+	},
+	{
+		name: "fiber-healthy", program: "front", about: "another service is asked behind fiber, which answers at once", seconds: 2,
+		loads: []stream{{kind: "GET /basket", rate: 120, get: "/basket/me"}},
+		truth: testprog.FieldTruth{Group: `front|fiber|basket|fasthttp`, CountWithin: 0.1, WhyNot: loopback},
 	},
 }
