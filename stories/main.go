@@ -49,6 +49,7 @@ func main() {
 	stage.Helper()
 	short := flag.Bool("short", false, "under a minute a story, once everything is built")
 	html := flag.String("html", "", "write recordings, reports as pages, and index.html to this folder")
+	arms := flag.String("arms", "", "run only the arms that match this regular expression")
 	out := flag.String("json", "", "write the results to this file, a JSON array")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: go run . [flags] STORY...\n\nStories: %s, all\n\n", strings.Join(names(), ", "))
@@ -57,7 +58,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, flag.Args(), *short, *html, *out); err != nil {
+	if err := run(ctx, flag.Args(), stage.Options{Short: *short, Keep: *html, Arms: *arms, Log: os.Stderr}, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "stories:", err)
 		os.Exit(1)
 	}
@@ -70,7 +71,7 @@ func names() (all []string) {
 	return all
 }
 
-func run(ctx context.Context, wanted []string, short bool, html, out string) error {
+func run(ctx context.Context, wanted []string, o stage.Options, out string) error {
 	if slices.Equal(wanted, []string{"all"}) {
 		wanted = names()
 	}
@@ -88,7 +89,7 @@ func run(ctx context.Context, wanted []string, short bool, html, out string) err
 		if !slices.Contains(wanted, s.name) {
 			continue
 		}
-		r, err := tell(ctx, s.run, short, html)
+		r, err := tell(ctx, s.run, o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 			if ctx.Err() != nil {
@@ -106,11 +107,11 @@ func run(ctx context.Context, wanted []string, short bool, html, out string) err
 			}
 		}
 	}
-	if html != "" && len(results) > 0 {
+	if o.Keep != "" && len(results) > 0 {
 		var page bytes.Buffer
 		err := stage.WriteHTML(&page, results)
 		if err == nil {
-			err = write(filepath.Join(html, "index.html"), page.Bytes())
+			err = write(filepath.Join(o.Keep, "index.html"), page.Bytes())
 		}
 		errs = append(errs, err)
 	}
@@ -124,8 +125,8 @@ func run(ctx context.Context, wanted []string, short bool, html, out string) err
 	return errors.Join(errs...)
 }
 
-func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage.Result, error), short bool, keep string) (r *stage.Result, err error) {
-	s, err := stage.New(stage.Options{Short: short, Keep: keep, Log: os.Stderr})
+func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage.Result, error), o stage.Options) (r *stage.Result, err error) {
+	s, err := stage.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func tell(ctx context.Context, story func(context.Context, *stage.Stage) (*stage
 	if err != nil {
 		return nil, err
 	}
-	r.Date, r.Short, r.Machine = time.Now().UTC().Format(time.DateOnly), short, stage.Machine()
+	r.Date, r.Short, r.Machine = time.Now().UTC().Format(time.DateOnly), o.Short, stage.Machine()
 	return r, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -74,6 +73,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	var rows []row
 	cpu := map[string]float64{} // s a request
 	for _, a := range arms {
+		if !s.Wants(a.name, false) {
+			continue
+		}
 		for _, step := range a.steps {
 			got, row, err := one(ctx, s, service, a, step, quota)
 			if err != nil {
@@ -91,7 +93,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			}
 		}
 	}
-	r.Factor = cpu["before"] / cpu["after"]
+	if cpu["before"] > 0 && cpu["after"] > 0 {
+		r.Factor = cpu["before"] / cpu["after"]
+	}
 	r.Table = table(rows)
 	r.Charts = charts(rows, arms, steps, procs)
 	return r, nil
@@ -222,7 +226,7 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 		}
 		d := after.Less(before)
 		at.periods, at.throttled, at.lost, at.cpu, at.scheduler = d.Periods, d.Throttled, d.ThrottledNS, now-used, profile.Scheduler()
-		at.memory, at.threads = usage(server.PID())
+		at.memory, at.threads = server.Memory(), server.Threads()
 		return nil
 	})
 	if err != nil {
@@ -279,24 +283,4 @@ func order() any {
 		o.Lines = append(o.Lines, line{fmt.Sprintf("article number %d of the catalogue", i), i, 1.5 * float64(i)})
 	}
 	return o
-}
-
-// usage returns a process's resident memory in bytes and its threads.
-func usage(pid int) (memory, threads int64) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, 0
-	}
-	for line := range strings.Lines(string(b)) {
-		k, v, _ := strings.Cut(line, ":")
-		v, _, _ = strings.Cut(strings.TrimSpace(v), " ")
-		n, _ := strconv.ParseInt(v, 10, 64)
-		switch k {
-		case "VmRSS":
-			memory = n << 10
-		case "Threads":
-			threads = n
-		}
-	}
-	return memory, threads
 }

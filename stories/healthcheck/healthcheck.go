@@ -5,15 +5,23 @@ package healthcheck
 import (
 	"bufio"
 	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/stories/stage"
 )
 
@@ -26,6 +34,11 @@ type arm struct {
 	args     []string
 	env      []string
 	expected stage.Place
+	full     bool // only in full runs
+	// From is the arm whose recording tells what this one's change would win, by whatIf; "" for none.
+	from   string
+	whatIf []string
+	halves bool // two processes with half of targets and quota each
 }
 
 // Faults of the incident.
@@ -35,110 +48,340 @@ var (
 	many     = []string{"GOMAXPROCS=8"} // Ps beyond the quota
 )
 
-// Run tells the story: the checker as it was for more and more targets, then one step of the fix after the other.
+// A run is what one arm showed.
+type run struct {
+	arm
+	stage.Arm
+	file string // its recording
+}
+
+// Run tells the story: the checker as it was for more and more targets, then one step of the fix after the other, and HAProxy
+// with the same targets.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
-	checker, err := s.BuildHere(ctx, "healthcheck/checker")
-	if err != nil {
+	var p programs
+	var err error
+	if p.checker, err = s.BuildHere(ctx, "healthcheck/checker"); err != nil {
 		return nil, err
 	}
 	targets, err := s.BuildHere(ctx, "healthcheck/targets")
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freeport.Find(2)
-	if err != nil {
+	if p.ports, err = freeport.Find(2); err != nil {
 		return nil, err
 	}
 	if _, err := s.Start(ctx, stage.Program{
-		Name: "the targets", Ready: "127.0.0.1:" + ports[0],
-		Args: []string{targets, "-steady", ports[0], "-flapping", ports[1]},
+		Name: "the targets", Ready: "127.0.0.1:" + p.ports[0],
+		Args: []string{targets, "-steady", p.ports[0], "-flapping", p.ports[1]},
 	}); err != nil {
 		return nil, err
 	}
 	off := []string{"WHYLATE_GOMAXPROCS=off"}
-	all := append(append([]string{}, together...), garbage...)
-	bad := append(append([]string{}, many...), off...)
+	all := slices.Concat(together, garbage)
+	bad := slices.Concat(many, off)
 	burst := stage.Place{Code: "WL1004", Site: `main\.\(\*checker\)`}
 	// The collector is on the path, and the line that makes the garbage is named.
 	collector := stage.Place{Code: "WL3001", Site: `main\.\(\*checker\)\.(debug|report|check) `}
+	// A burst of little garbage: either is right.
+	either := stage.Place{Code: burst.Code + "|" + collector.Code, Site: `main\.\(\*checker\)`}
+	gogc := func(n int) arm {
+		set := fmt.Sprintf("GOGC=%d", n)
+		return arm{name: fmt.Sprintf("GOGC %d", n), targets: 10_000, args: together, env: slices.Concat([]string{set}, bad), expected: either, full: true, from: "counters as metrics", whatIf: []string{set}}
+	}
 	arms := []arm{
-		{"1 target", 1, all, bad, stage.Place{}},
-		{"100 targets", 100, all, bad, burst},
-		{"1,000 targets", 1000, all, bad, burst},
-		{"before", 10_000, all, bad, collector},
-		{"no debug messages", 10_000, append(append([]string{}, together...), "-labels"), bad, collector},
-		{"counters as metrics", 10_000, together, bad, burst},
-		{"GOGC 500", 10_000, together, append([]string{"GOGC=500"}, bad...), burst},
-		{"Ps by the quota", 10_000, together, []string{"GOGC=500"}, burst},
-		{"after", 10_000, nil, []string{"GOGC=500"}, stage.Place{}},
+		{name: "1 target", targets: 1, args: all, env: bad, full: true},
+		{name: "100 targets", targets: 100, args: all, env: bad, expected: either, full: true},
+		{name: "1,000 targets", targets: 1000, args: all, env: bad, expected: either, full: true},
+		{name: "before", targets: 10_000, args: all, env: bad, expected: collector},
+		{name: "two processes", targets: 10_000, args: all, env: bad, expected: collector, full: true, halves: true},
+		{name: "no debug messages", targets: 10_000, args: slices.Concat(together, []string{"-labels"}), env: bad, expected: either, full: true, from: "before", whatIf: []string{"(*checker).debug=gone"}},
+		{name: "counters as metrics", targets: 10_000, args: together, env: bad, expected: either, full: true, from: "no debug messages", whatIf: []string{"(*checker).report=gone"}},
+		gogc(200), gogc(500), gogc(1000),
+		{name: "Ps by the quota", targets: 10_000, args: together, env: []string{"GOGC=500"}, expected: either, full: true, from: "GOGC 500", whatIf: []string{"GOMAXPROCS=2"}},
+		{name: "after", targets: 10_000, env: []string{"GOGC=500"}},
 	}
 	r := &stage.Result{Story: "healthcheck", Versions: map[string]string{}, Published: 40. / 8}
+	var runs []*run
 	for _, a := range arms {
-		if s.Short && a.name != "before" && a.name != "after" {
+		if !s.Wants(a.name, a.full) {
 			continue
 		}
-		got, err := one(ctx, s, checker, ports, a)
+		got, err := one(ctx, s, &p, a)
 		if err != nil {
 			return nil, err
 		}
-		r.Arms = append(r.Arms, got)
+		runs, r.Arms = append(runs, got), append(r.Arms, got.Arm)
 	}
 	r.Compare("before", "after", stage.P50)
+	steps, err := gains(ctx, s, runs)
+	if err != nil {
+		return nil, err
+	}
+	r.Table = steps
+	if s.Wants("HAProxy", true) {
+		beside, err := peers(ctx, s, &p, slices.DeleteFunc(slices.Clone(arms), func(a arm) bool { return a.name != "before" && a.name != "after" }))
+		var missing *stage.Missing
+		switch {
+		case errors.As(err, &missing):
+			r.Notes = append(r.Notes, "Without HAProxy: "+err.Error())
+		case err != nil:
+			return nil, err
+		}
+		r.Table += beside
+	}
 	return r, nil
 }
 
-// one runs the checker in one way. Its own clock measures connects: what its time-out is judged by.
-func one(ctx context.Context, s *stage.Stage, checker string, ports []string, a arm) (stage.Arm, error) {
+// gains lays what each step won beside what was predicted of it, from the recording before.
+func gains(ctx context.Context, s *stage.Stage, runs []*run) (string, error) {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "step\tfrom\tp50 before\tp50 after\tmeasured\tpredicted\t")
+	any := false
+	for _, now := range runs {
+		i := slices.IndexFunc(runs, func(r *run) bool { return r.arm.name == now.from })
+		if i < 0 {
+			continue
+		}
+		was := runs[i]
+		var flags []string
+		for _, w := range now.whatIf {
+			flags = append(flags, "--what-if", w)
+		}
+		predicted := "refused"
+		// A setting that the trace tells nothing of is refused with the reason.
+		if e, err := s.Explain(ctx, was.file, flags...); err == nil {
+			if k := slices.IndexFunc(e.Report.WhatIf, func(w report.WhatIf) bool { return strings.Contains(w.Name, "checker") }); k >= 0 {
+				g := e.Report.Group(e.Report.WhatIf[k].Group)
+				if g != nil && g.LatencyNS.P50 != nil {
+					predicted = fmt.Sprintf("%.2f times", float64(e.Report.WhatIf[k].Predicted.P50NS.Est)/float64(*g.LatencyNS.P50))
+				}
+			}
+		} else {
+			s.Say("%v", err)
+		}
+		any = true
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f times\t%s\t\n", now.arm.name, was.arm.name, words.Duration(was.P50NS), words.Duration(now.P50NS), float64(now.P50NS)/float64(max(1, was.P50NS)), predicted)
+	}
+	t.Flush()
+	if !any {
+		return "", nil
+	}
+	return b.String(), nil
+}
+
+type programs struct {
+	checker string
+	ports   []string // of targets: those that always accept, those that refuse at times
+}
+
+// A process is one checker.
+type process struct {
+	*stage.Server
+	address, journal string
+}
+
+// start starts a checker for some of the targets.
+func (p *programs) start(ctx context.Context, s *stage.Stage, a arm, from, to int, share float64, args ...string) (*process, error) {
 	dir, err := s.Temp("checker")
 	if err != nil {
-		return stage.Arm{}, err
+		return nil, err
 	}
 	list := filepath.Join(dir, "targets.txt")
-	if err := os.WriteFile(list, addresses(a.targets, ports), 0o666); err != nil {
-		return stage.Arm{}, err
+	if err := os.WriteFile(list, addresses(from, to, p.ports), 0o666); err != nil {
+		return nil, err
 	}
 	own, err := freeport.Find(1)
 	if err != nil {
-		return stage.Arm{}, err
+		return nil, err
 	}
-	address := "127.0.0.1:" + own[0]
-	server, err := s.Start(ctx, stage.Program{
-		Name: "the checker, " + a.name, Ready: "http://" + address + "/metrics", Quota: quota, Env: a.env,
-		Args: append([]string{checker, "-listen", address, "-targets", list, "-journal", filepath.Join(dir, "journal")}, a.args...),
+	c := &process{address: "127.0.0.1:" + own[0], journal: filepath.Join(dir, "journal")}
+	c.Server, err = s.Start(ctx, stage.Program{
+		Name: "the checker, " + a.name, Ready: "http://" + c.address + "/metrics", Quota: quota * share, Env: a.env,
+		Args: slices.Concat([]string{p.checker, "-listen", c.address, "-targets", list, "-journal", c.journal}, a.args, args),
 	})
-	if err != nil {
-		return stage.Arm{}, err
+	return c, err
+}
+
+// one runs the checker in one way. Its own clock measures connects: what its time-out is judged by.
+func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) {
+	n := 1
+	if a.halves {
+		n = 2
 	}
-	defer server.Stop()
-	long := 9 * time.Second
-	if !s.Short {
-		long = 15 * time.Second
+	var all []*process
+	for i := range n {
+		c, err := p.start(ctx, s, a, a.targets*i/n, a.targets*(i+1)/n, 1/float64(n))
+		if err != nil {
+			return nil, err
+		}
+		defer c.Stop()
+		all = append(all, c)
 	}
 	time.Sleep(4 * time.Second) // the first round
-	first, err := histogram(ctx, address)
+	first, err := histograms(ctx, all)
 	if err != nil {
-		return stage.Arm{}, err
+		return nil, err
 	}
-	file, err := s.Record(ctx, "healthcheck-"+strings.ReplaceAll(a.name, " ", "-"), address, long)
+	got := &run{arm: a}
+	if got.file, err = s.Record(ctx, "healthcheck-"+strings.NewReplacer(" ", "-", ",", "").Replace(a.name), all[0].address, 9*time.Second); err != nil {
+		return nil, err
+	}
+	last, err := histograms(ctx, all)
 	if err != nil {
-		return stage.Arm{}, err
+		return nil, err
 	}
-	last, err := histogram(ctx, address)
-	if err != nil {
-		return stage.Arm{}, err
+	for _, c := range all {
+		if err := c.Stop(); err != nil {
+			return nil, err
+		}
 	}
-	if err := server.Stop(); err != nil {
-		return stage.Arm{}, err
-	}
-	got, err := s.Judge(ctx, a.name, file, a.expected)
+	got.Arm, err = s.Judge(ctx, a.name, got.file, a.expected)
 	got.P50NS, got.P99NS, got.Requests = last.since(first)
 	return got, err
 }
 
-// addresses returns n distinct loopback addresses, one in a hundred with the port that refuses at times.
-func addresses(n int, ports []string) []byte {
+// peers compares checkers with HAProxy, which checks the same targets in the same quota: what they use, and how many targets that
+// always accept they take out, at two time-outs.
+func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string, error) {
+	if err := s.Need("haproxy", "apt-get install haproxy"); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nchecker\ttime-out\tCPUs\tmemory\twrongly taken out, of 9,900\t")
+	row := func(name string, timeout time.Duration, server *stage.Server, removed func() (int, error)) error {
+		defer server.Stop()
+		time.Sleep(2 * time.Second) // it starts
+		used, err := server.Group().CPUTime()
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		time.Sleep(12 * time.Second) // four rounds
+		now, err := server.Group().CPUTime()
+		if err != nil {
+			return err
+		}
+		span := time.Since(begin)
+		n, err := removed()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(t, "%s\t%v\t%.2f\t%s\t%d\t\n", name, timeout, (now-used).Seconds()/span.Seconds(), words.Bytes(server.Memory()), n)
+		return server.Stop()
+	}
+	for _, timeout := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond} {
+		for _, a := range arms {
+			c, err := p.start(ctx, s, a, 0, a.targets, 1, "-timeout", timeout.String())
+			if err != nil {
+				return "", err
+			}
+			if err := row("this one, "+a.name, timeout, c.Server, func() (int, error) { return outByJournal(c.journal, p.ports[0]) }); err != nil {
+				return "", err
+			}
+		}
+		server, socket, err := haproxy(ctx, s, p, timeout)
+		if err != nil {
+			return "", err
+		}
+		if err := row("HAProxy", timeout, server, func() (int, error) { return outByHAProxy(socket) }); err != nil {
+			return "", err
+		}
+	}
+	t.Flush()
+	return b.String(), nil
+}
+
+// haproxy starts HAProxy with the same targets and the same rules, and returns the socket that its statistics are read from.
+func haproxy(ctx context.Context, s *stage.Stage, p *programs, timeout time.Duration) (*stage.Server, string, error) {
+	dir, err := s.Temp("haproxy")
+	if err != nil {
+		return nil, "", err
+	}
+	socket := filepath.Join(dir, "socket")
+	var b strings.Builder
+	fmt.Fprintf(&b, "global\n  nbthread %d\n  stats socket %s\ndefaults\n  mode tcp\n  timeout connect 1s\n  timeout client 1s\n  timeout server 1s\n  timeout check %dms\n"+
+		"  default-server check inter 3s fall 3 rise 2\nbackend targets\n", 1, socket, timeout.Milliseconds())
+	for i, target := range strings.Fields(string(addresses(0, 10_000, p.ports))) {
+		name := "steady"
+		if strings.HasSuffix(target, ":"+p.ports[1]) {
+			name = "flapping"
+		}
+		fmt.Fprintf(&b, "  server %s%d %s\n", name, i, target)
+	}
+	config := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(config, []byte(b.String()), 0o666); err != nil {
+		return nil, "", err
+	}
+	server, err := s.Start(ctx, stage.Program{Name: "HAProxy", Args: []string{"haproxy", "-db", "-f", config}, Quota: quota})
+	return server, socket, err
+}
+
+// outByHAProxy counts how often targets that always accept were taken out.
+func outByHAProxy(socket string) (n int, err error) {
+	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintln(conn, "show stat"); err != nil {
+		return 0, err
+	}
+	rows, err := csv.NewReader(conn).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("HAProxy's statistics: %w", err)
+	}
+	return countDown(rows)
+}
+
+// countDown counts transitions to down of the servers called steady..., in the table that HAProxy prints.
+func countDown(rows [][]string) (n int, err error) {
+	if len(rows) == 0 {
+		return 0, errors.New("HAProxy has no statistics")
+	}
+	name, down := slices.Index(rows[0], "svname"), slices.Index(rows[0], "chkdown")
+	if name < 0 || down < 0 {
+		return 0, fmt.Errorf("HAProxy's statistics have no column of checks: %q", rows[0])
+	}
+	for _, r := range rows[1:] {
+		if !strings.HasPrefix(r[name], "steady") {
+			continue
+		}
+		k, err := strconv.Atoi(r[down])
+		if err != nil {
+			return 0, err
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// outByJournal counts the same in a checker's journal.
+func outByJournal(journal, steady string) (n int, err error) {
+	b, err := os.ReadFile(journal)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var change struct {
+			Target string
+			In     bool
+		}
+		if err := json.Unmarshal([]byte(line), &change); err != nil {
+			return 0, err
+		}
+		if !change.In && strings.HasSuffix(change.Target, ":"+steady) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// addresses returns distinct loopback addresses, one in a hundred with the port that refuses at times.
+func addresses(from, to int, ports []string) []byte {
 	var b []byte
-	for i := range n {
+	for i := from; i < to; i++ {
 		port := ports[0]
 		if i%100 == 99 {
 			port = ports[1]
@@ -185,6 +428,30 @@ func histogram(ctx context.Context, address string) (c counts, err error) {
 		c.le, c.n = append(c.le, bound), append(c.n, count)
 	}
 	return c, lines.Err()
+}
+
+// histograms returns what several checkers counted together.
+func histograms(ctx context.Context, all []*process) (counts, error) {
+	var sum counts
+	for _, p := range all {
+		c, err := histogram(ctx, p.address)
+		if err != nil {
+			return sum, err
+		}
+		sum = sum.plus(c)
+	}
+	return sum, nil
+}
+
+// plus adds two histograms.
+func (c counts) plus(o counts) (sum counts) {
+	sum.le = slices.Concat(c.le, o.le)
+	slices.Sort(sum.le)
+	sum.le = slices.Compact(sum.le)
+	for _, le := range sum.le {
+		sum.n = append(sum.n, c.at(le)+o.at(le))
+	}
+	return sum
 }
 
 // at returns how many took at most le seconds.

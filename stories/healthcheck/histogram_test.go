@@ -1,6 +1,12 @@
 package healthcheck
 
-import "testing"
+import (
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // TestSince: percentiles are of what came between two readings, also where a bucket is new in the second.
 func TestSince(t *testing.T) {
@@ -11,5 +17,34 @@ func TestSince(t *testing.T) {
 	}
 	if p50, p99, n := (counts{}).since(first); p50 != 0 || p99 != 0 || n != 0 {
 		t.Error("of nothing")
+	}
+}
+
+// TestPlus: two processes' histograms add up, also where a bucket is in one of them only.
+func TestPlus(t *testing.T) {
+	sum := counts{[]float64{0.001, 0.004}, []int64{5, 10}}.plus(counts{[]float64{0.002}, []int64{3}})
+	for le, want := range map[float64]int64{0.001: 5, 0.002: 8, 0.004: 13} {
+		if got := sum.at(le); got != want {
+			t.Errorf("at most %v s: %d, want %d", le, got, want)
+		}
+	}
+}
+
+// TestWronglyOut: targets that refuse at times are rightly taken out and do not count, nor does one that comes back.
+func TestWronglyOut(t *testing.T) {
+	rows, err := csv.NewReader(strings.NewReader("# pxname,svname,status,chkdown,\ntargets,steady0,UP,2,\ntargets,flapping1,DOWN,7,\ntargets,steady2,UP,0,\ntargets,BACKEND,UP,1,\n")).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := countDown(rows); n != 2 || err != nil {
+		t.Errorf("HAProxy took %d out, %v", n, err)
+	}
+	journal := filepath.Join(t.TempDir(), "journal")
+	text := `{"target":"127.1.0.1:80","in":false,"at":"2026-11-23T00:00:00Z"}` + "\n" + `{"target":"127.1.0.1:80","in":true,"at":"2026-11-23T00:00:03Z"}` + "\n" + `{"target":"127.1.0.2:81","in":false,"at":"2026-11-23T00:00:03Z"}` + "\n"
+	if err := os.WriteFile(journal, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := outByJournal(journal, "80"); n != 1 || err != nil {
+		t.Errorf("the journal says %d, %v", n, err)
 	}
 }

@@ -4,21 +4,27 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/stories/stage"
 )
 
 // perSecond is how many requests begin, at random.
 const perSecond = 300
 
-// Run tells the story: places and Ps of the host, and those of the container.
+// Run tells the story: places and Ps of the host, and those of the container; then the published benchmark.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	service, err := s.BuildHere(ctx, "pool/service")
 	if err != nil {
@@ -30,25 +36,47 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		Notes: []string{"The factor is of the 99th percentile. The published one is of the handler's own time, ours is what a client on the same machine sees."}}
 	// The incident's host had twice the container's CPUs.
 	host := "GOMAXPROCS=" + strconv.Itoa(max(2, 2*int(quota+0.5)))
-	// The update that takes all Ps is what to change; that the quota then freezes it is told beside.
-	burst := stage.Place{Code: "WL1002", Site: `main\.\(\*market\)\.(update|compute)`}
-	before, err := one(ctx, s, service, "before", quota, []string{host}, nil, burst)
-	if err != nil {
-		return nil, err
+	var table strings.Builder
+	for _, a := range []arm{
+		// The update that takes all Ps is what to change; that the quota then freezes it is told beside.
+		{"before", []string{host}, nil, stage.Place{Code: "WL1002", Site: `main\.\(\*market\)\.(update|compute)`}},
+		{"after", nil, []string{"-follow"}, stage.Place{}},
+	} {
+		if !s.Wants(a.name, false) {
+			continue
+		}
+		got, tied, err := one(ctx, s, service, quota, a)
+		if err != nil {
+			return nil, err
+		}
+		r.Arms = append(r.Arms, got)
+		fmt.Fprintf(&table, "%s: %s\n", a.name, tied)
 	}
-	after, err := one(ctx, s, service, "after", quota, nil, []string{"-follow"}, stage.Place{})
-	if err != nil {
-		return nil, err
-	}
-	r.Arms = []stage.Arm{before, after}
 	r.Compare("before", "after", stage.P99)
+	if s.Wants("benchmark", true) {
+		text, err := benchmark(ctx, s, service)
+		if err != nil {
+			return nil, err
+		}
+		table.WriteString(text)
+	}
+	r.Table = table.String()
 	return r, nil
 }
 
-func one(ctx context.Context, s *stage.Stage, service, name string, quota float64, env, args []string, expected stage.Place) (stage.Arm, error) {
+type arm struct {
+	name      string
+	env, args []string
+	expected  stage.Place
+}
+
+// A seen is a request by its client's clock.
+type seen struct{ due, end time.Time }
+
+func one(ctx context.Context, s *stage.Stage, service string, quota float64, a arm) (got stage.Arm, tied string, err error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
-		return stage.Arm{}, err
+		return got, "", err
 	}
 	address := "127.0.0.1:" + ports[0]
 	every, long := 8*time.Second, 32*time.Second
@@ -56,17 +84,24 @@ func one(ctx context.Context, s *stage.Stage, service, name string, quota float6
 		every, long = 2*time.Second, 10*time.Second
 	}
 	server, err := s.Start(ctx, stage.Program{
-		Name: "the service, " + name, Ready: "http://" + address + "/ready", Quota: quota, Env: env,
-		Args: append([]string{service, "-listen", address, "-every", every.String(), "-work", "5000"}, args...),
+		Name: "the service, " + a.name, Ready: "http://" + address + "/ready", Quota: quota, Env: a.env,
+		Args: append([]string{service, "-listen", address, "-every", every.String(), "-work", "5000"}, a.args...),
 	})
 	if err != nil {
-		return stage.Arm{}, err
+		return got, "", err
 	}
 	defer server.Stop()
+	var mu sync.Mutex
+	var requests []load.Sample
 	o := load.Options{
 		Targets: []load.Target{{URL: "http://" + address + "/price?id=7"}},
 		Phases:  []load.Phase{{From: perSecond, To: perSecond, Duration: long + time.Second}},
 		Warmup:  2 * time.Second, Seed: 1,
+		Observe: func(t load.Sample) {
+			mu.Lock()
+			defer mu.Unlock()
+			requests = append(requests, t)
+		},
 	}
 	var file string
 	var counted cpugroup.Stat
@@ -76,7 +111,7 @@ func one(ctx context.Context, s *stage.Stage, service, name string, quota float6
 		if err != nil {
 			return err
 		}
-		if file, err = s.Record(ctx, "pool-"+name, address, long); err != nil {
+		if file, err = s.Record(ctx, "pool-"+a.name, address, long); err != nil {
 			return err
 		}
 		after, err := cpugroup.ReadStat(server.Group().Dir)
@@ -84,13 +119,121 @@ func one(ctx context.Context, s *stage.Stage, service, name string, quota float6
 		return err
 	})
 	if err != nil {
-		return stage.Arm{}, err
+		return got, "", err
+	}
+	frozen, err := freezes(ctx, address)
+	if err != nil {
+		return got, "", err
 	}
 	if err := server.Stop(); err != nil {
-		return stage.Arm{}, err
+		return got, "", err
 	}
-	got, err := s.Judge(ctx, name, file, expected)
+	if got, err = s.Judge(ctx, a.name, file, a.expected); err != nil {
+		return got, "", err
+	}
 	got.Measure(measured)
 	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %v in all", counted.Throttled, counted.Periods, time.Duration(counted.ThrottledNS))
-	return got, err
+	var all []seen
+	for _, t := range requests {
+		all = append(all, seen{measured.Start.Add(time.Duration(t.Due)), measured.Start.Add(time.Duration(t.End))})
+	}
+	return got, tie(all, frozen), nil
+}
+
+// A freeze is one of the probe's record.
+type freeze struct {
+	Start   time.Time
+	End     time.Time
+	Likely  time.Duration `json:"likely_ns"`
+	Verdict string
+}
+
+// freezes asks a service for its probe's record.
+func freezes(ctx context.Context, address string) (all []freeze, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/freezes", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+		return nil, fmt.Errorf("the probe's record: %w", err)
+	}
+	return all, nil
+}
+
+// slow is from when on a request of this service is slow: it answers from memory.
+const slow = 10 * time.Millisecond
+
+// tie says which slow requests the probe's freezes hit.
+func tie(requests []seen, frozen []freeze) string {
+	late, hit, other := 0, 0, 0
+	for _, r := range requests {
+		meets := false
+		for _, f := range frozen {
+			meets = meets || r.due.Before(f.End) && f.Start.Before(r.end)
+		}
+		switch isLate := r.end.Sub(r.due) >= slow; {
+		case isLate && meets:
+			late++
+			hit++
+		case isLate:
+			late++
+		case meets:
+			other++
+		}
+	}
+	longest, quota := time.Duration(0), 0
+	for _, f := range frozen {
+		longest = max(longest, f.Likely)
+		if f.Verdict == "own" {
+			quota++
+		}
+	}
+	if len(frozen) == 0 {
+		return fmt.Sprintf("the probe's record has no freeze; %d of %d requests took %s and more", late, len(requests), words.Duration(int64(slow)))
+	}
+	return fmt.Sprintf("the probe's record has %s of up to %s, %d of them by the quota; of %d requests, %d took %s and more, and %d of these met one (%d others did)",
+		words.Count(len(frozen), "freeze", "freezes"), words.Duration(int64(longest)), quota, len(requests), late, words.Duration(int64(slow)), hit, other)
+}
+
+// benchmark runs the published one: a million goroutines through a semaphore, with four times as many Ps and places as the quota has
+// CPUs, and with as many.
+func benchmark(ctx context.Context, s *stage.Stage, service string) (string, error) {
+	const n = 1_000_000
+	quota := max(0.5, float64(runtime.NumCPU())/2)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\na million times through a semaphore, quota of %.3g CPUs\teach\tperiods throttled\t\n", quota)
+	for _, procs := range []int{4 * int(quota+0.5), max(1, int(quota))} {
+		server, err := s.Start(ctx, stage.Program{
+			Name: fmt.Sprintf("the benchmark with %d Ps", procs), Args: []string{service, "-benchmark", strconv.Itoa(n)},
+			Env: []string{"GOMAXPROCS=" + strconv.Itoa(procs)}, Quota: quota,
+		})
+		if err != nil {
+			return "", err
+		}
+		var stat cpugroup.Stat
+		for ctx.Err() == nil { // its group ends with it
+			now, err := cpugroup.ReadStat(server.Group().Dir)
+			if err != nil || server.Ended() {
+				break
+			}
+			stat = now
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err := server.Wait(ctx); err != nil {
+			return "", err
+		}
+		ns, err := strconv.ParseInt(strings.TrimSpace(server.Said()), 10, 64)
+		if err != nil {
+			return "", fmt.Errorf("the benchmark said %q: %w", server.Said(), err)
+		}
+		fmt.Fprintf(t, "%d Ps and places\t%s\t%d of %d\t\n", procs, words.Duration(ns/n), stat.Throttled, stat.Periods)
+	}
+	t.Flush()
+	return b.String(), nil
 }

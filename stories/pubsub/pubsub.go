@@ -71,6 +71,21 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			r.Predicted = w.Predicted.P50NS.Est
 		}
 	}
+	profile, err := s.Profile(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	busiest, of := profile.Busiest()
+	library := profile.In(func(f string) bool { return strings.Contains(f, "sarama-cluster") })
+	r.Notes = append(r.Notes, fmt.Sprintf("The CPU profile of the arm before, taken beside the trace, shows nothing of it: %v of CPU in %v, %v of that in the library's functions, release and fetchOffsets among them: %v. Its busiest function is %s with %v.",
+		profile.Total, recorded(s), library, profile.In(func(f string) bool { return strings.Contains(f, release) || strings.Contains(f, offsets) }), busiest, of))
+	flame, err := s.Flame(profile, "pubsub-before-flame")
+	if err != nil {
+		return nil, err
+	}
+	if flame != "" {
+		r.Pictures = append(r.Pictures, stage.Picture{Title: "CPU time before, as a flame graph: no sleep is in it", File: flame})
+	}
 	// What is left is Kafka's own: a group's member joins, reads and leaves in a dozen round trips.
 	after, _, err := arm(ctx, s, "after", service, broker, stage.Place{Code: "WL2005", Site: `sarama\.\(\*bufConn\)\.Read`}, 8, "-wait", fixed.String())
 	if err != nil {
@@ -121,6 +136,14 @@ func kafka(ctx context.Context, s *stage.Stage, jars string) (string, error) {
 	return broker, err
 }
 
+// recorded is for how long an arm is recorded.
+func recorded(s *stage.Stage) time.Duration {
+	if s.Short {
+		return 5 * time.Second
+	}
+	return 20 * time.Second
+}
+
 // arm runs the service in one way and returns what its clients measured and what whylate says of it.
 func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expected stage.Place, perSecond float64, args ...string) (stage.Arm, string, error) {
 	ports, err := freeport.Find(1)
@@ -137,10 +160,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 	}
 	defer server.Stop()
 
-	long := 20 * time.Second
-	if s.Short {
-		long = 5 * time.Second
-	}
+	long := recorded(s)
 	const publish, subscribe = 0, 1
 	var next atomic.Int64
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}

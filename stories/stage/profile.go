@@ -121,6 +121,20 @@ func (p *Profile) In(is func(function string) bool) (d time.Duration) {
 	return d
 }
 
+// Busiest returns the function that itself took the most CPU time.
+func (p *Profile) Busiest() (name string, of time.Duration) {
+	self := map[string]time.Duration{}
+	for _, s := range p.stacks {
+		self[s.frames[len(s.frames)-1]] += s.of
+	}
+	for f, d := range self {
+		if d > of || d == of && f < name {
+			name, of = f, d
+		}
+	}
+	return name, of
+}
+
 // Scheduler returns the share of CPU time that the runtime's scheduler took to find something to run, and to wait for it.
 func (p *Profile) Scheduler() float64 {
 	in := p.In(func(f string) bool { return f == "runtime.schedule" || f == "runtime.findRunnable" })

@@ -26,6 +26,9 @@ func TestProfile(t *testing.T) {
 	if got := p.In(func(f string) bool { return strings.HasPrefix(f, "main.") }); got != 30*time.Millisecond {
 		t.Errorf("%v in main", got)
 	}
+	if f, d := p.Busiest(); f != "main.(*m).work" || d != 30*time.Millisecond {
+		t.Errorf("%s took the most, %v", f, d)
+	}
 	s := &Stage{keep: t.TempDir()}
 	name, err := s.Flame(p, "flame")
 	if err != nil {

@@ -153,12 +153,22 @@ func first(text string) string {
 	return paragraphs[min(1, len(paragraphs)-1)]
 }
 
-// Compare sets what was measured after the fix, and the factor, by of: what of an arm was published.
-func (r *Result) Compare(before, after string, of func(*Arm) int64) {
-	find := func(name string) *Arm {
-		return &r.Arms[slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Name == name })]
+// Arm returns an arm by its name; nil if it was not run.
+func (r *Result) Arm(name string) *Arm {
+	i := slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Name == name })
+	if i < 0 {
+		return nil
 	}
-	b, a := find(before), find(after)
+	return &r.Arms[i]
+}
+
+// Compare sets what was measured after the fix, and the factor, by of: what of an arm was published. It does nothing where not
+// both arms were run.
+func (r *Result) Compare(before, after string, of func(*Arm) int64) {
+	b, a := r.Arm(before), r.Arm(after)
+	if b == nil || a == nil {
+		return
+	}
 	r.Measured, r.Factor = a.P50NS, float64(of(b))/float64(of(a))
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,6 +158,9 @@ func (v *Server) Wait(ctx context.Context) error {
 	}
 }
 
+// Ended reports whether the program has ended by itself.
+func (v *Server) Ended() bool { return v.process.Ended() != "" }
+
 // Stop ends the program and everything that it started.
 func (v *Server) Stop() error {
 	if v.stopped {
@@ -176,6 +180,29 @@ func (v *Server) Group() *cpugroup.Group { return v.group }
 // PID returns the program's process id.
 func (v *Server) PID() int { return v.process.PID }
 
+// Memory returns the program's resident memory in bytes, 0 if it has ended.
+func (v *Server) Memory() int64 { return v.status("VmRSS") << 10 }
+
+// Threads returns how many threads the program has.
+func (v *Server) Threads() int64 { return v.status("Threads") }
+
+// status returns a number of /proc/PID/status.
+func (v *Server) status(name string) int64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(v.PID()) + "/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		k, text, _ := strings.Cut(line, ":")
+		if k == name {
+			text, _, _ = strings.Cut(strings.TrimSpace(text), " ")
+			n, _ := strconv.ParseInt(text, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
 func (v *Server) add(line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -183,6 +210,9 @@ func (v *Server) add(line string) {
 		v.lines = v.lines[1:]
 	}
 }
+
+// Said is what the program printed last, when it has ended by itself.
+func (v *Server) Said() string { return v.said() }
 
 // said is what the program printed last.
 func (v *Server) said() string {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type Stage struct {
 	cache  string // what is fetched and built, kept between runs
 	keep   string // where recordings and reports go; "" for nowhere
 	source string // the stories' folder
+	arms   *regexp.Regexp
 	log    io.Writer
 	nets   int // network namespaces so far
 	ends   []func() error
@@ -36,6 +38,7 @@ type Stage struct {
 type Options struct {
 	Short bool
 	Keep  string    // a folder for recordings and pages; "" keeps none
+	Arms  string    // regular expression for the arms to run; "" for all
 	Log   io.Writer // progress, a line each
 }
 
@@ -50,6 +53,9 @@ func New(o Options) (*Stage, error) {
 		return nil, fmt.Errorf("finding a place for what the stories build: %w", err)
 	}
 	s := &Stage{Short: o.Short, cache: filepath.Join(cache, "whylate-stories"), keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
+	if s.arms, err = regexp.Compile(o.Arms); err != nil {
+		return nil, fmt.Errorf("which arms: %w", err)
+	}
 	if err := os.MkdirAll(s.cache, 0o777); err != nil {
 		return nil, err
 	}
@@ -69,6 +75,11 @@ func New(o Options) (*Stage, error) {
 
 // Say prints a line of progress.
 func (s *Stage) Say(format string, args ...any) { fmt.Fprintf(s.log, format+"\n", args...) }
+
+// Wants reports whether an arm is to be run; full are those that short runs leave out.
+func (s *Stage) Wants(arm string, full bool) bool {
+	return !(full && s.Short) && (s.arms == nil || s.arms.MatchString(arm))
+}
 
 // Temp returns a new folder that lasts as long as the stage.
 func (s *Stage) Temp(name string) (string, error) { return os.MkdirTemp(s.dir, name+"-") }

@@ -86,7 +86,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil
 	}
 	for _, a := range arms {
-		if s.Short && a.long {
+		if !s.Wants(a.name, a.long) {
 			continue
 		}
 		if err := tell(server, a, nil); err != nil {
@@ -96,7 +96,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if err := server.Stop(); err != nil {
 		return nil, err
 	}
-	if n := runtime.NumCPU(); n > 1 && !s.Short {
+	if n := runtime.NumCPU(); n > 1 && s.Wants("own CPUs", true) {
 		var rest []int
 		for c := range n - 1 {
 			rest = append(rest, c)
@@ -110,6 +110,11 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		if err := server.Stop(); err != nil {
 			return nil, err
 		}
+	}
+	r.Compare("before", "after", stage.P50)
+	r.Table = table(rows)
+	if !s.Wants("lost segments", false) {
+		return r, nil
 	}
 	net, err := s.Net(lost)
 	var missing *stage.Missing
@@ -126,7 +131,6 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			return nil, err
 		}
 	}
-	r.Compare("before", "after", stage.P50)
 	r.Table = table(rows)
 	return r, nil
 }

@@ -44,7 +44,7 @@ func throttled(in *Input) []Verdict {
 		return []Verdict{{Fact: true, Finding: report.Finding{
 			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d stretches all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
 			Evidence: []report.Evidence{{Text: t.How}, {Text: "GOMAXPROCS", Value: float64(in.Report.Input.GOMAXPROCS), Unit: "Ps"}},
-			Fix:      "record with whylate record on the service's own host: the kernel's counters tell; or look at the limit: whylate limits",
+			Fix:      "record with whylate record on the service's own host: the kernel's counters tell; where freezes are rare, service/probe in the service measures each one for as long as it runs; or look at the limit: whylate limits",
 		}}}
 	}
 	if !t.Verdict.HeldBack() {

@@ -98,12 +98,12 @@ func TestLimitOfFreezes(t *testing.T) {
 	}
 }
 
-// A quota that cannot be excluded is said, and is no fault.
+// A quota that cannot be excluded is said, and is no fault; what tells of rare freezes is named.
 func TestSuspectedQuota(t *testing.T) {
 	r := frozen("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
 	got := Find(&Input{Report: r}, []Rule{throttleRule()})
-	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") {
+	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") || !strings.Contains(got[0].Fix, "service/probe") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -4,11 +4,14 @@
 //	GET /price?id=N
 //
 // The incident's semaphore has a place for each P at the start. With -follow it is service/pool's, which follows the
-// container's limit, and service/tune sets the Ps.
+// container's limit, and service/tune sets the Ps. GET /freezes is the record of service/probe since the start. With -benchmark N it
+// does not serve: N goroutines go through such a semaphore and append to a list under a mutex, as in the published benchmark, and
+// it prints what that took.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,6 +27,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/pool"
+	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
 
@@ -33,7 +37,12 @@ func main() {
 	instruments := flag.Int("instruments", 300, "how many there are")
 	work := flag.Int("work", 1000, "steps of one computation, each of some 0.3 us")
 	follow := flag.Bool("follow", false, "let Ps and places follow the container's limit")
+	benchmark := flag.Int("benchmark", 0, "go through the semaphore so often and end")
 	flag.Parse()
+	if *benchmark > 0 {
+		through(*benchmark)
+		return
+	}
 	if err := run(*listen, *every, *instruments, *work, *follow); err != nil {
 		log.Fatal(err)
 	}
@@ -63,6 +72,9 @@ func run(listen string, every time.Duration, instruments, work int, follow bool)
 			m.update()
 		}
 	}()
+	var f freezes
+	defer probe.Start(probe.Options{OnFreeze: f.add}).Stop()
+	http.HandleFunc("GET /freezes", f.serve)
 	http.HandleFunc("GET /price", m.price)
 	http.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	l, err := net.Listen("tcp", listen)
@@ -114,4 +126,50 @@ func (m *market) price(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, m.prices[id])
+}
+
+// freezes keeps what the probe saw for as long as the service runs.
+type freezes struct {
+	mu  sync.Mutex
+	all []freeze
+}
+
+type freeze struct {
+	Start   time.Time     `json:"start"`
+	End     time.Time     `json:"end"`
+	Likely  time.Duration `json:"likely_ns"`
+	Verdict string        `json:"verdict"`
+}
+
+func (f *freezes) add(x probe.Freeze) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, freeze{x.Start, x.End, x.Likely, string(x.Verdict)})
+}
+
+func (f *freezes) serve(w http.ResponseWriter, _ *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(f.all)
+}
+
+// through sends n goroutines through a semaphore with a place for each P.
+func through(n int) {
+	places := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var mu sync.Mutex
+	var list []int
+	var all sync.WaitGroup
+	begin := time.Now()
+	for i := range n {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			mu.Lock()
+			defer mu.Unlock()
+			list = append(list, i)
+		})
+	}
+	all.Wait()
+	fmt.Println(int64(time.Since(begin)))
 }
