@@ -204,7 +204,7 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
-					from, to := max(e.since, e.mono-2*max(v.s.IntervalNS, 1))+v.offset-v.start, e.mono+v.offset-v.start
+					from, to := v.s.before(&e)+v.offset-v.start, e.mono+v.offset-v.start
 					if e.retransmitted == 0 || seg.Kind == "outbound" && served[e.ours()] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
@@ -223,6 +223,20 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 	slices.SortStableFunc(n.Requests, func(a, b report.HostWait) int { return cmp.Compare(b.DurationNS, a.DurationNS) })
 	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
 }
+
+// before returns from when on what an event tells may have happened: from the sample before it, on a busy machine more than an
+// interval ago, but not from long before, where samples were left out.
+func (s *Samples) before(e *event) int64 {
+	interval := max(s.IntervalNS, 1)
+	from := e.mono - 2*interval
+	if i, _ := slices.BinarySearchFunc(s.points, e.mono, func(t tick, at int64) int { return cmp.Compare(t.mono, at) }); i > 0 {
+		from = min(from, max(s.points[i-1].mono, e.mono-mostBefore*interval))
+	}
+	return max(e.since, from)
+}
+
+// mostBefore bounds how many intervals late a sample is taken for.
+const mostBefore = 10
 
 // ours is the process's own end of an event's connection.
 func (e *event) ours() netip.AddrPort {

@@ -390,3 +390,19 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestLateSample: what was sent again happened after the sample before; a sample that was late on a busy machine leaves more time
+// for it, one that was left out of a long recording does not.
+func TestLateSample(t *testing.T) {
+	for _, c := range []struct{ before, since, want int64 }{
+		{980, 0, 960},   // in time
+		{910, 0, 910},   // late
+		{100, 0, 800},   // left out
+		{910, 950, 950}, // the connections were looked at since
+	} {
+		s := &Samples{IntervalNS: 20 * ms, points: []tick{{mono: c.before * ms}, {mono: 1000 * ms}, {mono: 1020 * ms}}}
+		if got := s.before(&event{since: c.since * ms, mono: 1000 * ms}); got != c.want*ms {
+			t.Errorf("%+v: from %d ms", c, got/ms)
+		}
+	}
+}
