@@ -34,10 +34,12 @@ import (
 	"github.com/whylate/whylate/stories/tso"
 )
 
-var stories = []struct {
+type story struct {
 	name string
 	run  func(context.Context, *stage.Stage) (*stage.Result, error)
-}{
+}
+
+var stories = []story{
 	{"container", container.Run},
 	{"healthcheck", healthcheck.Run},
 	{"pool", pool.Run},

@@ -45,6 +45,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		if !s.Wants(a.name, false) {
 			continue
 		}
+		if s.Healthy {
+			a.env, a.args = nil, []string{"-follow"}
+		}
 		got, tied, err := one(ctx, s, service, quota, a)
 		if err != nil {
 			return nil, err

@@ -58,7 +58,11 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		Versions: map[string]string{"kafka": kafkaVersion, "sarama-cluster": clusterVersion, "sarama": saramaVersion, "franz-go": franzVersion},
 	}
 	// The wait of fetchOffsets is the longer one.
-	before, file, err := arm(ctx, s, "before", service, broker, stage.Place{Code: "WL2001", Site: regexp.QuoteMeta(offsets) + "|" + regexp.QuoteMeta(release)}, 8)
+	var healed []string
+	if s.Healthy {
+		healed = []string{"-wait", fixed.String()}
+	}
+	before, file, err := arm(ctx, s, "before", service, broker, stage.Place{Code: "WL2001", Site: regexp.QuoteMeta(offsets) + "|" + regexp.QuoteMeta(release)}, 8, healed...)
 	if err != nil {
 		return nil, err
 	}

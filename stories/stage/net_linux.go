@@ -51,9 +51,13 @@ done
 ip address add ` + n.There + `/30 dev peer
 `
 	if n.Lose > 0 {
+		which := ""
+		if n.Lose < 100 {
+			which = fmt.Sprintf("numgen random mod 100 < %d ", n.Lose)
+		}
 		// What has no data (an acknowledgement, a handshake) gets through: a segment of more than 60 bytes of headers.
 		script += fmt.Sprintf("nft -f - <<END\ntable inet story {\n\tchain in {\n\t\ttype filter hook input priority 0;\n"+
-			"\t\tiifname peer meta l4proto tcp meta length > 80 numgen random mod 100 < %d drop\n\t}\n}\nEND\n", n.Lose)
+			"\t\tiifname peer meta l4proto tcp meta length > 80 %sdrop\n\t}\n}\nEND\n", which)
 	}
 	return append([]string{"unshare", "--net", "sh", "-c", script + `exec "$@"`, "sh"}, args...)
 }

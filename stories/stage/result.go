@@ -32,15 +32,16 @@ func (p Place) has(c report.RuleCode) bool {
 
 // An Arm is one way in which a story ran. Times are those of the clients' own clock.
 type Arm struct {
-	Name     string `json:"name"`
-	P50NS    int64  `json:"p50_ns"`
-	P99NS    int64  `json:"p99_ns"`
-	Requests int64  `json:"requests"`
-	Finding  Place  `json:"finding"` // the first one
-	Expected Place  `json:"expected"`
-	Right    bool   `json:"right"`
-	Says     string `json:"says"`              // the first paragraph of what plain "whylate explain" prints
-	Counted  string `json:"counted,omitempty"` // what the kernel says of it
+	Name     string  `json:"name"`
+	P50NS    int64   `json:"p50_ns"`
+	P99NS    int64   `json:"p99_ns"`
+	Requests int64   `json:"requests"`
+	Finding  Place   `json:"finding"` // the first one
+	Expected Place   `json:"expected"`
+	Right    bool    `json:"right"`
+	Share    float64 `json:"share"`             // of the requests' time, as that finding says
+	Says     string  `json:"says"`              // the first paragraph of what plain "whylate explain" prints
+	Counted  string  `json:"counted,omitempty"` // what the kernel says of it
 	// Report is the file of the report's page, if pages are kept.
 	Report string `json:"report,omitempty"`
 }
@@ -114,7 +115,7 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 	a := Arm{Name: name, Expected: expected, Says: first(e.Text)}
 	f := firstFinding(e.Report)
 	if f != nil {
-		a.Finding.Code = f.Code
+		a.Finding.Code, a.Share = f.Code, f.Share
 		if s := f.Site; s != nil {
 			a.Finding.Site = fmt.Sprintf("%s %s:%d", s.Func, filepath.Base(s.File), s.Line)
 		}

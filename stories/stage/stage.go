@@ -23,6 +23,8 @@ import (
 // A Stage is where one run of one story happens. Its methods are for one goroutine. Close ends what runs on it.
 type Stage struct {
 	Short bool // under a minute, for machines that test
+	// Healthy runs the arm with the fault as the one after the fix, to see that what is said of it is not said of anything.
+	Healthy bool
 
 	dir    string // temporary
 	cache  string // what is fetched and built, kept between runs
@@ -37,9 +39,11 @@ type Stage struct {
 // Options of a stage.
 type Options struct {
 	Short bool
-	Keep  string    // a folder for recordings and pages; "" keeps none
-	Arms  string    // regular expression for the arms to run; "" for all
-	Log   io.Writer // progress, a line each
+	// Healthy switches the fault off, see Stage.
+	Healthy bool
+	Keep    string    // a folder for recordings and pages; "" keeps none
+	Arms    string    // regular expression for the arms to run; "" for all
+	Log     io.Writer // progress, a line each
 }
 
 // New returns a stage. The caller must close it.
@@ -52,7 +56,7 @@ func New(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding a place for what the stories build: %w", err)
 	}
-	s := &Stage{Short: o.Short, cache: filepath.Join(cache, "whylate-stories"), keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
+	s := &Stage{Short: o.Short, Healthy: o.Healthy, cache: filepath.Join(cache, "whylate-stories"), keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
 	if s.arms, err = regexp.Compile(o.Arms); err != nil {
 		return nil, fmt.Errorf("which arms: %w", err)
 	}

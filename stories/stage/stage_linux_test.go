@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,6 +36,18 @@ func TestMain(m *testing.M) {
 			_ = in
 			fmt.Printf("sleeper %d\n", cmd.Process.Pid)
 			time.Sleep(time.Minute)
+		case "echo": // on port 7 of all addresses
+			l, err := net.Listen("tcp", ":7")
+			if err != nil {
+				return err
+			}
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return err
+				}
+				go io.Copy(c, c)
+			}
 		case "sleeper":
 			time.Sleep(time.Minute)
 		}
@@ -144,6 +158,56 @@ func TestJudge(t *testing.T) {
 		got, err := judge(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
 		if err != nil || got.Right != c.want {
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestNetEnds: a program in a network namespace of its own is reached over its pair of devices, loses what is to be lost, and takes
+// namespace and devices with it when it is killed. It fails if the namespace has a name, or the devices are made in this one.
+func TestNetEnds(t *testing.T) {
+	testfull.Need(t, "root, to make network namespaces")
+	s, err := New(Options{Log: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lose := range []int{0, 100} {
+		n, err := s.Net(lose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := net.JoinHostPort(n.There, "7")
+		v, err := s.Start(context.Background(), Program{Name: "an echo", Args: []string{exe}, Env: []string{"WHYLATE_TEST_CHILD=echo"}, Net: n, Ready: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		b := make([]byte, 100)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(time.Second))
+		if got, err := io.ReadFull(c, b); lose == 0 && err != nil || lose == 100 && got > 0 {
+			t.Errorf("losing %d %%: %d bytes came back, %v", lose, got, err)
+		}
+		if err := syscall.Kill(v.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := net.InterfaceByName(n.device); err != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is still there", n.device)
+			}
 		}
 	}
 }

@@ -86,6 +86,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		return nil
 	}
 	for _, a := range arms {
+		if s.Healthy && a.name == "before" {
+			a.args = nil
+		}
 		if !s.Wants(a.name, a.long) {
 			continue
 		}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/stories/stage"
+)
+
+func TestMain(m *testing.M) {
+	stage.Helper()
+	os.Exit(m.Run())
+}
+
+// A claim is what must come of a story, with tolerances that another machine keeps, too.
+type claim struct {
+	before string         // the arm with the fault
+	code   *regexp.Regexp // its first finding
+	site   *regexp.Regexp
+	share  float64 // of the requests' time, at least
+	factor float64 // before by after, at least
+	within float64 // how far the prediction may be off what was measured; 0 if nothing is predicted
+}
+
+var claims = map[string]claim{
+	"container":   {"before, 4000/s", regexp.MustCompile(`^WL4001$`), regexp.MustCompile(``), 0.2, 1.05, 0},
+	"healthcheck": {"before", regexp.MustCompile(`^WL3001$`), regexp.MustCompile(`main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0},
+	"pool":        {"before", regexp.MustCompile(`^WL1002$`), regexp.MustCompile(`main\.\(\*market\)\.(update|compute)`), 0.2, 5, 0},
+	"pubsub":      {"before", regexp.MustCompile(`^WL2001$`), regexp.MustCompile(`sarama-cluster\.\(\*Consumer\)\.(fetchOffsets|release) consumer\.go:(662|419)$`), 0.5, 3, 0.15},
+	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0},
+}
+
+// wrong says what of a result is not as claimed.
+func (c *claim) wrong(r *stage.Result) (errs []error) {
+	for _, a := range r.Arms {
+		if !a.Right {
+			errs = append(errs, fmt.Errorf("%s: found %+v, expected %+v", a.Name, a.Finding, a.Expected))
+		}
+	}
+	b := r.Arm(c.before)
+	if b == nil {
+		return append(errs, fmt.Errorf("no arm %s", c.before))
+	}
+	if !c.code.MatchString(string(b.Finding.Code)) || !c.site.MatchString(b.Finding.Site) {
+		errs = append(errs, fmt.Errorf("%s: found %+v, want %s at %s", b.Name, b.Finding, c.code, c.site))
+	}
+	if b.Share < c.share {
+		errs = append(errs, fmt.Errorf("%s: %.2f of the requests' time, want %.2f", b.Name, b.Share, c.share))
+	}
+	if r.Factor < c.factor {
+		errs = append(errs, fmt.Errorf("before by after is %.3g, want %.3g", r.Factor, c.factor))
+	}
+	if off := math.Abs(float64(r.Predicted)/float64(max(1, r.Measured)) - 1); c.within > 0 && off > c.within {
+		errs = append(errs, fmt.Errorf("p50 of %d ns predicted, %d measured", r.Predicted, r.Measured))
+	}
+	return errs
+}
+
+// TestStories runs each story with its real servers: plain explain must name the fault, and the fix must win what it does. With
+// the fault switched off the same claims must fail: they are no claims about the machine.
+func TestStories(t *testing.T) {
+	testfull.Need(t, "real servers, a cgroup quota, and a machine that does nothing else")
+	for _, s := range stories {
+		c := claims[s.name]
+		for _, healthy := range []bool{false, true} {
+			r, err := tell(context.Background(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
+			var missing *stage.Missing
+			if errors.As(err, &missing) {
+				t.Logf("%s: %v", s.name, err)
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v", s.name, err)
+				break
+			}
+			errs := c.wrong(r)
+			if !healthy {
+				for _, err := range errs {
+					t.Errorf("%s: %v", s.name, err)
+				}
+			} else if len(errs) == 0 {
+				t.Errorf("%s: with the fault switched off it is told all the same: %+v", s.name, r.Arm(c.before))
+			}
+		}
+	}
+}
+
+// TestClaims: each story has a claim, and each part of one can fail.
+func TestClaims(t *testing.T) {
+	if len(claims) != len(stories) || slices.ContainsFunc(stories, func(s story) bool { return claims[s.name].code == nil }) {
+		t.Fatal("not each story has a claim")
+	}
+	c := claims["pubsub"]
+	right := func() *stage.Result {
+		return &stage.Result{Factor: 5, Predicted: 100, Measured: 96, Arms: []stage.Arm{{Name: "before", Right: true, Share: 0.8,
+			Finding: stage.Place{Code: "WL2001", Site: "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:419"}}}}
+	}
+	if errs := c.wrong(right()); len(errs) > 0 {
+		t.Errorf("%v", errs)
+	}
+	for what, spoil := range map[string]func(*stage.Result){
+		"not right":    func(r *stage.Result) { r.Arms[0].Right = false },
+		"another code": func(r *stage.Result) { r.Arms[0].Finding.Code = "WL2005" },
+		"another line": func(r *stage.Result) {
+			r.Arms[0].Finding.Site = "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:420"
+		},
+		"little of it":  func(r *stage.Result) { r.Arms[0].Share = 0.1 },
+		"little is won": func(r *stage.Result) { r.Factor = 1.1 },
+		"predicted far": func(r *stage.Result) { r.Predicted = 200 },
+		"no such arm":   func(r *stage.Result) { r.Arms[0].Name = "x" },
+	} {
+		r := right()
+		if spoil(r); len(c.wrong(r)) == 0 {
+			t.Errorf("%s: nothing is wrong", what)
+		}
+	}
+}
