@@ -173,7 +173,7 @@ func arm(ctx context.Context, s *stage.Stage, name, service, broker string, expe
 	o := load.Options{
 		Targets:  []load.Target{publish: {Name: "pub", Weight: 2}, subscribe: {Name: "sub", Weight: 1}},
 		Phases:   []load.Phase{{From: 3 * perSecond, To: 3 * perSecond, Duration: long + 2*time.Second}},
-		Arrivals: load.Constant, Warmup: 3 * time.Second, Seed: 1,
+		Arrivals: load.Constant, Warmup: 6 * time.Second, Seed: 1, // until the broker has compiled itself
 		Send: func(ctx context.Context, target int) load.Answer {
 			url := "http://" + address + "/pub?topic=" + topic
 			method := http.MethodPost
