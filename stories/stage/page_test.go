@@ -1,6 +1,8 @@
 package stage
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +65,35 @@ func TestPage(t *testing.T) {
 	}
 	if got := strings.Count(b.String(), "<circle"); got != 3 {
 		t.Errorf("%d points for 3 values", got)
+	}
+}
+
+// TestContract: what programs read of a result keeps its names.
+func TestContract(t *testing.T) {
+	b, err := json.Marshal(&Result{Arms: []Arm{{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Arms []map[string]json.RawMessage
+	}
+	all := map[string]json.RawMessage{}
+	if err := errors.Join(json.Unmarshal(b, &got), json.Unmarshal(b, &all)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"story", "machine", "versions", "arms", "predicted_p50_ns", "measured_p50_ns", "factor", "published_factor"} {
+		if _, ok := all[k]; !ok {
+			t.Errorf("a result has no %s", k)
+		}
+	}
+	for _, k := range []string{"name", "p50_ns", "p99_ns", "finding", "expected", "right"} {
+		if _, ok := got.Arms[0][k]; !ok {
+			t.Errorf("an arm has no %s", k)
+		}
+	}
+	for _, k := range []string{"finding", "expected"} {
+		if place := string(got.Arms[0][k]); !strings.Contains(place, `"code":`) || !strings.Contains(place, `"site":`) {
+			t.Errorf("%s is %s", k, place)
+		}
 	}
 }
