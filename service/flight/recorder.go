@@ -217,6 +217,7 @@ type Recorder struct {
 	cancelCtx context.CancelFunc
 	upload    *Uploader
 	ownCost   atomic.Uint64 // bits of a float64
+	handing   atomic.Int32  // snapshots that are being fetched
 
 	mu      sync.Mutex
 	state   State
@@ -467,6 +468,14 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		fmt.Fprintln(w, name)
 	case http.MethodGet:
+		// Who reads slowly holds the whole recording.
+		if r.handing.Add(1) > maxHanding {
+			r.handing.Add(-1)
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "several are being fetched already", http.StatusServiceUnavailable)
+			return
+		}
+		defer r.handing.Add(-1)
 		var b bytes.Buffer
 		a := &asked{trigger: Trigger{Kind: KindAsked, Text: "asked over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
 		err := r.request(q.Context(), a)
@@ -486,6 +495,9 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
 	}
 }
+
+// maxHanding is how many snapshots may be fetched at once.
+const maxHanding = 4
 
 // otherSite reports whether a browser sent the request for a page of another
 // origin. Programs send neither header.
@@ -721,7 +733,7 @@ func (r *Recorder) capture(a *asked) {
 	r.n++
 	a.name = fileName(a.trigger.At, a.trigger.Kind, os.Getpid(), r.n)
 	r.mu.Lock()
-	missed := r.missed
+	missed := maps.Clone(r.missed) // triggers go on while it is written down
 	if a.to == nil {
 		r.missed = make(map[Kind]uint64)
 		if a.trigger.Kind != KindAsked {

@@ -219,6 +219,50 @@ func TestOtherSite(t *testing.T) {
 	}
 }
 
+// slowReader is a client that takes nothing until it is let.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	began chan<- bool
+	let   <-chan bool
+}
+
+func (s slowReader) Write(p []byte) (int, error) {
+	s.began <- true
+	<-s.let
+	return s.ResponseRecorder.Write(p)
+}
+
+// TestSlowReaders tests that clients that read slowly do not hold one recording each
+// without a bound.
+func TestSlowReaders(t *testing.T) {
+	r := start(t, Options{Dir: t.TempDir()})
+	began, let := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	for range maxHanding {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			r.ServeHTTP(slowReader{httptest.NewRecorder(), began, let}, httptest.NewRequest("GET", "/", nil))
+		}()
+	}
+	for range maxHanding {
+		<-began
+	}
+	get := func() int {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Code
+	}
+	if code := get(); code != 503 {
+		t.Errorf("one more gives %d", code)
+	}
+	close(let)
+	wg.Wait()
+	if code := get(); code != 200 {
+		t.Errorf("later one gives %d", code)
+	}
+}
+
 // TestRedacted tests that nothing of a hidden text is in a recording, its metadata
 // among it, nor is written to the disk on the way.
 func TestRedacted(t *testing.T) {
@@ -329,6 +373,13 @@ func TestStorm(t *testing.T) {
 				r.ended(slow)
 			}
 		}()
+	}
+	// Somebody fetches what is recorded meanwhile: it names what was missed.
+	for range 3 {
+		w := httptest.NewRecorder()
+		if r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
+			t.Errorf("GET gives %d", w.Code)
+		}
 	}
 	wg.Wait()
 	until(t, "a recording", func() bool { return r.State().Kept > 0 })
