@@ -103,6 +103,8 @@ type Options struct {
 	Index *inspect.Index
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
+
+	guessYes bool // see spare; for tests of wrong guesses
 }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
@@ -141,7 +143,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	part := sure && opts.isPart()
 	if part {
 		// Which groups wait for which does not depend on what is asked about.
-		whole, _, err := read(ctx, r, opts.whole(), nil)
+		whole, _, err := read(ctx, r, opts.whole(), nil, spareAll)
 		if err != nil {
 			return nil, err
 		}
@@ -153,17 +155,32 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		defer next.Close()
 		r = next
 	}
-	e, cut, err := read(ctx, r, opts, known)
+	guess := spareNone
+	if sure && !part && opts.Index == nil && opts.Validate == nil && opts.Keep == nil {
+		guess = spareLikely
+		if opts.Again != nil {
+			// What is left out must be made up for, so the trace is at hand before.
+			if next, err := again(); err != nil {
+				guess = spareNone
+			} else {
+				defer next.Close()
+				again = func() (io.ReadCloser, error) { return next, nil }
+			}
+		}
+	}
+	e, cut, err := read(ctx, r, opts, known, guess)
 	if err != nil {
 		return nil, err
 	}
-	if s := e.itself(); s != nil && !part && ctx.Err() == nil {
-		// Only now it is known that requests wait for others of this process.
-		if r, err := again(); err != nil {
+	if s := e.itself(); (s != nil || e.spare.now) && !part && ctx.Err() == nil {
+		// Only now it is known that requests wait for others of this process, or that they do not though it seemed so.
+		if r, err := again(); err != nil && e.spare.now {
+			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
+		} else if err != nil {
 			e.unfollowed = err
 		} else {
 			opts.reset()
-			e, cut, err = read(ctx, r, opts, s)
+			e, cut, err = read(ctx, r, opts, s, spareNone)
 			r.Close()
 			if err != nil {
 				return nil, err
@@ -174,8 +191,9 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 }
 
 // read reads a trace to its end. What it knows of requests that wait for others
-// of the same process joins their paths; it is nil at first.
-func read(ctx context.Context, r io.Reader, opts Options, s *itself) (e *engine, cut, err error) {
+// of the same process joins their paths; it is nil at first. sparing says when it
+// leaves out what a further reading will add up.
+func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing sparing) (e *engine, cut, err error) {
 	e = &engine{
 		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
 	}
@@ -190,9 +208,16 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself) (e *engine,
 	if !opts.Exact && opts.Keep == nil && opts.Index == nil {
 		of.ExactFirst = exactFirst
 	}
+	samples, queues, moments := pass.Sum(e.samples), pass.Sum(e.queues), pass.Sum(e.moments)
+	if sparing != spareNone {
+		samples, queues, moments = e.spare.sum(samples), e.spare.sum(queues), e.spare.sum(moments)
+	}
+	if e.spare.now = sparing == spareAll; sparing == spareLikely {
+		of.Added = e.guess
+	}
 	p := pass.New(of)
 	e.process.See(&p.Window)
-	p.Sums = []pass.Sum{e.groups, e.slowest, e.samples, e.queues, e.peers, e.moments}
+	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments}
 	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
@@ -256,6 +281,9 @@ type engine struct {
 	ts      []path.Translation
 	became  []path.GroupID // see groups.Sum.Merge
 	known   *itself        // nil in the first reading
+	spare   spare
+	// walks is how many generations' requests were added, while that is guessed by.
+	walks int
 	// unfollowed is why paths that lead to this process were not followed, though it is known that they do.
 	unfollowed error
 	// selected says which groups are reported.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/report"
 )
 
@@ -42,6 +43,34 @@ func TestReadOnce(t *testing.T) {
 	rep, _ = text(bytes.NewReader(data), func() (io.ReadCloser, error) { return nil, errors.New("it is gone") })
 	if joined(rep) || !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
 		t.Errorf("that it could not be read again is not said: %v", rep.Input.Warnings)
+	}
+}
+
+// TestSpare: a reading that will be done again leaves sums out, and where that was guessed wrongly, the report is that of a reading
+// that left out nothing. It would catch findings, predictions and slow requests that are lost by the guess, and a guess that is never made.
+func TestSpare(t *testing.T) {
+	data := testprog.Service(t, "load-inside").Trace
+	e, _, err := read(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, spareLikely)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.spare.now || e.itself() == nil {
+		t.Errorf("it is guessed that requests wait for this process: %v; they do: %v", e.spare.now, e.itself() != nil)
+	}
+	text := func(guessYes bool) string {
+		rep, err := Explain(context.Background(), bytes.NewReader(data), Options{guessYes: guessYes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(rep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	data = testprog.Service(t, "lock-chain").Trace
+	if text(true) != text(false) {
+		t.Error("after a wrong guess, the report tells something else")
 	}
 }
 

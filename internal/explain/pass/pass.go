@@ -99,6 +99,9 @@ type Options struct {
 	Plan *answers.Plan
 	// KeepAnswers keeps all that are found, for later questions: see Answers.
 	KeepAnswers bool
+	// Added, if not nil, is called when all whole requests of a generation were
+	// added, before any Flusher is called.
+	Added func()
 	// Progress, if not nil, is called after each generation with the bytes of
 	// input consumed.
 	Progress func(bytes int64)

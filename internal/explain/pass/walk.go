@@ -46,7 +46,6 @@ func (p *Pass) walk(reqs []request.Request) {
 			for {
 				i := int(next.Add(walkChunk)) - walkChunk
 				if i >= len(reqs) {
-					w.flush()
 					added.Add(int64(n))
 					glanced.Add(int64(not))
 					return
@@ -76,6 +75,13 @@ func (p *Pass) walk(reqs []request.Request) {
 	wg.Wait()
 	p.Requests += added.Load()
 	p.Glanced += glanced.Load()
+	if p.opts.Added != nil {
+		p.opts.Added()
+	}
+	for i := range p.workers {
+		wg.Go(p.workers[i].flush)
+	}
+	wg.Wait()
 	w := &p.workers[0]
 	for k := range reqs {
 		r := &reqs[k]

@@ -56,8 +56,8 @@ type grouped struct {
 func New() *Sum { return new(Sum) }
 
 // Part implements pass.Sum.
-func (s *Sum) Part(*path.Stage) path.Adder {
-	p := &part{until: math.MaxInt64}
+func (s *Sum) Part(stage *path.Stage) path.Adder {
+	p := &part{stage: stage, until: math.MaxInt64}
 	s.parts = append(s.parts, p)
 	return p
 }
@@ -100,6 +100,7 @@ func (s *Sum) upTo() int64 {
 
 // A part is one worker's.
 type part struct {
+	stage         *path.Stage
 	waits, served []grouped
 	until         int64 // what begins later is not kept
 }
@@ -124,6 +125,43 @@ func (p *part) keep(list []grouped, g grouped) []grouped {
 		return list
 	}
 	return append(list, g)
+}
+
+// Likely reports whether what was kept so far tells, with such a confidence, that requests wait for others of the process:
+// what is kept later may still tell otherwise. No worker may be adding.
+func (s *Sum) Likely(confidence float64) bool {
+	now := Sum{waits: make(map[path.GroupID][]answers.Span), served: make(map[path.GroupID][]answers.Span)}
+	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
+	until := s.upTo()
+	for _, p := range s.parts {
+		collect := func(to map[path.GroupID][]answers.Span, from []grouped) {
+			for _, g := range from {
+				if g.Start >= until {
+					continue
+				}
+				key := p.stage.IDs.Group(g.group)
+				id, ok := ids[key]
+				if !ok {
+					id = path.GroupID(len(ids))
+					ids[key] = id
+				}
+				to[id] = append(to[id], g.Span)
+			}
+		}
+		collect(now.waits, p.waits)
+		collect(now.served, p.served)
+	}
+	for _, m := range []map[path.GroupID][]answers.Span{now.waits, now.served} {
+		for _, list := range m {
+			answers.Sort(list)
+		}
+	}
+	for _, id := range now.Waiting() {
+		if p, ok := now.Of(id); ok && p.Confidence >= confidence {
+			return true
+		}
+	}
+	return false
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
