@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/hostjoin"
 	"github.com/whylate/whylate/report"
 )
 
@@ -31,26 +32,26 @@ func (e *engine) readHost() (*host.Samples, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l, ok := samples.Limits(e.window()); ok {
+	if l, ok := hostjoin.LimitsOf(samples, e.window()); ok {
 		e.freezes.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: string(l.Verdict)}
 	}
 	return samples, nil
 }
 
-func (e *engine) window() host.Window {
+func (e *engine) window() hostjoin.Window {
 	snapshot, at := e.process.Clock()
-	return host.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, At: at}
+	return hostjoin.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, At: at}
 }
 
 // addHost adds a summary of the host samples in the trace's time. An error in
 // them becomes a warning.
 func (e *engine) addHost(rep *report.Report, samples *host.Samples, err error) {
 	if samples != nil {
-		rep.Host, err = samples.Summarize(e.window(), rep)
+		rep.Host, err = hostjoin.Summarize(samples, e.window(), rep)
 	}
 	if err != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: host.WarnHost, Text: err.Error()})
 		return
 	}
-	host.Throttle(rep)
+	hostjoin.Throttle(rep)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -34,54 +33,54 @@ type Samples struct {
 	Warnings   []bundle.Warning
 	CostNS     int64
 
-	points  []tick
-	wide    int // neighbours that were left out, for a bound on memory
-	seconds []second
-	conns   map[ends]*connection
-	events  []event
-	count   int   // most connections at a time
-	looks   int   // lists of sockets
-	traced  *tick // when the trace was asked for
+	Points      []Tick
+	wide        int // neighbours that were left out, for a bound on memory
+	Seconds     []Second
+	Connections map[Ends]*Connection
+	Events      []Event
+	Most        int   // most connections at a time
+	Looks       int   // lists of sockets
+	Traced      *Tick // when the trace was asked for
 }
 
 // second is what is sampled more rarely.
-type second struct {
-	mono              int64
-	group             int
-	levels            []Level
-	memory, steal     int64
-	machine, pressure int64
+type Second struct {
+	Mono              int64
+	Group             int
+	Levels            []Level
+	Memory, Steal     int64
+	Machine, Pressure int64
 }
 
 // A connection is what became of one socket over all lists.
-type connection struct {
-	peer                      bool
-	state                     string
-	retransmitted, outOfOrder int64 // since the first look, or since it was made
-	needless                  int64 // of retransmitted, what had arrived already
+type Connection struct {
+	Peer                      bool
+	State                     string
+	Retransmitted, OutOfOrder int64 // since the first look, or since it was made
+	Needless                  int64 // of retransmitted, what had arrived already
 	lastRetrans, lastOrder    int64 // the kernel's counters when last seen
 	lastNeedless              int64
-	rtt, minRTT               int64
+	RTT, MinRTT               int64
 }
 
 // An event is that a connection sent segments again, or got some out of order,
 // between two looks.
-type event struct {
-	since, mono               int64
-	conn                      ends
-	peer                      bool
-	retransmitted, outOfOrder int64
-	needless                  int64 // of those sent again, what is known not to have been lost: not among retransmitted
+type Event struct {
+	Since, Mono               int64
+	Conn                      Ends
+	Peer                      bool
+	Retransmitted, OutOfOrder int64
+	Needless                  int64 // of those sent again, what is known not to have been lost: not among retransmitted
 }
 
 // ends are the two ends of a connection.
-type ends struct{ local, remote netip.AddrPort }
+type Ends struct{ Local, Remote netip.AddrPort }
 
 // Read reads host.jsonl. Damaged lines are left out and counted in a warning;
 // the error wraps ErrFormat if nothing can be used. Memory is bounded whatever
 // the input holds: of very long recordings neighbouring samples are left out.
 func Read(r io.Reader) (*Samples, error) {
-	s := &Samples{conns: map[ends]*connection{}}
+	s := &Samples{Connections: map[Ends]*Connection{}}
 	in := bufio.NewReaderSize(r, 64<<10)
 	bad, first := 0, true
 	var cut error
@@ -113,7 +112,7 @@ func Read(r io.Reader) (*Samples, error) {
 			break
 		}
 	}
-	if len(s.points) == 0 {
+	if len(s.Points) == 0 {
 		if cut != nil {
 			return nil, fmt.Errorf("%w: reading them: %w", ErrFormat, cut)
 		}
@@ -214,28 +213,28 @@ func (s *Samples) add(l *Line) bool {
 	switch l.Kind {
 	case KindSample:
 		t := l.tick()
-		if n := len(s.points); n > 0 && t.mono <= s.points[n-1].mono {
-			return t.mono == s.points[n-1].mono // time does not go back
+		if n := len(s.Points); n > 0 && t.Mono <= s.Points[n-1].Mono {
+			return t.Mono == s.Points[n-1].Mono // time does not go back
 		}
-		s.points = append(s.points, t)
-		if len(s.points) == maxPoints {
-			s.points = thin(s.points)
+		s.Points = append(s.Points, t)
+		if len(s.Points) == maxPoints {
+			s.Points = thin(s.Points)
 			s.wide++
 		}
 	case KindSecond:
-		v := second{mono: l.MonoNS, group: l.Group, memory: value(l.MemoryBytes), steal: value(l.StealNS), machine: value(l.MachineNS), pressure: value(l.PressureNS)}
-		v.levels = l.Levels[:min(len(l.Levels), 32)]
-		for i := range v.levels {
-			v.levels[i].Group = clip(v.levels[i].Group)
+		v := Second{Mono: l.MonoNS, Group: l.Group, Memory: value(l.MemoryBytes), Steal: value(l.StealNS), Machine: value(l.MachineNS), Pressure: value(l.PressureNS)}
+		v.Levels = l.Levels[:min(len(l.Levels), 32)]
+		for i := range v.Levels {
+			v.Levels[i].Group = clip(v.Levels[i].Group)
 		}
-		s.seconds = append(s.seconds, v)
-		if len(s.seconds) == maxSeconds*2 {
-			s.seconds = thin(s.seconds)
+		s.Seconds = append(s.Seconds, v)
+		if len(s.Seconds) == maxSeconds*2 {
+			s.Seconds = thin(s.Seconds)
 		}
 	case KindSockets:
 		return s.addSockets(l)
 	case KindTrace:
-		s.traced = &tick{mono: l.MonoNS, wall: l.WallNS}
+		s.Traced = &Tick{Mono: l.MonoNS, Wall: l.WallNS}
 	case KindEnd:
 		s.CostNS = l.CostNS
 		for _, w := range l.Warnings[:min(len(l.Warnings), 50)] {
@@ -247,25 +246,25 @@ func (s *Samples) add(l *Line) bool {
 
 func value(v *int64) int64 {
 	if v == nil {
-		return absent
+		return Absent
 	}
 	return *v
 }
 
-func (l *Line) tick() tick {
-	return tick{
-		mono: l.MonoNS, wall: l.WallNS, group: l.Group,
-		periods: value(l.Periods), throttledPeriods: value(l.ThrottledPeriods), throttled: value(l.ThrottledNS), local: value(l.LocalNS),
-		ancestorPeriods: value(l.AncestorPeriods), ancestor: value(l.AncestorNS), complete: l.AncestorsComplete,
-		usage: value(l.UsageNS), user: value(l.UserNS), system: value(l.SystemNS), run: value(l.RunNS), delay: value(l.RunDelayNS), threads: l.Threads,
-		rss: value(l.RSSBytes), minor: value(l.MinorFaults), major: value(l.MajorFaults), retransmitted: value(l.Retransmitted), unseen: l.Unseen,
+func (l *Line) tick() Tick {
+	return Tick{
+		Mono: l.MonoNS, Wall: l.WallNS, Group: l.Group,
+		Periods: value(l.Periods), ThrottledPeriods: value(l.ThrottledPeriods), Throttled: value(l.ThrottledNS), Local: value(l.LocalNS),
+		AncestorPeriods: value(l.AncestorPeriods), Ancestor: value(l.AncestorNS), Complete: l.AncestorsComplete,
+		Usage: value(l.UsageNS), User: value(l.UserNS), System: value(l.SystemNS), Run: value(l.RunNS), Delay: value(l.RunDelayNS), Threads: l.Threads,
+		Rss: value(l.RSSBytes), Minor: value(l.MinorFaults), Major: value(l.MajorFaults), Retransmitted: value(l.Retransmitted), Unseen: l.Unseen,
 	}
 }
 
 func (s *Samples) addSockets(l *Line) bool {
-	first := s.looks == 0
-	s.looks++
-	s.count = max(s.count, min(l.Count, 1<<30))
+	first := s.Looks == 0
+	s.Looks++
+	s.Most = max(s.Most, min(l.Count, 1<<30))
 	ok := true
 	for i := range l.Sockets {
 		v := &l.Sockets[i]
@@ -275,17 +274,17 @@ func (s *Samples) addSockets(l *Line) bool {
 			ok = false
 			continue
 		}
-		key := ends{local, remote}
-		c := s.conns[key]
+		key := Ends{local, remote}
+		c := s.Connections[key]
 		if c == nil {
-			if len(s.conns) >= maxConnections {
+			if len(s.Connections) >= maxConnections {
 				continue
 			}
-			c = &connection{peer: v.Peer}
+			c = &Connection{Peer: v.Peer}
 			if first { // what it had before is not of this recording
 				c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
 			}
-			s.conns[key] = c
+			s.Connections[key] = c
 		}
 		if v.Retransmitted < c.lastRetrans || v.OutOfOrder < c.lastOrder || v.Needless < c.lastNeedless {
 			c.lastRetrans, c.lastOrder, c.lastNeedless = 0, 0, 0 // another connection of the same ends
@@ -293,41 +292,26 @@ func (s *Samples) addSockets(l *Line) bool {
 		again, order := v.Retransmitted-c.lastRetrans, v.OutOfOrder-c.lastOrder
 		needless := v.Needless - c.lastNeedless
 		c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
-		c.retransmitted += again
-		c.outOfOrder += order
-		c.rtt, c.minRTT, c.state = v.RTTNS, v.MinRTTNS, clip(v.State)
-		if (again > 0 || order > 0) && len(s.events) < maxEvents {
-			s.events = append(s.events, event{l.SinceNS, l.MonoNS, key, v.Peer, again, order, 0})
+		c.Retransmitted += again
+		c.OutOfOrder += order
+		c.RTT, c.MinRTT, c.State = v.RTTNS, v.MinRTTNS, clip(v.State)
+		if (again > 0 || order > 0) && len(s.Events) < maxEvents {
+			s.Events = append(s.Events, Event{l.SinceNS, l.MonoNS, key, v.Peer, again, order, 0})
 		}
-		c.needless += s.clear(key, needless)
+		c.Needless += s.clear(key, needless)
 	}
 	return ok
 }
 
 // clear takes what had been sent again needlessly out of the connection's last
 // events: the other end says so a round trip later. It returns how many there were.
-func (s *Samples) clear(conn ends, needless int64) (cleared int64) {
-	for i := len(s.events) - 1; i >= 0 && needless > 0; i-- {
-		if e := &s.events[i]; e.conn == conn {
-			n := min(needless, e.retransmitted)
-			e.retransmitted, e.needless = e.retransmitted-n, e.needless+n
+func (s *Samples) clear(conn Ends, needless int64) (cleared int64) {
+	for i := len(s.Events) - 1; i >= 0 && needless > 0; i-- {
+		if e := &s.Events[i]; e.Conn == conn {
+			n := min(needless, e.Retransmitted)
+			e.Retransmitted, e.Needless = e.Retransmitted-n, e.Needless+n
 			needless, cleared = needless-n, cleared+n
 		}
 	}
 	return cleared
-}
-
-// sortedEnds are the connections in an order that does not change.
-func (s *Samples) sortedEnds() []ends {
-	keys := make([]ends, 0, len(s.conns))
-	for k := range s.conns {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b ends) int {
-		if c := a.local.Compare(b.local); c != 0 {
-			return c
-		}
-		return a.remote.Compare(b.remote)
-	})
-	return keys
 }

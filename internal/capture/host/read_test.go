@@ -1,220 +1,28 @@
 package host
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/whylate/whylate/internal/capture/bundle"
-	"github.com/whylate/whylate/internal/trace/tracefmt"
-	"github.com/whylate/whylate/report"
 )
 
 const ms = int64(1e6)
 
-// text is a recording of samples, one each 20 ms from 1 s on the monotonic
-// clock and 1000 s on the wall clock.
-type text struct {
-	b     bytes.Buffer
-	lines int
-}
-
-func (x *text) line(l Line) {
-	b, err := json.Marshal(l)
-	if err != nil {
-		panic(err)
-	}
-	x.b.Write(append(b, '\n'))
-	x.lines++
-}
-
 func at(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
-
-func (x *text) begin() {
-	l := Line{Kind: KindStart, Schema: Schema, PID: 7, IntervalNS: 20 * ms, Facts: &bundle.Host{PID: 7, Kernel: "6.1", QuotaCPUs: 0.5, PeriodNS: 100 * ms}}
-	l.MonoNS, l.WallNS = at(0)
-	x.line(l)
-}
-
-func (x *text) sample(i int64, set func(*Line)) {
-	l := Line{Kind: KindSample}
-	l.MonoNS, l.WallNS = at(i)
-	set(&l)
-	x.line(l)
-}
 
 func p(v int64) *int64 { return &v }
 
-func window(from, to int64) Window {
-	start, wall := at(from)
-	end, _ := at(to)
-	// The trace's own clock counts from somewhere else.
-	return Window{Start: start + 5e12, End: end + 5e12, At: start + 5e12, Snapshot: &tracefmt.ClockSnapshot{Mono: uint64(start), UnixSec: uint64(wall / 1e9), UnixNsec: uint64(wall % 1e9)}}
-}
-
-func summarize(t *testing.T, x *text, w Window, rep *report.Report) *report.Host {
-	t.Helper()
-	s, err := Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rep == nil {
-		rep = &report.Report{}
-	}
-	h, err := s.Summarize(w, rep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// Counters of hand: two CPUs throttled for 50 ms in each of ten periods, four
-// threads behind that quota, and 30 ms of waiting for a neighbour where no
-// quota was near.
-func TestLostTimeInThree(t *testing.T) {
-	var x text
-	x.begin()
-	var throttled, periods, delay, run int64
-	for i := range int64(101) {
-		if i > 0 && i <= 50 && i%5 == 0 {
-			throttled += 100 * ms
-			periods++
-			delay += 200 * ms
-		}
-		if i == 80 {
-			delay += 30 * ms
-		}
-		if i > 0 {
-			run += 10 * ms
-		}
-		x.sample(i, func(l *Line) {
-			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = p(i/5), &periods, &throttled, p(throttled)
-			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = p(0), p(0), true
-			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, p(i)
-		})
-	}
-	rep := &report.Report{Input: report.Input{DurationNS: 2e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e9, Running: [][2]int64{{0, 3000}, {1e9, 500}}}}}
-	h := summarize(t, &x, window(0, 100), rep)
-	l := h.Lost
-	for _, c := range []struct {
-		name string
-		got  *int64
-		want int64
-	}{
-		{"quota", l.QuotaNS, 1000 * ms}, {"run queue", l.RunQueueNS, 30 * ms}, {"unsplit", l.UnsplitNS, 1000 * ms}, {"cpu", l.CPUNS, 1000 * ms},
-		{"delay", l.RunDelayNS, 2030 * ms}, {"busy", l.BusyNS, 3500 * ms}, {"unexplained", l.UnexplainedNS, 470 * ms},
-	} {
-		if c.got == nil || *c.got != c.want {
-			t.Errorf("%s: %v, want %d", c.name, c.got, c.want)
-		}
-	}
-	if h.Quota.Verdict != "own" || h.Quota.OwnNS != 1000*ms || h.Quota.ThrottledPeriods != 10 || h.Clock != "monotonic" || h.Coverage != 1 {
-		t.Errorf("%+v, clock %s, coverage %v", h.Quota, h.Clock, h.Coverage)
-	}
-	sum := int64(0)
-	for _, v := range h.Series.ThrottledNS {
-		sum += v[1]
-	}
-	if sum != 1000*ms {
-		t.Errorf("the series adds up to %d", sum)
-	}
-	// The second half alone: nothing was throttled.
-	if h := summarize(t, &x, window(60, 100), nil); h.Quota.Verdict != "none" || *h.Lost.QuotaNS != 0 || *h.Lost.RunQueueNS != 30*ms || h.Lost.BusyNS != nil || h.Lost.UnexplainedNS != nil {
-		t.Errorf("second half: %+v %+v", h.Quota, h.Lost)
-	}
-	rep.Host = h
-	rep.Runtime.Throttle = report.Throttle{Verdict: "unknown", How: "freezes", LostWallNS: 480 * ms, LostCPUNS: 950 * ms, Confidence: 0.6}
-	Throttle(rep)
-	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", How: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
-		t.Errorf("verdict %+v", got)
-	}
-	if h.Freezes == nil || h.Freezes.LostCPUNS != 950*ms {
-		t.Errorf("freezes %+v", h.Freezes)
-	}
-}
-
-// Whose quota it was, and what is not known.
-func TestVerdicts(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		set      func(i int64, l *Line)
-		want     report.ThrottleVerdict
-		measured bool
-	}{
-		{"nothing throttled", func(_ int64, l *Line) { l.ThrottledNS, l.Periods, l.LocalNS = p(5), p(9), p(5) }, "none", true},
-		{"own", func(i int64, l *Line) { l.ThrottledNS, l.Periods = p(i*ms), p(i) }, "own", true},
-		{"ancestor, by cpu.stat.local", func(i int64, l *Line) { l.ThrottledNS, l.Periods, l.LocalNS = p(0), p(0), p(i*ms) }, "ancestor", true},
-		{"ancestor, seen", func(i int64, l *Line) { l.ThrottledNS, l.Periods, l.AncestorNS = p(0), p(0), p(i*ms) }, "ancestor", true},
-		{"groups above out of sight", func(_ int64, l *Line) { l.ThrottledNS, l.Periods = p(0), p(0) }, "unknown", false},
-		{"no counters", func(int64, *Line) {}, "unknown", false},
-		{"the group was made anew", func(i int64, l *Line) { l.ThrottledNS, l.Periods = p((20-i)*ms), p(20-i) }, "unknown", false},
-		{"another group", func(i int64, l *Line) { l.ThrottledNS, l.Periods, l.Group = p(i*ms), p(i), int(i/10) }, "unknown", true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var x text
-			x.begin()
-			for i := range int64(20) {
-				x.sample(i, func(l *Line) { c.set(i, l) })
-			}
-			h := summarize(t, &x, window(0, 19), nil)
-			if h.Quota.Verdict != c.want || h.Quota.How == "" {
-				t.Errorf("verdict %q: %s, want %q", h.Quota.Verdict, h.Quota.How, c.want)
-			}
-			if (h.Lost.QuotaNS != nil) != c.measured {
-				t.Errorf("quota %v, measured %v", h.Lost.QuotaNS, c.measured)
-			}
-			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", How: "freezes"}}}
-			if Throttle(rep); c.want == "unknown" && rep.Runtime.Throttle.How != "freezes" {
-				t.Errorf("samples that cannot tell took the trace's verdict away: %+v", rep.Runtime.Throttle)
-			}
-		})
-	}
-}
-
-func TestClocks(t *testing.T) {
-	var x text
-	x.begin()
-	for i := range int64(51) {
-		x.sample(i, func(l *Line) { l.RunNS = p(i * ms) })
-	}
-	w := window(0, 50)
-	w.Snapshot.Mono += 3600e9 // a time namespace: only the wall clock is the same
-	if h := summarize(t, &x, w, nil); h.Clock != "wall" || h.FromNS != 0 || *h.Lost.CPUNS != 50*ms {
-		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
-	}
-	w = window(0, 50)
-	w.Snapshot = nil // Go before 1.25
-	s, err := Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Summarize(w, &report.Report{}); !errors.Is(err, ErrFormat) {
-		t.Errorf("without any clock: %v", err)
+func TestDamagedRecordings(t *testing.T) {
+	var l log
+	for i := range int64(10) {
+		x := newTick()
+		x.Mono, x.Wall = at(i)
+		x.Run = i * ms
+		l.add(&x)
 	}
 	mono, wall := at(10)
-	x.line(Line{Kind: KindTrace, MonoNS: mono, WallNS: wall})
-	if h := summarize(t, &x, w, nil); h.Clock != "asked" || h.FromNS != 0 || *h.Lost.CPUNS != 40*ms {
-		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
-	}
-	s, err = Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Summarize(window(60, 90), &report.Report{}); err == nil || !strings.Contains(err.Error(), "of the trace's time") {
-		t.Errorf("another time: %v", err)
-	}
-}
-
-func TestDamagedRecordings(t *testing.T) {
-	var x text
-	x.begin()
-	for i := range int64(10) {
-		x.sample(i, func(l *Line) { l.RunNS = p(i * ms) })
-	}
-	good := x.b.String()
+	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, MonoNS: 1e9, WallNS: 1000e9}, Line{Kind: KindEnd, MonoNS: mono, WallNS: wall}))
 	lines := strings.SplitAfter(good, "\n")
 	for _, c := range []struct {
 		name, text, want string
@@ -251,7 +59,7 @@ func TestDamagedRecordings(t *testing.T) {
 
 // What is kept of an endless recording does not grow with it.
 func TestLongRecording(t *testing.T) {
-	s := &Samples{conns: map[ends]*connection{}}
+	s := &Samples{Connections: map[Ends]*Connection{}}
 	last := int64(0)
 	for i := range int64(3 * maxPoints) {
 		mono, wall := at(i)
@@ -262,17 +70,12 @@ func TestLongRecording(t *testing.T) {
 			s.add(&Line{Kind: KindSockets, MonoNS: mono, WallNS: wall, Sockets: []Socket{{Local: fmt.Sprintf("127.0.0.1:%d", i%60000+1), Remote: fmt.Sprintf("10.0.%d.%d:1", i/60000, i%250), Retransmitted: i}}})
 		}
 	}
-	if len(s.points) > maxPoints || len(s.seconds) > 2*maxSeconds || len(s.conns) > maxConnections || len(s.events) > maxEvents {
-		t.Errorf("%d points, %d seconds, %d connections, %d events", len(s.points), len(s.seconds), len(s.conns), len(s.events))
+	if len(s.Points) > maxPoints || len(s.Seconds) > 2*maxSeconds || len(s.Connections) > maxConnections || len(s.Events) > maxEvents {
+		t.Errorf("%d points, %d seconds, %d connections, %d events", len(s.Points), len(s.Seconds), len(s.Connections), len(s.Events))
 	}
-	v := s.whole2()
-	if got := v.sum(func(t *tick) int64 { return t.throttled }, true); got == nil || *got != 3*int64(maxPoints)-1 || v.to != last {
-		t.Errorf("the counters' growth is %v, want %d", got, 3*maxPoints-1)
+	if got := s.Points[len(s.Points)-1].Throttled - s.Points[0].Throttled; got != 3*int64(maxPoints)-1 || s.Points[len(s.Points)-1].Mono != last {
+		t.Errorf("the counters' growth is %d, want %d", got, 3*maxPoints-1)
 	}
-}
-
-func (s *Samples) whole2() view {
-	return view{s: s, start: s.points[0].mono, from: s.points[0].mono, to: s.points[len(s.points)-1].mono}
 }
 
 // The writer thins long recordings in the same way: sums stay.
@@ -281,128 +84,15 @@ func TestLogKeepsSums(t *testing.T) {
 	n := 3*maxTicks + 17
 	for i := range n {
 		x := newTick()
-		x.mono, x.throttled = int64(i+1), int64(i)
+		x.Mono, x.Throttled = int64(i+1), int64(i)
 		l.add(&x)
 	}
-	if len(l.ticks) > maxTicks || l.ticks[0].throttled != 0 || l.ticks[len(l.ticks)-1].throttled != int64(n-1) {
-		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.ticks), l.ticks[0].throttled, l.ticks[len(l.ticks)-1].throttled, n-1)
+	if len(l.ticks) > maxTicks || l.ticks[0].Throttled != 0 || l.ticks[len(l.ticks)-1].Throttled != int64(n-1) {
+		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.ticks), l.ticks[0].Throttled, l.ticks[len(l.ticks)-1].Throttled, n-1)
 	}
 	for i := 1; i < len(l.ticks); i++ {
-		if l.ticks[i].mono <= l.ticks[i-1].mono {
+		if l.ticks[i].Mono <= l.ticks[i-1].Mono {
 			t.Fatalf("sample %d is not after the one before", i)
-		}
-	}
-}
-
-// FuzzRead: whatever the bytes, no panic, and what comes out are numbers that
-// the report's schema allows.
-func FuzzRead(f *testing.F) {
-	var x text
-	x.begin()
-	for i := range int64(6) {
-		x.sample(i, func(l *Line) {
-			l.ThrottledNS, l.Periods, l.ThrottledPeriods, l.LocalNS, l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted = p(i*ms), p(i), p(i), p(i*ms), p(i*ms), p(2*i*ms), p(i), p(i)
-		})
-	}
-	mono, wall := at(5)
-	x.line(Line{Kind: KindSecond, MonoNS: mono, WallNS: wall, StealNS: p(1), MemoryBytes: p(2), Levels: []Level{{0, "/a", 1, 1, 1}}})
-	x.line(Line{Kind: KindSockets, MonoNS: mono, WallNS: wall, All: true, Count: 1, Sockets: []Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
-	x.line(Line{Kind: KindTrace, MonoNS: mono, WallNS: wall})
-	x.line(Line{Kind: KindEnd, MonoNS: mono, WallNS: wall, Warnings: []bundle.Warning{{Code: "a", Text: "b"}}})
-	f.Add(x.b.Bytes())
-	rep := &report.Report{Input: report.Input{DurationNS: 1e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e7, Running: [][2]int64{{0, 1000}}}},
-		Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
-			Slowest: []report.Request{{ID: "r", Segments: []report.Segment{{Cause: "network", StartNS: 0, DurationNS: 1e9}}}}}}}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := Read(bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		for _, w := range []Window{window(0, 50), {Start: 0, End: 1e9}, {Start: 1, End: 1 << 62, At: 5, Snapshot: &tracefmt.ClockSnapshot{Mono: 1 << 63, UnixSec: 1 << 63, UnixNsec: 1 << 63}}} {
-			h, err := s.Summarize(w, rep)
-			if err != nil {
-				continue
-			}
-			q, n := h.Quota, h.Network
-			for i, v := range []int64{h.FromNS, h.ToNS, q.OwnNS, q.AncestorNS, q.Periods, q.ThrottledPeriods, n.Retransmitted, n.PeerRetransmitted, n.OutOfOrder, h.Memory.RSSMaxBytes} {
-				if v < 0 {
-					t.Fatalf("value %d is %d", i, v)
-				}
-			}
-			for _, v := range []*int64{h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Lost.UnsplitNS, h.Lost.UnexplainedNS, h.Lost.CPUNS, h.Lost.RunDelayNS, h.Lost.StealNS, n.AllRetransmitted} {
-				if v != nil && *v < 0 {
-					t.Fatalf("lost time %+v", h.Lost)
-				}
-			}
-			if h.Coverage < 0 || h.Coverage > 1 || len(h.Series.ThrottledNS) > 2*maxSeries || len(n.Sockets) > maxHostSockets {
-				t.Fatalf("coverage %v, %d points, %d sockets", h.Coverage, len(h.Series.ThrottledNS), len(n.Sockets))
-			}
-			rep := report.Report{Host: h}
-			Throttle(&rep)
-		}
-	})
-}
-
-// TestNeedlessIsNoLoss: what the other end says it had already was not lost, also if it says so a look later; what is left
-// was. And whose client was late says nothing of a wait for a peer. Counting all that was sent again fails.
-func TestNeedlessIsNoLoss(t *testing.T) {
-	network := func(kind string) *report.Report {
-		return &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
-			Slowest: []report.Request{{ID: "r", Segments: []report.Segment{{Cause: "network", Kind: kind, StartNS: 0, DurationNS: 1e9}}}}}}}
-	}
-	const ours, theirs, client, listener = "10.0.0.1:40000", "10.0.0.2:5432", "10.0.0.9:33000", "10.0.0.1:80"
-	for _, c := range []struct {
-		name           string
-		looks          [][]Socket
-		lost, needless int64
-		verdict        report.NetworkVerdict
-		between        string
-	}{
-		{"lost", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + theirs},
-		{"had arrived", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"said later", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"one of two", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + theirs},
-		{"another connection's", [][]Socket{{{Local: ours, Remote: theirs, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: theirs, Needless: 3}}}, 1, 0, "lost", ours + " -> " + theirs},
-		{"the other end's", [][]Socket{{{Local: theirs, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + theirs},
-		{"a client's", [][]Socket{{{Local: listener, Remote: client, Retransmitted: 1}, {Local: listener, Remote: "10.0.0.9:33001"}}}, 1, 0, "unknown", ""},
-	} {
-		var x text
-		x.begin()
-		x.line(Line{Kind: KindSockets, MonoNS: 1e9, WallNS: 1000e9, All: true})
-		for i := range int64(10) {
-			x.sample(i, func(l *Line) { l.RunNS, l.Retransmitted = p(i*ms), p(0) })
-			if int(i) >= 2 && int(i)-2 < len(c.looks) {
-				mono, wall := at(i)
-				x.line(Line{Kind: KindSockets, MonoNS: mono, WallNS: wall, SinceNS: mono - 20*ms, Count: 1, Sockets: c.looks[i-2]})
-			}
-		}
-		n := summarize(t, &x, window(0, 9), network("outbound")).Network
-		between := ""
-		if len(n.Requests) > 0 {
-			// Seen in the third sample of ten, all of which lie in the wait, or in the one after.
-			if w := n.Requests[0]; w.AgainNS < 0 || w.AgainNS > w.DurationNS || c.name == "lost" && w.AgainNS != 2*20*ms {
-				t.Errorf("%s: sent again %d ns after the beginning of a wait of %d", c.name, w.AgainNS, w.DurationNS)
-			}
-			between = strings.Join(n.Requests[0].Sockets, ", ")
-		}
-		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || between != c.between {
-			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, between, n.Text)
-		}
-	}
-}
-
-// TestLateSample: what was sent again happened after the sample before; a sample that was late on a busy machine leaves more time
-// for it, one that was left out of a long recording does not.
-func TestLateSample(t *testing.T) {
-	for _, c := range []struct{ before, since, want int64 }{
-		{980, 0, 960},   // in time
-		{910, 0, 910},   // late
-		{100, 0, 800},   // left out
-		{910, 950, 950}, // the connections were looked at since
-	} {
-		s := &Samples{IntervalNS: 20 * ms, points: []tick{{mono: c.before * ms}, {mono: 1000 * ms}, {mono: 1020 * ms}}}
-		if got := s.before(&event{since: c.since * ms, mono: 1000 * ms}); got != c.want*ms {
-			t.Errorf("%+v: from %d ms", c, got/ms)
 		}
 	}
 }

@@ -50,48 +50,48 @@ const (
 )
 
 // absent marks a counter that could not be read.
-const absent = -1
+const Absent = -1
 
 // A tick is one sample, flat, so that taking it allocates nothing.
-type tick struct {
-	mono, wall                int64
-	group                     int
-	periods, throttledPeriods int64
-	throttled, local          int64
-	ancestorPeriods, ancestor int64
-	complete                  bool
-	usage, user, system       int64
-	run, delay                int64
-	threads                   int
-	rss, minor, major         int64
-	retransmitted             int64
-	unseen                    int64
+type Tick struct {
+	Mono, Wall                int64
+	Group                     int
+	Periods, ThrottledPeriods int64
+	Throttled, Local          int64
+	AncestorPeriods, Ancestor int64
+	Complete                  bool
+	Usage, User, System       int64
+	Run, Delay                int64
+	Threads                   int
+	Rss, Minor, Major         int64
+	Retransmitted             int64
+	Unseen                    int64
 }
 
-func newTick() tick {
-	return tick{periods: absent, throttledPeriods: absent, throttled: absent, local: absent, ancestorPeriods: absent, ancestor: absent,
-		usage: absent, user: absent, system: absent, run: absent, delay: absent, rss: absent, minor: absent, major: absent, retransmitted: absent}
+func newTick() Tick {
+	return Tick{Periods: Absent, ThrottledPeriods: Absent, Throttled: Absent, Local: Absent, AncestorPeriods: Absent, Ancestor: Absent,
+		Usage: Absent, User: Absent, System: Absent, Run: Absent, Delay: Absent, Rss: Absent, Minor: Absent, Major: Absent, Retransmitted: Absent}
 }
 
-func (t *tick) line() Line {
+func (t *Tick) line() Line {
 	opt := func(v int64) *int64 {
-		if v == absent {
+		if v == Absent {
 			return nil
 		}
 		return &v
 	}
 	return Line{
-		Kind: KindSample, MonoNS: t.mono, WallNS: t.wall, Group: t.group,
-		Periods: opt(t.periods), ThrottledPeriods: opt(t.throttledPeriods), ThrottledNS: opt(t.throttled), LocalNS: opt(t.local),
-		AncestorPeriods: opt(t.ancestorPeriods), AncestorNS: opt(t.ancestor), AncestorsComplete: t.complete,
-		UsageNS: opt(t.usage), UserNS: opt(t.user), SystemNS: opt(t.system), RunNS: opt(t.run), RunDelayNS: opt(t.delay), Threads: t.threads,
-		RSSBytes: opt(t.rss), MinorFaults: opt(t.minor), MajorFaults: opt(t.major), Retransmitted: opt(t.retransmitted), Unseen: t.unseen,
+		Kind: KindSample, MonoNS: t.Mono, WallNS: t.Wall, Group: t.Group,
+		Periods: opt(t.Periods), ThrottledPeriods: opt(t.ThrottledPeriods), ThrottledNS: opt(t.Throttled), LocalNS: opt(t.Local),
+		AncestorPeriods: opt(t.AncestorPeriods), AncestorNS: opt(t.Ancestor), AncestorsComplete: t.Complete,
+		UsageNS: opt(t.Usage), UserNS: opt(t.User), SystemNS: opt(t.System), RunNS: opt(t.Run), RunDelayNS: opt(t.Delay), Threads: t.Threads,
+		RSSBytes: opt(t.Rss), MinorFaults: opt(t.Minor), MajorFaults: opt(t.Major), Retransmitted: opt(t.Retransmitted), Unseen: t.Unseen,
 	}
 }
 
 // A log keeps what was sampled, in bounded memory.
 type log struct {
-	ticks []tick
+	ticks []Tick
 	every int // one of so many samples is kept
 	skip  int
 
@@ -103,7 +103,7 @@ type log struct {
 }
 
 // add keeps a sample. The newest one always stays until the next comes.
-func (l *log) add(t *tick) {
+func (l *log) add(t *Tick) {
 	if l.every == 0 {
 		l.every = 1
 	}
@@ -163,7 +163,7 @@ func (l *log) encode(start, end Line) []byte {
 	slices.SortStableFunc(l.lines, func(a, b Line) int { return cmp.Compare(a.MonoNS, b.MonoNS) })
 	k := 0
 	for i := range l.ticks {
-		for ; k < len(l.lines) && l.lines[k].MonoNS <= l.ticks[i].mono; k++ {
+		for ; k < len(l.lines) && l.lines[k].MonoNS <= l.ticks[i].Mono; k++ {
 			put(&l.lines[k])
 		}
 		line := l.ticks[i].line()

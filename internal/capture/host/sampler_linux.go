@@ -36,7 +36,7 @@ type Sampler struct {
 
 	log      log
 	asked    time.Time
-	last     tick
+	last     Tick
 	late     int
 	ended    bool
 	warnings []bundle.Warning
@@ -145,7 +145,7 @@ func (s *Sampler) run(first chan struct{}) {
 	next, _ := clocks()
 	for n := 0; ; n++ {
 		mono, wall := clocks()
-		gap := mono - s.last.mono
+		gap := mono - s.last.Mono
 		if n > 0 && gap > 2*int64(s.interval) {
 			s.late++
 		}
@@ -231,21 +231,21 @@ func (s *Sampler) readStat() (procStat, bool) {
 
 func (s *Sampler) sample(mono, wall int64) {
 	t := newTick()
-	t.mono, t.wall, t.group = mono, wall, s.groups
+	t.Mono, t.Wall, t.Group = mono, wall, s.groups
 	st, ok := s.readStat()
 	if !ok {
 		s.end(mono, wall)
 		return
 	}
-	t.user, t.system, t.threads = st.user*tickNS, st.system*tickNS, int(st.threads)
-	t.rss, t.minor, t.major = st.rss*s.page, st.minor, st.major
+	t.User, t.System, t.Threads = st.user*tickNS, st.system*tickNS, int(st.threads)
+	t.Rss, t.Minor, t.Major = st.rss*s.page, st.minor, st.major
 	s.sampleGroup(&t)
 	s.sampleThreads(&t)
 	if s.snmp >= 0 {
 		if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
-			t.retransmitted, t.unseen = n, s.last.unseen
-			if s.last.retransmitted != absent && n != s.last.retransmitted && !s.sockets(mono, wall, false) {
-				t.unseen += n - s.last.retransmitted
+			t.Retransmitted, t.Unseen = n, s.last.Unseen
+			if s.last.Retransmitted != Absent && n != s.last.Retransmitted && !s.sockets(mono, wall, false) {
+				t.Unseen += n - s.last.Retransmitted
 			}
 		}
 	}
@@ -254,32 +254,32 @@ func (s *Sampler) sample(mono, wall int64) {
 	s.log.add(&t)
 }
 
-func (s *Sampler) sampleGroup(t *tick) {
+func (s *Sampler) sampleGroup(t *Tick) {
 	var c cgroup.Stat
 	if s.group == nil || s.group.Sample(&c) != nil {
 		return
 	}
 	if c.Has&cgroup.HasUsage != 0 {
-		t.usage = int64(c.Usage)
+		t.Usage = int64(c.Usage)
 	}
 	if c.Has&cgroup.HasBandwidth != 0 {
-		t.periods, t.throttledPeriods, t.throttled = c.Periods, c.ThrottledPeriods, int64(c.Throttled)
+		t.Periods, t.ThrottledPeriods, t.Throttled = c.Periods, c.ThrottledPeriods, int64(c.Throttled)
 	}
 	if c.Has&cgroup.HasLocal != 0 {
-		t.local = int64(c.Local)
+		t.Local = int64(c.Local)
 	}
-	t.ancestorPeriods, t.ancestor = c.AncestorThrottledPeriods, int64(c.AncestorThrottled)
-	t.complete = c.Has&cgroup.HasAncestors != 0
+	t.AncestorPeriods, t.Ancestor = c.AncestorThrottledPeriods, int64(c.AncestorThrottled)
+	t.Complete = c.Has&cgroup.HasAncestors != 0
 }
 
 // maxThreadShare is the share of a CPU that reading the threads may take.
 const maxThreadShare = 100
 
-func (s *Sampler) sampleThreads(t *tick) {
-	if s.threads == nil || t.mono < s.threadsNext {
+func (s *Sampler) sampleThreads(t *Tick) {
+	if s.threads == nil || t.Mono < s.threadsNext {
 		return
 	}
-	run, delay, err := s.threads.read(t.threads)
+	run, delay, err := s.threads.read(t.Threads)
 	if err != nil {
 		if s.samples == 0 {
 			s.warn(WarnHost, "the run queue's delay was not sampled: "+err.Error())
@@ -288,9 +288,9 @@ func (s *Sampler) sampleThreads(t *tick) {
 		}
 		return
 	}
-	t.run, t.delay = run, delay
+	t.Run, t.Delay = run, delay
 	now, _ := clocks()
-	s.threadsNext = t.mono + maxThreadShare*(now-t.mono) - int64(s.interval)/2
+	s.threadsNext = t.Mono + maxThreadShare*(now-t.Mono) - int64(s.interval)/2
 }
 
 // follow notices that the process was moved to another group.
@@ -395,7 +395,7 @@ func (s *Sampler) Stop() *Recording {
 	r := &Recording{Facts: s.facts, Warnings: s.warnings, Samples: s.samples, Cost: s.cost}
 	if s.samples > 0 {
 		end := Line{Kind: KindEnd, CostNS: int64(s.cost), Late: s.late, Warnings: s.warnings}
-		end.MonoNS, end.WallNS = s.last.mono, s.last.wall
+		end.MonoNS, end.WallNS = s.last.Mono, s.last.Wall
 		if !s.asked.IsZero() {
 			mono, wall := clocks()
 			ago := int64(time.Since(s.asked))

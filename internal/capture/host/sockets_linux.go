@@ -118,9 +118,9 @@ func (s *sockets) collect() error {
 }
 
 func (s *sockets) line(final bool) *Line {
-	at := make(map[ends]*diagSocket, len(s.list))
+	at := make(map[Ends]*diagSocket, len(s.list))
 	for i := range s.list {
-		at[ends{s.list[i].local, s.list[i].remote}] = &s.list[i]
+		at[Ends{s.list[i].local, s.list[i].remote}] = &s.list[i]
 	}
 	all := !s.listed || final
 	s.listed = true
@@ -140,7 +140,7 @@ func (s *sockets) line(final bool) *Line {
 	}
 	for i := range s.list {
 		d := &s.list[i]
-		other := at[ends{d.remote, d.local}]
+		other := at[Ends{d.remote, d.local}]
 		if !s.mine[d.inode] || other != nil && s.ours[other.inode] {
 			continue // the recording's own connections are not the service's work
 		}

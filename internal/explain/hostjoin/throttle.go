@@ -1,4 +1,4 @@
-package host
+package hostjoin
 
 import (
 	"github.com/whylate/whylate/report"

@@ -1,4 +1,4 @@
-package host
+package hostjoin
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/report"
 )
 
@@ -30,21 +31,21 @@ const maxGapShare = 0.1
 func (v *view) network(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
-	n.AllRetransmitted = v.sum(func(t *tick) int64 { return t.retransmitted }, false)
-	n.Connections = v.s.count
-	var events []event
-	for _, e := range v.s.events {
-		if e.mono+v.offset < v.from || e.since+v.offset > v.to {
+	n.AllRetransmitted = v.sum(func(t *host.Tick) int64 { return t.Retransmitted }, false)
+	n.Connections = v.s.Most
+	var events []host.Event
+	for _, e := range v.s.Events {
+		if e.Mono+v.offset < v.from || e.Since+v.offset > v.to {
 			continue
 		}
 		events = append(events, e)
-		n.OutOfOrder += e.outOfOrder
-		n.Needless += e.needless
-		if e.peer {
-			n.PeerRetransmitted += e.retransmitted
+		n.OutOfOrder += e.OutOfOrder
+		n.Needless += e.Needless
+		if e.Peer {
+			n.PeerRetransmitted += e.Retransmitted
 			continue
 		}
-		n.Retransmitted += e.retransmitted
+		n.Retransmitted += e.Retransmitted
 	}
 	v.sockets(n, events)
 	v.waits(n, events, rep)
@@ -56,7 +57,7 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 	if n.Needless > 0 {
 		add("segments sent again that had arrived", float64(n.Needless), "segments")
 	}
-	if v.s.looks > 0 {
+	if v.s.Looks > 0 {
 		add("segments that the process's connections sent again", float64(n.Retransmitted), "segments")
 		add("segments that arrived out of order", float64(n.OutOfOrder), "segments")
 	}
@@ -99,7 +100,7 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 		}()
 	}
 	switch {
-	case v.s.looks == 0:
+	case v.s.Looks == 0:
 		return report.NetworkUnknown, "the process's connections were not looked at"
 	case again > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
@@ -128,7 +129,7 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 // ended before the next look.
 func (v *view) unseen() int64 {
 	from, to := v.around()
-	return to.unseen - from.unseen
+	return to.Unseen - from.Unseen
 }
 
 func count(n int64, what string) string {
@@ -146,35 +147,35 @@ func arrived(n int64) string {
 }
 
 // sockets lists connections: those that lost most, then the slowest.
-func (v *view) sockets(n *report.HostNetwork, events []event) {
+func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 	type sums struct {
 		again, order int64
 		when         []int64
 	}
-	by := map[ends]*sums{}
+	by := map[host.Ends]*sums{}
 	for _, e := range events {
-		x := by[e.conn]
+		x := by[e.Conn]
 		if x == nil {
 			x = &sums{}
-			by[e.conn] = x
+			by[e.Conn] = x
 		}
-		x.again += e.retransmitted
-		x.order += e.outOfOrder
-		if e.retransmitted > 0 && len(x.when) < maxWhen {
-			x.when = append(x.when, max(0, e.mono+v.offset-v.start))
+		x.again += e.Retransmitted
+		x.order += e.OutOfOrder
+		if e.Retransmitted > 0 && len(x.when) < maxWhen {
+			x.when = append(x.when, max(0, e.Mono+v.offset-v.start))
 		}
 	}
-	for _, key := range v.s.sortedEnds() {
-		c, x := v.s.conns[key], by[key]
+	for _, key := range sortedEnds(v.s) {
+		c, x := v.s.Connections[key], by[key]
 		if x == nil {
 			x = &sums{}
 		}
-		if c.peer && x.again == 0 {
+		if c.Peer && x.again == 0 {
 			continue
 		}
 		n.Sockets = append(n.Sockets, report.HostSocket{
-			Local: key.local.String(), Remote: key.remote.String(), State: c.state, Peer: c.peer, Retransmitted: x.again, OutOfOrder: x.order,
-			RTTNS: c.rtt, MinRTTNS: c.minRTT, WhenNS: x.when,
+			Local: key.Local.String(), Remote: key.Remote.String(), State: c.State, Peer: c.Peer, Retransmitted: x.again, OutOfOrder: x.order,
+			RTTNS: c.RTT, MinRTTNS: c.MinRTT, WhenNS: x.when,
 		})
 	}
 	slices.SortStableFunc(n.Sockets, func(a, b report.HostSocket) int {
@@ -186,12 +187,12 @@ func (v *view) sockets(n *report.HostNetwork, events []event) {
 // waits finds slow requests that waited for the network while something was
 // sent again. What was lost had been sent before it was sent again, so the
 // stretch between the two looks must touch the wait.
-func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) {
+func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Report) {
 	// Clients' connections share their port here; those to peers have one each. Who waits for a peer is not late by a client.
 	served := map[netip.AddrPort]int{}
-	for conn, c := range v.s.conns {
-		if !c.peer {
-			served[conn.local]++
+	for conn, c := range v.s.Connections {
+		if !c.Peer {
+			served[conn.Local]++
 		}
 	}
 	for i := range rep.Groups {
@@ -204,13 +205,13 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
-					from, to := v.s.before(&e)+v.offset-v.start, e.mono+v.offset-v.start
-					if e.retransmitted == 0 || seg.Kind == "outbound" && served[e.ours()] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
+					from, to := before(v.s, &e)+v.offset-v.start, e.Mono+v.offset-v.start
+					if e.Retransmitted == 0 || seg.Kind == "outbound" && served[ours(&e)] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
-					w.Retransmitted += e.retransmitted
+					w.Retransmitted += e.Retransmitted
 					w.AgainNS = max(w.AgainNS, min(to, seg.StartNS+seg.DurationNS)-seg.StartNS)
-					if name := e.between(); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
+					if name := between(&e); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
 						w.Sockets = append(w.Sockets, name)
 					}
 				}
@@ -226,36 +227,51 @@ func (v *view) waits(n *report.HostNetwork, events []event, rep *report.Report) 
 
 // before returns from when on what an event tells may have happened: from the sample before it, on a busy machine more than an
 // interval ago, but not from long before, where samples were left out.
-func (s *Samples) before(e *event) int64 {
+func before(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
-	from := e.mono - 2*interval
-	if i, _ := slices.BinarySearchFunc(s.points, e.mono, func(t tick, at int64) int { return cmp.Compare(t.mono, at) }); i > 0 {
-		from = min(from, max(s.points[i-1].mono, e.mono-mostBefore*interval))
+	from := e.Mono - 2*interval
+	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(t host.Tick, at int64) int { return cmp.Compare(t.Mono, at) }); i > 0 {
+		from = min(from, max(s.Points[i-1].Mono, e.Mono-mostBefore*interval))
 	}
-	return max(e.since, from)
+	return max(e.Since, from)
 }
 
 // mostBefore bounds how many intervals late a sample is taken for.
 const mostBefore = 10
 
 // ours is the process's own end of an event's connection.
-func (e *event) ours() netip.AddrPort {
-	if e.peer {
-		return e.conn.remote
+func ours(e *host.Event) netip.AddrPort {
+	if e.Peer {
+		return e.Conn.Remote
 	}
-	return e.conn.local
+	return e.Conn.Local
 }
 
 // between names the two ends of an event's connection, the process's own first,
 // with the way that was lost on.
-func (e *event) between() string {
-	if e.peer { // the socket is the other end's, which sent it
-		return e.conn.remote.String() + " <- " + e.conn.local.String()
+func between(e *host.Event) string {
+	if e.Peer { // the socket is the other end's, which sent it
+		return e.Conn.Remote.String() + " <- " + e.Conn.Local.String()
 	}
-	return e.conn.local.String() + " -> " + e.conn.remote.String()
+	return e.Conn.Local.String() + " -> " + e.Conn.Remote.String()
 }
 
 // minWait is the shortest wait that a lost segment could have made: Linux sends
 // again after 200 ms, or, for the last segment of a burst, after two round
 // trips and some 2 ms at the least (tail loss probe, RFC 8985).
 const minWait = int64(2 * time.Millisecond)
+
+// sortedEnds are the connections in an order that does not change.
+func sortedEnds(s *host.Samples) []host.Ends {
+	keys := make([]host.Ends, 0, len(s.Connections))
+	for k := range s.Connections {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b host.Ends) int {
+		if c := a.Local.Compare(b.Local); c != 0 {
+			return c
+		}
+		return a.Remote.Compare(b.Remote)
+	})
+	return keys
+}

@@ -1,6 +1,7 @@
-package host
+package hostjoin
 
 import (
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
 )
@@ -12,20 +13,20 @@ type Limits struct {
 	Coverage float64
 }
 
-// Limits returns the limits of the window; ok is false if the samples are not
+// LimitsOf returns the limits of the window; ok is false if the samples are not
 // of its time.
-func (s *Samples) Limits(w Window) (l Limits, ok bool) {
-	offset, _, ok := s.join(w)
+func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
+	offset, _, ok := join(s, w)
 	if !ok {
 		return l, false
 	}
 	v := view{s: s, offset: offset, start: w.Start}
-	v.from, v.to = max(w.Start, s.points[0].mono+offset), min(w.End, s.points[len(s.points)-1].mono+offset)
+	v.from, v.to = max(w.Start, s.Points[0].Mono+offset), min(w.End, s.Points[len(s.Points)-1].Mono+offset)
 	if v.to <= v.from {
 		return l, false
 	}
 	var h report.Host
-	s.describe(&h.Facts)
+	describe(s, &h.Facts)
 	v.quota(&h)
 	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), float64(v.to-v.from) / float64(w.End-w.Start)}
 	if l.Verdict == cgroup.VerdictNone && l.Coverage < enough {

@@ -1,4 +1,4 @@
-package host
+package hostjoin
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
@@ -32,41 +33,41 @@ const sameMachine = time.Second
 
 // join returns what to add to a sample's clock to get the trace's, and which
 // clock that is.
-func (s *Samples) join(w Window) (offset int64, clock string, ok bool) {
+func join(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 	if w.Snapshot == nil {
-		if s.traced == nil {
+		if s.Traced == nil {
 			return 0, "", false
 		}
-		return w.Start - s.traced.mono, clockAsked, true
+		return w.Start - s.Traced.Mono, clockAsked, true
 	}
 	mono := int64(min(w.Snapshot.Mono, 1<<62))
 	wall := time.Unix(int64(min(w.Snapshot.UnixSec, 1<<33)), int64(min(w.Snapshot.UnixNsec, 1e9))).UnixNano()
-	p := &s.points[0]
-	if d := (p.wall - p.mono) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
+	p := &s.Points[0]
+	if d := (p.Wall - p.Mono) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
 		return w.At - mono, clockMonotonic, true
 	}
-	return w.At - wall + (p.wall - p.mono), clockWall, true
+	return w.At - wall + (p.Wall - p.Mono), clockWall, true
 }
 
 // Summarize says what the samples tell about the time of a trace. Rep is its
 // report, whole but for findings; it is not changed.
-func (s *Samples) Summarize(w Window, rep *report.Report) (*report.Host, error) {
-	offset, clock, ok := s.join(w)
+func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, error) {
+	offset, clock, ok := join(s, w)
 	if !ok {
-		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", ErrFormat)
+		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", host.ErrFormat)
 	}
 	v := view{s: s, offset: offset, start: w.Start}
-	first, last := s.points[0].mono+offset, s.points[len(s.points)-1].mono+offset
+	first, last := s.Points[0].Mono+offset, s.Points[len(s.Points)-1].Mono+offset
 	v.from, v.to = max(w.Start, first), min(w.End, last)
 	if v.to <= v.from {
-		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", ErrFormat,
+		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", host.ErrFormat,
 			time.Duration(first-w.Start).Round(time.Millisecond), time.Duration(last-w.Start).Round(time.Millisecond))
 	}
 	h := &report.Host{
 		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: float64(v.to-v.from) / float64(w.End-w.Start),
-		Samples: len(s.points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, Warnings: []report.Warning{},
+		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, Warnings: []report.Warning{},
 	}
-	s.describe(&h.Facts)
+	describe(s, &h.Facts)
 	for _, x := range s.Warnings {
 		h.Warnings = append(h.Warnings, report.Warning{Code: x.Code, Text: x.Text})
 	}
@@ -78,7 +79,7 @@ func (s *Samples) Summarize(w Window, rep *report.Report) (*report.Host, error) 
 	return h, nil
 }
 
-func (s *Samples) describe(f *report.HostFacts) {
+func describe(s *host.Samples, f *report.HostFacts) {
 	if s.Facts == nil {
 		return
 	}
@@ -92,7 +93,7 @@ func (s *Samples) describe(f *report.HostFacts) {
 
 // A view is the samples of one stretch of time.
 type view struct {
-	s        *Samples
+	s        *host.Samples
 	offset   int64 // from a sample's clock to the trace's
 	start    int64 // of the trace, on its own clock
 	from, to int64
@@ -119,15 +120,15 @@ func (d *step) part(from, to int64) int64 {
 
 // steps calls f for each step of a counter that touches the view. Counters that
 // are of a group mean nothing across a change of the group.
-func (v *view) steps(of func(*tick) int64, ofGroup bool, f func(step)) (any bool) {
-	var last *tick
-	for i := range v.s.points {
-		p := &v.s.points[i]
-		if of(p) == absent {
+func (v *view) steps(of func(*host.Tick) int64, ofGroup bool, f func(step)) (any bool) {
+	var last *host.Tick
+	for i := range v.s.Points {
+		p := &v.s.Points[i]
+		if of(p) == host.Absent {
 			continue
 		}
-		if last != nil && (!ofGroup || p.group == last.group) && of(p) >= of(last) {
-			if d := (step{last.mono + v.offset, p.mono + v.offset, of(p) - of(last)}); d.to > v.from && d.from < v.to {
+		if last != nil && (!ofGroup || p.Group == last.Group) && of(p) >= of(last) {
+			if d := (step{last.Mono + v.offset, p.Mono + v.offset, of(p) - of(last)}); d.to > v.from && d.from < v.to {
 				any = true
 				f(d)
 			}
@@ -138,7 +139,7 @@ func (v *view) steps(of func(*tick) int64, ofGroup bool, f func(step)) (any bool
 }
 
 // sum is how much a counter grew in the view; nil if it was not read.
-func (v *view) sum(of func(*tick) int64, ofGroup bool) *int64 {
+func (v *view) sum(of func(*host.Tick) int64, ofGroup bool) *int64 {
 	total := int64(0)
 	if !v.steps(of, ofGroup, func(d step) { total += d.part(v.from, v.to) }) {
 		return nil
@@ -148,38 +149,38 @@ func (v *view) sum(of func(*tick) int64, ofGroup bool) *int64 {
 
 // around are the samples that enclose the view, of one group; the group's
 // counters between them are what quotas did.
-func (v *view) around() (from, to *tick) {
-	points := v.s.points
-	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(p tick, t int64) int { return cmp.Compare(p.mono, t) })
-	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(p tick, t int64) int { return cmp.Compare(p.mono, t) })
+func (v *view) around() (from, to *host.Tick) {
+	points := v.s.Points
+	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(p host.Tick, t int64) int { return cmp.Compare(p.Mono, t) })
+	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(p host.Tick, t int64) int { return cmp.Compare(p.Mono, t) })
 	return &points[max(a-1, 0)], &points[min(b, len(points)-1)]
 }
 
-func (t *tick) stat() *cgroup.Stat {
+func stat(t *host.Tick) *cgroup.Stat {
 	c := &cgroup.Stat{}
-	if t.periods != absent && t.throttled != absent {
+	if t.Periods != host.Absent && t.Throttled != host.Absent {
 		c.Has |= cgroup.HasBandwidth
-		c.Periods, c.ThrottledPeriods, c.Throttled = t.periods, max(0, t.throttledPeriods), time.Duration(t.throttled)
+		c.Periods, c.ThrottledPeriods, c.Throttled = t.Periods, max(0, t.ThrottledPeriods), time.Duration(t.Throttled)
 	}
-	if t.local != absent {
+	if t.Local != host.Absent {
 		c.Has |= cgroup.HasLocal
-		c.Local = time.Duration(t.local)
+		c.Local = time.Duration(t.Local)
 	}
-	if t.complete {
+	if t.Complete {
 		c.Has |= cgroup.HasAncestors
 	}
-	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(max(0, t.ancestor)), max(0, t.ancestorPeriods)
+	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(max(0, t.Ancestor)), max(0, t.AncestorPeriods)
 	return c
 }
 
 // quota compares the counters at both ends of the view.
 func (v *view) quota(h *report.Host) {
 	from, to := v.around()
-	if from.group != to.group {
+	if from.Group != to.Group {
 		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group meanwhile"}
 		return
 	}
-	c := cgroup.Compare(from.stat(), to.stat())
+	c := cgroup.Compare(stat(from), stat(to))
 	h.Quota = report.HostQuota{
 		Verdict: report.ThrottleVerdict(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
 		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
@@ -190,19 +191,19 @@ func (v *view) quota(h *report.Host) {
 // throttledGroup names the group whose quota held the process back, by the
 // levels that were seen.
 func (v *view) throttledGroup(verdict cgroup.Verdict) string {
-	if len(v.s.seconds) < 2 || verdict != cgroup.VerdictOwn && verdict != cgroup.VerdictAncestor {
+	if len(v.s.Seconds) < 2 || verdict != cgroup.VerdictOwn && verdict != cgroup.VerdictAncestor {
 		return ""
 	}
-	from, to := &v.s.seconds[0], &v.s.seconds[len(v.s.seconds)-1]
-	if from.group != to.group {
+	from, to := &v.s.Seconds[0], &v.s.Seconds[len(v.s.Seconds)-1]
+	if from.Group != to.Group {
 		return ""
 	}
 	name, most := "", int64(0)
-	for _, b := range to.levels {
+	for _, b := range to.Levels {
 		if (b.Depth == 0) != (verdict == cgroup.VerdictOwn) {
 			continue
 		}
-		for _, a := range from.levels {
+		for _, a := range from.Levels {
 			if a.Depth == b.Depth && a.Group == b.Group && b.ThrottledNS-a.ThrottledNS > most {
 				name, most = b.Group, b.ThrottledNS-a.ThrottledNS
 			}
@@ -212,32 +213,32 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 }
 
 // held is the counter of the time for which quotas held the group back.
-func held(t *tick) int64 {
+func held(t *host.Tick) int64 {
 	switch {
-	case t.local != absent:
-		return t.local
-	case t.throttled != absent:
-		return t.throttled + max(0, t.ancestor)
+	case t.Local != host.Absent:
+		return t.Local
+	case t.Throttled != host.Absent:
+		return t.Throttled + max(0, t.Ancestor)
 	}
-	return absent
+	return host.Absent
 }
 
-func delayed(t *tick) int64 { return t.delay }
+func delayed(t *host.Tick) int64 { return t.Delay }
 
 // cpu is the CPU time of the process: to the ns where the kernel tells it by
 // thread, else in ticks of 10 ms.
-func cpu(t *tick) int64 {
-	if t.run != absent {
-		return t.run
+func cpu(t *host.Tick) int64 {
+	if t.Run != host.Absent {
+		return t.Run
 	}
-	return absent
+	return host.Absent
 }
 
-func ticks(t *tick) int64 {
-	if t.user == absent || t.system == absent {
-		return absent
+func ticks(t *host.Tick) int64 {
+	if t.User == host.Absent || t.System == host.Absent {
+		return host.Absent
 	}
-	return t.user + t.system
+	return t.User + t.System
 }
 
 // lost splits the time for which threads did not run although they wanted to.
@@ -251,9 +252,9 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
-	l.StealNS = v.rare(func(x *second) int64 { return x.steal })
-	l.MachineNS = v.rare(func(x *second) int64 { return x.machine })
-	l.PressureNS = v.rare(func(x *second) int64 { return x.pressure })
+	l.StealNS = v.rare(func(x *host.Second) int64 { return x.Steal })
+	l.MachineNS = v.rare(func(x *host.Second) int64 { return x.Machine })
+	l.PressureNS = v.rare(func(x *host.Second) int64 { return x.Pressure })
 	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
 		l.BusyNS = &b
 	}
@@ -316,16 +317,16 @@ func (v *view) split() (queue, unsplit int64) {
 
 // rare is how much a counter grew in the view that is read once a second; nil if it
 // was not.
-func (v *view) rare(of func(*second) int64) *int64 {
-	var last *second
+func (v *view) rare(of func(*host.Second) int64) *int64 {
+	var last *host.Second
 	total, any := int64(0), false
-	for i := range v.s.seconds {
-		x := &v.s.seconds[i]
-		if of(x) == absent {
+	for i := range v.s.Seconds {
+		x := &v.s.Seconds[i]
+		if of(x) == host.Absent {
 			continue
 		}
 		if last != nil && of(x) >= of(last) {
-			d := step{last.mono + v.offset, x.mono + v.offset, of(x) - of(last)}
+			d := step{last.Mono + v.offset, x.Mono + v.offset, of(x) - of(last)}
 			if d.to > v.from && d.from < v.to {
 				any = true
 				total += d.part(v.from, v.to)
@@ -360,14 +361,14 @@ func busy(rep *report.Report, from, to int64) (int64, bool) {
 }
 
 func (v *view) memory(h *report.Host) {
-	for i := range v.s.points {
-		if p := &v.s.points[i]; v.within(p.mono) {
-			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, p.rss)
+	for i := range v.s.Points {
+		if p := &v.s.Points[i]; v.within(p.Mono) {
+			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, p.Rss)
 		}
 	}
-	for i := range v.s.seconds {
-		if x := &v.s.seconds[i]; v.within(x.mono) {
-			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, x.memory)
+	for i := range v.s.Seconds {
+		if x := &v.s.Seconds[i]; v.within(x.Mono) {
+			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, x.Memory)
 		}
 	}
 }
@@ -378,7 +379,7 @@ func (v *view) within(mono int64) bool { return mono+v.offset >= v.from && mono+
 const maxSeries = 500
 
 func (v *view) series(out *report.HostSeries) {
-	grown := func(of func(*tick) int64, ofGroup bool) [][2]int64 {
+	grown := func(of func(*host.Tick) int64, ofGroup bool) [][2]int64 {
 		width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
 		list := [][2]int64{}
 		v.steps(of, ofGroup, func(d step) {
@@ -398,14 +399,14 @@ func (v *view) series(out *report.HostSeries) {
 	}
 	out.RSSBytes = v.rss()
 	out.Retransmitted = [][2]int64{}
-	for _, e := range v.s.events {
-		if e.retransmitted == 0 || e.peer || !v.within(e.mono) {
+	for _, e := range v.s.Events {
+		if e.Retransmitted == 0 || e.Peer || !v.within(e.Mono) {
 			continue
 		}
 		if len(out.Retransmitted) == maxSeries {
 			break
 		}
-		out.Retransmitted = append(out.Retransmitted, [2]int64{e.mono + v.offset - v.start, e.retransmitted})
+		out.Retransmitted = append(out.Retransmitted, [2]int64{e.Mono + v.offset - v.start, e.Retransmitted})
 	}
 }
 
@@ -413,17 +414,17 @@ func (v *view) series(out *report.HostSeries) {
 func (v *view) rss() [][2]int64 {
 	width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
 	list := [][2]int64{}
-	for i := range v.s.points {
-		p := &v.s.points[i]
-		if p.rss == absent || !v.within(p.mono) {
+	for i := range v.s.Points {
+		p := &v.s.Points[i]
+		if p.Rss == host.Absent || !v.within(p.Mono) {
 			continue
 		}
-		at := p.mono + v.offset - v.start
+		at := p.Mono + v.offset - v.start
 		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
-			list[k][1] = max(list[k][1], p.rss)
+			list[k][1] = max(list[k][1], p.Rss)
 			continue
 		}
-		list = append(list, [2]int64{at, p.rss})
+		list = append(list, [2]int64{at, p.Rss})
 	}
 	return list
 }

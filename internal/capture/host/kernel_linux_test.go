@@ -1,0 +1,106 @@
+package host_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/hostjoin"
+	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// summarize says what all of a recording tells, on the samples' own clock.
+func summarize(t *testing.T, s *host.Samples) *report.Host {
+	t.Helper()
+	first, last := &s.Points[0], &s.Points[len(s.Points)-1]
+	snapshot := &tracefmt.ClockSnapshot{Mono: uint64(first.Mono), UnixSec: uint64(first.Wall / 1e9), UnixNsec: uint64(first.Wall % 1e9)}
+	h, err := hostjoin.Summarize(s, hostjoin.Window{Start: first.Mono, End: last.Mono, Snapshot: snapshot, At: first.Mono}, &report.Report{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// The process stands still while the kernel's counters are read and sampling
+// begins and ends, so the two must agree to the nanosecond.
+func TestThrottledTimeIsTheKernels(t *testing.T) {
+	for _, where := range []string{"own", "ancestor"} {
+		t.Run(where, func(t *testing.T) {
+			limited := testchild.NewGroup(t, nil, 0.5)
+			in := limited
+			if where == "ancestor" {
+				in = testchild.NewGroup(t, limited, 0)
+			}
+			cmd, _ := host.StartChild(t, in, "busy 4")
+			fromPeriods, from := host.HaltChild(t, limited, cmd)
+			s, err := host.Start(host.Options{PID: cmd.Process.Pid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Process.Signal(syscall.SIGCONT)
+			time.Sleep(1500 * time.Millisecond) // the length of the measurement
+			toPeriods, to := host.HaltChild(t, limited, cmd)
+			samples, rec := host.ReadBack(t, s.Stop())
+			h := summarize(t, samples)
+			got, periods := h.Quota.OwnNS, h.Quota.ThrottledPeriods
+			if where == "ancestor" {
+				got = samples.Points[len(samples.Points)-1].Ancestor - samples.Points[0].Ancestor
+				periods = samples.Points[len(samples.Points)-1].AncestorPeriods - samples.Points[0].AncestorPeriods
+			}
+			if got != to-from || periods != toPeriods-fromPeriods || to == from {
+				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
+			}
+			if string(h.Quota.Verdict) != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
+				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.How, h.Quota.Group, where, limited.Dir)
+			}
+			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (where == "own") {
+				t.Errorf("facts %+v", h.Facts)
+			}
+			// Of the ancestor's throttled time this group's part is what cpu.stat.local says.
+			if where == "own" && *h.Lost.QuotaNS < got*9/10 {
+				t.Errorf("lost %d ns to the quota, throttled %d", *h.Lost.QuotaNS, got)
+			}
+			// How much of the rest is the run queue's depends on the machine's neighbours; but nothing is left out.
+			if *h.Lost.QuotaNS == 0 || *h.Lost.QuotaNS+*h.Lost.RunQueueNS+*h.Lost.UnsplitNS < *h.Lost.RunDelayNS {
+				t.Errorf("lost time: quota %d, run queue %d, unsplit %d of delay %d", *h.Lost.QuotaNS, *h.Lost.RunQueueNS, *h.Lost.UnsplitNS, *h.Lost.RunDelayNS)
+			}
+			t.Logf("quota %.3fs, run queue %.3fs, unsplit %.3fs, delay %.3fs, cpu %.3fs; sampling took %v for %d samples",
+				sec(*h.Lost.QuotaNS), sec(*h.Lost.RunQueueNS), sec(*h.Lost.UnsplitNS), sec(*h.Lost.RunDelayNS), sec(*h.Lost.CPUNS), rec.Cost, rec.Samples)
+		})
+	}
+}
+
+func sec(ns int64) float64 { return float64(ns) / 1e9 }
+
+// Neighbours without any quota: all the lost time is the run queue's.
+func TestRunQueueUnderNeighbours(t *testing.T) {
+	testfull.Need(t, "neighbours that use up the machine")
+	cmd, _ := host.StartChild(t, nil, "busy 2")
+	host.StartChild(t, nil, fmt.Sprintf("busy %d", 2*runtime.NumCPU()))
+	samples, _ := host.Taken(t, cmd.Process.Pid, 1500*time.Millisecond)
+	h := summarize(t, samples)
+	if h.Lost.RunDelayNS == nil {
+		t.Skip("this kernel has no schedstat of threads")
+	}
+	if h.Quota.Verdict == "own" {
+		t.Errorf("verdict %q: %s", h.Quota.Verdict, h.Quota.How)
+	}
+	if h.Quota.Verdict == "ancestor" || h.Lost.RunQueueNS == nil {
+		t.Skipf("this test runs below a quota, or where that cannot be known: %s", h.Quota.How)
+	}
+	// Twice as many neighbours as CPUs take at least a third of what two threads want. A wait is counted when it ends,
+	// which on a machine that is busier still may be after the last sample: a tenth is enough.
+	if want := int64(2*1500*time.Millisecond) / 10; *h.Lost.RunQueueNS < want {
+		t.Errorf("waited %.3f s in the run queue, want at least %.3f", sec(*h.Lost.RunQueueNS), sec(want))
+	}
+	if *h.Lost.QuotaNS != 0 || *h.Lost.UnsplitNS != 0 || *h.Lost.RunQueueNS != *h.Lost.RunDelayNS {
+		t.Errorf("quota %d, unsplit %d, run queue %d of delay %d", *h.Lost.QuotaNS, *h.Lost.UnsplitNS, *h.Lost.RunQueueNS, *h.Lost.RunDelayNS)
+	}
+}
