@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/confusion.md, docs/accuracy.md and what is known to be wrong from the recordings; with WHYLATE_FULL=1 docs/rates.md from live runs")
+var update = flag.Bool("update", false, "rewrite docs/confusion.md, docs/accuracy.md and the known wrong answers from the recordings; with WHYLATE_FULL=1 docs/rates.md from live runs")
 
 // confusionPage is the table that TestTruth writes with -update.
 const confusionPage = "docs/confusion.md"

@@ -43,7 +43,7 @@ var (
 	fieldNumbers = []string{"count", "p50", "p99"}
 )
 
-// judgeField holds a report against what is known of the program: what was judged, with what is wrong about it, "" if it is
+// judgeField holds a report against the program's recorded truth: what was judged, with what is wrong about it, "" if it is
 // right. Healthy programs must have no loud finding, and nothing that alarms.
 func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string, said fieldAnswer) {
 	wrong = map[string]string{}
@@ -210,7 +210,7 @@ func alarms(rep *report.Report, busy bool) string {
 }
 
 // TestField explains the recordings of real programs, which nobody here wrote, with the command itself, and holds the answer
-// against what is known of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
+// against the truth of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
 // known to be wrong must be wrong; all else must be right.
 func TestField(t *testing.T) {
 	dir := testprog.Recording(t, "field")
@@ -273,7 +273,7 @@ func TestField(t *testing.T) {
 func TestFieldAnew(t *testing.T) {
 	dir := os.Getenv("WHYLATE_FIELD")
 	if dir == "" {
-		t.Skip("needs recordings made anew: only with WHYLATE_FIELD=DIR (.ci/full field)")
+		t.Skip("needs fresh recordings: only with WHYLATE_FIELD=DIR (.ci/full field)")
 	}
 	names, err := testprog.Fields(dir)
 	if err != nil {
@@ -464,7 +464,7 @@ func (p *fieldPage) held() string {
 
 var fieldCell = strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*", "_", "\\_", "<", "&lt;")
 
-// cells returns what is told of a recording in a table, apart from numbers.
+// cells returns a recording's columns in the table, apart from numbers.
 func (r *fieldRow) cells() (about, must, is, answer string) {
 	f := r.f
 	about = f.About

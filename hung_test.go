@@ -14,7 +14,7 @@ import (
 // TestHung: five requests of a route wait for a lock that is not given back, three of them since before the trace; two of many
 // of another wait on a channel; and two clients watch a stream in which nothing happens, which is as it should be. Each is
 // told as what it is, the largest harm first, and only those that hang are late. It would catch requests without a latency
-// that nobody tells of, and a quiet stream that alarms.
+// that nothing reports, and a quiet stream that alarms.
 func TestHung(t *testing.T) {
 	data, _ := testprog.Record(t, "hung")
 	rep := explainBytes(t, data, whylate.Options{})

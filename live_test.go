@@ -120,7 +120,7 @@ than 1 in 100 if nothing has changed. ` + "`WHYLATE_FULL=1 go test -run TestLive
 |---|---|---|---|---|
 `
 
-// A rate is what is known of one row.
+// A rate is one row: how often its answer was right.
 type rate struct {
 	right, runs, void int
 	measured          string

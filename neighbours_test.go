@@ -52,7 +52,7 @@ func TestNeighbours(t *testing.T) {
 	}
 	machine := func(f report.Finding) bool { return f.Code == report.RuleBusyMachine }
 	if slices.ContainsFunc(explainBytes(t, buf.Bytes(), whylate.Options{}).Findings, machine) {
-		t.Error("the trace alone does not tell of other processes")
+		t.Error("the trace alone does not show other processes")
 	}
 	calm := testprog.Service(t, "few-ps")
 	if slices.ContainsFunc(explain(t, bytes.NewReader(calm.Trace), whylate.Options{Host: bytes.NewReader(calm.Host)}).Findings, machine) {

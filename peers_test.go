@@ -15,7 +15,7 @@ import (
 )
 
 // TestNoPeers: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
-// which requests of their own could lie in the waits by chance. It would catch a peer told of because two groups have work at the
+// which requests of their own could lie in the waits by chance. It would catch a peer that is named because two groups have work at the
 // same time.
 func TestNoPeers(t *testing.T) {
 	for _, name := range testprog.Services(t) {

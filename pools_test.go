@@ -13,7 +13,7 @@ import (
 // TestPools: requests queue for places of three pools made of channels, each held and given back in another way: by the request
 // while goroutines of its own work, by a goroutine that it started, by one that it started after it had taken the place. Each is
 // a pool of so many places, whose holder sleeps for so long, and its line is where they wait. It would catch a pool that is told
-// as a sleep of others, goroutines of requests taken for workers of whom more would help, and requests that hand their work
+// as a sleep of others, goroutines of requests taken for workers, more of which would help, and requests that hand their work
 // to idle workers taken for a queue.
 func TestPools(t *testing.T) {
 	data, _ := testprog.Record(t, "pools")

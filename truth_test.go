@@ -223,7 +223,7 @@ func isSubsequence(want []string, via []report.Via) bool {
 
 // TestTruth explains recordings of services that are late for a known reason, each loaded from a process of its own, and
 // holds the answer against that reason. The reason, and the share of the time that it took, come from the service's and
-// the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them anew.
+// the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them again.
 func TestTruth(t *testing.T) {
 	var table confusion
 	wanted := map[string]*truthFindings{}

@@ -106,7 +106,7 @@ type WhatIf struct {
 	Name      string    `json:"name"`
 	Requests  int       `json:"requests"`
 	Predicted Predicted `json:"predicted"`
-	// Note says, of settings such as GOGC, what the trace tells of them and on what the answer rests.
+	// Note says, for settings such as GOGC, what the trace shows of them and on what the answer rests.
 	Note string `json:"note,omitempty"`
 }
 
@@ -224,7 +224,7 @@ type Peer struct {
 	Name      string `json:"name"`
 	// Also are further groups that answer such waits: the names; all that is said below is about any of them.
 	Also []string `json:"also,omitempty"`
-	// Joined says that paths go on in the requests that answer: what these spent their time on is told of those that wait.
+	// Joined says that paths go on in the requests that answer: the report shows what these spent their time on at the requests that wait.
 	Joined bool `json:"joined,omitempty"`
 	// AsLong says that Held and ByChance count those alone that lasted as long as the wait did, give or take a tenth.
 	AsLong bool `json:"as_long,omitempty"`
@@ -551,7 +551,7 @@ type Predicted struct {
 	WasP50NS *int64 `json:"was_p50_ns,omitempty"`
 	WasP99NS *int64 `json:"was_p99_ns,omitempty"`
 	WasMaxNS *int64 `json:"was_max_ns,omitempty"`
-	// Check is what requests of the same trace tell of it; nil if too few do. It has no part in the estimates.
+	// Check compares it with requests of the same trace; nil if too few do. It has no part in the estimates.
 	Check *Check `json:"check,omitempty"`
 }
 

@@ -107,7 +107,7 @@ func (s *Service) Tuner() *tune.Tuner { return s.tuner }
 // Probe returns the probe, for the adapters.
 func (s *Service) Probe() *probe.Probe { return s.probe }
 
-// State returns what is known now. After Stop it still answers.
+// State returns the current state. It still answers after Stop.
 func (s *Service) State() State {
 	st := State{Tune: s.tuner.State()}
 	s.probe.Snapshot(&st.Probe)

@@ -14,7 +14,7 @@ import (
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(otel.Marks()), ...)
 //
-// It tells of spans of servers and consumers, and of those without a parent in
+// It reports spans of servers and consumers, and of those without a parent in
 // this process, when they start, on the goroutine that starts them: the request
 // whose mark has begun there, or begins there next. While nobody traces it does
 // nothing.

@@ -132,7 +132,7 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	case e.to > 0 && e.to <= e.from:
 		return usage(cmd, "--%s %v does not lie after --%s %v", e.part[1], e.to, e.part[0], e.from)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
-		return usage(cmd, "--max-memory must be at least %s", progress.Size(minMemory))
+		return usage(cmd, "--max-memory must be at least %s", words.Bytes(minMemory))
 	}
 	return e.readIgnores(cmd)
 }

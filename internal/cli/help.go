@@ -61,7 +61,7 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// reflowList breaks the lines of a list anew, each a name and what is said of
+// reflowList breaks the lines of a list again, each a name and what is said of
 // it, which stays in its column.
 func reflowList(p string, columns int) string {
 	lines := strings.Split(p, "\n")
@@ -74,7 +74,7 @@ func reflowList(p string, columns int) string {
 	return strings.Join(lines, "\n")
 }
 
-// reflow breaks a paragraph anew.
+// reflow breaks a paragraph into lines.
 func reflow(p string, columns int) string {
 	var b strings.Builder
 	used := 0

@@ -54,7 +54,7 @@ func (in *input) keep(tmp *os.File) {
 	}
 }
 
-// program returns what a recording tells of what the service was built from, or nil.
+// program returns the recorded build information of the service, or nil.
 func (in *input) program() *modules.Build {
 	if in.meta == nil {
 		return nil

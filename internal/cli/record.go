@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -113,7 +114,7 @@ func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 			return recordError(err)
 		}
 		if names[i] != "" {
-			fmt.Fprintf(r.s.out, "%s: %s\n", names[i], progress.Size(size))
+			fmt.Fprintf(r.s.out, "%s: %s\n", names[i], words.Bytes(size))
 		}
 	}
 	return nil
@@ -379,7 +380,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 // summary says in a line what was recorded.
 func summary(r *record.Result, name string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, progress.Size(r.Bytes), r.Got.Seconds())
+	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, words.Bytes(r.Bytes), r.Got.Seconds())
 	var with []string
 	if r.CPUProfile {
 		with = append(with, "CPU profile")
@@ -449,7 +450,7 @@ func (b *recordBar) state() progress.State {
 		first, s.Note = false, ""
 	}
 	if s.Note == "" && s.Elapsed > s.Total {
-		s.Note = "waiting for the last bytes and the profiles, " + progress.Size(s.Bytes) + " so far"
+		s.Note = "waiting for the last bytes and the profiles, " + words.Bytes(s.Bytes) + " so far"
 	}
 	return s
 }

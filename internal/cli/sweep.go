@@ -40,7 +40,7 @@ func newSweep(s *streams) *cobra.Command {
 		Long: `Starts a service again and again with different settings, inside a real CPU and memory limit, loads it as "whylate load" does,
 and says which setting is best for what, with intervals.
 
-Each flag that takes a list makes an axis, and each combination of their values is an arm. Every run starts the service anew;
+Each flag that takes a list makes an axis, and each combination of their values is an arm. Every run starts the service again;
 the runs of all arms follow each other in random order; the first part of each is a warm-up that is not measured. A number's
 interval is over the runs of its arm, so a few long runs say less than many.
 
@@ -54,7 +54,7 @@ there are enough.
 After each run a short trace of the service is recorded and explained, if it serves net/http/pprof, so that each arm has its
 causes. GODEBUG=gctrace=1 is set, which counts collections.
 
---json FILE is written anew after each run, so that nothing that was measured is lost. --resume FILE goes on with such a file:
+--json FILE is rewritten after each run, so that nothing that was measured is lost. --resume FILE goes on with such a file:
 a run that is in it is not made again. Interrupt a sweep at any time; whatever ends it, the service and all that it started
 are ended, too.
 
@@ -159,7 +159,7 @@ the result could not be written; 130 when interrupted, after a result on the fin
 	f.StringVar(&group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
 	f.StringVar(&cpus, "cpus", "", "pin the service to these CPUs, as 0-2,5")
 	f.StringVar(&loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
-	f.StringVar(&jsonFile, "json", "", "write the result to this `file` as JSON, anew after each run")
+	f.StringVar(&jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
 	f.StringVar(&htmlFile, "html", "", "write the result to this `file` as a page with plots")
 	f.StringVar(&resume, "resume", "", "go on with this `file` of --json, and write to it")
 	l.add(f)

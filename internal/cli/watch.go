@@ -25,7 +25,6 @@ import (
 	"github.com/whylate/whylate/internal/cli/screen"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/watch"
-	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -591,7 +590,7 @@ func saveLook(w *watched) string {
 	if err != nil {
 		return "not saved: " + err.Error()
 	}
-	return fmt.Sprintf("saved %s (%s): whylate explain %s", names[0], progress.Size(size), words.ShellQuote(names[0]))
+	return fmt.Sprintf("saved %s (%s): whylate explain %s", names[0], words.Bytes(size), words.ShellQuote(names[0]))
 }
 
 func copyTo(name, from string) (int64, error) {

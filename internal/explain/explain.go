@@ -52,7 +52,7 @@ type Options struct {
 	// TraceID, if not zero, limits the report to requests of the trace with this
 	// id in a tracing system. Only requests whose id the trace holds can be found
 	// so: those of service/mark, and those about which a tracer wrote user logs.
-	// SpanID selects them by a span: their own, or that of who asked.
+	// SpanID selects them by a span: their own, or the caller's.
 	TraceID [16]byte
 	SpanID  [8]byte
 	// Slowest is how many of the slowest requests of a group are reported in

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// peer tells of a group what serves that it waits for over the network: a group
+// peer finds what serves a group's waits for the network: a group
 // of another process, if a recording of one was given, or one of this process.
 func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if e.known != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
 )
@@ -153,7 +154,7 @@ func (j *judge) procs() {
 	// The runtime.
 	awareWhy := fmt.Sprintf("the own group has no quota that the runtime sees, so all %d CPUs that may be used; ancestors are not looked at", c.Parallelism)
 	if c.RuntimeQuota > 0 {
-		awareWhy = fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", cpus(c.RuntimeQuota), c.Parallelism)
+		awareWhy = fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", words.CPUs(c.RuntimeQuota), c.Parallelism)
 	}
 	oldWhy := fmt.Sprintf("all %d CPUs that may be used: it does not look at quotas", c.Parallelism)
 	auto, autoSets := traps.Automaxprocs(j.in, j.Namespaced)
@@ -177,7 +178,7 @@ func (j *judge) procs() {
 	// The libraries.
 	why := "the own group has no quota that it sees: it leaves GOMAXPROCS alone"
 	if autoSets {
-		why = fmt.Sprintf("the own group's quota of %s rounded down, at least 1; ancestors are not looked at", cpus(c.Levels[0].CPUs))
+		why = fmt.Sprintf("the own group's quota of %s rounded down, at least 1; ancestors are not looked at", words.CPUs(c.Levels[0].CPUs))
 	}
 	if j.has(automaxprocs) {
 		why += "; it is linked into the program"
@@ -186,7 +187,7 @@ func (j *judge) procs() {
 
 	why = fmt.Sprintf("no visible group has a quota: all %d CPUs that may be used", c.Parallelism)
 	if c.Quota > 0 {
-		why = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs that may be used", cpus(c.Quota), j.whose(), c.Parallelism)
+		why = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs that may be used", words.CPUs(c.Quota), j.whose(), c.Parallelism)
 	}
 	if c.Parallelism > 0 && Auto(j.in) == j.runtimeWants && (j.aware || !j.awareKnown) {
 		why += "; the runtime's own choice, so it is left to the runtime"
@@ -222,7 +223,7 @@ func (j *judge) memory() {
 	j.choice(Choice{Knob: knob, Who: whoGo, InForce: j.Program != nil && j.Env[knob] == "" && !(linked && ok), Why: "the runtime does not look at memory limits of groups"}, 0, false)
 	why := "no memory limit can be seen"
 	if ok {
-		why = fmt.Sprintf("nine tenths of %s", size(m.Max))
+		why = fmt.Sprintf("nine tenths of %s", words.Binary(m.Max))
 	}
 	linkedWhy := why
 	if j.has(automemlimit) {
@@ -271,22 +272,3 @@ func (j *judge) traps() {
 
 // setters are who may have set the GOMAXPROCS in force, besides the runtime.
 var setters = map[string]traps.Setter{whoEnv: traps.SetByEnvironment, whoAutomaxprocs: traps.SetByAutomaxprocs, whoAuto: traps.SetByAuto}
-
-func cpus(c float64) string {
-	s := strconv.FormatFloat(c, 'g', 4, 64)
-	if c == 1 {
-		return s + " CPU"
-	}
-	return s + " CPUs"
-}
-
-func size(n int64) string {
-	v, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
-		if v < 1024 {
-			break
-		}
-		v, unit = v/1024, u
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
-}

@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 			"gomemlimit-too-high fractional-quota numcpu-frozen"},
 		{"a tighter memory.high above", "systemd-slices", Facts{Program: goProgram("go1.26.1", nil)}, 3, "go1.26.1",
 			"ancestor-tighter memory-high numcpu-frozen no-gomemlimit"},
-		{"a memory limit that only v1 tells of", "kubernetes-v1", Facts{Program: goProgram("go1.26.1", nil)}, 2, "go1.26.1",
+		{"a memory limit that only v1 shows", "kubernetes-v1", Facts{Program: goProgram("go1.26.1", nil)}, 2, "go1.26.1",
 			"memory-ancestor fractional-quota numcpu-frozen no-gomemlimit"},
 		{"a pod's quota seen from the node, not from inside", "kubernetes-v2-from-the-node", Facts{Program: goProgram("go1.26.1", nil, whylate)}, 16, "whylate service/auto",
 			"ancestor-tighter memory-ancestor numcpu-frozen"},

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
@@ -75,7 +76,7 @@ func cpu(p printf, l *cgroup.Limits) {
 	c := &l.CPU
 	p("\nCPU: ")
 	if c.Effective > 0 {
-		p("%s", cpus(c.Effective))
+		p("%s", words.CPUs(c.Effective))
 	} else {
 		p("not known")
 	}
@@ -104,7 +105,7 @@ func memory(p printf, l *cgroup.Limits) {
 	m := &l.Memory
 	p("\nMemory: ")
 	if m.Effective > 0 || m.MaxLevel >= 0 {
-		p("%s", size(m.Effective))
+		p("%s", words.Binary(m.Effective))
 	} else {
 		p("not known")
 	}
@@ -116,16 +117,16 @@ func memory(p printf, l *cgroup.Limits) {
 		case cgroup.BoundMax:
 			what = level(b.Depth)
 		case cgroup.BoundTotal:
-			what, text = "machine", size(b.Bytes)
+			what, text = "machine", words.Binary(b.Bytes)
 		}
 		rows = append(rows, row(b.Won, what, b.File, text, b.Why))
 	}
 	table(p, rows)
 	if m.HighLevel >= 0 {
-		p("    memory.high: %s at %s\n", size(m.High), level(m.Levels[m.HighLevel].Depth))
+		p("    memory.high: %s at %s\n", words.Binary(m.High), level(m.Levels[m.HighLevel].Depth))
 	}
 	if m.HasSwap {
-		p("    swap: at most %s\n", size(m.Swap))
+		p("    swap: at most %s\n", words.Binary(m.Swap))
 	}
 	unseen(p, m.Sight, m.Seen)
 	if m.Hidden {
@@ -196,7 +197,7 @@ func choices(p printf, cs []Choice) {
 		if c.Value != nil {
 			value = fmt.Sprint(*c.Value)
 			if knob == "GOMEMLIMIT" {
-				value = size(*c.Value)
+				value = words.Binary(*c.Value)
 			}
 		}
 		p("  %s %-*s  %8s  %s\n", mark, w, esc(c.Who), value, esc(c.Why))

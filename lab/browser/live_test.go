@@ -145,7 +145,7 @@ func TestLive(t *testing.T) {
 			}
 			p.quiet()
 			p.checkPictures(trace, true)
-			// Lanes below those in view are at hand before they are scrolled to.
+			// Lanes below those in view are loaded before they are scrolled to.
 			if got := ask[int](p, `(t => t.lastView[4].filter(k => !t.tiles.get(t.lastView[0], 0, k)).length - (t.lastView[4].length ? 0 : 1))(`+lanes+`)`); got != 0 {
 				t.Errorf("of the lanes that come into view next %d are not known", got)
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // A backend is a server that a program of ours needs, with its data in a directory of its own. It returns what the
-// program is told of it by -backend.
+// program gets its address by -backend.
 type backend func(ctx context.Context) (address string, stop func(), err error)
 
 // postgres starts PostgreSQL (Debian's package postgresql; elsewhere, what is in the PATH).

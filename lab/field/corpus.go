@@ -258,7 +258,7 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	return f, nil
 }
 
-// field is what is known of a recording before its clients are asked.
+// field is a recording's truth before its clients are asked.
 func (e *entry) field(p program, seconds int, beside string) *testprog.Field {
 	return &testprog.Field{
 		Name: e.name, Program: e.program, Module: p.module + "@" + p.version, About: e.about, Fault: e.fault,
@@ -420,7 +420,7 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 	return nil
 }
 
-// listen reads what a program tells of its own requests.
+// listen reads what a program reports about its own requests.
 func listen(r io.Reader, t *taken) {
 	for in := bufio.NewScanner(r); in.Scan(); {
 		heard(in.Text(), t)
@@ -457,7 +457,7 @@ func when(ctx context.Context, whylate, recording string) (from, to time.Time, e
 	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
 }
 
-// pack writes a recording anew, as small as a zip file can be. Its trace is then no longer stored as it is: who keeps a
+// pack rewrites a recording, as small as a zip file can be. Its trace is then no longer stored as it is: who keeps a
 // recording in a repository wants it small, who records wants to write as it comes.
 func pack(from, to string) error {
 	in, err := zip.OpenReader(from)

@@ -225,7 +225,7 @@ func gzipped(path string) func(s *server) []load.Target {
 	}
 }
 
-// caddyTemplates serves a page that is made anew for each request.
+// caddyTemplates serves a page that is rendered for each request.
 func caddyTemplates(data string, p []string) ([]string, error) {
 	page := `{{$l := list}}{{range $i := until 200}}{{$l = append $l (printf "%d" (mul $i 7919))}}{{end}}{{$l | sortAlpha | join ","}}`
 	if err := os.WriteFile(filepath.Join(data, "index.html"), []byte(page), 0o666); err != nil {

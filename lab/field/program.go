@@ -237,7 +237,7 @@ type server struct {
 	tells *taken
 }
 
-// Write takes what the program prints: what it tells of its own requests goes to who asked for that, the rest is kept for
+// Write takes what the program prints: what it reports about its own requests goes to the caller that asked for it, the rest is kept for
 // messages.
 func (s *server) Write(p []byte) (int, error) {
 	s.mu.Lock()

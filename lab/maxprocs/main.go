@@ -8,7 +8,7 @@
 //   - whylate: github.com/whylate/whylate/service/auto
 //
 // It makes a cgroup for each quota, so it needs root and a hierarchy with the
-// cpu controller. For each quota and way it starts the service anew in the
+// cpu controller. For each quota and way it starts the service in the
 // group and measures twice:
 //
 //   - latency under open-loop load: requests arrive at random (Poisson) at a

@@ -94,7 +94,7 @@ type stats struct {
 const probeVariable = "WHYLATE_MAXPROCS_PROBE"
 
 // become puts this process into the group dir, gives it the usual
-// priority and the service's CPUs, and executes the program anew as an arm: the
+// priority and the service's CPUs, and executes the program again as an arm: the
 // runtime looks for its limits only when it starts.
 func become(arm, dir string) error {
 	runtime.LockOSThread() // priority and affinity are a thread's

@@ -41,7 +41,7 @@ type figures struct {
 
 type estimate struct{ Est, Low, High time.Duration }
 
-// A check is what requests of the trace before the change told of the prediction.
+// A check compares the prediction with requests of the trace before the change.
 type check struct {
 	Requests int
 	P50NS    time.Duration

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
-	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -75,9 +75,9 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(said
 			for i := range page {
 				s, g := &page[i], r.Group(r.Verdict[i].Group)
 				if len(s.Causes) == 0 {
-					want.WriteString(" " + words.GroupName(g, 160) + ": no request ended in the trace.")
+					want.WriteString(" " + names.GroupName(g, 160) + ": no request ended in the trace.")
 				} else {
-					want.WriteString(" " + s.Lead + " " + words.GroupName(g, 160) + " " + s.Range + " spent")
+					want.WriteString(" " + s.Lead + " " + names.GroupName(g, 160) + " " + s.Range + " spent")
 				}
 				for _, c := range s.Causes {
 					want.WriteString(" " + c.Share + " " + c.Each + " " + c.Words + c.Rest)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -61,9 +62,9 @@ func (p *page) finding(head span, f *report.Finding) {
 	p.paragraph(head, indent, title...)
 	hang := indent + 4
 	mark := func(s string) span { return span{dim, strings.Repeat(" ", indent) + s} }
-	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, words.Position(f.Site)) {
+	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
 		p.paragraph(mark("at"), hang, append(at, after(", ", calledFrom(f.Site, p.width-hang))...)...)
-	} else if at := calledFrom(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, words.Position(f.Site.Own())) {
+	} else if at := calledFrom(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, names.Position(f.Site.Own())) {
 		p.paragraph(mark("at"), hang, at...)
 	}
 	if spans := p.evidence(f.Evidence); len(spans) > 0 {
@@ -127,7 +128,7 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if n > 1 {
 			lead = ", "
 		}
-		spans = append(spans, span{dim, lead}, span{dim, words.GroupName(g, p.width-indent-6)})
+		spans = append(spans, span{dim, lead}, span{dim, names.GroupName(g, p.width-indent-6)})
 	}
 	if n > maxGroups {
 		spans = append(spans, span{dim, " and " + words.Count(n-maxGroups, "more group", "more groups")})
@@ -209,7 +210,7 @@ func (p *page) askedBy(a *report.AskedBy) []span {
 	name := a.Name
 	var p50, p99 *int64
 	if g := p.r.Group(a.Group); g != nil {
-		name, p50, p99 = words.GroupName(g, p.width-indent-6), g.LatencyNS.P50, g.LatencyNS.P99
+		name, p50, p99 = names.GroupName(g, p.width-indent-6), g.LatencyNS.P50, g.LatencyNS.P99
 	}
 	spans := []span{{plain, "requests of " + name + " wait for this over the network: " + words.Percent(a.Share) + " of their time, " + words.Duration(a.EachNS) + " of each"}}
 	if pr := a.Predicted; pr != nil {
@@ -234,7 +235,7 @@ func onlyMax(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
 }
 
-// assumed says in words what change a prediction is for. Those written as for --what-if are about what the finding has told of
+// assumed says in words what change a prediction is for. Those written as for --what-if are about what the finding describes
 // already: its own site, or all the places where requests wait.
 func assumed(change string) string {
 	said := ""

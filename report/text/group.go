@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -210,7 +211,7 @@ func (p *page) title(g *report.Group) {
 		facts = append(facts, words.Number(int64(g.Open.Count))+" still open")
 	}
 	rest := "  " + strings.Join(facts, ", ")
-	p.line(span{bold, words.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
+	p.line(span{bold, names.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
 // one is what one of a group is called.
@@ -262,7 +263,7 @@ func (p *page) latency(g *report.Group) {
 		p.quantiles("ready to run", list)
 	}
 	if g.Peer != nil {
-		p.paragraph(left(dim, "  its peer", 16), 16, span{plain, words.PeerIs(g.Peer)})
+		p.paragraph(left(dim, "  its peer", 16), 16, span{plain, names.PeerIs(g.Peer)})
 	}
 }
 
@@ -595,7 +596,7 @@ func (p *page) also(groups []*report.Group) {
 	}
 	nameWidth := 12
 	for _, g := range groups[:min(len(groups), maxAlso)] {
-		nameWidth = max(nameWidth, termtext.Width(words.GroupName(g, p.width/3)))
+		nameWidth = max(nameWidth, termtext.Width(names.GroupName(g, p.width/3)))
 	}
 	p.line()
 	p.line(left(dim, "also", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
@@ -604,7 +605,7 @@ func (p *page) also(groups []*report.Group) {
 			p.line(span{dim, "and " + words.Count(len(groups)-i, "more group", "more groups") + " in the JSON"})
 			break
 		}
-		p.line(append([]span{left(plain, words.GroupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
+		p.line(append([]span{left(plain, names.GroupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
 	}
 }
 

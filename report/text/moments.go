@@ -2,6 +2,7 @@ package text
 
 import (
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -41,7 +42,7 @@ func (p *page) momentsOf(head span, first *report.Moment) {
 	}
 	text := words.Number(int64(n)) + " of the " + words.Number(int64(first.Of)) + " slowest requests"
 	if g := p.r.Group(first.Group); g != nil {
-		text += " of " + words.GroupName(g, p.width-indent)
+		text += " of " + names.GroupName(g, p.width-indent)
 	}
 	part := float64(ns) / float64(max(p.r.Input.DurationNS, 1))
 	p.paragraph(head, indent, span{plain, text + " begin in short stretches, " + words.Percent(part) + " of the time:"})

@@ -1,13 +1,13 @@
 package text
 
 import (
-	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
 // place is a site in at most max columns.
 func place(s *report.Site, max int) []span {
-	switch fn, pos := words.Parts(s, max); {
+	switch fn, pos := names.Parts(s, max); {
 	case fn == "" && pos == "":
 		return nil
 	case fn == "":
@@ -22,7 +22,7 @@ func place(s *report.Site, max int) []span {
 // calledFrom says from which line of the service's own code a dependency was called, in at most max columns; nil where
 // that is not known.
 func calledFrom(s *report.Site, max int) []span {
-	lead, fn, pos := words.CalledFrom(s, max)
+	lead, fn, pos := names.CalledFrom(s, max)
 	switch {
 	case fn+pos == "":
 		return nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -66,7 +67,7 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 		if i > 0 {
 			p.line()
 		}
-		p.line(span{bold, words.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
+		p.line(span{bold, names.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
 		p.line(left(dim, "", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
 		for _, n := range list {
 			name := left(plain, termtext.Middle(n.Name, p.width/3), nameWidth)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -99,7 +100,7 @@ func (p *page) header() {
 		requests += p.r.Groups[i].Count
 	}
 	about := []string{words.Duration(in.DurationNS)}
-	if v := words.GoVersion(p.r); v != "" {
+	if v := names.GoVersion(p.r); v != "" {
 		about = append(about, "Go "+termtext.Head(v, 12))
 	}
 	if in.GOMAXPROCS > 0 {

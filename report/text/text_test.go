@@ -201,7 +201,7 @@ func TestDurationsParse(t *testing.T) {
 	}
 }
 
-// TestCheck: what natural variation tells of a prediction stands below it, and says what a difference may mean.
+// TestCheck: how a prediction compares with natural variation stands below it, and says what a difference may mean.
 func TestCheck(t *testing.T) {
 	r := read(t, "pubsub")
 	g := &r.Groups[0]

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -39,7 +40,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 			eachWidth = max(eachWidth, termtext.Width(words.Duration(c.EachNS)))
 		}
 	}
-	name := span{bold, words.GroupName(g, p.width-indent-2)}
+	name := span{bold, names.GroupName(g, p.width-indent-2)}
 	if len(list) == 0 {
 		p.paragraph(head, indent, name, span{plain, ": no request ended in the trace."})
 	} else {

@@ -42,7 +42,7 @@ import (
 	_ "github.com/whylate/whylate/service/auto"
 )
 
-// signal is told of each record that was written.
+// signal is called for each record that was written.
 type signal struct {
 	slog.Handler
 	written chan bool

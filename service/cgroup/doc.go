@@ -23,7 +23,7 @@
 // tightest one from the process's own group to the root. A container usually
 // sees only its own part of that chain: CPU.Hidden and Memory.Hidden say that
 // groups exist above the outermost visible one. Their limits cannot be read.
-// Two files tell of them all the same: cpu.stat.local (Linux 6.6 and later)
+// Two files show them all the same: cpu.stat.local (Linux 6.6 and later)
 // counts time for which any ancestor held the group back, and cgroup v1's
 // hierarchical_memory_limit is the minimum over all ancestors.
 //

@@ -269,7 +269,7 @@ func TestEachFileDenied(t *testing.T) {
 					told = told || strings.Contains(b.Why, "permission denied")
 				}
 				if relevant := onPath(whole, "/"+denied); relevant && !told {
-					t.Errorf("%s without %s: no bound tells of it: %+v", name, denied, l.CPU.Bounds)
+					t.Errorf("%s without %s: no bound shows it: %+v", name, denied, l.CPU.Bounds)
 				}
 			}
 			if s, err := NewSampler(o); err == nil {

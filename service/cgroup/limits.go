@@ -129,7 +129,7 @@ type Memory struct {
 	// that none was found.
 	Max int64 `json:"max"`
 	// MaxLevel is the index in Levels that Max is from; -1 when there is none,
-	// or when only v1's hierarchical_memory_limit tells of it.
+	// or when only v1's hierarchical_memory_limit shows it.
 	MaxLevel int `json:"max_level"`
 	// Sight says whether there is no limit or whether it cannot be seen, and
 	// Seen says so in a phrase.

@@ -210,7 +210,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 		s.cpu = append(s.cpu, c)
 	}
 	if cpu.Version == V1 {
-		// Usage is a controller of its own in v1; it tells of the same
+		// Usage is a controller of its own in v1; it counts the same
 		// processes only if its group is the same.
 		if acct := f.locateQuietly("cpuacct"); len(acct.levels) > 0 && acct.Group == cpu.Group && acct.levels[0].Depth == 0 {
 			s.usage = s.try(acct.levels[0].Dir, "cpuacct.usage")

@@ -112,7 +112,7 @@ func (s fsSource) isDir(name string) bool {
 	return err == nil && st.IsDir()
 }
 
-// fsHandle opens the file anew for each read: an fs.File cannot seek, and a
+// fsHandle opens the file again for each read: an fs.File cannot seek, and a
 // test changes its file system between two samples.
 type fsHandle struct {
 	fsys fs.FS

@@ -53,7 +53,7 @@ func Compare(from, to *Stat) Throttling {
 		t.ThrottledPeriods = to.ThrottledPeriods - from.ThrottledPeriods
 	}
 	if t.Own < 0 || t.Periods < 0 || t.ThrottledPeriods < 0 || ancestors < 0 || ancestorPeriods < 0 || to.Local < from.Local && has&HasLocal != 0 {
-		return Throttling{Verdict: VerdictUnknown, How: "counters went backwards: the group was made anew between the samples"}
+		return Throttling{Verdict: VerdictUnknown, How: "counters went backwards: the group was replaced between the samples"}
 	}
 	own := t.Own > 0 || t.ThrottledPeriods > 0
 

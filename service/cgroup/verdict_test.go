@@ -29,8 +29,8 @@ func TestCompare(t *testing.T) {
 		{"usage alone", Stat{Has: HasUsage}, Stat{Has: HasUsage, Usage: ms(900)}, VerdictUnknown, 0, 0},
 		{"local alone grew", Stat{Has: HasLocal}, Stat{Has: HasLocal, Local: ms(10)}, VerdictUnknown, 0, 0},
 		{"a field appeared between the samples", Stat{Has: HasUsage}, Stat{Has: all, Local: ms(50)}, VerdictUnknown, 0, 0},
-		{"the group was made anew", Stat{Has: all, Throttled: ms(50)}, Stat{Has: all}, VerdictUnknown, 0, 0},
-		{"the ancestor was made anew", Stat{Has: all, AncestorThrottled: ms(50)}, Stat{Has: all, Local: ms(7)}, VerdictUnknown, 0, 0},
+		{"the group was replaced", Stat{Has: all, Throttled: ms(50)}, Stat{Has: all}, VerdictUnknown, 0, 0},
+		{"the ancestor was replaced", Stat{Has: all, AncestorThrottled: ms(50)}, Stat{Has: all, Local: ms(7)}, VerdictUnknown, 0, 0},
 	} {
 		got := Compare(&tt.from, &tt.to)
 		if got.Verdict != tt.want || got.Own != tt.own || got.Ancestor != tt.anc || got.How == "" {

@@ -52,7 +52,7 @@ type Options struct {
 	// Level is the program's log level, changed by POST level=LEVEL; nil
 	// refuses to.
 	Level Level
-	// Logger is told of each change of level; nil is slog.Default at that time.
+	// Logger logs each change of level; nil is slog.Default at that time.
 	Logger *slog.Logger
 	// Tuner, if not nil, adds what was decided.
 	Tuner *tune.Tuner

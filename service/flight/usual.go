@@ -69,7 +69,7 @@ func (r *route) rotate() {
 	r.now.Store(next)
 }
 
-// settle finds the limit anew: factor times the quantile q, at least least;
+// settle recomputes the limit: factor times the quantile q, at least least;
 // none while too few requests are known.
 func (r *route) settle(q, factor float64, least time.Duration) {
 	var sum [bucketsAll]uint64

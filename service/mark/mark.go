@@ -162,7 +162,7 @@ func parent(h string) string {
 	return h[:size]
 }
 
-// Ended is what a watcher is told of a request that has ended.
+// Ended describes an ended request to a watcher.
 type Ended struct {
 	Kind   Kind
 	Name   string

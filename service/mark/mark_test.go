@@ -193,7 +193,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestWatch tests that one watcher is told of requests, traced or not.
+// TestWatch tests that one watcher is called for each request, traced or not.
 func TestWatch(t *testing.T) {
 	var seen []Ended
 	stop, ok := Watch(func(e Ended) { seen = append(seen, e) })

@@ -142,7 +142,7 @@ func (s *state) counters() cgroup.Throttling {
 	}
 	t := cgroup.Compare(&s.last, &now)
 	if backwards(&s.last, &now) {
-		// The group was made anew: keep what is known and begin again.
+		// The group was replaced: keep the sums and begin again.
 		s.sum, s.first = s.total(), now
 	}
 	s.last = now
@@ -152,7 +152,7 @@ func (s *state) counters() cgroup.Throttling {
 
 // total is the throttling since the start. Differences of a sampler's first
 // and last reading are more exact than a sum of verdicts over short windows.
-// Counters never fall: a group that was made anew begins a new difference.
+// Counters never fall: a replaced group begins a new difference.
 func (s *state) total() cgroup.Throttling {
 	t := s.sum
 	if s.lastOK {

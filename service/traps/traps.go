@@ -82,7 +82,7 @@ const (
 	SetByProgram
 )
 
-// Facts is what is known of a process. What is not known stays zero.
+// Facts describe a process. Unknown facts are zero.
 type Facts struct {
 	// Limits are what bounds it, as far as whoever asks can see; nil finds no
 	// trap but those of the program itself.

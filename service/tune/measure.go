@@ -42,7 +42,7 @@ type inputs struct {
 	rt goStats
 }
 
-// goStats is what the runtime tells of itself without stopping the world.
+// goStats holds the runtime's own metrics that can be read without stopping the world.
 type goStats struct {
 	gcSeconds, idleSeconds, totalSeconds float64
 	cycles                               uint64

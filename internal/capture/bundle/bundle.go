@@ -116,7 +116,7 @@ type Host struct {
 	OtherNetwork bool `json:"other_network,omitempty"`
 }
 
-// Program returns what the recording tells of what the service was built from; nil if it does not.
+// Program returns the recorded build information of the service; nil if there is none.
 func (m *Meta) Program() *modules.Build {
 	if m.Host != nil && m.Host.Build != nil {
 		return m.Host.Build

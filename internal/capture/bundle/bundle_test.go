@@ -341,7 +341,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestProgram: what a recording tells of the program it is of: its binary's build information, or, of one that a service
+// TestProgram: what a recording holds about its program: its binary's build information, or, of one that a service
 // kept itself, its module.
 func TestProgram(t *testing.T) {
 	build := &modules.Build{Main: modules.Module{Path: "shop.org/s"}, Deps: []modules.Module{{Path: "dep.org/x", Version: "v1.0.0"}}}

@@ -70,7 +70,7 @@ type Event struct {
 	Conn                      Ends
 	Peer                      bool
 	Retransmitted, OutOfOrder int64
-	Needless                  int64 // of those sent again, what is known not to have been lost: not among retransmitted
+	Needless                  int64 // sent again although nothing was lost: not among Retransmitted
 }
 
 // ends are the two ends of a connection.

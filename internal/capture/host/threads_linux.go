@@ -14,7 +14,7 @@ const maxThreads = 512
 
 // threads adds up the schedstat of all threads of a process: time run and time
 // runnable without running, in ns (Documentation/scheduler/sched-stats.rst).
-// The process's own file tells of its first thread only. What ended threads
+// The process's own file counts its first thread only. What ended threads
 // had, as last seen, stays in the sums: they only grow.
 type threads struct {
 	dir  int
@@ -113,7 +113,7 @@ var errNoSchedstat = errors.New("the kernel has no schedstat of threads")
 
 // read returns the sums. Count is the number of threads that the process has
 // by its own file: when it differs from those known, or one of those has
-// ended, they are listed anew.
+// ended, they are listed again.
 func (t *threads) read(count int) (run, delay int64, err error) {
 	if count != len(t.tids) {
 		if err := t.relist(); err != nil {

@@ -43,6 +43,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // Codes of warnings in Result.Warnings.
@@ -337,10 +338,10 @@ func (s *Stream) tooMuch() error {
 		return &endless{fmt.Sprintf("the server still sends after %v", s.last.Round(time.Second))}
 	}
 	if most := s.c.opt.MaxBytes; most > 0 && s.bytes.Load() > most {
-		return &endless{fmt.Sprintf("it is larger than %s, after %v", size(most), s.last.Round(10*time.Millisecond))}
+		return &endless{fmt.Sprintf("it is larger than %s, after %v", words.Bytes(most), s.last.Round(10*time.Millisecond))}
 	}
 	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
-		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", size(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
+		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", words.Bytes(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
 	}
 	return nil
 }
@@ -374,7 +375,7 @@ func (s *Stream) end(err error) error {
 	s.mu.Lock()
 	s.res.Partial = true
 	s.mu.Unlock()
-	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, size(s.bytes.Load()))
+	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, words.Bytes(s.bytes.Load()))
 	switch {
 	case without != nil:
 		e.Text = fmt.Sprintf("the trace of %v was given up: %s", s.res.Window, without.text)
@@ -413,18 +414,6 @@ func (s *Stream) whyCut(last time.Duration) string {
 	return cause + ": raise it, or serve net/http/pprof from an http.Server of its own"
 }
 
-func size(n int64) string {
-	switch {
-	case n < 1000:
-		return fmt.Sprintf("%d bytes", n)
-	case n < 1e6:
-		return fmt.Sprintf("%.3g kB", float64(n)/1e3)
-	case n < 1e9:
-		return fmt.Sprintf("%.3g MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.3g GB", float64(n)/1e9)
-}
-
 // Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one
 // that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
 func (s *Stream) Profiles() (cpu, allocs []byte) {
@@ -458,7 +447,7 @@ func (s *Stream) collect(p *side, code string) []byte {
 	return nil
 }
 
-// Result returns what is known by now: everything, once Read has returned an error and Profiles its profiles.
+// Result returns what has come so far: everything, once Read has returned an error and Profiles its profiles.
 func (s *Stream) Result() Result {
 	for _, p := range []struct {
 		*side

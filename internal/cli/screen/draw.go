@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/judge/watch"
-	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -257,7 +257,7 @@ func about(s *watch.State, columns int) string {
 	if s.Snapshot {
 		what = "the flight recorder's last " + words.Rough(s.DurationNS)
 	}
-	text := fmt.Sprintf("%s, %s, %s, every %s · costs about %s", what, progress.Size(s.Bytes), words.Count(s.Requests, "request", "requests"),
+	text := fmt.Sprintf("%s, %s, %s, every %s · costs about %s", what, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
 		seconds(time.Duration(s.Cost.EveryNS)), cost(s.Cost.Share))
 	switch {
 	case s.Cost.Over:
@@ -368,7 +368,7 @@ func leading(l *line, c *watch.Part, look style) {
 	if termtext.Width(name)+1+termtext.Width(c.Place) > l.room() && c.Place != "" {
 		name = string(c.Cause)
 	}
-	l.add(look, name+" ").add(dim, words.Place(c.Site.Own(), max(l.room(), 8)))
+	l.add(look, name+" ").add(dim, names.Place(c.Site.Own(), max(l.room(), 8)))
 }
 
 func perSecond(g *watch.Group) string {

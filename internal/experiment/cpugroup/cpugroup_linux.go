@@ -195,7 +195,7 @@ func (g *Group) Take(cmd *exec.Cmd) {
 	cmd.Path = "/bin/sh"
 }
 
-// Remove removes the group. The kernel may take a moment to let go of
+// Remove removes the group. The kernel may take a moment to release
 // processes that have ended. It gives up after a second.
 func (g *Group) Remove() error {
 	return g.remove(func() error { return nil })

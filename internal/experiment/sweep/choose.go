@@ -185,7 +185,7 @@ func (r *Result) advise() {
 	for _, c := range criteria {
 		if base >= 0 && base != at {
 			if d := r.differ(base, at, c.name); d.Evidence && d.Relative {
-				line := title(c.name) + " " + percent(d.Est)
+				line := title(c.name) + " " + words.Change(d.Est)
 				if d.Est > 0 == c.more {
 					better = append(better, line)
 				} else {
@@ -195,7 +195,7 @@ func (r *Result) advise() {
 		}
 		if best, ok := r.Best[c.name]; ok && best != at && best != base {
 			if d := r.differ(best, at, c.name); d.Evidence && d.Relative {
-				price = append(price, fmt.Sprintf("%s %s against %s", title(c.name), percent(d.Est), r.Arms[best].settings.service()))
+				price = append(price, fmt.Sprintf("%s %s against %s", title(c.name), words.Change(d.Est), r.Arms[best].settings.service()))
 			}
 		}
 	}
@@ -241,8 +241,6 @@ func title(name string) string {
 	}
 	return strings.TrimSuffix(name, "_ns")
 }
-
-func percent(v float64) string { return fmt.Sprintf("%+.3g%%", 100*v) }
 
 // A Knee is the value of GOGC from which on a higher one wins little: of the collector's CPU time that is saved between
 // the smallest and the largest value, it and smaller ones saved the most for the memory that they cost.

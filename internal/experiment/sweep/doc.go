@@ -1,7 +1,7 @@
 // Package sweep starts a service again and again with different settings, each time in a real CPU and memory limit, loads
 // it by package load, and says which setting is best for what.
 //
-// An arm is one combination of settings. Every run of an arm starts the service anew, because a service settles
+// An arm is one combination of settings. Every run of an arm starts the service again, because a service settles
 // differently on each start. Runs of all arms are interleaved in random order, so that what changes on the machine
 // meanwhile meets all of them. Runs are the units of the statistics: one percentile a run, and intervals over runs
 // (compare.Runs).

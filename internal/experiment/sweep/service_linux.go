@@ -119,7 +119,7 @@ func inUse(address string) bool {
 	return true
 }
 
-// output is what the service printed: its last lines, and what the runtime told of its collections.
+// output is what the service printed: its last lines, and the runtime's lines about its collections.
 type output struct {
 	mu    sync.Mutex
 	lines []string

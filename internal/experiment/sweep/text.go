@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 )
@@ -23,8 +22,8 @@ type column struct {
 
 func asTime(v float64) string  { return words.Duration(int64(v)) }
 func asCount(v float64) string { return fmt.Sprintf("%.4g", v) }
-func asShare(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
-func asSize(v float64) string  { return progress.Size(int64(v)) }
+func asShare(v float64) string { return words.PercentOr0(v) }
+func asSize(v float64) string  { return words.Bytes(int64(v)) }
 
 var columns = []column{
 	{"p50_ns", "p50", asTime, false},
@@ -116,7 +115,7 @@ func (r *Result) table(b *strings.Builder, load string, several bool) {
 				if d, ok := a.Against[c.name]; ok && i > 0 {
 					vs = "~"
 					if d.Evidence && d.Relative {
-						vs = percent(d.Est)
+						vs = words.Change(d.Est)
 					} else if d.Evidence {
 						vs = "differs"
 					}
@@ -197,7 +196,7 @@ func (r *Result) causes(b *strings.Builder) {
 		var parts []string
 		for _, c := range r.Arms[i].Causes {
 			if c.Share >= 0.05 && len(parts) < 4 {
-				parts = append(parts, fmt.Sprintf("%s %.0f%%", c.Cause, 100*c.Share))
+				parts = append(parts, string(c.Cause)+" "+words.Percent(c.Share))
 			}
 		}
 		if len(parts) == 0 {

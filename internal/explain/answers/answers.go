@@ -98,7 +98,7 @@ func Sort(list []Span) {
 }
 
 // Match gives each wait, moved in time by some ns, one request that lies in it,
-// tells of each, and returns how many have one. Of several waits in which a
+// reports each, and returns how many have one. Of several waits in which a
 // request lies it is in the one that begins and ends nearest to it.
 func Match(waits, served []Span, by int64, found func(w, r Span)) (n int) {
 	var open []Span // waits that may still have one, by their ends

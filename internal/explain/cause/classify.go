@@ -123,8 +123,8 @@ func (c *Classifier) running(st *critpath.Step, s Segment) {
 		s.From, s.Stack = FromPreempt, st.Stack
 	}
 	if st.Before != 0 && c.Sites.allStd(st.Stack) && !c.Sites.allStd(st.Before) {
-		// It ran from the service's own code into a library: what is known of
-		// the way is where it began.
+		// It ran from the service's own code into a library: only where it began
+		// is recorded.
 		s.From, s.Site = FromBracket, c.Sites.Of(st.Before)
 	}
 	g := c.gen(s.Start)
@@ -251,7 +251,7 @@ func (c *Classifier) stops(from, to int64, f func(r timeline.STWRange, a, b int6
 	}
 }
 
-// StoppedBy calls f with the stacks of who stopped the world in [from, to).
+// StoppedBy calls f with the stacks of the goroutines that stopped the world in [from, to).
 func (c *Classifier) StoppedBy(from, to int64, f func(tracefmt.StackID)) {
 	c.stops(from, to, func(r timeline.STWRange, _, _ int64) { f(r.Stack) })
 }

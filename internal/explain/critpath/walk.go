@@ -514,7 +514,7 @@ const maxFutile = 100e3
 // s is the last: woken by a Broadcast, found nothing done, waited again. It
 // takes those before s off the frame.
 func (w *Walker) futile(f *frame, s *timeline.Span, start int64) int64 {
-	resumed := s.Start // of the wait after the one at hand
+	resumed := s.Start // of the wait after this one
 	for i := f.idx; i >= f.lo && start > f.a; i-- {
 		p := &w.spans[i]
 		switch {

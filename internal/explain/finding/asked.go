@@ -7,7 +7,7 @@ import (
 )
 
 // A gateway that calls its own server waits for what that does, and its path goes on there. The fault is one: it is
-// told of the group that serves, with what it costs those who ask.
+// found at the group that serves, with what it costs those who ask.
 
 // servedOf returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
 // where they are not looked at.

@@ -7,7 +7,7 @@ import (
 )
 
 // TestBothHalves: three groups of which the first asks the second, that the third, and the third the second again; the third
-// sleeps. It would catch a fault that is told once for each who waits for it, one that is told of those who ask and not where it
+// sleeps. It would catch a fault that is told once for each who waits for it, one that is found at those who ask and not where it
 // is, those who ask by others left out, and a circle that never ends.
 func TestBothHalves(t *testing.T) {
 	group := func(name, asks string, via ...report.Via) report.Group {

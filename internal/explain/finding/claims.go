@@ -88,7 +88,7 @@ type claims struct {
 	sleep map[viaKey]*part        // the heaviest sleep behind the outermost wait
 	polls map[leaf]*longPoll      // where requests wait on purpose
 	// served says that the groups of this process that requests wait for over the network are judged themselves: what
-	// happens there is their fault, and told of them.
+	// happens there is their fault, and their finding.
 	served bool
 }
 
@@ -266,7 +266,7 @@ func isNews(k *viaKey, p *queues.Places) bool {
 	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= manyWaits && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
-// places returns what is known of those who ended the waits at a line.
+// places returns the facts about those who ended the waits at a line.
 func (in *Input) places(k *viaKey) *queues.Places {
 	for i := range in.Places {
 		if p := &in.Places[i]; p.Wait == k.wait && p.Site.LineKey() == k.site {
@@ -282,7 +282,7 @@ func isSemaphore(k *viaKey) bool {
 	return k.wait == report.WaitSelect && k.site.Func == "golang.org/x/sync/semaphore.(*Weighted).Acquire"
 }
 
-// turns returns what is known of those who waited for others at a cause.
+// turns returns the facts about those who waited for others at a cause.
 func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 	site := c.Site
 	if c.Cause == report.CauseCPU {

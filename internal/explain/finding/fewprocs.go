@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -30,7 +31,7 @@ func fewProcsRule() Rule {
 					{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
 				}
 				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %.3g CPUs may be used", in.Process.Procs, may),
+					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %s may be used", in.Process.Procs, words.CPUs(may)),
 					Cause: report.CauseSched, Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
 					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits",
 				}})

@@ -97,7 +97,7 @@ type Verdict struct {
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
 	Fact bool
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is
-	// none that a request can be timed anew with.
+	// none that a request can be timed again with.
 	Changes []predict.Change
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -28,7 +29,7 @@ func flushRule() Rule {
 	}
 }
 
-// flush returns what is known of a sleep that is a shared goroutine's interval,
+// flush describes a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
 func (cl *claims) flush(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
@@ -49,13 +50,13 @@ func flushVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	t := cl.flush(top.Cause)
 	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
-		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", duration(t.PeriodNS), place(users(top.Cause, top.via))),
+		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", words.Brief(t.PeriodNS), place(users(top.Cause, top.via))),
 		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "the interval: ends of the wait lie this, or a multiple of it, apart", Value: float64(t.PeriodNS), Unit: "ns"},
 			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
 			{Text: "requests that one and the same turn served, on average", Value: t.Together, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("serve what has gathered as soon as nobody else is waiting to be added, or make the interval shorter than %s: the mean wait is half of it for requests that come at any time", duration(t.PeriodNS)),
+		Fix: fmt.Sprintf("serve what has gathered as soon as nobody else is waiting to be added, or make the interval shorter than %s: the mean wait is half of it for requests that come at any time", words.Brief(t.PeriodNS)),
 	}}
 }

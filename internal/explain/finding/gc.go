@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -154,7 +155,7 @@ func frequentRule() Rule {
 				gc := &in.Process.GC
 				site, causes := in.allocator()
 				f := report.Finding{
-					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", digits(t.perSecond), bytesText(gc.GoalBytes-gc.LiveBytes)),
+					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes)),
 					Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append([]report.Evidence{
 						{Text: "collections", Value: t.perSecond, Unit: "1/s"},
@@ -170,10 +171,10 @@ func frequentRule() Rule {
 					f.Confidence = 0.9
 				}
 				f.Fix = fmt.Sprintf("GOGC=%d: %s collections a second instead of %s for %s more heap (set GOMEMLIMIT to 90 %% of the container's memory beside it)",
-					t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+					t.gogc, words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
 				if t.effective <= lowGOGC {
 					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal near to what lives, whatever GOGC is): %s collections a second instead of %s for %s more heap",
-						t.gogc, digits(t.then), digits(t.perSecond), bytesText(t.more))
+						t.gogc, words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
 				}
 				if site != nil {
 					f.Fix += "; and allocate less at " + place(site)
@@ -285,18 +286,6 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 		}
 	}
 	return sums[0].site, out
-}
-
-func digits(x float64) string { return fmt.Sprintf("%.3g", x) }
-
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.3g GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.3g KiB", float64(max(n, 0))/(1<<10))
 }
 
 // assistPart is 1 for what requests do and wait for themselves while the collector is at work.

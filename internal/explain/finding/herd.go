@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,7 +36,7 @@ func herds(in *Input) []Verdict {
 			h = herdOf(in.Process, &q.takers[i])
 		}
 		evidence := []report.Evidence{
-			{Text: "goroutines in the largest herd, which woke within " + duration(h.WithinNS), Value: float64(h.Most), Unit: "count"},
+			{Text: "goroutines in the largest herd, which woke within " + words.Brief(h.WithinNS), Value: float64(h.Most), Unit: "count"},
 			{Text: "until the last of them ran", Value: float64(h.LateNS), Unit: "ns"},
 			q.waited(),
 			{Text: "until the last of a herd had run, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},

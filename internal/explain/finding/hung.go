@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,7 +19,7 @@ func hungRule() Rule {
 			Measured: fmt.Sprintf("Of requests that had not ended, their age and the last wait on their path, by place. They count where they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and %s; "+
 				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
 				"So a select, and where none of the group ended a channel or a peer, are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
-				hungFactor, hungUsual, duration(hungLeast), duration(hungAlone)),
+				hungFactor, hungUsual, words.Brief(hungLeast), words.Brief(hungAlone)),
 			Before: "v := <-results // nobody sends after an error",
 			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
 			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits by a plain channel.",

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -105,11 +106,11 @@ func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 		Fix: "nothing, if a request waits there for what may come: its latency is then nobody's; ignore the finding with that reason, or mark the requests by what follows the wait",
 	}}
 	if p.news > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until something comes or %s are over: a long poll", place(v.Site), duration(p.limit))
+		v.Title = fmt.Sprintf("requests wait at %s until something comes or %s are over: a long poll", place(v.Site), words.Brief(p.limit))
 		v.Confidence = 0.8
 		return v
 	}
-	v.Title = fmt.Sprintf("requests wait at %s until %s are over: a long poll to which nothing came, or a pause", place(v.Site), duration(p.limit))
+	v.Title = fmt.Sprintf("requests wait at %s until %s are over: a long poll to which nothing came, or a pause", place(v.Site), words.Brief(p.limit))
 	v.Fix += "; if nothing can come there, make the pause shorter"
 	return v
 }

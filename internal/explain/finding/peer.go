@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,10 +19,10 @@ func peerRule() Rule {
 				"cannot be told apart from here.",
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
-				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, paths go on in its requests: what these waited for is told of them, and here only the way there and back is. " +
+				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer is this process, and that group is named; where that is sure, paths go on in its requests: what these waited for is said there, and here only the way there and back is. " +
 				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
 				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
-				"Of a loop's own writes that a peer does not read the severity is low: who waits for the loop has it told of himself. " +
+				"Of a loop's own writes that a peer does not read the severity is low: requests that wait for the loop have a finding of their own. " +
 				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
@@ -65,11 +67,11 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	var own []report.Evidence
 	elsewhere := false
 	if p := cl.g.Peer; p.Followed() && what == "a peer's answer" {
-		// What was done there is told of those who did it: this is the rest.
-		what = fmt.Sprintf("the way to this process's own %s and back, over the network,", shortNames(p))
-		fix = "call it without the network where that is possible: of each wait of " + duration(p.WaitNS) + " it was served for " + duration(p.ServedNS)
+		// What was done there is a finding of the requests that did it: this is the rest.
+		what = fmt.Sprintf("the way to this process's own %s and back, over the network,", names.PeerNames(p))
+		fix = "call it without the network where that is possible: of each wait of " + words.Brief(p.WaitNS) + " it was served for " + words.Brief(p.ServedNS)
 	} else if p != nil && what == "a peer's answer" {
-		name := shortNames(p)
+		name := names.PeerNames(p)
 		switch {
 		case p.Recording != "":
 			what = fmt.Sprintf("%s in %s,", name, p.Recording)
@@ -78,9 +80,9 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		default:
 			what = "this process's own " + name + ","
 		}
-		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), duration(p.ServedNS), duration(p.WaitNS))
+		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), words.Brief(p.ServedNS), words.Brief(p.WaitNS))
 		if p.Recording != "" {
-			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, duration(p.ServedNS), duration(p.WaitNS))
+			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, words.Brief(p.ServedNS), words.Brief(p.WaitNS))
 		}
 		// What most of the wait went on is a fault of that group, and told there.
 		elsewhere = p.Recording == "" && slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool { return g.ID == p.Group }) && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
@@ -120,7 +122,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	severe := report.Severity("")
 	if cl.g.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
-		severe = report.SeverityLow // whoever waits until a writer is done has that told of himself
+		severe = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
 	return Verdict{Won: won, Changes: cl.halfOf(top.Cause), Severe: severe, Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
@@ -138,15 +140,6 @@ func isWrite(call string) bool {
 	return strings.HasPrefix(call, "net.(*") && strings.HasSuffix(call, ").Write") || call == "net.(*Buffers).WriteTo" || call == "crypto/tls.(*Conn).Write"
 }
 
-// shortNames names the groups that answer.
-func shortNames(p *report.Peer) string {
-	var names []string
-	for _, n := range p.Names() {
-		names = append(names, short(n))
-	}
-	return strings.Join(names, " or ")
-}
-
 // wentTo says in brackets on what the slow requests of a group spent most of
 // their time; "" if that is not known.
 func wentTo(r *report.Report, id string) string {
@@ -157,7 +150,7 @@ func wentTo(r *report.Report, id string) string {
 		}
 		for k := range g.Tail().Causes {
 			if c := &g.Tail().Causes[k]; c.Site != nil && c.Share >= 0.2 { // the largest comes first
-				return fmt.Sprintf(" (%.0f %% of its slow requests' time is %s at %s)", 100*c.Share, c.Cause, place(c.Site))
+				return fmt.Sprintf(" (%s of its slow requests' time is %s at %s)", words.Percent(c.Share), c.Cause, place(c.Site))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -15,7 +16,7 @@ func pollGapRule() Rule {
 			Means: "With all Ps busy the network is looked at about every 10 ms only. A message that is read after such a gap may have come at its beginning or at its end; the trace cannot tell. " +
 				"So the time given to sched-poll is an upper bound, and ready_to_run a lower one; and the network is neither cleared nor blamed for it.",
 			Measured: "At least 10 % of the time of a group is sched-poll. It also counts before the request: see poll_gap_ns in the report. Where in the median half of the gap before a request is longer than the request, it is no footnote: " +
-				"clients may wait most of their time before anything that the trace tells of; half of it counts as lost, and its confidence is 0.6. Where a CPU limit froze the process, the length of a freeze is taken off the gap first.",
+				"clients may wait most of their time before anything that the trace shows; half of it counts as lost, and its confidence is 0.6. Where a CPU limit froze the process, the length of a freeze is taken off the gap first.",
 			Wrong: "It is an upper bound: messages may have come at the end of the gap. Free Ps make it go away.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -43,14 +44,14 @@ func pollGapRule() Rule {
 			if gap := worst.PollGapNS.P99; gap != nil {
 				f.Evidence = append(f.Evidence, report.Evidence{Text: "gap before a request, 99th percentile", Value: float64(*gap), Unit: "ns"})
 			}
-			// Where most of what clients see lies before what the trace can tell of, that is what is wrong, and no footnote.
+			// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
 			if gap, own := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && own != nil && (*gap-frozenAtOnce(in.Report))/2 > *own {
 				// A message comes at any time of it: half of it is what is lost on average.
 				lost := (*gap - frozenAtOnce(in.Report)) / 2
 				all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
 				f.Share = all.Share
 				f.Evidence[0] = report.Evidence{Text: "of what clients see, if messages come at any time of a gap", Value: all.Share, Unit: "share"}
-				f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy nobody polls the network", duration(*gap), duration(*own))
+				f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy nobody polls the network", words.Brief(*gap), words.Brief(*own))
 				f.Confidence = 0.6
 				return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, SlowShare: all.Share, SlowNS: all.NS, TotalNS: lost * int64(worst.Count)}}}
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -117,7 +118,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	}
 	does, divided := doing(top.Cause, top.via), false
 	if n := cl.partOfQueue(c, top); n < mostOfIt && top.Cause.Cause == report.CauseCPU {
-		does, divided = fmt.Sprintf("computes, %.0f %% of that in %s", 100*n, place(users(top.Cause, top.via))), true
+		does, divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(users(top.Cause, top.via))), true
 	} else if top.Cause.Cause == report.CauseCPU && top.Cause.SiteFrom == inferredSite && known != nil {
 		does, divided = does+" (inferred)", true // perhaps where the place is given back
 	}
@@ -167,12 +168,12 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if !bursts {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
 	}
-	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), duration(int64(l.placeNS)))
+	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), words.Brief(int64(l.placeNS)))
 	if divided {
-		f.Fix = fmt.Sprintf("%s: about %d would do for this load, or compute for less than %s with it", kind.fix, l.size, duration(int64(l.placeNS)))
+		f.Fix = fmt.Sprintf("%s: about %d would do for this load, or compute for less than %s with it", kind.fix, l.size, words.Brief(int64(l.placeNS)))
 	}
 	if bursts {
-		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), duration(int64(l.placeNS)), kind.fix, l.inUse)
+		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
 	}
 	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
@@ -323,6 +324,6 @@ func limiterVerdict(cl *claims, c *claim) Verdict {
 			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
 			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("more come than it lets through: raise its rate above %.3g/s and what is asked for beside it, or answer at once that it is too many (Allow instead of Wait)", l.rate),
+		Fix: fmt.Sprintf("more come than it lets through: raise its rate above %s/s and what is asked for beside it, or answer at once that it is too many (Allow instead of Wait)", words.Figure(l.rate)),
 	}}
 }

@@ -20,7 +20,7 @@ func retransmitRule() Rule {
 			Measured: "From host samples of a recording (record on the service's host, or with --pid): when the network namespace's count of segments sent again grows, the process's sockets are asked at once (sock_diag, " +
 				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. What had arrived already, by the other end's word (tcpi_dsack_dups: late acknowledgements, tail loss probes), is no loss. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
 				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some, unless answers come right after it, more often than by chance: " +
-				"then what passed until a segment was sent again is not told of the peer (WL2005).",
+				"then the time until a segment was sent again is not the peer's (WL2005).",
 			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
 			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, and `nstat TcpRetransSegs` the whole host's",
 			Wrong: "Where what was sent again was not lost, only late (the peer's or this host's CPU held back: look for WL4 findings), and where other requests' connections lost segments while this one waited for something else. " +

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -16,7 +17,7 @@ func throttleRule() Rule {
 		Code: report.RuleThrottled, Name: "throttled",
 		Summary: "requests stand still while the CPU quota is used up",
 		Doc: Doc{
-			Means: "The process, or its container, has a CPU limit. The kernel gives it the limit's CPU time anew every period, 100 ms as a rule; once that is used up, it holds all " +
+			Means: "The process, or its container, has a CPU limit. The kernel refills the limit's CPU time every period, 100 ms as a rule; once that is used up, it holds all " +
 				"threads back until the next period: requests stand still in the middle of whatever they do. More Ps than the limit has CPUs use it up earlier, so even a service " +
 				"whose mean use is far below the limit is held back in its bursts, and a small share of all periods can make up all of the slow requests.\n\n" +
 				"Nothing in the program shows it: goroutines stay running, a CPU profile has no samples from these stretches.",
@@ -58,7 +59,7 @@ func throttled(in *Input) []Verdict {
 			continue
 		}
 		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
-			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), duration(won.SlowNS)),
+			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), words.Brief(won.SlowNS)),
 			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
 			Fix:      throttleFix(in),
@@ -216,7 +217,7 @@ func throttleFix(in *Input) string {
 	case starves(in.Report, limit):
 		return "raise the CPU limit or use less CPU: the load takes all that the limit gives, so that fewer Ps alone turn freezes into waits for a P; the prediction is for a limit that is never reached"
 	case limit > 0 && procs > fitting(limit) && measured:
-		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %.3g CPUs feeds (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit", fitting(limit), limit)
+		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %s feeds (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
 	case limit > 0 && procs > fitting(limit):
 		return fmt.Sprintf("set GOMAXPROCS to what the limit feeds, %d or so (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
 	}

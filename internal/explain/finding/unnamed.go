@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -52,7 +53,7 @@ func unnamedRule() Rule {
 				}
 				all := fmt.Sprintf("all %d %s requests", n, k.name)
 				evidence = append(evidence, report.Evidence{Text: all + ": p50", Value: float64(p50), Unit: "ns"}, report.Evidence{Text: all + ": " + high, Value: float64(ns), Unit: "ns"})
-				whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, duration(p50), high, duration(ns)))
+				whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, words.Brief(p50), high, words.Brief(ns)))
 			}
 			title := "percentiles" + strings.TrimPrefix(biased, "those")
 			if len(whole) > 0 {

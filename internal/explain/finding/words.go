@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/whylate/whylate/report"
 )
@@ -21,7 +20,7 @@ func place(s *report.Site) string {
 	return text
 }
 
-// line is place without who called it, for where that is told of another place.
+// line is place without its caller, for texts that name the caller at another place.
 func line(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
@@ -31,16 +30,6 @@ func line(s *report.Site) string {
 		does = ", " + s.Does
 	}
 	return fmt.Sprintf("%s (%s:%d%s)", path.Base(s.Func), path.Base(s.File), s.Line, does)
-}
-
-// duration spells ns out with three digits.
-func duration(ns int64) string {
-	d := time.Duration(ns)
-	for unit := time.Duration(1); ; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit).String()
-		}
-	}
 }
 
 // onWhose says on whose goroutine a cause is, and by which waits the request

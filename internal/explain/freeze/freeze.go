@@ -53,7 +53,7 @@ const (
 // A Detector is fed with the generations of a trace, in order. It may be read
 // by many goroutines between two calls of Add.
 type Detector struct {
-	// Known is what is known from outside. It may be set until Verdict is asked for.
+	// Known holds facts from outside of the trace. It may be set until Verdict is called.
 	Known Known
 
 	kept    []silence   // in order of time
@@ -70,7 +70,7 @@ type Detector struct {
 	now     lock // the period as far as it is known
 }
 
-// Known is what the kernel's counters, if they were read, tell of limits.
+// Known holds limits by the kernel's counters, if they were read.
 type Known struct {
 	CPUs     int   // that the process could use at once; 0: not known
 	PeriodNS int64 // of its quota; 0: not known, or there is none

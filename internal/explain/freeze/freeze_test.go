@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// seeds is how often each world is made anew.
+// seeds is how many variants of each world are made.
 const seeds = 4
 
 func TestVerdicts(t *testing.T) {

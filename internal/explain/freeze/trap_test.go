@@ -94,7 +94,7 @@ func TestTickerStartsTurns(t *testing.T) {
 	}
 }
 
-// resting adds n threads that have just let go of their Ps, and a waiting
+// resting adds n threads that have just released their Ps, and a waiting
 // goroutine for each.
 func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
 	for i := range n {

@@ -155,7 +155,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 		l.k, l.n, millis(l.period), l.r)
 }
 
-// cpus is how many CPUs the process had at most at once: what is known, or
+// cpus is how many CPUs the process had at most at once: as Known says, or
 // GOMAXPROCS, unless all through the trace far fewer threads resumed together.
 func (d *Detector) cpus() int {
 	procs := max(d.procs, 1)

@@ -1,5 +1,5 @@
 // Package hostjoin says what samples of the kernel's counters (package
-// capture/host) tell of the time of a trace: which quota held the process
+// capture/host) mean for the time of a trace: which quota held the process
 // back, where the time of threads that wanted to run went, and whether the
 // network lost what requests waited for.
 //

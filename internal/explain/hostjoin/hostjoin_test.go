@@ -150,7 +150,7 @@ func TestVerdicts(t *testing.T) {
 		{"ancestor, seen", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.AncestorNS = p(0), p(0), p(i*ms) }, "ancestor", true},
 		{"groups above out of sight", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = p(0), p(0) }, "unknown", false},
 		{"no counters", func(int64, *host.Line) {}, "unknown", false},
-		{"the group was made anew", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = p((20-i)*ms), p(20-i) }, "unknown", false},
+		{"the group was replaced", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = p((20-i)*ms), p(20-i) }, "unknown", false},
 		{"another group", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.Group = p(i*ms), p(i), int(i/10) }, "unknown", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Limits are what the samples alone tell of CPU limits in the time of a trace.
+// Limits are the CPU limits in the time of a trace, by samples alone.
 type Limits struct {
 	Facts    report.HostFacts
 	Verdict  cgroup.Verdict // unknown if they do not cover enough to say that there was none

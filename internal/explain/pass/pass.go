@@ -79,7 +79,7 @@ type Options struct {
 	Match func(name string) bool
 	// NoMarks finds requests as if the service did not mark them. TraceID, if not
 	// zero, selects requests of one trace of a tracing system, SpanID those of
-	// one span: their own, or that of who asked.
+	// one span: their own, or the caller's.
 	NoMarks bool
 	TraceID [16]byte
 	SpanID  [8]byte

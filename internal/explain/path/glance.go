@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Glance is what is known of a request without walking it.
+// A Glance describes a request without walking it.
 type Glance struct {
 	Group GroupKey
 	entry tracefmt.FrameID

@@ -2,7 +2,7 @@ package predict
 
 import "math"
 
-// A queue says what is known of the work for others, before its own, that a
+// A queue describes the work for others, before its own, that a
 // change shrinks.
 //
 // Two models bound what a service that takes s times as long makes of the time

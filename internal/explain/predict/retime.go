@@ -37,11 +37,11 @@ type trialChange struct {
 	// met is the part of those requests that met somebody else's work which
 	// still would; see shared.
 	met float64
-	// Of the graph at hand:
+	// Of the current graph:
 	runs  []float64 // its time in each computation
 	own   bool      // it meets the request's own work
 	other bool      // it meets work for others
-	left  times     // of those served before the request at the node at hand, how many still are
+	left  times     // of those served before the request at the current node, how many still are
 	last  *part     // what of that was done last, and so for the request itself; nil if that is not so
 }
 

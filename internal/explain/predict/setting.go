@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // A Setting is a value that the runtime or the kernel is given, instead of the
@@ -93,7 +95,7 @@ func parseSetting(name, value string) (s Setting, ok bool, err error) {
 	return wrong("number of CPUs such as 1.5")
 }
 
-// Facts are what is known of the process that a trace is of, beside its
+// Facts describe the process that a trace is of, beside its
 // requests. Times are the trace's own.
 type Facts struct {
 	SpanNS int64
@@ -157,10 +159,10 @@ type effect struct {
 	// request waits for one, for each ns that it runs.
 	sched, waits times
 	procs        bool
-	// Of the group at hand: what a mark phase costs a request that meets one, and
+	// Of the current group: what a mark phase costs a request that meets one, and
 	// by what waits for a P beside one are multiplied without it.
 	cost, beside times
-	// Of the graph at hand.
+	// Of the current graph.
 	kept, met, extra times
 }
 
@@ -204,7 +206,7 @@ const mostMarking = 0.5
 func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	// What took next to nothing cannot be made to take much less, whatever GOGC is now.
 	if f.Cycles > 0 && f.Cycles-f.Forced < fewCycles && s.Value >= 100 && f.GCShare < littleGC {
-		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and requests lost at most %.1f %% of their time to it", often(f.Cycles), 100*f.GCShare), nil
+		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and requests lost at most %.1f%% of their time to it", often(f.Cycles), 100*f.GCShare), nil
 	}
 	if e, note, err := f.collects(refuse); e == nil {
 		return e, note, err
@@ -265,13 +267,13 @@ func (f *Facts) cyclesTo(ratio times, how string, heap float64, refuse refuser) 
 	// Counts of cycles are no finer than what was seen.
 	ratio[low], ratio[high] = ratio[low]*0.9, ratio[high]*1.1
 	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > mostMarking {
-		return refuse("garbage would be collected %.1f times as often, and marking has %.0f %% of the time already: how far requests would have to help is not in the trace", ratio[est], 100*float64(f.MarkNS)/float64(f.SpanNS))
+		return refuse("garbage would be collected %.1f times as often, and marking has %s of the time already: how far requests would have to help is not in the trace", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
 	}
 	e := &effect{gc: true, cycles: ratio, assist: f.assists(ratio)}
 	perSecond := float64(f.Cycles) / float64(f.SpanNS) * 1e9
-	note := fmt.Sprintf("%.3g collections a second become %.3g", perSecond, perSecond*ratio[est])
+	note := fmt.Sprintf("%s collections a second become %s", words.Figure(perSecond), words.Figure(perSecond*ratio[est]))
 	if heap > 0 && !math.IsInf(heap, 1) {
-		note += fmt.Sprintf(", the heap's goal %s becomes %s", sizeText(float64(f.GoalBytes)), sizeText(heap))
+		note += fmt.Sprintf(", the heap's goal %s becomes %s", words.Binary(f.GoalBytes), words.Binary(int64(heap)))
 	}
 	note += ", at the same rate of allocation; " + how
 	// Less CPU for the collector leaves more of the quota to requests.
@@ -332,28 +334,18 @@ func (f *Facts) memory(s Setting, refuse refuser) (*effect, string, error) {
 	goal, live := float64(f.GoalBytes), float64(f.LiveBytes)
 	switch {
 	case least >= goal && goal > 1.6*live:
-		return &effect{}, fmt.Sprintf("nothing would change: the heap's goal is %s, by GOGC, and stays below such a limit", sizeText(goal)), nil
+		return &effect{}, fmt.Sprintf("nothing would change: the heap's goal is %s, by GOGC, and stays below such a limit", words.Binary(int64(goal))), nil
 	case least >= goal:
-		return refuse("the heap's goal is only %.0f %% above what lives; whether a lower limit or a small GOGC holds it there is not in the trace. Ask about GOGC", 100*(goal/live-1))
+		return refuse("the heap's goal is only %.0f%% above what lives; whether a lower limit or a small GOGC holds it there is not in the trace. Ask about GOGC", 100*(goal/live-1))
 	case least <= live*1.1:
-		return refuse("%s live in the heap, so that the collector would run nearly all of the time, or until it gives up at half of the CPU", sizeText(live))
+		return refuse("%s live in the heap, so that the collector would run nearly all of the time, or until it gives up at half of the CPU", words.Binary(int64(live)))
 	}
 	room := goal - live
 	ratio := times{est: room / max(1, (most+least)/2-live), low: room / max(1, most-live), high: room / max(1, least-live)}
 	for v := range ratio {
 		ratio[v] = max(1, ratio[v])
 	}
-	return f.cyclesTo(ratio, fmt.Sprintf("the limit leaves between %s and %s to the heap, by what else the process uses", sizeText(least), sizeText(most)), min(goal, (most+least)/2), refuse)
-}
-
-func sizeText(bytes float64) string {
-	switch {
-	case bytes >= 1<<30:
-		return fmt.Sprintf("%.3g GiB", bytes/(1<<30))
-	case bytes >= 1<<20:
-		return fmt.Sprintf("%.3g MiB", bytes/(1<<20))
-	}
-	return fmt.Sprintf("%.3g KiB", max(bytes, 0)/(1<<10))
+	return f.cyclesTo(ratio, fmt.Sprintf("the limit leaves between %s and %s to the heap, by what else the process uses", words.Binary(int64(least)), words.Binary(int64(most))), min(goal, (most+least)/2), refuse)
 }
 
 // fullPs is how busy Ps may be on average for the time in their queue to be
@@ -382,7 +374,7 @@ func (f *Facts) procs(s Setting, refuse refuser) (*effect, string, error) {
 	case n > c && f.Held:
 		return refuse("a CPU quota holds the process back; more Ps use it up sooner. Ask about quota")
 	case n > c && f.CPUs > 0 && n > f.CPUs:
-		return refuse("the process may run on %.3g CPUs; more Ps than that wait for each other in the kernel", f.CPUs)
+		return refuse("the process may run on %s; more Ps than that wait for each other in the kernel", words.CPUs(f.CPUs))
 	}
 	if n < c {
 		if busy > fullPs*n {
@@ -445,7 +437,7 @@ func (f *Facts) quota(s Setting, refuse refuser) (*effect, string, error) {
 	}
 	// While the process is held back nothing runs, whatever is shown to: so it has
 	// used as much as the quota in the time that was left.
-	now, how := times{est: f.QuotaCPUs, low: f.QuotaCPUs, high: f.QuotaCPUs}, fmt.Sprintf("the quota is %.3g CPUs", f.QuotaCPUs)
+	now, how := times{est: f.QuotaCPUs, low: f.QuotaCPUs, high: f.QuotaCPUs}, fmt.Sprintf("the quota is %s", words.CPUs(f.QuotaCPUs))
 	if f.QuotaCPUs <= 0 {
 		ran := 1 - f.lost()
 		now = times{est: math.Sqrt(f.unheld()) * ran, low: ran, high: f.unheld() * ran}
@@ -463,7 +455,7 @@ func (f *Facts) quota(s Setting, refuse refuser) (*effect, string, error) {
 		}
 	}
 	e.freezes(f, more)
-	return e, fmt.Sprintf("%s, and freezes have %.0f %% of the time", how, 100*f.lost()), nil
+	return e, fmt.Sprintf("%s, and freezes have %s of the time", how, words.PercentOr0(f.lost())), nil
 }
 
 // lost is the part of the time that freezes have.

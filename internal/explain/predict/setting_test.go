@@ -65,7 +65,7 @@ func TestRefusals(t *testing.T) {
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.2 }, "collected once: too few"},
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, ""},
 		{"GOGC=50", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, "collected once: too few"},
-		{"GOGC=20", func(f *Facts) { f.MarkNS = 300e6 }, "marking has 30 %"},
+		{"GOGC=20", func(f *Facts) { f.MarkNS = 300e6 }, "marking has 30%"},
 		{"GOMEMLIMIT=1GiB", func(f *Facts) {}, ""},
 		{"GOMEMLIMIT=1GiB", func(f *Facts) { f.GoalBytes = 110 << 20 }, "whether a lower limit or a small GOGC"},
 		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "live in the heap"},

@@ -114,7 +114,7 @@ func (c *Classifier) class(f tracefmt.FrameID) fnClass {
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	frames := c.syms.Stack(id)
 	var flags uint8
-	above := fnOther // the class of the frame called by the one at hand
+	above := fnOther // the class of the frame that this one called
 	chunk := false
 	runtimeOnly := true
 	read, message, rest := false, false, false

@@ -144,7 +144,7 @@ func Compare(a, b Request) int {
 
 func (f *Finder) emit(o *open, r Request) { f.out = append(f.out, o.request(r)) }
 
-// request fills in what is known of an open request that has ended.
+// request fills in an open request that has ended.
 func (o *open) request(r Request) Request {
 	r.Start, r.Cut, r.began = o.start, o.cut, o.start
 	if o.key != 0 {

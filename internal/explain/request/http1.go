@@ -237,7 +237,7 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 	}
 }
 
-// next ends the request at hand and begins the one that followed it without
+// next ends the open request and begins the one that followed it without
 // an idle wait: its bytes were there when the former was done.
 func (f *Finder) next(out *[]Request, id uint64, c *conn, t int64) {
 	end, start := c.finish, c.last

@@ -133,7 +133,7 @@ func (t *taskIdentity) known() *Identity {
 	return nil
 }
 
-// of returns what is known of a request: of a task what was written about it, of
+// of returns a request's identity: of a task what was written about it, of
 // others what was written first on its goroutine while it lasted.
 func (x *identities) of(r *Request) *Identity {
 	if r.Kind == Task {
@@ -178,7 +178,7 @@ type Identity struct {
 	// Of is what it is a request of, a marked one's: http, grpc, job, message.
 	Of    tracefmt.StringID
 	Trace [16]byte
-	// Span is the request's own span, Parent that of who asked; 0: not known.
+	// Span is the request's own span, Parent that of the caller; 0: unknown.
 	Span, Parent [8]byte
 	// Datadog is a span id of dd-trace-go, whose trace's is not known.
 	Datadog uint64
@@ -191,7 +191,7 @@ type Identity struct {
 func (i *Identity) HasTrace() bool { return i != nil && i.Trace != [16]byte{} }
 
 // add takes up what another log says besides, and reports false if it says
-// something else about what is known already.
+// something else about a known one.
 func (i *Identity) add(o *Identity) bool {
 	sum := *i
 	if o.Trace != [16]byte{} {

@@ -59,7 +59,7 @@ type entry struct {
 	held    []Request // until there are many
 }
 
-// A started is what is known of all goroutines that a function was started in.
+// A started holds the facts about all goroutines that a function was started in.
 type started struct {
 	n, parts int // parts of other work
 	// AllParts says that all of many were: then only a few are looked at in each
@@ -231,7 +231,7 @@ func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
 	return s != nil && s.allParts
 }
 
-// entryOf returns what is known of goroutines like one.
+// entryOf returns the facts about goroutines like one.
 func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
 	k := entryKey{fn: fn}

@@ -38,7 +38,7 @@ type loops struct {
 	byBare map[string]tracefmt.StackID
 	outer  []tracefmt.FrameID // scratch
 	spans  []timeline.Span
-	// ended are turns of the generation at hand.
+	// ended are turns of the current generation.
 	ended []turned
 }
 
@@ -395,7 +395,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 	}
 }
 
-// origin returns what is known of the goroutines that loop where one does, which waits at a stack there.
+// origin returns the facts about the goroutines that loop where one does, which waits at a stack there.
 func (l *loops) origin(f *Finder, g *timeline.Gen, id uint64, wait tracefmt.StackID) *origin {
 	root := l.rootFrame(f, id, wait)
 	o := f.origin(Loop, f.syms.Frame(root).Func, f.stackInfo(wait).root)
@@ -418,7 +418,7 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 	l.ended = append(l.ended, turned{turn, r, o, t.inner})
 }
 
-// idle reports whether a goroutine waits for work, and what is known of the
+// idle reports whether a goroutine waits for work, and the facts about the
 // function that loops.
 func (l *loops) idle(f *Finder, id uint64, s *timeline.Span) (*root, bool) {
 	if s.State != timeline.Waiting && s.State != timeline.Syscall {
@@ -428,7 +428,7 @@ func (l *loops) idle(f *Finder, id uint64, s *timeline.Span) (*root, bool) {
 	return r, r != nil && r.idle == l.bare(f, s.Stack) && (s.State == timeline.Waiting || r.bench)
 }
 
-// begun takes note of who ended an idle wait.
+// begun notes the waker of an idle wait.
 func (l *loops) begun(f *Finder, o *origin, s *timeline.Span) {
 	switch {
 	case f.syms.String(s.Reason) == "network":

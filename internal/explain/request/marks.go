@@ -12,7 +12,7 @@ import (
 // The form of marks in user logs, as service/mark writes it and docs/mark.md
 // describes it: the key says everything about a request but its trace's id.
 //
-//	whylate.mark/1 begin KIND [NAME]          traceparent of who asked
+//	whylate.mark/1 begin KIND [NAME]          traceparent of the caller
 //	whylate.mark/1 end KIND STATUS [NAME]
 //	whylate.mark/1 span                       the request's own ids, as a traceparent
 const markPrefix = "whylate.mark/1 "

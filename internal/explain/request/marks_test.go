@@ -136,7 +136,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 	if q := rep.Groups[0].Slowest[0]; q.TraceID != fmt.Sprintf("%032x", 48) || q.ParentSpanID != fmt.Sprintf("%016x", 0xabc000+48) || q.SpanID != "" || q.Status == "" {
 		t.Errorf("the request of the trace is %+v", q)
 	}
-	// So it is by the span of who asked.
+	// So it is by the caller's span.
 	span, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{SpanID: [8]byte{5: 0xab, 6: 0xc0, 7: 0x30}})
 	if err != nil {
 		t.Fatal(err)

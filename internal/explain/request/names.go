@@ -183,7 +183,7 @@ func (n *Namer) owned(f tracefmt.Frame) bool {
 }
 
 // FindHome looks for the module of the main function among the frames known so
-// far. What was found before, while it was not known, is found anew.
+// far. Names that were found before that are found again.
 func (n *Namer) FindHome() {
 	if n.home != "" || n.homeless {
 		return

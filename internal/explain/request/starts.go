@@ -57,7 +57,7 @@ func (s *starts) add(f *Finder, g *timeline.Gen) {
 	})
 }
 
-// root returns what is known of goroutines like the one whose spans are at hand;
+// root returns the facts about goroutines like the one whose spans it is given;
 // nil if it shows no stack, or is not to be asked about.
 func (s *starts) root(f *Finder) *startSum {
 	outer := tracefmt.FrameID(0)

@@ -28,7 +28,7 @@ const (
 	// Independent work stands beside the requests.
 	Independent Role = iota
 	// Library work shows no line of the service's own code: it is a library's
-	// machinery, or, of regions, what a library tells of itself.
+	// machinery, or, of regions, a library's own ones.
 	Library
 	// Serving work is done for requests that are found by themselves.
 	Serving
@@ -60,7 +60,7 @@ const (
 	manyAsked = 32  // turns of which the handler is looked up
 )
 
-// work is what is known of all goroutines that no protocol claims.
+// work holds all goroutines that no protocol claims.
 type work struct {
 	namer   *Namer
 	origins map[originKey]*origin
@@ -240,7 +240,7 @@ func (f *Finder) origin(kind Kind, name, root tracefmt.StringID) *origin {
 	return o
 }
 
-// begun takes note of who began a turn or a job: a goroutine with this stack.
+// begun notes the beginner of a turn or a job: a goroutine with this stack.
 func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
 	switch s := f.stackInfo(stack); {
 	case s.role == roleServes || f.conns[by] != nil || f.streams[by] != nil || f.workers[by] != nil || f.messages.readers[by] != nil:
@@ -260,7 +260,7 @@ type Work struct {
 	ByTimer bool
 }
 
-// Works returns what is known of all work, by name. Through says how many
+// Works returns all work, by name. Through says how many
 // requests of servers had a path that leads through goroutines that were started
 // with a function.
 func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Bounds of what is known of running time without a CPU.
+// Bounds of running time without a CPU.
 const (
 	mostlyOn    = 0.8   // running time that had a CPU for more than that is computing
 	leastTimeNS = 200e6 // of running time whose samples can be counted

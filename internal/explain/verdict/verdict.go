@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -80,9 +81,9 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
-		if at := words.Place(g.Open.Site, wide); at != "" {
+		if at := names.Place(g.Open.Site, wide); at != "" {
 			v.Open.Text += " in " + at
-			if lead, fn, pos := words.CalledFrom(g.Open.Site, wide); fn+pos != "" {
+			if lead, fn, pos := names.CalledFrom(g.Open.Site, wide); fn+pos != "" {
 				v.Open.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
 			}
 		}
@@ -90,7 +91,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	for i := range v.Causes {
 		// What leads to the place is not said of a peer that is told already.
 		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" {
-			of := words.PeerNames(g.Peer)
+			of := names.PeerNames(g.Peer)
 			switch {
 			case g.Peer.Followed():
 				c.Words = "on the way to this process's own " + of + " and back, over the network"
@@ -127,7 +128,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 			said = append(said, words.PercentOr0(c.Share)+" "+c.Text)
 		}
 	}
-	name := words.GroupName(g, wide)
+	name := names.GroupName(g, wide)
 	switch {
 	case len(said) == 0:
 		v.Text = name + ": no request ended in the trace"
@@ -144,7 +145,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 func asks(r *report.Report, g *report.Group, times int) string {
 	of := ""
 	for ; times > 0 && g != nil && g.Peer.Followed(); times-- {
-		of = words.PeerNames(g.Peer)
+		of = names.PeerNames(g.Peer)
 		g = r.Group(g.Peer.Group)
 	}
 	return of
@@ -436,7 +437,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	out := []Piece{{Strong, c.Words}}
 	say := func(look Look, text string) { out = append(out, Piece{look, text}) }
 	place := func(s *report.Site, prefix string) {
-		fn, pos := words.Parts(s, room)
+		fn, pos := names.Parts(s, room)
 		if fn == "" && pos == "" {
 			return
 		}
@@ -452,7 +453,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		}
 	}
 	called := func(s *report.Site, before string) {
-		lead, fn, pos := words.CalledFrom(s, room)
+		lead, fn, pos := names.CalledFrom(s, room)
 		if fn+pos == "" {
 			return
 		}

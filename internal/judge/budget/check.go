@@ -6,11 +6,11 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/verify"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -193,7 +193,7 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 	switch {
 	case ns == nil:
 		v.Kind = KindUnknown
-		v.Text = fmt.Sprintf("%s: %s is not known from %s, it needs about %d: record for longer, or under more load", name, l.Stat, requests(g.Count), need)
+		v.Text = fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record for longer, or under more load", name, l.Stat, words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
 		if g.Open.Count > 0 {
 			v.Text += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, words.Duration(g.Open.OldestNS))
 		}
@@ -205,18 +205,11 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 		v.Text = fmt.Sprintf("%s: %s is %s, the budget is %s", name, l.Stat, words.Duration(*ns), words.Duration(l.NS))
 		if c := largest(g.Band(band), ""); c != nil {
 			v.Site = c.Site
-			v.Text += fmt.Sprintf("; %s of that time is %s", percent(c.Share), causeText(c))
+			v.Text += fmt.Sprintf("; %s of that time is %s", words.Share(c.Share), causeText(c))
 		}
 	}
 	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
 	r.add(v)
-}
-
-func requests(n int) string {
-	if n == 1 {
-		return "1 request"
-	}
-	return strconv.Itoa(n) + " requests"
 }
 
 func (r *Result) share(g *report.Group, l *Limit) {
@@ -229,7 +222,7 @@ func (r *Result) share(g *report.Group, l *Limit) {
 	}
 	if band == nil || band.Count == 0 {
 		v.Kind = KindUnknown
-		v.Text = fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", name, l.Cause, l.Band, requests(g.Count))
+		v.Text = fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", name, l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
 	} else {
 		sum := 0.0
 		for i := range band.Causes {
@@ -244,7 +237,7 @@ func (r *Result) share(g *report.Group, l *Limit) {
 			return
 		}
 		v.Kind, v.Value = KindBudget, &sum
-		v.Text = fmt.Sprintf("%s: %s has %s of the time of %s, the budget is %s", name, l.Cause, percent(sum), bandText(l.Band), percent(l.Share))
+		v.Text = fmt.Sprintf("%s: %s has %s of the time of %s, the budget is %s", name, l.Cause, words.Share(sum), bandText(l.Band), words.Share(l.Share))
 		if c := largest(band, l.Cause); c != nil {
 			v.Site = c.Site
 			v.Text += "; most of it is " + causeText(c)
@@ -286,27 +279,13 @@ func causeText(c *report.Cause) string { return causeAt(c.Cause, c.Kind, c.Site)
 
 func causeAt(name report.CauseName, kind string, site *report.Site) string {
 	cause := string(name)
-	switch p := words.Place(site, placeWidth); {
+	switch p := names.Place(site, placeWidth); {
 	case p != "":
 		return cause + " at " + p
 	case kind != "":
 		return cause + " (" + kind + ")"
 	}
 	return cause
-}
-
-// percent writes a share with two digits that count, so that what is over a limit does not look equal to it.
-func percent(share float64) string {
-	s := strconv.FormatFloat(100*share, 'f', 1, 64)
-	return strings.TrimSuffix(s, ".0") + "%"
-}
-
-// grew writes a growth; from tenfold on it is a factor.
-func grew(ratio float64) string {
-	if ratio >= 9 {
-		return fmt.Sprintf("x%.0f", ratio+1)
-	}
-	return fmt.Sprintf("+%.0f%%", 100*ratio)
 }
 
 func (r *Result) findings(rep *report.Report, failOn report.Severity) {
@@ -338,7 +317,7 @@ func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) V
 		v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
 	}
 	v.Text = group + f.Title
-	if p := words.Place(f.Site, placeWidth); p != "" {
+	if p := names.Place(f.Site, placeWidth); p != "" {
 		v.Text += " at " + p
 	}
 	if f.Fix != "" {
@@ -380,7 +359,7 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 		case !l.c.Evidence || float64(*l.c.Low) <= tolerance*float64(*l.c.Old):
 			continue
 		}
-		grown = append(grown, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.c.New), words.Duration(*l.c.Old), grew(l.c.Ratio())))
+		grown = append(grown, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.c.New), words.Duration(*l.c.Old), words.Change(l.c.Ratio())))
 		if v.Metric == "" {
 			limit, value := float64(*l.c.Old)*(1+tolerance), float64(*l.c.New)
 			v.Metric, v.Limit, v.Value = l.name, &limit, &value

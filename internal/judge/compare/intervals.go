@@ -16,7 +16,7 @@ import (
 // Requests near each other in time share queues, collections and neighbours, so they are not independent, and an interval
 // that took them so would be far too narrow. A report has summaries of stretches of at least 250 ms; a resample draws runs
 // of neighbouring stretches, n^(1/3) of them long, around the circle of all n, until it has n again, and computes the mean,
-// the percentiles and the causes anew from their sums. Both sides are resampled independently.
+// the percentiles and the causes from their sums. Both sides are resampled independently.
 //
 // The bounds are the percentiles of the resampled differences, moved to the difference that the reports state, which is
 // finer than the stretches' buckets. A percentile interval from few draws m is too narrow, by sqrt((m-1)/m) and because it

@@ -28,7 +28,7 @@ const (
 	Sum
 )
 
-// Runs returns the number that runs were drawn around, with a 95 % interval. Each run started the program anew, so runs
+// Runs returns the number that runs were drawn around, with a 95 % interval. Each run started a new process, so runs
 // are independent and the bootstrap draws single ones, not blocks. With few runs the resamples take few different values,
 // so that not their percentiles but their spread is used, times Student's quantile, and times sqrt(n/(n-1)) for what
 // drawing from n makes it too narrow (as interval does).

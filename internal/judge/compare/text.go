@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -64,7 +64,7 @@ func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
 	}
 	if more > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all.", groups(more)))
+		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all.", words.Count(more, "group", "groups")))
 	}
 	if len(d.Appeared)+len(d.Vanished) > 0 {
 		p.line("")
@@ -76,19 +76,12 @@ func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
 		p.line("The two have no group of requests in common.")
 	} else if len(quiet) > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", groups(len(quiet)), names(quiet)))
+		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(quiet), "group", "groups"), listed(quiet)))
 	}
 	return p.out.Flush()
 }
 
-func groups(n int) string {
-	if n == 1 {
-		return "1 group"
-	}
-	return strconv.Itoa(n) + " groups"
-}
-
-func names(list []string) string {
+func listed(list []string) string {
 	if len(list) > screenNames {
 		return strings.Join(list[:screenNames], ", ") + fmt.Sprintf(" and %d more", len(list)-screenNames)
 	}
@@ -155,7 +148,7 @@ func (p *page) refs(head string, list []GroupRef) {
 		said = append(said, s+")")
 	}
 	if len(said) > 0 {
-		p.wrapped(head, names(said))
+		p.wrapped(head, listed(said))
 	}
 }
 
@@ -180,10 +173,10 @@ func (p *page) group(g *Group, first bool) {
 		if l.c.Old == nil && l.c.New == nil {
 			continue
 		}
-		s := "  " + termtext.Pad(l.name, 4) + termtext.PadLeft(maybe(l.c.Old), valueColumn) + termtext.PadLeft(maybe(l.c.New), valueColumn)
+		s := "  " + termtext.Pad(l.name, 4) + termtext.PadLeft(words.Maybe(l.c.Old), valueColumn) + termtext.PadLeft(words.Maybe(l.c.New), valueColumn)
 		change := NoEvidence
 		if l.c.Evidence {
-			change = percent(l.c.Ratio())
+			change = words.Change(l.c.Ratio())
 		}
 		s += p.tinted(termtext.PadLeft(change, changeColumn), l.c.Evidence, l.c.Delta)
 		switch {
@@ -233,7 +226,7 @@ func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts fu
 		if counts(r) {
 			change = signed(r.DeltaNS)
 		}
-		where := words.Place(r.Site(), room)
+		where := names.Place(r.Site(), room)
 		switch {
 		case where == "" && r.Kind != "":
 			where = termtext.Head(r.Kind, room)
@@ -269,28 +262,9 @@ func (p *page) sgr(params, s string) string {
 	return "\x1b[" + params + "m" + s + "\x1b[0m"
 }
 
-func maybe(ns *int64) string {
-	if ns == nil {
-		return "-"
-	}
-	return words.Duration(*ns)
-}
-
 func signed(ns int64) string {
 	if ns > 0 {
 		return "+" + words.Duration(ns)
 	}
 	return words.Duration(ns)
-}
-
-// percent writes a relative change with its sign; from tenfold on it is a factor.
-func percent(ratio float64) string {
-	places := 0
-	switch {
-	case ratio >= 9:
-		return "x" + strconv.FormatFloat(ratio+1, 'f', 0, 64)
-	case math.Abs(ratio) < 0.0995:
-		places = 1
-	}
-	return fmt.Sprintf("%+.*f%%", places, 100*ratio)
 }

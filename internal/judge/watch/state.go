@@ -3,7 +3,7 @@ package watch
 import (
 	"time"
 
-	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -154,13 +154,13 @@ func (g *group) state(now time.Time, window int64) Group {
 		out.Causes = []Part{}
 	}
 	if r := g.now; r != nil {
-		out.Name = words.GroupName(r, wide)
+		out.Name = names.GroupName(r, wide)
 		out.Count, out.Open, out.Idle = r.Count, r.Open.Count, r.Count == 0
 		if window > 0 {
 			out.PerSecond = float64(r.Count) / (float64(window) / 1e9)
 		}
 	} else {
-		out.Name = words.GroupName(&report.Group{Name: g.name, Kind: g.kind}, wide)
+		out.Name = names.GroupName(&report.Group{Name: g.name, Kind: g.kind}, wide)
 	}
 	sum, looks := g.joined(now, forP99)
 	out.Of, out.Joined = sum.count, looks

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
-	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -182,7 +182,7 @@ func parts(r *report.Report, g *report.Group) []Part {
 		c := &sums[i]
 		p := Part{Cause: c.Cause, Kind: c.Kind, Share: c.Share, Words: c.Words}
 		if len(c.Sites) > 0 {
-			p.Site, p.Place = c.Sites[0].Site, words.Place(c.Sites[0].Site.Own(), wide)
+			p.Site, p.Place = c.Sites[0].Site, names.Place(c.Sites[0].Site.Own(), wide)
 		}
 		out = append(out, p)
 	}
@@ -266,7 +266,7 @@ func (s *Service) addFindings(l Look) {
 		key := findingKey{code: rf.Code, site: rf.Site.LineKey()}
 		var in []string
 		if g := r.Group(rf.Group); g != nil {
-			in = []string{words.GroupName(g, wide)}
+			in = []string{names.GroupName(g, wide)}
 		}
 		at := slices.IndexFunc(s.findings, func(f *finding) bool { return f.key == key })
 		if at < 0 {

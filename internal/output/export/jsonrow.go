@@ -14,7 +14,7 @@ import (
 // again. Both write the same bytes: keys are sorted.
 type jsonRow []byte
 
-// begin begins a line anew, with a first key that has a text.
+// begin begins a line, with a first key that has a text.
 func (b *jsonRow) begin(key, text string) {
 	*b = append((*b)[:0], '{', '"')
 	b.text(append(append(*b, key...), '"', ':'), text)

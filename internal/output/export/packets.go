@@ -89,7 +89,7 @@ type packets struct {
 	flow uint64
 
 	categories, names, keys, texts interner
-	news                           message // interned by the packet at hand
+	news                           message // interned by the current packet
 	inner, middle, outer           message // reused
 }
 

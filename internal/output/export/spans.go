@@ -305,7 +305,7 @@ func (m *message) attribute(field int, a attribute) {
 
 // join makes a request's span a part of the trace that it is known in. The
 // request's own span is the parent, if that is known, because who wrote it
-// exports it; else the span of who asked.
+// exports it; else the caller's span.
 func join(root *span, q *report.Request) {
 	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
 		copy(root.trace[:], trace)

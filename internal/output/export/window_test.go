@@ -147,7 +147,7 @@ func contents(s *shown, from, to int64, rep *report.Report) []string {
 		if kind == "requests" {
 			name = top.name
 		}
-		inside := false // the request at hand
+		inside := false // this request
 		for _, x := range tr.slices {
 			a, b := x.from, x.from+x.len
 			if kind == "requests" {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // State is how far something has come: by time, if Total is set, else by bytes, if Size is.
@@ -118,31 +119,12 @@ func (s State) figures() (string, float64) {
 	switch {
 	case s.Total > 0:
 		share := min(max(float64(s.Elapsed)/float64(s.Total), 0), 1)
-		return fmt.Sprintf("%.1fs of %v, %s", min(s.Elapsed, s.Total).Seconds(), s.Total, Size(s.Bytes)), share
+		return fmt.Sprintf("%.1fs of %v, %s", min(s.Elapsed, s.Total).Seconds(), s.Total, words.Bytes(s.Bytes)), share
 	case s.Size > 0:
 		share := min(max(float64(s.Bytes)/float64(s.Size), 0), 1)
-		return fmt.Sprintf("%2.0f %% of %s", 100*share, Size(s.Size)), share
+		return fmt.Sprintf("%2.0f%% of %s", 100*share, words.Bytes(s.Size)), share
 	}
-	return Size(s.Bytes), -1
-}
-
-// Size writes a number of bytes in decimal units with three digits.
-func Size(n int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	x, i := float64(n), 0
-	for x >= 999.5 && i < len(units)-1 {
-		x /= 1000
-		i++
-	}
-	switch {
-	case i == 0:
-		return fmt.Sprintf("%d B", n)
-	case x < 9.995:
-		return fmt.Sprintf("%.2f %s", x, units[i])
-	case x < 99.95:
-		return fmt.Sprintf("%.1f %s", x, units[i])
-	}
-	return fmt.Sprintf("%.0f %s", x, units[i])
+	return words.Bytes(s.Bytes), -1
 }
 
 // Reader counts what is read through it and shows it on a bar: for files, whose size is known.

@@ -57,7 +57,7 @@ func TestLine(t *testing.T) {
 			"svc:6060  [=============             ]  5.0s of 10s, 12.3 MB"},
 		{State{Label: "svc:6060", Elapsed: 5 * time.Second, Total: 10 * time.Second}, 29, "svc:6060  5.0s of 10s, 0 B"},
 		{State{Label: "svc:6060", Elapsed: 25 * time.Second, Total: 10 * time.Second}, 20, "…  10.0s of 10s, 0 B"},
-		{State{Label: "x.trace", Bytes: 50, Size: 200}, 40, "x.trace  [===           ]  25 % of 200 B"},
+		{State{Label: "x.trace", Bytes: 50, Size: 200}, 40, "x.trace  [===            ]  25% of 200 B"},
 		{State{Label: "-", Bytes: 1500}, 40, "-  1.50 kB"},
 		{State{Label: "a\x1b[2J日本語の長い名前", Bytes: 1}, 20, `a\x1b[2J日本語…  1 B`},
 		{State{Label: "svc", Note: "connecting"}, 40, "svc  connecting"},
@@ -98,15 +98,6 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.00 kB", 9994: "9.99 kB", 9996: "10.0 kB",
-		99949: "99.9 kB", 99960: "100 kB", 999499: "999 kB", 999600: "1.00 MB", 12345678: "12.3 MB", 1 << 62: "4.61 EB"} {
-		if got := Size(n); got != want {
-			t.Errorf("Size(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 func TestReaderCountsAndClears(t *testing.T) {
 	var out bytes.Buffer
 	b := &Bar{w: &out, width: func() int { return 40 }, now: time.Now}
@@ -114,7 +105,7 @@ func TestReaderCountsAndClears(t *testing.T) {
 	if data, err := io.ReadAll(r); err != nil || len(data) != 100 {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
-	if s := out.String(); !strings.Contains(s, "100 % of 100 B") || !strings.HasSuffix(s, "\r") || b.drawn != 0 {
+	if s := out.String(); !strings.Contains(s, "100% of 100 B") || !strings.HasSuffix(s, "\r") || b.drawn != 0 {
 		t.Errorf("drawn %q", s)
 	}
 }

@@ -1,12 +1,18 @@
-// Package words writes quantities, places and names the way the whole tool does: on terminals, on pages, in findings and
-// in the verdict. It follows the field's habits:
+// Package words writes quantities, functions and commands the way the whole tool does: on terminals, on pages, in findings
+// and in the verdict. It follows the field's habits:
 //
-//   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration reads them back
-//   - bytes with decimal prefixes and a blank: 1.50 kB, 20.0 MB, as file sizes and network counters have them; GiB and
-//     MiB are for what users set in them themselves (GOMEMLIMIT, limits of cgroups), see Binary
+//   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration reads them back. In
+//     sentences without the zeros that a column needs: 1.5ms
+//   - bytes with decimal prefixes and a blank: 1.50 kB, 20.0 MB, as file sizes and network counters have them. What users
+//     set in GiB and MiB (GOMEMLIMIT, limits of cgroups), and heaps that are held against that, in those: see Binary
 //   - shares in whole percent, without a blank before the sign: 12%; "<1%" is not nothing
+//   - changes with their sign, from tenfold on as a factor: +12%, x11
 //   - counts with a comma before every three digits: 1,234
-//   - functions without the directories of their package, files without theirs: store.(*DB).get db.go:12
+//   - CPUs with up to four digits and their noun: 0.5 CPUs, 1 CPU
+//   - functions without the directories of their package: store.(*DB).get
+//
+// Package names does the same with sites, groups and peers of a report. The page has these in page/format.js, and
+// service/internal/quantity those that services print; tests hold both to the same cases.
 package words
 
 import (
@@ -116,7 +122,7 @@ func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:
 		return Nothing
-	case share < 0.005:
+	case share*100 <= 0.5:
 		return "<1%"
 	}
 	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
@@ -160,14 +166,21 @@ func Bytes(n int64) string {
 	return digits(v) + " GB"
 }
 
+// Brief is Duration for sentences, without zeros at the end of a fraction: 10ms, 1.5ms.
+func Brief(ns int64) string { return plain(Duration(ns)) }
+
 // Rough writes two digits of a duration.
 func Rough(ns int64) string {
 	step := int64(1)
 	for ns/step >= 100 {
 		step *= 10
 	}
-	text := Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step)
-	unit := strings.TrimLeft(text, "0123456789.")
+	return plain(Duration((min(ns, math.MaxInt64-step/2) + step/2) / step * step))
+}
+
+// plain drops zeros at the end of a duration's fraction.
+func plain(text string) string {
+	unit := strings.TrimLeft(text, "-0123456789.")
 	if number := strings.TrimSuffix(text, unit); strings.Contains(number, ".") {
 		return strings.TrimRight(strings.TrimRight(number, "0"), ".") + unit
 	}
@@ -195,15 +208,52 @@ func ShortNumber(n int) string {
 	return strconv.FormatFloat(float64(n)/1e9, 'f', 0, 64) + "G"
 }
 
-// Binary writes bytes with binary prefixes and at most one digit after the point: 512 MiB, 1.5 GiB. It is for amounts that
-// are set in such units.
-func Binary(n int64) string {
-	v := float64(n)
-	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
-		if math.Abs(v) < 1024 {
-			return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " " + unit
-		}
-		v /= 1024
+// Share writes a share with a tenth of a percent, so that what is over a limit does not look equal to it: 12%, 12.3%.
+func Share(share float64) string {
+	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
+}
+
+// Change writes a relative change with its sign; from tenfold on it is a factor.
+func Change(ratio float64) string {
+	places := 0
+	switch {
+	case ratio >= 9:
+		return "x" + strconv.FormatFloat(ratio+1, 'f', 0, 64)
+	case math.Abs(ratio) < 0.0995:
+		places = 1
 	}
-	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + " TiB"
+	s := strconv.FormatFloat(100*ratio, 'f', places, 64) + "%"
+	if s[0] != '-' {
+		s = "+" + s
+	}
+	return s
+}
+
+// Figure writes a measured number, as a rate, with three significant digits: 0.125, 17.3, 1,234.
+func Figure(v float64) string {
+	if a := math.Abs(v); a >= 999.5 || math.IsNaN(a) {
+		return Number(int64(math.Round(v)))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// Binary writes bytes with binary prefixes and up to four digits: 512 MiB, 1.5 GiB. It is for amounts that are set in such
+// units.
+func Binary(n int64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
+}
+
+// CPUs is a number of CPUs with its noun.
+func CPUs(n float64) string {
+	if n == 1 {
+		return "1 CPU"
+	}
+	return strconv.FormatFloat(n, 'g', 4, 64) + " CPUs"
 }

@@ -15,7 +15,7 @@ import (
 // lab/field, writes them; TestField at the root judges them.
 const FieldDir = Dir + "/field"
 
-// A Field is what is known of a recording of a real program: NAME.json beside NAME.whylate. Nothing in it but KnownWrong
+// A Field is the truth of a recording of a real program: NAME.json beside NAME.whylate. Nothing in it but KnownWrong
 // comes from what whylate says.
 type Field struct {
 	Name    string `json:"-"`

@@ -24,7 +24,7 @@ type Build struct {
 	Deps []Module `json:"deps,omitempty"`
 }
 
-// Options say what is known of a program beside its stacks.
+// Options hold facts about a program that its stacks do not have.
 type Options struct {
 	// Build is nil if it is not known.
 	Build *Build

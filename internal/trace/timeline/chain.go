@@ -21,7 +21,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		network = w.gen.networkLocal
 	)
 	w.chains = append(w.chains, w.streamStart(no))
-	// A stream starts in the slab at hand, but never continues a former one:
+	// A stream starts in the current slab, but never continues a former one:
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {
 		b := src.Batches[bi]

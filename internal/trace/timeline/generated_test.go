@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline/casegen"
 )
 
-var update = flag.Bool("update", false, "write chain.go anew")
+var update = flag.Bool("update", false, "rewrite chain.go")
 
 // TestGenerated holds chain.go against its template and the event table.
 func TestGenerated(t *testing.T) {

@@ -22,7 +22,7 @@ type rangeEvent struct {
 }
 
 // sortRanges brings the range events into order, goroutine by goroutine, and
-// works out what is known after each.
+// works out the state after each.
 func (g *Gen) sortRanges() {
 	// Stable: what is in one run comes from one thread, in order.
 	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {

@@ -117,7 +117,7 @@ func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 }
 
 // stacksOf calls f for the stacks that a goroutine shows of itself, until f
-// returns false: not those of who created or woke it.
+// returns false: not those of its creator or waker.
 func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
 		if s.rec == 0 {

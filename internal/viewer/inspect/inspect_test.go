@@ -53,7 +53,7 @@ var (
 
 // TestAsExplained holds every answer about requests to the report: the same
 // requests, with the same ids, segments, lanes and sums, whether generations
-// are still at hand or have to be decoded again.
+// are still cached or have to be decoded again.
 func TestAsExplained(t *testing.T) {
 	for _, name := range traces {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ type Tile struct {
 	From, To int64 // ns from the trace's start
 	Buckets  int
 	Lanes    []Lane
-	// Patience is how long to go on decoding generations that are not at hand; 0
+	// Patience is how long to go on decoding generations that are not cached; 0
 	// is no limit. What could not be had is told in Strips.Missing.
 	Patience time.Duration
 }

@@ -368,7 +368,7 @@ func (t *Trace) goroutine(row int32, ran int64) Goroutine {
 	return out
 }
 
-// Named returns what is known of some goroutines, in the same order.
+// Named describes some goroutines, in the same order.
 func (t *Trace) Named(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {

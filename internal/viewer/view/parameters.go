@@ -12,14 +12,14 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// A wrongParameter is a mistake of who asks.
+// A wrongParameter is an invalid query parameter (status 400).
 type wrongParameter struct{ name, what string }
 
 func (e *wrongParameter) Error() string { return e.name + ": " + e.what }
 
 func wrong(name, what string) error { return &wrongParameter{name, what} }
 
-// ask makes what a query got wrong the mistake of who asks.
+// ask converts a QueryError to a wrongParameter.
 func ask(r *http.Request, err error) error {
 	var bad *inspect.QueryError
 	if errors.As(err, &bad) {

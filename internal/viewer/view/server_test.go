@@ -307,7 +307,7 @@ func TestStripsJSON(t *testing.T) {
 	}
 }
 
-// TestTogether asks from many goroutines, of whom some go away.
+// TestTogether asks from many goroutines, some of which go away.
 func TestTogether(t *testing.T) {
 	_, _, s := served(t, Options{})
 	server := httptest.NewServer(s)

@@ -26,7 +26,7 @@ func memoryServices() []*Service {
 				OrSites:  []Site{{Func: here + ".list"}},
 				Injected: "8 MiB of garbage a request beside 1.6 million live objects", Unmeasured: true, ShareMin: 0.1,
 				Doubt: "as gc-assist"},
-			Fix: "what is there is filled anew, nothing allocated", FixAtMost: 0.6, start: startChurned},
+			Fix: "existing buffers are refilled, nothing is allocated", FixAtMost: 0.6, start: startChurned},
 		{Name: "gc-workers", Doc: "handlers only compute, on one P; marking a large cache takes a quarter of it, in turns of its own", Proto: "http1", Load: onlySlow(1), Procs: 1,
 			Truth: Truth{Kind: "http1", Group: "(*bystander).compute", Cause: "cpu", OrCauses: []string{"sched"},
 				OrSites:  []Site{{Func: here + ".work"}, {Func: here + ".(*bystander).compute"}, connServeSite()},

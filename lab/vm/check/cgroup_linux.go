@@ -434,7 +434,7 @@ func memory(e *Env, t *T) {
 	if lv := f.Limits.Memory.MaxLevel; lv != 1 {
 		t.Errorf("the ancestor's limit is at level %d, want 1", lv)
 	}
-	// v1 tells of ancestors that are out of sight, v2 does not.
+	// v1 shows ancestors that are out of sight, v2 does not.
 	hidden := int64(big)
 	if !e.V2("memory") {
 		hidden = small

@@ -239,7 +239,7 @@ const (
 	// Plain: the child sees the machine's own mounts.
 	Plain How = iota
 	// Namespaced: a cgroup namespace rooted at the child's groups, with the
-	// hierarchies mounted anew inside, as container engines do by default on
+	// hierarchies mounted again inside, as container engines do by default on
 	// v2.
 	Namespaced
 	// Bound: no cgroup namespace; the child's groups are bind-mounted in

@@ -43,7 +43,7 @@ export class Tiles {
     this.running = new Set();
     this.queue = [];
     this.weight = 0;
-    this.frame = 0; // of who draws: what was used in the last one is not forgotten
+    this.frame = 0; // the drawing's frame: what the last one used is kept
     this.spent = []; // how long answers took, for who measures
   }
 

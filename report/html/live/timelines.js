@@ -1,5 +1,5 @@
 // Full timelines: lanes of Ps and goroutines on a canvas. Only what is in sight is drawn, from tiles that the server
-// makes for the zoom at hand.
+// makes for the current zoom.
 
 import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
 import { duration, count, clean, shortFunc, place, brief, number, siteText, exact } from './format.js';
@@ -323,7 +323,7 @@ export class Timelines {
     return g ? { kind: 'goroutine', key: 'g' + g.id, index: i, g, t: this.at(px) } : null;
   }
 
-  // pieceAt is the stretch of a lane at a time, as far as tiles at hand tell.
+  // pieceAt is the stretch of a lane at a time, as far as the loaded tiles show it.
   pieceAt(key, t) {
     const level = levelFor((this.to - this.from) / (this.width - this.gut));
     const tile = this.tiles.get(level, Math.floor(t / tileSpan(level)), key);

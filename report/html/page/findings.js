@@ -43,7 +43,7 @@ function askedBy(a) {
   return h('div', { 'data-asked-by': a.group }, h('p', null, 'Requests of ', g ? groupLink(g) : brief(a.name, 160), ` wait for this over the network: ${percent(a.share)} of their time, ${duration(a.each_ns)} of each.`), a.predicted ? prediction(g, a.predicted) : null);
 }
 
-// checked is what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that may
+// checked is how a prediction compares with requests that met as much of a cause as the change leaves, or none, and, where it is something else, what that may
 // mean.
 function checked(c) {
   if (!c) return null;

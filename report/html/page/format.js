@@ -1,13 +1,19 @@
-// Numbers and names as people read them. The rules are those of the text view: Go's syntax for durations, three
-// significant digits, functions without their package's directories.
+// Numbers and names as people read them, by the rules of internal/output/words: format_test.go holds the two to the same cases.
 
 export const none = '–';
 
+// fixed is toFixed for v >= 0 that rounds halves to even, as Go does. In binary a half of the last decimal is an odd multiple of a power of two.
+function fixed(v, places) {
+  if (v * 2 ** (places + 1) % 2 !== 1) return v.toFixed(places);
+  const low = Math.floor(v * 10 ** places);
+  return ((low % 2 ? low + 1 : low) / 10 ** places).toFixed(places);
+}
+
 // digits writes 1 <= v < 1000 with three significant digits.
 function digits(v) {
-  if (v >= 99.95) return v.toFixed(0);
-  if (v >= 9.995) return v.toFixed(1);
-  return v.toFixed(2);
+  if (v >= 99.95) return fixed(v, 0);
+  if (v >= 9.995) return fixed(v, 1);
+  return fixed(v, 2);
 }
 
 export function duration(ns) {
@@ -18,8 +24,8 @@ export function duration(ns) {
   if (ns < 999500) return digits(ns / 1e3) + 'µs';
   if (ns < 999500000) return digits(ns / 1e6) + 'ms';
   if (ns < 59.95e9) return digits(ns / 1e9) + 's';
-  const s = Math.round(ns / 1e9), m = Math.floor(s / 60);
-  return m < 60 ? `${m}m${s % 60}s` : `${Math.floor(m / 60)}h${m % 60}m`;
+  const s = Math.round(ns / 1e9), m = Math.round(ns / 6e10);
+  return s < 3600 ? `${Math.floor(s / 60)}m${s % 60}s` : `${Math.floor(m / 60)}h${m % 60}m`;
 }
 
 // exact writes every nanosecond, for details and tables.
@@ -27,8 +33,8 @@ export function exact(ns) { return number(ns) + ' ns'; }
 
 export function percent(share) {
   if (!share) return '0%';
-  if (share < 0.005) return '<1%';
-  return (share * 100).toFixed(0) + '%';
+  if (share * 100 <= 0.5) return '<1%';
+  return fixed(share * 100, 0) + '%';
 }
 
 export function number(n) {
@@ -41,7 +47,7 @@ export function bytes(n) {
   if (n < 1000) return `${n} B`;
   if (n < 999500) return digits(n / 1e3) + ' kB';
   if (n < 999500000) return digits(n / 1e6) + ' MB';
-  return n / 1e9 < 999.5 ? digits(n / 1e9) + ' GB' : (n / 1e9).toFixed(0) + ' GB';
+  return n / 1e9 < 999.5 ? digits(n / 1e9) + ' GB' : fixed(n / 1e9, 0) + ' GB';
 }
 
 // compact is a number for an axis.

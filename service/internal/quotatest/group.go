@@ -185,7 +185,7 @@ func (g *Group) Stat(t testing.TB) (periods, throttled int64, lost time.Duration
 	return periods, throttled, lost
 }
 
-// HasLocal reports whether this kernel tells of throttling by ancestors.
+// HasLocal reports whether this kernel counts throttling by ancestors.
 func (g *Group) HasLocal() bool {
 	_, err := os.Stat(filepath.Join(g.Dir, "cpu.stat.local"))
 	return err == nil

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Pinned executes the program anew, bound to the first n CPUs it may use, and
+// Pinned executes the program again, bound to the first n CPUs it may use, and
 // returns in that copy. The kernel counts throttled time for every CPU on which
 // any thread waits, so a comparison with it needs as many CPUs as busy threads.
 func Pinned(n int) error {

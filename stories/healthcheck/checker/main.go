@@ -38,7 +38,7 @@ func main() {
 	// What the incident had, to have it again.
 	flag.BoolVar(&o.together, "together", false, "start the checks of all targets at once instead of spread over the interval")
 	flag.BoolVar(&o.format, "format", false, "format debug messages also if nobody wants them")
-	flag.BoolVar(&o.labels, "labels", false, "report each check to metrics with labels in a map, made anew each time")
+	flag.BoolVar(&o.labels, "labels", false, "report each check to metrics with labels in a map that is made for each check")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

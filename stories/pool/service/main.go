@@ -1,4 +1,4 @@
-// Service serves prices of instruments that it computes anew at intervals, as in the story pool: an update takes a goroutine an
+// Service serves prices of instruments that it recomputes at intervals, as in the story pool: an update takes a goroutine an
 // instrument, behind a semaphore.
 //
 //	GET /price?id=N
@@ -92,7 +92,7 @@ type market struct {
 	prices []float64
 }
 
-// update computes all prices anew.
+// update recomputes all prices.
 func (m *market) update() {
 	var all sync.WaitGroup
 	for i := range m.prices {

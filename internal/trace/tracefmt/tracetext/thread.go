@@ -302,7 +302,7 @@ func (th *Thread) AssistEnd(t int64) { th.event(t, "GCMarkAssistEnd") }
 // a mark assist.
 func (th *Thread) AssistActive(t int64, id uint64) { th.event(t, "GCMarkAssistActive", id) }
 
-// Sweep tells of a sweep by the thread's P.
+// Sweep writes a sweep by the thread's P.
 func (th *Thread) Sweep(from, to int64, swept, reclaimed uint64, frames ...string) {
 	th.event(from, "GCSweepBegin", th.b.stack(frames))
 	th.event(to, "GCSweepEnd", swept, reclaimed)

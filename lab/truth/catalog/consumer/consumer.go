@@ -26,7 +26,7 @@ func Open(fetch, release time.Duration) *Consumer {
 // Messages is where messages arrive.
 func (c *Consumer) Messages() <-chan string { return c.messages }
 
-// Close returns when the consumer has let go of its partitions.
+// Close returns when the consumer has released its partitions.
 func (c *Consumer) Close() {
 	close(c.closing)
 	<-c.closed

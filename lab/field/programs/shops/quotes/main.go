@@ -1,4 +1,4 @@
-// Quotes shows prices, and works them out anew eleven times a second, by
+// Quotes shows prices, and recomputes them eleven times a second, by
 // goroutines behind a semaphore.
 //
 // Faults: slots (the semaphore has eight places, on a container's CPU quota
@@ -33,7 +33,7 @@ func work(n int) uint64 {
 	return h.Sum64()
 }
 
-// update works all quotes out anew.
+// update recomputes all quotes.
 func (m *market) update(slots *semaphore.Weighted) {
 	var wg sync.WaitGroup
 	for n := range 80 {

@@ -1,4 +1,4 @@
-// Export answers with a long list in JSON, which it makes anew for every
+// Export answers with a long list in JSON, which it makes for every
 // request by encoding/json.
 //
 // It is the recording's environment that makes it collect too often: GOGC=10.

@@ -1,5 +1,5 @@
 // Package run is what the programs share: their flags, the server of their
-// profiles, and the clock of who waits.
+// profiles, and the waiting client's clock.
 //
 //	program -listen ADDR -pprof ADDR [-fault NAME] [-backend URL] [-peer ADDR]
 //	program -as-peer -listen ADDR

@@ -1,4 +1,4 @@
-package words
+package names
 
 import (
 	"testing"

@@ -1,38 +1,16 @@
-package words
+// Package names writes what a report names, sites, groups and peers, in as many columns as there are. Package words has
+// what it is made of.
+package names
 
 import (
 	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
-
-// FuncName drops the directories of a function's package: what is left says which function it is to somebody who knows
-// the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F.
-func FuncName(f string) string {
-	head := f
-	if i := strings.IndexAny(f, "[("); i >= 0 {
-		head = f[:i] // type arguments and receivers have slashes of their own
-	}
-	at := strings.LastIndexByte(head, '/') + 1
-	if at > 0 && isVersion(head[at:]) {
-		at = strings.LastIndexByte(head[:at-1], '/') + 1
-	}
-	// The linker writes dots in the last directory's name so: gopkg.in/yaml%2ev3.
-	return strings.ReplaceAll(f[at:], "%2e", ".")
-}
-
-// isVersion reports whether a package's qualified name begins with a major version, "v2.".
-func isVersion(s string) bool {
-	v, _, ok := strings.Cut(s, ".")
-	if !ok || len(v) < 2 || v[0] != 'v' {
-		return false
-	}
-	_, err := strconv.ParseUint(v[1:], 10, 32)
-	return err == nil
-}
 
 // baseName is the file's name without its directories, those of Windows too.
 func baseName(file string) string { return file[strings.LastIndexAny(file, `/\`)+1:] }
@@ -62,7 +40,7 @@ func SiteFunc(s *report.Site, max int) string {
 	if len(f) > 1<<12 {
 		f = f[len(f)-1<<12:]
 	}
-	f = FuncName(f)
+	f = words.FuncName(f)
 	// The package goes first: the file's name beside it often says as much.
 	if termtext.Width(termtext.Middle(f, max+1)) > max {
 		f = withoutPackage(f)
@@ -138,20 +116,13 @@ func GroupName(g *report.Group, max int) string {
 	if strings.Contains(g.Name, " ") {
 		return termtext.Middle(g.Name, max)
 	}
-	if at := Position(g.Entry); at != "" && IsClosure(g.Name) && g.Entry.Func == g.Name {
+	if at := Position(g.Entry); at != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
 		// A closure's name says where it was made, and of its number nobody knows anything.
 		if room := max - termtext.Width(at) - 1; room >= 12 {
 			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + at
 		}
 	}
 	return SiteFunc(&report.Site{Func: g.Name}, max)
-}
-
-// IsClosure reports whether a function has no name of its own: its last one is func1, or a number.
-func IsClosure(fn string) bool {
-	last := strings.TrimPrefix(fn[strings.LastIndexByte(fn, '.')+1:], "func")
-	_, err := strconv.ParseUint(last, 10, 32)
-	return err == nil
 }
 
 // GoVersion is the Go version that the service of a report was built with: what the recording says of its program, else
@@ -181,7 +152,7 @@ func PeerNames(p *report.Peer) string {
 		if i > 0 {
 			s += " or "
 		}
-		s += FuncName(n)
+		s += words.FuncName(n)
 	}
 	return s
 }
@@ -206,17 +177,17 @@ func PeerIs(p *report.Peer) string {
 	if p.Confidence < 0.7 {
 		sure = "may be "
 	}
-	s := sure + Peer(p) + ": " + Number(int64(p.Held)) + " of " + Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
-		PercentOr0(p.ByChance) + " have). Of the " + Duration(p.WaitNS) + " that a wait takes, it was served for " + Duration(p.ServedNS) + spent(p)
+	s := sure + Peer(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
+		words.PercentOr0(p.ByChance) + " have). Of the " + words.Duration(p.WaitNS) + " that a wait takes, it was served for " + words.Duration(p.ServedNS) + spent(p)
 	if p.ThereNS != nil && p.BackNS != nil {
-		s += "; " + Duration(*p.ThereNS) + " had gone before it began"
+		s += "; " + words.Duration(*p.ThereNS) + " had gone before it began"
 		if p.UnseenNS != nil && *p.UnseenNS > 0 {
-			s += ", for up to " + Duration(*p.UnseenNS) + " of which it lay unread there"
+			s += ", for up to " + words.Duration(*p.UnseenNS) + " of which it lay unread there"
 		}
-		s += ", " + Duration(*p.BackNS) + " went after it had ended"
+		s += ", " + words.Duration(*p.BackNS) + " went after it had ended"
 	}
 	if p.LateNS > 0 {
-		s += ", for " + Duration(p.LateNS) + " of which whoever waited was not run"
+		s += ", for " + words.Duration(p.LateNS) + " of which whoever waited was not run"
 	}
 	return s
 }
