@@ -3,6 +3,7 @@ package finding
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/output/words"
@@ -133,19 +134,39 @@ func machineBusy(in *Input) []Verdict {
 	return []Verdict{v}
 }
 
+// byFar is how many times as much as to a busy machine requests must lose to what the service does for that to come first: what
+// others take of it is in the machine's part already.
+const byFar = 3
+
 // afterMachine lets no rule that blames the service's own scheduling or computing be louder than a busy machine, which
-// makes both look worse than they are.
-func afterMachine(all []Verdict) {
+// makes both look worse than they are, unless it is more by far; under a quota that may be the quota's doing.
+func afterMachine(in *Input, all []Verdict) {
+	quota := in.Report.Runtime.Throttle.Verdict.HeldBack()
 	for i := range all {
 		if m := &all[i]; m.Code == report.RuleBusyMachine && !m.Fact {
 			for k := range all {
-				if v := &all[k]; strings.HasPrefix(string(v.Code), "WL1") && rank(v.Severity) < rank(m.Severity) {
+				if v := &all[k]; strings.HasPrefix(string(v.Code), "WL1") && rank(v.Severity) < rank(m.Severity) && (quota || v.Won.TotalNS <= byFar*m.Won.TotalNS) {
 					v.Severity, v.Decided = m.Severity, nil
 					v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: other processes had the CPUs, see WL1009"})
 				}
 			}
 		}
 	}
+}
+
+// machineFirst puts a busy machine before all of its severity, which it makes look worse, but for one that is more by far.
+func machineFirst(all []Verdict) {
+	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
+	if at < 0 {
+		return
+	}
+	m := all[at]
+	to := at
+	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= byFar*m.Won.TotalNS) {
+		to--
+	}
+	copy(all[to+1:at+1], all[to:at])
+	all[to] = m
 }
 
 // afterQuota lets no rule that blames the service's scheduling or computing come before a quota that held the process back
@@ -179,14 +200,4 @@ func afterQuota(in *Input, all []Verdict) {
 // oftenHeldBack reports whether a CPU quota held the process back in half of its periods or more, by the kernel's counters.
 func oftenHeldBack(h *report.Host) bool {
 	return h != nil && h.Quota.Periods > 0 && 2*h.Quota.ThrottledPeriods >= h.Quota.Periods
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }

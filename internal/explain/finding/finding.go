@@ -124,12 +124,13 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		}
 	}
 	all = bothHalves(in, all)
-	afterMachine(all)
+	afterMachine(in, all)
 	afterQuota(in, all)
 	oneFault(in, all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), -compareBool(a.Code == report.RuleBusyMachine, b.Code == report.RuleBusyMachine), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
+	machineFirst(all)
 	out := make([]report.Finding, 0, len(all))
 	seen := map[string]bool{}
 	for i := range all {

@@ -378,3 +378,21 @@ func TestQuotaBeforeTheMachine(t *testing.T) {
 		}
 	}
 }
+
+// TestMachineFirst: of one severity a busy machine comes first, but not before what the service does itself and by which its
+// requests lose more by far. It would catch an order by severity alone, or by time alone.
+func TestMachineFirst(t *testing.T) {
+	for _, c := range []struct {
+		own  int64 // against 10 of the machine
+		want report.RuleCode
+	}{{29, report.RuleBusyMachine}, {31, report.RulePsTaken}} {
+		all := []Verdict{
+			{Finding: report.Finding{Code: "WL2001", Severity: report.SeverityHigh}},
+			{Finding: report.Finding{Code: report.RulePsTaken, Severity: report.SeverityMedium}, Won: Won{TotalNS: c.own}},
+			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Won: Won{TotalNS: 10}},
+		}
+		if machineFirst(all); all[0].Code != "WL2001" || all[1].Code != c.want {
+			t.Errorf("%d against 10: %v, %v", c.own, all[0].Code, all[1].Code)
+		}
+	}
+}

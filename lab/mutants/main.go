@@ -1,0 +1,246 @@
+// Command mutants asks which wrong lines of the engine its tests would catch: it changes one thing in one line, runs the tests, and
+// counts the changes after which some test fails.
+//
+//	go run ./lab/mutants -n 60                       of the engine's packages
+//	go run ./lab/mutants -n 20 -seed 3 ./internal/explain/request
+//	go run ./lab/mutants -only 17,23                 these again, by their numbers
+//
+// A change is a border moved (< for <=), a condition turned round, + for -, min for max, a number one larger, true for false, or a
+// call left out. Which ones is decided by -seed. The files stay as they are: go test is given the changed one by -overlay. Each
+// change first meets the short tests of its own package, then, if these pass, those of all packages of the engine and of the
+// module's root. What does not compile is left out and another one taken; what runs for longer than -timeout is caught.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// engine are the packages whose lines decide what an answer is.
+var engine = []string{
+	"./internal/trace/tracefmt", "./internal/trace/timeline", "./internal/explain/request", "./internal/explain/critpath", "./internal/explain/cause", "./internal/explain/path",
+	"./internal/explain/freeze", "./internal/explain/pass", "./internal/explain/answers", "./internal/explain/peers", "./internal/explain/groups", "./internal/explain/queues",
+	"./internal/explain/detailed", "./internal/explain/predict", "./internal/explain/process", "./internal/explain/moments", "./internal/explain/finding", "./internal/explain/verdict",
+}
+
+// A mutant is a change of one place.
+type mutant struct {
+	pkg, file string
+	line      int
+	from, to  int // bytes of the file
+	text      string
+	was       string
+}
+
+func main() {
+	n := flag.Int("n", 60, "how many changes")
+	seed := flag.Uint64("seed", 1, "decides which")
+	only := flag.String("only", "", "numbers of those to try, as an earlier run with the same -seed printed them")
+	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
+	flag.Parse()
+	pkgs := flag.Args()
+	if len(pkgs) == 0 {
+		pkgs = engine
+	}
+	if err := run(*n, *seed, *only, *timeout, pkgs); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) error {
+	if _, err := os.Stat("go.work"); err != nil {
+		return errors.New("run this in the repository's root")
+	}
+	var all []mutant
+	for _, pkg := range pkgs {
+		list, err := mutantsOf(pkg)
+		if err != nil {
+			return err
+		}
+		all = append(all, list...)
+	}
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	wanted := map[int]bool{}
+	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
+		i, err := strconv.Atoi(s)
+		if err != nil || i < 0 || i >= len(all) {
+			return fmt.Errorf("-only %s: there is no number %s", only, s)
+		}
+		wanted[i] = true
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	near, far, survived := 0, 0, 0
+	for i := 0; i < len(all) && near+far+survived < n; i++ {
+		if len(wanted) > 0 && !wanted[i] {
+			continue
+		}
+		m := &all[i]
+		overlay, err := m.write(dir)
+		if err != nil {
+			return err
+		}
+		if out, err := command(timeout, "go", "build", "-overlay", overlay, m.pkg); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("building %s: %w\n%s", m.pkg, err, out)
+			}
+			continue // an unused variable, say
+		}
+		verdict := "SURVIVED"
+		if _, err := command(timeout, "go", "test", "-short", "-failfast", "-overlay", overlay, m.pkg); err != nil {
+			verdict, near = "caught by its package", near+1
+		} else if out, err := command(timeout, "go", append([]string{"test", "-short", "-failfast", "-overlay", overlay, ".", "./report/...", "./internal/explain", "./internal/viewer/inspect", "./internal/output/export"}, engine...)...); err != nil {
+			verdict, far = "caught by "+strings.Join(failed(out), ", "), far+1
+		} else {
+			survived++
+		}
+		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.file, m.line, m.was, m.text, verdict)
+	}
+	total := near + far + survived
+	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(pkgs))
+	return nil
+}
+
+// failed returns the packages whose tests failed.
+func failed(out []byte) []string {
+	var list []string
+	for line := range strings.Lines(string(out)) {
+		if rest, ok := strings.CutPrefix(line, "FAIL\t"); ok {
+			if name := filepath.Base(strings.Fields(rest)[0]); !slices.Contains(list, name) {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+func command(timeout time.Duration, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, name, args...)
+	c.WaitDelay = time.Second
+	out, err := c.CombinedOutput()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return out, err
+}
+
+// write writes the changed file, and the list that go test is given.
+func (m *mutant) write(dir string) (overlay string, err error) {
+	data, err := os.ReadFile(m.file)
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(m.file)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(dir, "changed.go")
+	if err := os.WriteFile(changed, slices.Concat(data[:m.from], []byte(m.text), data[m.to:]), 0o666); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, list, 0o666)
+}
+
+var swapped = map[token.Token]string{
+	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
+	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.LAND: "||", token.LOR: "&&",
+}
+
+// mutantsOf returns all changes that can be made in a package, but for files that are generated or only of another system.
+func mutantsOf(pkg string) ([]mutant, error) {
+	files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var out []mutant
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.HasPrefix(data, []byte("// Code generated")) {
+			continue
+		}
+		fset := token.NewFileSet()
+		tree, err := parser.ParseFile(fset, file, data, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		add := func(from, to token.Pos, text string) {
+			p, e := fset.Position(from), fset.Position(to)
+			out = append(out, mutant{pkg: pkg, file: file, line: p.Line, from: p.Offset, to: e.Offset, text: text, was: string(data[p.Offset:e.Offset])})
+		}
+		for _, d := range tree.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BinaryExpr:
+					if text, ok := swapped[n.Op]; ok && !isText(n.X) && !isText(n.Y) {
+						add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text)
+					}
+				case *ast.IfStmt:
+					if c := n.Cond; fset.Position(c.Pos()).Line == fset.Position(c.End()).Line {
+						p, e := fset.Position(c.Pos()), fset.Position(c.End())
+						add(c.Pos(), c.End(), "!("+string(data[p.Offset:e.Offset])+")")
+					}
+				case *ast.BasicLit:
+					if n.Kind == token.INT {
+						if v, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
+							add(n.Pos(), n.End(), strconv.FormatInt(v+1, 10))
+						}
+					}
+				case *ast.Ident:
+					if other, ok := map[string]string{"true": "false", "false": "true", "min": "max", "max": "min"}[n.Name]; ok {
+						add(n.Pos(), n.End(), other)
+					}
+				case *ast.IncDecStmt:
+					add(n.TokPos, n.TokPos+2, map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok])
+				case *ast.ExprStmt:
+					if fset.Position(n.Pos()).Line == fset.Position(n.End()).Line {
+						add(n.Pos(), n.End(), "")
+					}
+				}
+				return true
+			})
+		}
+	}
+	return out, nil
+}
+
+// isText reports whether an expression is text, of which only + is known.
+func isText(e ast.Expr) bool {
+	l, ok := e.(*ast.BasicLit)
+	return ok && l.Kind == token.STRING
+}
