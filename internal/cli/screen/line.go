@@ -63,9 +63,6 @@ func (l *line) right(s style, text string, columns int) *line {
 // room is how many columns are free.
 func (l *line) room() int { return l.max - l.used }
 
-// full returns the line, filled up with spaces.
-func (l *line) full() string { return l.b.String() + strings.Repeat(" ", max(l.room(), 0)) }
-
 func (l *line) String() string { return l.b.String() }
 
 // breakText breaks plain text into lines of at most so many columns, at most so many of them.
