@@ -178,3 +178,25 @@ func recordStatus(err error) int {
 	}
 	return ExitFailed
 }
+
+// eachService calls f for each of the services that a verb is given, with the options of its connection. A service that is given
+// twice is an error.
+func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
+	seen := map[string]bool{}
+	for i, target := range targets {
+		opt, err := options(target)
+		if err != nil {
+			return recordError(err)
+		}
+		end, _, err := record.ParseEndpoint(target)
+		if err != nil {
+			return recordError(err)
+		}
+		if seen[end.String()] {
+			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
+		}
+		seen[end.String()] = true
+		f(i, opt, end)
+	}
+	return nil
+}

@@ -146,22 +146,12 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	stderr, _ := r.s.err.(*os.File)
 	bar := newRecordBar(progress.On(stderr, os.Getenv), targets)
 	jobs := make([]record.Job, len(targets))
-	seen := map[string]bool{}
-	for i, target := range targets {
-		opt, err := r.options(target)
-		if err != nil {
-			return recordError(err)
-		}
-		end, _, err := record.ParseEndpoint(target)
-		if err != nil {
-			return recordError(err)
-		}
-		if seen[end.String()] {
-			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
-		}
-		seen[end.String()] = true
+	err = eachService(cmd, targets, r.options, func(i int, opt record.Options, _ record.Endpoint) {
 		opt.Progress = bar.of(i)
-		jobs[i] = record.Job{Target: target, Name: names[i], Options: opt}
+		jobs[i] = record.Job{Target: targets[i], Name: names[i], Options: opt}
+	})
+	if err != nil {
+		return err
 	}
 	if len(targets) > 1 && jobs[0].Options.PID > 0 {
 		return usage(cmd, "--pid names one process, but there are %d services", len(targets))

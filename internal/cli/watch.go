@@ -185,24 +185,15 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		return recordError(err)
 	}
 	list := make([]*watched, len(targets))
-	seen := map[string]bool{}
-	for i, target := range targets {
-		opt, err := options(target)
-		if err != nil {
-			return recordError(err)
-		}
-		end, _, err := record.ParseEndpoint(target)
-		if err != nil {
-			return recordError(err)
-		}
-		if seen[end.String()] {
-			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
-		}
-		seen[end.String()] = true
+	err = eachService(cmd, targets, options, func(i int, opt record.Options, end record.Endpoint) {
 		opt.Duration, opt.NoCPU, opt.NoAllocs, opt.MaxBytes = v.window, true, true, maxLook
-		_, may := record.Flight(target)
-		list[i] = &watched{target: target, host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), Least: v.every})}
+		_, may := record.Flight(targets[i])
+		list[i] = &watched{target: targets[i], host: end.Host(), opt: opt, trace: v.trace || !may, svc: watch.New(end.Host(), watch.Budget{Share: float64(v.budget), Least: v.every})}
+	})
+	if err != nil {
+		return err
 	}
+
 	dir, err := os.MkdirTemp("", "whylate-watch-")
 	if err != nil {
 		return fmt.Errorf("making a folder for the last recordings: %w", err)

@@ -623,19 +623,5 @@ func bandMean(b *report.Band) string {
 func causeName(cause report.CauseName) string { return termtext.Head(cause, causeColumn-1) }
 
 func causeStyle(cause report.CauseName) style {
-	switch cause {
-	case report.CauseCPU:
-		return green
-	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
-		return yellow
-	case report.CauseSleep:
-		return blue
-	case report.CauseNetwork:
-		return magenta
-	case report.CauseSyscall:
-		return cyan
-	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
-		return red
-	}
-	return dim
+	return style(slices.Index(sgr[:], names.CauseColour(cause)))
 }

@@ -25,9 +25,7 @@ const (
 
 // sgr are the parameters of the terminal's "select graphic rendition" (ECMA-48, 8.3.117). Only the eight colours that
 // every terminal has, in the shades its user chose.
-func (s style) sgr() string {
-	return [...]string{"", "1", "2", "31", "33", "32", "34", "35", "36", "1;31"}[s]
-}
+var sgr = [...]string{"", "1", "2", "31", "33", "32", "34", "35", "36", "1;31"}
 
 // A span is escaped text in one style.
 type span struct {
@@ -79,7 +77,7 @@ func (p *printer) line(spans ...span) {
 			p.out.WriteString(s.text)
 			continue
 		}
-		p.out.WriteString("\x1b[" + s.style.sgr() + "m" + s.text + "\x1b[0m")
+		p.out.WriteString("\x1b[" + sgr[s.style] + "m" + s.text + "\x1b[0m")
 	}
 	p.out.WriteByte('\n')
 }

@@ -547,21 +547,4 @@ func severityStyle(s report.Severity) style {
 	return dim
 }
 
-// causeStyle is the colour of a cause, as in reports.
-func causeStyle(c report.CauseName) style {
-	switch c {
-	case report.CauseCPU:
-		return green
-	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
-		return yellow
-	case report.CauseSleep:
-		return blue
-	case report.CauseNetwork:
-		return magenta
-	case report.CauseSyscall:
-		return cyan
-	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
-		return red
-	}
-	return dim
-}
+func causeStyle(c report.CauseName) style { return style(names.CauseColour(c)) }
