@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,9 +49,9 @@ type percentFlag float64
 func (p *percentFlag) Type() string   { return "share" }
 func (p *percentFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*p)) }
 func (p *percentFlag) Set(s string) error {
-	var v float64
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	if _, err := fmt.Sscanf(number+"\n", "%g\n", &v); err != nil {
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
 		return fmt.Errorf("%q is no share: write 2%%", s)
 	}
 	if percent {

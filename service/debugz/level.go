@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/origin"
 )
 
 // A Level is a log level that can be changed while the program runs. It must be
@@ -133,7 +135,7 @@ func parse(form url.Values) (level slog.Level, d time.Duration, err error) {
 }
 
 func (h *handler) change(w http.ResponseWriter, r *http.Request) {
-	if otherSite(r) {
+	if origin.Other(r) {
 		http.Error(w, "changing the log level from another site's page is not allowed", http.StatusForbidden)
 		return
 	}
@@ -153,22 +155,4 @@ func (h *handler) change(w http.ResponseWriter, r *http.Request) {
 	}
 	before := h.levels.set(level, d, r.RemoteAddr)
 	fmt.Fprintf(w, "log level %s, was %s\n", h.levels, before)
-}
-
-// otherSite reports whether a browser sent the request for a page of another
-// origin. Programs send neither header.
-func otherSite(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none":
-		return false
-	case "":
-	default:
-		return true
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	u, err := url.Parse(origin)
-	return err != nil || u.Host != r.Host
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 // A recording is a zip with the trace and its metadata: the format is
@@ -72,8 +74,6 @@ func writeBundle(w io.Writer, m *meta, trace func(io.Writer) error) error {
 	return z.Close()
 }
 
-const headerLen = 16
-
 // header keeps a trace's first bytes: "go 1.26 trace".
 type header struct {
 	w    io.Writer
@@ -81,14 +81,14 @@ type header struct {
 }
 
 func (h *header) Write(p []byte) (int, error) {
-	if n := headerLen - len(h.head); n > 0 {
+	if n := tracebatch.HeaderLen - len(h.head); n > 0 {
 		h.head = append(h.head, p[:min(n, len(p))]...)
 	}
 	return h.w.Write(p)
 }
 
 func (h *header) version() string {
-	if len(h.head) < headerLen {
+	if len(h.head) < tracebatch.HeaderLen {
 		return ""
 	}
 	for i, c := range h.head {

@@ -1,10 +1,11 @@
 package flight
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 // What the recorder costs is known in three steps, each better than the one
@@ -185,28 +186,23 @@ func (c *counter) Write(p []byte) (int, error) {
 		c.head -= min(c.head, len(p))
 		return len(p), nil
 	}
-	const eventBatch, experimental, end = 1, 49, 52
-	at := 1
-	switch {
-	case len(p) > 2 && p[0] == eventBatch:
-	case len(p) > 2 && p[0] == experimental:
-		at = 2
-	case len(p) == 1 && p[0] == end:
+	if len(p) == 0 {
+		return 0, errNoBatch
+	}
+	b, err := tracebatch.Parse(p)
+	if err != nil || b.Len == 0 {
+		return 0, errNoBatch
+	}
+	if b.Type == tracebatch.EndOfGeneration {
 		return 1, nil
-	default:
-		return 0, errNoBatch
 	}
-	gen, n := binary.Uvarint(p[at:])
-	if n <= 0 {
-		return 0, errNoBatch
-	}
-	if gen > c.after {
+	if b.Gen > c.after {
 		c.bytes += float64(len(p))
-		if gen > c.last {
+		if b.Gen > c.last {
 			c.gens++
 		}
 	}
-	c.last = max(c.last, gen)
+	c.last = max(c.last, b.Gen)
 	return len(p), nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 func TestBucket(t *testing.T) {
@@ -292,8 +294,8 @@ func TestCounter(t *testing.T) {
 	batch := func(gen byte, size int) []byte {
 		return append([]byte{1, gen, 0, 0}, make([]byte, size-4)...)
 	}
-	c := counter{after: 3, head: headerLen}
-	for _, p := range [][]byte{make([]byte, headerLen), batch(3, 50), {52}, batch(5, 100), batch(5, 60), {52}, batch(6, 40)} {
+	c := counter{after: 3, head: tracebatch.HeaderLen}
+	for _, p := range [][]byte{make([]byte, tracebatch.HeaderLen), batch(3, 50), {52}, batch(5, 100), batch(5, 60), {52}, batch(6, 40)} {
 		if n, err := c.Write(p); n != len(p) || err != nil {
 			t.Fatal(n, err)
 		}

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +23,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/origin"
+	"github.com/whylate/whylate/service/internal/tracebatch"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/redact"
@@ -456,7 +457,7 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	switch q.Method {
 	case http.MethodPost:
-		if otherSite(q) {
+		if origin.Other(q) {
 			http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
 			return
 		}
@@ -498,24 +499,6 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 
 // maxHanding is how many snapshots may be fetched at once.
 const maxHanding = 4
-
-// otherSite reports whether a browser sent the request for a page of another
-// origin. Programs send neither header.
-func otherSite(q *http.Request) bool {
-	switch q.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none":
-		return false
-	case "":
-	default:
-		return true
-	}
-	origin := q.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	u, err := url.Parse(origin)
-	return err != nil || u.Host != q.Host
-}
 
 func clip(s string) string {
 	if len(s) > 300 {
@@ -683,7 +666,7 @@ func (r *Recorder) weigh(n int, s signals) {
 }
 
 func (r *Recorder) look(c counter) (counter, bool) {
-	c.head = headerLen
+	c.head = tracebatch.HeaderLen
 	_, err := r.rt.writeTo(&c)
 	return c, err == nil
 }

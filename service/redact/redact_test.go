@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 // record returns a trace of this process with texts of every kind; each text
@@ -194,8 +196,8 @@ func TestCut(t *testing.T) {
 	if _, err := w.Write(nil); err == nil {
 		t.Error("a closed writer writes")
 	}
-	for _, bad := range [][]byte{[]byte("hello, this is no trace"), append(append([]byte(nil), data[:headerLen]...), 99),
-		binary.AppendUvarint(append(append([]byte(nil), data[:headerLen]...), evEventBatch, 1, 1, 1), maxBatch+1)} {
+	for _, bad := range [][]byte{[]byte("hello, this is no trace"), append(append([]byte(nil), data[:tracebatch.HeaderLen]...), 99),
+		binary.AppendUvarint(append(append([]byte(nil), data[:tracebatch.HeaderLen]...), tracebatch.Events, 1, 1, 1), tracebatch.MostData+1)} {
 		if _, err := NewWriter(io.Discard, o).Write(bad); err == nil {
 			t.Errorf("%q is a trace", bad)
 		}

@@ -4,28 +4,27 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 // Event types of the format (src/internal/trace/tracev2 in Go's sources).
 const (
-	evEventBatch        = 1
-	evStacks            = 2
-	evStack             = 3
-	evStrings           = 4
-	evString            = 5
-	evCPUSamples        = 6
-	evFrequency         = 8
-	evGoStop            = 19
-	evGoBlock           = 20
-	evSTWBegin          = 26
-	evGoLabel           = 39
-	evUserTaskBegin     = 40
-	evUserRegionBegin   = 42
-	evUserRegionEnd     = 43
-	evUserLog           = 44
-	evExperimentalBatch = 49
-	evSync              = 50
-	evEndOfGeneration   = 52
+	evStacks          = 2
+	evStack           = 3
+	evStrings         = 4
+	evString          = 5
+	evCPUSamples      = 6
+	evFrequency       = 8
+	evGoStop          = 19
+	evGoBlock         = 20
+	evSTWBegin        = 26
+	evGoLabel         = 39
+	evUserTaskBegin   = 40
+	evUserRegionBegin = 42
+	evUserRegionEnd   = 43
+	evUserLog         = 44
+	evSync            = 50
 )
 
 // numbers says how many numbers follow the type of each event of a thread, one
@@ -109,14 +108,14 @@ func (t *texts) add(id uint64, r role, with use) {
 }
 
 // learn takes in what one batch says of texts.
-func (t *texts) learn(b *batch) error {
-	if b.typ != evEventBatch || len(b.data) == 0 {
+func (t *texts) learn(b *tracebatch.Batch) error {
+	if b.Type != tracebatch.Events || len(b.Data) == 0 {
 		return nil
 	}
-	s := scanner{b: b.data[1:]}
-	switch b.data[0] {
+	s := scanner{b: b.Data[1:]}
+	switch b.Data[0] {
 	case evStrings:
-		return t.each(b.data, func(id uint64, text []byte) error {
+		return t.each(b.Data, func(id uint64, text []byte) error {
 			t.text[id] = string(text)
 			return nil
 		})
@@ -140,7 +139,7 @@ func (t *texts) learn(b *batch) error {
 		}
 	case evCPUSamples, evFrequency, evSync:
 	default:
-		t.events(b.data)
+		t.events(b.Data)
 	}
 	return nil
 }
@@ -199,19 +198,19 @@ func (t *texts) each(data []byte, f func(id uint64, text []byte) error) error {
 
 // rewrite returns a batch of strings with its texts hidden, as one batch or,
 // where they have grown, as several.
-func (t *texts) rewrite(b *batch) (out []byte, err error) {
+func (t *texts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	data := []byte{evStrings}
 	emit := func() {
-		out = append(out, b.head...)
+		out = append(out, b.Head...)
 		out = binary.AppendUvarint(out, uint64(len(data)))
 		out = append(out, data...)
 		data = data[:1]
 	}
-	err = t.each(b.data, func(id uint64, text []byte) error {
+	err = t.each(b.Data, func(id uint64, text []byte) error {
 		hidden := t.hidden(id, string(text))
 		hidden = hidden[:min(len(hidden), maxText)]
 		const most = 1 + 2*binary.MaxVarintLen64
-		if len(data)+most+len(hidden) > maxBatch {
+		if len(data)+most+len(hidden) > tracebatch.MostData {
 			emit()
 		}
 		data = binary.AppendUvarint(append(data, evString), id)

@@ -1,10 +1,11 @@
 package redact
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
 // A Writer takes an execution trace and writes it with its texts hidden. It
@@ -54,32 +55,30 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-const headerLen = 16
-
 // take holds whole batches.
 func (w *Writer) take() error {
 	in := w.in
 	if !w.headed {
-		if len(in) < headerLen {
+		if len(in) < tracebatch.HeaderLen {
 			return nil
 		}
 		if string(in[:4]) != "go 1" {
 			return errors.New("redact: this is no execution trace of Go 1.22 or later")
 		}
-		if _, err := w.w.Write(in[:headerLen]); err != nil {
+		if _, err := w.w.Write(in[:tracebatch.HeaderLen]); err != nil {
 			return err
 		}
-		in, w.headed = in[headerLen:], true
+		in, w.headed = in[tracebatch.HeaderLen:], true
 	}
 	for len(in) > 0 {
 		b, err := parseBatch(in)
 		if err != nil {
 			return err
 		}
-		if b.len == 0 {
+		if b.Len == 0 {
 			break
 		}
-		if b.typ == evEndOfGeneration {
+		if b.Type == tracebatch.EndOfGeneration {
 			if err := w.flush(); err != nil {
 				return err
 			}
@@ -89,70 +88,26 @@ func (w *Writer) take() error {
 			in = in[1:]
 			continue
 		}
-		if b.gen != w.gen {
+		if b.Gen != w.gen {
 			if err := w.flush(); err != nil {
 				return err
 			}
-			w.gen = b.gen
+			w.gen = b.Gen
 		}
-		w.held = append(w.held, in[:b.len]...)
-		in = in[b.len:]
+		w.held = append(w.held, in[:b.Len]...)
+		in = in[b.Len:]
 	}
 	w.in = append(w.in[:0], in...)
 	return nil
 }
 
-// A batch is a part of a generation: data lies in the bytes that it was parsed
-// from.
-type batch struct {
-	typ  byte
-	gen  uint64
-	len  int    // of all, 0 if it is not all there
-	head []byte // up to the size
-	data []byte
-}
-
-const maxBatch = 64 << 10
-
-func parseBatch(in []byte) (b batch, err error) {
-	b.typ = in[0]
-	i := 1
-	switch b.typ {
-	case evEndOfGeneration:
-		b.len = 1
-		return b, nil
-	case evEventBatch:
-	case evExperimentalBatch:
-		i = 2
-	default:
-		return b, fmt.Errorf("redact: a batch was expected, but there is a byte %d", b.typ)
+// parseBatch reads the batch with which in begins.
+func parseBatch(in []byte) (tracebatch.Batch, error) {
+	b, err := tracebatch.Parse(in)
+	if err != nil {
+		err = fmt.Errorf("redact: %w", err)
 	}
-	var size uint64
-	for n, to := range []*uint64{&b.gen, nil, nil, &size} { // generation, thread, time, size
-		if n == 3 && i < len(in) {
-			b.head = in[:i]
-		}
-		if i > len(in) {
-			return b, nil
-		}
-		v, l := binary.Uvarint(in[i:])
-		if l == 0 {
-			return b, nil
-		}
-		if l < 0 {
-			return b, errors.New("redact: a number in a batch's header is too long")
-		}
-		if i += l; to != nil {
-			*to = v
-		}
-	}
-	if size > maxBatch {
-		return b, fmt.Errorf("redact: a batch claims %d bytes, more than the format allows", size)
-	}
-	if end := i + int(size); end <= len(in) {
-		b.data, b.len = in[i:end], end
-	}
-	return b, nil
+	return b, err
 }
 
 // flush writes the generation that is held.
@@ -161,14 +116,14 @@ func (w *Writer) flush() error {
 	if len(held) == 0 {
 		return nil
 	}
-	var batches []batch
+	var batches []tracebatch.Batch
 	for len(held) > 0 {
 		b, err := parseBatch(held)
 		if err != nil {
 			return err
 		}
 		batches = append(batches, b)
-		held = held[b.len:]
+		held = held[b.Len:]
 	}
 	t := newTexts(&w.opts)
 	for i := range batches {
@@ -182,9 +137,9 @@ func (w *Writer) flush() error {
 	all := w.held
 	for i := range batches {
 		b := &batches[i]
-		out := all[:b.len]
-		all = all[b.len:]
-		if w.opts.Hides() && b.typ == evEventBatch && len(b.data) > 0 && b.data[0] == evStrings {
+		out := all[:b.Len]
+		all = all[b.Len:]
+		if w.opts.Hides() && b.Type == tracebatch.Events && len(b.Data) > 0 && b.Data[0] == evStrings {
 			var err error
 			if out, err = t.rewrite(b); err != nil {
 				return err

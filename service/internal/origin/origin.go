@@ -1,0 +1,25 @@
+// Package origin tells requests of a browser's other pages from those of people and programs.
+package origin
+
+import (
+	"net/http"
+	"net/url"
+)
+
+// Other reports whether a browser sent the request for a page of another
+// origin. Programs send neither header.
+func Other(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
+}

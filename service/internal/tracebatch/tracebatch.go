@@ -1,0 +1,74 @@
+// Package tracebatch reads the outside of an execution trace: the header, and where its batches begin and end. What is in
+// them is left to others. Source: src/internal/trace/tracev2 in Go's sources, Go 1.22 to 1.26.
+package tracebatch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// HeaderLen is the length of a trace's header, in bytes.
+const HeaderLen = 16
+
+// Types of batches.
+const (
+	Events          = 1
+	Experimental    = 49
+	EndOfGeneration = 52
+)
+
+// A Batch is a part of a generation. Head and Data lie in the bytes that it was
+// parsed from.
+type Batch struct {
+	Type byte
+	Gen  uint64
+	Len  int    // of all, 0 if it is not all there
+	Head []byte // up to the size
+	Data []byte
+}
+
+// MostData bounds what the format allows in a batch, in bytes.
+const MostData = 64 << 10
+
+// Parse reads the batch with which in begins; in must not be empty.
+func Parse(in []byte) (b Batch, err error) {
+	b.Type = in[0]
+	i := 1
+	switch b.Type {
+	case EndOfGeneration:
+		b.Len = 1
+		return b, nil
+	case Events:
+	case Experimental:
+		i = 2
+	default:
+		return b, fmt.Errorf("a batch was expected, but there is a byte %d", b.Type)
+	}
+	var size uint64
+	for n, to := range []*uint64{&b.Gen, nil, nil, &size} { // generation, thread, time, size
+		if n == 3 && i < len(in) {
+			b.Head = in[:i]
+		}
+		if i > len(in) {
+			return b, nil
+		}
+		v, l := binary.Uvarint(in[i:])
+		if l == 0 {
+			return b, nil
+		}
+		if l < 0 {
+			return b, errors.New("a number in a batch's header is too long")
+		}
+		if i += l; to != nil {
+			*to = v
+		}
+	}
+	if size > MostData {
+		return b, fmt.Errorf("a batch claims %d bytes, more than the format allows", size)
+	}
+	if end := i + int(size); end <= len(in) {
+		b.Data, b.Len = in[i:end], end
+	}
+	return b, nil
+}
