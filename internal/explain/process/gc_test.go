@@ -28,16 +28,20 @@ func TestGC(t *testing.T) {
 	c := NewCollector()
 	c.addGC(&timeline.Gen{
 		Base: 0, End: 100 * ms,
-		Heap: []timeline.HeapPoint{
-			{Time: 0, Bytes: 20 * mib, Goal: true}, {Time: 5 * ms, Bytes: 18 * mib}, {Time: 30*ms - 1000, Bytes: 10 * mib}, {Time: 30*ms + 10, Bytes: 20 * mib, Goal: true},
-			{Time: 50 * ms, Bytes: 18 * mib}, {Time: 90 * ms, Bytes: 19 * mib},
+		Lists: timeline.Lists{
+			Heap: []timeline.HeapPoint{
+				{Time: 0, Bytes: 20 * mib, Goal: true}, {Time: 5 * ms, Bytes: 18 * mib}, {Time: 30*ms - 1000, Bytes: 10 * mib}, {Time: 30*ms + 10, Bytes: 20 * mib, Goal: true},
+				{Time: 50 * ms, Bytes: 18 * mib}, {Time: 90 * ms, Bytes: 19 * mib},
+			},
+			GC: []timeline.GCEvent{{Time: 10 * ms, Begin: true, Stack: alloc}, {Time: 30 * ms}, {Time: 80 * ms, Begin: true, Stack: std}},
 		},
-		GC: []timeline.GCEvent{{Time: 10 * ms, Begin: true, Stack: alloc}, {Time: 30 * ms}, {Time: 80 * ms, Begin: true, Stack: std}},
 	})
 	c.addGC(&timeline.Gen{
 		Base: 100 * ms, End: 200 * ms,
-		Heap: []timeline.HeapPoint{{Time: 101 * ms, Bytes: 10 * mib}, {Time: 102 * ms, Bytes: 20 * mib, Goal: true}, {Time: 120 * ms, Bytes: 12 * mib}},
-		GC:   []timeline.GCEvent{{Time: 100 * ms, Begin: true, Active: true}, {Time: 101*ms + 500, Stack: alloc}, {Time: 150 * ms, Begin: true, Stack: forced}, {Time: 160 * ms}, {Time: 195 * ms, Begin: true, Stack: forced}},
+		Lists: timeline.Lists{
+			Heap: []timeline.HeapPoint{{Time: 101 * ms, Bytes: 10 * mib}, {Time: 102 * ms, Bytes: 20 * mib, Goal: true}, {Time: 120 * ms, Bytes: 12 * mib}},
+			GC:   []timeline.GCEvent{{Time: 100 * ms, Begin: true, Active: true}, {Time: 101*ms + 500, Stack: alloc}, {Time: 150 * ms, Begin: true, Stack: forced}, {Time: 160 * ms}, {Time: 195 * ms, Begin: true, Stack: forced}},
+		},
 	})
 	s := syms.Snapshot()
 	c.close()

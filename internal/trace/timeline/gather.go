@@ -237,14 +237,14 @@ func sink(heads []markHead, i int) {
 // EachMarked calls f for every goroutine that has marks, in an order that
 // does not depend on the number of workers.
 func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
-	order := g.scratch[:0]
+	order := g.marked[:0]
 	for i := range len(g.ids.ids) {
 		if g.markBase[i] < g.markBase[i+1] {
 			order = append(order, uint32(i))
 		}
 	}
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
-	g.scratch = order
+	g.marked = order
 	for _, i := range order {
 		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
 	}

@@ -28,21 +28,67 @@ type Gen struct {
 	// means "so since before the trace began".
 	First bool
 
-	// Samples are the CPU samples in order of time.
-	Samples []Sample
-	// Heap, User, STW, GC and Procs are in order of time.
-	Heap   []HeapPoint
-	User   []UserEvent
-	STW    []STWRange
-	GC     []GCEvent
-	Procs  []ProcsChange
-	Labels []Label
-	Marks  []Mark // by goroutine, then time: see MarksOf
 	// Snapshot ties the clocks together, where the format has it.
 	Snapshot *tracefmt.ClockSnapshot
 	// SnapshotTime is the snapshot's instant on the trace's clock, ns.
 	SnapshotTime int64
 
+	lateTimes, orphans int64
+
+	Lists
+	pieces
+	threads
+	rangeTable
+	nobodyWakes
+	sampleIndex
+	idleTime
+	longIndex
+}
+
+// reset prepares a generation that nobody uses any more for the next one.
+// Each part keeps its memory; what is not in a part is set in decoding.
+func (g *Gen) reset() {
+	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
+	g.Snapshot, g.SnapshotTime = nil, 0
+	g.lateTimes, g.orphans = 0, 0
+	g.Lists.reset()
+	g.pieces.reset()
+	g.threads.reset()
+	g.rangeTable.reset()
+	g.nobodyWakes.reset()
+	g.sampleIndex.reset()
+	g.idleTime.reset()
+	g.longIndex.reset()
+}
+
+// Lists hold what is told beside the goroutines' lives, each in order of time
+// but for Marks.
+type Lists struct {
+	Samples []Sample // CPU samples
+	Heap    []HeapPoint
+	User    []UserEvent
+	STW     []STWRange
+	GC      []GCEvent
+	Procs   []ProcsChange
+	Labels  []Label
+	Marks   []Mark // by goroutine, then time: see MarksOf
+
+	stopTop  []int64  // by STW: the latest end so far
+	markBase []uint32 // by dense goroutine: its first mark; one more at the end
+	marked   []uint32 // memory of EachMarked
+}
+
+func (l *Lists) reset() {
+	*l = Lists{
+		Samples: l.Samples[:0], Heap: l.Heap[:0], User: l.User[:0], STW: l.STW[:0], GC: l.GC[:0],
+		Procs: l.Procs[:0], Labels: l.Labels[:0], Marks: l.Marks[:0],
+		stopTop: l.stopTop[:0], markBase: l.markBase[:0], marked: l.marked[:0],
+	}
+}
+
+// pieces are the goroutines' lives: the threads' records, and where those of
+// each goroutine are.
+type pieces struct {
 	ids       goids
 	slabs     []*slab
 	base      []uint32 // by dense goroutine: its first slot; one more at the end
@@ -50,38 +96,16 @@ type Gen struct {
 	starts    []uint32 // by dense goroutine: start function's stack, local id
 	stacks    localMap
 	strings   localMap
-	markBase  []uint32
-	procs     []procEvent
+	irregular []uint32 // goroutines ordered by time instead of by number
 	swept     atomic.Uint64
-	lateTimes int64
-	orphans   int64
-	irregular []uint32     // goroutines ordered by time instead of by number
-	ranges    []rangeEvent // mark assists and stops of the world, by goroutine
-	ranged    []rangedWord // by dense goroutine, 64 each
-	rangeAt   []uint32     // of those that have some: the first in ranges
-	stwBefore []uint64     // goroutines that were stopping the world as it began
+}
 
-	nobody   []nobodyWake
-	idleOnce sync.Once
-	idle     idleFunc
-	pollOnce sync.Once
-	polls    []poll
-	floods   []flood
-	timers   []int32    // of nobody: wakes by timers
-	stopTop  []int64    // by STW: the latest end so far
-	index    []waypoint // of all streams: see streams
-	holds    []hold     // of all streams: see streams
-	streams  []stream   // the threads', in an order that the trace alone decides
-	sampOnce sync.Once
-	sampByG  map[uint64][]int32
-	sampIn   []uint64 // a bit for each stretch of sampStretch ns that has a sample
-	assist   map[uint32]bool
-	scratch  []uint32
-	network  tracefmt.StringID // the reason "network"
-	// networkLocal is the generation's own id of it.
-	networkLocal uint64
-	longMu       sync.Mutex
-	longs        map[longKey]*longRun
+// reset keeps goids as they are: decoding resets them for as many as there may be.
+func (p *pieces) reset() {
+	p.slabs, p.base, p.slots, p.starts = p.slabs[:0], p.base[:0], p.slots[:0], p.starts[:0]
+	p.stacks, p.strings = localMap{dense: p.stacks.dense[:0]}, localMap{dense: p.strings.dense[:0]}
+	p.irregular = nil
+	p.swept.Store(0)
 }
 
 type localMap struct {
@@ -387,19 +411,14 @@ func (d *Decoder) Recycle(g *Gen) {
 }
 
 func (d *Decoder) newGen() *Gen {
-	if n := len(d.spare); n > 0 {
-		old := d.spare[n-1]
-		d.spare = d.spare[:n-1]
-		return &Gen{
-			ids:   goids{pages: old.ids.pages, ids: old.ids.ids, spare: old.ids.spare, row: old.ids.row},
-			slabs: old.slabs[:0], base: old.base[:0], slots: old.slots[:0], starts: old.starts[:0],
-			stacks: localMap{dense: old.stacks.dense[:0]}, strings: localMap{dense: old.strings.dense[:0]},
-			Samples: old.Samples[:0], Heap: old.Heap[:0], User: old.User[:0], STW: old.STW[:0], stopTop: old.stopTop[:0], GC: old.GC[:0],
-			Procs: old.Procs[:0], Labels: old.Labels[:0], Marks: old.Marks[:0], markBase: old.markBase[:0],
-			procs: old.procs[:0], ranges: old.ranges[:0], nobody: old.nobody[:0], index: old.index[:0], streams: old.streams[:0], holds: old.holds[:0], polls: old.polls[:0], floods: old.floods[:0], timers: old.timers[:0], scratch: old.scratch[:0],
-		}
+	n := len(d.spare)
+	if n == 0 {
+		return new(Gen)
 	}
-	return new(Gen)
+	g := d.spare[n-1]
+	d.spare = d.spare[:n-1]
+	g.reset()
+	return g
 }
 
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {

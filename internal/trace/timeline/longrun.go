@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -36,6 +37,14 @@ type longKey struct {
 	assist, stw bool
 	assistStack tracefmt.StackID
 }
+
+// longIndex has the long runs that were asked for so far.
+type longIndex struct {
+	longMu sync.Mutex
+	longs  map[longKey]*longRun
+}
+
+func (l *longIndex) reset() { *l = longIndex{} }
 
 type longRun struct {
 	marks []runMark

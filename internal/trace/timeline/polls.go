@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -13,6 +14,23 @@ type nobodyWake struct {
 	t      int64
 	g, seq uint32
 	noP    bool
+}
+
+// nobodyWakes are those that no goroutine made, and what is made of them when it is
+// first asked for.
+type nobodyWakes struct {
+	nobody   []nobodyWake
+	pollOnce sync.Once
+	polls    []poll
+	floods   []flood
+	timers   []int32           // of nobody: wakes by timers
+	network  tracefmt.StringID // the reason "network"
+	// networkLocal is the generation's own id of it.
+	networkLocal uint64
+}
+
+func (w *nobodyWakes) reset() {
+	*w = nobodyWakes{nobody: w.nobody[:0], polls: w.polls[:0], floods: w.floods[:0], timers: w.timers[:0]}
 }
 
 // buildPolls sorts the wakes that no goroutine made: those of network waits

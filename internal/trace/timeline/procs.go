@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -104,6 +105,14 @@ func (g *Gen) ProcTransitions() []ProcTransition {
 	}
 	return out
 }
+
+// idleTime is when Ps stood idle, worked out when it is first asked for.
+type idleTime struct {
+	idleOnce sync.Once
+	idle     idleFunc
+}
+
+func (t *idleTime) reset() { *t = idleTime{} }
 
 // idleFunc answers for how long at least one P stood idle between two times.
 type idleFunc struct {

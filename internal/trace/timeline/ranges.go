@@ -21,6 +21,19 @@ type rangeEvent struct {
 	assist                   ref // the begin of the assist that it is in, or 0
 }
 
+// rangeTable has the stretches of all goroutines.
+type rangeTable struct {
+	ranges    []rangeEvent    // by goroutine
+	ranged    []rangedWord    // by dense goroutine, 64 each
+	rangeAt   []uint32        // of those that have some: the first in ranges
+	stwBefore []uint64        // goroutines that were stopping the world as the generation began
+	assist    map[uint32]bool // goroutines that were inside a mark assist as it began
+}
+
+func (t *rangeTable) reset() {
+	*t = rangeTable{ranges: t.ranges[:0], rangeAt: t.rangeAt[:0]}
+}
+
 // sortRanges brings the range events into order, goroutine by goroutine, and
 // works out the state after each.
 func (g *Gen) sortRanges() {

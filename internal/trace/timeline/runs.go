@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -32,8 +33,8 @@ const NoP = noProc
 // A stream is a thread's part of a generation.
 type stream struct {
 	m     uint64
-	index [2]int32 // Gen.index[from:to]
-	holds [2]int32 // Gen.holds[from:to]
+	index [2]int32 // threads.index[from:to]
+	holds [2]int32 // threads.holds[from:to]
 }
 
 // A hold says which P a thread holds from a record of its stream on.
@@ -76,6 +77,19 @@ type waypoint struct {
 	t   int64 // since the generation's base
 	rec ref
 	cur uint32
+}
+
+// threads are the parts of all threads, in an order that the trace alone
+// decides.
+type threads struct {
+	streams []stream
+	index   []waypoint
+	holds   []hold
+	procs   []procEvent
+}
+
+func (t *threads) reset() {
+	*t = threads{streams: t.streams[:0], index: t.index[:0], holds: t.holds[:0], procs: t.procs[:0]}
 }
 
 // waypointEvery is how many records lie between two waypoints, at most.
@@ -264,6 +278,15 @@ func (g *Gen) switchedTo(at ref) uint32 {
 	}
 	return 0
 }
+
+// sampleIndex finds CPU samples by goroutine and by time, made when one is first asked for.
+type sampleIndex struct {
+	sampOnce sync.Once
+	sampByG  map[uint64][]int32
+	sampIn   []uint64 // a bit for each stretch of sampStretch ns that has a sample
+}
+
+func (x *sampleIndex) reset() { *x = sampleIndex{} }
 
 // SamplesOf returns the indices in Samples of a goroutine's CPU samples.
 func (g *Gen) SamplesOf(id uint64) []int32 {
