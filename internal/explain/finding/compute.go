@@ -62,6 +62,9 @@ func computes(in *Input) []Verdict {
 			v.Confidence = 0.6
 			v.Evidence = append(v.Evidence, report.Evidence{Text: "the line is inferred from the events around: no CPU samples show what ran"})
 		}
+		if in.mostBytesAt() && in.Allocs.Sites[0].Site.Equal(site) {
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "of the bytes allocated, at " + in.allocating(), Value: part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), Unit: "share"})
+		}
 		if extra, ok := computesMore(g, mine); ok {
 			v.Title = fmt.Sprintf("slow requests compute more than others, in %s", short(site.Func))
 			v.Won.SlowNS = extra.ns

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/output/words"
@@ -126,6 +127,41 @@ func tune(c *process.Stats) (t tuning, ok bool) {
 	return t, t.then < 0.7*t.perSecond
 }
 
+// limitIsFull reports whether what lives fills the memory limit, so that one collection begins as the last one ends. More
+// GOGC does nothing then.
+func limitIsFull(c *process.Stats) bool {
+	gc := &c.GC
+	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= fewMark*float64(c.SpanNS)
+}
+
+// fullLimit is the finding where the memory limit is full. It predicts half of the collector's work, whatever the room
+// that this takes: with no room at all the trace does not show how much is allocated in a cycle.
+func (in *Input) fullLimit(g *report.Group) []Verdict {
+	share, won := weighPart(g, gcPart)
+	if share < fewGC {
+		return nil
+	}
+	gc := &in.Process.GC
+	site, causes := in.allocator()
+	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
+	f := report.Finding{
+		Title: fmt.Sprintf("what lives fills the memory limit: the heap is collected %s times a second", words.Figure(perSecond)),
+		Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.9,
+		Evidence: append([]report.Evidence{
+			{Text: "collections", Value: perSecond, Unit: "1/s"},
+			{Text: "after a collection there live, mean", Value: float64(gc.FullBytes), Unit: "bytes"},
+			{Text: "collections after which the goal was no higher than that", Value: part1(int64(gc.Full), int64(gc.Full+gc.Measured)), Unit: "share"},
+			{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(in.Process.SpanNS), Unit: "share"},
+		}, append(partsEvidence(g), causes...)...),
+		Fix: fmt.Sprintf("raise GOMEMLIMIT by half of what lives (%s) or more, where the container's memory allows; or keep less alive (a smaller cache). More GOGC does nothing: the limit is what begins a collection",
+			words.Bytes(gc.FullBytes/2)),
+	}
+	if site != nil {
+		f.Fix += "; allocating less at " + place(site) + " makes fewer as well"
+	}
+	return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}}}
+}
+
 func frequentRule() Rule {
 	return Rule{
 		Code: report.RuleGCTooFrequent, Name: "gc-too-frequent",
@@ -135,14 +171,17 @@ func frequentRule() Rule {
 				"the usual goal is soon reached. Each cycle marks all that lives, whatever was freed, so a little more room saves most of the work.",
 			Measured: "Live heap and goal of each cycle, cycles a second and the time with marking under way are in the trace. With live heap L and goal G a cycle lasts until about G - L bytes were allocated, so at the same " +
 				"rate of allocation the cycles a second go as 1/(G - L); G = L + (L + stacks + globals) x GOGC/100, at least 4 MiB x GOGC/100 (A Guide to the Go Garbage Collector). The finding speaks when G is within 60 % above L, or under " +
-				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles; less than 10 % of a group's time is not reported. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
-				"mark workers ran. Sites come from the allocation profile of a recording, else from where assists happened, which says who pays and not who causes. Confidence is 0.9, 0.75 without a profile.",
+				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles; less than 10 % of a group's time is not reported. Where the goal is not above what lives (within 3 %) after most collections, it is a memory limit that what lives fills, and the fix says so. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
+				"mark workers ran. Sites come from the allocation profile of a recording, else from where assists happened, which says who pays and not who causes. Where GOGC is as usual and the profile has half of the bytes or more at one place, that place comes first of what to do. Confidence is 0.9, 0.75 without a profile.",
 			Before: "GOGC=10",
 			After:  "GOGC=400 GOMEMLIMIT=900MiB // of a container of 1 GiB: a limit keeps what GOGC allows within bounds",
-			Wrong: "Where memory is really short: then only fewer or smaller allocations help. A memory limit that the heap is near to looks like a small GOGC; more GOGC does nothing then. " +
+			Wrong: "Where memory is really short: then only fewer or smaller allocations help. A memory limit that the heap is near to, but does not fill, looks like a small GOGC; more GOGC does nothing then. " +
 				"The rate of allocation is taken to stay what it is; faster requests may allocate more a second.",
 		},
 		Run: func(in *Input) []Verdict {
+			if limitIsFull(in.Process) {
+				return in.eachGroup(in.fullLimit)
+			}
 			t, ok := tune(in.Process)
 			if !ok {
 				return nil
@@ -176,7 +215,11 @@ func frequentRule() Rule {
 					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal near to what lives, whatever GOGC is): %s collections a second instead of %s for %s more heap",
 						t.gogc, words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
 				}
-				if site != nil {
+				switch {
+				case site != nil && in.mostBytesAt() && t.effective > lowGOGC: // GOGC is as usual: it is one place's garbage
+					f.Fix = "allocate less at " + in.allocating() + ", where most of the bytes are; or " + f.Fix
+					f.Evidence = slices.Concat(causes[:1], f.Evidence[:len(f.Evidence)-len(causes)], causes[1:])
+				case site != nil:
 					f.Fix += "; and allocate less at " + place(site)
 				}
 				return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: t.then / t.perSecond}}}}
@@ -188,7 +231,7 @@ func frequentRule() Rule {
 // gcElsewhere reports whether what the collector takes is left to the rules of too frequent or forced collections.
 func (in *Input) gcElsewhere() bool {
 	_, frequent := tune(in.Process)
-	return frequent || mostlyForced(&in.Process.GC)
+	return frequent || limitIsFull(in.Process) || mostlyForced(&in.Process.GC)
 }
 
 func mostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
@@ -228,6 +271,22 @@ func one(b bool) float64 {
 	return 0
 }
 
+// mostBytesAt reports whether the allocation profile has half of the bytes or more at one place.
+func (in *Input) mostBytesAt() bool {
+	p := in.Allocs
+	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
+}
+
+// allocating writes the place that allocates most by the profile, with the function of the standard library that it calls.
+func (in *Input) allocating() string { return allocatingAt(&in.Allocs.Sites[0]) }
+
+func allocatingAt(s *allocs.Site) string {
+	if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
+		return place(&s.Site) + " in " + call
+	}
+	return place(&s.Site)
+}
+
 // mostAllocators bounds how many allocating sites evidence lists.
 const mostAllocators = 5
 
@@ -239,10 +298,7 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
 			s := &p.Sites[i]
 			if share := float64(s.Bytes) / float64(p.Bytes); share >= 0.02 {
-				text := "of the bytes allocated, at " + place(&s.Site)
-				if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
-					text += " in " + call
-				}
+				text := "of the bytes allocated, at " + allocatingAt(s)
 				if s.From.Func != "" {
 					text += ", most of it for " + place(&s.From)
 				}

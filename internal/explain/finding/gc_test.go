@@ -21,6 +21,22 @@ func collected(cycles, forced int, live, goal int64, mark float64) *process.Stat
 	}}
 }
 
+// fullHeap is a census of 10 s with so many cycles after which a memory limit was full, and so many after which not.
+func fullHeap(full, not int, mark float64) *process.Stats {
+	c := collected(not, 0, 200*mib, 400*mib, mark)
+	c.GC.Cycles, c.GC.Full, c.GC.FullBytes = full+not, full, 80*mib
+	return c
+}
+
+// TestFullLimit: where a memory limit is full, GOGC is not advised.
+func TestFullLimit(t *testing.T) {
+	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
+	found := Find(&Input{Report: oneGroup(assist), Process: fullHeap(300, 0, 0.5)}, waitRules("WL3"))
+	if len(found) != 1 || found[0].Code != report.RuleGCTooFrequent || !strings.HasPrefix(found[0].Fix, "raise GOMEMLIMIT") {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestMemory(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
 	behind := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site(worker + "@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
@@ -48,6 +64,9 @@ func TestMemory(t *testing.T) {
 		{"workers", []report.Cause{behind, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
 		{"a small GOGC", []report.Cause{assist, cpu}, collected(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
 		{"a small heap", []report.Cause{assist, behind, cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
+		{"a full memory limit", []report.Cause{assist, cpu}, fullHeap(300, 2, 0.5), nil, []string{"WL3004 pay@3 0.40"}},
+		{"a memory limit that is full now and then", []report.Cause{behind, cpu}, fullHeap(2, 10, 0.5), nil, []string{"WL3002 fill@7 0.30"}},
+		{"a full memory limit with little to mark", []report.Cause{behind, cpu}, fullHeap(300, 2, 0.04), nil, []string{"WL3002 fill@7 0.30"}},
 		{"forced", []report.Cause{forced, behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
 		{"forced beside requests", []report.Cause{behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
 		{"forced beside requests now and then", []report.Cause{behind, cpu}, collected(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
@@ -73,6 +92,31 @@ func TestMemory(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestOnePlacesGarbage: with a usual GOGC, the place that allocates most of the bytes comes first of what to do; with a
+// small GOGC, that does, and so it does where nobody allocates most.
+func TestOnePlacesGarbage(t *testing.T) {
+	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
+	for _, c := range []struct {
+		goal  int64
+		first int64 // bytes of 1000
+		want  string
+	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC="}, {18 * mib, 400, "GOGC="}} {
+		profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Call: "regexp.MustCompile", Bytes: c.first}, {Site: *site("fill@7"), Bytes: 300}}}
+		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, waitRules("WL3004"))
+		if len(found) != 1 || !strings.HasPrefix(found[0].Fix, c.want) {
+			t.Errorf("goal %d, %d of 1000 bytes: %+v", c.goal, c.first, found)
+			continue
+		}
+		told := map[string]bool{}
+		for _, e := range found[0].Evidence {
+			if told[e.Text] {
+				t.Errorf("%q is told twice", e.Text)
+			}
+			told[e.Text] = true
+		}
 	}
 }
 

@@ -27,6 +27,10 @@ type GC struct {
 	// that were seen from end to next begin.
 	LiveBytes, GoalBytes int64
 	Measured             int
+	// Full counts, beside Measured, the cycles after which what lived had no room below the goal, FullBytes is the mean of
+	// what lived then.
+	Full      int
+	FullBytes int64
 	// Running time of the mark workers, by mode: dedicated ones keep their P, fractional ones take a part of it, idle
 	// ones run where nothing else wants to.
 	DedicatedNS, FractionalNS, IdleNS int64
@@ -55,6 +59,8 @@ type gcSum struct {
 	until      int64 // end of the last generation
 	live, goal int64 // sums over measured cycles
 	measured   int
+	full       int
+	fullBytes  int64  // sum over full cycles
 	ended      int64  // when the last cycle ended, 0 before the first
 	least      uint64 // heap since
 	goalNow    uint64
@@ -117,13 +123,23 @@ func (c *Collector) addMark(from, to int64) {
 	c.runtime.series.gc.add(from, to-from)
 }
 
+// noRoom is the part of what lives below which the room between it and the goal is none. GOGC puts the goal GOGC/100 of
+// what lives above it, and nobody sets GOGC=3: it is a memory limit that puts it lower.
+const noRoom = 32
+
 func (s *gcSum) begin(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
 	s.begunAt[e.Stack]++
-	if s.ended != 0 && s.least != 0 && s.goalNow > s.least {
-		s.live += int64(min(s.least, 1<<50))
-		s.goal += int64(min(s.goalNow, 1<<50))
-		s.measured++
+	if s.ended != 0 && s.least != 0 && s.goalNow != 0 {
+		live, goal := int64(min(s.least, 1<<50)), int64(min(s.goalNow, 1<<50))
+		if goal-live <= live/noRoom {
+			s.full++
+			s.fullBytes += live
+		} else {
+			s.live += live
+			s.goal += goal
+			s.measured++
+		}
 	}
 	s.ended = 0
 }
@@ -252,6 +268,9 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	out := GC{Cycles: s.cycles, MarkNS: s.mark, Measured: s.measured}
 	if s.measured > 0 {
 		out.LiveBytes, out.GoalBytes = s.live/int64(s.measured), s.goal/int64(s.measured)
+	}
+	if s.full > 0 {
+		out.Full, out.FullBytes = s.full, s.fullBytes/int64(s.full)
 	}
 	for name, ns := range c.workers {
 		switch sp.Syms.String(name) {

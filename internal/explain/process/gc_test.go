@@ -56,6 +56,37 @@ func TestGC(t *testing.T) {
 	}
 }
 
+// TestFull: a goal that is no higher than what lives after a collection, or hardly so, is a memory limit's; such cycles
+// say nothing of GOGC.
+func TestFull(t *testing.T) {
+	const mib = 1 << 20
+	for goal, want := range map[uint64]GC{
+		79 * mib: {Full: 1, FullBytes: 80 * mib},
+		82 * mib: {Full: 1, FullBytes: 80 * mib},
+		83 * mib: {Measured: 1, LiveBytes: 80 * mib, GoalBytes: 83 * mib},
+		0:        {},
+	} {
+		c := NewCollector()
+		g := &timeline.Gen{
+			Base: 0, End: 100 * ms,
+			Lists: timeline.Lists{
+				Heap: []timeline.HeapPoint{{Time: 1 * ms, Bytes: 81 * mib}, {Time: 30 * ms, Bytes: 80 * mib}},
+				GC:   []timeline.GCEvent{{Time: 10 * ms, Begin: true}, {Time: 30 * ms}, {Time: 50 * ms, Begin: true}},
+			},
+		}
+		if goal != 0 {
+			g.Heap = append([]timeline.HeapPoint{{Time: 0, Bytes: goal, Goal: true}}, g.Heap...)
+		}
+		c.addGC(g)
+		syms := tracefmt.NewSymbols().Snapshot()
+		c.close()
+		got, _ := c.gcRows(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
+		if got.Full != want.Full || got.FullBytes != want.FullBytes || got.Measured != want.Measured || got.LiveBytes != want.LiveBytes || got.GoalBytes != want.GoalBytes {
+			t.Errorf("goal %d: %+v, want %+v", goal, got, want)
+		}
+	}
+}
+
 // TestWorkers holds the running time of mark workers to what the reference reader sees of their goroutines.
 func TestWorkers(t *testing.T) {
 	data := testprog.Trace(t, "gcstress-long")

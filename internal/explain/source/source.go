@@ -146,7 +146,7 @@ func lengthAt(text []byte, line int) string {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			if e := timer(n); e != nil {
-				found = append(found, spell(set, e))
+				found = append(found, spell(set, origin(fn, e)))
 			}
 		case *ast.CommClause:
 			// What a case does when it is taken is no part of the wait.
@@ -155,7 +155,7 @@ func lengthAt(text []byte, line int) string {
 					switch n := n.(type) {
 					case *ast.CallExpr:
 						if e := timer(n); e != nil {
-							found = append(found, spell(set, e))
+							found = append(found, spell(set, origin(fn, e)))
 						}
 					case *ast.UnaryExpr:
 						if name := channelOf(n); name != "" {
@@ -178,17 +178,84 @@ func lengthAt(text []byte, line int) string {
 			for i := range a.Rhs {
 				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[spell(set, a.Lhs[i])] {
 					if e := timer(call); e != nil {
-						found = append(found, spell(set, e))
+						found = append(found, spell(set, origin(fn, e)))
 					}
 				}
 			}
 		}
 		return true
 	})
-	if len(found) != 1 || len(found[0]) > longest || strings.ContainsFunc(found[0], unicode.IsControl) {
+	if len(found) != 1 || found[0] == "" || len(found[0]) > longest || strings.ContainsFunc(found[0], unicode.IsControl) {
 		return "" // none, or which of them it was is not known
 	}
 	return found[0]
+}
+
+// origin returns what a name in a function was given, which is what its user can set, and other expressions as they are.
+// It returns nil for names that are given values in several places or in none: a parameter, a result of several, a
+// variable of the package, which nobody elsewhere can set.
+func origin(fn *ast.FuncDecl, e ast.Expr) ast.Expr {
+	for range 4 { // a name of a name
+		name, ok := e.(*ast.Ident)
+		if !ok {
+			return e
+		}
+		if e = given(fn, name.Name); e == nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// given returns the one expression that a function gives a name, nil if there are several or none.
+func given(fn *ast.FuncDecl, name string) ast.Expr {
+	var value ast.Expr
+	times := 0
+	ast.Inspect(fn, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for i, l := range n.Lhs {
+				if x, ok := l.(*ast.Ident); ok && x.Name == name {
+					times++
+					if value = nil; len(n.Lhs) == len(n.Rhs) && (n.Tok == token.DEFINE || n.Tok == token.ASSIGN) {
+						value = n.Rhs[i]
+					}
+				}
+			}
+		case *ast.ValueSpec:
+			for i, x := range n.Names {
+				if x.Name == name && i < len(n.Values) {
+					times++
+					value = n.Values[i]
+				}
+			}
+		case *ast.RangeStmt:
+			for _, l := range []ast.Expr{n.Key, n.Value} {
+				if x, ok := l.(*ast.Ident); ok && x.Name == name {
+					times += 2
+				}
+			}
+		case *ast.IncDecStmt:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == name {
+				times += 2
+			}
+		case *ast.UnaryExpr: // its address is taken: who knows what it is given
+			if x, ok := n.X.(*ast.Ident); ok && n.Op == token.AND && x.Name == name {
+				times += 2
+			}
+		case *ast.Field: // a parameter or a result, of a function in the function as well
+			for _, x := range n.Names {
+				if x.Name == name {
+					times += 2
+				}
+			}
+		}
+		return true
+	})
+	if times != 1 {
+		return nil
+	}
+	return value
 }
 
 // timer returns the length that a call of package time is given, nil if it is no such call.
@@ -218,6 +285,9 @@ func channelOf(n *ast.UnaryExpr) string {
 }
 
 func spell(set *token.FileSet, e ast.Expr) string {
+	if e == nil {
+		return ""
+	}
 	var b strings.Builder
 	if format.Node(&b, set, e) != nil {
 		return ""

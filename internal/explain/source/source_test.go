@@ -37,6 +37,18 @@ func (c *C) two() {
 	case <-time.After(backoff(c.tries)):
 	}
 }
+
+func (c *C) named(d time.Duration) {
+	wait := c.Backoff(c.WaitMin, c.WaitMax)
+	pause := wait
+	time.Sleep(pause)
+	time.Sleep(d)
+	grows := c.first
+	for {
+		time.Sleep(grows)
+		grows *= 2
+	}
+}
 `
 
 // TestLength: which option a wait reads, from the source of the version that the report names and of no other file. It
@@ -60,7 +72,7 @@ func TestLength(t *testing.T) {
 		return &report.Site{File: "github.com/Big/x@v1.0.0/sub/x.go", Line: line, Module: "github.com/Big/x", Version: "v1.0.0"}
 	}
 	for line, want := range map[int]string{
-		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 1: "", 99: "",
+		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 1: "", 99: "",
 	} {
 		if got := c.Length(at(line)); got != want {
 			t.Errorf("line %d: %q, want %q", line, got, want)
