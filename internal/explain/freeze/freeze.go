@@ -78,16 +78,6 @@ type Known struct {
 	Verdict string
 }
 
-type silence struct {
-	timeline.Silence
-	// ready says that all through it a goroutine was ready to run, while nothing
-	// ran: its thread was woken, which takes microseconds, and did not come. Like
-	// stuck, that is no evidence of a clock.
-	ready bool
-	class Class
-	shift int64 // how much later than Start a freeze probably began, as known in the end
-}
-
 func (s *silence) length() int64 { return s.End - s.Start }
 
 // stuck reports whether a thread that ran no goroutine kept a P for longer than
@@ -132,14 +122,13 @@ func (d *Detector) Add(g *timeline.Gen) {
 	}
 	first := len(d.kept)
 	var loads loads
-	for _, s := range g.Silences(d.since, least) {
+	for _, s := range silences(g, d.since, least) {
 		if s.Running == 0 {
 			d.idle += s.End - s.Start
 		}
-		k := silence{Silence: s}
-		k.ready = s.Running == 0 && k.length() >= singled && loads.ready(g, s.Start, s.End)
-		if s.Running > 0 || k.stuck() || k.ready {
-			d.kept = append(d.kept, k)
+		s.ready = s.Running == 0 && s.length() >= singled && loads.ready(g, s.Start, s.End)
+		if s.Running > 0 || s.stuck() || s.ready {
+			d.kept = append(d.kept, s)
 		}
 	}
 	d.since = g.End

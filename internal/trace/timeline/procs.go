@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"sync"
 
@@ -28,6 +29,52 @@ const (
 	procAbandon
 	procStatus
 )
+
+// A ProcEvent is what a thread wrote of a P.
+type ProcEvent struct {
+	Time int64
+	P    uint32
+	M    uint64
+	What ProcChange
+}
+
+// ProcChange is what happened to a P, or what state it was said to be in.
+type ProcChange uint8
+
+// Changes and states of a P in a [ProcEvent].
+const (
+	ProcTaken  ProcChange = iota // the thread took it
+	ProcLetGo                    // the thread let it go
+	ProcStolen                   // the thread took it away from another one in a system call
+	ProcRuns                     // it runs on the thread
+	ProcInCall                   // it is held by the thread, which is in a system call
+	ProcOther                    // it is held by nobody
+)
+
+// ProcEvents yields the events about Ps, thread by thread, each in its own order.
+func (g *Gen) ProcEvents() iter.Seq[ProcEvent] {
+	return func(yield func(ProcEvent) bool) {
+		for i := range g.procs {
+			e := &g.procs[i]
+			out := ProcEvent{g.Base + e.t, e.p, e.m, ProcOther}
+			switch e.kind {
+			case procStart:
+				out.What = ProcTaken
+			case procStop, procAbandon:
+				out.What = ProcLetGo
+			case procSteal:
+				out.What = ProcStolen
+			case procStatus + uint8(tracefmt.ProcRunning):
+				out.What = ProcRuns
+			case procStatus + uint8(tracefmt.ProcSyscall):
+				out.What = ProcInCall
+			}
+			if !yield(out) {
+				return
+			}
+		}
+	}
+}
 
 // ProcState is the state of a P.
 type ProcState uint8

@@ -1,38 +1,33 @@
-package timeline
+package freeze
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // checkSilences compares the silences of a generation with those found by
 // going through all its events, and who ran in them with its runs.
-func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
+func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 	t.Helper()
 	var at []int64
 	lastFirst := int64(0)
-	for _, s := range g.streams {
-		if s.index[0] == s.index[1] {
-			continue
+	for _, gaps := range g.Gaps(g.Base-1, 0) { // to each event
+		if len(gaps) > 0 && gaps[0].Ended {
+			lastFirst = max(lastFirst, gaps[0].To)
 		}
-		lastFirst = max(lastFirst, g.Base+g.record(g.index[s.index[0]].rec).time())
-		for r := g.index[s.index[0]].rec; ; {
-			rec := g.record(r)
-			if rec.kind() == kindLink {
-				r = ref(rec.peer())
-				rec = g.record(r)
+		for _, gap := range gaps {
+			if gap.Ended {
+				at = append(at, gap.To)
 			}
-			if rec.kind() == kindEnd {
-				break
-			}
-			at = append(at, g.Base+rec.time())
-			r++
 		}
 	}
-	for _, p := range g.procs {
-		at = append(at, g.Base+p.t)
+	for e := range g.ProcEvents() {
+		at = append(at, e.Time)
 	}
 	for _, h := range g.Heap {
 		at = append(at, h.Time)
@@ -56,7 +51,7 @@ func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
 		}
 		last = max(last, v)
 	}
-	got := g.Silences(since, least)
+	got := silences(g, since, least)
 	changes := g.ProcTransitions()
 	if len(got) != len(want) {
 		t.Errorf("generation %d, %d ns: %d silences, want %d", g.Num, least, len(got), len(want))
@@ -67,7 +62,7 @@ func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
 			t.Errorf("generation %d: silence %d to %d, want %v", g.Num, s.Start, s.End, want[i])
 		}
 		running := 0
-		g.EachRun(s.Start, s.End, func(r Run) {
+		g.EachRun(s.Start, s.End, func(r timeline.Run) {
 			if r.From <= s.Start && r.To >= s.End {
 				running++
 			}
@@ -89,13 +84,13 @@ func checkSilences(t *testing.T, g *Gen, since, least int64) (n int) {
 
 // heldPs returns how many Ps are not idle at a time, by their own states. A P's
 // first event of a generation, if it is a status, repeats what was before.
-func heldPs(changes []ProcTransition, at int64) (n int) {
+func heldPs(changes []timeline.ProcTransition, at int64) (n int) {
 	for i := 0; i < len(changes); {
 		first := changes[i]
-		running := first.Status && first.State == ProcRunning
+		running := first.Status && first.State == timeline.ProcRunning
 		for ; i < len(changes) && changes[i].P == first.P; i++ {
 			if changes[i].Time <= at {
-				running = changes[i].State == ProcRunning
+				running = changes[i].State == timeline.ProcRunning
 			}
 		}
 		if running {
@@ -109,11 +104,20 @@ func TestSilences(t *testing.T) {
 	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
 		t.Run(name, func(t *testing.T) {
 			data := testprog.Trace(t, name)
-			in := decodeAll(data, 2)
+			rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dec := timeline.NewDecoder(rd, 2)
+			defer dec.Close()
+			var gens []*timeline.Gen
+			for g, err := dec.Next(); err == nil; g, err = dec.Next() {
+				gens = append(gens, g)
+			}
 			n := 0
 			for _, least := range []int64{20_000, 300_000, 3_000_000} {
 				since := int64(0)
-				for _, g := range in.gens {
+				for _, g := range gens {
 					n += checkSilences(t, g, since, least)
 					since = g.End
 				}

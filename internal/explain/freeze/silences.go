@@ -1,0 +1,167 @@
+package freeze
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+)
+
+// A silence is a stretch of time in which no thread wrote any event. If
+// goroutines are shown running, they ran on without one, or their threads did
+// not run.
+type silence struct {
+	Start, End int64
+	// Running is how many threads ran a goroutine all through it, Resumed how
+	// many of those wrote an event within resumeNS after its end, Prompt how
+	// many within promptNS, and Stopped how many of the resumed were made to stop
+	// their goroutine by that event.
+	Running, Resumed, Prompt, Stopped int
+	// Between and Called are how many threads, beside those, held a P all through
+	// it: between two goroutines, in the scheduler, or in a system call. Neither
+	// lasts: a thread that finds nothing to run lets its P go before it sleeps,
+	// and the runtime's monitor, which looks every 10 ms as long as a P is held,
+	// takes it from a call. Only those are counted that wrote an event, or whose P
+	// was taken, within resumeNS after its end.
+	Between, Called int
+
+	// ready says that all through it a goroutine was ready to run, while nothing
+	// ran: its thread was woken, which takes microseconds, and did not come. Like
+	// stuck, that is no evidence of a clock.
+	ready bool
+	class Class
+	shift int64 // how much later than Start a freeze probably began, as known in the end
+}
+
+// resumeNS is how soon after a silence a thread must write an event to count
+// as resumed: threads that were held back all run again at once, but on as many
+// CPUs as there are. promptNS is what the runtime's monitor takes to stop all
+// threads that run, and far shorter than the kernel lets one run while others
+// wait for its CPU.
+const (
+	resumeNS = 10e6
+	promptNS = 300e3
+)
+
+// silences returns the silences of a generation longer than least ns, in order
+// of time. since is the end of the generation before, or 0: a silence may begin
+// there.
+func silences(g *timeline.Gen, since, least int64) []silence {
+	if since == 0 {
+		since = g.Base
+	}
+	var gaps []timeline.Gap // of all threads, one after the other
+	type part struct {
+		m  uint64
+		to int // in gaps
+	}
+	var parts []part
+	var silent []timeline.Gap
+	for m, list := range g.Gaps(since, least) {
+		if len(parts) == 0 {
+			silent = slices.Clone(list)
+		} else {
+			silent = intersect(silent, list, least)
+		}
+		if len(silent) == 0 {
+			return nil
+		}
+		gaps = append(gaps, list...)
+		parts = append(parts, part{m, len(gaps)})
+	}
+	silent = cutAtOthers(g, silent, least)
+	if len(silent) == 0 {
+		return nil
+	}
+	out := make([]silence, 0, len(silent))
+	for _, s := range silent {
+		out = append(out, silence{Start: s.From, End: s.To})
+	}
+	held := holdingsOf(g, least)
+	from := 0
+	for _, of := range parts {
+		k := 0
+		for _, p := range gaps[from:of.to] {
+			for k < len(out) && out[k].End <= p.From {
+				k++
+			}
+			for j := k; j < len(out) && out[j].Start < p.To; j++ {
+				s := &out[j]
+				if !p.Running {
+					held.count(s, of.m, &p)
+					continue
+				}
+				s.Running++
+				if p.Ended && p.To-s.End <= promptNS {
+					s.Prompt++
+				}
+				if p.Ended && p.To-s.End <= resumeNS {
+					s.Resumed++
+					if p.Stopped {
+						s.Stopped++
+					}
+				}
+			}
+		}
+		from = of.to
+	}
+	return out
+}
+
+// intersect returns what lies in gaps of both rows and is longer than least.
+func intersect(a, b []timeline.Gap, least int64) []timeline.Gap {
+	out := a[:0:0]
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		if from, to := max(a[i].From, b[j].From), min(a[i].To, b[j].To); to-from > least {
+			out = append(out, timeline.Gap{From: from, To: to})
+		}
+		if a[i].To < b[j].To {
+			i++
+		} else {
+			j++
+		}
+	}
+	return out
+}
+
+// cutAtOthers cuts silences at events that are not in the threads' streams:
+// changes of Ps, allocations, CPU samples.
+func cutAtOthers(g *timeline.Gen, silent []timeline.Gap, least int64) []timeline.Gap {
+	var at []int64
+	inside := func(t int64) {
+		k, _ := slices.BinarySearchFunc(silent, t, func(s timeline.Gap, t int64) int { return cmp.Compare(s.To, t) })
+		if k < len(silent) && silent[k].From < t && t < silent[k].To {
+			at = append(at, t)
+		}
+	}
+	for e := range g.ProcEvents() {
+		inside(e.Time)
+	}
+	for i := range g.Heap {
+		inside(g.Heap[i].Time)
+	}
+	for i := range g.Labels {
+		inside(g.Labels[i].Time)
+	}
+	for i := range g.Samples {
+		inside(g.Samples[i].Time)
+	}
+	if len(at) == 0 {
+		return silent
+	}
+	slices.Sort(at)
+	out := silent[:0:0]
+	for _, s := range silent {
+		k, _ := slices.BinarySearch(at, s.From)
+		for ; k < len(at) && at[k] < s.To; k++ {
+			if at[k]-s.From > least {
+				out = append(out, timeline.Gap{From: s.From, To: at[k]})
+			}
+			s.From = at[k]
+		}
+		if s.To-s.From > least {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package timeline
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// TestGaps compares the gaps of every thread with those found by going through all its events. A stretch between two waypoints
+// that is passed over although a long gap is in it, or lies over its end, would be missing.
+func TestGaps(t *testing.T) {
+	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			for _, g := range decodeAll(testprog.Trace(t, name), 2).gens {
+				for _, least := range []int64{0, 20_000, 300_000, 3_000_000} {
+					i := 0
+					for m, got := range g.Gaps(g.Base, least) {
+						s := g.streams[i]
+						i++
+						if m != s.m {
+							t.Fatalf("thread %d, want %d", m, s.m)
+						}
+						var want [][2]int64
+						last := g.Base
+						add := func(t int64) {
+							if t-last > least {
+								want = append(want, [2]int64{last, t})
+							}
+							last = max(last, t)
+						}
+						for _, e := range streamTimes(g, s) {
+							add(e)
+						}
+						add(g.End)
+						n += len(want)
+						var have [][2]int64
+						for _, gap := range got {
+							have = append(have, [2]int64{gap.From, gap.To})
+							if gap.Running && gap.Called || gap.Stopped && !gap.Ended || gap.Ended && gap.To > g.End {
+								t.Errorf("generation %d, thread %d: %+v", g.Num, m, gap)
+							}
+						}
+						if !slices.Equal(have, want) {
+							t.Errorf("generation %d, thread %d, %d ns: %d gaps, want %d", g.Num, m, least, len(have), len(want))
+						}
+					}
+					if i != len(g.streams) {
+						t.Errorf("generation %d: %d threads, want %d", g.Num, i, len(g.streams))
+					}
+				}
+			}
+			if n == 0 {
+				t.Error("no gap at all")
+			}
+		})
+	}
+}
+
+// streamTimes returns the times of all events of a thread.
+func streamTimes(g *Gen, s stream) (at []int64) {
+	if s.index[0] == s.index[1] {
+		return nil
+	}
+	for r := g.index[s.index[0]].rec; ; r++ {
+		rec := g.record(r)
+		if rec.kind() == kindLink {
+			r = ref(rec.peer())
+			rec = g.record(r)
+		}
+		if rec.kind() == kindEnd {
+			return at
+		}
+		at = append(at, g.Base+rec.time())
+	}
+}
