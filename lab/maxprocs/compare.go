@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"runtime"
 	"time"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
 type config struct {
@@ -117,7 +119,7 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer g.remove()
+	defer func() { _ = g.End() }()
 	s, err := launch(armGo, g)
 	if err != nil {
 		return 0, err
@@ -144,7 +146,7 @@ func measure(c config, quota float64, arm string, rate float64, seed uint64, r *
 	if err != nil {
 		return 0, err
 	}
-	defer g.remove()
+	defer func() { _ = g.End() }()
 	s, err := launch(arm, g)
 	if err != nil {
 		return 0, err
@@ -152,19 +154,19 @@ func measure(c config, quota float64, arm string, rate float64, seed uint64, r *
 	defer s.stop()
 	s.client.open(rate/2, time.Second, 99)
 
-	p0, t0 := g.stat()
+	s0 := counted(g)
 	l, failed := s.client.open(rate, c.open, seed)
-	p1, t1 := g.stat()
+	s1 := counted(g)
 	r.latencies = append(r.latencies, l...)
 	r.failed += int64(failed)
-	r.periods, r.throttled = r.periods+p1-p0, r.throttled+t1-t0
+	r.periods, r.throttled = r.periods+s1.Periods-s0.Periods, r.throttled+s1.Throttled-s0.Throttled
 
 	begun := time.Now()
 	done, bad := s.client.closed(connections, c.closed)
 	r.wall += min(time.Since(begun), c.closed)
-	p2, t2 := g.stat()
+	s2 := counted(g)
 	r.done, r.failed = r.done+done, r.failed+bad
-	r.fullPeriods, r.fullThrottled = r.fullPeriods+p2-p1, r.fullThrottled+t2-t1
+	r.fullPeriods, r.fullThrottled = r.fullPeriods+s2.Periods-s1.Periods, r.fullThrottled+s2.Throttled-s1.Throttled
 
 	st, err := s.stats()
 	if err != nil {
@@ -183,12 +185,12 @@ type service struct {
 	client *client
 }
 
-func launch(arm string, g *group, env ...string) (*service, error) {
+func launch(arm string, g *cpugroup.Group, env ...string) (*service, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, g.dir)
+	cmd := exec.Command(exe, g.Dir)
 	cmd.Env = append(append(os.Environ(), environment(arm)...), env...)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
 // A demand is what the service is asked for while its probe is compared with the
@@ -124,13 +126,13 @@ func (d *demand) run(cost, length time.Duration) (g glimpse, used time.Duration,
 	if err != nil {
 		return g, 0, err
 	}
-	defer holder.remove()
+	defer func() { _ = holder.End() }()
 	own := holder
 	if d.parent {
-		if own, err = holder.child(); err != nil {
+		if own, err = cpugroup.New(cpugroup.Options{Above: holder}); err != nil {
 			return g, 0, err
 		}
-		defer own.remove()
+		defer func() { _ = own.End() }()
 	}
 	s, err := launch(armGo, own, fmt.Sprint("GOMAXPROCS=", d.procs), probeVariable+"=1")
 	if err != nil {
@@ -142,12 +144,11 @@ func (d *demand) run(cost, length time.Duration) (g glimpse, used time.Duration,
 		return g, 0, err
 	}
 	time.Sleep(settled)
-	before := holder.throttled()
+	before := counted(holder)
 	first, err := s.stats()
 	if err != nil {
 		return g, 0, err
 	}
-	_, t0 := holder.stat()
 	switch {
 	case d.share > 0:
 		s.client.open(d.share*d.quota/cost.Seconds(), length, rand.Uint64())
@@ -162,10 +163,10 @@ func (d *demand) run(cost, length time.Duration) (g glimpse, used time.Duration,
 	if err != nil {
 		return g, 0, err
 	}
-	_, t1 := holder.stat()
+	held := counted(holder).Less(before)
 	g = glimpse{
-		kernel: holder.throttled() - before, counted: last.Counted - first.Counted, byTimer: last.FreezeCPU - first.FreezeCPU,
-		wall: last.FreezeTime - first.FreezeTime, periods: t1 - t0, freezes: int(last.Freezes - first.Freezes),
+		kernel: time.Duration(held.ThrottledNS), counted: last.Counted - first.Counted, byTimer: last.FreezeCPU - first.FreezeCPU,
+		wall: last.FreezeTime - first.FreezeTime, periods: held.Throttled, freezes: int(last.Freezes - first.Freezes),
 	}
 	return g, last.CPU, nil
 }

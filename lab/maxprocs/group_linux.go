@@ -2,119 +2,30 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 	"unsafe"
 
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// group is a cgroup with a CPU quota.
-type group struct {
-	dir string
-	v2  bool
+// newGroup makes a group with a quota, which goes before its neighbours within
+// it; 0 CPUs is no quota.
+func newGroup(cpus float64) (*cpugroup.Group, error) {
+	return cpugroup.New(cpugroup.Options{CPUs: cpus, Heavy: true})
 }
 
-// newGroup makes one below the root of the hierarchy that has the cpu
-// controller; 0 CPUs is no limit.
-func newGroup(cpus float64) (*group, error) {
-	l, err := cgroup.Read(cgroup.Options{})
+// counted is what the kernel counts of a group; nothing, where it cannot be read.
+func counted(g *cpugroup.Group) cpugroup.Stat {
+	s, err := cpugroup.ReadStat(g.Dir)
 	if err != nil {
-		return nil, err
+		return cpugroup.Stat{}
 	}
-	g := &group{v2: l.CPU.Version == cgroup.V2}
-	if l.CPU.Version == cgroup.VersionNone {
-		return nil, errors.New("no cgroup hierarchy with the cpu controller is mounted")
-	}
-	if g.v2 {
-		if err := os.WriteFile(filepath.Join(l.CPU.MountPoint, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
-			return nil, fmt.Errorf("enabling the cpu controller: %w", err)
-		}
-	}
-	if g.dir, err = os.MkdirTemp(l.CPU.MountPoint, "whylate-maxprocs-"); err != nil {
-		return nil, fmt.Errorf("making a cgroup (root is needed): %w", err)
-	}
-	const period = 100000
-	quota := strconv.Itoa(int(cpus * period))
-	if cpus == 0 {
-		quota = map[bool]string{true: "max", false: "-1"}[g.v2]
-	}
-	if g.v2 {
-		err = os.WriteFile(filepath.Join(g.dir, "cpu.max"), []byte(quota+" "+strconv.Itoa(period)), 0)
-	} else {
-		err = os.WriteFile(filepath.Join(g.dir, "cpu.cfs_quota_us"), []byte(quota), 0)
-	}
-	if err != nil {
-		g.remove()
-		return nil, fmt.Errorf("setting a quota of %v CPUs: %w", cpus, err)
-	}
-	// Neighbours on the machine get a twentieth of the service's share, so that
-	// they disturb less. A kernel without weights measures all the same.
-	file, weight := "cpu.shares", "20480"
-	if g.v2 {
-		file, weight = "cpu.weight", "2000"
-	}
-	_ = os.WriteFile(filepath.Join(g.dir, file), []byte(weight), 0)
-	return g, nil
-}
-
-// child makes a group without a quota below g.
-func (g *group) child() (*group, error) {
-	c := &group{dir: filepath.Join(g.dir, "child"), v2: g.v2}
-	return c, os.Mkdir(c.dir, 0o755)
-}
-
-// throttled is the time the kernel held the group back, summed over CPUs.
-func (g *group) throttled() time.Duration {
-	b, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
-	if err != nil {
-		return 0
-	}
-	for _, line := range strings.Split(string(b), "\n") {
-		k, v, _ := strings.Cut(line, " ")
-		n, _ := strconv.ParseInt(v, 10, 64)
-		switch k {
-		case "throttled_time":
-			return time.Duration(n)
-		case "throttled_usec":
-			return time.Duration(n) * time.Microsecond
-		}
-	}
-	return 0
-}
-
-func (g *group) remove() {
-	for range 100 {
-		if os.Remove(g.dir) == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// stat returns the periods in which the group ran, and those in which it was
-// throttled.
-func (g *group) stat() (periods, throttled int64) {
-	b, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
-	if err != nil {
-		return 0, 0
-	}
-	for _, line := range strings.Split(string(b), "\n") {
-		k, v, _ := strings.Cut(line, " ")
-		n, _ := strconv.ParseInt(v, 10, 64)
-		switch k {
-		case "nr_periods":
-			periods = n
-		case "nr_throttled":
-			throttled = n
-		}
-	}
-	return periods, throttled
+	return s
 }
 
 // apart reports whether the load gets a CPU of its own.

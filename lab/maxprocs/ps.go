@@ -78,14 +78,14 @@ func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, see
 	if err != nil {
 		return 0, err
 	}
-	defer g.remove()
+	defer func() { _ = g.End() }()
 	s, err := launch(armGo, g, fmt.Sprint("GOMAXPROCS=", procs))
 	if err != nil {
 		return 0, err
 	}
 	defer s.stop()
 	s.client.closed(2, 300*time.Millisecond)
-	p0, t0 := g.stat()
+	s0 := counted(g)
 	begun := time.Now()
 	var l []time.Duration
 	if load > 0 {
@@ -94,8 +94,8 @@ func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, see
 		l = s.client.closedTimes(psConnections, length)
 	}
 	x.rate = append(x.rate, float64(len(l))/time.Since(begun).Seconds())
-	p1, t1 := g.stat()
-	x.periods, x.throttled = x.periods+p1-p0, x.throttled+t1-t0
+	s1 := counted(g)
+	x.periods, x.throttled = x.periods+s1.Periods-s0.Periods, x.throttled+s1.Throttled-s0.Throttled
 	x.p99 = append(x.p99, quantile(sorted(l), 0.99).Seconds()*1000)
 	st, err := s.stats()
 	return st.CPU, err

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/whylate/whylate/lab/vm/check"
 )
 
@@ -33,6 +35,9 @@ type testCase struct {
 	short bool
 	// known is why whylate may be worse here.
 	known string
+	// here says that it is run on a real machine only: elsewhere it would say what
+	// another case says.
+	here bool
 }
 
 // spoiled is a file of the own group that tells no limit.
@@ -83,6 +88,15 @@ func (c *testCase) seconds() float64 {
 	return 1.5
 }
 
+// takes is about how long a round lasts.
+func (c *testCase) takes(scale float64) time.Duration {
+	d := time.Duration((c.seconds()*scale + 0.3) * float64(time.Second))
+	if !c.together() {
+		d *= time.Duration(len(arms))
+	}
+	return d
+}
+
 func (c *testCase) skip(e *check.Env) string {
 	for _, need := range append([]string{"cpu", "memory"}, c.needs...) {
 		if !e.Has(need) {
@@ -100,20 +114,20 @@ const lowered = "the limit falls below what a raised GOGC uses, and the kernel k
 
 var cases = []testCase{
 	{name: "no limit"},
-	{name: "quota 0.25", quotas: []float64{0.25}},
+	{name: "quota 0.25", here: true, quotas: []float64{0.25}},
 	{name: "quota 0.5", quotas: []float64{0.5}, short: true},
 	{name: "quota 1", quotas: []float64{1}, short: true},
 	{name: "quota 1.5", quotas: []float64{1.5}},
-	{name: "quota above the CPUs", quotas: []float64{2.5}},
+	{name: "quota above the CPUs", here: true, quotas: []float64{2.5}},
 	{name: "quota 0.5 on the parent (ECS task, pod limit)", quotas: []float64{0, 0.5}},
 	{name: "quotas 0.5, 0.75, 1 upwards (systemd slices)", quotas: []float64{0.5, 0.75, 1}},
 	{name: "own 0.5 below a parent of 1 (nested)", quotas: []float64{0.5, 1}},
 	{name: "four levels, the outermost 0.5", quotas: []float64{0, 0, 0, 0.5}, short: true},
 	{name: "one CPU in the affinity mask", cpus: 1},
 	{name: "one CPU in the CPU set", cpuset: true, needs: []string{"cpuset"}},
-	{name: "one CPU and quota 1.5", cpus: 1, quotas: []float64{1.5}},
+	{name: "one CPU and quota 1.5", here: true, cpus: 1, quotas: []float64{1.5}},
 	{name: "quota 0.5, a cgroup namespace (Docker, v2)", quotas: []float64{0.5}, how: check.Namespaced},
-	{name: "quota 0.5, bind mounts (Docker, v1)", quotas: []float64{0.5}, how: check.Bound},
+	{name: "quota 0.5, bind mounts (Docker, v1)", here: true, quotas: []float64{0.5}, how: check.Bound},
 	{name: "quota 0.5, the mount is covered", quotas: []float64{0.5}, how: check.Covered},
 	{name: "quota 0.5 on the parent, out of sight (ECS, LXC)", quotas: []float64{0, 0.5}, how: check.Namespaced},
 	{name: "quota 0.5, no hierarchy is mounted", quotas: []float64{0.5}, how: check.Bare},
@@ -127,26 +141,26 @@ var cases = []testCase{
 		change: func(s *scene) { s.quota(1, 1.5); s.quota(0, 1.5) }},
 	{name: "CPU set narrowed to one CPU while running", length: 6, needs: []string{"cpuset"}, change: func(s *scene) { s.cpus("0") }},
 
-	{name: "32 MiB, 8 live", memory: []int64{32}, load: load{From: 8}},
+	{name: "32 MiB, 8 live", here: true, memory: []int64{32}, load: load{From: 8}},
 	{name: "32 MiB, 12 live", memory: []int64{32}, load: load{From: 12}, short: true},
-	{name: "64 MiB, 25 live", memory: []int64{64}, load: load{From: 25}},
+	{name: "64 MiB, 25 live", here: true, memory: []int64{64}, load: load{From: 25}},
 	{name: "64 MiB, 30 live", memory: []int64{64}, load: load{From: 30}, short: true},
 	{name: "128 MiB, 40 live", memory: []int64{128}, load: load{From: 40}},
 	{name: "256 MiB, 60 live", memory: []int64{256}, load: load{From: 60}, short: true},
 	{name: "256 MiB on the parent, 90 live", memory: []int64{0, 256}, load: load{From: 90}},
 	{name: "256 MiB on the pod, 200 on the container, in slices", memory: []int64{200, 256, 0}, load: load{From: 60}},
-	{name: "512 MiB, 40 live", memory: []int64{512}, load: load{From: 40}},
+	{name: "512 MiB, 40 live", here: true, memory: []int64{512}, load: load{From: 40}},
 	{name: "256 MiB, a file of 150 in use, live 30 to 110", memory: []int64{256}, load: load{From: 30, To: 110, File: 150}, short: true},
-	{name: "128 MiB, a file of 90 in use, 35 live", memory: []int64{128}, load: load{From: 35, File: 90}},
+	{name: "128 MiB, a file of 90 in use, 35 live", here: true, memory: []int64{128}, load: load{From: 35, File: 90}},
 	{name: "256 MiB, 96 of C memory, live 20 to 55", memory: []int64{256}, load: load{From: 20, To: 55, C: 96}, short: true},
 	{name: "256 MiB, 80 of shared memory, 60 live", memory: []int64{256}, load: load{From: 60, Shared: 80}},
 	{name: "memory.high 200 of 256 MiB, live 40 to 90", memory: []int64{256}, high: []int64{200}, load: load{From: 40, To: 90}, short: true},
 	{name: "memory.high 160 alone, 70 live (systemd MemoryHigh)", high: []int64{160}, load: load{From: 70}},
 	{name: "memory.high 150 on the parent, 60 live", memory: []int64{256, 0}, high: []int64{0, 150}, load: load{From: 60}},
-	{name: "512 MiB, live 60 to 180 in steps", memory: []int64{512}, load: load{From: 60, To: 180, Steps: 3}, length: 6},
+	{name: "512 MiB, live 60 to 180 in steps", here: true, memory: []int64{512}, load: load{From: 60, To: 180, Steps: 3}, length: 6},
 	{name: "512 MiB, live 60 to 190 in one step", memory: []int64{512}, load: load{From: 60, To: 190, Steps: 1}, length: 8, short: true},
 	{name: "512 MiB, live 30 to 180 steadily", memory: []int64{512}, load: load{From: 30, To: 180}, length: 6},
-	{name: "256 MiB, 60 live, bursts", memory: []int64{256}, load: load{From: 60, Bursts: true}},
+	{name: "256 MiB, 60 live, bursts", here: true, memory: []int64{256}, load: load{From: 60, Bursts: true}},
 	{name: "128 becomes 256 MiB, live 40 to 90 (resize)", memory: []int64{128}, load: load{From: 40, To: 90, Late: true}, change: func(s *scene) { s.memory(0, 256) }},
 	{name: "pod and container from 128 to 256 MiB, one after the other (in-place resize)", memory: []int64{128, 128, 0}, load: load{From: 40, To: 90, Late: true},
 		change: func(s *scene) { s.memory(1, 256); s.memory(0, 256) }},
@@ -154,10 +168,10 @@ var cases = []testCase{
 	{name: "512 becomes 256 MiB at once, 50 live", memory: []int64{512}, load: load{From: 50}, change: func(s *scene) { s.force(256) }, length: 6, known: lowered},
 	{name: "128 MiB, not readable, 40 live", memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", blind: true}}},
 	{name: "128 MiB, malformed, 40 live", memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", text: "plenty\n"}}},
-	{name: "128 MiB, bind mounts, 40 live", memory: []int64{128}, load: load{From: 40}, how: check.Bound},
+	{name: "128 MiB, bind mounts, 40 live", here: true, memory: []int64{128}, load: load{From: 40}, how: check.Bound},
 	{name: "128 MiB on the parent, out of sight, 40 live", memory: []int64{0, 128}, load: load{From: 40}, how: check.Namespaced},
-	{name: "256 MiB, 60 live, GOGC=off by hand", memory: []int64{256}, load: load{From: 60}, env: []string{"GOGC=off"}},
-	{name: "256 MiB, 60 live, GOMEMLIMIT=off by hand", memory: []int64{256}, load: load{From: 60}, env: []string{"GOMEMLIMIT=off"}},
+	{name: "256 MiB, 60 live, GOGC=off by hand", here: true, memory: []int64{256}, load: load{From: 60}, env: []string{"GOGC=off"}},
+	{name: "256 MiB, 60 live, GOMEMLIMIT=off by hand", here: true, memory: []int64{256}, load: load{From: 60}, env: []string{"GOMEMLIMIT=off"}},
 	{name: "256 MiB, 60 live, automaxprocs and automemlimit linked as well", memory: []int64{256}, load: load{From: 60, Both: true}},
 	{name: "256 MiB, 60 live, other code changes GOGC and GOMEMLIMIT each 0.3 s", memory: []int64{256}, load: load{From: 60, Meddle: true}},
 	{name: "quota 0.5 and 128 MiB, 40 live", quotas: []float64{0.5}, memory: []int64{128}, load: load{From: 40}, length: 2.5},

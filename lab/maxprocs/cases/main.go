@@ -10,13 +10,21 @@
 //
 // It makes real groups, of whatever cgroup layout the machine has, so it needs
 // root. With -kernels it then boots each kernel of a directory with cgroup v2 in
-// a virtual machine (see lab/vm) and runs the same cases there. Where memory
-// alone is limited the three ways run at the same time, in groups of equal
-// weight; elsewhere one after another, in an order that changes from run to run.
-// The table is Markdown; figures are medians over the runs. A case that looks
-// worse with whylate than without is run again as often, and judged by all runs.
+// a virtual machine (see lab/vm) and runs most cases there as well. A round is one
+// run each way: where memory alone is limited at the same time, in groups of equal
+// weight; elsewhere one after another, in an order that changes. Only the runs of
+// one round are held against each other, so that a slow minute of the machine
+// speaks for nobody; the table has the median of these shares and their spread.
+//
+// A fifth of the work is lost where the median says so, of three rounds at least,
+// and four rounds of five have a tenth less. A case that looks worse with whylate
+// than without is run again as often, and judged by all runs.
+//
+// With -into it goes on where an earlier call ended, and with -for it ends after
+// a while: a machine that is wanted by others runs the table in many short holds.
 //
 //	go run ./cases -runs 5 -kernels ~/.cache/whylate/kernels
+//	go run ./cases -runs 5 -into results.json -for 50s -doc ../../docs/cases.md
 //	go run ./cases -short
 //
 // The service holds a live heap of small linked objects and works in a closed
@@ -33,6 +41,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -53,9 +62,12 @@ type plan struct {
 	Scale float64 // of the cases' lengths
 	Short bool
 	Only  string
-	// Missing leaves out what there are results of: Skip, once they are known.
-	Missing bool
-	Skip    []string
+	// For is how long rounds are begun; 0 is without end.
+	For time.Duration
+	// Want is how many rounds cases still need, where that is not Runs.
+	Want map[string]int
+	// Emulated leaves out what is run on a real machine only.
+	Emulated bool
 }
 
 // inGuest holds the plan of a virtual machine.
@@ -77,12 +89,13 @@ func main() {
 	flag.Float64Var(&p.Scale, "scale", 1, "multiplies the length of each run")
 	flag.BoolVar(&p.Short, "short", false, "run a dozen cases once")
 	flag.StringVar(&p.Only, "only", "", "run only cases whose name matches this `pattern`")
+	flag.DurationVar(&p.For, "for", 0, "begin no round after this `time`; the next call with the same -into goes on; 0 is without end")
 	list := flag.Bool("list", false, "list the cases")
 	kernels := flag.String("kernels", "", "boot each kernel of this `directory` too")
-	vmRuns := flag.Int("vm-runs", 2, "how often each case is run each way in a virtual machine")
+	release := flag.String("kernel", "", "boot only kernels whose release matches this `pattern`")
 	host := flag.Bool("host", true, "run on this machine")
-	into := flag.String("into", "", "keep results in this `file`, and print the table of all that it holds")
-	flag.BoolVar(&p.Missing, "missing", false, "with -into: run only cases that the file has not")
+	into := flag.String("into", "", "keep results in this `file`, go on where it ends, and print the tables of all that it holds")
+	doc := flag.String("doc", "", "put the tables into this Markdown `file`, between its two marks")
 	flag.Parse()
 	if *list {
 		for _, c := range cases {
@@ -92,19 +105,22 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if p.Short {
+		p.Runs = 1
+	}
 	all, err := kept(*into)
 	if err == nil && *host {
-		err = onHost(ctx, p, &all)
+		err = onHost(ctx, p, &all, *into)
 	}
 	if err == nil && *kernels != "" {
-		p.Runs = *vmRuns
-		err = inMachines(ctx, p, *kernels, &all)
+		err = inMachines(ctx, p, *kernels, *release, &all, *into)
 	}
-	if *into != "" && len(all) > 0 {
-		b, e := json.MarshalIndent(all, "", "\t")
-		err = errors.Join(err, e, os.WriteFile(*into, b, 0o644))
+	var out strings.Builder
+	bad := tables(&out, all, p.Runs)
+	fmt.Print(out.String())
+	if *doc != "" {
+		err = errors.Join(err, intoDoc(*doc, out.String()))
 	}
-	bad := tables(os.Stdout, all)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cases:", err)
 		os.Exit(3)
@@ -123,16 +139,71 @@ func kept(name string) (all []*machine, err error) {
 	return all, json.Unmarshal(b, &all)
 }
 
+// save keeps what there is; an empty name keeps nothing.
+func save(name string, all []*machine) error {
+	if name == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(all, "", "\t")
+	if err != nil {
+		return err
+	}
+	next := name + ".next"
+	if err := os.WriteFile(next, b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, name)
+}
+
+// The tables of a document stand between these lines.
+const docBegins, docEnds = "<!-- tables of lab/maxprocs/cases -->\n", "<!-- end of the tables -->\n"
+
+func intoDoc(name, tables string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(b), docBegins)
+	_, after, ok2 := strings.Cut(rest, docEnds)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no two lines %q and %q", name, docBegins, docEnds)
+	}
+	return os.WriteFile(name, []byte(before+docBegins+tables+"\n"+docEnds+after), 0o644)
+}
+
 // place finds or adds a machine.
 func place(all *[]*machine, m machine) *machine {
 	for _, have := range *all {
 		if have.Kernel == m.Kernel && have.Cgroup == m.Cgroup && have.Emulated == m.Emulated {
-			have.When = m.When
+			have.Last = m.Last
 			return have
 		}
 	}
 	*all = append(*all, &m)
 	return &m
+}
+
+// want is how many rounds its cases still need.
+func (m *machine) want(runs int) map[string]int {
+	want := map[string]int{}
+	for _, r := range m.Rows {
+		switch n := len(r.Rounds); {
+		case r.done(runs):
+			want[r.Case] = 0
+		case n < runs:
+			want[r.Case] = runs - n
+		default:
+			want[r.Case] = 2*runs - n
+		}
+	}
+	return want
+}
+
+func (p plan) wants(c *testCase) int {
+	if n, ok := p.Want[c.name]; ok {
+		return n
+	}
+	return p.Runs
 }
 
 func (p plan) chosen() ([]testCase, error) {
@@ -142,14 +213,14 @@ func (p plan) chosen() ([]testCase, error) {
 	}
 	var chosen []testCase
 	for _, c := range cases {
-		if re.MatchString(c.name) && (c.short || !p.Short) && !slices.Contains(p.Skip, c.name) {
+		if re.MatchString(c.name) && (c.short || !p.Short) && !(c.here && p.Emulated) && p.wants(&c) > 0 {
 			chosen = append(chosen, c)
 		}
 	}
 	return chosen, nil
 }
 
-func onHost(ctx context.Context, p plan, all *[]*machine) error {
+func onHost(ctx context.Context, p plan, all *[]*machine, into string) error {
 	e, err := check.NewEnv("")
 	if err != nil {
 		return err
@@ -157,19 +228,27 @@ func onHost(ctx context.Context, p plan, all *[]*machine) error {
 	if err := e.Usable(); err != nil {
 		return fmt.Errorf("making groups (root is needed): %w", err)
 	}
-	if p.Short {
-		p.Runs = 1
-	}
 	m := place(all, describe(e))
-	if p.Missing {
-		for _, r := range m.Rows {
-			p.Skip = append(p.Skip, r.Case)
+	for {
+		// Once more for those that look worse.
+		p.Want = m.want(p.Runs)
+		ran := 0
+		begun := time.Now()
+		err := run(ctx, e, p, func(r row) error {
+			ran++
+			m.add(r)
+			c := compare(m.find(r.Case).Rounds, "go")
+			verdict, _ := c.judge()
+			fmt.Fprintf(os.Stderr, "%s: %s%s\n", r.Case, verdict, r.Skip)
+			return save(into, *all)
+		})
+		if p.For > 0 {
+			p.For -= time.Since(begun)
+		}
+		if err != nil || ran == 0 || p.For < 0 {
+			return err
 		}
 	}
-	return run(ctx, e, p, func(r row) {
-		m.add(r)
-		fmt.Fprintf(os.Stderr, "%s: %s\n", r.Case, r.verdict())
-	})
 }
 
 func describe(e *check.Env) machine {
@@ -177,40 +256,49 @@ func describe(e *check.Env) machine {
 	if e.V2("memory") {
 		v = "v2"
 	}
-	return machine{Kernel: e.Kernel, Cgroup: v, CPUs: runtime.NumCPU(), Go: runtime.Version(), When: time.Now().UTC().Format("2006-01-02")}
+	today := time.Now().UTC().Format("2006-01-02")
+	return machine{Kernel: e.Kernel, Cgroup: v, CPUs: runtime.NumCPU(), Go: runtime.Version(), First: today, Last: today}
 }
 
-// run runs the chosen cases and tells each row when it is done.
-func run(ctx context.Context, e *check.Env, p plan, tell func(row)) error {
+// run runs the chosen cases, each once, then each once more, and tells each
+// round when it is done: where time ends, all have been run about as often.
+func run(ctx context.Context, e *check.Env, p plan, tell func(row) error) error {
 	chosen, err := p.chosen()
 	if err != nil {
 		return err
 	}
-	for _, c := range chosen {
-		if skip := c.skip(e); skip != "" {
-			tell(row{Case: c.name, Skip: skip})
-			continue
-		}
-		begun := time.Now()
-		r := row{Case: c.name, Arms: map[string]*outcome{}}
-		for _, arm := range arms {
-			r.Arms[arm] = &outcome{}
-		}
-		for round := range 2 * p.Runs {
-			if round == p.Runs && !r.worse() {
-				break
+	begun := time.Now()
+	for n := 0; ; n++ {
+		ran := false
+		for _, c := range chosen {
+			if n >= p.wants(&c) {
+				continue
 			}
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if skip := c.skip(e); skip != "" {
+				if n == 0 {
+					if err := tell(row{Case: c.name, Skip: skip}); err != nil {
+						return err
+					}
+				}
+				continue
 			}
-			if err := runOnce(ctx, e, c, p.Scale, round, &r); err != nil {
+			if p.For > 0 && time.Since(begun)+c.takes(p.Scale) > p.For {
+				continue
+			}
+			ran = true
+			at := time.Now()
+			r, err := runOnce(ctx, e, c, p.Scale, p.wants(&c)-n)
+			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
+			if err := tell(row{Case: c.name, Rounds: []round{r}, Took: time.Since(at)}); err != nil {
+				return err
+			}
 		}
-		r.Took = time.Since(begun)
-		tell(r)
+		if !ran {
+			return nil
+		}
 	}
-	return nil
 }
 
 // guest is the life of the program in a virtual machine.
@@ -236,18 +324,23 @@ func guest(planned []byte, out io.Writer) error {
 	if err := say(check.Result{Check: "machine"}, describe(e)); err != nil {
 		return err
 	}
-	if err := run(context.Background(), e, p, func(r row) { _ = say(check.Result{Check: r.Case}, r) }); err != nil {
+	if err := run(context.Background(), e, p, func(r row) error { return say(check.Result{Check: r.Case}, r) }); err != nil {
 		return enc.Encode(check.Result{Check: "cases", Failed: true, Log: []string{err.Error()}, Done: true})
 	}
 	return enc.Encode(check.Result{Done: true})
 }
 
 // inMachines boots each kernel and runs the plan there.
-func inMachines(ctx context.Context, p plan, dir string, all *[]*machine) error {
+func inMachines(ctx context.Context, p plan, dir, only string, all *[]*machine, into string) error {
+	re, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	kernels, err := vm.Kernels(dir)
 	if err != nil {
 		return err
 	}
+	p.Emulated = true
 	tmp, err := os.MkdirTemp("", "whylate-cases-")
 	if err != nil {
 		return err
@@ -265,20 +358,30 @@ func inMachines(ctx context.Context, p plan, dir string, all *[]*machine) error 
 	if err != nil {
 		return err
 	}
-	planned, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	for release, image := range kernels {
+	for _, release := range slices.Sorted(maps.Keys(kernels)) {
+		if !re.MatchString(release) {
+			continue
+		}
+		p.Want = nil
+		for _, m := range *all {
+			if m.Emulated && m.Kernel == release {
+				p.Want = m.want(p.Runs)
+			}
+		}
+		if chosen, err := p.chosen(); err != nil || len(chosen) == 0 {
+			continue
+		}
+		planned, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
 		files := map[string][]byte{"cases": program, strings.TrimPrefix(inGuest, "/"): planned}
 		if b, err := os.ReadFile(filepath.Join(dir, "brd-"+release+".ko")); err == nil {
 			files["brd.ko"] = b
 		}
 		fmt.Fprintf(os.Stderr, "booting %s\n", release)
-		rs, err := vm.Boot(ctx, vm.Machine{Kernel: image, Guest: init, Layout: "v2", CPUs: 2, MemoryMB: 2560, Exec: "/cases", Files: files})
-		if e := keep(rs, all); e != nil {
-			err = errors.Join(err, e)
-		}
+		rs, err := vm.Boot(ctx, vm.Machine{Kernel: kernels[release], Guest: init, Layout: "v2", CPUs: 2, MemoryMB: 2560, Exec: "/cases", Files: files})
+		err = errors.Join(err, keep(rs, all), save(into, *all))
 		if err != nil {
 			return fmt.Errorf("%s: %w", release, err)
 		}

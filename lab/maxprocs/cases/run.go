@@ -32,16 +32,19 @@ type scene struct {
 	err error // of a change while it runs
 }
 
-// runOnce runs a case each way: at the same time, or in an order that the round
+// runOnce runs a case once each way: at the same time, or in an order that turn
 // says.
-func runOnce(ctx context.Context, e *check.Env, c testCase, scale float64, round int, r *row) error {
-	var errs []error
-	result := check.RunOne(e, check.Check{Name: c.name, Run: func(e *check.Env, t *check.T) {
+func runOnce(ctx context.Context, e *check.Env, c testCase, scale float64, turn int) (round, error) {
+	errs := make([]error, len(arms))
+	r := round{}
+	for _, arm := range arms {
+		r[arm] = &result{}
+	}
+	told := check.RunOne(e, check.Check{Name: c.name, Run: func(e *check.Env, t *check.T) {
 		if !c.together() {
 			for i := range arms {
-				arm := (i + round) % len(arms)
-				if err := try(ctx, e, t, c, arm, scale, r.Arms[arms[arm]]); err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", arms[arm], err))
+				arm := (i + turn) % len(arms)
+				if errs[arm] = try(ctx, e, t, c, arm, scale, r[arms[arm]]); errs[arm] != nil {
 					return
 				}
 			}
@@ -52,19 +55,23 @@ func runOnce(ctx context.Context, e *check.Env, c testCase, scale float64, round
 		for i := range arms {
 			scenes[i] = newScene(e, t, c)
 		}
-		errs = make([]error, len(arms))
 		for i, arm := range arms {
-			wg.Go(func() { errs[i] = tryIn(ctx, scenes[i], c, i, scale, r.Arms[arm]) })
+			wg.Go(func() { errs[i] = tryIn(ctx, scenes[i], c, i, scale, r[arm]) })
 		}
 		wg.Wait()
 	}})
-	if result.Failed {
-		return errors.New(strings.Join(result.Log, "; "))
+	if told.Failed {
+		return nil, errors.New(strings.Join(told.Log, "; "))
 	}
-	return errors.Join(errs...)
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", arms[i], err)
+		}
+	}
+	return r, nil
 }
 
-func try(ctx context.Context, e *check.Env, t *check.T, c testCase, arm int, scale float64, o *outcome) error {
+func try(ctx context.Context, e *check.Env, t *check.T, c testCase, arm int, scale float64, o *result) error {
 	return tryIn(ctx, newScene(e, t, c), c, arm, scale, o)
 }
 
@@ -210,7 +217,7 @@ func (s *scene) neighbours(t *check.T, n int) {
 }
 
 // try runs one case one way.
-func tryIn(ctx context.Context, s *scene, c testCase, arm int, scale float64, o *outcome) error {
+func tryIn(ctx context.Context, s *scene, c testCase, arm int, scale float64, o *result) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
@@ -263,7 +270,7 @@ func tryIn(ctx context.Context, s *scene, c testCase, arm int, scale float64, o 
 	}
 	if e, ok := err.(*exec.ExitError); ok {
 		if w, ok := e.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == syscall.SIGKILL {
-			o.Killed++
+			o.Killed = true
 			return nil
 		}
 	}
@@ -273,13 +280,23 @@ func tryIn(ctx context.Context, s *scene, c testCase, arm int, scale float64, o 
 	if s.err != nil {
 		return s.err
 	}
-	var a answer
-	if err := json.Unmarshal(out.Bytes(), &a); err != nil {
+	if err := json.Unmarshal(out.Bytes(), &o.answer); err != nil {
 		return fmt.Errorf("the service said %q: %w", out.Bytes(), err)
 	}
-	o.Last = a
-	o.Work = append(o.Work, a.Work)
+	o.High, o.Stall = s.slowed()
 	return nil
+}
+
+// slowed is how often the kernel slowed the group down at memory.high, and the
+// microseconds for which some of it waited for memory.
+func (s *scene) slowed() (high, stall int64) {
+	read := func(name, before string) (n int64) {
+		b, _ := os.ReadFile(filepath.Join(s.levels[0].Dir("memory"), name))
+		_, rest, _ := strings.Cut(string(b), before)
+		_, _ = fmt.Sscan(rest, &n)
+		return n
+	}
+	return read("memory.events", "high "), read("memory.pressure", "total=")
 }
 
 // enter is the first life of a service: it goes to its place and becomes the

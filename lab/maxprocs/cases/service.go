@@ -65,6 +65,9 @@ type answer struct {
 	Procs int
 	Limit int64
 	GOGC  int
+	// Cycles are its collections, CPU its seconds.
+	Cycles int64
+	CPU    float64
 }
 
 type node struct {
@@ -163,6 +166,13 @@ func serve(arm string, l load) {
 	wg.Wait()
 	a := answer{Work: float64(units.Load()) / time.Since(begun).Seconds(), Procs: runtime.GOMAXPROCS(0), Limit: debug.SetMemoryLimit(-1)}
 	a.GOGC = debug.SetGCPercent(100)
+	var m debug.GCStats
+	debug.ReadGCStats(&m)
+	a.Cycles = m.NumGC
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		a.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
+	}
 	runtime.KeepAlive(heads)
 	must(json.NewEncoder(os.Stdout).Encode(a))
 }
