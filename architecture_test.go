@@ -47,6 +47,31 @@ func TestImportsFollowThePicture(t *testing.T) {
 	}
 }
 
+// TestJudgesDoNotPrint: what judges yields data, which a package of output writes. It would catch a table or a terminal's colour in
+// a package of judge or in limits, where no other view could use what was computed for it.
+func TestJudgesDoNotPrint(t *testing.T) {
+	imports, err := importsOf(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for pkg, list := range imports {
+		rest, _ := strings.CutPrefix(pkg, module+"/internal/")
+		if rest != "limits" && !strings.HasPrefix(rest, "judge/") {
+			continue
+		}
+		n++
+		for _, i := range list {
+			if slices.Contains([]string{"internal/output/termtext", "internal/output/jsontext", "report/text", "report/html"}, strings.TrimPrefix(i, module+"/")) {
+				t.Errorf("%s imports %s", pkg, i)
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d packages judge", n)
+	}
+}
+
 // picture returns the place in which each package stands.
 func picture(file string) (map[string]int, error) {
 	data, err := os.ReadFile(file)

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/judge/budget"
 	"github.com/whylate/whylate/internal/judge/verify"
+	"github.com/whylate/whylate/internal/output/violations"
 	"github.com/whylate/whylate/report"
 )
 
@@ -142,11 +143,11 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		case "json":
 			return writeJSON(w, res)
 		case "sarif":
-			return budget.WriteSARIF(w, res, root, readBuild().Version)
+			return violations.WriteSARIF(w, res, root, readBuild().Version)
 		case "github":
-			return budget.WriteGitHub(w, res, root)
+			return violations.WriteGitHub(w, res, root)
 		}
-		return budget.WriteText(w, res)
+		return violations.WriteText(w, res)
 	}); err != nil {
 		return err
 	}

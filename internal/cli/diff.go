@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/report"
 )
@@ -67,7 +68,7 @@ nothing could be read or written.`,
 				if asJSON {
 					return writeJSON(w, d)
 				}
-				return compare.WriteText(w, d, compare.TextOptions{Width: columns, Color: color, Full: full})
+				return difftext.Write(w, d, difftext.Options{Width: columns, Color: color, Full: full})
 			})
 		}),
 	}

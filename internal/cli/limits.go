@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/internal/output/limitstext"
 )
 
 func newLimits() *cobra.Command {
-	var opts limits.Options
+	var pid int
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "limits [flags]",
 		Short: "Say what a process may use, by which file",
@@ -23,13 +27,26 @@ the same user or as root. It is for Linux; docs/limits.md explains every trap.`,
   whylate limits --json | jq .traps`,
 		Args: noArgs,
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("pid") && opts.PID <= 0 {
-				return usage(cmd, "--pid %d: a process id is a positive number", opts.PID)
+			if cmd.Flags().Changed("pid") && pid <= 0 {
+				return usage(cmd, "--pid %d: a process id is a positive number", pid)
 			}
-			return limits.Run(cmd.Context(), cmd.OutOrStdout(), opts)
+			f, err := limits.Gather(pid)
+			if err != nil {
+				return err
+			}
+			a := limits.Judge(f)
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), a)
+			} else {
+				err = limitstext.Write(cmd.OutOrStdout(), a)
+			}
+			if err == nil && a.Limits == nil {
+				err = errors.New(f.Why) // after the answer, which says so
+			}
+			return err
 		}),
 	}
-	cmd.Flags().IntVarP(&opts.PID, "pid", "p", 0, "look at this process")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at this process")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

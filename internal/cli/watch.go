@@ -26,6 +26,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/screen"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -562,7 +563,7 @@ func showDiff(app *screen.App, w *watched, columns int, colored bool) {
 		return
 	}
 	var b bytes.Buffer
-	if err := compare.WriteText(&b, compare.Reports(before, last), compare.TextOptions{Width: columns, Color: colored, Full: true}); err != nil {
+	if err := difftext.Write(&b, compare.Reports(before, last), difftext.Options{Width: columns, Color: colored, Full: true}); err != nil {
 		app.Say(err.Error(), time.Now())
 		return
 	}

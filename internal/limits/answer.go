@@ -1,12 +1,10 @@
 package limits
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
 )
@@ -148,63 +146,28 @@ func (j *judge) procs() {
 		j.aware = traps.Minor(j.Program.Go) >= 25 && j.godebugSetting("containermaxprocs") != "0"
 	}
 	if j.envProcs > 0 {
-		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: true, Why: "GOMAXPROCS is set in the environment: the runtime and automaxprocs leave it alone, and it does not follow a limit that changes"}, int64(j.envProcs), true)
+		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: true, Why: whyEnvProcs}, int64(j.envProcs), true)
 	}
 
 	// The runtime.
-	awareWhy := fmt.Sprintf("the own group has no quota that the runtime sees, so all %d CPUs that may be used; ancestors are not looked at", c.Parallelism)
-	if c.RuntimeQuota > 0 {
-		awareWhy = fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", words.CPUs(c.RuntimeQuota), c.Parallelism)
-	}
-	oldWhy := fmt.Sprintf("all %d CPUs that may be used: it does not look at quotas", c.Parallelism)
 	auto, autoSets := traps.Automaxprocs(j.in, j.Namespaced)
 	uber := j.has(automaxprocs) && autoSets && j.envProcs == 0
 	ours := j.Program != nil && j.Program.Auto && j.envProcs == 0 && !uber
 	runtimeDecides := j.Program != nil && j.envProcs == 0 && !uber && !ours
 	known := c.Parallelism > 0
 	if !j.awareKnown {
-		j.choice(Choice{Knob: knob, Who: whoGo + " 1.25 and later", Why: awareWhy}, int64(j.runtimeWants), known)
-		j.choice(Choice{Knob: knob, Who: whoOldGo, Why: oldWhy}, int64(c.Parallelism), known)
+		j.choice(Choice{Knob: knob, Who: whoGo + " 1.25 and later", Why: whyAware(c)}, int64(j.runtimeWants), known)
+		j.choice(Choice{Knob: knob, Who: whoOldGo, Why: whyUnaware(c, false)}, int64(c.Parallelism), known)
 	} else if j.aware {
-		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: awareWhy}, int64(j.runtimeWants), known)
+		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: whyAware(c)}, int64(j.runtimeWants), known)
 	} else {
-		why := oldWhy
-		if traps.Minor(j.Program.Go) >= 25 {
-			why += " (containermaxprocs=0)"
-		}
-		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: why}, int64(c.Parallelism), known)
+		j.choice(Choice{Knob: knob, Who: j.Program.Go, InForce: runtimeDecides, Why: whyUnaware(c, traps.Minor(j.Program.Go) >= 25)}, int64(c.Parallelism), known)
 	}
 
 	// The libraries.
-	why := "the own group has no quota that it sees: it leaves GOMAXPROCS alone"
-	if autoSets {
-		why = fmt.Sprintf("the own group's quota of %s rounded down, at least 1; ancestors are not looked at", words.CPUs(c.Levels[0].CPUs))
-	}
-	if j.has(automaxprocs) {
-		why += "; it is linked into the program"
-	}
-	j.choice(Choice{Knob: knob, Who: whoAutomaxprocs, InForce: uber, Why: why}, int64(auto), autoSets)
-
-	why = fmt.Sprintf("no visible group has a quota: all %d CPUs that may be used", c.Parallelism)
-	if c.Quota > 0 {
-		why = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs that may be used", words.CPUs(c.Quota), j.whose(), c.Parallelism)
-	}
-	if c.Parallelism > 0 && Auto(j.in) == j.runtimeWants && (j.aware || !j.awareKnown) {
-		why += "; the runtime's own choice, so it is left to the runtime"
-	}
-	j.choice(Choice{Knob: knob, Who: whoAuto, InForce: ours, Why: why}, int64(Auto(j.in)), known)
-}
-
-// whose says which level the tightest quota is from.
-func (j *judge) whose() string {
-	c := &j.in.CPU
-	if c.QuotaLevel < 0 {
-		return ""
-	}
-	if d := c.Levels[c.QuotaLevel].Depth; d > 0 {
-		return fmt.Sprintf(" of an ancestor (%d up)", d)
-	}
-	return " of the own group"
+	j.choice(Choice{Knob: knob, Who: whoAutomaxprocs, InForce: uber, Why: whyAutomaxprocs(c, autoSets, j.has(automaxprocs))}, int64(auto), autoSets)
+	left := c.Parallelism > 0 && Auto(j.in) == j.runtimeWants && (j.aware || !j.awareKnown)
+	j.choice(Choice{Knob: knob, Who: whoAuto, InForce: ours, Why: whyAuto(c, left)}, int64(Auto(j.in)), known)
 }
 
 func (j *judge) memory() {
@@ -212,26 +175,14 @@ func (j *judge) memory() {
 	const knob = "GOMEMLIMIT"
 	env, envOK := parseMemLimit(j.Env[knob])
 	if j.Env[knob] != "" {
-		why := "GOMEMLIMIT is set in the environment"
-		if !envOK {
-			why += ", in no form that the runtime takes: it ends at start-up"
-		}
-		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: envOK, Why: why}, env, envOK && env != math.MaxInt64)
+		j.choice(Choice{Knob: knob, Who: whoEnv, InForce: envOK, Why: whyEnvMemory(envOK)}, env, envOK && env != math.MaxInt64)
 	}
 	linked := j.has(automemlimit) && j.Env[knob] == "" && j.Env["AUTOMEMLIMIT"] != "off"
 	v, ok := Automemlimit(j.in)
-	j.choice(Choice{Knob: knob, Who: whoGo, InForce: j.Program != nil && j.Env[knob] == "" && !(linked && ok), Why: "the runtime does not look at memory limits of groups"}, 0, false)
-	why := "no memory limit can be seen"
+	j.choice(Choice{Knob: knob, Who: whoGo, InForce: j.Program != nil && j.Env[knob] == "" && !(linked && ok), Why: whyGoMemory}, 0, false)
+	j.choice(Choice{Knob: knob, Who: whoAutomemlimit, InForce: linked && ok, Why: whyAutomemlimit(m, ok, j.has(automemlimit))}, v, ok)
 	if ok {
-		why = fmt.Sprintf("nine tenths of %s", words.Binary(m.Max))
-	}
-	linkedWhy := why
-	if j.has(automemlimit) {
-		linkedWhy += "; it is linked into the program"
-	}
-	j.choice(Choice{Knob: knob, Who: whoAutomemlimit, InForce: linked && ok, Why: linkedWhy}, v, ok)
-	if ok {
-		j.choice(Choice{Knob: knob, Who: whoTune, Why: why + ", less the memory that is not Go's; observed unless told to apply"}, v, true)
+		j.choice(Choice{Knob: knob, Who: whoTune, Why: whyTune(m)}, v, true)
 	}
 }
 

@@ -2,15 +2,12 @@ package budget
 
 import (
 	"encoding/hex"
-	"fmt"
 	"hash/fnv"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/verify"
-	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -71,7 +68,7 @@ type Rules struct {
 func Check(rep *report.Report, rules Rules) *Result {
 	r := &Result{Schema: Schema, Input: rep.Input.Name, Violations: []Violation{}, Notes: []report.Warning{}}
 	if rep.Input.Truncated {
-		r.note("truncated", "the trace is cut: only its first %s are checked", words.Duration(rep.Input.DurationNS))
+		r.note("truncated", cutText(rep))
 	}
 	for i := range rules.Limits {
 		r.limit(rep, &rules.Limits[i])
@@ -83,7 +80,7 @@ func Check(rep *report.Report, rules Rules) *Result {
 		r.Checked++
 		v := r.violation(rep, f, KindBack)
 		v.ID = stableID(KindBack, v.ID)
-		v.Text += "; whylate verify called it mended before"
+		v.Text += backText
 		r.add(v)
 	}
 	if rules.Baseline != nil {
@@ -93,8 +90,8 @@ func Check(rep *report.Report, rules Rules) *Result {
 	return r
 }
 
-func (r *Result) note(code, format string, args ...any) {
-	r.Notes = append(r.Notes, report.Warning{Code: code, Text: fmt.Sprintf(format, args...)})
+func (r *Result) note(code, text string) {
+	r.Notes = append(r.Notes, report.Warning{Code: code, Text: text})
 }
 
 func (r *Result) add(v Violation) {
@@ -126,7 +123,7 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 		}
 		if l.Group == "" && g.Count == 0 {
 			// Whoever asks for all groups did not ask for this one: often it is a connection on which nothing came.
-			r.note("no-requests", "%s: %s is not held over it, no request has ended; %d were under way", words.FuncName(g.Name), l.Metric(), g.Open.Count)
+			r.note("no-requests", noRequestsText(g, l))
 			continue
 		}
 		found = true
@@ -141,30 +138,7 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 		return
 	}
 	r.Checked++
-	v := Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric()}
-	if l.Group == "" {
-		v.Text = fmt.Sprintf("%s cannot be held: there are no requests in %s", l.Metric(), rep.Input.Name)
-	} else {
-		v.Text = fmt.Sprintf("%s of %s cannot be held: no group is called that; there are %s", l.Metric(), l.Group, groupNames(rep))
-	}
-	r.add(v)
-}
-
-// maxNames bounds a list of names in a sentence.
-const maxNames = 8
-
-func groupNames(rep *report.Report) string {
-	var names []string
-	for i := range rep.Groups {
-		names = append(names, words.FuncName(rep.Groups[i].Name))
-	}
-	switch {
-	case len(names) == 0:
-		return "none at all"
-	case len(names) > maxNames:
-		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNames)
-	}
-	return strings.Join(names, ", ")
+	r.add(Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric(), Text: noGroupText(rep, l)})
 }
 
 // stat returns a group's latency, the band of the requests that make it, and how many requests it needs to be known.
@@ -186,34 +160,29 @@ func stat(g *report.Group, name string) (ns *int64, band report.BandName, need i
 }
 
 func (r *Result) latency(g *report.Group, l *Limit) {
-	name := words.FuncName(g.Name)
 	ns, band, need := stat(g, l.Stat)
 	limit := float64(l.NS)
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "ns"}
 	switch {
 	case ns == nil:
 		v.Kind = KindUnknown
-		v.Text = fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record for longer, or under more load", name, l.Stat, words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
-		if g.Open.Count > 0 {
-			v.Text += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, words.Duration(g.Open.OldestNS))
-		}
+		v.Text = fewText(g, l, need)
 	case *ns <= l.NS:
 		return
 	default:
 		value := float64(*ns)
 		v.Kind, v.Value = KindBudget, &value
-		v.Text = fmt.Sprintf("%s: %s is %s, the budget is %s", name, l.Stat, words.Duration(*ns), words.Duration(l.NS))
-		if c := largest(g.Band(band), ""); c != nil {
+		c := largest(g.Band(band), "")
+		if c != nil {
 			v.Site = c.Site
-			v.Text += fmt.Sprintf("; %s of that time is %s", words.Share(c.Share), causeText(c))
 		}
+		v.Text = latencyText(g, l, *ns, c)
 	}
 	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
 	r.add(v)
 }
 
 func (r *Result) share(g *report.Group, l *Limit) {
-	name := words.FuncName(g.Name)
 	band := g.Band(l.Band)
 	limit := l.Share
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
@@ -222,7 +191,7 @@ func (r *Result) share(g *report.Group, l *Limit) {
 	}
 	if band == nil || band.Count == 0 {
 		v.Kind = KindUnknown
-		v.Text = fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", name, l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
+		v.Text = noBandText(g, l)
 	} else {
 		sum := 0.0
 		for i := range band.Causes {
@@ -237,11 +206,11 @@ func (r *Result) share(g *report.Group, l *Limit) {
 			return
 		}
 		v.Kind, v.Value = KindBudget, &sum
-		v.Text = fmt.Sprintf("%s: %s has %s of the time of %s, the budget is %s", name, l.Cause, words.Share(sum), bandText(l.Band), words.Share(l.Share))
-		if c := largest(band, l.Cause); c != nil {
+		c := largest(band, l.Cause)
+		if c != nil {
 			v.Site = c.Site
-			v.Text += "; most of it is " + causeText(c)
 		}
+		v.Text = shareText(g, l, sum, c)
 	}
 	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
 	r.add(v)
@@ -249,13 +218,6 @@ func (r *Result) share(g *report.Group, l *Limit) {
 
 // rounding is what a sum of shares may be off by: 20% and 10% are 30%.
 const rounding = 1e-9
-
-func bandText(band report.BandName) string {
-	if band == report.BandAll {
-		return "all requests"
-	}
-	return "band " + string(band)
-}
 
 // largest returns the row with most time, of a cause or family, or of all with a name; nil if there is none.
 func largest(b *report.Band, cause report.CauseName) *report.Cause {
@@ -270,22 +232,6 @@ func largest(b *report.Band, cause report.CauseName) *report.Cause {
 		}
 	}
 	return best
-}
-
-// placeWidth bounds a place in a sentence.
-const placeWidth = 100
-
-func causeText(c *report.Cause) string { return causeAt(c.Cause, c.Kind, c.Site) }
-
-func causeAt(name report.CauseName, kind string, site *report.Site) string {
-	cause := string(name)
-	switch p := names.Place(site, placeWidth); {
-	case p != "":
-		return cause + " at " + p
-	case kind != "":
-		return cause + " (" + kind + ")"
-	}
-	return cause
 }
 
 func (r *Result) findings(rep *report.Report, failOn report.Severity) {
@@ -303,10 +249,9 @@ func (r *Result) findings(rep *report.Report, failOn report.Severity) {
 // violation makes a violation of a finding.
 func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) Violation {
 	v := Violation{ID: f.ID, Kind: kind, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
-	group := ""
 	for k := range rep.Groups {
 		if g := &rep.Groups[k]; f.Group != "" && (g.ID == f.Group || g.Name == f.Group) {
-			v.Group, group = g.Name, words.FuncName(g.Name)+": "
+			v.Group = g.Name
 		}
 	}
 	if v.ID == "" {
@@ -316,13 +261,7 @@ func (r *Result) violation(rep *report.Report, f *report.Finding, kind string) V
 		}
 		v.ID = stableID(KindFinding, string(f.Code), f.Group, fn)
 	}
-	v.Text = group + f.Title
-	if p := names.Place(f.Site, placeWidth); p != "" {
-		v.Text += " at " + p
-	}
-	if f.Fix != "" {
-		v.Text += "; " + f.Fix
-	}
+	v.Text = findingText(v.Group, f)
 	return v
 }
 
@@ -335,17 +274,22 @@ func (r *Result) baseline(base, rep *report.Report, tolerance float64) {
 		r.growth(g, tolerance)
 	}
 	for _, g := range d.Vanished {
-		r.note("vanished", "%s is in the baseline and not in %s: it was not compared", words.FuncName(g.Name), rep.Input.Name)
+		r.note("vanished", vanishedText(g.Name, rep))
 	}
 	for _, g := range d.Appeared {
-		r.note("appeared", "%s is not in the baseline: it was not compared", words.FuncName(g.Name))
+		r.note("appeared", appearedText(g.Name))
 	}
+}
+
+// grownBy is a number of a group that grew beyond the tolerance.
+type grownBy struct {
+	name   string
+	change *compare.Change
 }
 
 // growth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
 func (r *Result) growth(g *compare.Group, tolerance float64) {
-	name := words.FuncName(g.Name)
-	var grown []string
+	var grown []grownBy
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
 	tail := false
 	for _, l := range []struct {
@@ -354,12 +298,12 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 	}{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}} {
 		switch {
 		case l.c.Delta == nil && l.c.Old != nil, l.name == "mean" && l.c.Low == nil:
-			r.note("not-compared", "%s: %s cannot be compared with the baseline: too few requests or stretches of time", name, l.name)
+			r.note("not-compared", notComparedText(g, l.name))
 			continue
 		case !l.c.Evidence || float64(*l.c.Low) <= tolerance*float64(*l.c.Old):
 			continue
 		}
-		grown = append(grown, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.c.New), words.Duration(*l.c.Old), words.Change(l.c.Ratio())))
+		grown = append(grown, grownBy{l.name, l.c})
 		if v.Metric == "" {
 			limit, value := float64(*l.c.Old)*(1+tolerance), float64(*l.c.New)
 			v.Metric, v.Limit, v.Value = l.name, &limit, &value
@@ -369,17 +313,15 @@ func (r *Result) growth(g *compare.Group, tolerance float64) {
 	if len(grown) == 0 {
 		return
 	}
-	v.Text = fmt.Sprintf("%s: slower than the baseline: %s", name, strings.Join(grown, ", "))
 	rows := g.Causes
 	if tail { // only the slowest are slower: so is what they wait for
 		rows = g.Tail
 	}
-	for i := range rows {
-		if c := &rows[i]; c.DeltaNS > 0 && c.Cause != report.CauseOther {
-			v.Site = c.Site()
-			v.Text += fmt.Sprintf("; most by %s, +%s a request", causeAt(c.Cause, c.Kind, v.Site), words.Duration(c.DeltaNS))
-			break
-		}
+	var most *compare.Row
+	if i := slices.IndexFunc(rows, func(c compare.Row) bool { return c.DeltaNS > 0 && c.Cause != report.CauseOther }); i >= 0 {
+		most = &rows[i]
+		v.Site = most.Site()
 	}
+	v.Text = growthText(g, grown, most)
 	r.add(v)
 }

@@ -3,15 +3,12 @@ package compare
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -320,54 +317,6 @@ func TestHostileNumbers(t *testing.T) {
 		d := Reports(made(), made())
 		if _, err := json.Marshal(d); err != nil {
 			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if err := WriteText(&out, d, TextOptions{Full: true}); err != nil {
-			t.Fatal(err)
-		}
-		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x202e }); i >= 0 {
-			t.Fatalf("control character in %q", out.String())
-		}
-	}
-}
-
-// TestTextFits: lines are no wider than the terminal, and what there is to say about a large service is about one screen.
-func TestTextFits(t *testing.T) {
-	many := func(sleep float64) *report.Report {
-		r := reportOf("a/very/long/name/of/a/recording/"+strings.Repeat("x", 300)+".trace", []report.Group{}...)
-		for i := range 8 {
-			l := shop(sleep)
-			l.name = "example.org/shop/internal/handlers.(*Server)." + strings.Repeat("Handle", 1+5*i)
-			r.Groups = append(r.Groups, l.group(uint64(i)))
-		}
-		for range 9 {
-			l := shop(0)
-			l.name = strings.Repeat("quiet", len(r.Groups))
-			r.Groups = append(r.Groups, l.group(1))
-		}
-		return r
-	}
-	old, new := many(0), many(9e6)
-	new.Input.GOMAXPROCS, new.Input.Go = 128, "1.27"
-	d := Reports(old, new)
-	for _, width := range []int{0, 72, 80, 100, 200} {
-		for _, full := range []bool{false, true} {
-			var plain, colored bytes.Buffer
-			if err := errors.Join(WriteText(&plain, d, TextOptions{Width: width, Full: full}), WriteText(&colored, d, TextOptions{Width: width, Full: full, Color: true})); err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.Split(strings.TrimSuffix(plain.String(), "\n"), "\n")
-			for _, l := range lines {
-				if n := termtext.Width(l); n > max(width, 72) && width > 0 || n > 100 && width == 0 {
-					t.Errorf("width %d: %d columns: %s", width, n, l)
-				}
-			}
-			if !full && len(lines) > 50 {
-				t.Errorf("width %d: %d lines are more than a screen:\n%s", width, len(lines), plain.String())
-			}
-			if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored.String(), ""); got != plain.String() || got == colored.String() {
-				t.Errorf("width %d: colours change more than colours", width)
-			}
 		}
 	}
 }

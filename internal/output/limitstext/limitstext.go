@@ -1,4 +1,5 @@
-package limits
+// Package limitstext writes what a process may use for people.
+package limitstext
 
 import (
 	"fmt"
@@ -7,14 +8,15 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/whylate/whylate/internal/limits"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Text writes the answer for people. Nothing that came from a file reaches
+// Write writes the answer for people. Nothing that came from a file reaches
 // the terminal unescaped.
-func Text(w io.Writer, a *Answer) error {
+func Write(w io.Writer, a *limits.Answer) error {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 
@@ -179,7 +181,7 @@ func table(p printf, rows [][3]string) {
 	}
 }
 
-func choices(p printf, cs []Choice) {
+func choices(p printf, cs []limits.Choice) {
 	knob := ""
 	w := 0
 	for _, c := range cs {

@@ -1,4 +1,5 @@
-package budget
+// Package violations writes what a check found, for people, for GitHub and as SARIF.
+package violations
 
 import (
 	"bufio"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/judge/budget"
 	"github.com/whylate/whylate/internal/output/jsontext"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
@@ -20,7 +22,7 @@ import (
 const maxLine = 1000
 
 // WriteText writes one line a violation.
-func WriteText(w io.Writer, r *Result) error {
+func WriteText(w io.Writer, r *budget.Result) error {
 	out := bufio.NewWriter(w)
 	for i := range r.Violations {
 		v := &r.Violations[i]
@@ -32,7 +34,7 @@ func WriteText(w io.Writer, r *Result) error {
 
 // WriteGitHub writes violations as workflow commands, which GitHub shows beside the lines of a change. root is the checkout's
 // directory; files outside of it are named in the text only.
-func WriteGitHub(w io.Writer, r *Result, root string) error {
+func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 	out := bufio.NewWriter(w)
 	for i := range r.Violations {
 		v := &r.Violations[i]
@@ -220,7 +222,7 @@ func locationOf(s *report.Site, input, root string) sarifLocation {
 
 // WriteSARIF writes violations as a SARIF 2.1.0 log. root is the checkout's directory: files in it are named relative to it.
 // A violation without a place is put to the checked input, because viewers drop results without a location.
-func WriteSARIF(w io.Writer, r *Result, root, version string) error {
+func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 	run := sarifRun{
 		Tool:        sarifTool{sarifDriver{Name: "whylate", URI: "https://github.com/whylate/whylate", Version: version, Rules: []sarifRule{}}},
 		Invocations: []sarifInvocation{{OK: true}}, ColumnKind: "utf16CodeUnits", Results: []sarifResult{},
@@ -264,7 +266,7 @@ func WriteSARIF(w io.Writer, r *Result, root, version string) error {
 const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md"
 
 // describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
-func describeRule(v *Violation) sarifRule {
+func describeRule(v *budget.Violation) sarifRule {
 	r, ok := finding.Named(finding.All(), report.RuleCode(v.Code))
 	if !ok {
 		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
@@ -275,17 +277,17 @@ func describeRule(v *Violation) sarifRule {
 	}
 }
 
-func ruleText(v *Violation) string {
+func ruleText(v *budget.Violation) string {
 	switch v.Kind {
-	case KindBudget:
+	case budget.KindBudget:
 		return "A latency or a cause's share is over its budget"
-	case KindUnknown:
+	case budget.KindUnknown:
 		return "A budget cannot be judged"
-	case KindGroup:
+	case budget.KindGroup:
 		return "What a budget is about is not there"
-	case KindBaseline:
+	case budget.KindBaseline:
 		return "Requests are slower than in the baseline"
-	case KindBack:
+	case budget.KindBack:
 		return "A finding that was mended is back"
 	}
 	return "Finding " + v.Code

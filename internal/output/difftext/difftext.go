@@ -1,4 +1,5 @@
-package compare
+// Package difftext writes what changed from one report to another for people.
+package difftext
 
 import (
 	"bufio"
@@ -7,17 +8,18 @@ import (
 	"math"
 	"strings"
 
+	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
-// NoEvidence stands where a difference may as well be chance.
-const NoEvidence = "~"
+// noEvidence stands where a difference may as well be chance.
+const noEvidence = "~"
 
-// TextOptions say how a diff is written.
-type TextOptions struct {
+// Options say how a diff is written.
+type Options struct {
 	Width int  // columns of the terminal; 0 for 100
 	Color bool // growth red, shrinking green
 	// Full shows every group and every row; without it, a diff is about one screen.
@@ -37,8 +39,8 @@ const (
 	largePart = 0.10
 )
 
-// WriteText writes a diff for people.
-func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
+// Write writes a diff for people.
+func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	if opts.Width == 0 {
 		opts.Width = defaultWidth
 	}
@@ -59,7 +61,7 @@ func WriteText(w io.Writer, d *Diff, opts TextOptions) error {
 			more++
 		default:
 			shown++
-			p.group(g, shown == 1)
+			p.group(g, d.Confidence, shown == 1)
 		}
 	}
 	if more > 0 {
@@ -90,7 +92,7 @@ func listed(list []string) string {
 
 type page struct {
 	out  *bufio.Writer
-	opts TextOptions
+	opts Options
 }
 
 // line writes escaped text.
@@ -121,11 +123,11 @@ func (p *page) wrapped(head, s string) {
 	p.line(at)
 }
 
-func (p *page) inputs(d *Diff) {
+func (p *page) inputs(d *compare.Diff) {
 	room := min(p.opts.Width-58, 60)
 	names := [2]string{termtext.Middle(d.Old.Name, room), termtext.Middle(d.New.Name, room)}
 	wide := max(termtext.Width(names[0]), termtext.Width(names[1]))
-	for i, in := range []*Input{&d.Old, &d.New} {
+	for i, in := range []*compare.Input{&d.Old, &d.New} {
 		cut := ""
 		if in.Truncated {
 			cut = ", cut"
@@ -135,7 +137,7 @@ func (p *page) inputs(d *Diff) {
 	}
 }
 
-func (p *page) refs(head string, list []GroupRef) {
+func (p *page) refs(head string, list []compare.GroupRef) {
 	var said []string
 	for _, r := range list {
 		s := fmt.Sprintf("%s (%d requests", words.FuncName(r.Name), r.Count)
@@ -157,7 +159,7 @@ const (
 	changeColumn = 10
 )
 
-func (p *page) group(g *Group, first bool) {
+func (p *page) group(g *compare.Group, confidence float64, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
 	p.line(p.bold(termtext.Middle(words.FuncName(g.Name), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
@@ -168,13 +170,13 @@ func (p *page) group(g *Group, first bool) {
 		fmt.Sprintf("  %.0f%% interval of the change", 100*confidence))
 	for _, l := range []struct {
 		name string
-		c    *Change
+		c    *compare.Change
 	}{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}} {
 		if l.c.Old == nil && l.c.New == nil {
 			continue
 		}
 		s := "  " + termtext.Pad(l.name, 4) + termtext.PadLeft(words.Maybe(l.c.Old), valueColumn) + termtext.PadLeft(words.Maybe(l.c.New), valueColumn)
-		change := NoEvidence
+		change := noEvidence
 		if l.c.Evidence {
 			change = words.Change(l.c.Ratio())
 		}
@@ -194,21 +196,21 @@ func (p *page) group(g *Group, first bool) {
 		if first {
 			limit = firstRows
 		}
-		p.rows("the mean", g.Causes, limit, g.Mean.Evidence, func(r *Row) bool { return r.Evidence })
+		p.rows("the mean", g.Causes, limit, g.Mean.Evidence, func(r *compare.Row) bool { return r.Evidence })
 	}
 	if g.P99.Evidence && (first || p.opts.Full) {
-		p.rows("the slowest 1%", g.Tail, firstRows, true, func(*Row) bool { return true })
+		p.rows("the slowest 1%", g.Tail, firstRows, true, func(*compare.Row) bool { return true })
 	}
 }
 
 // rows writes what a change is made of. If there is evidence of the change itself, its large parts are shown even if there
 // is none of them one by one.
-func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts func(*Row) bool) {
+func (p *page) rows(what string, rows []compare.Row, limit int, evidence bool, counts func(*compare.Row) bool) {
 	var whole float64
 	for i := range rows {
 		whole += float64(rows[i].DeltaNS)
 	}
-	var shown []*Row
+	var shown []*compare.Row
 	for i := range rows {
 		r := &rows[i]
 		part := math.Abs(float64(r.DeltaNS)) / math.Abs(whole)
@@ -222,7 +224,7 @@ func (p *page) rows(what string, rows []Row, limit int, evidence bool, counts fu
 	p.line("  what " + what + " changed by")
 	room := p.opts.Width - 4 - changeColumn - 2 - 11 - 2*valueColumn - 4
 	for _, r := range shown {
-		change := NoEvidence
+		change := noEvidence
 		if counts(r) {
 			change = signed(r.DeltaNS)
 		}

@@ -1,0 +1,138 @@
+package budget
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// The sentences of violations and notes. What is said in them is decided in check.go.
+
+const (
+	// maxNames bounds a list of names in a sentence.
+	maxNames = 8
+	// placeWidth bounds a place in a sentence.
+	placeWidth = 100
+
+	backText = "; whylate verify called it mended before"
+)
+
+func cutText(rep *report.Report) string {
+	return fmt.Sprintf("the trace is cut: only its first %s are checked", words.Duration(rep.Input.DurationNS))
+}
+
+func noRequestsText(g *report.Group, l *Limit) string {
+	return fmt.Sprintf("%s: %s is not held over it, no request has ended; %d were under way", words.FuncName(g.Name), l.Metric(), g.Open.Count)
+}
+
+func noGroupText(rep *report.Report, l *Limit) string {
+	if l.Group == "" {
+		return fmt.Sprintf("%s cannot be held: there are no requests in %s", l.Metric(), rep.Input.Name)
+	}
+	return fmt.Sprintf("%s of %s cannot be held: no group is called that; there are %s", l.Metric(), l.Group, groupNames(rep))
+}
+
+func groupNames(rep *report.Report) string {
+	var names []string
+	for i := range rep.Groups {
+		names = append(names, words.FuncName(rep.Groups[i].Name))
+	}
+	switch {
+	case len(names) == 0:
+		return "none at all"
+	case len(names) > maxNames:
+		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
+}
+
+// fewText says that a latency is not known, for which need requests are needed.
+func fewText(g *report.Group, l *Limit, need int) string {
+	s := fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record for longer, or under more load", words.FuncName(g.Name), l.Stat,
+		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
+	if g.Open.Count > 0 {
+		s += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, words.Duration(g.Open.OldestNS))
+	}
+	return s
+}
+
+// latencyText says that a latency is over its budget, mostly by a cause if that is not nil.
+func latencyText(g *report.Group, l *Limit, ns int64, by *report.Cause) string {
+	s := fmt.Sprintf("%s: %s is %s, the budget is %s", words.FuncName(g.Name), l.Stat, words.Duration(ns), words.Duration(l.NS))
+	if by != nil {
+		s += fmt.Sprintf("; %s of that time is %s", words.Share(by.Share), causeText(by.Cause, by.Kind, by.Site))
+	}
+	return s
+}
+
+func noBandText(g *report.Group, l *Limit) string {
+	return fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", words.FuncName(g.Name), l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
+}
+
+// shareText says that a cause's share is over its budget, mostly by a row of it if that is not nil.
+func shareText(g *report.Group, l *Limit, share float64, by *report.Cause) string {
+	band := "band " + string(l.Band)
+	if l.Band == report.BandAll {
+		band = "all requests"
+	}
+	s := fmt.Sprintf("%s: %s has %s of the time of %s, the budget is %s", words.FuncName(g.Name), l.Cause, words.Share(share), band, words.Share(l.Share))
+	if by != nil {
+		s += "; most of it is " + causeText(by.Cause, by.Kind, by.Site)
+	}
+	return s
+}
+
+func causeText(name report.CauseName, kind string, site *report.Site) string {
+	cause := string(name)
+	switch p := names.Place(site, placeWidth); {
+	case p != "":
+		return cause + " at " + p
+	case kind != "":
+		return cause + " (" + kind + ")"
+	}
+	return cause
+}
+
+// findingText says what was found in a group, or, if that is "", in the whole report.
+func findingText(group string, f *report.Finding) string {
+	s := f.Title
+	if group != "" {
+		s = words.FuncName(group) + ": " + s
+	}
+	if p := names.Place(f.Site, placeWidth); p != "" {
+		s += " at " + p
+	}
+	if f.Fix != "" {
+		s += "; " + f.Fix
+	}
+	return s
+}
+
+func vanishedText(group string, rep *report.Report) string {
+	return fmt.Sprintf("%s is in the baseline and not in %s: it was not compared", words.FuncName(group), rep.Input.Name)
+}
+
+func appearedText(group string) string {
+	return words.FuncName(group) + " is not in the baseline: it was not compared"
+}
+
+func notComparedText(g *compare.Group, number string) string {
+	return fmt.Sprintf("%s: %s cannot be compared with the baseline: too few requests or stretches of time", words.FuncName(g.Name), number)
+}
+
+// growthText says that a group's latency grew, mostly by a row if that is not nil.
+func growthText(g *compare.Group, grown []grownBy, most *compare.Row) string {
+	var said []string
+	for _, l := range grown {
+		said = append(said, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.change.New), words.Duration(*l.change.Old), words.Change(l.change.Ratio())))
+	}
+	s := fmt.Sprintf("%s: slower than the baseline: %s", words.FuncName(g.Name), strings.Join(said, ", "))
+	if most != nil {
+		s += fmt.Sprintf("; most by %s, +%s a request", causeText(most.Cause, most.Kind, most.Site()), words.Duration(most.DeltaNS))
+	}
+	return s
+}

@@ -1,0 +1,91 @@
+package limits
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// Why who picks which value, in words. What is picked is decided in answer.go.
+
+const (
+	whyEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs leave it alone, and it does not follow a limit that changes"
+	whyGoMemory = "the runtime does not look at memory limits of groups"
+	whyLinked   = "; it is linked into the program"
+)
+
+// whyAware is for a runtime that looks at the quota.
+func whyAware(c *cgroup.CPU) string {
+	if c.RuntimeQuota > 0 {
+		return fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", words.CPUs(c.RuntimeQuota), c.Parallelism)
+	}
+	return fmt.Sprintf("the own group has no quota that the runtime sees, so all %d CPUs that may be used; ancestors are not looked at", c.Parallelism)
+}
+
+// whyUnaware is for one that does not, perhaps because it was told not to.
+func whyUnaware(c *cgroup.CPU, told bool) string {
+	s := fmt.Sprintf("all %d CPUs that may be used: it does not look at quotas", c.Parallelism)
+	if told {
+		s += " (containermaxprocs=0)"
+	}
+	return s
+}
+
+func whyAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
+	s := "the own group has no quota that it sees: it leaves GOMAXPROCS alone"
+	if sets {
+		s = fmt.Sprintf("the own group's quota of %s rounded down, at least 1; ancestors are not looked at", words.CPUs(c.Levels[0].CPUs))
+	}
+	if linked {
+		s += whyLinked
+	}
+	return s
+}
+
+// whyAuto is for service/auto; left says that it leaves the choice to the runtime.
+func whyAuto(c *cgroup.CPU, left bool) string {
+	s := fmt.Sprintf("no visible group has a quota: all %d CPUs that may be used", c.Parallelism)
+	if c.Quota > 0 {
+		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs that may be used", words.CPUs(c.Quota), whose(c), c.Parallelism)
+	}
+	if left {
+		s += "; the runtime's own choice, so it is left to the runtime"
+	}
+	return s
+}
+
+// whose says which level the tightest quota is from.
+func whose(c *cgroup.CPU) string {
+	if c.QuotaLevel < 0 {
+		return ""
+	}
+	if d := c.Levels[c.QuotaLevel].Depth; d > 0 {
+		return fmt.Sprintf(" of an ancestor (%d up)", d)
+	}
+	return " of the own group"
+}
+
+func whyEnvMemory(valid bool) string {
+	if !valid {
+		return "GOMEMLIMIT is set in the environment, in no form that the runtime takes: it ends at start-up"
+	}
+	return "GOMEMLIMIT is set in the environment"
+}
+
+func whyAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
+	s := "no memory limit can be seen"
+	if sees {
+		s = nineTenths(m)
+	}
+	if linked {
+		s += whyLinked
+	}
+	return s
+}
+
+func whyTune(m *cgroup.Memory) string {
+	return nineTenths(m) + ", less the memory that is not Go's; observed unless told to apply"
+}
+
+func nineTenths(m *cgroup.Memory) string { return "nine tenths of " + words.Binary(m.Max) }

@@ -1,0 +1,92 @@
+package difftext
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// diff makes up what changed in a large service: eight groups did, nine did not. Numbers are given by ns.
+func diff(name string, ns func() int64) *compare.Diff {
+	change := func(evidence bool) compare.Change {
+		p := func() *int64 { v := ns(); return &v }
+		return compare.Change{Old: p(), New: p(), Delta: p(), Low: p(), High: p(), Evidence: evidence}
+	}
+	count := func() int { return int(ns() % 100_000) }
+	d := &compare.Diff{
+		Old: compare.Input{Name: name, Go: "1.26", DurationNS: ns(), GOMAXPROCS: count(), Requests: count()},
+		New: compare.Input{Name: "new", Go: "1.27", DurationNS: ns(), GOMAXPROCS: 128, Truncated: true}, Confidence: 0.99,
+		Warnings: []report.Warning{{Text: "recorded with another load: " + name}},
+	}
+	for i := range 17 {
+		g := compare.Group{Name: "example.org/shop/internal/handlers.(*Server)." + strings.Repeat("Handle", 1+5*(i%8)) + name[:4], Kind: "http1", Changed: i < 8, OldCount: count(), NewCount: count()}
+		if i == 0 {
+			g.NewOpen = count()
+		}
+		if !g.Changed {
+			g.Name = strings.Repeat("quiet", i) + name[:4]
+		}
+		g.Mean, g.P50, g.P90, g.P99 = change(g.Changed), change(false), compare.Change{}, change(g.Changed)
+		for k := range 12 {
+			r := compare.Row{Cause: "sleep", OldNS: ns(), NewNS: ns(), DeltaNS: ns(), Evidence: k%2 == 0, NewSite: &report.Site{Func: fmt.Sprint(g.Name, k), File: "/src/" + name, Line: count()}}
+			if k%5 == 4 {
+				r.Cause, r.NewSite = report.CauseOther, nil
+			}
+			g.Causes, g.Tail = append(g.Causes, r), append(g.Tail, r)
+		}
+		d.Groups = append(d.Groups, g)
+	}
+	d.Appeared = []compare.GroupRef{{Name: name, Count: count(), Open: count()}}
+	d.Vanished = d.Appeared
+	return d
+}
+
+// TestHostile: a diff may hold any names and numbers; no terminal may obey one, and none may panic.
+func TestHostile(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}
+	for range 50 {
+		var out bytes.Buffer
+		if err := Write(&out, diff("\x1b[2J\u202e", func() int64 { return odd[rng.IntN(len(odd))] }), Options{Full: true}); err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x202e }); i >= 0 {
+			t.Fatalf("control character in %q", out.String())
+		}
+	}
+}
+
+// TestFits: lines are no wider than the terminal, and what there is to say about a large service is about one screen.
+func TestFits(t *testing.T) {
+	n := int64(0)
+	d := diff("a/very/long/name/of/a/recording/"+strings.Repeat("x", 300)+".trace", func() int64 { n += 12_345_678; return n })
+	for _, width := range []int{0, 72, 80, 100, 200} {
+		for _, full := range []bool{false, true} {
+			var plain, colored bytes.Buffer
+			if err := errors.Join(Write(&plain, d, Options{Width: width, Full: full}), Write(&colored, d, Options{Width: width, Full: full, Color: true})); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(plain.String(), "\n"), "\n")
+			for _, l := range lines {
+				if n := termtext.Width(l); n > max(width, 72) && width > 0 || n > 100 && width == 0 {
+					t.Errorf("width %d: %d columns: %s", width, n, l)
+				}
+			}
+			if !full && len(lines) > 50 {
+				t.Errorf("width %d: %d lines are more than a screen:\n%s", width, len(lines), plain.String())
+			}
+			if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored.String(), ""); got != plain.String() || got == colored.String() {
+				t.Errorf("width %d: colours change more than colours", width)
+			}
+		}
+	}
+}
