@@ -20,7 +20,7 @@ func (m *Metrics) ObserveFlight(r *flight.Recorder) error {
 	duty := b.gauge("whylate.flight.duty", "1", "The part of the time that the recorder runs to stay within its budget.")
 	off := b.counter("whylate.flight.off.time", "s", "Time in which the recorder was off because of its budget.")
 	triggers := b.count("whylate.flight.triggers", "{moment}", "Moments worth a recording, by kind.")
-	missed := b.count("whylate.flight.missed", "{moment}", "Moments worth a recording that got none of their own, by kind: one was being taken, there were enough, or the recorder was off.")
+	missed := b.count("whylate.flight.missed", "{moment}", "Moments worth a recording that are in none, by kind: there were enough, or the recorder was off.")
 	kept := b.count("whylate.flight.recordings", "{recording}", "Recordings kept.")
 	failed := b.count("whylate.flight.failures", "{recording}", "Recordings that could not be written or handed over.")
 	disk := b.whole("whylate.flight.disk", "By", "What the recordings in the directory take.")

@@ -28,7 +28,7 @@ func NewFlightCollector(r *flight.Recorder) *FlightCollector {
 		duty:      desc("duty_ratio", "The part of the time that the recorder runs to stay within its budget."),
 		off:       desc("off_seconds_total", "Time in which the recorder was off because of its budget."),
 		triggers:  desc("triggers_total", "Moments worth a recording, by kind.", "kind"),
-		missed:    desc("missed_total", "Moments worth a recording that got none of their own, by kind: one was being taken, there were enough, or the recorder was off.", "kind"),
+		missed:    desc("missed_total", "Moments worth a recording that are in none, by kind: there were enough, or the recorder was off.", "kind"),
 		kept:      desc("recordings_total", "Recordings kept."),
 		failed:    desc("failures_total", "Recordings that could not be written or handed over."),
 		disk:      desc("disk_bytes", "What the recordings in the directory take."),

@@ -68,10 +68,7 @@ func (in *input) addWarnings(rep *report.Report) {
 		return
 	}
 	if f := in.meta.Flight; f != nil {
-		rep.Input.Reason = f.Reason.Text
-		if rep.Input.Reason == "" {
-			rep.Input.Reason = f.Reason.Kind
-		}
+		rep.Input.Reason = f.Why()
 	}
 	for _, w := range in.meta.Warnings {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})

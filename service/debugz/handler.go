@@ -285,7 +285,7 @@ func flightText(w io.Writer, s *flight.State) {
 		fmt.Fprintf(w, "the last\t%s, %s in %v\n", s.Last, size(s.LastBytes), s.LastSnapshot.Round(time.Millisecond))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Triggers)) {
-		fmt.Fprintf(w, "%s\t%d moments, %d without a recording of their own\n", k, s.Triggers[k], s.Missed[k])
+		fmt.Fprintf(w, "%s\t%d moments, %d in no recording\n", k, s.Triggers[k], s.Missed[k])
 	}
 	if u := s.Upload; u != nil {
 		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d attempts failed\n", u.Sent, u.Refused, u.Failed)

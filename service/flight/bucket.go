@@ -1,6 +1,9 @@
 package flight
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A bucket lets so many snapshots pass in a stretch of time, and at first as
 // many at once. A nil bucket lets all pass.
@@ -18,8 +21,9 @@ func newBucket(n int, every time.Duration, now time.Time) *bucket {
 	return &bucket{size: float64(n), every: every, tokens: float64(n), last: now}
 }
 
-// has reports whether one may pass. A clock that goes back gives nothing.
-func (b *bucket) has(now time.Time) bool {
+// has reports whether one may pass, of those who may not have all while half is
+// left. A clock that goes back gives nothing.
+func (b *bucket) has(now time.Time, all bool) bool {
 	if b == nil {
 		return true
 	}
@@ -27,7 +31,11 @@ func (b *bucket) has(now time.Time) bool {
 		b.tokens = min(b.size, b.tokens+b.size*float64(d)/float64(b.every))
 	}
 	b.last = now
-	return b.tokens > 1-1e-9
+	need := 1.
+	if !all {
+		need += math.Floor(b.size / 2)
+	}
+	return b.tokens > need-1e-9
 }
 
 func (b *bucket) take() {

@@ -36,8 +36,12 @@ type meta struct {
 
 type flightMeta struct {
 	Reason Trigger `json:"reason"`
-	// Missed counts the triggers since the recording before that were not kept:
-	// while one was being taken, or because there were too many.
+	// Also names other triggers that it holds, at most seven: the longest of each kind
+	// and route. Held counts all of them by kind.
+	Also []Trigger       `json:"also,omitempty"`
+	Held map[Kind]uint64 `json:"held,omitempty"`
+	// Missed counts the triggers since the recording before that no recording holds,
+	// because there were too many.
 	Missed map[Kind]uint64 `json:"missed,omitempty"`
 	// Service says which program it was, and where it ran.
 	Service map[string]string `json:"service"`

@@ -19,7 +19,7 @@ func TestBucket(t *testing.T) {
 	passed := 0
 	for range 5 * 60 { // five hours, a wish a minute
 		now = now.Add(time.Minute)
-		if b.has(now) {
+		if b.has(now, true) {
 			b.take()
 			passed++
 		}
@@ -28,16 +28,16 @@ func TestBucket(t *testing.T) {
 		t.Errorf("%d passed in five hours, want 3 at once and then one in 20 minutes", passed)
 	}
 	now = now.Add(1000 * time.Hour)
-	for passed = 0; b.has(now); passed++ {
+	for passed = 0; b.has(now, true); passed++ {
 		b.take()
 	}
 	if passed != 3 {
 		t.Errorf("%d passed at once after a long rest", passed)
 	}
-	if b.has(now.Add(-time.Hour)) {
+	if b.has(now.Add(-time.Hour), true) {
 		t.Error("a clock that goes back lets one pass")
 	}
-	if none := newBucket(-1, time.Hour, now); !none.has(now) {
+	if none := newBucket(-1, time.Hour, now); !none.has(now, false) {
 		t.Error("no bound does not let pass")
 	}
 }

@@ -97,13 +97,15 @@ type Options struct {
 	Freeze time.Duration
 
 	// Tail is how long what comes after a slow request is recorded: 200 ms, and as
-	// long as further triggers come, up to five times that.
+	// long as further triggers come, up to five times that; and then until the marked
+	// requests have ended that had begun, for half of MinAge at most, and no longer than
+	// the beginning of what was slow is still there.
 	Tail time.Duration
-	// Gap is how long after a recording the next one is kept at the earliest:
-	// 1 minute.
+	// Gap is how long after a recording the next one of the same class is kept at the
+	// earliest, 1 minute: requests, freezes, latency, goroutines and GC are classes.
 	Gap time.Duration
 	// PerHour and PerDay bound how many recordings are kept, those asked for aside:
-	// 6 and 48. Negative ones are no bound.
+	// 6 and 48, of which half are for requests alone. Negative ones are no bound.
 	PerHour, PerDay int
 
 	// MinAge is how far back a recording reaches at least, 10 s, and MaxBytes what
@@ -177,8 +179,11 @@ type State struct {
 	// OwnCost is the share of the CPUs that the kernel's counters take: at most
 	// 0.15 %, above that they are read less often.
 	OwnCost float64 `json:"own_cost"`
-	// Triggers counts what was worth a recording, Missed what of that gave none
-	// of its own, Kept the recordings.
+	// Reach is how far back a recording reaches, about: MinAge, or less where MaxBytes
+	// are written sooner.
+	Reach time.Duration `json:"reach_ns"`
+	// Triggers counts what was worth a recording, Missed what of that is in none,
+	// Kept the recordings.
 	Triggers map[Kind]uint64 `json:"triggers,omitempty"`
 	Missed   map[Kind]uint64 `json:"missed,omitempty"`
 	Kept     uint64          `json:"kept"`
@@ -220,23 +225,30 @@ type Recorder struct {
 	ownCost   atomic.Uint64 // bits of a float64
 	handing   atomic.Int32  // snapshots that are being fetched
 
-	mu      sync.Mutex
-	state   State
-	pending *Trigger
-	missed  map[Kind]uint64
-	kept    time.Time // when the last one was, those asked for aside
-	hour    *bucket
-	day     *bucket
-	seen    uint64 // marked requests of this second
-	slow    uint64
-	fired   uint64 // triggers, ever
+	mu     sync.Mutex
+	state  State
+	plan   plan
+	missed map[Kind]uint64 // to be named in the next recording
+	hour   *bucket
+	day    *bucket
+	seen   uint64 // marked requests of this second
+	slow   uint64
 
-	rt    runtimeRecorder // the goroutine's own, as all below
+	rt    ring // the goroutine's own, as all below
 	gov   governor
+	rate  float64 // bytes a second, about
 	n     int
 	began time.Time     // when rt was started
 	spent time.Duration // CPU time of the process, when last looked at
 	count *counting
+}
+
+// A ring is what keeps the last seconds: the runtime's recorder, or one of a test.
+type ring interface {
+	start(minAge time.Duration, maxBytes uint64) error
+	stop()
+	enabled() bool
+	writeTo(w io.Writer) (int64, error)
 }
 
 // counting is a count of the recorder's bytes that has begun.
@@ -246,10 +258,12 @@ type counting struct {
 	starts float64 // since
 }
 
-// asked is a recording that somebody waits for. If to is not nil, it is
-// written there and not kept.
+// asked is a recording that is to be made. If to is not nil, it is written
+// there and not kept.
 type asked struct {
 	trigger Trigger
+	also    []Trigger
+	held    map[Kind]uint64 // all triggers of which it was kept; nil where somebody asked
 	to      io.Writer
 	name    string
 	err     error
@@ -258,7 +272,9 @@ type asked struct {
 
 // Start starts a recorder. The error says which option makes no sense; that
 // nothing can be recorded, or written, is no error but State's.
-func Start(opts Options) (*Recorder, error) {
+func Start(opts Options) (*Recorder, error) { return startWith(opts, newRing()) }
+
+func startWith(opts Options, rt ring) (*Recorder, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
@@ -267,7 +283,8 @@ func Start(opts Options) (*Recorder, error) {
 		opts: opts, facts: readFacts(), service: describe(os.Getenv),
 		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked),
 		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now),
-		gov: newGovernor(opts.Budget, opts.MinAge),
+		gov: newGovernor(opts.Budget, opts.MinAge), rt: rt,
+		plan: plan{tail: opts.Tail, gap: opts.Gap, minAge: opts.MinAge, reach: opts.MinAge},
 	}
 	r.opts.Redact = r.opts.Redact.WithKey()
 	if r.opts.Redact.Main == "" {
@@ -276,7 +293,7 @@ func Start(opts Options) (*Recorder, error) {
 		}
 	}
 	r.state.Triggers, r.state.Missed = make(map[Kind]uint64), make(map[Kind]uint64)
-	r.state.Budget, r.state.Duty, r.state.CostFrom = max(0, opts.Budget), 1, r.gov.how
+	r.state.Budget, r.state.Duty, r.state.CostFrom, r.state.Reach = max(0, opts.Budget), 1, r.gov.how, opts.MinAge
 	r.ctx, r.cancelCtx = context.WithCancel(context.Background())
 	if !supported {
 		r.state.Why = "built with a Go version before 1.25, which has no flight recorder"
@@ -348,9 +365,12 @@ func (r *Recorder) State() State {
 func (r *Recorder) ended(e mark.Ended) {
 	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
 	unusual := false
+	limit := r.opts.Slow
 	if r.opts.Factor > 0 {
 		if rt := r.routes.of(e.Name); rt != nil {
-			unusual = rt.add(e.Took)
+			if unusual = rt.add(e.Took); unusual && !slow {
+				limit = time.Duration(rt.limit.Load())
+			}
 		}
 	}
 	if !slow && !unusual && r.opts.Share == 0 {
@@ -359,21 +379,19 @@ func (r *Recorder) ended(e mark.Ended) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
-	switch {
-	case slow:
-		r.slow++
-		r.fire(KindSlow, func() Trigger {
-			name := r.opts.Redact.Route(e.Name)
-			return Trigger{Text: fmt.Sprintf("%s took %v, longer than %v", cmp.Or(name, "a request"), e.Took.Round(time.Microsecond), r.opts.Slow), Route: name, Status: e.Status, TookNS: int64(e.Took)}
-		})
-	case unusual:
-		r.slow++
-		r.fire(KindUnusual, func() Trigger {
-			usual := time.Duration(r.routes.of(e.Name).limit.Load())
-			name := r.opts.Redact.Route(e.Name)
-			return Trigger{Text: fmt.Sprintf("%s took %v; by its last minutes %v is long", cmp.Or(name, "a request"), e.Took.Round(time.Microsecond), usual.Round(time.Microsecond)), Route: name, Status: e.Status, TookNS: int64(e.Took)}
-		})
+	if !slow && !unusual {
+		return
 	}
+	r.slow++
+	kind := KindSlow
+	if !slow {
+		kind = KindUnusual
+	}
+	at := e.Began.Add(e.Took)
+	if e.Began.IsZero() {
+		at = time.Now()
+	}
+	r.fire(moment{kind: kind, at: at, took: e.Took, name: e.Name, status: e.Status, limit: limit})
 }
 
 // OnFreeze triggers a recording of a freeze of at least Options.Freeze: give it to
@@ -382,38 +400,36 @@ func (r *Recorder) OnFreeze(f probe.Freeze) {
 	if f.Likely < r.opts.Freeze {
 		return
 	}
+	text := fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fire(KindFreeze, func() Trigger {
-		return Trigger{Text: fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond)), TookNS: int64(f.Likely)}
-	})
+	r.fire(moment{kind: KindFreeze, at: time.Now(), took: f.Likely, text: text})
 }
 
-// fire takes a trigger, with r.mu held. The first one is pending, the others
-// are counted: text is made of one that is kept alone.
-func (r *Recorder) fire(kind Kind, describe func() Trigger) {
-	r.state.Triggers[kind]++
-	r.fired++
-	if r.pending != nil || !r.state.Recording || !r.free() {
-		r.missed[kind]++
-		r.state.Missed[kind]++
+// fire takes a trigger, with r.mu held.
+func (r *Recorder) fire(m moment) {
+	r.state.Triggers[m.kind]++
+	waited, due := len(r.plan.waiting) > 0, r.plan.due
+	if !r.state.Recording || !waited && !r.free(m.kind, m.at) || !r.plan.add(m, m.at) {
+		r.missed[m.kind]++
+		r.state.Missed[m.kind]++
 		return
 	}
-	t := describe()
-	t.Kind, t.At = kind, time.Now()
-	r.pending = &t
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	if !waited || r.plan.due != due {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// free reports whether one more recording may be kept, with r.mu held.
-func (r *Recorder) free() bool {
-	now := time.Now()
-	hour, day := r.hour.has(now), r.day.has(now)
-	// A storm is one recording.
-	return hour && day && (r.kept.IsZero() || now.Sub(r.kept) >= r.opts.Gap)
+// free reports whether one more recording may be kept, with r.mu held. Half of
+// them are for requests: a machine with neighbours that freeze the process all day
+// has some left for what people wait for.
+func (r *Recorder) free(k Kind, now time.Time) bool {
+	own := classOf(k) == classRequests
+	hour, day := r.hour.has(now, own), r.day.has(now, own)
+	return hour && day
 }
 
 // Capture keeps a recording at once, whatever the bounds on their number, and
@@ -527,10 +543,14 @@ func (r *Recorder) end(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Recording, r.state.Why = false, why
-	if t := r.pending; t != nil { // its seconds are gone
-		r.missed[t.Kind]++
-		r.state.Missed[t.Kind]++
-		r.pending = nil
+	r.lose(r.plan.drop()) // their seconds are gone
+}
+
+// lose counts triggers that no recording holds, with r.mu held.
+func (r *Recorder) lose(counts map[Kind]uint64) {
+	for k, n := range counts {
+		r.missed[k] += n
+		r.state.Missed[k] += n
 	}
 }
 
@@ -543,6 +563,8 @@ func (r *Recorder) run() {
 	signals := newSignalReader()
 	signals.read(time.Now())
 	r.spent, _ = cputime.Process()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for n := 0; ; {
 		select {
 		case <-r.stop:
@@ -550,18 +572,9 @@ func (r *Recorder) run() {
 		case a := <-r.ask:
 			r.capture(a)
 		case <-r.wake:
-			if !r.tail() {
-				return
-			}
-			r.mu.Lock()
-			t := r.pending
-			r.mu.Unlock()
-			if t != nil {
-				r.capture(&asked{trigger: *t, done: make(chan struct{})})
-			}
-			r.mu.Lock()
-			r.pending = nil
-			r.mu.Unlock()
+			r.step(next)
+		case <-next.C:
+			r.step(next)
 		case now := <-tick.C:
 			n++
 			r.second(n, signals.read(now))
@@ -569,26 +582,28 @@ func (r *Recorder) run() {
 	}
 }
 
-// tail waits for what comes after a trigger, and reports false if the recorder was
-// stopped meanwhile. What is slow again and again, as by a quota in each of its
-// periods, is told by several times of it.
-func (r *Recorder) tail() bool {
-	const most = 5
-	fired := func() (n uint64) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.fired
-	}
-	for range most {
-		before := fired()
-		if !r.sleep(r.opts.Tail) {
-			return false
+// step goes on with what waits for a snapshot, and says by the timer when to come
+// again.
+func (r *Recorder) step(next *time.Timer) {
+	r.mu.Lock()
+	now := time.Now()
+	wait := r.plan.step(now, mark.Open)
+	if wait != 0 {
+		r.mu.Unlock()
+		if wait > 0 {
+			next.Reset(wait)
 		}
-		if fired() == before {
-			break
-		}
+		return
 	}
-	return true
+	why, also, held := r.plan.take(now)
+	r.hour.take()
+	r.day.take()
+	r.mu.Unlock()
+	a := &asked{trigger: why.trigger(&r.opts.Redact), held: held, done: make(chan struct{})}
+	for i := range also {
+		a.also = append(a.also, also[i].trigger(&r.opts.Redact))
+	}
+	r.capture(a)
 }
 
 func (r *Recorder) sleep(d time.Duration) bool {
@@ -680,29 +695,28 @@ func (r *Recorder) second(n int, s signals) {
 	if n%5 == 0 {
 		r.routes.each(func(x *route) { x.settle(0.99, r.opts.Factor, r.opts.Least) })
 	}
+	r.rate += (s.starts/max(s.took.Seconds(), 1e-3)*r.gov.perStart - r.rate) / 5
+	reach := r.opts.MinAge
+	if full := float64(r.opts.MaxBytes) / max(r.rate, 1); full < reach.Seconds() {
+		reach = time.Duration(full * float64(time.Second))
+	}
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.plan.reach, r.state.Reach = reach, reach
 	const enough = 10
 	if seen, slow := r.seen, r.slow; r.opts.Share > 0 && slow >= enough && float64(slow) >= r.opts.Share*float64(seen) {
-		r.fire(KindMany, func() Trigger {
-			return Trigger{Text: fmt.Sprintf("%d of %d requests of a second were slow", slow, seen)}
-		})
+		r.fire(moment{kind: KindMany, at: now, text: fmt.Sprintf("%d of %d requests of a second were slow", slow, seen)})
 	}
 	r.seen, r.slow = 0, 0
 	if o := &r.opts; o.Latency > 0 && s.late > o.Latency {
-		r.fire(KindLatency, func() Trigger {
-			return Trigger{Text: fmt.Sprintf("one in a hundred goroutines waited at least %v to run, longer than %v", s.late, o.Latency), TookNS: int64(s.late)}
-		})
+		r.fire(moment{kind: KindLatency, at: now, took: s.late, text: fmt.Sprintf("one in a hundred goroutines waited at least %v to run, longer than %v", s.late, o.Latency)})
 	}
 	if o := &r.opts; o.Goroutines > 0 && s.goroutines > uint64(o.Goroutines) {
-		r.fire(KindGoroutines, func() Trigger {
-			return Trigger{Text: fmt.Sprintf("there are %d goroutines, more than %d", s.goroutines, o.Goroutines)}
-		})
+		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("there are %d goroutines, more than %d", s.goroutines, o.Goroutines)})
 	}
 	if o := &r.opts; o.GC > 0 && s.gc > o.GC {
-		r.fire(KindGC, func() Trigger {
-			return Trigger{Text: fmt.Sprintf("garbage collection took %.0f %% of the CPU time, more than %.0f %%", 100*s.gc, 100*o.GC)}
-		})
+		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %.0f %% of the CPU time, more than %.0f %%", 100*s.gc, 100*o.GC)})
 	}
 }
 
@@ -711,6 +725,9 @@ func (r *Recorder) capture(a *asked) {
 	defer close(a.done)
 	if !r.rt.enabled() {
 		a.err = errors.New("flight: nothing is recorded: " + r.State().Why)
+		r.mu.Lock()
+		r.lose(a.held)
+		r.mu.Unlock()
 		return
 	}
 	r.n++
@@ -719,17 +736,12 @@ func (r *Recorder) capture(a *asked) {
 	missed := maps.Clone(r.missed) // triggers go on while it is written down
 	if a.to == nil {
 		r.missed = make(map[Kind]uint64)
-		if a.trigger.Kind != KindAsked {
-			r.kept = time.Now()
-			r.hour.take()
-			r.day.take()
-		}
 	}
 	r.mu.Unlock()
 	age := min(time.Since(r.began), r.opts.MinAge)
 	m := &meta{
 		Start: time.Now().Add(-age), AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(age), Go: runtime.Version(), Host: r.facts,
-		Flight: flightMeta{Reason: a.trigger, Missed: missed, Service: r.service},
+		Flight: flightMeta{Reason: a.trigger, Also: a.also, Held: a.held, Missed: missed, Service: r.service},
 	}
 	write := func(w io.Writer) error {
 		return writeBundle(w, m, func(w io.Writer) error {
@@ -758,8 +770,7 @@ func (r *Recorder) capture(a *asked) {
 		for k, n := range missed { // to be named in the next
 			r.missed[k] += n
 		}
-		r.missed[a.trigger.Kind]++
-		r.state.Missed[a.trigger.Kind]++
+		r.lose(a.held)
 		return
 	}
 	r.state.Kept++

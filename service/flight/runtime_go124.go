@@ -13,6 +13,8 @@ const supported = false
 // A runtimeRecorder is missing: runtime/trace.FlightRecorder came with Go 1.25.
 type runtimeRecorder struct{}
 
+func newRing() ring { return new(runtimeRecorder) }
+
 var errUnsupported = errors.New("built with a Go version before 1.25, which has no flight recorder")
 
 func (*runtimeRecorder) start(time.Duration, uint64) error { return errUnsupported }

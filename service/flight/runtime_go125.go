@@ -13,6 +13,8 @@ const supported = true
 // A runtimeRecorder is runtime/trace's flight recorder.
 type runtimeRecorder struct{ fr *trace.FlightRecorder }
 
+func newRing() ring { return new(runtimeRecorder) }
+
 func (r *runtimeRecorder) start(minAge time.Duration, maxBytes uint64) error {
 	fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: minAge, MaxBytes: maxBytes})
 	if err := fr.Start(); err != nil {

@@ -59,6 +59,7 @@ func begin(kind Kind, name, traceparent string) Mark {
 	m := Mark{on: true, kind: kind, name: name}
 	if watcher.Load() != nil {
 		m.began = time.Now()
+		opened.begin(m.began)
 	}
 	if trace.IsEnabled() {
 		trace.Log(background, texts.begin(kind, name), parent(traceparent))
@@ -87,8 +88,13 @@ func (m *Mark) end(text, name, status string) {
 	if trace.IsEnabled() {
 		trace.Log(background, text, "")
 	}
-	if w := watcher.Load(); w != nil && !m.began.IsZero() {
-		(*w)(Ended{Kind: m.kind, Name: name, Status: status, Began: m.began, Took: time.Since(m.began)})
+	if m.began.IsZero() {
+		return
+	}
+	took := time.Since(m.began)
+	opened.end(m.began)
+	if w := watcher.Load(); w != nil {
+		(*w)(Ended{Kind: m.kind, Name: name, Status: status, Began: m.began, Took: took})
 	}
 }
 

@@ -7,9 +7,11 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,18 +68,38 @@ type Meta struct {
 
 // Flight says why a service kept a recording of itself.
 type Flight struct {
-	Reason struct {
-		Kind   string    `json:"kind"`
-		Text   string    `json:"text"`
-		Route  string    `json:"route,omitempty"`
-		Status string    `json:"status,omitempty"`
-		TookNS int64     `json:"took_ns,omitempty"`
-		At     time.Time `json:"at"`
-	} `json:"reason"`
-	// Missed counts, by kind, what else would have been worth a recording since the one before.
+	Reason Trigger `json:"reason"`
+	// Also names others that it holds, Held counts all by kind; Missed counts those since the recording before that none holds.
+	Also       []Trigger         `json:"also,omitempty"`
+	Held       map[string]uint64 `json:"held,omitempty"`
 	Missed     map[string]uint64 `json:"missed,omitempty"`
 	Service    map[string]string `json:"service,omitempty"`
 	SnapshotNS int64             `json:"snapshot_ns,omitempty"`
+}
+
+// A Trigger is what was worth a recording.
+type Trigger struct {
+	Kind   string    `json:"kind"`
+	Text   string    `json:"text"`
+	Route  string    `json:"route,omitempty"`
+	Status string    `json:"status,omitempty"`
+	TookNS int64     `json:"took_ns,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Why says in a line why the recording was kept, and what else it holds.
+func (f *Flight) Why() string {
+	out := cmp.Or(f.Reason.Text, f.Reason.Kind)
+	if n := f.Held[f.Reason.Kind]; n > 1 {
+		out += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	for i, t := range f.Also {
+		other := func(u Trigger) bool { return u.Kind == t.Kind }
+		if t.Kind != f.Reason.Kind && t.Text != "" && !slices.ContainsFunc(f.Also[:i], other) {
+			out += "; " + t.Text
+		}
+	}
+	return out
 }
 
 // Host is what was found out about the machine and the process when host samples began. What could not be read is

@@ -1,0 +1,392 @@
+//go:build go1.25
+
+package flight
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"encoding/json"
+
+	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/probe"
+)
+
+// A madeRing is a ring that tells when it was asked.
+type madeRing struct {
+	mu      sync.Mutex
+	on      bool
+	refuses bool
+	when    []time.Time
+}
+
+func (f *madeRing) start(time.Duration, uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuses {
+		return errors.New("already enabled")
+	}
+	f.on = true
+	return nil
+}
+
+func (f *madeRing) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.on = false
+}
+
+func (f *madeRing) enabled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.on
+}
+
+// taken lets somebody else have the ring, or give it back.
+func (f *madeRing) taken(is bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuses = is
+	f.on = f.on && !is
+}
+
+func (f *madeRing) writeTo(w io.Writer) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.when = append(f.when, time.Now())
+	n, err := io.WriteString(w, "go 1.26 trace\x00\x00\x00")
+	return int64(n), err
+}
+
+// A scene is a recorder whose clock is made, with requests that are slow at 20 ms.
+type scene struct {
+	t     *testing.T
+	r     *Recorder
+	ring  *madeRing
+	dir   string
+	begun time.Time
+	asked sync.WaitGroup
+}
+
+func play(t *testing.T, opts Options, f func(s *scene)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		opts.Dir, opts.Budget, opts.NoHost, opts.Factor, opts.Slow = dir, -1, true, -1, 20*time.Millisecond
+		s := &scene{t: t, ring: new(madeRing), dir: dir}
+		var err error
+		if s.r, err = startWith(opts, s.ring); err != nil {
+			t.Fatal(err)
+		}
+		defer s.r.Stop()
+		s.begun = time.Now().Add(20 * time.Second)
+		f(s)
+		s.asked.Wait()
+	})
+}
+
+// request is one that is marked: from and to are since the begin.
+func (s *scene) request(name string, from, to time.Duration) {
+	s.asked.Go(func() {
+		time.Sleep(time.Until(s.begun.Add(from)))
+		m := mark.Begin(mark.HTTP, name, "")
+		time.Sleep(time.Until(s.begun.Add(to)))
+		m.End("", "2xx")
+	})
+}
+
+func (s *scene) freeze(at, took time.Duration) {
+	s.asked.Go(func() {
+		time.Sleep(time.Until(s.begun.Add(at)))
+		s.r.OnFreeze(probe.Freeze{Likely: took})
+	})
+}
+
+// A told is what a recording says of itself, and when since the begin it was taken.
+type told struct {
+	at time.Duration
+	flightMeta
+}
+
+func (s *scene) after(d time.Duration) (out []told) {
+	s.t.Helper()
+	time.Sleep(time.Until(s.begun.Add(d)))
+	synctest.Wait()
+	names, _ := filepath.Glob(filepath.Join(s.dir, "*.whylate"))
+	if len(names) != len(s.ring.when) {
+		s.t.Fatalf("%d snapshots gave %d files", len(s.ring.when), len(names))
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var m meta
+		if err := json.Unmarshal(entries(s.t, data)["meta.json"], &m); err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, told{flightMeta: m.Flight})
+	}
+	// Names begin with when it was.
+	for i := range out {
+		out[i].at = s.ring.when[i].Sub(s.begun)
+	}
+	return out
+}
+
+const ms = time.Millisecond
+
+// TestFreezeBefore is a neighbour's freeze at the begin of a lock that is held for
+// long: one recording, of the request, which holds both. It was taken 200 ms after the
+// freeze and held neither request, whose triggers came in its gap.
+func TestFreezeBefore(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.freeze(0, 92*ms)
+		for i := range 5 {
+			s.request("GET /order", time.Duration(i*30)*ms, 310*ms)
+		}
+		got := s.after(50 * time.Second)
+		if len(got) != 1 || got[0].at < 310*ms || got[0].at > 700*ms {
+			s.t.Fatalf("recordings %+v", got)
+		}
+		if g := got[0]; g.Reason.Kind != KindSlow || g.Reason.TookNS != int64(310*ms) || len(g.Also) != 1 || g.Also[0].Kind != KindFreeze || !maps.Equal(g.Held, map[Kind]uint64{KindSlow: 5, KindFreeze: 1}) {
+			s.t.Errorf("it says %+v", g)
+		}
+		if st := s.r.State(); len(st.Missed) != 0 || st.Kept != 1 {
+			s.t.Errorf("the state is %+v", st)
+		}
+	})
+}
+
+// TestLongAfterQuick is a request that is slow and quickly over, while others of the same
+// fault go on for longer than the tail: they are in the recording to their end.
+func TestLongAfterQuick(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.request("GET /list", 0, 30*ms)
+		s.request("GET /list", 10*ms, 1400*ms)
+		s.request("GET /order", 50*ms, 1700*ms)
+		got := s.after(50 * time.Second)
+		if len(got) != 1 || got[0].at < 1700*ms || got[0].Reason.Route != "GET /order" || got[0].Reason.TookNS != int64(1650*ms) || got[0].Held[KindSlow] != 3 {
+			s.t.Fatalf("recordings %+v", got)
+		}
+	})
+}
+
+// TestStreams are requests that do not end: those that began before what the ring holds
+// are not waited for, others for half of what it holds.
+func TestStreams(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.request("stream", -19*time.Second, 50*time.Second)
+		s.request("GET /list", 0, 30*ms)
+		if got := s.after(40 * time.Second); len(got) != 1 || got[0].at != 230*ms {
+			s.t.Fatalf("with a stream: recordings %+v", got)
+		}
+	})
+	play(t, Options{}, func(s *scene) {
+		s.request("poll", 0, 30*time.Second)
+		s.request("GET /list", 0, 30*ms)
+		if got := s.after(20 * time.Second); len(got) != 1 || got[0].at < 4*time.Second || got[0].at > 5100*ms {
+			s.t.Fatalf("with a long poll: recordings %+v", got)
+		}
+	})
+}
+
+// TestWithinGap are slow requests after a recording: at the end of its gap there is
+// one of that which is still held then, and what is not is named in it; a freeze has its
+// own at once.
+func TestWithinGap(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.request("first", 0, 30*ms)
+		s.request("lost", 20*time.Second, 21*time.Second)
+		s.freeze(30*time.Second, 60*ms)
+		s.request("later", 55*time.Second, 56*time.Second)
+		got := s.after(100 * time.Second)
+		if len(got) != 3 {
+			s.t.Fatalf("recordings %+v", got)
+		}
+		if got[1].Reason.Kind != KindFreeze || got[1].at != 30200*ms || !maps.Equal(got[1].Missed, map[Kind]uint64{KindSlow: 1}) {
+			s.t.Errorf("the freeze's says %+v", got[1])
+		}
+		if got[2].Reason.Route != "later" || got[2].at < 60*time.Second || got[2].at > 60500*ms {
+			s.t.Errorf("the last one says %+v", got[2])
+		}
+		if st := s.r.State(); st.Missed[KindSlow] != 1 || st.Kept != 3 {
+			s.t.Errorf("the state is %+v", st)
+		}
+	})
+}
+
+// TestHours are a machine whose neighbours freeze the process all day: what is left is for
+// requests.
+func TestHours(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		for i := range 20 {
+			s.freeze(time.Duration(i)*2*time.Minute, 60*ms)
+		}
+		s.request("GET /order", 41*time.Minute, 41*time.Minute+time.Second)
+		got := s.after(42 * time.Minute)
+		byKind := map[Kind]int{}
+		for _, g := range got {
+			byKind[g.Reason.Kind]++
+		}
+		if byKind[KindSlow] != 1 || byKind[KindFreeze] < 3 || byKind[KindFreeze] > 7 {
+			s.t.Errorf("kept are %v", byKind)
+		}
+	})
+}
+
+// TestStormIsOne is a storm of half a minute, every request slow: one recording that is taken
+// within it, and what came later is counted.
+func TestStormIsOne(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		const n = 1000
+		for i := range n {
+			from := time.Duration(i) * 30 * ms
+			s.request("GET /order", from, from+200*ms)
+		}
+		got := s.after(59 * time.Second)
+		st := s.r.State()
+		if len(got) != 1 || got[0].at > 2*time.Second || got[0].Held[KindSlow]+st.Missed[KindSlow] != n || st.Missed[KindSlow] < n/2 {
+			s.t.Fatalf("recordings %+v, the state %+v", got, st)
+		}
+	})
+	// Also where the ring still holds its end when the gap is over.
+	play(t, Options{Gap: 4 * time.Second}, func(s *scene) {
+		for i := range 30 {
+			s.request("GET /order", time.Duration(100*i)*ms, time.Duration(100*i+90)*ms)
+		}
+		s.request("GET /order", 4500*ms, 4600*ms) // another one
+		if got := s.after(59 * time.Second); len(got) != 2 || got[0].Held[KindSlow] < 10 || got[1].Held[KindSlow] != 1 {
+			s.t.Fatalf("recordings %+v", got)
+		}
+	})
+}
+
+// TestWhileItWaits asks for recordings, and looks at the state, while a slow request is
+// waited for: both have their answer at once.
+func TestWhileItWaits(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.request("poll", 0, 30*time.Second)
+		s.request("GET /list", 0, 30*ms)
+		time.Sleep(time.Until(s.begun.Add(time.Second)))
+		before := time.Now()
+		if _, err := s.r.Capture(s.t.Context(), "now"); err != nil || time.Since(before) > 0 {
+			s.t.Errorf("it took %v: %v", time.Since(before), err)
+		}
+		if got := s.after(20 * time.Second); len(got) != 2 {
+			s.t.Errorf("recordings %+v", got)
+		}
+	})
+}
+
+// TestTaken is a ring that somebody else has: what is slow meanwhile is counted, and named
+// in the first recording after.
+func TestTaken(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.ring.taken(true)
+		s.request("GET /list", 2*time.Second, 3*time.Second)
+		if s.after(5 * time.Second); s.r.State().Recording || s.r.State().Missed[KindSlow] != 1 {
+			s.t.Errorf("the state is %+v", s.r.State())
+		}
+		s.ring.taken(false)
+		s.request("GET /list", 10*time.Second, 11*time.Second)
+		if got := s.after(20 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 1 || !s.r.State().Recording {
+			s.t.Errorf("recordings %+v, the state %+v", got, s.r.State())
+		}
+	})
+}
+
+// TestPlan holds every plan to what it is for, whatever comes: each trigger that is taken is in a snapshot
+// that comes after the trigger and while the ring still holds the beginning, if it can at all; there is
+// none without a trigger, and not two of one class within the gap.
+func TestPlan(t *testing.T) {
+	for seed := range uint64(2000) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		now := time.Unix(1000, 0)
+		p := plan{tail: 200 * ms, gap: 20 * time.Second, minAge: 10 * time.Second}
+		p.reach = min(p.minAge, time.Duration(rnd.Int64N(int64(20*time.Second)))+ms)
+		openUntil := now
+		open := func(_, _ time.Time) int { return btoi(now.Before(openUntil)) }
+		var waits []moment
+		var lastOf [classesAll]time.Time
+		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
+		for range 60 {
+			// Some time passes; the recorder comes when it is told to.
+			for until := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
+				wait := p.step(now, open)
+				if wait < 0 || now.Add(wait).After(until) {
+					if (wait < 0) != (len(waits) == 0) {
+						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waits), wait)
+					}
+					now = until
+					break
+				}
+				if wait > 0 {
+					now = now.Add(wait)
+					continue
+				}
+				_, also, counts := p.take(now)
+				total := uint64(0)
+				for _, n := range counts {
+					total += n
+				}
+				if total != uint64(len(waits)) || len(also) >= mostNamed {
+					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waits), len(also))
+				}
+				var fresh bool
+				for _, m := range waits {
+					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > margin && now.Sub(m.at.Add(-m.took)) > p.reach {
+						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.at), p.reach)
+					}
+					if l := lastOf[classOf(m.kind)]; l.IsZero() || now.Sub(l) >= p.gap {
+						fresh = true
+					}
+				}
+				if !fresh {
+					t.Fatalf("seed %d: a snapshot of classes that all had one within the gap", seed)
+				}
+				for _, m := range waits {
+					lastOf[classOf(m.kind)] = now
+				}
+				waits = waits[:0]
+			}
+			m := moment{kind: kinds[rnd.IntN(len(kinds))], at: now, took: time.Duration(rnd.ExpFloat64() * float64(400*ms)), name: string(rune('a' + rnd.IntN(12)))}
+			if p.add(m, now) {
+				waits = append(waits, m)
+			}
+			openUntil = now.Add(time.Duration(rnd.ExpFloat64() * float64(time.Second)))
+		}
+	}
+}
+
+// TestNamed holds what a recording names to the longest of each kind and route.
+func TestNamed(t *testing.T) {
+	now := time.Unix(1000, 0)
+	p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
+	add := func(k Kind, name string, took time.Duration) {
+		if !p.add(moment{kind: k, at: now, took: took, name: name}, now) {
+			t.Error("not taken")
+		}
+	}
+	add(KindFreeze, "", time.Second)
+	for i := range 20 {
+		add(KindSlow, string(rune('a'+i)), time.Duration(i+1)*10*ms)
+		add(KindSlow, "a", 5*ms)
+	}
+	why, also, counts := p.take(now)
+	if why.name != "t" || why.took != 200*ms || len(also) != mostNamed-1 || counts[KindSlow] != 40 {
+		t.Errorf("it is kept for %+v and names %+v of %v", why, also, counts)
+	}
+	if !slices.ContainsFunc(also, func(m moment) bool { return m.kind == KindFreeze }) {
+		t.Errorf("it does not name the freeze: %+v", also)
+	}
+}

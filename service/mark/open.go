@@ -1,0 +1,73 @@
+package mark
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Requests that are open are counted by when they began, while somebody
+// watches: steps of an eighth of a second, in a ring of half a minute. A step
+// that comes round again forgets what began in its place before, so that a
+// stream that lasts for hours is counted for half a minute and costs nothing after.
+const (
+	openStep = 125 * time.Millisecond
+	openRing = 256
+)
+
+// Each of openCounts has in its upper half the lap of the ring that it is of, and in its
+// lower one how many are open of those that began in it.
+type openCounts [openRing]atomic.Uint64
+
+var (
+	opened openCounts
+	origin = time.Now()
+)
+
+func stepOf(t time.Time) int64 { return int64(t.Sub(origin) / openStep) }
+
+func (o *openCounts) at(step int64) (count *atomic.Uint64, lap uint64) {
+	return &o[uint64(step)%openRing], uint64(step) / openRing << 32
+}
+
+func (o *openCounts) begin(at time.Time) {
+	count, lap := o.at(stepOf(at))
+	for {
+		v := count.Load()
+		next := lap | 1
+		if v>>32<<32 == lap {
+			next = v + 1
+		}
+		if count.CompareAndSwap(v, next) {
+			return
+		}
+	}
+}
+
+func (o *openCounts) end(began time.Time) {
+	count, lap := o.at(stepOf(began))
+	for {
+		v := count.Load()
+		if v>>32<<32 != lap || v == lap {
+			return // forgotten
+		}
+		if count.CompareAndSwap(v, v-1) {
+			return
+		}
+	}
+}
+
+func (o *openCounts) between(from, to time.Time) (n int) {
+	first, last := stepOf(from), stepOf(to)
+	for step := max(first, last-openRing+1); step <= last; step++ {
+		count, lap := o.at(step)
+		if v := count.Load(); v>>32<<32 == lap {
+			n += int(uint32(v))
+		}
+	}
+	return n
+}
+
+// Open returns how many requests that began between two moments have not ended:
+// of those that began while somebody watched (Watch), by steps of 125 ms, half a
+// minute back.
+func Open(from, to time.Time) int { return opened.between(from, to) }

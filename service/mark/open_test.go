@@ -1,0 +1,91 @@
+package mark
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestOpenCounts holds the ring to a list of all that is open.
+func TestOpenCounts(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var o openCounts
+		now := origin.Add(time.Hour + 7*time.Millisecond)
+		var open []time.Time
+		for range 2000 {
+			now = now.Add(time.Duration(rnd.ExpFloat64() * float64(50*time.Millisecond)))
+			if i := rnd.IntN(len(open) + 1); rnd.IntN(2) == 0 && i < len(open) {
+				if rnd.IntN(20) == 0 {
+					continue // a stream, which stays
+				}
+				o.end(open[i])
+				open[i] = open[len(open)-1]
+				open = open[:len(open)-1]
+			} else {
+				o.begin(now)
+				open = append(open, now)
+			}
+			from := now.Add(-time.Duration(rnd.Int64N(int64(40 * time.Second))))
+			want := 0
+			first := max(stepOf(from), stepOf(now)-openRing+1)
+			for _, at := range open {
+				if stepOf(at) >= first {
+					want++
+				}
+			}
+			if got := o.between(from, now); got != want {
+				t.Fatalf("seed %d: %d are open, want %d of %d", seed, got, want, len(open))
+			}
+		}
+		for _, at := range open {
+			o.end(at)
+		}
+		if n := o.between(now.Add(-time.Hour), now); n != 0 {
+			t.Errorf("seed %d: %d stay open", seed, n)
+		}
+	}
+}
+
+// TestOpen tests that requests are open until they end, also where they panic, and whoever
+// watches.
+func TestOpen(t *testing.T) {
+	stop, ok := Watch(func(Ended) {})
+	if !ok {
+		t.Fatal("somebody else watches")
+	}
+	begun := time.Now()
+	open := func() int { return Open(begun, time.Now()) }
+	before := open()
+	var wg sync.WaitGroup
+	inside, let := make(chan bool), make(chan bool)
+	for i := range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { _ = recover() }()
+			_ = Do(context.Background(), "job", func(context.Context) error {
+				inside <- true
+				<-let
+				if i%2 == 0 {
+					panic("no")
+				}
+				return nil
+			})
+		}()
+	}
+	for range 8 {
+		<-inside
+	}
+	if n := open(); n != before+8 {
+		t.Errorf("%d are open, want 8 more than %d", n, before)
+	}
+	stop() // they end although nobody watches any more
+	close(let)
+	wg.Wait()
+	if n := open(); n != before {
+		t.Errorf("%d are open at the end", n)
+	}
+}
