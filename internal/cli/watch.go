@@ -118,7 +118,7 @@ The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look a
 	f.DurationVar(&v.window, "window", time.Second, "how long a trace is taken at each look, in whole seconds")
 	f.DurationVar(&v.every, "every", 5*time.Second, "how often to look, at most")
 	f.Var(&v.budget, "budget", "the share of the service's CPUs that looking may cost it")
-	f.IntVar(&v.looks, "looks", 0, "end after so many looks that gave an answer, at each service")
+	f.IntVar(&v.looks, "looks", 0, "end after so many looks that gave an answer, or five in a row that gave none, at each service")
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
@@ -311,7 +311,7 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 		kept.state = w.svc.State()
 		kept.last, kept.before = w.svc.Reports()
 		now := kept
-		e := event{i: i, doing: doing, until: next, seen: &now, done: v.looks > 0 && answers >= v.looks}
+		e := event{i: i, doing: doing, until: next, seen: &now, done: v.looks > 0 && (answers >= v.looks || givenUp(&kept.state, look.Busy))}
 		if e.done {
 			e.doing, e.until = "done", time.Time{}
 		}
@@ -323,6 +323,15 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 		case <-ctx.Done():
 		}
 	}
+}
+
+// givenUp says of a service that gave no answer for some time that it will not: who asks for so many looks waits for an end.
+func givenUp(s *watch.State, busy bool) bool {
+	const tries, minute = 5, 30 // those in a row that find somebody else tracing come each 2 s
+	if busy {
+		return s.Failures >= minute
+	}
+	return s.Failures >= tries
 }
 
 // slack is how much longer a look may take than it must: for a trace that comes over a slow line.

@@ -333,3 +333,22 @@ func TestWatchHangs(t *testing.T) {
 	}
 	term.givenBack(t)
 }
+
+// TestWatchGivesUp: who asks for so many looks gets an end, also of a service that is dead.
+func TestWatchGivesUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tries again for 15 s")
+	}
+	dead := serveRecorded(t, nil, nil)
+	dead.Close()
+	alive := serveRecorded(t, testprog.Service(t, "lock-network").Trace, nil)
+	var out, complaints bytes.Buffer
+	code := Run(t.Context(), []string{"watch", "--proxy", "none", "--no-host", "--plain", "--looks", "1", dead.URL, alive.URL}, strings.NewReader(""), &out, &complaints)
+	if code != 0 || !strings.Contains(out.String(), "p99") {
+		t.Errorf("one of two is dead: status %d, %s", code, &complaints)
+	}
+	code = Run(t.Context(), []string{"watch", "--proxy", "none", "--no-host", "--plain", "--looks", "1", dead.URL}, strings.NewReader(""), &out, &complaints)
+	if code != ExitFailed || !strings.Contains(complaints.String(), "no look at any service gave an answer") {
+		t.Errorf("a dead one: status %d, %s", code, &complaints)
+	}
+}

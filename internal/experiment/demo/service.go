@@ -68,8 +68,9 @@ func Serve(ctx context.Context, store, recordings string, ready func(url string)
 	}
 	srv := &http.Server{Handler: mux}
 	if recordings != "" {
-		// Without a bound on the cost: a demo's machine may be busy with anything.
-		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: Slow, Budget: -1})
+		// Without a bound on the cost: a demo's machine may be busy with anything. All of its reports are slow, so that a
+		// recording follows the first five tails later: 3.5 s hold enough requests to be told from.
+		rec, err := flight.Start(flight.Options{Dir: recordings, Slow: Slow, Budget: -1, Tail: 700 * time.Millisecond})
 		if err != nil {
 			return err
 		}
