@@ -14,8 +14,10 @@ import (
 type Writer struct {
 	w      io.Writer
 	opts   Options
-	in     []byte // not yet looked at
-	held   []byte // batches of the generation under way
+	in     []byte // of which gone are written; then come the batches held, then what is not yet one
+	gone   int
+	held   []tracebatch.Batch // of the generation under way
+	whole  int                // bytes of them
 	gen    uint64
 	headed bool
 	err    error
@@ -36,6 +38,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.err = w.take(); w.err != nil {
 		return 0, w.err
 	}
+	if w.gone > 0 {
+		w.in, w.gone = append(w.in[:0], w.in[w.gone:]...), 0
+	}
 	return len(p), nil
 }
 
@@ -45,8 +50,8 @@ func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = w.flush()
 	}
-	if w.err == nil && len(w.in) > 0 {
-		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.in), io.ErrUnexpectedEOF)
+	if w.err == nil && len(w.in) > w.gone {
+		w.err = fmt.Errorf("redact: the trace's last %d bytes are incomplete: %w", len(w.in)-w.gone, io.ErrUnexpectedEOF)
 	}
 	if w.err != nil {
 		return w.err
@@ -55,90 +60,80 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// take holds whole batches.
+// take finds whole batches, and writes each generation that has come to its end.
 func (w *Writer) take() error {
-	in := w.in
 	if !w.headed {
-		if len(in) < tracebatch.HeaderLen {
+		if len(w.in) < tracebatch.HeaderLen {
 			return nil
 		}
-		if string(in[:4]) != "go 1" {
+		if string(w.in[:4]) != "go 1" {
 			return errors.New("redact: this is no execution trace of Go 1.22 or later")
 		}
-		if _, err := w.w.Write(in[:tracebatch.HeaderLen]); err != nil {
+		w.headed = true
+		if err := w.pass(tracebatch.HeaderLen); err != nil {
 			return err
 		}
-		in, w.headed = in[tracebatch.HeaderLen:], true
 	}
-	for len(in) > 0 {
-		b, err := parseBatch(in)
+	for w.gone+w.whole < len(w.in) {
+		b, err := tracebatch.Parse(w.in[w.gone+w.whole:])
 		if err != nil {
-			return err
+			return fmt.Errorf("redact: %w", err)
 		}
 		if b.Len == 0 {
 			break
 		}
-		if b.Type == tracebatch.EndOfGeneration {
+		end := b.Type == tracebatch.EndOfGeneration
+		if end || b.Gen != w.gen {
 			if err := w.flush(); err != nil {
 				return err
 			}
-			if _, err := w.w.Write(in[:1]); err != nil {
+		}
+		if end {
+			if err := w.pass(b.Len); err != nil {
 				return err
 			}
-			in = in[1:]
 			continue
 		}
-		if b.Gen != w.gen {
-			if err := w.flush(); err != nil {
-				return err
-			}
-			w.gen = b.Gen
-		}
-		w.held = append(w.held, in[:b.Len]...)
-		in = in[b.Len:]
+		w.gen = b.Gen
+		w.held = append(w.held, b)
+		w.whole += b.Len
 	}
-	w.in = append(w.in[:0], in...)
 	return nil
 }
 
-// parseBatch reads the batch with which in begins.
-func parseBatch(in []byte) (tracebatch.Batch, error) {
-	b, err := tracebatch.Parse(in)
-	if err != nil {
-		err = fmt.Errorf("redact: %w", err)
-	}
-	return b, err
+// pass writes bytes in which no text is.
+func (w *Writer) pass(n int) error {
+	_, err := w.w.Write(w.in[w.gone : w.gone+n])
+	w.gone += n
+	return err
 }
 
 // flush writes the generation that is held.
 func (w *Writer) flush() error {
-	held := w.held
-	if len(held) == 0 {
+	if len(w.held) == 0 {
 		return nil
 	}
-	var batches []tracebatch.Batch
-	for len(held) > 0 {
-		b, err := parseBatch(held)
-		if err != nil {
-			return err
-		}
-		batches = append(batches, b)
-		held = held[b.Len:]
+	// The bytes may have moved since batches were found.
+	at := w.gone
+	for i := range w.held {
+		b := &w.held[i]
+		all := w.in[at : at+b.Len]
+		b.Head, b.Data = all[:len(b.Head)], all[b.Len-len(b.Data):]
+		at += b.Len
 	}
 	t := newTexts(&w.opts)
-	for i := range batches {
-		if !w.opts.Hides() {
-			break
-		}
-		if err := t.learn(&batches[i]); err != nil {
-			return err
+	if w.opts.Hides() {
+		for i := range w.held {
+			if err := t.learn(&w.held[i]); err != nil {
+				return err
+			}
 		}
 	}
-	all := w.held
-	for i := range batches {
-		b := &batches[i]
-		out := all[:b.Len]
-		all = all[b.Len:]
+	at = w.gone
+	for i := range w.held {
+		b := &w.held[i]
+		out := w.in[at : at+b.Len]
+		at += b.Len
 		if w.opts.Hides() && b.Type == tracebatch.Events && len(b.Data) > 0 && b.Data[0] == evStrings {
 			var err error
 			if out, err = t.rewrite(b); err != nil {
@@ -149,6 +144,7 @@ func (w *Writer) flush() error {
 			return err
 		}
 	}
-	w.held = w.held[:0]
+	w.gone += w.whole
+	w.held, w.whole = w.held[:0], 0
 	return nil
 }
