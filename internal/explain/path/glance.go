@@ -26,11 +26,20 @@ func (s *Stage) Glance(r *request.Request) Glance {
 		return Glance{} // handlers run on other goroutines
 	}
 	s.best, s.stack, s.several = request.Handler{}, 0, false
-	s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
-	for i := len(s.spans) - 1; i >= 0; i-- { // from the last one on, as a walk goes
-		if sp := &s.spans[i]; sp.Stack != 0 && sp.How != timeline.HowCreated {
-			s.named(s.namer.Of(sp.Stack), sp.Stack)
+	s.told = s.told[:0]
+	if isServed(r.Kind) {
+		s.told = s.Win.Telling(r.G, r.Start, r.End, s.told)
+	} else {
+		// Its borders may lie in the middle of what a stack tells.
+		s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
+		for i := range s.spans {
+			if sp := &s.spans[i]; sp.Stack != 0 && sp.How != timeline.HowCreated {
+				s.told = append(s.told, sp.Stack)
+			}
 		}
+	}
+	for i := len(s.told) - 1; i >= 0; i-- { // from the last one on, as a walk goes
+		s.named(s.namer.Of(s.told[i]), s.told[i])
 	}
 	if s.best.Key == 0 && s.sampledIn(r) {
 		return Glance{} // a sample on its path may tell
@@ -41,6 +50,11 @@ func (s *Stage) Glance(r *request.Request) Glance {
 	g := Glance{Enough: true, several: s.several}
 	g.Group, g.entry = s.groupKey(r)
 	return g
+}
+
+// isServed reports whether requests of a kind begin and end outside of the handler that names them.
+func isServed(k request.Kind) bool {
+	return k == request.HTTP1 || k == request.HTTP2 || k == request.GRPC
 }
 
 // Seen returns a request of which no more than a Glance is known. The result is

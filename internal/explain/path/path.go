@@ -153,6 +153,7 @@ type Stage struct {
 	sumAt   []int32 // by cause: index in sums + 1
 	cut     []cause.Segment
 	spans   []timeline.Span
+	told    []tracefmt.StackID
 	asides  map[int64]map[uint64][]timeline.Birth // by generation and creator: see timedOut
 }
 

@@ -4,11 +4,13 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Flags of a stack, for timeline.Decoder.Classify: events with such a stack
 // become marks, from which HTTP/1 connections and gRPC workers are followed.
+// What may name a request (see Namer) is timeline.FlagTelling besides.
 const (
 	flagPeek    uint8 = 1 << iota // waits for the next request of a connection
 	flagHeader                    // reads a request's header
@@ -95,8 +97,9 @@ func messageClass(fn string) fnClass {
 
 // A Classifier gives stacks their flags.
 type Classifier struct {
-	syms *tracefmt.Symbols
-	fns  []fnClass
+	syms  *tracefmt.Symbols
+	fns   []fnClass
+	tells []bool
 }
 
 // NewClassifier returns a classifier for stacks of syms.
@@ -105,7 +108,8 @@ func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{syms
 func (c *Classifier) class(f tracefmt.FrameID) fnClass {
 	fn := c.syms.Frame(f).Func
 	for int(fn) >= len(c.fns) {
-		c.fns = append(c.fns, classOf(c.syms.String(tracefmt.StringID(len(c.fns)))))
+		name := c.syms.String(tracefmt.StringID(len(c.fns)))
+		c.fns, c.tells = append(c.fns, classOf(name)), append(c.tells, isRoot(name) || isMethod(name) || isObserver(name))
 	}
 	return c.fns[fn]
 }
@@ -120,6 +124,9 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	read, message, rest := false, false, false
 	for _, f := range frames {
 		k := c.class(f)
+		if c.tells[c.syms.Frame(f).Func] {
+			flags |= timeline.FlagTelling
+		}
 		switch k {
 		case fnServe:
 			if above == fnPeek {

@@ -120,7 +120,7 @@ func (n *Namer) fn(id tracefmt.StringID) *fnName {
 		known:    true,
 		std:      stdlib.Is(name),
 		dispatch: strings.HasSuffix(name, ".ServeHTTP"),
-		pprof:    strings.HasPrefix(name, "net/http/pprof.") || name == flightHandler,
+		pprof:    isObserver(name),
 		root:     isRoot(name),
 		passes:   stdlib.PassesOn(name),
 		mux:      name == "net/http.(*ServeMux).ServeHTTP" || name == "net/http.serverHandler.ServeHTTP",
@@ -130,6 +130,11 @@ func (n *Namer) fn(id tracefmt.StringID) *fnName {
 		name:     name,
 	}
 	return f
+}
+
+// isObserver reports whether a function serves somebody who looks at the process.
+func isObserver(name string) bool {
+	return strings.HasPrefix(name, "net/http/pprof.") || name == flightHandler
 }
 
 // isRoot reports whether what a function calls is handlers, and what calls it

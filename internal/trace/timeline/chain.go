@@ -96,7 +96,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					y, i = uvarintLong(data, i)
 				}
 				cur, curSeq = w.dense(x), uint32(y)
-				w.piece(cur, uint32(y), at, cur, t)
+				w.piece(cur, uint32(y), at, 0, t)
 				run = len(w.pieces) - 1
 				slab[n] = record{a, uint64(cur) << 32}
 				n++
@@ -136,7 +136,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if cur == 0 {
 					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
 				} else if z < nStack && flags[z] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
+					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
 				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
 				n++
@@ -164,7 +164,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					break
 				}
 				if y < nStack && flags[y] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
+					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
 				slab[n] = record{a, x<<32 | y&0xffffffff}
 				n++
@@ -199,7 +199,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					pSeq = uint32(x)
 				}
 				if y < nStack && flags[y] != 0 {
-					w.marks = append(w.marks, Mark{g: cur, Flags: flags[y], Kind: tracefmt.EventType(typ), Time: t})
+					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
 				slab[n] = record{a, uint64(cur)<<32 | y&0xffffffff}
 				n++
@@ -250,7 +250,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				w.piece(g, 0, at, cur, t)
 				w.starts = append(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
-					w.marks = append(w.marks, Mark{g: cur, Flags: flags[z], Kind: tracefmt.EventType(typ), Time: t})
+					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
 				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
 				n++
@@ -299,7 +299,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					aux |= auxBinds
 					cur, curSeq = g, 0
 				}
-				w.piece(g, 0, at, g, t)
+				w.piece(g, 0, at, 0, t)
 				if aux&auxBinds != 0 {
 					run = len(w.pieces) - 1
 				}
@@ -316,7 +316,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					x, i = uvarintLong(data, i)
 				}
 				cur, curSeq = w.dense(x), 0
-				w.piece(cur, 0, at, cur, t)
+				w.piece(cur, 0, at, 0, t)
 				run = len(w.pieces) - 1
 				slab[n] = record{a, uint64(cur) << 32}
 				n++
@@ -359,7 +359,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					slab[n] = record{a, uint64(g) << 32}
 					n++
 				}
-				w.piece(g, uint32(y), ref(slabID|n), g, t)
+				w.piece(g, uint32(y), ref(slabID|n), 0, t)
 				run = len(w.pieces) - 1
 				slab[n] = record{uint64(t)<<20 | uint64(kindSwitched)<<12, uint64(cur) << 32}
 				n++
@@ -505,6 +505,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					}
 				}
 				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: tracefmt.EventType(typ), arg: [3]uint64{x, y, z}})
+				if k := userStack(tracefmt.EventType(typ), y, z, u); k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
+				}
 				slab[n] = record{a, userStack(tracefmt.EventType(typ), y, z, u)}
 				n++
 			case tracefmt.EvSTWBegin:
@@ -528,6 +531,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
+				}
 				slab[n] = record{a, x<<32 | y&0xffffffff}
 				n++
 			case tracefmt.EvSTWEnd:
@@ -555,6 +561,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					y, i = uvarintLong(data, i)
 				}
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
+				}
 				slab[n] = record{a, y & 0xffffffff}
 				n++
 			case tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
@@ -579,6 +588,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					}
 				}
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
+				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
+				}
 				slab[n] = record{a, y & 0xffffffff}
 				n++
 			case tracefmt.EvGCMarkAssistBegin:
@@ -592,6 +604,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					x, i = uvarintLong(data, i)
 				}
 				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
+				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
+				}
 				slab[n] = record{a, x & 0xffffffff}
 				n++
 			case tracefmt.EvGCMarkAssistEnd:
@@ -621,6 +636,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					i += 2
 				} else {
 					x, i = uvarintLong(data, i)
+				}
+				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+					w.tell(run, uint32(k), t)
 				}
 				slab[n] = record{a, x & 0xffffffff}
 				n++

@@ -35,6 +35,8 @@ type worker struct {
 	holds  []hold
 	ranges []rangeEvent
 	starts []goStart // start functions of created goroutines
+	told   []told
+	open   bool // the last of told goes on
 	pages  [512]struct {
 		key  uint64 // page number + 1
 		page *goidPage
@@ -276,7 +278,7 @@ func (w *worker) room(size int) {
 	if w.slab != nil && slabSize-w.n > need {
 		return
 	}
-	slab, id := w.slabs.take(w.gen)
+	slab, id := w.slabs.take(w.gen, w.id)
 	if w.slab != nil {
 		w.slab[w.n] = record{uint64(kindLink) << 12, uint64(id<<slabBits|1) << 32}
 	}

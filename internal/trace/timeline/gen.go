@@ -91,6 +91,8 @@ func (l *Lists) reset() {
 type pieces struct {
 	ids       goids
 	slabs     []*slab
+	slabBy    []uint32 // by slab: the worker that filled it
+	told      [][]told // by worker: what its runs tell, run by run
 	base      []uint32 // by dense goroutine: its first slot; one more at the end
 	slots     []slot
 	starts    []uint32 // by dense goroutine: start function's stack, local id
@@ -102,7 +104,7 @@ type pieces struct {
 
 // reset keeps goids as they are: decoding resets them for as many as there may be.
 func (p *pieces) reset() {
-	p.slabs, p.base, p.slots, p.starts = p.slabs[:0], p.base[:0], p.slots[:0], p.starts[:0]
+	p.slabs, p.slabBy, p.base, p.slots, p.starts = p.slabs[:0], p.slabBy[:0], p.base[:0], p.slots[:0], p.starts[:0]
 	p.stacks, p.strings = localMap{dense: p.stacks.dense[:0]}, localMap{dense: p.strings.dense[:0]}
 	p.irregular = nil
 	p.swept.Store(0)
@@ -259,7 +261,7 @@ type slabPool struct {
 	spare []*slab
 }
 
-func (p *slabPool) take(g *Gen) (*slab, uint32) {
+func (p *slabPool) take(g *Gen, by uint32) (*slab, uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var s *slab
@@ -268,7 +270,7 @@ func (p *slabPool) take(g *Gen) (*slab, uint32) {
 	} else {
 		s = new(slab)
 	}
-	g.slabs = append(g.slabs, s)
+	g.slabs, g.slabBy = append(g.slabs, s), append(g.slabBy, by)
 	return s, uint32(len(g.slabs) - 1)
 }
 
@@ -276,7 +278,7 @@ func (p *slabPool) give(g *Gen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spare = append(p.spare, g.slabs...)
-	g.slabs = g.slabs[:0]
+	g.slabs, g.slabBy = g.slabs[:0], g.slabBy[:0]
 }
 
 // A Decoder turns the generations of a trace into Gens. It reads one
@@ -467,7 +469,9 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		d.Recycle(g)
 		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
 	}
+	g.told = slices.Grow(g.told[:0], len(d.workers))[:len(d.workers)]
 	for _, w := range d.workers {
+		g.told[w.id], w.told = w.told, nil
 		g.Events += w.events
 		g.orphans += w.orphans
 		g.lateTimes += w.late
@@ -577,7 +581,10 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 
 func (w *worker) begin(g *Gen, flags []uint8) {
 	w.gen, w.ids, w.flags = g, &g.ids, flags
-	w.slab, w.n = nil, 0
+	w.slab, w.n, w.open = nil, 0, false
+	if int(w.id) < len(g.told) {
+		w.told = g.told[w.id][:0]
+	}
 	w.pieces, w.procs, w.heap = w.pieces[:0], w.procs[:0], w.heap[:0]
 	w.user, w.marks, w.extra, w.starts = w.user[:0], w.marks[:0], w.extra[:0], w.starts[:0]
 	w.nobody, w.ranges = w.nobody[:0], w.ranges[:0]

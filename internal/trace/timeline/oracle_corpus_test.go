@@ -31,6 +31,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	checkWindows(t, in)
 	checkSliding(t, in)
 	checkRuns(t, data, in)
+	checkTelling(t, in)
 	lines := dumpLines(in)
 	for _, workers := range []int{1, 5} {
 		other := decodeAll(data, workers)

@@ -64,26 +64,33 @@ type ref uint32
 type piece struct {
 	g, seq uint32
 	rec    ref
-	owner  uint32 // the goroutine in whose run it stands; itself for a run; with netBlock
+	owner  uint32 // see slot
 	when   uint32 // see slot
 }
 
-// netBlock, in a piece's owner, says that the run which the piece begins ended in a wait for the network. Dense numbers of
-// goroutines do not reach it: each takes two bytes of a generation at least, and a generation has less than 4 GiB.
-const netBlock = 1 << 31
+// netBlock, in a piece's owner, says that the run which the piece begins ended in a wait for the network; telling that the run has
+// events with a telling stack: the rest is the place of the first in the list of the worker that decoded it. Dense numbers of
+// goroutines reach neither, nor do these places: each takes four bytes of a generation at least, and a generation has less than 4 GiB.
+const (
+	netBlock = 1 << 31
+	telling  = 1 << 30
+)
 
 // A slot is a piece at its place: record, owner, and its time since the
 // generation's base in units of 64 ns, which saves searches in time from
 // touching the records.
 type slot struct {
 	rec  ref
-	own  uint32 // see owner, endedInNetwork
+	own  uint32 // of a wake or birth the goroutine in whose run it stands; of a run see endedInNetwork and tells
 	when uint32
 }
 
-func (s *slot) owner() uint32 { return s.own &^ netBlock }
+func (s *slot) owner() uint32 { return s.own }
 
 func (s *slot) endedInNetwork() bool { return s.own&netBlock != 0 }
+
+// tells returns where the run's telling stacks begin.
+func (s *slot) tells() (int, bool) { return int(s.own &^ (netBlock | telling)), s.own&telling != 0 }
 
 // whenOf shortens a time for a slot; what does not fit is the last one.
 func whenOf(t int64) uint32 { return uint32(min(uint64(t)>>6, 1<<32-1)) }

@@ -1,0 +1,51 @@
+package timeline
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// checkTelling holds Telling to Spans: of a whole life both show the same telling stacks, and of a part Telling leaves out none that
+// a span shows which lies inside.
+func checkTelling(t *testing.T, in *decoded) {
+	t.Helper()
+	if len(in.gens) == 0 {
+		return
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	win := Window{Gens: in.gens}
+	flags := classify(in.d.Symbols)
+	telling := func(s *Span) bool { return s.Stack != 0 && s.How != HowCreated && flags(s.Stack)&FlagTelling != 0 }
+	var told []tracefmt.StackID
+	for _, id := range goroutines(in.gens) {
+		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
+		if !inOrder(spans) {
+			continue
+		}
+		told = win.Telling(id, win.Start(), math.MaxInt64, told[:0])
+		for _, stack := range told {
+			if !slices.ContainsFunc(spans, func(s Span) bool { return telling(&s) && s.Stack == stack }) {
+				t.Errorf("goroutine %d: Telling has stack %d, which no span has", id, stack)
+				return
+			}
+		}
+		for range 8 {
+			from, to := win.Start(), int64(math.MaxInt64)
+			if a, b := spans[rnd.IntN(len(spans))], spans[rnd.IntN(len(spans))]; inRange(a.Start) && inRange(b.End) && rnd.IntN(4) > 0 {
+				from, to = a.Start, b.End
+			}
+			told = win.Telling(id, from, to, told[:0])
+			for i := range spans {
+				// A status, and who is ready to run, tell a stack of before.
+				if s := &spans[i]; telling(s) && s.Start >= from && s.End <= to && s.How != HowStatus && s.State != Runnable && !s.Assist && !slices.Contains(told, s.Stack) {
+					t.Errorf("goroutine %d: from %d to %d Telling lacks stack %d, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
+					return
+				}
+			}
+		}
+	}
+}
