@@ -87,7 +87,7 @@ type Options struct {
 	// start; a To of 0 means its end.
 	From, To time.Duration
 	// ExactFirst, if positive, is about how many requests are walked one and all.
-	// Of those of later generations only some are, with weights: see plan.
+	// Of those that end later only some are, with weights: see plan.
 	ExactFirst int
 	// Modules tells the service's own code from that of its dependencies; nil
 	// means by names of files alone.
@@ -134,7 +134,7 @@ type Pass struct {
 	plan    plan
 	workers []worker
 	answers *answers.Finder // nil without a plan
-	byTime  []int32
+	ordered []request.Request
 }
 
 type worker struct {
@@ -306,11 +306,11 @@ func (p *Pass) named(id *request.Identity) bool {
 }
 
 // order brings requests into the order in which they are walked.
-func (p *Pass) order(reqs []request.Request) (at func(i int) *request.Request) {
+func (p *Pass) order(reqs []request.Request) []request.Request {
 	if p.opts.InOrder {
 		slices.SortStableFunc(reqs, request.Compare)
-		return func(i int) *request.Request { return &reqs[i] }
+		return reqs
 	}
-	p.byTime = byTime(reqs, p.byTime)
-	return func(i int) *request.Request { return &reqs[p.byTime[i]] }
+	p.ordered = byTime(reqs, p.ordered)
+	return p.ordered
 }

@@ -23,22 +23,23 @@ import (
 type plan struct {
 	glances []path.Glance // by the order in which requests are walked
 	weights []int32       // of those that are walked; 0: glanced at
-	strata  map[stratum]int32
+	items   []item
 	groups  map[path.GroupKey]int32
 	cells   []cellOf
 	all     []groupOf
-	at      []int32 // the cell of each request, -1: none
 	over    []chosen
 }
 
-// A stratum is a group's requests of like latency.
-type stratum struct {
-	group  int32
-	bucket int32
+// An item is a request that may be left out.
+type item struct {
+	chance  uint64
+	latency int64
+	cell    int32 // -1: it is walked itself; at first its group, as the worker numbers it
 }
 
+// A cellOf is a stratum: a group's requests of like latency.
 type cellOf struct {
-	stratum
+	group, bucket   int32
 	n, walked, left int32
 	least           uint64 // of the hashes, for a cell of which none was chosen
 	first           int32
@@ -50,8 +51,9 @@ type chosen struct {
 }
 
 type groupOf struct {
-	n     int32
-	exact int32 // latencies from this bucket on are walked one and all
+	n, slower int32
+	exact     int32                 // latencies from this bucket on are walked one and all
+	cells     [latencyBuckets]int32 // by bucket: its cell and one; 0: none
 }
 
 // Bounds of sampling.
@@ -59,7 +61,8 @@ const (
 	// leastPlanned requests of a generation are worth it.
 	leastPlanned = 1000
 	// latencyBits divide an octave of latency in four.
-	latencyBits = 2
+	latencyBits    = 2
+	latencyBuckets = 64 << latencyBits
 	// Of each stratum one in oneIn is walked, and at least fewest; of a group the
 	// slowest exactPart are, and all if they are no more than small.
 	oneIn     = 16
@@ -68,15 +71,15 @@ const (
 	exactPart = 0.12
 )
 
-// make decides about the requests of a generation, n in the order of at.
-func (pl *plan) make(p *Pass, n int, at func(int) *request.Request) {
-	pl.glance(p, n, at)
-	pl.count(n, at, p.needs())
-	pl.choose(n, at)
+// make decides about the requests of a generation. Those that end before until are walked.
+func (pl *plan) make(p *Pass, reqs []request.Request, until int64) {
+	parts := pl.glance(p, reqs, p.needs(until))
+	pl.count(parts)
+	pl.choose()
 }
 
-// needs returns whether a sum needs a request's own path.
-func (p *Pass) needs() func(r *request.Request) bool {
+// needs returns whether a request is to be walked itself.
+func (p *Pass) needs(until int64) func(r *request.Request) bool {
 	var list []Chooser
 	for _, s := range p.Sums {
 		if c, ok := s.(Chooser); ok {
@@ -84,102 +87,129 @@ func (p *Pass) needs() func(r *request.Request) bool {
 		}
 	}
 	return func(r *request.Request) bool {
-		return slices.ContainsFunc(list, func(c Chooser) bool { return c.Needs(r) })
+		if r.End < until {
+			return true
+		}
+		for _, c := range list {
+			if c.Needs(r) {
+				return true
+			}
+		}
+		return false
 	}
 }
 
-// glance looks at all requests, in parallel.
-func (pl *plan) glance(p *Pass, n int, at func(int) *request.Request) {
-	pl.glances = slices.Grow(pl.glances[:0], n)[:n]
+// A glanced is the part of the requests that one worker glanced at, with its groups.
+type glanced struct {
+	stage    *path.Stage
+	from, to int
+}
+
+// glance looks at all requests, in parallel. Those that a sum needs stand for
+// themselves alone: they are of one stretch of time, and others may differ.
+func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []glanced {
+	n := len(reqs)
+	pl.glances, pl.items = slices.Grow(pl.glances[:0], n)[:n], slices.Grow(pl.items[:0], n)[:n]
+	parts := make([]glanced, len(p.workers))
 	var wg sync.WaitGroup
 	each := (n + len(p.workers) - 1) / len(p.workers)
 	for i := range p.workers {
-		stage := p.workers[i].stage
-		from, to := min(i*each, n), min((i+1)*each, n)
+		g := glanced{p.workers[i].stage, min(i*each, n), min((i+1)*each, n)}
+		parts[i] = g
 		wg.Go(func() {
-			for k := from; k < to; k++ {
-				pl.glances[k] = path.Glance{}
-				if r := at(k); p.wanted(r) {
-					pl.glances[k] = stage.Glance(r)
+			for k := g.from; k < g.to; k++ {
+				r := &reqs[k]
+				pl.items[k].cell = -1
+				if !p.wanted(r) || needs(r) {
+					continue
+				}
+				if pl.glances[k] = g.stage.Glance(r); pl.glances[k].Enough {
+					pl.items[k] = item{chance(r), r.End - r.Start, int32(g.stage.IDs.ID(pl.glances[k].Group))}
 				}
 			}
 		})
 	}
 	wg.Wait()
+	return parts
 }
 
-// count divides the requests by group and latency. Those that a sum needs stand for
-// themselves alone: they are of one stretch of time, and others may differ.
-func (pl *plan) count(n int, at func(int) *request.Request, needs func(*request.Request) bool) {
+// count divides the requests by group and latency.
+func (pl *plan) count(parts []glanced) {
 	if pl.groups == nil {
-		pl.groups, pl.strata = make(map[path.GroupKey]int32), make(map[stratum]int32)
+		pl.groups = make(map[path.GroupKey]int32)
 	}
 	clear(pl.groups)
-	clear(pl.strata)
 	pl.all, pl.cells = pl.all[:0], pl.cells[:0]
-	pl.at = slices.Grow(pl.at[:0], n)[:n]
-	for k := range n {
-		g := &pl.glances[k]
-		pl.at[k] = -1
-		r := at(k)
-		if !g.Enough || needs(r) {
-			continue
+	for _, part := range parts {
+		known := make([]int32, part.stage.IDs.Groups()) // a group's number here and one
+		for k := part.from; k < part.to; k++ {
+			it := &pl.items[k]
+			of := it.cell
+			if of < 0 {
+				continue
+			}
+			if known[of] == 0 {
+				key := part.stage.IDs.Group(path.GroupID(of))
+				id, ok := pl.groups[key]
+				if !ok {
+					id = int32(len(pl.all))
+					pl.all = append(pl.all, groupOf{exact: latencyBuckets})
+					pl.groups[key] = id
+				}
+				known[of] = id + 1
+			}
+			id := known[of] - 1
+			g := &pl.all[id]
+			g.n++
+			bucket := loglinear.Bucket(it.latency, latencyBits)
+			c := &g.cells[min(bucket, latencyBuckets-1)]
+			if *c == 0 {
+				pl.cells = append(pl.cells, cellOf{group: id, bucket: bucket, least: ^uint64(0)})
+				*c = int32(len(pl.cells))
+			}
+			pl.cells[*c-1].n++
+			it.cell = *c - 1
 		}
-		id, ok := pl.groups[g.Group]
-		if !ok {
-			id = int32(len(pl.all))
-			pl.all = append(pl.all, groupOf{})
-			pl.groups[g.Group] = id
-		}
-		pl.all[id].n++
-		s := stratum{id, loglinear.Bucket(r.End-r.Start, latencyBits)}
-		c, ok := pl.strata[s]
-		if !ok {
-			c = int32(len(pl.cells))
-			pl.cells = append(pl.cells, cellOf{stratum: s, least: ^uint64(0)})
-			pl.strata[s] = c
-		}
-		pl.cells[c].n++
-		pl.at[k] = c
 	}
-	// From which latency on a group is walked whole.
+	pl.findSlow()
+}
+
+// findSlow finds out from which latency on each group is walked whole.
+func (pl *plan) findSlow() {
 	order := make([]int32, len(pl.cells))
 	for i := range order {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(pl.cells[b].bucket, pl.cells[a].bucket) })
-	slower := make([]int32, len(pl.all))
-	for i := range pl.all {
-		pl.all[i].exact = 1 << 30
-	}
 	for _, i := range order {
 		c := &pl.cells[i]
 		g := &pl.all[c.group]
-		if g.n <= small || float64(slower[c.group]) < exactPart*float64(g.n) {
+		if g.n <= small || float64(g.slower) < exactPart*float64(g.n) {
 			g.exact = c.bucket
 		}
-		slower[c.group] += c.n
+		g.slower += c.n
 	}
 }
 
 // choose gives those that are walked their weights.
-func (pl *plan) choose(n int, at func(int) *request.Request) {
+func (pl *plan) choose() {
+	n := len(pl.items)
 	pl.weights = slices.Grow(pl.weights[:0], n)[:n]
-	for k := range n {
+	for k := range pl.items {
+		it := &pl.items[k]
 		pl.weights[k] = 1
-		if pl.at[k] < 0 {
+		if it.cell < 0 {
 			continue
 		}
-		c, r := &pl.cells[pl.at[k]], at(k)
+		c := &pl.cells[it.cell]
 		if c.bucket >= pl.all[c.group].exact || c.n <= fewest {
 			c.walked++
 			continue
 		}
-		h := chance(r)
-		if h < c.least {
-			c.least, c.first = h, int32(k)
+		if it.chance < c.least {
+			c.least, c.first = it.chance, int32(k)
 		}
-		if part := max(fewest, uint64(c.n)/oneIn); h>>32 < part<<32/uint64(c.n) {
+		if part := max(fewest, uint64(c.n)/oneIn); it.chance>>32 < part<<32/uint64(c.n) {
 			c.walked++
 		} else {
 			pl.weights[k] = 0
@@ -194,19 +224,20 @@ func (pl *plan) choose(n int, at func(int) *request.Request) {
 	}
 	// What is left over goes to one request each, by chance and not by the order, which depends on the workers.
 	pl.over = pl.over[:0]
-	for k := range n {
-		if pl.at[k] < 0 || pl.weights[k] == 0 {
+	for k := range pl.items {
+		it := &pl.items[k]
+		if it.cell < 0 || pl.weights[k] == 0 {
 			continue
 		}
-		c := &pl.cells[pl.at[k]]
+		c := &pl.cells[it.cell]
 		pl.weights[k] = c.n / c.walked
 		if c.left > 0 {
-			pl.over = append(pl.over, chosen{chance(at(k)), int32(k)})
+			pl.over = append(pl.over, chosen{it.chance, int32(k)})
 		}
 	}
 	slices.SortFunc(pl.over, func(a, b chosen) int { return cmp.Compare(a.chance, b.chance) })
 	for _, o := range pl.over {
-		if c := &pl.cells[pl.at[o.k]]; c.left > 0 {
+		if c := &pl.cells[pl.items[o.k].cell]; c.left > 0 {
 			pl.weights[o.k]++
 			c.left--
 		}

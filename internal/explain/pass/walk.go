@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -17,10 +18,13 @@ func (p *Pass) walk(reqs []request.Request) {
 	if len(reqs) == 0 {
 		return
 	}
-	served := 0
+	served, parts := 0, 0
 	for i := range reqs {
 		if reqs[i].Kind <= request.WebSocket {
 			served++
+		}
+		if reqs[i].Part != request.Whole {
+			parts++
 		}
 	}
 	if p.answers != nil {
@@ -32,10 +36,13 @@ func (p *Pass) walk(reqs []request.Request) {
 	for _, s := range p.Sums {
 		s.Begin(reqs)
 	}
-	at := p.order(reqs)
-	sampled := p.opts.ExactFirst > 0 && p.Requests >= int64(p.opts.ExactFirst) && len(reqs) >= leastPlanned
-	if sampled {
-		p.plan.make(p, len(reqs), at)
+	ordered := p.order(reqs)
+	sampled := false
+	if p.opts.ExactFirst > 0 && len(reqs) >= leastPlanned {
+		var until int64
+		if until, sampled = p.exactUntil(reqs); sampled {
+			p.plan.make(p, ordered, until)
+		}
 	}
 	var next, added, glanced atomic.Int64
 	var wg sync.WaitGroup
@@ -51,7 +58,7 @@ func (p *Pass) walk(reqs []request.Request) {
 					return
 				}
 				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
-					r := at(k)
+					r := &ordered[k]
 					if r.Part != request.Whole || !p.wanted(r) {
 						continue
 					}
@@ -83,9 +90,12 @@ func (p *Pass) walk(reqs []request.Request) {
 	}
 	wg.Wait()
 	w := &p.workers[0]
-	for k := range reqs {
+	for k := 0; k < len(reqs) && parts > 0; k++ {
 		r := &reqs[k]
-		if r.Part == request.Whole || !p.wanted(r) {
+		if r.Part == request.Whole {
+			continue
+		}
+		if parts--; !p.wanted(r) {
 			continue
 		}
 		w.add(w.stage.Walk(r))
@@ -111,20 +121,39 @@ func (w *worker) flush() {
 	}
 }
 
-// byTime returns the requests' indices roughly in order of their ends, in buf
+// exactUntil returns the time before which all requests of a generation are walked, and whether there are some after it.
+func (p *Pass) exactUntil(reqs []request.Request) (until int64, sampled bool) {
+	left := int64(p.opts.ExactFirst) - p.Requests
+	if left >= int64(len(reqs)) {
+		return 0, false
+	}
+	if left <= 0 {
+		return math.MinInt64, true
+	}
+	first, last := ends(reqs)
+	return first + int64(float64(last-first)*float64(left)/float64(len(reqs))), true
+}
+
+// ends returns the first and last end of requests.
+func ends(reqs []request.Request) (first, last int64) {
+	first, last = reqs[0].End, reqs[0].End
+	for i := range reqs {
+		first, last = min(first, reqs[i].End), max(last, reqs[i].End)
+	}
+	return first, last
+}
+
+// byTime returns the requests roughly in order of their ends, in buf
 // if that is large enough. Requests come goroutine by goroutine, but what
 // happened at one time lies together in memory, so that in this order each
 // record is fetched once for all requests that need it and not once for each:
 // an eighth of explain's time (bench/README.md).
-func byTime(reqs []request.Request, buf []int32) []int32 {
+func byTime(reqs, buf []request.Request) []request.Request {
 	if cap(buf) < len(reqs) {
-		buf = make([]int32, len(reqs))
+		buf = make([]request.Request, len(reqs)+len(reqs)/8)
 	}
 	buf = buf[:len(reqs)]
-	first, last := reqs[0].End, reqs[0].End
-	for i := range reqs {
-		first, last = min(first, reqs[i].End), max(last, reqs[i].End)
-	}
+	first, last := ends(reqs)
 	// Counted and placed: about four requests to a slot.
 	slots := len(reqs)/4 + 1
 	width := (last-first)/int64(slots) + 1
@@ -137,7 +166,7 @@ func byTime(reqs []request.Request, buf []int32) []int32 {
 	}
 	for i := range reqs {
 		k := (reqs[i].End - first) / width
-		buf[from[k]] = int32(i)
+		buf[from[k]] = reqs[i]
 		from[k]++
 	}
 	return buf

@@ -37,7 +37,6 @@ func (k Kind) String() string { return kindNames[k] }
 
 // A Request is one request, its bounds on the trace's clock in ns.
 type Request struct {
-	Kind       Kind
 	Start, End int64
 	// G is the goroutine on which the request ended: its path is walked
 	// backwards from there.
@@ -53,7 +52,8 @@ type Request struct {
 	// Root is a frame of the function that loops, or reads messages.
 	Root tracefmt.FrameID
 	// By is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
-	By tracefmt.FrameID
+	By   tracefmt.FrameID
+	Kind Kind
 	// Open says that the request had not ended when the trace did; End is then
 	// the trace's end.
 	Open bool
