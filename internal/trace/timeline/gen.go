@@ -106,7 +106,7 @@ type pieces struct {
 func (p *pieces) reset() {
 	p.slabs, p.slabBy, p.base, p.slots, p.starts = p.slabs[:0], p.slabBy[:0], p.base[:0], p.slots[:0], p.starts[:0]
 	p.stacks, p.strings = localMap{dense: p.stacks.dense[:0]}, localMap{dense: p.strings.dense[:0]}
-	p.irregular = nil
+	p.told, p.irregular = p.told[:0], nil
 	p.swept.Store(0)
 }
 
@@ -582,8 +582,8 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 func (w *worker) begin(g *Gen, flags []uint8) {
 	w.gen, w.ids, w.flags = g, &g.ids, flags
 	w.slab, w.n, w.open = nil, 0, false
-	if int(w.id) < len(g.told) {
-		w.told = g.told[w.id][:0]
+	if told := g.told[:cap(g.told)]; int(w.id) < len(told) {
+		w.told = told[w.id][:0] // memory of an earlier generation
 	}
 	w.pieces, w.procs, w.heap = w.pieces[:0], w.procs[:0], w.heap[:0]
 	w.user, w.marks, w.extra, w.starts = w.user[:0], w.marks[:0], w.extra[:0], w.starts[:0]
