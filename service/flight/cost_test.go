@@ -3,6 +3,7 @@
 package flight
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/trace"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,16 +22,37 @@ import (
 )
 
 // TestCostFigures prints the table of docs/flight.md: what a service costs that is idle,
-// answers a thousand requests a second, and as many as it can, with nothing, with
-// the runtime's recorder, and with ours. It judges nothing.
+// answers a thousand requests a second, as many as it can, and 40,000 that come
+// over no network, with nothing, with the runtime's recorder, and with ours. It judges
+// nothing.
 func TestCostFigures(t *testing.T) {
 	if os.Getenv("WHYLATE_COST") == "" {
 		t.Skip("takes a quiet machine for a minute: WHYLATE_COST=1")
 	}
 	const long = 4 * time.Second
+	rates := []int{0, 1000, -1, 40000}
+	if one, err := strconv.Atoi(os.Getenv("WHYLATE_COST")); err == nil && one != 1 {
+		rates = []int{one}
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
-	for _, rate := range []int{0, 1000, -1} {
+	// What is asked for without a network waits for another goroutine, as most do.
+	inside := httptest.NewRequest("GET", "/inside", nil)
+	work := make(chan chan bool)
+	defer close(work)
+	for range 2 {
+		go func() {
+			for done := range work {
+				done <- true
+			}
+		}()
+	}
+	mux.HandleFunc("GET /inside", func(http.ResponseWriter, *http.Request) {
+		done := make(chan bool)
+		work <- done
+		<-done
+	})
+	for _, rate := range rates {
 		for _, mode := range []string{"nothing", "runtime", "recorder", "nothing again"} {
 			var h http.Handler = mux
 			var r *Recorder
@@ -60,7 +83,11 @@ func TestCostFigures(t *testing.T) {
 			before, _ := cputime.Process()
 			began := time.Now()
 			var wg sync.WaitGroup
-			for i := range 16 {
+			workers := 16
+			if rate == 40000 {
+				workers = 1
+			}
+			for i := range workers {
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
@@ -70,6 +97,16 @@ func TestCostFigures(t *testing.T) {
 							time.Sleep(long)
 						case -1:
 							get()
+						case 40000: // each millisecond some at once
+							time.Sleep(time.Until(began.Add(time.Duration(n) * time.Millisecond)))
+							sent.Add(40)
+							for range 40 {
+								wg.Add(1)
+								go func() {
+									defer wg.Done()
+									h.ServeHTTP(nobody{}, inside.Clone(context.Background()))
+								}()
+							}
 						default:
 							time.Sleep(time.Until(began.Add(time.Duration(16*n+i) * time.Second / time.Duration(rate))))
 							get()
@@ -107,6 +144,13 @@ func TestCostFigures(t *testing.T) {
 		}
 	}
 }
+
+// nobody is a client that reads nothing.
+type nobody struct{}
+
+func (nobody) Header() http.Header         { return http.Header{} }
+func (nobody) Write(p []byte) (int, error) { return len(p), nil }
+func (nobody) WriteHeader(int)             {}
 
 // BenchmarkTrigger is a slow request in a storm: one that triggers nothing more.
 func BenchmarkTrigger(b *testing.B) {
