@@ -287,6 +287,9 @@ func run(ctx context.Context, e *check.Env, p plan, tell func(row) error) error 
 			}
 			ran = true
 			at := time.Now()
+			if c.load.Stride = 1; p.Emulated {
+				c.load.Stride = 16
+			}
 			r, err := runOnce(ctx, e, c, p.Scale, p.wants(&c)-n)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
