@@ -124,6 +124,10 @@ type Tightest struct {
 	// slows allocations down, and HighDepth its level; 0 and -1 without one.
 	High      int64
 	HighDepth int
+	// Unread counts the limit files that could be read when the sampler was made
+	// and cannot be now: what they said is not in here, which is no reason to think
+	// that it no longer holds.
+	Unread int
 }
 
 // A Sampler reads the counters and limits of one process's group again and
@@ -135,6 +139,9 @@ type Tightest struct {
 type Sampler struct {
 	src source
 	buf []byte
+
+	// unread is how many limit files told nothing from the start.
+	unread int
 
 	membership      handle
 	membershipBytes []byte
@@ -241,7 +248,9 @@ func NewSampler(opts Options) (*Sampler, error) {
 	var st Stat
 	var b Tightest
 	var m MemoryStat
-	if s.Sample(&st) != nil && s.SampleLimits(&b) != nil && s.SampleMemory(&m) != nil {
+	limitsErr := s.SampleLimits(&b)
+	s.unread = b.Unread
+	if s.Sample(&st) != nil && limitsErr != nil && s.SampleMemory(&m) != nil {
 		s.Close()
 		return nil, fmt.Errorf("sampling the cgroup: %w: no counter and no limit can be read (%v)", ErrNotMeasurable, f.notes)
 	}
@@ -601,6 +610,9 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 		c := &s.cpu[i]
 		q, p, ok := s.quota(c)
 		if !ok {
+			if c.quota != nil {
+				b.Unread++
+			}
 			continue
 		}
 		any = true
@@ -622,14 +634,17 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 				hier = v
 			}
 		}
+		if hier == 0 && s.charged.stat != nil {
+			b.Unread++
+		}
 	}
 	for i := range s.memory {
-		text := s.read(s.memory[i].max)
-		if text == nil {
+		if s.memory[i].max == nil {
 			continue
 		}
-		n, limited, err := parseMemory(text)
+		n, limited, err := parseMemory(s.read(s.memory[i].max))
 		if err != nil {
+			b.Unread++
 			continue
 		}
 		any = true
@@ -639,11 +654,13 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 		}
 	}
 	for i := range s.memory {
-		text := s.read(s.memory[i].high)
-		if text == nil {
+		if s.memory[i].high == nil {
 			continue
 		}
-		n, limited, err := parseMemory(text)
+		n, limited, err := parseMemory(s.read(s.memory[i].high))
+		if err != nil {
+			b.Unread++
+		}
 		if err == nil && limited && n > 0 && (b.HighDepth < 0 || n < b.High) {
 			b.High, b.HighDepth = n, s.memory[i].depth
 		}
@@ -651,6 +668,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	if hier > 0 && hier < noLimit && (b.MemoryDepth < 0 || hier < b.Memory) {
 		b.Memory, b.MemoryDepth = hier, -1
 	}
+	b.Unread = max(0, b.Unread-s.unread)
 	if !any {
 		return errNothing
 	}

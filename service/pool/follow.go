@@ -141,6 +141,9 @@ func (f *follower) close() {
 type ownLimit struct {
 	sampler *cgroup.Sampler
 	tried   bool
+	// last are the limits of which no file was missing: what cannot be read any
+	// more is not gone.
+	last cgroup.Tightest
 }
 
 func (o *ownLimit) read() (Limit, error) {
@@ -156,9 +159,10 @@ func (o *ownLimit) read() (Limit, error) {
 		}
 	}
 	var b cgroup.Tightest
-	if o.sampler != nil && o.sampler.SampleLimits(&b) == nil {
-		l.Quota, l.Memory = b.Quota, b.Memory
+	if o.sampler != nil && o.sampler.SampleLimits(&b) == nil && b.Unread == 0 {
+		o.last = b
 	}
+	l.Quota, l.Memory = o.last.Quota, o.last.Memory
 	l.CPUs = float64(l.GOMAXPROCS)
 	if l.Quota > 0 {
 		l.CPUs = min(l.CPUs, l.Quota)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +20,10 @@ type Limiter struct {
 	used    int64
 	excess  int64
 	waiting queue
-	waits   Waits
+
+	// Counted without the lock: a waiter that has its units does not stand in the
+	// way of the next.
+	waits waits
 
 	follower *follower
 }
@@ -52,19 +56,16 @@ func (l *Limiter) Acquire(ctx context.Context, n int64) error {
 	w.n = n
 	l.waiting.push(w)
 	l.mu.Unlock()
-	begun := time.Now()
+	begun := time.Since(epoch)
 	err := w.wait(ctx)
-	passed := time.Since(begun)
-
-	l.mu.Lock()
-	l.waits.add(passed)
+	l.waits.add(time.Since(epoch) - begun)
 	if err == nil {
-		l.mu.Unlock()
 		waiters.Put(w)
 		return nil
 	}
+	l.waits.givenUp.Add(1)
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waits.GivenUp++
 	select {
 	case <-w.granted:
 		// Granted while the context ended: the caller asked to stop, so the
@@ -155,17 +156,28 @@ type Waits struct {
 	Time, Max time.Duration
 }
 
-func (w *Waits) add(d time.Duration) {
-	w.Count++
-	w.Time += d
-	w.Max = max(w.Max, d)
+type waits struct{ count, givenUp, time, max atomic.Int64 }
+
+func (w *waits) add(d time.Duration) {
+	w.count.Add(1)
+	w.time.Add(int64(d))
+	for m := w.max.Load(); int64(d) > m && !w.max.CompareAndSwap(m, int64(d)); m = w.max.Load() {
+	}
 }
+
+func (w *waits) read() Waits {
+	return Waits{Count: w.count.Load(), GivenUp: w.givenUp.Load(), Time: time.Duration(w.time.Load()), Max: time.Duration(w.max.Load())}
+}
+
+// epoch is what waits are counted from: the time since a moment costs half of
+// what the time of day does.
+var epoch = time.Now()
 
 // Stats returns the limiter's state.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Size: max(1, l.size), Used: l.used, Excess: l.excess, Waits: l.waits}
+	s := Stats{Size: max(1, l.size), Used: l.used, Excess: l.excess, Waits: l.waits.read()}
 	for w := l.waiting.first; w != nil; w = w.next {
 		s.Waiting++
 		s.WaitingUnits += w.n

@@ -183,10 +183,18 @@ type reader struct {
 	sampler *cgroup.Sampler
 	samples []metrics.Sample
 	// mapped is what the runtime has mapped now.
-	mapped  func() int64
-	last    cgroup.Tightest
-	limits  *cgroup.Limits
-	nextAll time.Time
+	mapped func() int64
+	last   cgroup.Tightest
+	// good are the last limits of which no file was missing, if known.
+	good   cgroup.Tightest
+	known  bool
+	limits *cgroup.Limits
+	// charged are the last counters of the group that binds, and beside what the
+	// runtime had mapped then; everCharged says that there are any.
+	charged     cgroup.MemoryStat
+	beside      int64
+	everCharged bool
+	nextAll     time.Time
 }
 
 // readAllEvery is the pace of the explained reading when nothing changes: it
@@ -219,8 +227,8 @@ func (r *reader) read(in *inputs, numCPU int) {
 		r.close()
 		r.open()
 	}
+	kept := r.readBounds(in)
 	if r.sampler != nil {
-		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
 		in.statOK = r.sampler.Sample(&in.stat) == nil
 		in.pressureOK = r.sampler.SamplePressure(&in.pressure) == nil
 	}
@@ -228,7 +236,13 @@ func (r *reader) read(in *inputs, numCPU int) {
 	if all || in.bounds != r.last {
 		r.last = in.bounds
 		r.nextAll = in.at.Add(readAllEvery)
-		if l, err := cgroup.Read(r.options); err == nil {
+		if l, err := cgroup.Read(r.options); kept && r.limits != nil {
+			if err == nil && l.CPU.Parallelism > 0 {
+				as := *r.limits
+				as.CPU.Parallelism = l.CPU.Parallelism
+				r.limits = &as
+			}
+		} else if err == nil {
 			r.limits = l
 		} else {
 			r.limits = &cgroup.Limits{
@@ -246,6 +260,23 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.rt = readGo(r.samples)
 }
 
+// readBounds reads the limits. Where files that told limits do not do so any more
+// the last known ones stay, and it reports true: a group that is gone from sight,
+// or a file that fails for a moment, is no reason to let a heap grow.
+func (r *reader) readBounds(in *inputs) (kept bool) {
+	if r.sampler != nil {
+		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
+	}
+	if in.bounded && in.bounds.Unread == 0 {
+		r.good, r.known = in.bounds, true
+		return false
+	}
+	if r.known {
+		in.bounds, in.bounded = r.good, true
+	}
+	return r.known
+}
+
 // readMemory reads what the groups are charged for. The kernel adds its counters
 // up for that, which is not cheap.
 //
@@ -254,16 +285,25 @@ func (r *reader) read(in *inputs, numCPU int) {
 // readings would be taken for memory that is not Go's.
 func (r *reader) readMemory(in *inputs) {
 	in.memoryAt = in.at
+	defer func() {
+		if in.bindingOK {
+			r.charged, r.beside, r.everCharged = in.binding, in.beside, true
+		} else if r.everCharged {
+			// As with limits: that other memory cannot be seen does not make it less.
+			in.binding, in.beside, in.bindingOK = r.charged, r.beside, true
+		}
+	}()
+	in.memoryOK, in.bindingOK = false, false
 	if r.sampler == nil {
 		return
 	}
 	before := r.mapped()
-	defer func() { in.beside = max(before, r.mapped()) }()
 	in.memoryOK = r.sampler.SampleMemory(&in.memory) == nil
 	in.binding, in.bindingOK = in.memory, in.memoryOK
 	if d := in.bounds.MemoryDepth; d > 0 {
 		in.bindingOK = r.sampler.SampleMemoryAt(d, &in.binding) == nil
 	}
+	in.beside = max(before, r.mapped())
 }
 
 // memoryEvery is the pace of reading memory counters after collections.

@@ -637,3 +637,73 @@ func TestSmallContainersKeepMoreFree(t *testing.T) {
 		}
 	}
 }
+
+// Files that tell the limits vanish, or say nothing, while a service runs: what
+// was known stays, for GOMAXPROCS and for the heap, and what C memory takes of it.
+// A limit that comes back as another is followed.
+func TestLimitsThatVanish(t *testing.T) {
+	const pod, app = "sys/fs/cgroup/pod/", "sys/fs/cgroup/pod/app/"
+	for name, spoil := range map[string]func(fstest.MapFS){
+		"all gone": func(fsys fstest.MapFS) {
+			for file := range fsys {
+				if strings.HasPrefix(file, "sys/fs/cgroup/") {
+					delete(fsys, file)
+				}
+			}
+		},
+		"all empty": func(fsys fstest.MapFS) {
+			for file := range fsys {
+				if strings.HasPrefix(file, "sys/fs/cgroup/") {
+					fsys[file] = &fstest.MapFile{}
+				}
+			}
+		},
+		"the inner files alone": func(fsys fstest.MapFS) {
+			delete(fsys, app+"memory.max")
+			delete(fsys, app+"memory.stat")
+			delete(fsys, pod+"cpu.max")
+		},
+		"no mounts either": func(fsys fstest.MapFS) {
+			clear(fsys)
+		},
+	} {
+		s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+		whole := func() fstest.MapFS {
+			f := withMemory(machine("200000 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
+			f[pod+"memory.max"] = &fstest.MapFile{Data: []byte("max\n")}
+			return f
+		}
+		fsys := whole()
+		tuner := newTuner(Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+		close(tuner.done)
+		tuner.look()
+		limit := s.limit
+		if s.procs != 2 || limit > 430*mib {
+			t.Fatalf("%s: %d Ps and a limit of %s at first", name, s.procs, bytesText(limit))
+		}
+		spoil(fsys)
+		for i := range 40 {
+			if i == 20 {
+				tuner.read.nextAll = time.Time{} // half a minute later
+			}
+			tuner.look()
+			tuner.now.memoryAt = time.Time{}
+			tuner.lookAfterCollection()
+			if s.procs != 2 || s.limit != limit {
+				t.Fatalf("%s: after %d looks %d Ps and a limit of %s, want 2 and %s", name, i+1, s.procs, bytesText(s.limit), bytesText(limit))
+			}
+		}
+		clear(fsys)
+		for file, x := range whole() {
+			fsys[file] = x
+		}
+		fsys[pod+"cpu.max"] = &fstest.MapFile{Data: []byte("300000 100000")}
+		for range 5 {
+			tuner.look()
+		}
+		if s.procs != 3 {
+			t.Errorf("%s: %d Ps when the files came back with a quota of 3", name, s.procs)
+		}
+		tuner.Stop()
+	}
+}

@@ -112,6 +112,9 @@ func (c *testCase) skip(e *check.Env) string {
 // A limit lowered at once below what is in use: nobody can do anything then.
 const lowered = "the limit falls below what a raised GOGC uses, and the kernel kills at once (docs/tune.md)"
 
+// Where no file tells the limit.
+const blind = "nobody can know the limit, so all ways are alike, and who dies is chance"
+
 var cases = []testCase{
 	{name: "no limit"},
 	{name: "quota 0.25", here: true, quotas: []float64{0.25}},
@@ -166,10 +169,10 @@ var cases = []testCase{
 		change: func(s *scene) { s.memory(1, 256); s.memory(0, 256) }},
 	{name: "512 becomes 256 MiB, 50 live, by an engine that looks first", memory: []int64{512}, load: load{From: 50}, change: func(s *scene) { s.lower(256) }, length: 6},
 	{name: "512 becomes 256 MiB at once, 50 live", memory: []int64{512}, load: load{From: 50}, change: func(s *scene) { s.force(256) }, length: 6, known: lowered},
-	{name: "128 MiB, not readable, 40 live", memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", blind: true}}},
-	{name: "128 MiB, malformed, 40 live", memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", text: "plenty\n"}}},
+	{name: "128 MiB, not readable, 40 live", known: blind, memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", blind: true}}},
+	{name: "128 MiB, malformed, 40 live", known: blind, memory: []int64{128}, load: load{From: 40}, hide: []spoiled{{controller: "memory", text: "plenty\n"}}},
 	{name: "128 MiB, bind mounts, 40 live", here: true, memory: []int64{128}, load: load{From: 40}, how: check.Bound},
-	{name: "128 MiB on the parent, out of sight, 40 live", memory: []int64{0, 128}, load: load{From: 40}, how: check.Namespaced},
+	{name: "128 MiB on the parent, out of sight, 40 live", known: blind, memory: []int64{0, 128}, load: load{From: 40}, how: check.Namespaced},
 	{name: "256 MiB, 60 live, GOGC=off by hand", here: true, memory: []int64{256}, load: load{From: 60}, env: []string{"GOGC=off"}},
 	{name: "256 MiB, 60 live, GOMEMLIMIT=off by hand", here: true, memory: []int64{256}, load: load{From: 60}, env: []string{"GOMEMLIMIT=off"}},
 	{name: "256 MiB, 60 live, automaxprocs and automemlimit linked as well", memory: []int64{256}, load: load{From: 60, Both: true}},

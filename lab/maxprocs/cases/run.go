@@ -238,8 +238,9 @@ func tryIn(ctx context.Context, s *scene, c testCase, arm int, scale float64, o 
 			l.Disk = disk
 		}
 	}
-	// A service that cannot end is as dead as one that was killed.
-	limit, cancel := context.WithTimeout(ctx, 4*l.Length+20*time.Second)
+	// A service that cannot end is as dead as one that was killed. The machine may
+	// be stopped for a minute, though, by who owns it.
+	limit, cancel := context.WithTimeout(ctx, 4*l.Length+3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limit, exe)
 	cmd.Env = append(without(os.Environ(), "GOGC", "GOMEMLIMIT", "GOMAXPROCS"), roleVariable+"=join:"+arms[arm], loadVariable+"="+l.text())
