@@ -7,9 +7,9 @@ import (
 )
 
 // usualMemory is what the heap is kept to as long as its live data allow: with the collector's default pace it would
-// drift to twice the live data. Measured on a trace of 103 MB: 251 MB resident instead of 398, for 10 % more CPU, since
-// nearly all of it is columns without pointers.
-const usualMemory = 240 << 20
+// drift to twice the live data. Nearly all of them are columns without pointers, so that a collection costs little: on a trace
+// of 30 MB with 110 MB of live data 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
+const usualMemory = 160 << 20
 
 // holdMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
 // to be called now and then: the limit follows the live data, because a limit that they nearly reach makes the collector run
@@ -39,5 +39,6 @@ func holdMemory(max int64) (adjust, restore func()) {
 	}, restore
 }
 
-// room returns the limit that lets the collector work at a tolerable pace over so much live data.
+// room returns the limit that lets the collector work at a tolerable pace over so much live data. Half as much room was measured to
+// save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU where other programs want it too.
 func room(live int64) int64 { return live + live/3 }

@@ -152,7 +152,10 @@ func (k *kept) settle() {
 
 // slowerFirst orders requests, the slowest first. No two are equal, so which are kept does not depend on their order.
 func slowerFirst(a, b slow) int {
-	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
+	if x, y := a.end-a.start, b.end-b.start; x != y {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
 // add takes a request if it is among the slowest. From keep on, slow is a heap with the one on top that goes next.

@@ -108,10 +108,11 @@ func (c *Collector) Add(g *timeline.Gen) {
 	c.addGC(g)
 }
 
-// Of a generation with more than twice enough events, stretches are looked at that hold about enough.
+// Of a generation with more than twice as many events, stretches are looked at that hold about enoughOf of enough.
 const (
-	enough  = 250_000
-	stretch = 5e6 // ns
+	enough   = 250_000
+	enoughOf = 0.4
+	stretch  = 5e6 // ns
 )
 
 func (c *Collector) addRuns(g *timeline.Gen) {
@@ -120,6 +121,7 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
 		return
 	}
+	n = int64(float64(n) / enoughOf)
 	// One stretch of each n, at a place that moves: what comes back at a fixed rate must not be met or missed always.
 	width := n * stretch
 	seen, k := int64(0), uint64(0)

@@ -100,8 +100,9 @@ func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
 	n := min(max(f.opts.Workers, 1), len(work))
 	if len(f.done) > 0 || n < 2 {
 		for _, w := range work {
+			wakes := g.Wakes(w.id)
 			for _, m := range w.marks {
-				f.connMark(&f.out, g, w.id, w.conn, m)
+				f.connMark(&f.out, g, w.id, w.conn, m, &wakes)
 			}
 		}
 		return
@@ -117,8 +118,9 @@ func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
 			defer wg.Done()
 			out := f.outs[k] // a copy: neighbours in memory slow each other down
 			for i := int(next.Add(1)) - 1; i < len(work); i = int(next.Add(1)) - 1 {
+				wakes := g.Wakes(work[i].id)
 				for _, m := range work[i].marks {
-					f.connMark(&out, g, work[i].id, work[i].conn, m)
+					f.connMark(&out, g, work[i].id, work[i].conn, m, &wakes)
 				}
 			}
 			f.outs[k] = out
@@ -168,7 +170,7 @@ func (f *Finder) connEnd(out *[]Request, id uint64, c *conn, end int64) {
 	*out = append(*out, c.open.request(r))
 }
 
-func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m timeline.Mark) {
+func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m timeline.Mark, wakes *timeline.Wakes) {
 	kind, t := m.Kind, m.Time
 	block := kind == tracefmt.EvGoBlock
 	switch {
@@ -184,7 +186,7 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 			f.connEnd(out, id, c, end)
 		}
 		*c = conn{phase: connIdle, idle: t}
-		if w, ok := g.NextWake(id, t); ok {
+		if w, ok := wakes.Next(t); ok {
 			c.begin(w, true)
 		}
 	case m.Flags&flagHeader != 0 && m.Flags&flagBody == 0:
@@ -193,7 +195,7 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 		}
 		// The wait for a connection's first request.
 		*c = conn{phase: connIdle, idle: t}
-		if w, ok := g.NextWake(id, t); ok {
+		if w, ok := wakes.Next(t); ok {
 			c.begin(w, true)
 		}
 	case m.Flags&(flagBody|flagFinish) == flagBody:

@@ -93,23 +93,59 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 // NextWake returns the first time after t at which a goroutine was woken in
 // this generation.
 func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
+	c := g.Wakes(id)
+	return c.Next(t)
+}
+
+// Wakes finds a goroutine's wakes in a generation. It is quick where it is asked for one after the other.
+type Wakes struct {
+	g         *Gen
+	lo, hi, k uint32 // slots: the goroutine's, and one that begins not after the time asked for last
+}
+
+// Wakes returns the wakes of a goroutine.
+func (g *Gen) Wakes(id uint64) Wakes {
 	d := g.ids.lookup(id)
 	if d == 0 {
+		return Wakes{}
+	}
+	return Wakes{g, g.base[d], g.base[d+1], g.base[d]}
+}
+
+// Next returns the first time after t at which it was woken.
+func (c *Wakes) Next(t int64) (int64, bool) {
+	g := c.g
+	if g == nil {
 		return 0, false
 	}
-	lo, hi := g.base[d], g.base[d+1]
-	k := lo
+	k := c.lo
 	if t > g.Base {
-		k = g.slotAfter(lo, hi, t-g.Base-1)
+		k = c.after(t - g.Base - 1)
 	}
-	for _, s := range g.slots[k:hi] {
-		if r := g.record(s.rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
+	for ; k < c.hi; k++ {
+		if r := g.record(g.slots[k].rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
 			if at := g.Base + r.time(); at >= t {
+				c.k = k
 				return at, true
 			}
 		}
 	}
 	return 0, false
+}
+
+// after is slotAfter, but looks first at those behind the one found last.
+func (c *Wakes) after(t int64) uint32 {
+	when := whenOf(t)
+	if k := c.k; k < c.hi && c.g.slots[k].when < when {
+		for k++; k < c.hi && k < c.k+32; k++ {
+			if w := c.g.slots[k].when; w > when {
+				return k
+			} else if w == when {
+				break // only the record tells
+			}
+		}
+	}
+	return c.g.slotAfter(c.lo, c.hi, t)
 }
 
 // Pieces returns how many pieces (runs and events about it) a goroutine has

@@ -104,7 +104,13 @@ func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID
 				return cmp.Or(cmp.Compare(g.record(e.rec).time(), g.record(rec).time()), cmp.Compare(e.rec, rec))
 			})
 		} else {
-			n, _ = slices.BinarySearchFunc(events, k, func(e rangeEvent, k uint32) int { return cmp.Compare(e.seq, k) })
+			for hi := len(events); n < hi; {
+				if mid := int(uint(n+hi) / 2); events[mid].seq < k {
+					n = mid + 1
+				} else {
+					hi = mid
+				}
+			}
 		}
 		if n > 0 {
 			last = events[n-1]

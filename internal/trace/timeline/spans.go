@@ -426,9 +426,9 @@ func (e *expander) run(g *Gen, at ref) bool {
 	}
 	entered, skimmed := false, !e.coarse
 	before, last := at, int64(0) // the event before, and its time
-	start, opened := len(e.buf), Span{}
-	if e.coarse && e.open {
-		opened = *e.cur
+	start, opened, how := len(e.buf), int64(0), HowUnknown
+	if e.open {
+		opened, how = e.cur.Start, e.cur.How
 	}
 	for passed := 0; ; passed++ {
 		at, r := g.next(before)
@@ -447,10 +447,10 @@ func (e *expander) run(g *Gen, at ref) bool {
 			switch {
 			case e.marking != nil:
 				e.marking.mark(e, before, last)
-			case passed == markEvery && !skimmed && opened.Start >= e.from && opened.How == HowStarted && len(e.buf)-e.had > coarseSpans:
-				// Enough was told in full of the runs before.
+			case passed == markEvery && !skimmed && opened >= e.from && how == HowStarted && len(e.buf)-e.had > coarseSpans:
+				// Enough was told in full of the runs before: this one is begun again.
 				skimmed = true
-				e.buf = append(e.buf[:start-1], opened)
+				e.buf = append(e.buf[:start-1], Span{Start: opened, State: key.state, How: how, Assist: key.assist, InSTW: key.stw})
 				e.cur, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
 				next = g.long(key).skim(e, key.at, coarseLess)
 			case passed < longAfter:
