@@ -220,9 +220,25 @@ func (s *Sum) addHubs(all *lates) {
 }
 
 func (s *Sum) hubsByWeight() []uint64 {
-	return slices.SortedFunc(maps.Keys(s.hubs), func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(s.hubs[b].ns, s.hubs[a].ns), cmp.Compare(a, b))
+	type weighed struct {
+		ns int64
+		g  uint64
+	}
+	list := make([]weighed, 0, len(s.hubs))
+	for g, h := range s.hubs {
+		list = append(list, weighed{h.ns, g})
+	}
+	slices.SortFunc(list, func(a, b weighed) int {
+		if a.ns != b.ns {
+			return cmp.Compare(b.ns, a.ns)
+		}
+		return cmp.Compare(a.g, b.g)
 	})
+	out := make([]uint64, 0, len(list))
+	for _, w := range list {
+		out = append(out, w.g)
+	}
+	return out
 }
 
 // shownHubs is how many hubs are listed.

@@ -111,7 +111,10 @@ func (s *Sum) settlePlaces() {
 	list := ts.hands
 	findDone(list)
 	slices.SortFunc(list, func(a, b handOver) int {
-		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.to, b.to), cmp.Compare(a.g, b.g), cmp.Compare(a.from, b.from))
+		if a.key != b.key {
+			return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site))
+		}
+		return a.compareEnds(&b)
 	})
 	// One wait is on the paths of all who wait behind it.
 	list = slices.CompactFunc(list, func(a, b handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
@@ -134,10 +137,21 @@ func (s *Sum) settlePlaces() {
 	ts.hands = ts.hands[:0]
 }
 
+// compareEnds orders waits by their ends.
+func (h *handOver) compareEnds(o *handOver) int {
+	if h.to != o.to {
+		return cmp.Compare(h.to, o.to)
+	}
+	return cmp.Or(cmp.Compare(h.g, o.g), cmp.Compare(h.from, o.from))
+}
+
 // findDone finds when each of those who end waits had last ended somebody else's.
 func findDone(list []handOver) {
 	slices.SortFunc(list, func(a, b handOver) int {
-		return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.to, b.to), cmp.Compare(a.g, b.g), cmp.Compare(a.from, b.from))
+		if a.by != b.by {
+			return cmp.Compare(a.by, b.by)
+		}
+		return a.compareEnds(&b)
 	})
 	for i := range list {
 		h := &list[i]
