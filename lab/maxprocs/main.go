@@ -56,7 +56,7 @@ func main() {
 	flag.IntVar(&c.rounds, "rounds", 2, "how often each is measured")
 	flag.Float64Var(&c.load, "load", 0.6, "share of the quota that the open-loop load needs")
 	probes := flag.Bool("probe", false, "compare service/probe with the kernel's counters instead, by kind of load")
-	only := flag.String("only", "", "with -probe: only loads whose name matches this `pattern`")
+	only := flag.String("only", "", "with -probe or -ps: only loads whose name matches this `pattern`")
 	ps := flag.Bool("ps", false, "compare numbers of Ps at the quotas instead, under several loads; -open is the length of each")
 	flag.Parse()
 	if *probes {
@@ -74,11 +74,13 @@ func main() {
 		}
 		c.quotas = append(c.quotas, v)
 	}
-	run := compare
+	var err error
 	if *ps {
-		run = sweepPs
+		err = sweepPs(c, *only, os.Stdout, os.Stderr)
+	} else {
+		err = compare(c, os.Stdout, os.Stderr)
 	}
-	if err := run(c, os.Stdout, os.Stderr); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "maxprocs:", err)
 		os.Exit(3)
 	}

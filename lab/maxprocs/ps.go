@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -26,7 +27,11 @@ type psCell struct {
 
 // sweepPs measures one quota with several numbers of Ps under several loads, and
 // writes a table of medians over the rounds.
-func sweepPs(c config, out, progress io.Writer) error {
+func sweepPs(c config, only string, out, progress io.Writer) error {
+	re, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	if err := settleLoad(); err != nil {
 		return fmt.Errorf("setting the load apart (root is needed): %w", err)
 	}
@@ -39,6 +44,13 @@ func sweepPs(c config, out, progress io.Writer) error {
 	var served time.Duration
 	for _, q := range c.quotas {
 		for _, load := range psLoads {
+			name := fmt.Sprintf("%.0f %%", 100*load)
+			if load == 0 {
+				name = "closed loop"
+			}
+			if !re.MatchString(name) {
+				continue
+			}
 			cells := make([]psCell, len(psTried))
 			for round := range c.rounds {
 				for i := range psTried {
@@ -49,10 +61,6 @@ func sweepPs(c config, out, progress io.Writer) error {
 					}
 					served += used
 				}
-			}
-			name := fmt.Sprintf("%.0f %%", 100*load)
-			if load == 0 {
-				name = "closed loop"
 			}
 			fmt.Fprintf(out, "| %v, %s |", q, name)
 			for _, x := range cells {
