@@ -40,7 +40,8 @@ func TestJudge(t *testing.T) {
 		{"one run is no evidence", []float64{100}, []float64{30}, false, "0.30, not settled", true},
 		{"one is killed more", []float64{100, 100}, []float64{100, dead}, true, "killed 1 times against 0; else 1.00", true},
 		{"one lives, with less work", []float64{dead, 100, 100, 100}, []float64{10, 10, 10, 10}, false, "lives: killed 0 times against 1; else **0.10", true},
-		{"none lives", []float64{dead, dead}, []float64{dead, dead}, false, "both", false},
+		{"none lives", []float64{dead, dead}, []float64{dead, dead}, false, "killed 2 times each", false},
+		{"as many are killed", []float64{dead, 100, 100}, []float64{100, dead, 100}, false, "killed 1 times each; else 1.00", false},
 	} {
 		list := rounds(c.other, c.w)
 		g := compare(list, "go")

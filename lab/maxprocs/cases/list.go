@@ -25,8 +25,11 @@ type testCase struct {
 	hide []spoiled
 	// neighbours is how many busy threads of a group of the same weight there are.
 	neighbours int
-	env        []string
-	load       load
+	// crowd says that the three ways are each other's neighbours: they run at the
+	// same time, so that all meet the same.
+	crowd bool
+	env   []string
+	load  load
 	// change comes after a quarter of the length.
 	change func(*scene)
 	// length in seconds; 0 is the usual.
@@ -75,7 +78,7 @@ func (c *testCase) files(e *check.Env) []spoiledFile {
 // together reports whether the three ways may run at the same time: they share
 // the CPUs, so only memory may be scarce.
 func (c *testCase) together() bool {
-	return len(c.quotas) == 0 && c.cpus == 0 && !c.cpuset && c.neighbours == 0 && len(c.memory)+len(c.high) > 0
+	return c.crowd || len(c.quotas) == 0 && c.cpus == 0 && !c.cpuset && c.neighbours == 0 && len(c.memory)+len(c.high) > 0
 }
 
 func (c *testCase) seconds() float64 {
@@ -137,6 +140,7 @@ var cases = []testCase{
 	{name: "quota 0.5, not readable", quotas: []float64{0.5}, hide: []spoiled{{controller: "cpu", blind: true}}},
 	{name: "quota 0.5, malformed", quotas: []float64{0.5}, hide: []spoiled{{controller: "cpu", text: "a lot\n"}}},
 	{name: "quota 1 beside two busy threads of the same weight", quotas: []float64{1}, neighbours: 2, length: 12},
+	{name: "quota 1 in a crowd: the three ways at once, a busy thread of the same weight beside each", quotas: []float64{1}, neighbours: 1, crowd: true, length: 12},
 	{name: "quota 0.5 lifted while running", quotas: []float64{0.5}, change: func(s *scene) { s.quota(0, 0) }, length: 6},
 	{name: "quota 0.5 set while running (resize)", quotas: []float64{0}, change: func(s *scene) { s.quota(0, 0.5) }, length: 6},
 	{name: "parent's quota 1 becomes 0.5", quotas: []float64{0, 1}, change: func(s *scene) { s.quota(1, 0.5) }, length: 6},

@@ -156,7 +156,9 @@ func (c *comparison) judge() (verdict string, worse bool) {
 	case c.killed < c.otherKilled:
 		return "lives: " + deaths, false
 	case work == "":
-		return "both are killed", false
+		return fmt.Sprintf("killed %d times each", c.killed), false
+	case c.killed > 0:
+		return fmt.Sprintf("killed %d times each; else %s", c.killed, work), loses
 	}
 	return work, loses
 }
