@@ -19,11 +19,11 @@ func cpuTimeRule() Rule {
 		},
 		Run: func(in *Input) []Verdict {
 			if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
-				busy, cpu := float64(*h.Lost.BusyNS), float64(*h.Lost.CPUNS)
-				if busy < fewestBusy || cpu >= onCPU*busy {
+				had := hadCPU(in)
+				if had < 0 || had >= onCPU {
 					return nil
 				}
-				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: cpu / busy, Unit: "share"})
+				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: had, Unit: "share"})
 			}
 			s := &in.Process.Samples
 			expected := float64(in.Process.BusyNS) / report.SampleNS
@@ -43,6 +43,16 @@ const (
 	onCPU      = 0.7
 	fewestBusy = 500e6 // ns
 )
+
+// hadCPU returns for which share of the time in which goroutines ran on Ps the process's threads had a CPU, by their own clocks; -1
+// if nobody read these, or if there was little of it.
+func hadCPU(in *Input) float64 {
+	h := in.Report.Host
+	if h == nil || h.Lost.CPUNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS < fewestBusy {
+		return -1
+	}
+	return float64(*h.Lost.CPUNS) / float64(*h.Lost.BusyNS)
+}
 
 func offCPU(confidence float64, evidence ...report.Evidence) []Verdict {
 	return doubt(report.Finding{

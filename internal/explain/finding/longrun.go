@@ -15,7 +15,7 @@ func longRunRule() Rule {
 			Means: "Now and then goroutines compute for 10 ms and more without a pause on every P. The runtime preempts a goroutine only after about 10 ms, and polls the network only then, " +
 				"so requests that come in meanwhile wait for that long each time they need a P, although over the whole trace Ps are free.",
 			Measured: "Requests' waits for a P (causes sched, sched-poll) during which most of what ran were functions with more than half of their time in runs of 9 ms and more, while the Ps were " +
-				"in use for less than 85 % of the trace.",
+				"in use for less than 85 % of the trace. Where host samples say that threads had a CPU for less than 70 % of the running time, runs count by that part of them.",
 			Before: "for _, row := range rows { // 40 ms of computing, every second, on all Ps\n\tindex(row)\n}",
 			After:  "for i, row := range rows {\n\tindex(row)\n\tif i%100 == 0 {\n\t\truntime.Gosched() // each 100 us or so\n\t}\n}\n// and on fewer goroutines than there are Ps",
 			Wrong:  "If the computing is the requests' own and cannot be smaller.",

@@ -75,11 +75,12 @@ func queueOf(in *Input, g *report.Group) *queue {
 	return q
 }
 
-// From these on the waits of a group are a herd's: most of them lie in its moments, which are a small part of the time, and
-// most of what ran then was its goroutines, whatever woke them in between.
+// From these on the waits of a group are a herd's: most of them lie in its moments, which are a small part of the time, or have
+// several times their part of the waits, and most of what ran then was its goroutines, whatever woke them in between.
 const (
 	mostHerded  = 0.5
 	mostMoments = 0.2
+	thickHerded = 3
 )
 
 // inHerds gives a queue to the herd in whose moments it is.
@@ -98,7 +99,7 @@ func (q *queue) inHerds(in *Input) {
 		if ran <= mostHerded {
 			continue
 		}
-		if waited, time := in.InHerds(q.g.ID, h.Start); waited > mostHerded && time <= mostMoments {
+		if waited, time := in.InHerds(q.g.ID, h.Start); waited > mostHerded && time <= max(mostMoments, waited/thickHerded) {
 			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
 			return
 		}
@@ -165,10 +166,23 @@ func kindOf(in *Input, t *taker) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.long > 0.5 && busy(in) < saturated:
+	case t.long > 0.5 && busy(in) < saturated && !stretched(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
+}
+
+// stretched reports whether a taker's long runs are short ones whose threads waited for a CPU meanwhile: by the threads' own clocks
+// a run had a CPU for less than what counts as long. Such goroutines would be no shorter if they yielded.
+func stretched(in *Input, t *taker) bool {
+	had := hadCPU(in)
+	var runs, ns int64
+	for i := range in.Process.Runs {
+		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
+			runs, ns = runs+r.Long, ns+r.LongNS
+		}
+	}
+	return had > 0 && had < onCPU && had*float64(ns) < process.LongNS*float64(runs)
 }
 
 // saturated is from when on Ps count as busy all the time.
