@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/stories/stage"
 )
 
@@ -24,17 +25,18 @@ type claim struct {
 	before string         // the arm with the fault
 	code   *regexp.Regexp // its first finding
 	site   *regexp.Regexp
-	share  float64 // of the requests' time, at least
-	factor float64 // before by after, at least
-	within float64 // how far the prediction may be off what was measured; 0 if nothing is predicted
+	share  float64           // of the requests' time, at least
+	factor float64           // before by after, at least
+	within float64           // how far the prediction may be off what was measured; 0 if nothing is predicted
+	loud   []report.RuleCode // findings that must be told, at whatever place
 }
 
 var claims = map[string]claim{
-	"container":   {"before, 4000/s", regexp.MustCompile(`^WL4001$`), regexp.MustCompile(``), 0.2, 1.05, 0},
-	"healthcheck": {"before", regexp.MustCompile(`^WL3001$`), regexp.MustCompile(`main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0},
-	"pool":        {"before", regexp.MustCompile(`^WL1002$`), regexp.MustCompile(`main\.\(\*market\)\.(update|compute)`), 0.2, 5, 0},
-	"pubsub":      {"before", regexp.MustCompile(`^WL2001$`), regexp.MustCompile(`sarama-cluster\.\(\*Consumer\)\.(fetchOffsets|release) consumer\.go:(662|419)$`), 0.5, 3, 0.15},
-	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0},
+	"container":   {"before, 4000/s", regexp.MustCompile(`^WL(4001|1005)$`), regexp.MustCompile(``), 0.2, 1.05, 0, nil},
+	"healthcheck": {"before", regexp.MustCompile(`^WL(1004|3001)$`), regexp.MustCompile(`main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0, []report.RuleCode{"WL3001"}},
+	"pool":        {"before", regexp.MustCompile(`^WL1002$`), regexp.MustCompile(`main\.\(\*market\)\.(update|compute)`), 0.2, 5, 0, nil},
+	"pubsub":      {"before", regexp.MustCompile(`^WL2001$`), regexp.MustCompile(`sarama-cluster\.\(\*Consumer\)\.(fetchOffsets|release) consumer\.go:(662|419)$`), 0.5, 3, 0.15, nil},
+	"tso":         {"before", regexp.MustCompile(`^WL1001$`), regexp.MustCompile(`http2\.readFrameHeader|transport\.|tso\.`), 0.2, 20, 0, nil},
 }
 
 // wrong says what of a result is not as claimed.
@@ -50,6 +52,11 @@ func (c *claim) wrong(r *stage.Result) (errs []error) {
 	}
 	if !c.code.MatchString(string(b.Finding.Code)) || !c.site.MatchString(b.Finding.Site) {
 		errs = append(errs, fmt.Errorf("%s: found %+v, want %s at %s", b.Name, b.Finding, c.code, c.site))
+	}
+	for _, code := range c.loud {
+		if !slices.Contains(b.Loud, code) {
+			errs = append(errs, fmt.Errorf("%s: loud are %v, and %s is not", b.Name, b.Loud, code))
+		}
 	}
 	if b.Share < c.share {
 		errs = append(errs, fmt.Errorf("%s: %.2f of the requests' time, want %.2f", b.Name, b.Share, c.share))
@@ -98,8 +105,9 @@ func TestClaims(t *testing.T) {
 		t.Fatal("not each story has a claim")
 	}
 	c := claims["pubsub"]
+	c.loud = []report.RuleCode{"WL2001"}
 	right := func() *stage.Result {
-		return &stage.Result{Factor: 5, Predicted: 100, Measured: 96, Arms: []stage.Arm{{Name: "before", Right: true, Share: 0.8,
+		return &stage.Result{Factor: 5, Predicted: 100, Measured: 96, Arms: []stage.Arm{{Name: "before", Right: true, Share: 0.8, Loud: []report.RuleCode{"WL2001"},
 			Finding: stage.Place{Code: "WL2001", Site: "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:419"}}}}
 	}
 	if errs := c.wrong(right()); len(errs) > 0 {
@@ -111,6 +119,7 @@ func TestClaims(t *testing.T) {
 		"another line": func(r *stage.Result) {
 			r.Arms[0].Finding.Site = "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:420"
 		},
+		"not told":      func(r *stage.Result) { r.Arms[0].Loud = nil },
 		"little of it":  func(r *stage.Result) { r.Arms[0].Share = 0.1 },
 		"little is won": func(r *stage.Result) { r.Factor = 1.1 },
 		"predicted far": func(r *stage.Result) { r.Predicted = 200 },

@@ -39,8 +39,9 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	// A third of the machine is the generator's.
 	quota := max(0.5, float64(runtime.NumCPU())/2)
 	host := "GOMAXPROCS=" + strconv.Itoa(int(ratio*quota))
-	// What a request of a loaded service meets: freezes of the quota.
-	throttled := stage.Place{Code: "WL4001"}
+	// What a request of a loaded service meets: freezes of the quota, or threads of more Ps than CPUs that wait for each other. Both are
+	// by the number of Ps, and both say so.
+	throttled := stage.Place{Code: "WL4001|WL1005"}
 	// One P that is in use for most of the time has a queue.
 	saturated := stage.Place{Code: "WL1002", Site: `main\.`}
 	if quota > 1 {

@@ -39,9 +39,11 @@ type Arm struct {
 	Finding  Place   `json:"finding"` // the first one
 	Expected Place   `json:"expected"`
 	Right    bool    `json:"right"`
-	Share    float64 `json:"share"`             // of the requests' time, as that finding says
-	Says     string  `json:"says"`              // the first paragraph of what plain "whylate explain" prints
-	Counted  string  `json:"counted,omitempty"` // what the kernel says of it
+	Share    float64 `json:"share"` // of the requests' time, as that finding says
+	// Loud are the codes of all findings of medium or high severity, in the report's order.
+	Loud    []report.RuleCode `json:"loud,omitempty"`
+	Says    string            `json:"says"`              // the first paragraph of what plain "whylate explain" prints
+	Counted string            `json:"counted,omitempty"` // what the kernel says of it
 	// Report is the file of the report's page, if pages are kept.
 	Report string `json:"report,omitempty"`
 }
@@ -120,6 +122,11 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 			a.Finding.Site = fmt.Sprintf("%s %s:%d", s.Func, filepath.Base(s.File), s.Line)
 		}
 	}
+	for _, f := range e.Report.Findings {
+		if f.Ignored == "" && (f.Severity == report.SeverityMedium || f.Severity == report.SeverityHigh) {
+			a.Loud = append(a.Loud, f.Code)
+		}
+	}
 	site, err := regexp.Compile(expected.Site)
 	if err != nil {
 		return a, fmt.Errorf("what is expected of the arm %s: %w", name, err)
@@ -128,9 +135,8 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 		a.Right = f == nil || f.Severity == report.SeverityLow
 	}
 	if expected.Only {
-		for _, other := range e.Report.Findings {
-			loud := other.Ignored == "" && (other.Severity == report.SeverityMedium || other.Severity == report.SeverityHigh)
-			if loud && !expected.has(other.Code) && other.Code != report.RuleBusyMachine {
+		for _, other := range a.Loud {
+			if !expected.has(other) && other != report.RuleBusyMachine {
 				a.Right = false
 			}
 		}

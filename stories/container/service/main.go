@@ -66,6 +66,10 @@ type Order struct {
 	Total    float64 `json:"total,omitempty"`
 }
 
+// stock is what the service keeps of each article, as such services do: with next to no live heap the collector would run six times a
+// second, and what its workers and assists do on more Ps than CPUs would hide the fault of the story.
+var stock = make([]uint64, 8<<20) // 64 MB
+
 func order(w http.ResponseWriter, r *http.Request, rounds int) {
 	var o Order
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&o); err != nil {
@@ -87,7 +91,7 @@ func price(o *Order, rounds int) {
 		for range rounds {
 			h.Write([]byte(l.Article))
 		}
-		l.Check = h.Sum64()
+		l.Check = h.Sum64() + stock[h.Sum64()%uint64(len(stock))]
 		o.Total += float64(l.Count) * l.Price
 	}
 	slices.SortFunc(o.Lines, func(a, b Line) int { return cmp.Compare(a.Check, b.Check) })
