@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -167,6 +168,49 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 	for i, h := range handlersOf(t, b, len(cases)) {
 		if c := cases[i]; h != c.want {
 			t.Errorf("%s: named %q, want %q", c.name, h, c.want)
+		}
+	}
+}
+
+// TestNamesAfterHome: a service that was built as a versioned module owns what lies where its main function does. What was named before
+// that function was seen is named again: who is found to be its owner then would keep a library's name for good.
+func TestNamesAfterHome(t *testing.T) {
+	at := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	m.Syscall(100, "os.read", at("example.com/svc/api.list"), at("example.com/svc/api.(*Server).ServeHTTP"), "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
+	m.SyscallEnd(150)
+	m.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	win, syms := timelinetest.Window(t, data)
+	namer := NewNamer(syms)
+	var stack tracefmt.StackID
+	for _, s := range win.Spans(1, 0, 1<<62, nil) {
+		if s.State == timeline.Syscall {
+			stack = s.Stack
+		}
+	}
+	before := namer.Of(stack).Rank
+	namer.FindHome()
+	h := namer.Of(stack)
+	if name := syms.String(syms.Frame(h.Frame).Func); name != "example.com/svc/api.(*Server).ServeHTTP" || h.Rank <= before {
+		t.Errorf("named %q with rank %d, %d before main was known", name, h.Rank, before)
+	}
+}
+
+// TestFills: a task names the request that it fills at least half of; what it goes on for afterwards does not count.
+func TestFills(t *testing.T) {
+	for _, c := range []struct {
+		start, end int64 // of the task, in a request from 0 to 100
+		want       bool
+	}{{20, 100, true}, {80, 100, false}, {80, 1000, false}, {50, 1000, true}} {
+		f := &Finder{done: map[uint64][]doneTask{1: {{open{start: c.start, from: c.start}, Request{G: 1, End: c.end}}}}}
+		if got := f.fills(1, 0, 100); got != c.want {
+			t.Errorf("a task from %d to %d fills a request of 100: %t", c.start, c.end, got)
 		}
 	}
 }

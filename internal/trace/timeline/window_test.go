@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // checkWindows checks that asking for a part of a goroutine's life gives that
@@ -143,6 +145,42 @@ func checkSliding(t *testing.T, in *decoded) {
 					t.Fatalf("goroutine %d from generation %d, span %d: %v, want %v", id, k, i, got, want)
 				}
 			}
+		}
+	}
+}
+
+// TestFirstGoroutineGoesOn: the one that a generation numbers first is told over the border as every other is, also by who
+// asks from the middle of the generation before.
+func TestFirstGoroutineGoesOn(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	at := int64(1000)
+	for gen := range 3 {
+		if gen > 0 {
+			b.NextGeneration(at)
+			at += 100
+		}
+		for range 20 {
+			m.Stop(at, "preempted", "main.work")
+			m.Start(at+50, 1)
+			at += 100
+		}
+	}
+	m.Stop(at, "preempted", "main.work")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := decodeAll(data, 1)
+	if in.err != nil || len(in.gens) != 3 {
+		t.Fatalf("%d generations: %v", len(in.gens), in.err)
+	}
+	win := Window{Gens: in.gens}
+	from, to := in.gens[1].Base-500, in.gens[2].Base-500
+	for _, s := range win.Spans(1, from, to, nil) {
+		if s.End-s.Start > 300 {
+			t.Errorf("%v from %d to %d: what the generation after says is missing", s.State, s.Start, s.End)
 		}
 	}
 }
