@@ -28,7 +28,7 @@ import (
 // engine that depends on what a user's text says.
 func TestRedacted(t *testing.T) {
 	explained := []string{"marked", "tasks", "snapshot", "grpc", "stw", "cgo-calls"}
-	names := explained
+	names := explained[:3]
 	if !testing.Short() {
 		names = nil
 		for _, p := range testprog.Programs() {

@@ -149,6 +149,9 @@ func TestFalseAlarms(t *testing.T) {
 		}}.group(seed))
 	}
 	pairs, alarms := 100, 0
+	if testing.Short() {
+		pairs = 20
+	}
 	for i := range pairs {
 		d := Reports(service(uint64(2*i)), service(uint64(2*i+1)))
 		if d.Groups[0].Mean.Evidence {
@@ -296,7 +299,11 @@ func TestHostileNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}
 	pick := func() int64 { return odd[rng.IntN(len(odd))] }
-	for range 200 {
+	tries := 200
+	if testing.Short() {
+		tries = 30
+	}
+	for range tries {
 		made := func() *report.Report {
 			g := shop(1e6).group(rng.Uint64())
 			for i := range g.Blocks {

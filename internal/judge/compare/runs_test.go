@@ -9,6 +9,9 @@ import (
 // TestRunsCover simulates experiments: the intervals of 1,000 cover the truth in 93 to 97 %, and equal arms are called
 // different in at most 5 %. Runs vary by a factor (lognormal), as p99s do, or around a mean.
 func TestRunsCover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a thousand experiments of each kind")
+	}
 	for _, c := range []struct {
 		name  string
 		scale Scale

@@ -127,6 +127,9 @@ func TestPprofTotals(t *testing.T) {
 
 // TestGoToolPprof asks go tool pprof for the total and the first function.
 func TestGoToolPprof(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts the go command")
+	}
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command here")

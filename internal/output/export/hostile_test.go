@@ -175,6 +175,9 @@ func TestHostileNames(t *testing.T) {
 
 // TestGoToolPprofDiff lets go tool pprof compare two profiles.
 func TestGoToolPprofDiff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts the go command")
+	}
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command here")
