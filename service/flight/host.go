@@ -29,18 +29,28 @@ const (
 	ownBudget     = 0.0015
 	hostSeldom    = 2 * time.Second
 	guessedSample = 100 * time.Microsecond
+
+	// A process whose threads used less than idleShare of a CPU since the last
+	// sample, and wanted no more, is looked at each idleEvery: to wake for it costs more
+	// than all else that it does.
+	idleShare = 0.01
+	idleEvery = 200 * time.Millisecond
 )
 
 // A pace says when the next sample is taken.
 type pace struct{ mean time.Duration }
 
-// next takes in what a sample has cost.
-func (p *pace) next(cost time.Duration, procs int) time.Duration {
+// next takes in what a sample has cost, and whether the process is idle.
+func (p *pace) next(cost time.Duration, procs int, idle bool) time.Duration {
 	if p.mean == 0 {
 		p.mean = cost
 	}
 	p.mean += (cost - p.mean) / 8
-	return min(max(hostEvery, time.Duration(float64(p.mean)/(ownBudget*float64(max(procs, 1))))), hostSeldom)
+	every := hostEvery
+	if idle {
+		every = idleEvery
+	}
+	return min(max(every, time.Duration(float64(p.mean)/(ownBudget*float64(max(procs, 1))))), hostSeldom)
 }
 
 // cost is the share of the CPUs that samples take at an interval.
@@ -111,6 +121,9 @@ type hostLogger struct {
 	start   string
 	text    []byte
 	n       int
+	at      time.Time // of the last sample
+	wanted  int64     // ns that threads ran, or wanted to, until then
+	idle    bool
 }
 
 func newHostLogger(f *facts) *hostLogger {
@@ -177,7 +190,11 @@ func (h *hostLogger) log() {
 			b = append(b, `,"ancestors_complete":true`...)
 		}
 	}
+	h.idle = false
 	if run, delay, n, ok := h.threads.sum(); ok {
+		now := time.Now()
+		h.idle = h.wanted > 0 && float64(run+delay-h.wanted) < idleShare*float64(now.Sub(h.at))
+		h.wanted, h.at = run+delay, now
 		field("run_ns", run)
 		field("run_delay_ns", delay)
 		field("threads", int64(n))

@@ -311,12 +311,15 @@ func TestCounter(t *testing.T) {
 // TestPace bounds what samples of the kernel's counters cost.
 func TestPace(t *testing.T) {
 	var p pace
-	if d := p.next(100*time.Microsecond, 2); d != hostEvery || p.cost(d, 2) > ownBudget {
+	if d := p.next(100*time.Microsecond, 2, false); d != hostEvery || p.cost(d, 2) > ownBudget {
 		t.Errorf("every %v, %v of the CPUs", d, p.cost(d, 2))
+	}
+	if d := p.next(100*time.Microsecond, 2, true); d != idleEvery {
+		t.Errorf("an idle process is looked at every %v", d)
 	}
 	d := time.Duration(0)
 	for range 100 { // thousands of threads
-		d = p.next(5*time.Millisecond, 2)
+		d = p.next(5*time.Millisecond, 2, true)
 	}
 	if got := p.cost(d, 2); d < 900*time.Millisecond || got > 0.003 {
 		t.Errorf("every %v, %v of the CPUs", d, got)

@@ -836,7 +836,7 @@ func (r *Recorder) logHost() {
 			before, after = 0, guessedSample
 		}
 		procs := runtime.GOMAXPROCS(0)
-		wait = pace.next(after-before, procs)
+		wait = pace.next(after-before, procs, h.idle)
 		r.ownCost.Store(math.Float64bits(pace.cost(wait, procs)))
 	}
 }
