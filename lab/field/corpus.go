@@ -49,6 +49,8 @@ type entry struct {
 	// loads run at the same time. The first is the one that is judged; its kind is what a request is to the client.
 	loads []stream
 	truth testprog.FieldTruth
+	// after is done when the load has ended and the recording is made, before the program is stopped.
+	after func(s *server) error
 }
 
 // A stream is load of one kind: an open loop, so that the clients do not wait for each other.
@@ -247,6 +249,11 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 		return nil, err
 	}
 	f := e.field(p, seconds, beside)
+	if e.after != nil {
+		if err := e.after(s); err != nil {
+			return nil, err
+		}
+	}
 	f.Client = all[0].during(from, to)
 	f.Client.Kind = e.loads[0].kind
 	if f.Client.Requests == 0 {

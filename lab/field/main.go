@@ -23,6 +23,7 @@
 //	go run ./lab/field -corpus                    # all of them; builds for half an hour the first time
 //	go run ./lab/field -corpus -only '^etcd'      # those of a matching name
 //	go run ./lab/field -corpus -truth             # only the truths, as the tables below say them now
+//	go run ./lab/field -corpus -marks             # those that can mark their requests, with and without marks, as a table
 //	go run ./lab/field -corpus -held -out DIR     # those that are held out (entries_held.go), which no rule was made with
 //
 // A recording is an entry in a table (entries.go): program, arguments, load,
@@ -57,6 +58,7 @@ func main() {
 	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
 	held := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; -out is required")
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
+	marks := flag.Bool("marks", false, "with -corpus: record programs of ours with their requests marked, and print how what is said of them with and without marks agrees with the log that they wrote")
 	spins := flag.Bool("spin", false, "be a busy neighbour for half a minute")
 	flag.Parse()
 	if *spins {
@@ -64,7 +66,11 @@ func main() {
 		return
 	}
 	if *makeCorpus && flag.NArg() == 0 {
-		if err := runCorpus(*out, *only, *truths, *build, *held); err != nil {
+		do := func() error { return runCorpus(*out, *only, *truths, *build, *held) }
+		if *marks {
+			do = func() error { return runMarks(*only) }
+		}
+		if err := do(); err != nil {
 			fmt.Fprintln(os.Stderr, "field:", err)
 			os.Exit(1)
 		}

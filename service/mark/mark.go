@@ -92,10 +92,10 @@ func (m *Mark) end(text, name, status string) {
 		return
 	}
 	took := time.Since(m.began)
-	opened.end(m.began)
 	if w := watcher.Load(); w != nil {
 		(*w)(Ended{Kind: m.kind, Name: name, Status: status, Began: m.began, Took: took})
 	}
+	opened.end(m.began) // after: where none is open, the watcher knows of all
 }
 
 // Do marks f as one request of a kind of job: a cron job, a batch. It returns

@@ -52,12 +52,17 @@ func TestOpenCounts(t *testing.T) {
 // TestOpen tests that requests are open until they end, also where they panic, and whoever
 // watches.
 func TestOpen(t *testing.T) {
-	stop, ok := Watch(func(Ended) {})
+	begun := time.Now()
+	open := func() int { return Open(begun, time.Now()) }
+	told := 0
+	stop, ok := Watch(func(Ended) { told = open() })
 	if !ok {
 		t.Fatal("somebody else watches")
 	}
-	begun := time.Now()
-	open := func() int { return Open(begun, time.Now()) }
+	// Whoever sees none open has been told of all.
+	if _ = Do(context.Background(), "job", func(context.Context) error { return nil }); told == 0 {
+		t.Error("a request is no longer open when its end is told")
+	}
 	before := open()
 	var wg sync.WaitGroup
 	inside, let := make(chan bool), make(chan bool)

@@ -86,5 +86,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/charge", &bank{pool, "http://" + *run.Peer})
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

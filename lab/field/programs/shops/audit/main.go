@@ -93,5 +93,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/order", h)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -100,5 +100,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/product", c)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -82,5 +82,6 @@ func main() {
 	r.Use(middleware.RequestID, middleware.RealIP, middleware.Recoverer, middleware.Timeout(time.Minute), s.counted, signed)
 	r.Get("/{page}", s.ServeHTTP)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, r))
+	// All pages have one pattern.
+	log.Fatal(http.ListenAndServe(*run.Listen, run.Marked(r, func(q *http.Request) string { return q.URL.Path })))
 }

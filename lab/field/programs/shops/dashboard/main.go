@@ -63,5 +63,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/dashboard", d)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -87,5 +87,5 @@ func main() {
 	mux.Handle("/events", f)
 	mux.HandleFunc("/healthz", f.health)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

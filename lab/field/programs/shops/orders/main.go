@@ -110,5 +110,5 @@ func main() {
 	mux.HandleFunc("/orders", s.list)
 	mux.HandleFunc("/stock", s.stocked)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -58,5 +58,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/price", p)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -89,5 +89,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", q.metrics)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -74,5 +74,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/quote", m.quote)
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -41,5 +41,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/page", &relay{&http.Client{Transport: t}})
 	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	log.Fatal(run.ListenAndServe(mux))
 }

@@ -33,6 +33,10 @@ import (
 	"time"
 )
 
+// With -marked a service marks its requests by service/mark, and /log on the
+// profiles' address tells what it measured of each by itself: lines "log
+// END-UNIX-NS TOOK-NS ROUTE".
+
 // The flags' values.
 var (
 	Listen  = flag.String("listen", "127.0.0.1:0", "address to serve on")
@@ -41,6 +45,7 @@ var (
 	Peer    = flag.String("peer", "", "address of the other service that the service calls")
 	AsPeer  = flag.Bool("as-peer", false, "be the other service")
 	profile = flag.String("pprof", "127.0.0.1:0", "address of the profiles")
+	marked  = flag.Bool("marked", false, "mark requests, and log them")
 	fault   = flag.String("fault", "", "fault to have (none: the healthy twin)")
 )
 
@@ -68,6 +73,7 @@ func Profiles() {
 // Serve serves the profiles' address by a mux of the program's own.
 func Serve(mux *http.ServeMux) {
 	mux.HandleFunc("/samples", func(w http.ResponseWriter, _ *http.Request) { tell(w) })
+	mux.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) { tellLog(w) })
 	l, err := net.Listen("tcp", *profile)
 	if err != nil {
 		log.Fatal(err)

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	naming "github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// markable are the programs of ours whose requests come by net/http, so that they can mark them (run.Marked).
+var markable = []string{"accounts", "audit", "catalog", "chi", "dashboard", "echo", "feed", "gin", "orders", "pricing", "queue", "quotes", "relay"}
+
+// An ownLog is what a program has measured of its requests by route.
+type ownLog map[string][]answered
+
+type answered struct{ end, took int64 }
+
+func readLog(url string) (ownLog, error) {
+	resp, err := http.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	out := ownLog{}
+	for in := bufio.NewScanner(resp.Body); in.Scan(); {
+		var a answered
+		line := in.Text()
+		if n, err := fmt.Sscanf(line, "log %d %d", &a.end, &a.took); n != 2 {
+			return nil, fmt.Errorf("a line of the program's log is %q: %w", line, err)
+		}
+		out[strings.Join(strings.Fields(line)[3:], " ")] = append(out[strings.Join(strings.Fields(line)[3:], " ")], a)
+	}
+	return out, nil
+}
+
+// during are the sorted times of requests that began and ended in a stretch of time.
+func during(list []answered, from, to int64) (took []int64) {
+	for _, a := range list {
+		if a.end-a.took >= from && a.end <= to {
+			took = append(took, a.took)
+		}
+	}
+	slices.Sort(took)
+	return took
+}
+
+// runMarks records each of the corpus's programs that can mark its requests, and prints a table: of each route what the program's
+// own log says, and what explain says by the marks and without them, of one and the same trace.
+func runMarks(only string) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := os.MkdirTemp("", "field-marks")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	tmp, whylate, err := prepare(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	defer peers.Wait()
+	fmt.Println("| program | route | its own log: n, p50, p99, max | by marks | without marks | first cause by marks, and without |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, e := range entries {
+		if !slices.Contains(markable, e.program) || !match.MatchString(e.name) {
+			continue
+		}
+		var log ownLog
+		e.args = append(slices.Clone(e.args), "-marked")
+		e.seconds = max(e.seconds, 2)
+		e.after = func(s *server) (err error) {
+			log, err = readLog(s.pprof + "/log")
+			return err
+		}
+		if _, err := e.record(ctx, whylate, dir, filepath.Join(tmp, e.name)); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", e.name, err)
+			continue
+		}
+		file := filepath.Join(dir, e.name+".whylate")
+		marked, err := explained(ctx, whylate, file)
+		if err != nil {
+			return err
+		}
+		plain, err := explained(ctx, whylate, file, "--no-marks")
+		if err != nil {
+			return err
+		}
+		printMarks(e.name, log, marked, plain)
+	}
+	return ctx.Err()
+}
+
+func explained(ctx context.Context, whylate, file string, more ...string) (*report.Report, error) {
+	cmd := exec.CommandContext(ctx, whylate, append([]string{"explain", "--json"}, append(more, file)...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("explaining: %w", err)
+	}
+	r := new(report.Report)
+	return r, json.Unmarshal(out, r)
+}
+
+func printMarks(name string, log ownLog, marked, plain *report.Report) {
+	routes := make([]string, 0, len(log))
+	for r := range log {
+		routes = append(routes, r)
+	}
+	slices.Sort(routes)
+	for _, route := range routes {
+		from := marked.Input.Start.UnixNano()
+		took := during(log[route], from, from+marked.Input.DurationNS)
+		if len(took) == 0 {
+			continue
+		}
+		rank := func(q float64) int64 { return took[int(q*float64(len(took)-1))] } // as the report's
+		own := fmt.Sprintf("%d, %s, %s, %s", len(took), words.Duration(rank(0.5)), words.Duration(rank(0.99)), words.Duration(took[len(took)-1]))
+		by, byCause := said(marked, func(g *report.Group) bool { return g.Kind == report.KindMark && g.Name == route })
+		without, cause := said(plain, likely(plain, route))
+		fmt.Printf("| %s | %s | %s | %s | %s | %s; %s |\n", name, route, own, by, without, byCause, cause)
+	}
+}
+
+// likely finds the group of a route where nothing names it: the first of requests whose name has the route's word, or else the first
+// that has a name of its own package or of HTTP.
+func likely(r *report.Report, route string) func(g *report.Group) bool {
+	word := strings.Trim(route[strings.LastIndex(route, "/")+1:], "{}")
+	for i := range r.Groups {
+		if g := &r.Groups[i]; g.Role == report.RoleRequests && word != "" && strings.Contains(strings.ToLower(g.Name), word) {
+			return func(h *report.Group) bool { return h == g }
+		}
+	}
+	return func(g *report.Group) bool { return g.Role == report.RoleRequests }
+}
+
+func said(r *report.Report, is func(g *report.Group) bool) (numbers, cause string) {
+	of := func(p *int64) string {
+		if p == nil {
+			return "–"
+		}
+		return words.Duration(*p)
+	}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if !is(g) {
+			continue
+		}
+		numbers = fmt.Sprintf("%d, %s, %s, %s", g.Count, of(g.LatencyNS.P50), of(g.LatencyNS.P99), of(g.LatencyNS.Max))
+		if g.Kind != report.KindMark {
+			numbers += " (" + naming.GroupName(g, 40) + ")"
+		}
+		cause = "–"
+		if all := g.All(); all != nil && len(all.Causes) > 0 {
+			c := &all.Causes[0]
+			if cause = string(c.Cause); c.Site != nil {
+				cause += " " + naming.Place(c.Site.Own(), 60)
+			}
+		}
+		return numbers, strings.ReplaceAll(cause, "|", "\\|")
+	}
+	return "none", "–"
+}
