@@ -80,14 +80,15 @@ type plan struct {
 	tail, gap, minAge time.Duration
 	reach             time.Duration // how far back the ring reaches
 
-	kept    [classesAll]time.Time // when the last recording of a class was
-	heard   [classesAll]time.Time // and its last trigger
-	waiting []moment              // the longest of each kind and route, at most mostNamed
-	counts  map[Kind]uint64       // of all that wait
-	from    time.Time             // where the first of them began
-	due     time.Time             // not before
-	last    time.Time             // of the triggers
-	settled time.Time             // since when nothing more came
+	kept    [classesAll]time.Time     // when the last recording of a class was
+	longest [classesAll]time.Duration // that it holds
+	heard   [classesAll]time.Time     // and its last trigger
+	waiting []moment                  // the longest of each kind and route, at most mostNamed
+	counts  map[Kind]uint64           // of all that wait
+	from    time.Time                 // where the first of them began
+	due     time.Time                 // not before
+	last    time.Time                 // of the triggers
+	settled time.Time                 // since when nothing more came
 }
 
 // margin is what a snapshot's begin may be late by.
@@ -95,6 +96,11 @@ const margin = 500 * time.Millisecond
 
 // most is how often a tail begins again.
 const mostTails = 5
+
+// farWorse is by how much something must be longer than all that the last recording
+// of its class holds to have its own without a gap: what was kept was a trifle before
+// it. What grows and grows costs one recording for each such factor.
+const farWorse = 4
 
 // openEvery is how often those that are open are looked at.
 const openEvery = 25 * time.Millisecond
@@ -105,10 +111,13 @@ func (p *plan) add(m moment, now time.Time) bool {
 	heard := p.heard[c]
 	p.heard[c] = now
 	if kept := p.kept[c]; !kept.IsZero() && now.Sub(kept) < p.gap {
-		if len(p.waiting) == 0 && now.Sub(heard) < mostTails*p.tail {
+		switch {
+		case p.longest[c] > 0 && m.took >= farWorse*p.longest[c]:
+		case len(p.waiting) == 0 && now.Sub(heard) < mostTails*p.tail:
 			return false // what was kept goes on
+		default:
+			due = kept.Add(p.gap)
 		}
-		due = kept.Add(p.gap)
 	}
 	from := m.at.Add(-m.took)
 	if len(p.waiting) > 0 {
@@ -188,7 +197,11 @@ func (p *plan) take(now time.Time) (why moment, also []moment, counts map[Kind]u
 		return cmp.Compare(b.took, a.took)
 	})
 	for k := range p.counts {
-		p.kept[classOf(k)] = now
+		p.kept[classOf(k)], p.longest[classOf(k)] = now, 0
+	}
+	for i := range p.waiting {
+		c := classOf(p.waiting[i].kind)
+		p.longest[c] = max(p.longest[c], p.waiting[i].took)
 	}
 	why, also, counts = p.waiting[0], p.waiting[1:], p.counts
 	p.drop()

@@ -205,7 +205,7 @@ func TestStreams(t *testing.T) {
 // own at once.
 func TestWithinGap(t *testing.T) {
 	play(t, Options{}, func(s *scene) {
-		s.request("first", 0, 30*ms)
+		s.request("first", 0, 500*ms)
 		s.request("lost", 20*time.Second, 21*time.Second)
 		s.freeze(30*time.Second, 60*ms)
 		s.request("later", 55*time.Second, 56*time.Second)
@@ -216,11 +216,36 @@ func TestWithinGap(t *testing.T) {
 		if got[1].Reason.Kind != KindFreeze || got[1].at != 30200*ms || !maps.Equal(got[1].Missed, map[Kind]uint64{KindSlow: 1}) {
 			s.t.Errorf("the freeze's says %+v", got[1])
 		}
-		if got[2].Reason.Route != "later" || got[2].at < 60*time.Second || got[2].at > 60500*ms {
+		if got[2].Reason.Route != "later" || got[2].at < 60*time.Second || got[2].at > 61*time.Second {
 			s.t.Errorf("the last one says %+v", got[2])
 		}
 		if st := s.r.State(); st.Missed[KindSlow] != 1 || st.Kept != 3 {
 			s.t.Errorf("the state is %+v", st)
+		}
+	})
+}
+
+// TestFarWorse is a trifle just before the fault: its recording and gap do not take that of the request
+// that follows, which is far slower; a third one that is no slower is counted.
+func TestFarWorse(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.request("GET /list", 0, 37*ms)
+		s.request("GET /export", 300*ms, 960*ms)
+		s.request("GET /export", 1500*ms, 2200*ms)
+		got := s.after(50 * time.Second)
+		if len(got) != 2 || got[1].Reason.TookNS != int64(660*ms) || got[1].at < 960*ms || got[1].at > 1500*ms || s.r.State().Missed[KindSlow] != 1 {
+			s.t.Fatalf("recordings %+v, the state %+v", got, s.r.State())
+		}
+	})
+	// What doubles again and again from 25 ms to 25 s costs few.
+	play(t, Options{}, func(s *scene) {
+		at := time.Duration(0)
+		for took := 25 * ms; took < 30*time.Second; took *= 2 {
+			s.request("GET /list", at, at+took)
+			at += took
+		}
+		if got := s.after(59 * time.Second); len(got) > 5 {
+			s.t.Errorf("%d recordings", len(got))
 		}
 	})
 }
@@ -318,6 +343,7 @@ func TestPlan(t *testing.T) {
 		open := func(_, _ time.Time) int { return btoi(now.Before(openUntil)) }
 		var waits []moment
 		var lastOf [classesAll]time.Time
+		var longest [classesAll]time.Duration
 		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
 		for range 60 {
 			// Some time passes; the recorder comes when it is told to.
@@ -347,7 +373,7 @@ func TestPlan(t *testing.T) {
 					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > margin && now.Sub(m.at.Add(-m.took)) > p.reach {
 						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.at), p.reach)
 					}
-					if l := lastOf[classOf(m.kind)]; l.IsZero() || now.Sub(l) >= p.gap {
+					if l := lastOf[classOf(m.kind)]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorse*longest[classOf(m.kind)] {
 						fresh = true
 					}
 				}
@@ -355,7 +381,10 @@ func TestPlan(t *testing.T) {
 					t.Fatalf("seed %d: a snapshot of classes that all had one within the gap", seed)
 				}
 				for _, m := range waits {
-					lastOf[classOf(m.kind)] = now
+					lastOf[classOf(m.kind)], longest[classOf(m.kind)] = now, 0
+				}
+				for _, m := range waits {
+					longest[classOf(m.kind)] = max(longest[classOf(m.kind)], m.took)
 				}
 				waits = waits[:0]
 			}

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"runtime/trace"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -110,7 +111,13 @@ func TestSlowRequest(t *testing.T) {
 	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
 		t.Fatal(err)
 	}
-	if reason := m.Flight.Reason; m.Schema != bundleSchema || reason.Kind != KindSlow || reason.Route != "slow one" || reason.Status != "ok" || reason.TookNS < int64(80*time.Millisecond) || !strings.Contains(reason.Text, "longer than 50ms") {
+	// On a busy machine one of the storm may take longer.
+	named := append([]Trigger{m.Flight.Reason}, m.Flight.Also...)
+	i := slices.IndexFunc(named, func(t Trigger) bool { return t.Route == "slow one" })
+	if m.Schema != bundleSchema || i < 0 {
+		t.Fatalf("the metadata is %+v", m)
+	}
+	if slow := named[i]; slow.Kind != KindSlow || slow.Status != "ok" || slow.TookNS < int64(80*time.Millisecond) || slow.TookNS > named[0].TookNS || !strings.Contains(slow.Text, "longer than 50ms") {
 		t.Errorf("the metadata is %+v", m)
 	}
 	if !strings.HasPrefix(m.TraceVersion, "go 1.") || m.Go != runtime.Version() || m.Flight.Service["pid"] == "" || m.Host.PID != os.Getpid() {
