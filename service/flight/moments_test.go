@@ -60,6 +60,9 @@ func (f *madeRing) taken(is bool) {
 }
 
 func (f *madeRing) writeTo(w io.Writer) (int64, error) {
+	if _, ok := w.(*counter); ok {
+		return 0, nil // only a count of its bytes, since this process does much in a second that is made
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.when = append(f.when, time.Now())
