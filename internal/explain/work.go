@@ -45,7 +45,7 @@ func (e *engine) found() *found {
 		f.least++
 	}
 	f.idle = f.least == request.Nobodys && e.pass.Finder.MainIdle()
-	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k <= request.WebSocket })
+	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k.Served() })
 	return f
 }
 
@@ -69,7 +69,7 @@ func (f *found) wanted(k request.Kind, name tracefmt.StringID) bool {
 // judged says of which kinds turns are: where a server handled requests, of
 // those alone.
 func (f *found) judged(k request.Kind) bool {
-	return f.all || k != request.Main && (!f.server || k <= request.WebSocket)
+	return f.all || k != request.Main && (!f.server || k.Served())
 }
 
 // byTimer reports whether a timer began most of a group's work.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -27,7 +26,7 @@ func newThrough(s *path.Stage) through {
 
 func (t *through) add(w *path.Walked) {
 	r := w.Req
-	if r.Kind > request.WebSocket {
+	if !r.Kind.Served() {
 		return
 	}
 	t.all += w.Weight

@@ -20,7 +20,7 @@ func (p *Pass) walk(reqs []request.Request) {
 	}
 	served, parts := 0, 0
 	for i := range reqs {
-		if reqs[i].Kind <= request.WebSocket {
+		if reqs[i].Kind.Served() {
 			served++
 		}
 		if reqs[i].Part != request.Whole {

@@ -212,7 +212,7 @@ func (s *Stage) Walk(r *request.Request) *Walked {
 		w.From = max(w.From, s.Win.Start())
 	}
 	rate := s.rate
-	if r.Kind > request.WebSocket {
+	if !r.Kind.Served() {
 		rate = s.rateAll
 	}
 	w.Sampled = hash(uint64(r.Start)^r.G<<32)>>8%rate == 0

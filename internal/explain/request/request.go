@@ -35,6 +35,10 @@ var kindNames = [...]string{"", "mark", "task", "region", "http1", "http2", "grp
 
 func (k Kind) String() string { return kindNames[k] }
 
+// Served reports whether somebody handed in a request of this kind: the service's own marks say so, or a protocol does. The other
+// kinds are the process's own work.
+func (k Kind) Served() bool { return k <= WebSocket }
+
 // A Request is one request, its bounds on the trace's clock in ns.
 type Request struct {
 	Start, End int64
