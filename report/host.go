@@ -59,6 +59,9 @@ type Lost struct {
 	UnexplainedNS *int64 `json:"unexplained_ns"`
 	RunDelayNS    *int64 `json:"run_delay_ns"` // all waiting for a CPU, whatever for
 	StealNS       *int64 `json:"steal_ns"`     // what the hypervisor took from the whole machine
+	// OffCPUNS is for how long goroutines showed as running while their threads had no CPU, in the stretches in which no
+	// quota held the process back: running time that CPU time does not cover. Only where a quota did elsewhere.
+	OffCPUNS *int64 `json:"off_cpu_ns,omitempty"`
 	// MachineNS is the CPU time that all processes of the machine had, this one among them, and PressureNS the time in which
 	// any of them waited for a CPU that another had.
 	MachineNS  *int64 `json:"machine_ns,omitempty"`
@@ -66,12 +69,15 @@ type Lost struct {
 }
 
 // WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, at the
-// least, because others had it: running time that the process's CPU time cannot cover, less what quotas took, and no more
-// than threads waited. That they waited alone proves nothing of running goroutines: most waits are those of threads that are
+// least, because others had it: running time that the process's CPU time cannot cover, outside of what quotas took, and no
+// more than threads waited. That they waited alone proves nothing of running goroutines: most waits are those of threads that are
 // woken, on a machine with idle CPUs, too. It is false where that was not measured.
 func (l *Lost) WithoutCPU() (share float64, known bool) {
 	if l.BusyNS == nil || l.CPUNS == nil || l.RunDelayNS == nil || *l.BusyNS <= 0 {
 		return 0, false
+	}
+	if l.OffCPUNS != nil {
+		return min(1, float64(*l.OffCPUNS)/float64(*l.BusyNS)), true
 	}
 	waited, lost := *l.RunDelayNS, *l.BusyNS-*l.CPUNS
 	if l.RunQueueNS != nil {

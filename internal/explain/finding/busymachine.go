@@ -18,9 +18,9 @@ func busyMachineRule() Rule {
 			Means: "The service's threads were ready to run and the kernel gave the CPUs to other processes. Goroutines that show as running were not computing then, goroutines behind them waited longer, and threads woke " +
 				"up late. No change of the service mends that, and whatever else a trace of that time says of computing and of the scheduler is measured under it.",
 			Measured: "From host samples: the threads waited in the kernel's run queue, without a quota that held them back, for at least 10 % of the time in which goroutines ran, while other processes had at least a fifth of the machine's CPU time " +
-				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI). Of a wait the others have the part that they had of the CPU time that was used: the rest is the service's own threads. " +
+				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI); where the service has more Ps than CPUs and its threads wait for each other (WL1005), what is used must be 90 %. Of a wait the others have the part that they had of the CPU time that was used: the rest is the service's own threads. " +
 				"Recordings without these two need GOMAXPROCS to be no more than the CPUs, 20 %, and that the process's CPU time cannot cover a tenth of the time in which its goroutines showed as running: threads that are woken wait for an idle CPU, too. " +
-				"The cost is, of what requests spent running and waiting behind others that ran, the part that the process's CPU time cannot cover, and the wake-ups of threads.",
+				"The cost is, of what requests spent running, helping the collector and waiting behind others that ran, the part that the process's CPU time cannot cover, and the wake-ups of threads.",
 			Before: "a batch job, a build or the load generator on the service's machine",
 			After:  "CPUs of the service's own: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the neighbours",
 			Wrong:  "If the other processes are meant to be there: then it is what that costs. A load generator on the same machine counts as another process.",
@@ -85,6 +85,9 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	}
 	n.off, n.lost = part*n.off, part*without
 	full := others+float64(*l.CPUNS)+waited >= fullMachine*all || l.PressureNS != nil && float64(*l.PressureNS) >= leastPressure*span
+	if crowded(in) { // who waits, waits for the service's own threads, unless nothing of the machine is left
+		full = others+float64(*l.CPUNS) >= fullMachine*all
+	}
 	return n, full && others >= leastOthers*all && part*waited >= muchDelay*float64(*l.BusyNS)
 }
 
@@ -117,7 +120,7 @@ func machineBusy(in *Input) []Verdict {
 		g := &in.Report.Groups[i]
 		share, won := weighPart(g, func(c *report.Cause) float64 {
 			switch c.Cause {
-			case report.CauseCPU, report.CauseSched, report.CauseSchedPoll:
+			case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
 				return n.lost
 			case report.CauseSchedWake:
 				return 1
@@ -196,6 +199,34 @@ func afterQuota(in *Input, all []Verdict) {
 		}
 	}
 }
+
+// afterCrowd lets no rule that blames computing, scheduling or the collector come before more Ps than CPUs, where the threads of
+// these wait for each other for a good part of the time in which goroutines show as running: what they do takes so long for
+// want of a CPU, a collection above all, which has a worker on each idle P.
+func afterCrowd(in *Input, all []Verdict) {
+	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleTooManyPs })
+	if at < 0 || all[at].Fact || !crowded(in) || ownLost(in) < leastCrowd {
+		return
+	}
+	c := &all[at]
+	for i := range all {
+		v := &all[i]
+		family := v.Code[:min(len(v.Code), 3)]
+		if family != "WL1" && family != "WL3" || v.Code == report.RuleBusyMachine || v.Fact || i == at {
+			continue
+		}
+		if rank(v.Severity) < rank(c.Severity) {
+			v.Severity, v.Decided = c.Severity, nil
+		}
+		if rank(v.Severity) == rank(c.Severity) {
+			c.Won.TotalNS = max(c.Won.TotalNS, v.Won.TotalNS+1)
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005"})
+		}
+	}
+}
+
+// leastCrowd is the part of running time without a CPU from which on what a trace says of computing is mostly about that.
+const leastCrowd = 0.2
 
 // oftenHeldBack reports whether a CPU quota held the process back in half of its periods or more, by the kernel's counters.
 func oftenHeldBack(h *report.Host) bool {

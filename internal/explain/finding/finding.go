@@ -125,6 +125,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	}
 	all = bothHalves(in, all)
 	afterMachine(in, all)
+	afterCrowd(in, all)
 	afterQuota(in, all)
 	oneFault(in, all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {

@@ -99,9 +99,9 @@ func TestWhoTookThePs(t *testing.T) {
 		{"Ps always in use", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
 		{"long runs on Ps that are free otherwise", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
 		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: to yield more often changes nothing.
-		{"short runs that the kernel made long", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(1, 9e9, 1e9, 225e7) }},
+		{"short runs that the kernel made long", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
 		{"and long ones that it made longer", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
-			func(in *Input) { in.Report.Host = hostWith(1, 9e9, 1e9, 225e7) }},
+			func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
 		{"a herd", input(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
 		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
@@ -351,6 +351,37 @@ func TestWhoHasTheCPUs(t *testing.T) {
 		n, speaks := busyMachine(in)
 		if speaks != c.speaks || speaks && (math.Abs(n.off-c.off) > 0.005 || math.Abs(n.lost-c.lost) > 0.005) {
 			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, speaks, n, c.speaks, c.off, c.lost)
+		}
+	}
+}
+
+// TestCrowd: with more Ps than CPUs the service's own threads wait for each other, and what the collector and computing take
+// is mostly that: the Ps come first. Others come first only where these leave nothing of the machine. It would catch a crowd
+// of the service's own that is told as others', or as the collector's fault, and one that is blamed beside a CPU for all.
+func TestCrowd(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		procs       int
+		cpu, others int64 // of 8 s of the two CPUs
+		want        string
+	}{
+		{"24 Ps, CPUs to spare", 24, 3.5e9, 3e9, "WL1005"},
+		{"24 Ps, others use the rest", 24, 1e9, 6.5e9, "WL1009"},
+		{"24 Ps that get what they run", 24, 7.5e9, 0, "WL3001"},
+		{"two Ps, others use the rest", 2, 5e9, 2.9e9, "WL3001"},
+	} {
+		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 40e6}
+		woken := report.Cause{Cause: report.CauseSchedWake, Site: siteOf("main.handle"), TotalNS: 1e6}
+		in := input(process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: 4e9}, groupWith(assist, woken))
+		in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, c.cpu), 4e9)
+		machine := c.cpu + c.others
+		in.Report.Host.Facts.CPUs, in.Report.Host.Lost.MachineNS = 2, &machine
+		var got []string
+		for _, f := range Find(in, All()) {
+			got = append(got, string(f.Code))
+		}
+		if len(got) == 0 || got[0] != c.want {
+			t.Errorf("%s: %v, want %s first", c.name, got, c.want)
 		}
 	}
 }

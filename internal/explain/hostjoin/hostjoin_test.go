@@ -71,6 +71,37 @@ func summarize(t *testing.T, x *text, w Window, rep *report.Report) *report.Host
 	return h
 }
 
+// TestOffCPU: half a second of quota, which all threads wait for, and another half in which three threads want to run and one
+// CPU is there. What the quota took says nothing of the other half.
+func TestOffCPU(t *testing.T) {
+	var x text
+	x.begin()
+	var throttled, periods, delay, run int64
+	for i := range int64(101) {
+		switch {
+		case i > 0 && i <= 50:
+			throttled, delay, run = throttled+10*ms, delay+30*ms, run+5*ms
+			periods = i / 5
+		case i > 55:
+			delay, run = delay+20*ms, run+10*ms
+		}
+		x.sample(i, func(l *host.Line) {
+			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = p(i/5), &periods, &throttled, p(throttled)
+			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = p(0), p(0), true
+			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, p(i)
+		})
+	}
+	running := [][2]int64{{0, 4000}, {500 * ms, 0}, {550 * ms, 3000}}
+	rep := &report.Report{Input: report.Input{DurationNS: 2e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e9, Running: running}}}
+	l := summarize(t, &x, window(0, 100), rep).Lost
+	if l.OffCPUNS == nil || *l.OffCPUNS < 890*ms || *l.OffCPUNS > 910*ms {
+		t.Fatalf("off %v, want 900 ms of 450 ms with three threads and one CPU", l.OffCPUNS)
+	}
+	if got, known := l.WithoutCPU(); !known || got != float64(*l.OffCPUNS)/float64(*l.BusyNS) {
+		t.Errorf("without a CPU: %v, %v", got, known)
+	}
+}
+
 // Counters of hand: two CPUs throttled for 50 ms in each of ten periods, four
 // threads behind that quota, and 30 ms of waiting for a neighbour where no
 // quota was near.
@@ -120,6 +151,10 @@ func TestLostTimeInThree(t *testing.T) {
 	}
 	if sum != 1000*ms {
 		t.Errorf("the series adds up to %d", sum)
+	}
+	// Outside of the throttled stretches goroutines ran for more than the threads, at no time for longer than these waited.
+	if l.OffCPUNS == nil || *l.OffCPUNS < 0 || *l.OffCPUNS > 30*ms {
+		t.Errorf("without a CPU: %v, want at most what threads waited then", l.OffCPUNS)
 	}
 	// The second half alone: nothing was throttled.
 	if h := summarize(t, &x, window(60, 100), nil); h.Quota.Verdict != "none" || *h.Lost.QuotaNS != 0 || *h.Lost.RunQueueNS != 30*ms || h.Lost.BusyNS != nil || h.Lost.UnexplainedNS != nil {

@@ -259,8 +259,12 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 		l.BusyNS = &b
 	}
 	if l.RunDelayNS != nil && l.QuotaNS != nil {
-		queue, unsplit := v.split()
+		queue, unsplit, free := v.split()
 		l.RunQueueNS, l.UnsplitNS = &queue, &unsplit
+		if l.BusyNS != nil && l.CPUNS != nil && *l.QuotaNS > 0 {
+			off := v.offCPU(rep, free)
+			l.OffCPUNS = &off
+		}
 	}
 	if l.BusyNS != nil && l.CPUNS != nil && l.RunQueueNS != nil {
 		rest := max(0, *l.BusyNS-*l.CPUNS-*l.QuotaNS-*l.RunQueueNS-*l.UnsplitNS)
@@ -273,8 +277,9 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 // sample, or, where threads queue up after the stretch, in the next ones. So
 // where no quota held anything back in a sample and its neighbours, all delay
 // is the run queue's; elsewhere it is the quota's up to the throttled time,
-// and what is beyond is several threads behind one quota, or neighbours.
-func (v *view) split() (queue, unsplit int64) {
+// and what is beyond is several threads behind one quota, or neighbours. The
+// stretches in which no quota held anything back are free, with their delay.
+func (v *view) split() (queue, unsplit int64, free []step) {
 	type slot struct {
 		step
 		held int64
@@ -306,13 +311,43 @@ func (v *view) split() (queue, unsplit int64) {
 		if !near(i) {
 			flush()
 			queue += part
+			if n := len(free); n > 0 && free[n-1].to == slots[i].from {
+				free[n-1].to = slots[i].to
+				free[n-1].grown += part
+			} else {
+				free = append(free, step{slots[i].from, slots[i].to, part})
+			}
 			continue
 		}
 		delay += part
 		quota += slots[i].held
 	}
 	flush()
-	return queue, unsplit
+	return queue, unsplit, free
+}
+
+// offCPU returns for how long goroutines ran, in the stretches that no quota held
+// up, while their threads had no CPU: running time that the CPU time does not
+// cover, and no more than threads waited.
+func (v *view) offCPU(rep *report.Report, free []step) (off int64) {
+	used := make([]int64, len(free))
+	of, first := cpu, 0
+	if v.sum(cpu, false) == nil {
+		of = ticks
+	}
+	v.steps(of, false, func(d step) {
+		for first < len(free) && free[first].to <= d.from {
+			first++
+		}
+		for i := first; i < len(free) && free[i].from < d.to; i++ {
+			used[i] += d.part(max(v.from, free[i].from), min(v.to, free[i].to))
+		}
+	})
+	for i, d := range free {
+		ran, _ := busy(rep, max(v.from, d.from)-v.start, min(v.to, d.to)-v.start)
+		off += max(0, min(ran-used[i], d.grown))
+	}
+	return off
 }
 
 // rare is how much a counter grew in the view that is read once a second; nil if it

@@ -40,30 +40,46 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 // NoCPU is the kind of a verdict's time waiting for a CPU in which goroutines showed as running.
 const NoCPU = "no-cpu"
 
-// withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing, but waiting in the
-// kernel's queue. How much of each place that is, is not known: all have the same part.
+// withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
+// collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
 func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
-	on, atMost := onCPU(r, b)
-	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool { return c.Cause == report.CauseCPU })
-	if on >= mostlyOn || i < 0 {
+	if r.Host == nil {
 		return causes
 	}
-	c := &causes[i]
-	off := *c
-	off.Cause, off.Kind, off.Sites, off.RanMeanwhile = report.CauseSched, NoCPU, []report.VerdictSite{}, nil
-	off.Words = "shown as running, but without a CPU"
-	share := func(v float64) float64 { return on * v }
-	ns := func(v int64) int64 { return int64(on * float64(v)) }
-	c.Words = "computing"
-	if atMost {
-		c.Words += " (at most)"
+	without, _ := r.Host.Lost.WithoutCPU()
+	if 1-without >= mostlyOn {
+		return causes
 	}
-	c.Share, c.TotalNS, c.EachNS = share(c.Share), ns(c.TotalNS), ns(c.EachNS)
-	c.Sites = slices.Clone(c.Sites)
-	for k := range c.Sites {
-		c.Sites[k].Share, c.Sites[k].TotalNS = share(c.Sites[k].Share), ns(c.Sites[k].TotalNS)
+	computing, atMost := onCPU(r, b)
+	off := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
+	for i := range causes {
+		c := &causes[i]
+		on := 1 - without // CPU samples do not count help to the collector
+		switch c.Cause {
+		case report.CauseCPU:
+			if computing >= mostlyOn {
+				continue
+			}
+			on, c.Words = computing, "computing"
+			if atMost {
+				c.Words += " (at most)"
+			}
+		case report.CauseGCAssist:
+			c.Words += " (at most)"
+		default:
+			continue
+		}
+		part := *c
+		c.Share, c.TotalNS, c.EachNS = on*c.Share, int64(on*float64(c.TotalNS)), int64(on*float64(c.EachNS))
+		c.Sites = slices.Clone(c.Sites)
+		for k := range c.Sites {
+			c.Sites[k].Share, c.Sites[k].TotalNS = on*c.Sites[k].Share, int64(on*float64(c.Sites[k].TotalNS))
+		}
+		off.Share, off.TotalNS, off.EachNS = off.Share+part.Share-c.Share, off.TotalNS+part.TotalNS-c.TotalNS, off.EachNS+part.EachNS-c.EachNS
 	}
-	off.Share, off.TotalNS, off.EachNS = off.Share-c.Share, off.TotalNS-c.TotalNS, off.EachNS-c.EachNS
+	if off.TotalNS <= 0 {
+		return causes
+	}
 	causes = append(causes, off)
 	slices.SortStableFunc(causes, largest)
 	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < leastKept || c.TotalNS <= 0 })

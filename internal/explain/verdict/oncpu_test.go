@@ -51,3 +51,24 @@ func TestWithoutCPU(t *testing.T) {
 		}
 	}
 }
+
+// TestAssistWithoutCPU: help to the collector is running time too, of which threads without a CPU did none; computing that
+// CPU samples saw stays what it is. It would catch a CPU that is missed twice, and one that computing's samples give to both.
+func TestAssistWithoutCPU(t *testing.T) {
+	busy, cpu, waited := int64(1e9), int64(4e8), int64(6e8)
+	band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{
+		{Cause: report.CauseCPU, Site: &report.Site{Func: "main.f"}, TotalNS: 5e8, Share: 0.5, Samples: 30},
+		{Cause: report.CauseGCAssist, Site: &report.Site{Func: "main.f"}, TotalNS: 5e8, Share: 0.5},
+	}}
+	r := &report.Report{Host: &report.Host{Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &waited}}, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: 1e9, Bands: []report.Band{band}}}}
+	want := map[string]float64{"computing": 0.3, "helping the garbage collector (at most)": 0.2, "shown as running, but without a CPU": 0.5}
+	got := map[string]float64{}
+	for _, v := range Of(r)[0].Causes {
+		got[v.Words] = v.Share
+	}
+	for words, share := range want {
+		if math.Abs(got[words]-share) > 1e-9 || len(got) != len(want) {
+			t.Errorf("%s: %v of the time, want %v; %v", words, got[words], share, got)
+		}
+	}
+}
