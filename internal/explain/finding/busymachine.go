@@ -200,9 +200,10 @@ func afterQuota(in *Input, all []Verdict) {
 	}
 }
 
-// afterCrowd lets no rule that blames computing, scheduling or the collector come before more Ps than CPUs, where the threads of
-// these wait for each other for a good part of the time in which goroutines show as running: what they do takes so long for
-// want of a CPU, a collection above all, which has a worker on each idle P.
+// afterCrowd lets no rule that blames computing or the collector come before more Ps than CPUs, where the threads of these
+// wait for each other for a good part of the time in which goroutines show as running: what they do takes so long for want of
+// a CPU, a collection above all, which has a worker on each idle P. Goroutines that others wait behind for a P would take as
+// much of fewer Ps: of these the order is by what requests lose.
 func afterCrowd(in *Input, all []Verdict) {
 	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleTooManyPs })
 	if at < 0 || all[at].Fact || !crowded(in) || ownLost(in) < leastCrowd {
@@ -211,8 +212,7 @@ func afterCrowd(in *Input, all []Verdict) {
 	c := &all[at]
 	for i := range all {
 		v := &all[i]
-		family := v.Code[:min(len(v.Code), 3)]
-		if family != "WL1" && family != "WL3" || v.Code == report.RuleBusyMachine || v.Fact || i == at {
+		if v.Code != report.RuleComputes && !strings.HasPrefix(string(v.Code), "WL3") || v.Fact {
 			continue
 		}
 		if rank(v.Severity) < rank(c.Severity) {

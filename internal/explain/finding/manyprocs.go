@@ -10,8 +10,8 @@ func manyProcsRule() Rule {
 			Means: "GOMAXPROCS is larger than the CPUs that the process really gets, or than it has work for. Each P that runs out of work searches all others before it sleeps, and has a thread " +
 				"woken for the next goroutine; with many of them that search takes a good part of the CPU, and threads wait for each other in the kernel.",
 			Measured: "Either host samples say that GOMAXPROCS is more than the CPUs that the process may run on, and its threads waited for a CPU for at least 10 % of their busy time, most of it while more of them wanted to run at the same time than there are CPUs (else it is others who have these: WL1009). Or the share of CPU samples in the scheduler (schedule, findRunnable, stealWork, wakep, futex) is at least 25 %, of at least 100 samples, with more than two Ps of which goroutines used " +
-				"less than half. The cost in latency is what requests waited for a thread to wake up (cause sched-wake) and, by host samples, the part of what they ran, helped the collector and waited behind others that ran in which threads had no CPU because the service's own had them; where that is little it is reported as a fact. " +
-				"Where that part is a fifth or more, computing, scheduling and the collector (WL1, WL3) come after it: with a worker of the collector on each idle P a mark phase of 5 ms takes 80 ms.",
+				"less than half. The cost in latency is what requests waited for a thread to wake up (cause sched-wake) and, by host samples, the part of what they ran and helped the collector in which threads had no CPU because the service's own had them; where that is little it is reported as a fact. " +
+				"Where that part is a fifth or more, computing and the collector (WL1008, WL3) come after it: with a worker of the collector on each idle P a mark phase of 5 ms takes 80 ms.",
 			Before: "// container with cpu limit 2 on a host with 32 CPUs, Go before 1.25: GOMAXPROCS is 32",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\" // or GOMAXPROCS=2 in the environment",
 			Wrong: "Without host samples, and without CPU samples in the trace, it is silent. A service that mostly waits and does very little for each message spends its CPU in the scheduler with any number of Ps; " +
@@ -115,7 +115,7 @@ func manyProcs(in *Input) []Verdict {
 		g := &in.Report.Groups[i]
 		share, won := weighPart(g, func(c *report.Cause) float64 {
 			switch c.Cause {
-			case report.CauseCPU, report.CauseGCAssist, report.CauseSched:
+			case report.CauseCPU, report.CauseGCAssist:
 				return off
 			}
 			return one(isWake(c))
