@@ -69,7 +69,8 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	arms := []arm{
 		{name: "quiet"},
 		{name: "1,000 tickers", args: []string{"-tickers", "1000"}, long: true},
-		{name: "10,000 tickers", args: []string{"-tickers", "10000"}, expected: stage.Place{Code: "WL1004", Site: `main\.\(\*beside\)`}, long: true},
+		// Ten thousand that tick at once cost the slowest 1 % two milliseconds on today's Go: nothing loud.
+		{name: "10,000 tickers", args: []string{"-tickers", "10000"}, long: true},
 		{name: "loops", args: []string{"-loops", "8"}, expected: busy, long: true},
 		{name: "two loops", args: tight, expected: busy, long: true},
 		{name: "two loops, no preemption", args: tight, env: []string{"GODEBUG=asyncpreemptoff=1"}, expected: busy, long: true},
