@@ -190,13 +190,18 @@ func afterQuota(in *Input, all []Verdict) {
 		if !strings.HasPrefix(string(v.Code), "WL1") || v.Code == report.RuleBusyMachine || v.Fact {
 			continue
 		}
-		if rank(v.Severity) < rank(q.Severity) {
-			v.Severity, v.Decided = q.Severity, nil
-		}
-		if rank(v.Severity) == rank(q.Severity) {
-			q.Won.TotalNS = max(q.Won.TotalNS, v.Won.TotalNS+1)
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001"})
-		}
+		v.behind(q, "less than it looks like: a CPU quota held the process back meanwhile, see WL4001")
+	}
+}
+
+// behind puts a verdict behind another that explains it, where it is not less severe, and says why.
+func (v *Verdict) behind(first *Verdict, why string) {
+	if rank(v.Severity) < rank(first.Severity) {
+		v.Severity, v.Decided = first.Severity, nil
+	}
+	if rank(v.Severity) == rank(first.Severity) {
+		first.Won.TotalNS = max(first.Won.TotalNS, v.Won.TotalNS+1)
+		v.Evidence = append(v.Evidence, report.Evidence{Text: why})
 	}
 }
 
@@ -215,13 +220,7 @@ func afterCrowd(in *Input, all []Verdict) {
 		if v.Code != report.RuleComputes && !strings.HasPrefix(string(v.Code), "WL3") || v.Fact {
 			continue
 		}
-		if rank(v.Severity) < rank(c.Severity) {
-			v.Severity, v.Decided = c.Severity, nil
-		}
-		if rank(v.Severity) == rank(c.Severity) {
-			c.Won.TotalNS = max(c.Won.TotalNS, v.Won.TotalNS+1)
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005"})
-		}
+		v.behind(c, "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005")
 	}
 }
 

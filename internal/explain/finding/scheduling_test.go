@@ -386,6 +386,19 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// TestBehindOthersInACrowd: who waits behind goroutines that take the Ps would wait as long behind fewer Ps; that these are too
+// many comes second.
+func TestBehindOthersInACrowd(t *testing.T) {
+	woken := report.Cause{Cause: report.CauseSchedWake, Site: siteOf("main.handle"), TotalNS: 3e6}
+	in := input(process.Stats{Procs: 24, BusyNS: 190e9}, groupWith(waitingForP(40e6, ranAt("main.spin", 1)), woken))
+	in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, 35e8), 4e9)
+	machine := int64(65e8)
+	in.Report.Host.Facts.CPUs, in.Report.Host.Lost.MachineNS = 2, &machine
+	if faults, _, _ := found(in); len(faults) < 2 || faults[0] != "WL1002" || !slices.Contains(faults, "WL1005") {
+		t.Errorf("%v, want WL1002 first, and WL1005", faults)
+	}
+}
+
 func hostSpan(h *report.Host, to int64) *report.Host {
 	h.ToNS = to
 	return h
