@@ -134,8 +134,9 @@ func TestParts(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	whole := fileName(now, KindSlow, 7, 1)
+	before := now.Sub(loaded) + time.Minute // of a process that had this one's number
 	for name, age := range map[string]time.Duration{
-		whole: time.Hour, whole + ".part-7": time.Minute, whole + ".part-8": 0, whole + ".part-9": 0, whole + ".part-10": time.Hour,
+		whole: time.Hour, whole + ".part-7": before, whole + ".part-8": 0, whole + ".part-9": 0, whole + ".part-10": time.Hour,
 		"notes.txt": time.Hour, "other.part-7": time.Hour, whole + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)

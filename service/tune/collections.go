@@ -31,11 +31,11 @@ func (s *sentinel) found() {
 	if h.stopped.Load() {
 		return
 	}
+	h.arm() // first: who is told of this collection may ask for the next at once
 	select {
 	case h.after <- struct{}{}:
 	default:
 	}
-	h.arm()
 }
 
 func (h *collectionHook) stop() { h.stopped.Store(true) }
