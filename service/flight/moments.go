@@ -94,7 +94,7 @@ type plan struct {
 // margin is what a snapshot's begin may be late by.
 const margin = 500 * time.Millisecond
 
-// most is how often a tail begins again.
+// mostTails is how often a tail begins again.
 const mostTails = 5
 
 // farWorse is by how much something must be longer than all that the last recording

@@ -211,7 +211,7 @@ func (v *Verdict) behind(first *Verdict, why string) {
 // much of fewer Ps: of these the order is by what requests lose.
 func afterCrowd(in *Input, all []Verdict) {
 	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleTooManyPs })
-	if at < 0 || all[at].Fact || !crowded(in) || ownLost(in) < leastCrowd {
+	if at < 0 || all[at].Fact || ownLost(in) < leastCrowd {
 		return
 	}
 	c := &all[at]

@@ -94,13 +94,14 @@ func manyProcs(in *Input) []Verdict {
 		Title: "much of the CPU goes into the search for work: there are more Ps than CPU or work", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}
+	off := ownLost(in)
 	if crowded(in) {
 		d, _ := delayed(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
 		v.Evidence = append(v.Evidence,
 			report.Evidence{Text: "CPUs that the process may run on", Value: float64(in.Report.Host.Facts.Parallelism), Unit: "CPUs"},
 			report.Evidence{Text: "threads' waiting for a CPU, against their busy time", Value: d, Unit: "share"})
-		if off := ownLost(in); off > 0 {
+		if off > 0 {
 			v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time in which goroutines showed as running, their threads had no CPU", Value: off, Unit: "share"})
 		}
 	}
@@ -110,7 +111,6 @@ func manyProcs(in *Input) []Verdict {
 	v.Evidence = append(v.Evidence,
 		report.Evidence{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
 		report.Evidence{Text: "Ps in use", Value: busy(in), Unit: "share"})
-	off := ownLost(in)
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		share, won := weighPart(g, func(c *report.Cause) float64 {
