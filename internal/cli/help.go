@@ -29,9 +29,11 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		text = c.Short
 	}
 	for _, p := range strings.Split(text, "\n\n") {
-		if strings.HasPrefix(p, "  ") {
+		switch {
+		case strings.HasPrefix(p, "\t"): // a command to type, in cobra's own texts
+		case strings.HasPrefix(p, "  "):
 			p = reflowList(p, columns)
-		} else {
+		default:
 			p = reflow(p, columns)
 		}
 		b.WriteString(p + "\n\n")

@@ -31,8 +31,8 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 				return nil
 			}
 			hint := ""
-			if near := nearestVerb(cmd, args[0]); near != "" {
-				hint = "; did you mean `whylate " + near + "`?"
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = "; did you mean `whylate " + strings.Join(near, "` or `whylate ") + "`?"
 			}
 			return usage(cmd, "unknown command %q%s", args[0], hint)
 		},
@@ -40,7 +40,8 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 			writeHelp(s.err, cmd, width(s.err))
 			return &statusError{ExitUsage, nil}
 		},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+
+		SuggestionsMinimumDistance: alikeDistance,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
@@ -62,23 +63,12 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newLoad(s),
 		newSweep(s),
 		newSweepGuard(s),
-		newCompletion(),
 		newDocs(),
 		newVersion(),
 	)
+	root.SetOut(s.out)
+	addCompletion(root)
 	return root
-}
-
-// nearestVerb returns the verb that name was probably meant to be, or "".
-func nearestVerb(root *cobra.Command, name string) string {
-	var names []string
-	for _, c := range root.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-			names = append(names, c.Aliases...)
-		}
-	}
-	return nearest(name, names)
 }
 
 // flagError words what pflag found wrong, with the flag that was probably meant.
@@ -91,49 +81,21 @@ func flagError(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
-			return usage(cmd, "%v; did you mean --%s?", err, near)
+		if near := alike(unknown.GetSpecifiedName(), names); len(near) > 0 {
+			return usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
 		}
 	}
 	return usage(cmd, "%v", err)
 }
 
-// nearest returns the candidate within a third of word's length, at most four edits and at least one, that has the smallest edit
-// distance to it; a candidate that word begins is as near as one edit. It returns "" if there is none.
-func nearest(word string, candidates []string) string {
-	best, at := "", min(len(word)/3, 3)+2
-	for _, c := range candidates {
-		d := editDistance(word, c)
-		if len(word) > 1 && strings.HasPrefix(c, word) {
-			d = 1
-		}
-		if d < at {
-			best, at = c, d
-		}
+// alike returns which of names was probably meant by word: cobra's own suggestions for verbs, of other names.
+func alike(word string, names []string) []string {
+	list := &cobra.Command{SuggestionsMinimumDistance: alikeDistance}
+	for _, n := range names {
+		list.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	return best
+	return list.SuggestionsFor(word)
 }
 
-// editDistance is the Levenshtein distance in bytes, with the two-row table of Wagner and Fischer. Words longer than
-// any name of ours are far from all of them.
-func editDistance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	prev, cur := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := range len(a) {
-		cur[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			cur[j+1] = min(prev[j+1]+1, cur[j]+1, prev[j]+cost)
-		}
-		prev, cur = cur, prev
-	}
-	return prev[len(b)]
-}
+// alikeDistance is the number of edits up to which a word is like a name: cobra's own choice for its messages.
+const alikeDistance = 2

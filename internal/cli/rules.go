@@ -74,13 +74,13 @@ func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.R
 	for _, a := range args {
 		i := slices.IndexFunc(rules, func(r finding.Rule) bool { return strings.EqualFold(string(r.Code), a) || r.Name == a })
 		if i < 0 {
-			var codes []string
+			var names []string // every code is like every other one
 			for _, r := range rules {
-				codes = append(codes, string(r.Code), r.Name)
+				names = append(names, r.Name)
 			}
 			hint := "`whylate rules` lists them"
-			if near := nearest(strings.ToUpper(a), codes); near != "" {
-				hint = "did you mean " + near + "? " + hint
+			if near := alike(a, names); len(near) > 0 {
+				hint = "did you mean " + strings.Join(near, " or ") + "? " + hint
 			}
 			return nil, usage(cmd, "there is no rule %q; %s", a, hint)
 		}

@@ -306,15 +306,3 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 }
-
-func TestNearest(t *testing.T) {
-	words := []string{"explain", "record", "version", "completion", "demo"}
-	for in, want := range map[string]string{
-		"explan": "explain", "expalin": "explain", "rec": "record", "vresion": "version", "demp": "demo", "xyzzy": "", "": "", "x": "",
-		strings.Repeat("explain", 1000): "",
-	} {
-		if got := nearest(in, words); got != want {
-			t.Errorf("nearest(%.20q) = %q, want %q", in, got, want)
-		}
-	}
-}
