@@ -29,18 +29,7 @@ var put = regexp.MustCompile(`^main\.put$`)
 // 20, which sleeps for it, and runs. Each generation has 40 calls.
 func shop(t *testing.T, generations int) []byte {
 	t.Helper()
-	b := tracetext.New(26)
-	m, o := b.Thread(), b.Spare()
-	for g := uint64(1); g <= 8; g++ {
-		b.Waiting(g)
-	}
-	b.Waiting(20)
-	at := int64(1000)
-	for gen := range generations {
-		if gen > 0 {
-			b.NextGeneration(at)
-			at += 1000
-		}
+	return shopOf(t, generations, func(m, o *tracetext.Thread, at int64) int64 {
 		for i := range int64(40) {
 			g := uint64(1 + i%8)
 			o.Unblock(at, g)
@@ -64,6 +53,27 @@ func shop(t *testing.T, generations int) []byte {
 			m.Block(at+770_000, "select", "main.serve")
 			at += 1_000_000
 		}
+		return at
+	})
+}
+
+// shopOf makes a trace of generations that fill writes: with goroutines 1 to 8 and 20, which wait at first, a thread and one
+// that wakes others. fill gets the time and returns the time after it.
+func shopOf(t *testing.T, generations int, fill func(m, o *tracetext.Thread, at int64) int64) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Spare()
+	for g := uint64(1); g <= 8; g++ {
+		b.Waiting(g)
+	}
+	b.Waiting(20)
+	at := int64(1000)
+	for gen := range generations {
+		if gen > 0 {
+			b.NextGeneration(at)
+			at += 1000
+		}
+		at = fill(m, o, at)
 	}
 	data, err := b.Bytes()
 	if err != nil {
@@ -90,6 +100,14 @@ func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Opti
 		t.Fatal(err)
 	}
 	return p
+}
+
+// merge merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
+func merge(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
+	ts := path.Merge(p.Stages)
+	path.Regroup(ts, g.Merge(ts))
+	q.Merge()
+	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
 }
 
 // weighted gives each request to a sum once with a weight, or so many times.
@@ -119,10 +137,7 @@ func TestWeight(t *testing.T) {
 	sums := func(weight, times int) string {
 		g, q := groups.New(), queues.New()
 		p := run(t, data, pass.Options{Workers: 2}, []pass.Sum{&weighted{g, weight, times}, &weighted{q, weight, times}})
-		ts := path.Merge(p.Stages)
-		path.Regroup(ts, g.Merge(ts))
-		q.Merge()
-		sp := &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
+		sp := merge(p, g, q)
 		out, err := json.MarshalIndent([]any{g.Rows(sp, groups.Selection{}), q.Turns(sp, nil), q.Hubs(sp)}, "", " ")
 		if err != nil {
 			t.Fatal(err)

@@ -9,14 +9,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/whylate/whylate/internal/explain/cause"
-	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -26,18 +23,7 @@ import (
 func busyShop(t *testing.T, generations int) []byte {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
-	b := tracetext.New(26)
-	m, o := b.Thread(), b.Spare()
-	for g := uint64(1); g <= 8; g++ {
-		b.Waiting(g)
-	}
-	b.Waiting(20)
-	at := int64(1000)
-	for gen := range generations {
-		if gen > 0 {
-			b.NextGeneration(at)
-			at += 1000
-		}
+	return shopOf(t, generations, func(m, o *tracetext.Thread, at int64) int64 {
 		for range 8000 {
 			g := 1 + r.Uint64N(8)
 			took := 1000 + int64(r.ExpFloat64()*20_000)
@@ -70,12 +56,8 @@ func busyShop(t *testing.T, generations int) []byte {
 			m.Block(at+11_000, "select", "main.serve")
 			at += 20_000
 		}
-	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+		return at
+	})
 }
 
 // tally counts what a pass gives.
@@ -125,10 +107,7 @@ func TestPlan(t *testing.T) {
 	rows := func(workers, exactFirst int) ([]groups.Row, *tally, *pass.Pass) {
 		g, q, y := groups.New(), queues.New(), &tally{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
 		p := runMatching(t, data, match, pass.Options{Workers: workers, ExactFirst: exactFirst}, []pass.Sum{g, q, y})
-		ts := path.Merge(p.Stages)
-		path.Regroup(ts, g.Merge(ts))
-		sp := &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
-		q.Merge()
+		sp := merge(p, g, q)
 		hubs[exactFirst] = q.Hubs(sp)
 		list := g.Rows(sp, groups.Selection{})
 		for i := range list {
