@@ -82,42 +82,56 @@ const maxChain = 6
 
 // IDs numbers causes, chains and groups.
 type IDs struct {
-	causes   []CauseKey
-	causeIDs map[CauseKey]CauseID
-	nearest  [256]nearCause
+	causes   numbering[CauseKey, CauseID]
 	chains   []chain
 	chainIDs map[viaKey]ChainID
-	groups   []GroupKey
-	groupIDs map[GroupKey]GroupID
-	recent   [16]nearGroup // by name
+	groups   numbering[GroupKey, GroupID]
 }
 
-// nearCause and nearGroup are entries of small caches in front of the maps:
-// most segments of one service have one of a few hundred causes.
-type nearCause struct {
-	key CauseKey
-	id  CauseID
+// A numbering gives keys ids, densely from 0. A small cache stands in front of the map: most segments of one service have one of
+// a few hundred causes.
+type numbering[K comparable, ID ~int32] struct {
+	keys   []K
+	ids    map[K]ID
+	recent [256]recent[K, ID]
+}
+
+type recent[K comparable, ID ~int32] struct {
+	key K
+	id  ID
 	ok  bool
 }
 
-type nearGroup struct {
-	key GroupKey
-	id  GroupID
-	ok  bool
+// id returns the id of a key, a new one if it has none. hash is any number that tells keys apart.
+func (n *numbering[K, ID]) id(k K, hash uint8) ID {
+	near := &n.recent[hash]
+	if near.ok && near.key == k {
+		return near.id
+	}
+	id, ok := n.ids[k]
+	if !ok {
+		id = ID(len(n.keys))
+		n.keys = append(n.keys, k)
+		n.ids[k] = id
+	}
+	*near = recent[K, ID]{k, id, true}
+	return id
 }
 
 func newIDs() *IDs {
-	return &IDs{causeIDs: make(map[CauseKey]CauseID), chains: []chain{{}}, chainIDs: make(map[viaKey]ChainID), groupIDs: make(map[GroupKey]GroupID)}
+	x := &IDs{chains: []chain{{}}, chainIDs: make(map[viaKey]ChainID)}
+	x.causes.ids, x.groups.ids = make(map[CauseKey]CauseID), make(map[GroupKey]GroupID)
+	return x
 }
 
 // Cause returns the key of an id.
-func (x *IDs) Cause(id CauseID) *CauseKey { return &x.causes[id] }
+func (x *IDs) Cause(id CauseID) *CauseKey { return &x.causes.keys[id] }
 
 // Group returns the key of an id.
-func (x *IDs) Group(id GroupID) GroupKey { return x.groups[id] }
+func (x *IDs) Group(id GroupID) GroupKey { return x.groups.keys[id] }
 
 // Groups returns how many groups there are.
-func (x *IDs) Groups() int { return len(x.groups) }
+func (x *IDs) Groups() int { return len(x.groups.keys) }
 
 // Chain spells a chain of waits out, the request's own first.
 func (x *IDs) Chain(id ChainID) []Via {
@@ -137,18 +151,7 @@ func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) cause(k CauseKey) CauseID {
 	h := (uint64(k.Site)<<32 | uint64(uint32(k.Chain))<<8 | uint64(k.Code)<<2 | uint64(k.From) | uint64(k.Run)<<5) * 0x9e3779b97f4a7c15
-	near := &x.nearest[h>>56]
-	if near.ok && near.key == k {
-		return near.id
-	}
-	id, ok := x.causeIDs[k]
-	if !ok {
-		id = CauseID(len(x.causes))
-		x.causes = append(x.causes, k)
-		x.causeIDs[k] = id
-	}
-	*near = nearCause{k, id, true}
-	return id
+	return x.causes.id(k, uint8(h>>56))
 }
 
 // chain numbers a chain; the same wait twice in a row counts once, and chains
@@ -168,20 +171,7 @@ func (x *IDs) chain(k viaKey) ChainID {
 }
 
 // ID returns the id of a group, a new one if it has none.
-func (x *IDs) ID(k GroupKey) GroupID {
-	near := &x.recent[k.Name%tracefmt.StringID(len(x.recent))]
-	if near.ok && near.key == k {
-		return near.id
-	}
-	id, ok := x.groupIDs[k]
-	if !ok {
-		id = GroupID(len(x.groups))
-		x.groups = append(x.groups, k)
-		x.groupIDs[k] = id
-	}
-	*near = nearGroup{k, id, true}
-	return id
-}
+func (x *IDs) ID(k GroupKey) GroupID { return x.groups.id(k, uint8(k.Name)) }
 
 // A Translation gives, for ids of one Stage, those of another.
 type Translation struct {
@@ -202,11 +192,11 @@ func Merge(stages []*Stage) []Translation {
 			k.parent = chains[k.parent]
 			chains[c] = all.chain(k)
 		}
-		for _, k := range x.causes {
+		for _, k := range x.causes.keys {
 			k.Chain = chains[k.Chain]
 			t.Causes = append(t.Causes, all.cause(k))
 		}
-		for _, k := range x.groups {
+		for _, k := range x.groups.keys {
 			t.Groups = append(t.Groups, all.ID(k))
 		}
 	}

@@ -67,7 +67,7 @@ func TestMerge(t *testing.T) {
 			t.Errorf("chain %d became two: %v", k, ids)
 		}
 	}
-	if n := len(all.causes); n != len(chains) {
+	if n := len(all.causes.keys); n != len(chains) {
 		t.Errorf("%d causes, want %d", n, len(chains))
 	}
 	if all.Groups() != len(chains) {
