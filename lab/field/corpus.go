@@ -427,6 +427,24 @@ func (l *stream) run(ctx context.Context, s *server, binary string, t *taken) er
 	return nil
 }
 
+// do sends an HTTP request and reads its answer to the end.
+func do(ctx context.Context, c *http.Client, method, url, body string) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %.200s", url, resp.Status, b)
+	}
+	return err
+}
+
 // listen reads what a program reports about its own requests.
 func listen(r io.Reader, t *taken) {
 	for in := bufio.NewScanner(r); in.Scan(); {

@@ -29,7 +29,6 @@ type program struct {
 	arguments func(data string, ports []string) ([]string, error)
 	// ready and pprof are URLs, given the ports.
 	ready, pprof func(ports []string) string
-	load         func(ctx context.Context, s *server, workers int, begun chan<- struct{}) measurement // without -corpus
 	env          []string
 	// A main of ours may need a server, and another service that it calls: itself once more, with -as-peer.
 	backend backend
@@ -40,12 +39,7 @@ type program struct {
 var programs = []program{
 	{
 		name: "etcd", module: "go.etcd.io/etcd/server/v3", version: "v3.7.3", pkg: "go.etcd.io/etcd/server/v3",
-		arguments: etcdArguments, ready: etcdReady, pprof: etcdPprof, load: loadEtcd,
-	},
-	{
-		name:   "etcd-reads", // the same without writes: what do reads owe to writes?
-		module: "go.etcd.io/etcd/server/v3", version: "v3.7.3", pkg: "go.etcd.io/etcd/server/v3",
-		arguments: etcdArguments, ready: etcdReady, pprof: etcdPprof, load: loadEtcdReads,
+		arguments: etcdArguments, ready: etcdReady, pprof: etcdPprof,
 	},
 	{
 		name: "nats", module: "github.com/nats-io/nats-server/v2", version: "v2.15.2", pkg: "github.com/nats-io/nats-server/v2",
@@ -54,16 +48,10 @@ var programs = []program{
 		},
 		ready: func(p []string) string { return "http://127.0.0.1:" + p[1] + "/healthz" },
 		pprof: func(p []string) string { return "http://127.0.0.1:" + p[2] },
-		load:  loadNATS,
 	},
 	{
 		name: "prometheus", module: "github.com/prometheus/prometheus", version: "v0.315.0", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
-		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof, load: loadPrometheus,
-	},
-	{
-		name:   "prometheus-plain", // the same for clients that want no compression
-		module: "github.com/prometheus/prometheus", version: "v0.315.0", pkg: "github.com/prometheus/prometheus/cmd/prometheus",
-		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof, load: loadPrometheusPlain,
+		arguments: prometheusArguments, ready: prometheusReady, pprof: prometheusPprof,
 	},
 }
 
@@ -158,14 +146,6 @@ func prometheusArguments(data string, p []string) ([]string, error) {
 
 func prometheusReady(p []string) string { return "http://127.0.0.1:" + p[0] + "/-/ready" }
 func prometheusPprof(p []string) string { return "http://127.0.0.1:" + p[0] }
-
-func names() []string {
-	var n []string
-	for _, p := range programs {
-		n = append(n, p.name)
-	}
-	return n
-}
 
 func find(name string) (program, bool) {
 	for _, p := range programs {
