@@ -30,9 +30,9 @@ const connections = 64
 type result struct {
 	procs              int
 	latencies          []time.Duration
-	failed             int64
+	failed             int
 	periods, throttled int64 // in the open loop
-	done               int64
+	done               int
 	wall               time.Duration // of the closed loop
 	fullPeriods        int64
 	fullThrottled      int64
@@ -130,15 +130,15 @@ func calibrate(progress io.Writer) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, failed := s.client.closed(4, 2*time.Second)
+	took, failed := s.client.closed(4, 2*time.Second)
 	after, err := s.stats()
 	if err != nil {
 		return 0, err
 	}
-	if n < 10 || failed > 0 {
-		return 0, fmt.Errorf("the service answered %d requests and failed %d", n, failed)
+	if len(took) < 10 || failed > 0 {
+		return 0, fmt.Errorf("the service answered %d requests and failed %d", len(took), failed)
 	}
-	return (after.CPU - before.CPU) / time.Duration(n), nil
+	return (after.CPU - before.CPU) / time.Duration(len(took)), nil
 }
 
 func measure(c config, quota float64, arm string, rate float64, seed uint64, r *result) (used time.Duration, err error) {
@@ -158,14 +158,14 @@ func measure(c config, quota float64, arm string, rate float64, seed uint64, r *
 	l, failed := s.client.open(rate, c.open, seed)
 	s1 := counted(g)
 	r.latencies = append(r.latencies, l...)
-	r.failed += int64(failed)
+	r.failed += failed
 	r.periods, r.throttled = r.periods+s1.Periods-s0.Periods, r.throttled+s1.Throttled-s0.Throttled
 
 	begun := time.Now()
-	done, bad := s.client.closed(connections, c.closed)
+	answered, bad := s.client.closed(connections, c.closed)
 	r.wall += min(time.Since(begun), c.closed)
 	s2 := counted(g)
-	r.done, r.failed = r.done+done, r.failed+bad
+	r.done, r.failed = r.done+len(answered), r.failed+bad
 	r.fullPeriods, r.fullThrottled = r.fullPeriods+s2.Periods-s1.Periods, r.fullThrottled+s2.Throttled-s1.Throttled
 
 	st, err := s.stats()

@@ -3,15 +3,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/whylate/whylate/internal/experiment/load"
 )
 
 // client sends requests to one service.
@@ -49,77 +52,34 @@ func (c *client) page() error {
 // are from the moment a request was due, so that a service that falls behind
 // cannot hide it.
 func (c *client) open(rate float64, d time.Duration, seed uint64) (latencies []time.Duration, failed int) {
-	rnd := rand.New(rand.NewPCG(seed, 7))
+	return c.run(load.Options{Phases: []load.Phase{{From: rate, To: rate, Duration: d}}, Seed: seed}, math.MaxInt64)
+}
+
+// closed keeps n connections busy for d and returns how long the requests took
+// that were answered in that time.
+func (c *client) closed(n int, d time.Duration) (took []time.Duration, failed int) {
+	return c.run(load.Options{Phases: []load.Phase{{Duration: d}}, Closed: n}, int64(d))
+}
+
+// run returns the latencies of requests that were answered until end, in ns from the start.
+func (c *client) run(o load.Options, end int64) (latencies []time.Duration, failed int) {
+	o.Targets = []load.Target{{Name: "page"}}
+	o.Send = func(context.Context, int) load.Answer { return load.Answer{Err: c.page()} }
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	begun := time.Now()
-	for due := begun; ; {
-		due = due.Add(time.Duration(rnd.ExpFloat64() / rate * float64(time.Second)))
-		if due.Sub(begun) > d {
-			break
+	o.Observe = func(s load.Sample) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case s.Err != nil:
+			failed++
+		case s.End < end:
+			latencies = append(latencies, time.Duration(s.End-s.Due))
 		}
-		time.Sleep(time.Until(due))
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			err := c.page()
-			took := time.Since(due)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed++
-				return
-			}
-			latencies = append(latencies, took)
-		}()
 	}
-	wg.Wait()
+	if _, err := load.Run(context.Background(), o); err != nil {
+		failed++
+	}
 	return latencies, failed
-}
-
-// closed keeps n connections busy for d and returns the requests answered in
-// that time.
-func (c *client) closed(n int, d time.Duration) (done int64, failed int64) {
-	var ok, bad atomic.Int64
-	end := time.Now().Add(d)
-	var wg sync.WaitGroup
-	for range n {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for time.Now().Before(end) {
-				if err := c.page(); err != nil {
-					bad.Add(1)
-					continue
-				}
-				if time.Now().Before(end) {
-					ok.Add(1)
-				}
-			}
-		}()
-	}
-	wg.Wait()
-	return ok.Load(), bad.Load()
-}
-
-// closedTimes is closed, and returns how long each request took.
-func (c *client) closedTimes(n int, d time.Duration) (took []time.Duration) {
-	end := time.Now().Add(d)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			for begun := time.Now(); begun.Before(end); begun = time.Now() {
-				if c.page() == nil && time.Now().Before(end) {
-					mu.Lock()
-					took = append(took, time.Since(begun))
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return took
 }
 
 // quantile of sorted latencies; 0 without enough of them to tell.

@@ -4,11 +4,8 @@ package main
 
 import (
 	"bytes"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -26,37 +23,6 @@ func TestQuantile(t *testing.T) {
 	}
 	if got := quantile(s[:500], 0.999); got != 0 {
 		t.Errorf("p99.9 of 500 values: %v, want none", got)
-	}
-}
-
-// A service that stands still for 300 ms makes every request late that was due
-// in that time, not only the one that was being answered.
-func TestOpenLoopCountsFromTheDueTime(t *testing.T) {
-	var mu sync.Mutex
-	var once sync.Once
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		once.Do(func() { time.Sleep(300 * time.Millisecond) })
-	}))
-	defer s.Close()
-	c := newClient(strings.TrimPrefix(s.URL, "http://"))
-	defer c.close()
-	const rate = 200
-	l, failed := c.open(rate, time.Second, 1)
-	if failed != 0 || len(l) < rate/2 {
-		t.Fatalf("%d answered, %d failed", len(l), failed)
-	}
-	late := 0
-	for _, d := range l {
-		if d > 100*time.Millisecond {
-			late++
-		}
-	}
-	// Those due in the first 200 ms of the stand-still waited for 100 and more:
-	// 40 of them on average.
-	if late < 20 {
-		t.Errorf("%d requests were more than 100 ms late", late)
 	}
 }
 

@@ -99,7 +99,7 @@ func (x *psCell) measure(quota, load float64, cost time.Duration, procs int, see
 	if load > 0 {
 		l, _ = s.client.open(load*quota/cost.Seconds(), length, seed)
 	} else {
-		l = s.client.closedTimes(psConnections, length)
+		l, _ = s.client.closed(psConnections, length)
 	}
 	x.rate = append(x.rate, float64(len(l))/time.Since(begun).Seconds())
 	s1 := counted(g)
