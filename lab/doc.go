@@ -17,6 +17,9 @@
 //	go run ./lab/field -corpus               record real programs, with and without faults, for docs/accuracy.md
 //	go run ./lab/recordings                  record them for tests, which need no clock then
 //
+// What else is run is steps of .ci/full: vm (lab/vm, lab/limitscompare), cases (lab/maxprocs/cases), browser, and programs
+// (lab/damage, lab/jaeger, lab/maxprocs, lab/peers, lab/perfetto, lab/sweep, soaks of lab/throttle).
+//
 // Tests of other modules have recordings of them, or run them, through internal/testing/testprog.
 //
 // A new service is an entry and its code in lab/truth/catalog: the line of the

@@ -7,8 +7,8 @@ the requests that whylate lists:
     v/bin/python lab/perfetto/check.py x.perfetto x.csv
 
 It prints how many packets, tracks, slices and flows there are and compares
-the number and the durations of requests and causes, to the nanosecond. No
-test runs this.
+the number and the durations of requests and causes, to the nanosecond. The
+step "programs" of .ci/full runs it.
 """
 
 import collections
