@@ -115,7 +115,7 @@ var ErrNothing = errors.New("nothing in it can be analysed")
 const exactFirst = 50_000
 
 // bytesPerRaw is what a generation needs in memory for each of its bytes:
-// records of 16 bytes for events of 5.2 bytes, their places, and the bytes
+// records of 8 bytes for events of 5.2 bytes, their places, and the bytes
 // themselves (see bench/README.md).
 const bytesPerRaw = 8
 

@@ -16,6 +16,9 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		flags  = w.flags
 		nStack = uint64(len(flags))
 		events int64
+		// Times are multiples of 1<<unit ns, and up to near they fit into records.
+		unit = w.unit
+		near = min(int64(timeMax), int64(tickMost)<<unit-1)
 		// The piece that is the run, and what a network wait is called.
 		run     int
 		network = w.gen.networkLocal
@@ -26,12 +29,16 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 	for _, bi := range batches {
 		b := src.Batches[bi]
 		w.room(b.End - b.Off)
-		slab, slabID, n := w.slab, w.slabID, w.n
+		words, slabID, n := &w.slab.words, w.slabID, w.n
 		first, before := n, cur
 		t := sc.ns(b.Time) - base
-		if t > timeMax {
-			t = timeMax
-			w.late++
+		far := uint64(0) // not 0: times do not fit into records any more
+		if t > near {
+			far = 1
+			if t > timeMax {
+				t = timeMax
+				w.late++
+			}
 		}
 		start := t
 		i, end := b.Off, b.End
@@ -63,9 +70,12 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				} else {
 					t += sc.ns(dt)
 				}
-				if t > timeMax {
-					t = timeMax
-					w.late++
+				if t > near {
+					far = 1
+					if t > timeMax {
+						t = timeMax
+						w.late++
+					}
 				}
 			}
 			events++
@@ -73,7 +83,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				w.index = append(w.index, waypoint{start, ref(slabID | first), before})
 				first, before, start = n, cur, t
 			}
-			a := uint64(t)<<20 | uint64(typ)<<12
+			a := uint64(t)>>(unit&63)<<tickShift | uint64(typ)<<kindShift
 			at := ref(slabID | n)
 			switch tracefmt.EventType(typ) {
 			case tracefmt.EvGoStart:
@@ -98,7 +108,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				cur, curSeq = w.dense(x), uint32(y)
 				w.piece(cur, uint32(y), at, 0, t)
 				run = len(w.pieces) - 1
-				slab[n] = record{a, uint64(cur) << 32}
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 			case tracefmt.EvGoUnblock:
 				if c := data[i]; c < 0x80 {
@@ -129,17 +143,23 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					z, i = uvarintLong(data, i)
 				}
 				g := w.dense(x)
-				if curP == noProc {
-					a |= auxNoP
-				}
 				w.piece(g, uint32(y), at, cur, t)
 				if cur == 0 {
 					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
 				} else if z < nStack && flags[z] != 0 {
 					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
-				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
-				n++
+				if curP != noProc {
+					if z>>25|far == 0 {
+						words[n] = a | uint64(z)
+					} else {
+						words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(z))
+					}
+					n++
+				} else {
+					words[n] = w.putWide(kind(typ), t, auxNoP, 0, uint32(z))
+					n++
+				}
 			case tracefmt.EvGoBlock, tracefmt.EvGoStop:
 				if c := data[i]; c < 0x80 {
 					x = uint64(c)
@@ -166,7 +186,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if y < nStack && flags[y] != 0 {
 					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
-				slab[n] = record{a, x<<32 | y&0xffffffff}
+				if uint64(x)>>(25-reasonStack)|y>>reasonStack|far == 0 {
+					words[n] = a | uint64(uint64(x)<<reasonStack|y)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(x), uint32(y))
+				}
 				n++
 				if x == network && tracefmt.EventType(typ) == tracefmt.EvGoBlock {
 					w.pieces[run].owner |= netBlock
@@ -201,21 +225,33 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if y < nStack && flags[y] != 0 {
 					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
-				slab[n] = record{a, uint64(cur)<<32 | y&0xffffffff}
+				if y>>25|far == 0 {
+					words[n] = a | uint64(y)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
+				}
 				n++
 			case tracefmt.EvGoSyscallEnd:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				slab[n] = record{a, uint64(cur) << 32}
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 			case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				slab[n] = record{a, uint64(cur) << 32}
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 				cur = 0
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
@@ -252,7 +288,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
-				slab[n] = record{a, uint64(g)<<32 | z&0xffffffff}
+				if uint64(g)>>(25-createStack)|z>>createStack|far == 0 {
+					words[n] = a | uint64(uint64(g)<<createStack|z)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(z))
+				}
 				n++
 			case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
 				if c := data[i]; c < 0x80 {
@@ -303,7 +343,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if aux&auxBinds != 0 {
 					run = len(w.pieces) - 1
 				}
-				slab[n] = record{a | aux, uint64(g)<<32 | u&0xffffffff}
+				words[n] = w.putWide(kind(typ), t, uint32(aux), g, uint32(u))
 				n++
 			case tracefmt.EvGoCreateSyscall:
 				if c := data[i]; c < 0x80 {
@@ -318,14 +358,22 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				cur, curSeq = w.dense(x), 0
 				w.piece(cur, 0, at, 0, t)
 				run = len(w.pieces) - 1
-				slab[n] = record{a, uint64(cur) << 32}
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 			case tracefmt.EvGoDestroySyscall:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				slab[n] = record{a, uint64(cur) << 32}
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 				cur = 0
 				if curP != noProc {
@@ -356,12 +404,21 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if cur == 0 {
 					w.orphans++
 				} else {
-					slab[n] = record{a, uint64(g) << 32}
+					if uint64(g)>>25|far == 0 {
+						words[n] = a | uint64(g)
+					} else {
+						words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
+					}
 					n++
 				}
 				w.piece(g, uint32(y), ref(slabID|n), 0, t)
 				run = len(w.pieces) - 1
-				slab[n] = record{uint64(t)<<20 | uint64(kindSwitched)<<12, uint64(cur) << 32}
+				typ, a = byte(kindSwitched), uint64(t)>>(unit&63)<<tickShift|uint64(kindSwitched)<<kindShift
+				if uint64(cur)>>25|far == 0 {
+					words[n] = a | uint64(cur)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
+				}
 				n++
 				cur, curSeq = g, uint32(y)
 			case tracefmt.EvProcStart:
@@ -508,7 +565,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := userStack(tracefmt.EventType(typ), y, z, u); k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, userStack(tracefmt.EventType(typ), y, z, u)}
+				if userStack(tracefmt.EventType(typ), y, z, u)>>25|far == 0 {
+					words[n] = a | uint64(userStack(tracefmt.EventType(typ), y, z, u))
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(userStack(tracefmt.EventType(typ), y, z, u)))
+				}
 				n++
 			case tracefmt.EvSTWBegin:
 				if c := data[i]; c < 0x80 {
@@ -534,12 +595,20 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, x<<32 | y&0xffffffff}
+				if y>>25|far == 0 {
+					words[n] = a | uint64(y)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
+				}
 				n++
 			case tracefmt.EvSTWEnd:
 				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
 				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
-				slab[n] = record{a, 0}
+				if far == 0 {
+					words[n] = a
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
+				}
 				n++
 			case tracefmt.EvProcsChange:
 				if c := data[i]; c < 0x80 {
@@ -564,7 +633,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, y & 0xffffffff}
+				if y>>25|far == 0 {
+					words[n] = a | uint64(y)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
+				}
 				n++
 			case tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
 				if c := data[i]; c < 0x80 {
@@ -591,7 +664,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, y & 0xffffffff}
+				if y>>25|far == 0 {
+					words[n] = a | uint64(y)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
+				}
 				n++
 			case tracefmt.EvGCMarkAssistBegin:
 				if c := data[i]; c < 0x80 {
@@ -607,11 +684,19 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, x & 0xffffffff}
+				if x>>25|far == 0 {
+					words[n] = a | uint64(x)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))
+				}
 				n++
 			case tracefmt.EvGCMarkAssistEnd:
 				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
-				slab[n] = record{a, 0}
+				if far == 0 {
+					words[n] = a
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
+				}
 				n++
 			case tracefmt.EvGCMarkAssistActive:
 				if c := data[i]; c < 0x80 {
@@ -625,7 +710,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				g := w.dense(x)
 				w.extra = append(w.extra, extraEvent{t, g, at, tracefmt.EventType(typ), x, 0})
-				slab[n] = record{a, uint64(g) << 32}
+				if uint64(g)>>25|far == 0 {
+					words[n] = a | uint64(g)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
+				}
 				n++
 			case tracefmt.EvGCSweepBegin:
 				if c := data[i]; c < 0x80 {
@@ -640,7 +729,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				slab[n] = record{a, x & 0xffffffff}
+				if x>>25|far == 0 {
+					words[n] = a | uint64(x)
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))
+				}
 				n++
 			case tracefmt.EvGCSweepEnd:
 				if c := data[i]; c < 0x80 {
@@ -661,7 +754,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				} else {
 					y, i = uvarintLong(data, i)
 				}
-				slab[n] = record{a, 0}
+				if far == 0 {
+					words[n] = a
+				} else {
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
+				}
 				n++
 				w.gen.swept.Add(x)
 				_ = y // of the swept bytes, those that were reclaimed
@@ -702,7 +799,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 	}
 	w.events += events
 	if w.slab != nil {
-		w.slab[w.n] = record{uint64(kindEnd) << 12, 0}
+		w.slab.words[w.n] = uint64(kindEnd) << kindShift
 		w.n++
 	}
 	return true

@@ -42,6 +42,7 @@ type worker struct {
 		page *goidPage
 	}
 
+	unit    uint8   // see scale
 	flags   []uint8 // by local stack id
 	events  int64
 	last    int64 // the last time, since the generation's base
@@ -253,6 +254,14 @@ func newScale(freq uint64) scale {
 	return s
 }
 
+// unit returns of how many bits the times are multiples: all are whole numbers of the clock's units, or may be anything.
+func (s scale) unit() uint8 {
+	if s.whole == 0 {
+		return 0
+	}
+	return uint8(bits.TrailingZeros64(s.whole))
+}
+
 // exactUnits bounds the counts of units for which a whole factor and float64
 // agree: the product must fit the 53 bits of its mantissa.
 const exactUnits = 1 << 32
@@ -279,8 +288,9 @@ func (w *worker) room(size int) {
 		return
 	}
 	slab, id := w.slabs.take(w.gen, w.id)
+	slab.unit = w.unit
 	if w.slab != nil {
-		w.slab[w.n] = record{uint64(kindLink) << 12, uint64(id<<slabBits|1) << 32}
+		w.slab.words[w.n] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
 	}
 	w.slab, w.slabID, w.n = slab, id<<slabBits, 1
 }

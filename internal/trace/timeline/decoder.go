@@ -57,7 +57,8 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = tracefmt.NewSymbols()
 	d.rd, d.first = rd, true
-	d.ahead, d.quit = make(chan readResult, 1), make(chan struct{})
+	// Without a place in it: while one generation is decoded one is read, and not another behind that.
+	d.ahead, d.quit = make(chan readResult), make(chan struct{})
 	go func() {
 		for {
 			g, err := rd.Next()
@@ -74,9 +75,11 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	return d
 }
 
+const mostWorkers = 1 << 12
+
 func newDecoder(workers int) *Decoder {
 	d := &Decoder{}
-	for i := range min(max(workers, 1), auxUserHigh) {
+	for i := range min(max(workers, 1), mostWorkers) {
 		d.workers = append(d.workers, &worker{id: uint32(i), slabs: &d.pool})
 	}
 	return d
@@ -184,7 +187,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	var nextChain atomic.Int32
 	var bad atomic.Bool
 	d.parallel(func(w *worker) {
-		w.begin(g, flags)
+		w.begin(g, flags, sc.unit())
 		for {
 			k := int(nextChain.Add(1)) - 1
 			if k >= len(d.chains.chains) || bad.Load() {
@@ -311,8 +314,8 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 	return d.local
 }
 
-func (w *worker) begin(g *Gen, flags []uint8) {
-	w.gen, w.ids, w.flags = g, &g.ids, flags
+func (w *worker) begin(g *Gen, flags []uint8, unit uint8) {
+	w.gen, w.ids, w.flags, w.unit = g, &g.ids, flags, unit
 	w.slab, w.n, w.open = nil, 0, false
 	if told := g.told[:cap(g.told)]; int(w.id) < len(told) {
 		w.told = told[w.id][:0] // memory of an earlier generation

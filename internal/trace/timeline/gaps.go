@@ -44,7 +44,7 @@ func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
 		cur = ways[k].cur
 		for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
 			if r.kind() == kindLink {
-				at = ref(r.peer())
+				at = r.link()
 				r = g.record(at)
 			}
 			if r.kind() == kindEnd || k+1 < len(ways) && at == ways[k+1].rec {
@@ -68,7 +68,7 @@ func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
 	at := func(k int) int64 {
 		r := g.record(ways[k].rec)
 		if r.kind() == kindLink {
-			r = g.record(ref(r.peer()))
+			r = g.record(r.link())
 		}
 		if r.kind() == kindEnd {
 			return ways[k].t

@@ -66,7 +66,7 @@ func streamTimes(g *Gen, s stream) (at []int64) {
 	for r := g.index[s.index[0]].rec; ; r++ {
 		rec := g.record(r)
 		if rec.kind() == kindLink {
-			r = ref(rec.peer())
+			r = rec.link()
 			rec = g.record(r)
 		}
 		if rec.kind() == kindEnd {

@@ -221,14 +221,17 @@ type extraEvent struct {
 	x, y uint64
 }
 
-func (g *Gen) record(r ref) record { return g.slabs[r>>slabBits][r&slabMask] }
+func (g *Gen) record(r ref) record {
+	s := g.slabs[r>>slabBits]
+	return record{s.words[r&slabMask], s}
+}
 
 // next returns the record behind r in its thread's stream.
 func (g *Gen) next(r ref) (ref, record) {
 	r++
 	rec := g.record(r)
-	if rec.kind() == kindLink {
-		r = ref(rec.peer())
+	if rec.word>>kindShift&kindMask == uint64(kindLink) {
+		r = ref(rec.word >> tickShift)
 		rec = g.record(r)
 	}
 	return r, rec
@@ -265,6 +268,7 @@ func (p *slabPool) take(g *Gen, by uint32) (*slab, uint32) {
 	} else {
 		s = new(slab)
 	}
+	s.wide = s.wide[:0]
 	g.slabs, g.slabBy = append(g.slabs, s), append(g.slabBy, by)
 	return s, uint32(len(g.slabs) - 1)
 }

@@ -96,7 +96,7 @@ type adder struct {
 func (a *adder) stream(g *Gen, at ref) {
 	part, n := g.slabs[at>>slabBits], at&slabMask
 	for {
-		r := part[n]
+		r := record{part.words[n], part}
 		n++
 		switch c := moveOf[r.kind()]; c {
 		case noMove:
@@ -111,7 +111,7 @@ func (a *adder) stream(g *Gen, at ref) {
 				a.add(a.lead, toCall)
 			}
 		case aLink:
-			at = ref(r.peer())
+			at = r.link()
 			part, n = g.slabs[at>>slabBits], at&slabMask
 		case anEnd:
 			return

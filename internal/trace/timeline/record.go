@@ -2,37 +2,114 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// A record is one event of a thread's stream in 16 bytes:
+// A record is one event of a thread's stream in 8 bytes:
 //
-//	a: time (44 bits, ns since the generation's base) | kind (8) | aux (12)
-//	b: peer (32) | stack (32, the generation's own id)
+//	time (32 bits: since the generation's base, in the units of its clock) | kind (6) | wide (1) | payload (25)
 //
-// It is written as two words because the compiler turns a struct literal of
-// small fields into narrow stores that a following wide load has to wait for
-// (store forwarding took a third of the decoding time in the prototype).
-type record struct{ a, b uint64 }
+// The payload is another goroutine's number, or a stack (the generation's own id), or both, as the kind has it: see stackBits. What
+// does not fit stands in a list beside the slab, of which the payload is then the place. That is seldom so: a clock of Go on Linux
+// counts 64 ns, so 32 bits are 274 s, and a generation lasts about one.
+type record struct {
+	word uint64
+	slab *slab // that it lies in
+}
 
 const (
 	timeBits = 44
 	timeMax  = 1<<timeBits - 1
-	auxBits  = 12
-	auxMax   = 1<<auxBits - 1
+
+	kindShift   = 26
+	kindMask    = 1<<6 - 1
+	wideBit     = 1 << 25
+	payloadMask = wideBit - 1
+	tickShift   = 32
+	// A time of so many units or more stands in the list.
+	tickMost = 1<<32 - 1
+
+	reasonStack = 19 // bits of the stack beside why a goroutine waits: the runtime has about 40 reasons
+	createStack = 11 // and beside which goroutine is created
 )
 
-func (r record) time() int64   { return int64(r.a >> 20) }
-func (r record) kind() kind    { return kind(r.a >> 12) }
-func (r record) aux() uint32   { return uint32(r.a & auxMax) }
-func (r record) peer() uint32  { return uint32(r.b >> 32) }
-func (r record) stack() uint32 { return uint32(r.b) }
+// stackBits says by kind how many of the payload's lower bits are a stack. Above them is another goroutine, or the reason of a wait.
+var stackBits = func() (bits [kindMask + 1]uint8) {
+	for k := range bits {
+		bits[k] = 25
+	}
+	for _, k := range []tracefmt.EventType{
+		tracefmt.EvGoStart, tracefmt.EvGoCreateSyscall, tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy,
+		tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy, tracefmt.EventType(kindSwitched), tracefmt.EvGCMarkAssistActive,
+	} {
+		bits[k] = 0
+	}
+	bits[tracefmt.EvGoBlock], bits[tracefmt.EvGoStop] = reasonStack, reasonStack
+	bits[tracefmt.EvGoCreate], bits[tracefmt.EvGoCreateBlocked] = createStack, createStack
+	return bits
+}()
 
-// A kind is an event type of the format, or one of ours.
+// A wideRecord is what did not fit into a record.
+type wideRecord struct {
+	t                int64
+	peer, stack, aux uint32
+}
+
+func (r record) kind() kind { return kind(r.word >> kindShift & kindMask) }
+
+// wide returns the place in the slab's list of a record that did not fit.
+func (r record) wide() (uint32, bool) { return uint32(r.word) & payloadMask, r.word&wideBit != 0 }
+
+// time is since the generation's base, in ns.
+func (r record) time() int64 {
+	if t := r.word >> tickShift; t != tickMost {
+		return int64(t << (r.slab.unit & 63))
+	}
+	return r.slab.lateTime(r.word)
+}
+
+func (s *slab) lateTime(word uint64) int64 { return s.wide[word&payloadMask].t }
+
+func (r record) peer() uint32 {
+	if at, ok := r.wide(); ok {
+		return r.slab.wide[at].peer
+	}
+	return uint32(r.word) & payloadMask >> (stackBits[r.kind()&kindMask] & 31)
+}
+
+func (r record) stack() uint32 {
+	if at, ok := r.wide(); ok {
+		return r.slab.wide[at].stack
+	}
+	return uint32(r.word) & (1<<(stackBits[r.kind()&kindMask]&31) - 1)
+}
+
+func (r record) aux() uint32 {
+	if at, ok := r.wide(); ok {
+		return r.slab.wide[at].aux
+	}
+	return 0
+}
+
+// link returns where a stream goes on.
+func (r record) link() ref { return ref(r.word >> tickShift) }
+
+// putWide keeps in the slab's list what does not fit into a record, and returns the record.
+func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
+	s := w.slab
+	ticks := uint64(t) >> s.unit
+	if ticks > tickMost || int64(ticks<<s.unit) != t {
+		ticks = tickMost
+	}
+	s.wide = append(s.wide, wideRecord{t, peer, stack, aux})
+	return ticks<<tickShift | uint64(k)<<kindShift | wideBit | uint64(len(s.wide)-1)
+}
+
+// A kind is an event type of the format, or one of ours. It has six bits in a record.
 type kind uint8
 
 const (
 	// kindSwitched starts the run of a coroutine that was switched to; peer is
 	// the goroutine that switched.
-	kindSwitched kind = 200 + iota
-	// kindLink goes on at record peer.
+	kindSwitched kind = 60 + iota
+	// kindLink says where the stream goes on.
 	kindLink
 	// kindEnd ends a thread's stream.
 	kindEnd
@@ -40,10 +117,9 @@ const (
 
 // aux of status records and of wakes.
 const (
-	auxStatus   = 7      // mask: the goroutine's status
-	auxBinds    = 1 << 3 // the status is of the goroutine on this thread
-	auxNoP      = 1 << 4 // the thread held no P (a wake from sysmon)
-	auxUserHigh = auxMax // for user events: the worker that decoded it
+	auxStatus = 7      // mask: the goroutine's status
+	auxBinds  = 1 << 3 // the status is of the goroutine on this thread
+	auxNoP    = 1 << 4 // the thread held no P (a wake from sysmon)
 )
 
 // Records are kept in slabs of a fixed size, so that memory is reused from
@@ -51,11 +127,15 @@ const (
 // offset in one number. 0 is no record.
 const (
 	slabBits = 18
-	slabSize = 1 << slabBits // 4 MiB
+	slabSize = 1 << slabBits // 2 MiB
 	slabMask = slabSize - 1
 )
 
-type slab [slabSize]record
+type slab struct {
+	wide  []wideRecord // first, so that the collector need not look beyond
+	unit  uint8        // times are in units of 1<<unit ns
+	words [slabSize]uint64
+}
 
 // ref names a record of a generation.
 type ref uint32

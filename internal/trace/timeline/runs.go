@@ -133,7 +133,7 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 	}
 	for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
 		if r.kind() == kindLink {
-			at = ref(r.peer())
+			at = r.link()
 			r = g.record(at)
 		}
 		if r.kind() == kindEnd {

@@ -230,12 +230,13 @@ func (r *Reader) need(n int) error {
 
 const (
 	readChunk   = 1 << 20 // asked for at once, at most
-	firstBuffer = 1 << 18 // doubled until a generation fits
+	firstBuffer = 1 << 18 // grows until a generation fits:
+	slower      = 1 << 22 // by as much again as it has, but by no more than this or a quarter
 )
 
 func (r *Reader) fill() error {
 	if cap(r.buf)-len(r.buf) < firstBuffer/4+Pad {
-		grown := r.take(max(2*cap(r.buf), firstBuffer))
+		grown := r.take(max(cap(r.buf)+max(min(cap(r.buf), slower), cap(r.buf)/4), firstBuffer))
 		grown = grown[:len(r.buf)]
 		copy(grown, r.buf)
 		// The old one is not kept for reuse: it has proved too small.
@@ -272,6 +273,7 @@ func (r *Reader) take(n int) []byte {
 			return b[:0]
 		}
 	}
+	r.spare = r.spare[:0] // all too small
 	return make([]byte, 0, n)
 }
 
@@ -379,7 +381,8 @@ func (r *Reader) Next() (*Generation, error) {
 	// What was taken belongs to the generation before: move the rest to a
 	// buffer of its own.
 	rest := r.buf[r.pos:]
-	fresh := r.take(max(cap(r.buf), firstBuffer))
+	// Generations of one trace are about as long as each other; of what lies behind its end up to a readChunk is read with one.
+	fresh := r.take(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
 	if !r.lent {

@@ -18,7 +18,8 @@ import (
 var args = []string{"x", "y", "z", "u"}
 
 // Generate returns the Go source that a template stands for. The template is Go, in which a line "READ v" reads the number at
-// data[i] into v, and after a line "case tracefmt.EvA, tracefmt.EvB:" come the reads of the arguments of these events.
+// data[i] into v, a line "PUT stack z" makes the event's record with its stack (or PUT peer x, PUT both x z bits, PUT none), and after
+// a line "case tracefmt.EvA, tracefmt.EvB:" come the reads of the arguments of these events.
 func Generate(template []byte) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString("// Code generated from chain.go.in by internal/trace/timeline/casegen (go test ./internal/trace/timeline -run Generated -update); DO NOT EDIT.\n\n")
@@ -26,6 +27,12 @@ func Generate(template []byte) ([]byte, error) {
 		text := strings.TrimSpace(line)
 		if v, ok := strings.CutPrefix(text, "READ "); ok {
 			read(&out, v)
+			continue
+		}
+		if what, ok := strings.CutPrefix(text, "PUT "); ok {
+			if err := put(&out, what); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		out.WriteString(line)
@@ -72,4 +79,34 @@ func read(out *bytes.Buffer, v string) {
 	%[1]s, i = uvarintLong(data, i)
 }
 `, v)
+}
+
+// put writes code that makes a record: with a payload that fits, as timeline.record has it, in place, else by a call.
+func put(out *bytes.Buffer, what string) error {
+	kind, rest, _ := strings.Cut(what, " ")
+	fits, payload, peer, stack := "far", "", "0", "0"
+	switch f := strings.Fields(rest); {
+	case kind == "none":
+	case kind == "peer" && len(f) == 1:
+		fits, payload, peer = fmt.Sprintf("uint64(%s)>>25|far", rest), rest, rest
+	case kind == "stack" && rest != "":
+		fits, payload, stack = fmt.Sprintf("%s>>25|far", rest), rest, rest
+	case kind == "both" && len(f) == 3:
+		peer, stack = f[0], f[1]
+		fits = fmt.Sprintf("uint64(%s)>>(25-%s)|%s>>%[2]s|far", peer, f[2], stack)
+		payload = fmt.Sprintf("uint64(%s)<<%s | %s", peer, f[2], stack)
+	default:
+		return fmt.Errorf("the template puts %q", what)
+	}
+	if payload != "" {
+		payload = " | uint64(" + payload + ")"
+	}
+	fmt.Fprintf(out, `if %s == 0 {
+	words[n] = a%s
+} else {
+	words[n] = w.putWide(kind(typ), t, 0, uint32(%s), uint32(%s))
+}
+n++
+`, fits, payload, peer, stack)
+	return nil
 }

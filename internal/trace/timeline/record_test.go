@@ -1,0 +1,144 @@
+package timeline
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestRecordsThatDoNotFit compares traces with the reference reader's word whose times, stacks, reasons and goroutines have more
+// bits than a record has for them. It would catch a field that is cut off, or read from its neighbour's bits.
+func TestRecordsThatDoNotFit(t *testing.T) {
+	text := func(last int64, goroutines int) string {
+		b := tracetext.New(26)
+		th, other := b.Thread(), b.Thread()
+		th.Was(1)
+		other.Was(2)
+		for i := range 100 { // as many reasons, and more stacks than fit beside a goroutine
+			g, at := uint64(10+i), int64(1000+100*i)
+			b.Waiting(g)
+			other.Unblock(at, g, fmt.Sprintf("main.wake:%d", i))
+		}
+		other.Block(20000, "sleep", "main.other:1")
+		for i := range 100 {
+			g, at := uint64(10+i), int64(30000+100*i)
+			other.Start(at, g)
+			other.Block(at+50, fmt.Sprintf("reason %d", i), fmt.Sprintf("main.wait:%d", i))
+		}
+		at := int64(50000)
+		for i := range goroutines {
+			at += 10
+			th.Create(at, uint64(1000+i), "main.child", fmt.Sprintf("main.parent:%d", i%3000))
+			if i%1000 == 0 {
+				other.Start(at+1, uint64(1000+i))
+				other.Syscall(at+2, "main.read:1")
+				other.SyscallEnd(at + 3)
+				other.Destroy(at + 4)
+			}
+		}
+		// The same again, late.
+		for i := range 100 {
+			g, at := uint64(10+i), last+int64(100*i)
+			th.Unblock(at, g, "main.again:1")
+			other.Start(at+1, g)
+			other.Syscall(at+2, "main.read:2")
+			other.SyscallEnd(at + 50)
+			other.RegionBegin(at+61, g, "step", "main.region:1")
+			other.Stop(at+70, "preempted", "main.loop:1")
+			other.Start(at+71, g)
+			other.Block(at+80, "chan receive", "main.wait:1")
+		}
+		s, err := b.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	// each puts f's numbers in place of those that follow a name.
+	each := func(s, name string, f func(n uint64) uint64) string {
+		return regexp.MustCompile(`(`+name+`)([0-9]+)\b`).ReplaceAllStringFunc(s, func(m string) string {
+			k := len(m)
+			for m[k-1] >= '0' && m[k-1] <= '9' {
+				k--
+			}
+			n, err := strconv.ParseUint(m[k:], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m[:k] + strconv.FormatUint(f(n), 10)
+		})
+	}
+	freq := func(s, to string) string {
+		return regexp.MustCompile(`Frequency freq=[0-9]+`).ReplaceAllString(s, "Frequency freq="+to)
+	}
+	soon, late := text(1e6, 300), text(tickMost-3000, 300)
+	for _, tt := range []struct {
+		name, text string
+		times      bool // are among what does not fit
+		kinds      []tracefmt.EventType
+	}{
+		{"many goroutines", text(1e6, 1<<(25-createStack)+100), false, []tracefmt.EventType{tracefmt.EvGoCreate, tracefmt.EvGoBlock}},
+		{"times around the last that fits", late, true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
+		{"a clock of 64 ns", freq(late, "15625000"), true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
+		{"a clock of 48 ns, so units of 16", freq(soon, "20833333"), false, []tracefmt.EventType{tracefmt.EvGoBlock}},
+		{"a clock of no whole ns", freq(late, "700000001"), true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
+		{"stacks of 26 bits", each(soon, "stack=|Stack id=", func(n uint64) uint64 {
+			if n%2 == 0 {
+				return n
+			}
+			return n + wideBit
+		}), false, []tracefmt.EventType{tracefmt.EvGoBlock, tracefmt.EvGoUnblock}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			data, err := tracetext.Assemble([]byte(tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stk := newStacks()
+			ref, in := reference(data, stk, 1<<30), decodeAll(data, 2)
+			if ref.err != nil || in.err != nil {
+				t.Fatalf("the reference: %v; we: %v", ref.err, in.err)
+			}
+			if diff := differences(ours(in, len(in.gens), stk), ref, stk); diff != nil {
+				t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
+			}
+			g := in.gens[0]
+			wide, fits, times := map[kind]int{}, map[kind]int{}, 0
+			for _, s := range g.streams {
+				if s.index[0] == s.index[1] {
+					continue
+				}
+				for at, r := g.index[s.index[0]].rec, g.record(g.index[s.index[0]].rec); r.kind() != kindEnd; at, r = g.next(at) {
+					if _, ok := r.wide(); ok {
+						wide[r.kind()]++
+						if r.word>>tickShift == tickMost {
+							times++
+						}
+					} else {
+						fits[r.kind()]++
+					}
+				}
+			}
+			for _, k := range tt.kinds {
+				if wide[kind(k)] == 0 || fits[kind(k)] == 0 {
+					t.Errorf("event type %d: %d do not fit, %d do; want some of both", k, wide[kind(k)], fits[kind(k)])
+				}
+			}
+			if times > 0 != tt.times {
+				t.Errorf("%d times do not fit", times)
+			}
+		})
+	}
+}
+
+// TestKindsFit: a record has six bits for its kind.
+func TestKindsFit(t *testing.T) {
+	if tracefmt.EvEndOfGeneration >= tracefmt.EventType(kindSwitched) || kindEnd > kindMask {
+		t.Errorf("event types up to %d and our kinds from %d to %d overlap or do not fit", tracefmt.EvEndOfGeneration, kindSwitched, kindEnd)
+	}
+}
