@@ -36,15 +36,17 @@ import (
 
 type story struct {
 	name string
+	// need looks for what the story cannot run without and cannot bring along.
+	need func() error
 	run  func(context.Context, *stage.Stage) (*stage.Result, error)
 }
 
 var stories = []story{
-	{"container", container.Run},
-	{"healthcheck", healthcheck.Run},
-	{"pool", pool.Run},
-	{"pubsub", pubsub.Run},
-	{"tso", tso.Run},
+	{"container", stage.NeedQuota, container.Run},
+	{"healthcheck", stage.NeedQuota, healthcheck.Run},
+	{"pool", stage.NeedQuota, pool.Run},
+	{"pubsub", pubsub.Need, pubsub.Run},
+	{"tso", func() error { return nil }, tso.Run}, // it leaves an arm out where it cannot lose packets
 }
 
 func main() {
@@ -87,10 +89,21 @@ func run(ctx context.Context, wanted []string, o stage.Options, out string) erro
 	}
 	results := []*stage.Result{}
 	var errs []error
+	var able []story
 	for _, s := range stories {
 		if !slices.Contains(wanted, s.name) {
 			continue
 		}
+		// What is missing is said at once, and not after the others ran for minutes.
+		if err := s.need(); err != nil {
+			err = fmt.Errorf("%s: %w", s.name, err)
+			fmt.Fprintln(o.Log, err)
+			errs = append(errs, err)
+			continue
+		}
+		able = append(able, s)
+	}
+	for _, s := range able {
 		r, err := tell(ctx, s.run, o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))

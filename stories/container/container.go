@@ -5,7 +5,9 @@ package container
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strconv"
 	"strings"
@@ -47,9 +49,16 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	if quota > 1 {
 		saturated = stage.Place{}
 	}
-	steps := []float64{200, 2000, judged, 8000}
+	before := arm{name: "before", procs: "runtime", env: []string{host}, expected: throttled}
+	judged, err := calibrate(ctx, s, service, before, quota)
+	if err != nil {
+		return nil, err
+	}
+	swept := math.Round(0.7*judged/100) * 100
+	steps := []float64{low, known, judged, 2 * judged}
+	before.steps = steps
 	arms := []arm{
-		{"before", "runtime", []string{host}, throttled, steps},
+		before,
 		{"as Go 1.26 sets it", "runtime", nil, stage.Place{Code: "|WL4001|WL1002"}, steps},
 		{"automaxprocs", "automaxprocs", nil, saturated, steps},
 		{"after", "tune", nil, saturated, steps},
@@ -61,13 +70,13 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	}
 	if s.Short {
 		arms = []arm{arms[0], arms[3]}
-		steps = []float64{200, judged}
+		steps = []float64{low, judged}
 		arms[0].steps, arms[1].steps = steps, steps
 	}
 	r := &stage.Result{
 		Story: "container", Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
 		Notes: []string{
-			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second.", judged),
+			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second: as many as need %.1f times the quota by what one costs before the fix at %.0f a second.", judged, over, known),
 			"Times, CPU time and the scheduler's share are measured without a trace, which costs CPU time itself; then the same load is recorded at the lowest load and at that one.",
 		},
 	}
@@ -81,7 +90,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 			continue
 		}
 		for _, step := range a.steps {
-			got, row, err := one(ctx, s, service, a, step, quota)
+			got, row, err := one(ctx, s, service, a, step, judged, quota)
 			if err != nil {
 				return nil, err
 			}
@@ -101,12 +110,30 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 		r.Factor = cpu["before"] / cpu["after"]
 	}
 	r.Table = table(rows)
-	r.Charts = charts(rows, arms, steps, procs)
+	r.Charts = charts(rows, arms, steps, swept, procs)
 	return r, nil
 }
 
-// Requests a second: at judged and at the lowest load each arm is recorded and judged; at swept the number of Ps is tried.
-const judged, swept = 4000., 3000.
+// Requests a second: at the low load nothing is to be found; from the known one it is told what a request costs.
+const low, known = 200., 2000.
+
+// over is how much of the quota the requests of the judged load need before the fix. A request costs less of the CPU the more there are
+// (a tenth less at twice as many), and more while it is recorded, so the quota is just used up, and after the fix it suffices.
+const over = 1.1
+
+// calibrate returns the load at which each arm is recorded and judged, beside the low one, in requests a second: as CPUs differ, so
+// does the load that uses up a quota.
+func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, quota float64) (float64, error) {
+	before.name = "how much a request costs"
+	_, at, err := one(ctx, s, service, before, known, 0, quota)
+	if err != nil {
+		return 0, err
+	}
+	if at.each() <= 0 {
+		return 0, errors.New("no CPU time was counted for the service")
+	}
+	return math.Round(over*quota/at.each()/100) * 100, nil
+}
 
 // A row is what one arm did at one load.
 type row struct {
@@ -140,7 +167,7 @@ func table(rows []row) string {
 }
 
 // charts draws the table: each arm over the load, and the sweep over the number of Ps.
-func charts(rows []row, arms []arm, steps []float64, procs []string) (out []stage.Chart) {
+func charts(rows []row, arms []arm, steps []float64, swept float64, procs []string) (out []stage.Chart) {
 	var loads []string
 	for _, step := range steps {
 		loads = append(loads, fmt.Sprintf("%.0f/s", step))
@@ -186,8 +213,8 @@ func charts(rows []row, arms []arm, steps []float64, procs []string) (out []stag
 	return out
 }
 
-// one runs the service in one way at one load, measures it, and at the loads that are judged records it then.
-func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota float64) (*stage.Arm, row, error) {
+// one runs the service in one way at one load, measures it, and at the low load and the judged one records it then.
+func one(ctx context.Context, s *stage.Stage, service string, a arm, step, judged, quota float64) (*stage.Arm, row, error) {
 	at := row{arm: a.name, asked: step}
 	ports, err := freeport.Find(1)
 	if err != nil {
@@ -238,13 +265,18 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 	}
 	at.requests, at.achieved, at.mean = measured.Requests, measured.AchievedPerS, measured.MeanNS
 	at.p50, at.p99, at.p999 = measured.Intended.P50, measured.Intended.P99, measured.Intended.P999
-	if step != judged && step != a.steps[0] || step == swept {
+	name := fmt.Sprintf("%.0f/s", step)
+	switch step {
+	case low:
+	case judged:
+		name = "loaded"
+	default:
 		return nil, at, server.Stop()
 	}
 	var file string
 	if _, err := stage.While(ctx, o, func() (err error) {
 		time.Sleep(o.Warmup)
-		file, err = s.Record(ctx, fmt.Sprintf("container-%s-%.0f", strings.NewReplacer(" ", "-", ".", "").Replace(a.name), step), address, long)
+		file, err = s.Record(ctx, "container-"+strings.NewReplacer(" ", "-", ".", "", ",", "", "/s", "").Replace(a.name+" "+name), address, long)
 		return err
 	}); err != nil {
 		return nil, at, err
@@ -256,7 +288,7 @@ func one(ctx context.Context, s *stage.Stage, service string, a arm, step, quota
 	if step == judged {
 		expected = a.expected
 	}
-	got, err := s.Judge(ctx, fmt.Sprintf("%s, %.0f/s", a.name, step), file, expected)
+	got, err := s.Judge(ctx, a.name+", "+name, file, expected)
 	got.Measure(measured)
 	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", at.throttled, at.periods, words.Duration(at.lost), 100*at.scheduler)
 	return &got, at, err

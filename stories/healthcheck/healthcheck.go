@@ -248,7 +248,7 @@ func one(ctx context.Context, s *stage.Stage, p *programs, a arm) (*run, error) 
 // peers compares checkers with HAProxy, which checks the same targets in the same quota: what they use, and how many targets that
 // always accept they take out, at two time-outs.
 func peers(ctx context.Context, s *stage.Stage, p *programs, arms []arm) (string, error) {
-	if err := s.Need("haproxy", "apt-get install haproxy"); err != nil {
+	if err := stage.Need("haproxy", "apt-get install haproxy"); err != nil {
 		return "", err
 	}
 	var b strings.Builder

@@ -38,9 +38,17 @@ const (
 // fixed is MaxProcessingTime in the second arm.
 const fixed = 5 * time.Millisecond
 
+// Need looks for Java, and for Maven until the jars of Kafka were fetched.
+func Need() error { return stage.NeedJars(jarsFolder, kafkaJars) }
+
+const (
+	jarsFolder = "pubsub/kafka"
+	kafkaJars  = "kafka.version=" + kafkaVersion
+)
+
 // Run tells the story: the library's defaults, short waits, and one consumer for all.
 func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
-	jars, err := s.Jars(ctx, "pubsub/kafka", "kafka.version="+kafkaVersion)
+	jars, err := s.Jars(ctx, jarsFolder, kafkaJars)
 	if err != nil {
 		return nil, err
 	}

@@ -85,17 +85,30 @@ func (s *Stage) BuildPackage(ctx context.Context, module, version, pkg string, f
 	return out, os.Rename(out+".new", out)
 }
 
+// NeedJars looks for what Jars needs: Java to run them, and Maven if they were not fetched yet.
+func NeedJars(folder string, properties ...string) error {
+	if err := Need("java", "apt-get install openjdk-17-jre-headless"); err != nil {
+		return err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(jarsIn(cache, folder, properties)); err == nil {
+		return nil
+	}
+	return Need("mvn", "apt-get install maven")
+}
+
+func jarsIn(cache, folder string, properties []string) string {
+	return filepath.Join(cache, strings.Join(append([]string{strings.ReplaceAll(folder, "/", "-")}, properties...), "-"))
+}
+
 // Jars fetches the artifacts of a folder's pom.xml from Maven's repositories and returns the folder of jars.
 func (s *Stage) Jars(ctx context.Context, folder string, properties ...string) (string, error) {
-	if err := s.Need("java", "apt-get install openjdk-17-jre-headless"); err != nil {
-		return "", err
-	}
-	out := filepath.Join(s.cache, strings.Join(append([]string{strings.ReplaceAll(folder, "/", "-")}, properties...), "-"))
+	out := jarsIn(s.cache, folder, properties)
 	if _, err := os.Stat(out); err == nil {
 		return out, nil
-	}
-	if err := s.Need("mvn", "apt-get install maven"); err != nil {
-		return "", err
 	}
 	tmp, err := s.Temp("jars")
 	if err != nil {

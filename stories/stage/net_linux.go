@@ -25,7 +25,7 @@ func (s *Stage) Net(lose int) (*Net, error) {
 		return nil, &Missing{"right to make a network namespace", "run as root"}
 	}
 	for program, pkg := range map[string]string{"ip": "iproute2", "nft": "nftables", "unshare": "util-linux"} {
-		if err := s.Need(program, "apt-get install "+pkg); err != nil {
+		if err := Need(program, "apt-get install "+pkg); err != nil {
 			return nil, err
 		}
 	}

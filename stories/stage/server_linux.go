@@ -107,6 +107,24 @@ type Server struct {
 	stopped bool
 }
 
+// newGroup makes a cgroup with limits for a program.
+func newGroup(name string, quota float64, memory int64) (*cpugroup.Group, error) {
+	g, err := cpugroup.New(cpugroup.Options{CPUs: quota, Memory: memory, Usage: true, Owner: "whylate-story"})
+	if err != nil {
+		return nil, &Missing{"cgroup for " + name, "run as root on a machine with cgroups that can be written (" + err.Error() + ")"}
+	}
+	return g, nil
+}
+
+// NeedQuota tries whether this process may give a program a CPU quota.
+func NeedQuota() error {
+	g, err := newGroup("a quota", 1, 0)
+	if err != nil {
+		return err
+	}
+	return g.Remove()
+}
+
 // Start starts a program and waits until it is ready. It ends with the stage at the latest.
 func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	s.Say("starting %s", p.Name)
@@ -116,8 +134,8 @@ func (s *Stage) Start(ctx context.Context, p Program) (_ *Server, err error) {
 	}
 	c := guard.Command{Args: p.Args, Env: append(os.Environ(), p.Env...), Dir: p.Dir, CPUs: p.CPUs, Remove: true}
 	if p.Quota > 0 || p.Memory > 0 {
-		if v.group, err = cpugroup.New(cpugroup.Options{CPUs: p.Quota, Memory: p.Memory, Usage: true, Owner: "whylate-story"}); err != nil {
-			return nil, &Missing{"cgroup for " + p.Name, "run as root on a machine with cgroups that can be written (" + err.Error() + ")"}
+		if v.group, err = newGroup(p.Name, p.Quota, p.Memory); err != nil {
+			return nil, err
 		}
 		c.Groups = v.group.Dirs()
 	}

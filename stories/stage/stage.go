@@ -52,11 +52,11 @@ func New(o Options) (*Stage, error) {
 	if !ok || !filepath.IsAbs(file) {
 		return nil, errors.New("the stories' folder is not known: run them with go run . in that folder, without -trimpath")
 	}
-	cache, err := os.UserCacheDir()
+	cache, err := cacheDir()
 	if err != nil {
-		return nil, fmt.Errorf("finding a place for what the stories build: %w", err)
+		return nil, err
 	}
-	s := &Stage{Short: o.Short, Healthy: o.Healthy, cache: filepath.Join(cache, "whylate-stories"), keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
+	s := &Stage{Short: o.Short, Healthy: o.Healthy, cache: cache, keep: o.Keep, source: filepath.Dir(filepath.Dir(file)), log: o.Log}
 	if s.arms, err = regexp.Compile(o.Arms); err != nil {
 		return nil, fmt.Errorf("which arms: %w", err)
 	}
@@ -75,6 +75,15 @@ func New(o Options) (*Stage, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// cacheDir is where what is fetched and built stays between runs.
+func cacheDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding a place for what the stories build: %w", err)
+	}
+	return filepath.Join(cache, "whylate-stories"), nil
 }
 
 // Say prints a line of progress.
@@ -105,7 +114,7 @@ type Missing struct{ What, Do string }
 func (m *Missing) Error() string { return "no " + m.What + " here: " + m.Do }
 
 // Need looks for a program that a story cannot bring along.
-func (s *Stage) Need(program, do string) error {
+func Need(program, do string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return &Missing{program, do}
 	}

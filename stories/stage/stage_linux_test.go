@@ -23,6 +23,12 @@ func TestMain(m *testing.M) {
 		switch kind {
 		case "story":
 			return story()
+		case "nobody": // tells what a user without rights lacks for a quota
+			if err := errors.Join(syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+				return err
+			}
+			fmt.Println(NeedQuota())
+			return testchild.Wait()
 		case "leaves": // starts a process that outlives it, and tells which
 			cmd := testchild.Command("sleeper")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -123,11 +129,31 @@ func TestNothingStays(t *testing.T) {
 
 // TestMissing: what a machine lacks is one line that says what to do.
 func TestMissing(t *testing.T) {
-	s := &Stage{}
-	err := s.Need("no-such-program-anywhere", "apt-get install it")
-	var missing *Missing
-	if !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "apt-get install it") {
-		t.Errorf("%v", err)
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for want, err := range map[string]error{
+		"apt-get install it":                      Need("no-such-program-anywhere", "apt-get install it"),
+		"apt-get install openjdk-17-jre-headless": NeedJars("pubsub/kafka"),
+	} {
+		var missing *Missing
+		if !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// TestMissingRoot: a user who may not make cgroups is told so in one line. It fails if NeedQuota only looks for files.
+func TestMissingRoot(t *testing.T) {
+	if testing.Short() || os.Getuid() != 0 {
+		t.Skip("starts a process that gives up root")
+	}
+	line, stop, err := testchild.Start(testchild.Command("nobody"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if !strings.HasPrefix(line, "no cgroup for a quota here: run as root") {
+		t.Errorf("%q", line)
 	}
 }
 
