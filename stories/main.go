@@ -88,21 +88,24 @@ func run(ctx context.Context, wanted []string, o stage.Options, out string) erro
 		}
 	}
 	results := []*stage.Result{}
-	var errs []error
+	var errs, missing []error
 	var able []story
 	for _, s := range stories {
 		if !slices.Contains(wanted, s.name) {
 			continue
 		}
-		// What is missing is said at once, and not after the others ran for minutes.
 		if err := s.need(); err != nil {
-			err = fmt.Errorf("%s: %w", s.name, err)
-			fmt.Fprintln(o.Log, err)
-			errs = append(errs, err)
+			missing = append(missing, fmt.Errorf("%s: %w", s.name, err))
 			continue
 		}
 		able = append(able, s)
 	}
+	if len(able) > 0 {
+		for _, err := range missing { // at once, and not only after the others ran for minutes
+			fmt.Fprintln(o.Log, err)
+		}
+	}
+	errs = append(errs, missing...)
 	for _, s := range able {
 		r, err := tell(ctx, s.run, o)
 		if err != nil {
