@@ -43,9 +43,11 @@ type timed struct {
 type series struct {
 	was  []point
 	then [variants][]point
+	of   []*timed
 }
 
 func (s *series) add(r *timed) {
+	s.of = append(s.of, r)
 	s.was = append(s.was, point{float64(r.Latency), r.weight})
 	for v := range s.then {
 		if r.meets[v] == 1 {
@@ -165,7 +167,7 @@ func (g *group) affected(all []timed) *affected {
 		return nil
 	}
 	a.requests, _ = weigh(fast)
-	a.predicted, a.left = estimate(of.was, &of.then, 0.5, g.p50, false), quantile(left, 0.5)
+	a.predicted, a.left = estimate(&of, 0.5, g.p50, false), quantile(left, 0.5)
 	if a.was = quantile(of.was, 0.5); g.p50 != nil {
 		a.was = float64(*g.p50)
 	}

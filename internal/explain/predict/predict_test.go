@@ -565,3 +565,31 @@ func BenchmarkWhatIf(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
 }
+
+// TestCarry: what a change makes of the sample's middle request is carried over to the middle of all by what it takes from others: the same
+// time from each, the same share from each, or something between. It fails if only the share is carried over.
+func TestCarry(t *testing.T) {
+	for name, c := range map[string]struct {
+		then     func(latency float64) float64
+		from, to float64
+		want     float64
+	}{
+		"the same time":           {func(l float64) float64 { return l - 390 }, 412, 440, 50},
+		"the same time, shorter":  {func(l float64) float64 { return l - 390 }, 440, 412, 22},
+		"the same share":          {func(l float64) float64 { return l / 4 }, 412, 440, 110},
+		"more of the longer ones": {func(l float64) float64 { return 500 - l }, 412, 440, 88. * 440 / 412}, // never less than by share
+		"all of nearly each":      {func(l float64) float64 { return 1 }, 412, 440, 440. / 412},
+		"nothing":                 {func(l float64) float64 { return l }, 412, 440, 440},
+		"slower":                  {func(l float64) float64 { return 2 * l }, 412, 440, 880},
+		"no other of that length": {func(l float64) float64 { return l - 390 }, 4120, 4400, 3730. * 4400 / 4120},
+	} {
+		s := new(series)
+		for l := 400.; l < 460; l += 4 {
+			at := c.then(l)
+			s.of = append(s.of, &timed{weighted: &weighted{Graph: &Graph{Latency: int64(l)}, weight: 1}, at: times{est: at, low: at, high: at}})
+		}
+		if got := s.carry(est, c.from, c.then(c.from), c.to); math.Abs(got-c.want) > 1e-3*c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
