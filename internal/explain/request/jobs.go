@@ -35,6 +35,8 @@ type life struct {
 	own   bool             // the start function is the service's own
 	part  bool             // of another job
 	by    tracefmt.FrameID // the service's own line that started it, 0 for none
+	// creator started it.
+	creator uint64
 }
 
 // An entryKey is a function that goroutines were started with and, where that
@@ -56,6 +58,9 @@ type entry struct {
 	lived int64 // by all that ended
 	// workers counts, of those, the ones that came back to a wait again and again.
 	workers int
+	// awaited counts, of the first fewLooked, those of a library that ran none of the service's own code, whose creator waited for them,
+	// and for nothing else since the one before: a library's way to wait for messages, in a loop that asks for the next.
+	awaited int
 	held    []Request // until there are many
 }
 
@@ -88,7 +93,7 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		s.looked = 0
 	}
 	for _, b := range g.Births(f.isJob) {
-		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, own: f.stackInfo(b.Start).own != 0}
+		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
 		s, e := j.entryOf(f, l)
 		o := e.origin
 		l.entry = e
@@ -158,6 +163,10 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			e.first = t
 		}
 		e.ended++
+		if e.ended <= fewLooked && !l.own && l.by != 0 && r.Root == l.by && f.waitedFor(l, id, t) {
+			e.awaited++
+		}
+		e.origin.awaited = e.waits()
 		e.lived += t - l.open.start
 		e.origin.ns += t - l.open.start
 		if e.held = append(e.held, r); !e.decide(t - f.first) {
@@ -188,10 +197,32 @@ const testStart = "testing.tRunner"
 // unit, not their lives.
 func (e *entry) works() bool { return 2*e.workers > e.ended }
 
+// waits reports whether goroutines of an entry are a library's way to wait.
+func (e *entry) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
+
+// waitedFor reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
+// ended, and its wait before that one was at the same place.
+func (f *Finder) waitedFor(l *life, job uint64, end int64) bool {
+	start := l.open.start
+	var before tracefmt.StackID
+	f.span = f.win.Spans(l.creator, 2*start-end, end, f.span[:0])
+	for i := range f.span {
+		s := &f.span[i]
+		switch {
+		case s.State != timeline.Waiting:
+		case s.Start < start:
+			before = s.Stack
+		default:
+			return s.Woken && s.Waker == job && s.Stack == before && 2*(s.End-s.Start) > end-start
+		}
+	}
+	return false
+}
+
 // decide reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
 func (e *entry) decide(seen int64) bool {
-	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
+	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && !e.waits() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
 	return e.jobs
 }
 

@@ -52,6 +52,7 @@ type origin struct {
 	settled bool              // it serves; it is only counted
 	root    tracefmt.StringID // the function with which the goroutines began
 	kind    Kind
+	awaited bool // jobs that are a library's way to wait: none of them is handed out
 }
 
 // Bounds on how many turns are looked at before something is settled.
@@ -307,7 +308,7 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 	// that started them began with.
 	hands, took := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
 	for _, o := range f.work.origins {
-		if o.kind == Goroutine && o.n > 0 {
+		if o.kind == Goroutine && o.n > 0 && !o.awaited {
 			for fn, n := range o.by {
 				hands[fn] += n
 				took[fn] += o.ns * int64(n) / int64(o.n)

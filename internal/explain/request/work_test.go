@@ -89,6 +89,65 @@ func TestJobsBesideScrapes(t *testing.T) {
 	}
 }
 
+// TestLibraryThatWaits: a consumer asks a library for messages, and the library waits for them on a goroutine of its own, which is no request:
+// nobody is late by it. Where who starts the same goroutines goes on instead, or also waits for other work, they are jobs. It fails if a
+// library's goroutines count as jobs whoever waits for them, or do not where their starter has a turn of its own.
+func TestLibraryThatWaits(t *testing.T) {
+	const (
+		lib    = "@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:694"
+		poll   = "example.org/kgo.(*Client).PollRecords" + lib
+		waiter = "example.org/kgo.(*Client).PollRecords.func4" + lib
+		caller = "main.(*service).consume.func1@/src/main.go:135"
+	)
+	for name, c := range map[string]struct{ waits, turns, jobs bool }{
+		"polls": {true, false, false}, "goes on": {false, false, true}, "waits for work, then for the library": {true, true, true},
+	} {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		b.Waiting(3)
+		at := int64(2 * ms)
+		for i := range 120 {
+			job := uint64(1000 + i)
+			if i == 0 || c.turns || !c.waits {
+				poller.Unblock(at, 3)
+				th.Start(at+us, 3)
+			}
+			th.Create(at+2*us, job, waiter, poll, caller)
+			if c.waits {
+				th.Block(at+3*us, "select", poll, caller)
+			} else {
+				th.Block(at+3*us, "chan receive", caller)
+			}
+			th.Start(at+4*us, job)
+			th.Block(at+5*us, "sync", "sync.(*Cond).Wait", waiter)
+			poller.Unblock(at+20*ms, job)
+			th.Start(at+20*ms+us, job)
+			if c.waits {
+				th.Unblock(at+20*ms+2*us, 3)
+			}
+			th.Destroy(at + 20*ms + 3*us)
+			if c.waits {
+				th.Start(at+20*ms+4*us, 3)
+			}
+			if c.turns {
+				th.Block(at+20*ms+9*us, "chan receive", caller)
+			}
+			at += 20*ms + 10*us
+			if c.turns {
+				at += ms
+			}
+		}
+		if c.waits && !c.turns {
+			th.Block(at, "select", poll, caller)
+		}
+		rep := explain(t, b, whylate.Options{})
+		g := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine })
+		if (g >= 0) != c.jobs || c.jobs && rep.Groups[g].Count < 100 {
+			t.Errorf("%s: groups are %v", name, names(rep))
+		}
+	}
+}
+
 // TestManyGoroutinesOfFewTurns counts turns over all goroutines of a function,
 // of which none has many: 2,000 with three each are no fewer than 6 with 1,000.
 // Where each waited before the trace is not known, but where nearly all do.
