@@ -460,7 +460,7 @@ func (e *engine) allocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 		s.File = sp.File(s.File)
 		return s
 	})
-	if errors.Is(err, allocs.ErrEmpty) {
+	if errors.Is(err, allocs.ErrEmpty) || errors.Is(err, allocs.ErrFew) {
 		return nil
 	}
 	if err != nil {

@@ -14,6 +14,37 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// TestFew: a profile in which one sample has all bytes does not name its place; eleven samples do. It fails if samples are counted as
+// stacks, or as bytes without regard to the size of objects.
+func TestFew(t *testing.T) {
+	f := &profile.Function{ID: 1, Name: "main.f", Filename: "/src/f.go"}
+	l := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 7}}}
+	for _, c := range []struct {
+		objects, size, period int64
+		want                  error
+	}{
+		{200, 4096, 512 << 10, ErrFew}, // 1.6 samples of small objects
+		{9, 64 << 20, 512 << 10, ErrFew},
+		{11, 64 << 20, 512 << 10, nil},
+		{1500, 4096, 512 << 10, nil}, // 11.7 samples
+		{200, 4096, 1, nil},          // each allocation was recorded
+	} {
+		p := &profile.Profile{
+			SampleType: []*profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}},
+			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: c.period,
+			Function: []*profile.Function{f}, Location: []*profile.Location{l},
+			Sample: []*profile.Sample{{Location: []*profile.Location{l}, Value: []int64{c.objects, c.objects * c.size}}},
+		}
+		var buf bytes.Buffer
+		if err := p.Write(&buf); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(&buf, nil); !errors.Is(err, c.want) {
+			t.Errorf("%d objects of %d bytes: %v, want %v", c.objects, c.size, err, c.want)
+		}
+	}
+}
+
 // TestRead reads a profile made by hand: a site allocates through the standard library, another on its own; a difference
 // of two profiles holds a negative sample.
 func TestRead(t *testing.T) {
