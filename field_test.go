@@ -213,14 +213,7 @@ func alarms(rep *report.Report, busy bool) string {
 // against the truth of each: its fault, or that it has none, and its clients' clocks. What a recording's truth lists as
 // known to be wrong must be wrong; all else must be right.
 func TestField(t *testing.T) {
-	dir := testprog.Recording(t, "field")
-	names, err := testprog.Fields(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(names) == 0 {
-		t.Fatalf("there are no recordings in %s", dir)
-	}
+	dir, names := testprog.Corpus(t)
 	page := fieldPage{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +221,7 @@ func TestField(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rep := explainFile(t, filepath.Join(dir, name+".whylate"))
+			rep := explainFile(t, testprog.FieldRecording(t, dir, name))
 			wrong, said := judgeField(rep, f)
 			if *update {
 				known := map[string]string{}
@@ -279,17 +272,18 @@ func TestFieldAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	corpus, _ := testprog.Corpus(t)
 	right, all := 0, 0
 	for _, name := range names {
 		f, err := testprog.ReadField(dir, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := testprog.ReadField(testprog.Recording(t, "field"), name)
+		kept, err := testprog.ReadField(corpus, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wrong, _ := judgeField(explainFile(t, filepath.Join(dir, name+".whylate")), f)
+		wrong, _ := judgeField(explainFile(t, testprog.FieldRecording(t, dir, name)), f)
 		for _, key := range slices.Sorted(maps.Keys(wrong)) {
 			if kept.KnownWrong[key] != "" {
 				continue
@@ -329,7 +323,7 @@ func TestFieldHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wrong, said := judgeField(explainFile(t, filepath.Join(*fieldHeld, name+".whylate")), f)
+		wrong, said := judgeField(explainFile(t, testprog.FieldRecording(t, *fieldHeld, name)), f)
 		page.add(f, wrong, &said)
 	}
 	fmt.Print(page.held())

@@ -28,12 +28,12 @@ func (e *entry) recordTest(ctx context.Context, p program, binary, dir, data str
 	if err := join(raw, trace, cpu, bundle.Meta{URL: "go test -bench " + e.test, Start: began, AskedNS: int64(took), WindowNS: int64(took), GotNS: int64(took)}); err != nil {
 		return nil, err
 	}
-	if err := pack(raw, filepath.Join(dir, e.name+".whylate")); err != nil {
+	f := e.field(p, 1, "")
+	if err := keep(f, raw, dir); err != nil {
 		return nil, err
 	}
 	var all taken
 	listen(bytes.NewReader(out), &all)
-	f := e.field(p, 1, "")
 	f.Client = all.during(began, began.Add(took))
 	f.Client.Kind = e.loads[0].kind
 	return f, nil

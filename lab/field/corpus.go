@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
-	"compress/flate"
 	"context"
 	"encoding/json"
 	"errors"
@@ -156,7 +155,7 @@ func buildTool(ctx context.Context, dir string) (string, error) {
 	return whylate, nil
 }
 
-// record makes NAME.whylate in dir, and returns what is to be known of it.
+// record makes NAME.whylate.xz in dir, and returns what is to be known of it.
 func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testprog.Field, error) {
 	p, ok := find(e.program)
 	if !ok {
@@ -245,10 +244,10 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 	if err != nil {
 		return nil, err
 	}
-	if err := pack(raw, filepath.Join(dir, e.name+".whylate")); err != nil {
+	f := e.field(p, seconds, beside)
+	if err := keep(f, raw, dir); err != nil {
 		return nil, err
 	}
-	f := e.field(p, seconds, beside)
 	if e.after != nil {
 		if err := e.after(s); err != nil {
 			return nil, err
@@ -482,46 +481,51 @@ func when(ctx context.Context, whylate, recording string) (from, to time.Time, e
 	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
 }
 
-// pack rewrites a recording, as small as a zip file can be. Its trace is then no longer stored as it is: who keeps a
-// recording in a repository wants it small, who records wants to write as it comes.
-func pack(from, to string) error {
-	in, err := zip.OpenReader(from)
+// keep keeps a recording packed as a whole, so that nothing in it is packed by itself.
+func keep(f *testprog.Field, recording, dir string) error {
+	data, err := os.ReadFile(recording)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	if data, err = stored(data); err != nil {
+		return err
+	}
+	return f.WriteRecording(dir, data)
+}
+
+// stored rewrites a recording with its entries as they are.
+func stored(data []byte) ([]byte, error) {
+	in, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	out := zip.NewWriter(&b)
-	out.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
 	for _, f := range in.File {
-		method := zip.Deflate
-		if strings.HasSuffix(f.Name, ".gz") {
-			method = zip.Store
-		}
 		r, err := f.Open()
 		if err != nil {
-			return err
-		}
-		w, err := out.CreateHeader(&zip.FileHeader{Name: f.Name, Method: method, Modified: f.Modified})
-		if err != nil {
-			return err
+			return nil, err
 		}
 		data, err := io.ReadAll(r)
 		r.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if f.Name == bundle.NameMeta {
 			data = compact(data)
 		}
+		w, err := out.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Store, Modified: f.Modified})
+		if err != nil {
+			return nil, err
+		}
 		if _, err := w.Write(data); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := out.Close(); err != nil {
-		return err
+		return nil, err
 	}
-	return os.WriteFile(to, b.Bytes(), 0o666)
+	return b.Bytes(), nil
 }
 
 func compact(data []byte) []byte {

@@ -89,11 +89,12 @@ func runMarks(only string) error {
 			log, err = readLog(s.pprof + "/log")
 			return err
 		}
-		if _, err := e.record(ctx, whylate, dir, filepath.Join(tmp, e.name)); err != nil {
+		data := filepath.Join(tmp, e.name)
+		if _, err := e.record(ctx, whylate, dir, data); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", e.name, err)
 			continue
 		}
-		file := filepath.Join(dir, e.name+".whylate")
+		file := filepath.Join(data, e.name+".whylate") // as it was before it was packed
 		marked, err := explained(ctx, whylate, file)
 		if err != nil {
 			return err

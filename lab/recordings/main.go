@@ -6,7 +6,7 @@
 //	go run ./lab/recordings -only '^h2'  those of a matching name
 //	go run ./lab/recordings -truth       only what is true of the services, as the catalog says it now
 //
-// Beside each NAME.trace.gz lies NAME.json: the program and its arguments, Go version, machine, date, and the truth. A run
+// Beside each NAME.trace.xz lies NAME.json: the program and its arguments, Go version, machine, date, and the truth. A run
 // during which the machine was not quiet is made again, up to three times. A test wants a recording that is diagnosed
 // rightly, so one that is not is recorded again by hand: what the recordings hold is that a right answer stays right. How
 // often whylate is right is measured by the live runs of .ci/full (docs/rates.md).
@@ -14,7 +14,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -268,14 +267,12 @@ func keep(kind, name string, about *testprog.About, files map[string][]byte) err
 	}
 	size := 0
 	for ext, data := range files {
-		var b bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		z.Write(data)
-		if err := z.Close(); err != nil {
+		packed, err := testprog.Pack(data)
+		if err != nil {
 			return err
 		}
-		size += b.Len()
-		if err := os.WriteFile(base+ext+".gz", b.Bytes(), 0o666); err != nil {
+		size += len(packed)
+		if err := os.WriteFile(base+ext+testprog.Packed, packed, 0o666); err != nil {
 			return err
 		}
 	}

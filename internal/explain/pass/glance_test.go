@@ -3,7 +3,6 @@ package pass_test
 import (
 	"bytes"
 	"io"
-	"path/filepath"
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -65,15 +64,12 @@ func TestGlance(t *testing.T) {
 		}
 		glance(name, bytes.NewReader(testprog.Service(t, name).Trace))
 	}
-	files, err := filepath.Glob(testprog.Recording(t, "field/*.whylate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, file := range files {
+	dir, names := testprog.Corpus(t)
+	for i, name := range names {
 		if testing.Short() && i%5 != 0 {
 			continue
 		}
-		f, err := bundle.Open(file)
+		f, err := bundle.Open(testprog.FieldRecording(t, dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +77,7 @@ func TestGlance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		glance(filepath.Base(file), trace)
+		glance(name, trace)
 		trace.Close()
 		f.Close()
 	}

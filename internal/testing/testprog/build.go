@@ -18,9 +18,8 @@ import (
 	"time"
 )
 
-// builds remembers what this test process has built. It is the one piece of
-// package state here: every test of a process shall share one build, and tests
-// share nothing but packages.
+// builds remembers what this test process has built: every test of a process
+// shall share one build, and tests share nothing but packages.
 var builds sync.Map // package path -> func() (string, error)
 
 // Build returns the path of the program in the directory pkg, given relative to
@@ -63,11 +62,10 @@ func build(pkg string) (string, error) {
 			return "", err
 		}
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("whylate-testprog-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("creating the directory for test programs: %w", err)
+	dir, err := sharedDir()
+	if err != nil {
+		return "", err
 	}
-	removeOld(dir)
 	tmp, err := os.MkdirTemp(dir, "build")
 	if err != nil {
 		return "", fmt.Errorf("creating the directory for test programs: %w", err)
@@ -81,6 +79,16 @@ func build(pkg string) (string, error) {
 	}
 	return keep(dir, exe, pkg)
 }
+
+// sharedDir returns the directory in which test processes leave programs and unpacked recordings for each other.
+var sharedDir = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("whylate-testprog-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("creating the directory that tests share: %w", err)
+	}
+	removeOld(dir)
+	return dir, nil
+})
 
 // keep moves a fresh program to a name made from its content, so that test
 // processes running at the same time neither disturb each other nor leave a
@@ -114,7 +122,7 @@ func keep(dir, exe, pkg string) (string, error) {
 	return final, nil
 }
 
-// removeOld deletes programs that no test has asked for in a day. Errors are of
+// removeOld deletes what no test has asked for in a day. Errors are of
 // no consequence: the next run tries again.
 func removeOld(dir string) {
 	entries, err := os.ReadDir(dir)

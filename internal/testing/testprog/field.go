@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -15,7 +16,7 @@ import (
 // lab/field, writes them; TestField at the root judges them.
 const FieldDir = Dir + "/field"
 
-// A Field is the truth of a recording of a real program: NAME.json beside NAME.whylate. Nothing in it but KnownWrong
+// A Field is the truth of a recording of a real program: NAME.json beside NAME.whylate.xz. Nothing in it but KnownWrong
 // comes from what whylate says.
 type Field struct {
 	Name    string `json:"-"`
@@ -89,6 +90,38 @@ func (f *Field) Write(dir string) error {
 	}
 	return os.WriteFile(filepath.Join(dir, f.Name+".json"), []byte(b.String()), 0o666)
 }
+
+// WriteRecording keeps a recording in a directory, packed.
+func (f *Field) WriteRecording(dir string, data []byte) error {
+	packed, err := Pack(data)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, f.Name+fieldExt+Packed), packed, 0o666)
+}
+
+// FieldRecording returns the path of the recording of that name, unpacked, from the directory given.
+func FieldRecording(t testing.TB, dir, name string) string {
+	t.Helper()
+	file, err := unpacked(filepath.Join(dir, name+fieldExt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Corpus returns the directory of the recordings that are kept, and their names. It skips the test where there are none.
+func Corpus(t testing.TB) (dir string, names []string) {
+	t.Helper()
+	dir = filepath.Join(recordings(t), "field")
+	names, err := Fields(dir)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("there are no recordings in %s: %v", dir, err)
+	}
+	return dir, names
+}
+
+const fieldExt = ".whylate"
 
 // Fields returns the names of the recordings in a directory, in order. There are none if there is no such directory.
 func Fields(dir string) ([]string, error) {

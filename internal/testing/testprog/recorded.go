@@ -2,12 +2,10 @@ package testprog
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -103,20 +101,20 @@ func Service(t testing.TB, name string) *Recorded {
 	dir := recordings(t)
 	return &Recorded{
 		Trace: trace, Truth: about.Truth,
-		Host:   unpack(t, filepath.Join(dir, "truth", name+".host.jsonl.gz"), true),
-		Client: unpack(t, filepath.Join(dir, "truth", name+".client.json.gz"), true),
+		Host:   recording(t, filepath.Join(dir, "truth", name+".host.jsonl"), true),
+		Client: recording(t, filepath.Join(dir, "truth", name+".client.json"), true),
 	}
 }
 
 // Services returns the names of all recordings of lab/truth.
 func Services(t testing.TB) (names []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace.gz"))
+	files, err := filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace"+Packed))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace.gz"))
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace"+Packed))
 	}
 	return names
 }
@@ -166,10 +164,15 @@ func recordings(t testing.TB) string {
 	return filepath.Join(root, filepath.FromSlash(Dir))
 }
 
-// Recording returns the path of a kept recording, by its path below Dir. It skips the test where there are no recordings.
+// Recording returns the path of a kept recording, unpacked, by its path below Dir without Packed. It skips the test where
+// there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
-	return filepath.Join(recordings(t), filepath.FromSlash(name))
+	file, err := unpacked(filepath.Join(recordings(t), filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func read(t testing.TB, kind, name string) (trace []byte, about About) {
@@ -182,26 +185,22 @@ func read(t testing.TB, kind, name string) (trace []byte, about About) {
 	if err := json.Unmarshal(text, &about); err != nil {
 		t.Fatalf("reading %s.json: %v", name, err)
 	}
-	return unpack(t, filepath.Join(dir, name+".trace.gz"), false), about
+	return recording(t, filepath.Join(dir, name+".trace"), false), about
 }
 
-func unpack(t testing.TB, path string, mayLack bool) []byte {
+// recording reads what is kept packed, by its path without Packed.
+func recording(t testing.TB, path string, mayLack bool) []byte {
 	t.Helper()
-	f, err := os.Open(path)
+	file, err := unpacked(path)
 	if mayLack && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
+	data, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("reading %s: %v", path, err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatalf("reading %s: %v", path, err)
+		t.Fatal(err)
 	}
 	return data
 }

@@ -47,7 +47,7 @@ func Settings(t testing.TB) map[string]*Setting {
 		if err := json.Unmarshal(b, s); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-		s.Trace = unpack(t, strings.TrimSuffix(f, ".json")+".trace.gz", false)
+		s.Trace = recording(t, strings.TrimSuffix(f, ".json")+".trace", false)
 		out[strings.TrimSuffix(filepath.Base(f), ".json")] = s
 	}
 	return out
@@ -79,7 +79,7 @@ func Sides(t testing.TB) (server, gateway Side) {
 	}
 	side := func(name string) Side {
 		s := about.Sides[name]
-		return Side{Trace: unpack(t, filepath.Join(dir, name+".trace.gz"), false), Count: s.Count, NS: s.NS}
+		return Side{Trace: recording(t, filepath.Join(dir, name+".trace"), false), Count: s.Count, NS: s.NS}
 	}
 	return side("server"), side("gateway")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -45,18 +46,14 @@ func TestRecordings(t *testing.T) {
 	if services < 80 {
 		t.Errorf("%d services", services)
 	}
-	dir := filepath.Join(recordings(t), "field")
-	names, err := Fields(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, names := Corpus(t)
 	for _, name := range names {
 		f, err := ReadField(dir, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, name+".whylate")); err != nil {
-			t.Error(err)
+		if b, err := os.ReadFile(FieldRecording(t, dir, name)); err != nil || !bundle.Magic(b) {
+			t.Errorf("%s is no recording: %v", name, err)
 		}
 		if known[name] = true; f.Program == "" || !strings.Contains(f.Module, "@") || f.About == "" || f.Healthy != (f.Fault == "") || f.Go == "" || f.Date == "" || f.Machine == "" || f.Client.Kind == "" || f.Client.Requests == 0 {
 			t.Errorf("%s: %+v", name, f)

@@ -1,0 +1,88 @@
+package testprog
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/ulikunitz/xz"
+)
+
+// Packed ends the name of a recording that is kept: all of them are packed by xz, which makes a trace a third smaller than
+// gzip does. Who wants to look at one says: xz -dc FILE | whylate explain -
+const Packed = ".xz"
+
+// Pack packs a recording for being kept, with the xz command. The reader gets memory for the dictionary as the file says, so
+// that is no larger than the data.
+func Pack(data []byte) ([]byte, error) {
+	dict := 1 << max(12, bits.Len(uint(len(data))))
+	cmd := exec.Command("xz", "--stdout", "--check=crc32", fmt.Sprintf("--lzma2=preset=9e,dict=%d", dict))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(data), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("packing with the xz command: %w\n%s", err, stderr.Bytes())
+	}
+	return out, nil
+}
+
+// Unpack unpacks what Pack packed.
+func Unpack(packed []byte) ([]byte, error) {
+	r, err := xz.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+// unpacked returns the path of a recording's unpacked file, by its path without Packed. Unpacking takes longer than all else
+// that is done with some recordings, and many tests read the same ones: what one has unpacked, others find, also those of
+// later processes.
+func unpacked(path string) (string, error) {
+	packed, err := os.ReadFile(path + Packed)
+	if err != nil {
+		return "", err
+	}
+	shared, err := sharedDir()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(packed)
+	dir := filepath.Join(shared, fmt.Sprintf("unpacked-%x", sum[:8]))
+	file := filepath.Join(dir, filepath.Base(path))
+	if _, err := os.Stat(file); err == nil {
+		now := time.Now()
+		os.Chtimes(dir, now, now) // still in use; failing only makes it go earlier
+		return file, nil
+	}
+	data, err := Unpack(packed)
+	if err != nil {
+		return "", fmt.Errorf("unpacking %s: %w", path+Packed, err)
+	}
+	// Tests of other processes may do the same at this moment: a file appears whole, whoever is first.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	tmp, err := os.CreateTemp(dir, "unpacking")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return "", err
+	}
+	if err := os.Rename(tmp.Name(), file); err != nil {
+		if _, statErr := os.Stat(file); statErr != nil {
+			return "", err
+		}
+	}
+	return file, nil
+}

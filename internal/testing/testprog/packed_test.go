@@ -1,0 +1,85 @@
+package testprog
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// TestUnpacked: what is unpacked is what is packed now. It would catch an unpacked file that is found by its name although
+// the packed one was recorded again, a damaged one that is taken for whole, then or later, and two processes that unpack at once
+// and disturb each other.
+func TestUnpacked(t *testing.T) {
+	kept := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(recordings(t), "programs", name+".trace"+Packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	one, two := kept("cgo-block"), kept("http1")
+	file := filepath.Join(t.TempDir(), "x.trace")
+	write := func(b []byte) {
+		if err := os.WriteFile(file+Packed, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, packed := range [][]byte{one, two, one} {
+		write(packed)
+		want, err := Unpack(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				path, err := unpacked(file)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) || filepath.Base(path) != "x.trace" {
+					t.Errorf("%s: %d bytes of %d, %v", path, len(got), len(want), err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	for _, at := range []int{3, len(one) / 2, len(one) - 10} {
+		damaged := bytes.Clone(one)
+		damaged[at] ^= 0x40
+		write(damaged)
+		for range 2 {
+			if path, err := unpacked(file); err == nil {
+				t.Errorf("a file with a damaged byte %d was unpacked as %s", at, path)
+			}
+		}
+	}
+	write(one[:len(one)/2])
+	if path, err := unpacked(file); err == nil {
+		t.Errorf("half a file was unpacked as %s", path)
+	}
+}
+
+// TestPack: what the command packs, the reader unpacks, however small or large.
+func TestPack(t *testing.T) {
+	if _, err := exec.LookPath("xz"); err != nil {
+		t.Skip("needs the xz command, as who records does")
+	}
+	for _, n := range []int{0, 1, 4095, 4097, 1 << 20} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(i * i >> 7)
+		}
+		packed, err := Pack(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Unpack(packed); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("of %d bytes come %d: %v", n, len(got), err)
+		}
+	}
+}
