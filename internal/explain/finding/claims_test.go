@@ -485,3 +485,55 @@ func TestOneFaultOfALoop(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsForPlacesOfOnesOwn: a send that waits until one of the goroutines that the request started takes it is a bounded fan-out;
+// where others started them, or each serves many, or one place is all there is, it is a queue of others. It fails for each part of the condition that is left out.
+func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
+	site := func(fn string) viaKey { return viaKey{wait: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
+	receive := site("main.fan")
+	receive.wait = report.WaitChan
+	own := queues.Places{Children: 0.9, Most: 4, Each: 1.2}
+	for name, c := range map[string]struct {
+		key    viaKey
+		places *queues.Places
+		want   bool
+	}{
+		"fan-out":                        {site("main.fan"), &own, true},
+		"errgroup says so itself":        {site("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
+		"another of errgroup's waits":    {viaKey{wait: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
+		"not known":                      {site("main.fan"), nil, false},
+		"a receive":                      {receive, &own, false},
+		"others' goroutines":             {site("main.fan"), &queues.Places{Children: 0.4, Most: 4, Each: 1.2}, false},
+		"half of them are":               {site("main.fan"), &queues.Places{Children: 0.5, Most: 4, Each: 1.2}, false},
+		"one at a time":                  {site("main.fan"), &queues.Places{Children: 0.9, Most: 1, Each: 1.2}, false},
+		"workers that serve one another": {site("main.fan"), &queues.Places{Children: 0.9, Most: 4, Each: 2}, false},
+	} {
+		if got := isFanOut(&c.key, c.places); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestWindow: a Write of an HTTP/2 handler that leads to its connection's reader waits for the window; nothing else does. It fails if
+// one sign of several suffices.
+func TestWindow(t *testing.T) {
+	reader := &report.Site{Func: "net/http.(*http2serverConn).readFrames"}
+	write := []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2responseWriter).Write"}}
+	for name, c := range map[string]struct {
+		site *report.Site
+		via  []report.Via
+		want bool
+	}{
+		"the window":        {reader, write, true},
+		"x/net's":           {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
+		"no place":          {nil, write, false},
+		"another reader":    {&report.Site{Func: "main.(*conn).read"}, write, false},
+		"not through a way": {reader, nil, false},
+		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},
+		"another call":      {reader, []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2requestBody).Read"}}, false},
+	} {
+		if got := isWindow(&part{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

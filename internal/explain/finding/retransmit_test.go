@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +68,33 @@ func TestLostIsNotThePeers(t *testing.T) {
 		}
 		if got["WL2005"] != c.peer || got["WL2008"] != c.losses {
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestPartOfTheSlowest: of four slow requests one met a segment that was sent again, in two waits: that is a quarter, and no more is told. It
+// fails if waits are counted, or if the part may exceed the whole.
+func TestPartOfTheSlowest(t *testing.T) {
+	for _, c := range []struct {
+		requests []string
+		want     float64
+	}{
+		{[]string{"a", "a"}, 0.25}, {[]string{"a", "b"}, 0.5}, {[]string{"a", "b", "c", "d", "gone"}, 1},
+	} {
+		g := report.Group{ID: "g", Name: "main.txn", Count: 4, TotalNS: 4e9, Slowest: make([]report.Request, 4)}
+		cause := []report.Cause{{Cause: report.CauseNetwork, TotalNS: 4e9, Share: 1, Requests: 4}}
+		g.Bands = []report.Band{{Band: report.BandAll, Count: 4, Causes: cause}, {Band: report.Band99, Count: 4, Causes: cause}}
+		h := &report.Host{IntervalNS: 1e6, ToNS: 10e9, Network: report.HostNetwork{Verdict: report.NetworkLost, Retransmitted: 100}}
+		for _, id := range c.requests {
+			h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "g", Request: id, DurationNS: 1e9, Retransmitted: 1})
+		}
+		vs := retransmitRule().Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
+		if len(vs) != 1 {
+			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
+		}
+		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "of the 4 slowest requests, those that met it" })
+		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Won.SlowShare > c.want {
+			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Won.SlowShare)
 		}
 	}
 }
