@@ -274,12 +274,29 @@ func TestComputes(t *testing.T) {
 		}
 		return g
 	}
+	// One of times the middle one's 10 ms.
+	longer := func(times float64) report.Group {
+		g := heavy("sample", 0.9)
+		g.LatencyNS.P50 = ptr(int64(10e6))
+		for i := range g.Bands {
+			b := &g.Bands[i]
+			per := 10e6
+			if b.Band == report.Band9099 {
+				per *= times
+			}
+			b.Causes[0].TotalNS = int64(per) * int64(b.Count)
+			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * 0.9 / report.SampleNS)
+		}
+		return g
+	}
 	for _, c := range []struct {
 		name  string
 		g     report.Group
 		fault bool
 		fact  bool
 	}{
+		{"two and a half times as long", longer(2.5), true, false},
+		{"half as long again", longer(1.5), false, true},
 		{"slow ones compute more, by samples", heavy("sample", 0.9), true, false},
 		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), false, true},
 		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), false, true},
