@@ -96,10 +96,55 @@ const (
 	KindFunc      Kind = "func"
 )
 
+type kindFacts struct {
+	kind     Kind
+	one      string
+	protocol string
+	call     bool
+}
+
+// kinds says what each kind of request is: what one of them is called, by which protocol others ask for it, and whether each is asked
+// for by itself.
+var kinds = [...]kindFacts{
+	{KindMark, "request", "", false},
+	{KindTask, "request", "", false},
+	{KindRegion, "request", "", false},
+	{KindHTTP1, "request", "HTTP/1", true},
+	{KindHTTP2, "request", "HTTP/2", true},
+	{KindGRPC, "request", "gRPC", true},
+	{KindWebSocket, "message", "WebSocket", false},
+	{KindGoroutine, "job", "", false},
+	{KindLoop, "turn", "", false},
+	{KindFunc, "call", "", false},
+}
+
 // Kinds returns all kinds of group.
 func Kinds() []Kind {
-	return []Kind{KindMark, KindTask, KindRegion, KindHTTP1, KindHTTP2, KindGRPC, KindWebSocket, KindGoroutine, KindLoop, KindFunc}
+	var out []Kind
+	for i := range kinds {
+		out = append(out, kinds[i].kind)
+	}
+	return out
 }
+
+// facts returns what is known of a kind; of one that is not, that its requests are called so.
+func (k Kind) facts() kindFacts {
+	for i := range kinds {
+		if kinds[i].kind == k {
+			return kinds[i]
+		}
+	}
+	return kindFacts{kind: k, one: "request"}
+}
+
+// One is what one of a group of this kind is called: a request, a message, a job, a turn or a call.
+func (k Kind) One() string { return k.facts().one }
+
+// Protocol names the protocol by which others ask for requests of this kind. It is empty where the kind names none.
+func (k Kind) Protocol() string { return k.facts().protocol }
+
+// IsCall reports whether a protocol asks for each request of this kind by itself, and has one answer to it.
+func (k Kind) IsCall() bool { return k.facts().call }
 
 // A Role is what a group is to the process.
 type Role string

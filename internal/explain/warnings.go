@@ -47,7 +47,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	named, unnamed := 0, 0
 	handlers := 0
 	for _, g := range rep.Groups {
-		if g.Kind != report.KindHTTP1 && g.Kind != report.KindHTTP2 && g.Kind != report.KindGRPC {
+		if !g.Kind.IsCall() {
 			continue
 		}
 		if g.Named {

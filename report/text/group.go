@@ -158,7 +158,7 @@ func (p *page) leftOut() {
 		}
 		var names []string
 		for _, l := range list[:min(len(list), maxNamed)] {
-			what := one(l.Kind) + "s"
+			what := l.Kind.One() + "s"
 			if l.Kind == report.KindRegion {
 				what = "regions" // of a library: no requests
 			}
@@ -197,7 +197,7 @@ func (p *page) group(g *report.Group, full bool) {
 }
 
 func (p *page) title(g *report.Group) {
-	facts := []string{kindWords(g.Kind), words.Count(g.Count, one(g.Kind), one(g.Kind)+"s")}
+	facts := []string{kindWords(g.Kind), words.Count(g.Count, g.Kind.One(), g.Kind.One()+"s")}
 	if g.Role != report.RoleRequests {
 		facts = append(facts, termtext.Head(g.Role, 20))
 	}
@@ -214,31 +214,11 @@ func (p *page) title(g *report.Group) {
 	p.line(span{bold, names.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
-// one is what one of a group is called.
-func one(kind report.Kind) string {
-	switch kind {
-	case report.KindGoroutine:
-		return "job"
-	case report.KindLoop:
-		return "turn"
-	case report.KindFunc:
-		return "call"
-	case report.KindWebSocket:
-		return "message"
-	}
-	return "request"
-}
-
 func kindWords(kind report.Kind) string {
+	if p := kind.Protocol(); p != "" {
+		return p
+	}
 	switch kind {
-	case report.KindHTTP1:
-		return "HTTP/1"
-	case report.KindHTTP2:
-		return "HTTP/2"
-	case report.KindGRPC:
-		return "gRPC"
-	case report.KindWebSocket:
-		return "WebSocket"
 	case report.KindGoroutine:
 		return "a goroutine each"
 	case report.KindFunc:

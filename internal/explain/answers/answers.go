@@ -50,8 +50,7 @@ func IsWhole(w *path.Walked) bool { return !w.Observer && !w.Req.Open && w.Form 
 
 // Served returns the request itself, if it can be an answer: somebody asked for it.
 func Served(w *path.Walked) (Span, bool) {
-	switch w.Req.Kind {
-	case request.Mark, request.HTTP1, request.HTTP2, request.GRPC, request.WebSocket:
+	if k := w.Req.Kind; k == request.Mark || k.HasProtocol() {
 		return Span{w.Start, w.Req.End, w.Gap, keyOf(w)}, true
 	}
 	return Span{}, false

@@ -34,9 +34,7 @@ type longPoll struct {
 // time for wait for those workers' work.
 func (cl *claims) findPatience() {
 	g := cl.g
-	switch g.Kind {
-	case report.KindMark, report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
-	default:
+	if g.Kind != report.KindMark && !g.Kind.IsCall() {
 		return
 	}
 	cl.each(func(c *report.Cause, r *report.Route) {

@@ -38,8 +38,7 @@ func selfLoad(in *Input) []Verdict {
 	served := 0
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		switch g.Kind {
-		case report.KindHTTP1, report.KindHTTP2, report.KindGRPC, report.KindWebSocket:
+		if g.Kind.Protocol() != "" {
 			served += g.Count
 		}
 		if leadsToClient(g) {

@@ -23,14 +23,13 @@ func unnamedRule() Rule {
 		Run: func(in *Input) []Verdict {
 			var named, unnamed, handlers int
 			for i := range in.Report.Groups {
-				switch g := &in.Report.Groups[i]; g.Kind {
-				case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
-					if g.Named {
-						named += g.Count
-						handlers++
-					} else {
-						unnamed += g.Count
-					}
+				switch g := &in.Report.Groups[i]; {
+				case !g.Kind.IsCall():
+				case g.Named:
+					named += g.Count
+					handlers++
+				default:
+					unnamed += g.Count
 				}
 			}
 			if handlers < 2 || float64(unnamed) <= 0.05*float64(named+unnamed) {
@@ -39,11 +38,11 @@ func unnamedRule() Rule {
 			const biased = "those of named groups are too high: fast requests show no handler"
 			evidence := []report.Evidence{{Text: "of the requests show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}}
 			var whole []string
-			for _, k := range []struct {
-				kind report.Kind
-				name string
-			}{{report.KindHTTP1, "HTTP/1"}, {report.KindHTTP2, "HTTP/2"}, {report.KindGRPC, "gRPC"}} {
-				n, p50, p99, top := allOf(in.Report.Groups, k.kind)
+			for _, k := range report.Kinds() {
+				if !k.IsCall() {
+					continue
+				}
+				n, p50, p99, top := allOf(in.Report.Groups, k)
 				if n < report.TailRequests {
 					continue
 				}
@@ -51,7 +50,7 @@ func unnamedRule() Rule {
 				if n < 100 {
 					high, ns = "max", top
 				}
-				all := fmt.Sprintf("all %d %s requests", n, k.name)
+				all := fmt.Sprintf("all %d %s requests", n, k.Protocol())
 				evidence = append(evidence, report.Evidence{Text: all + ": p50", Value: float64(p50), Unit: "ns"}, report.Evidence{Text: all + ": " + high, Value: float64(ns), Unit: "ns"})
 				whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, words.Brief(p50), high, words.Brief(ns)))
 			}

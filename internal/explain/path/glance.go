@@ -27,7 +27,7 @@ func (s *Stage) Glance(r *request.Request) Glance {
 	}
 	s.best, s.stack, s.several = request.Handler{}, 0, false
 	s.told = s.told[:0]
-	if isServed(r.Kind) {
+	if r.Kind.IsCall() {
 		s.told = s.Win.Telling(r.G, r.Start, r.End, s.told)
 	} else {
 		// Its borders may lie in the middle of what a stack tells.
@@ -50,11 +50,6 @@ func (s *Stage) Glance(r *request.Request) Glance {
 	g := Glance{Enough: true, several: s.several}
 	g.Group, g.entry = s.groupKey(r)
 	return g
-}
-
-// isServed reports whether requests of a kind begin and end outside of the handler that names them.
-func isServed(k request.Kind) bool {
-	return k == request.HTTP1 || k == request.HTTP2 || k == request.GRPC
 }
 
 // Seen returns a request of which no more than a Glance is known. The result is

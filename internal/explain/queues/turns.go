@@ -130,7 +130,7 @@ func (p *part) addTurns(w *path.Walked) {
 	if r.End >= ts.until {
 		return
 	}
-	if serves(r.Kind) {
+	if r.Kind.Served() { // its goroutine belongs to one request at a time, not to all that wait for it
 		ts.gs[r.G] = struct{}{}
 	}
 	key := func(s *cause.Segment) turnKey {
@@ -166,12 +166,6 @@ func (p *part) addTurns(w *path.Walked) {
 			}
 		}
 	}
-}
-
-// serves reports whether a goroutine with requests of a kind belongs to one of
-// them at a time, rather than to all that wait for it.
-func serves(k request.Kind) bool {
-	return k != request.Goroutine && k != request.Loop && k != request.Main && k != request.Func
 }
 
 // hasTurns reports whether a cause can be a turn of somebody's.

@@ -10,6 +10,7 @@ package request
 
 import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // Kind is the way in which a request was found.
@@ -31,13 +32,28 @@ const (
 	Main
 )
 
-var kindNames = [...]string{"", "mark", "task", "region", "http1", "http2", "grpc", "websocket", "goroutine", "loop", "func", "func"}
+// kinds are the report's, in the order of those above.
+var kinds = append(append([]report.Kind{""}, report.Kinds()...), report.KindFunc)
 
-func (k Kind) String() string { return kindNames[k] }
+// kindFacts are what is asked of kinds for each request.
+var kindFacts = func() (list []struct{ protocol, call bool }) {
+	for _, k := range kinds {
+		list = append(list, struct{ protocol, call bool }{k.Protocol() != "", k.IsCall()})
+	}
+	return list
+}()
+
+func (k Kind) String() string { return string(kinds[k]) }
 
 // Served reports whether somebody handed in a request of this kind: the service's own marks say so, or a protocol does. The other
 // kinds are the process's own work.
-func (k Kind) Served() bool { return k <= WebSocket }
+func (k Kind) Served() bool { return k < Goroutine }
+
+// HasProtocol reports whether others ask for requests of this kind by a protocol.
+func (k Kind) HasProtocol() bool { return kindFacts[k].protocol }
+
+// IsCall reports whether a protocol asks for each request of this kind by itself: it begins and ends outside of its handler.
+func (k Kind) IsCall() bool { return kindFacts[k].call }
 
 // A Request is one request, its bounds on the trace's clock in ns.
 type Request struct {

@@ -26,6 +26,9 @@ func TestVocabulary(t *testing.T) {
 	var kinds []report.Kind
 	for k := request.Mark; k <= request.Func; k++ {
 		kinds = append(kinds, report.Kind(k.String()))
+		if k.IsCall() && !k.HasProtocol() || k.HasProtocol() && !k.Served() {
+			t.Errorf("%s: is a call %t, has a protocol %t, is served %t", k, k.IsCall(), k.HasProtocol(), k.Served())
+		}
 	}
 	same(t, "kinds of group", kinds, report.Kinds())
 	same(t, "verdicts", []report.ThrottleVerdict{freeze.Own, freeze.Ancestor, freeze.None, freeze.Unknown}, report.ThrottleVerdicts())

@@ -95,10 +95,10 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 		return id
 	}
 	kind := spanInternal
-	switch g.Kind {
-	case report.KindHTTP1, report.KindHTTP2, report.KindGRPC:
+	switch {
+	case g.Kind.IsCall():
 		kind = spanServer
-	case report.KindWebSocket:
+	case g.Kind.Protocol() != "":
 		kind = spanConsumer
 	}
 	switch g.Of {
