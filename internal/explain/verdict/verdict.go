@@ -375,7 +375,7 @@ func causeWords(cause report.CauseName) (text, at string) {
 	case report.CauseSched:
 		return "ready to run, waiting for a CPU", ", at "
 	case report.CauseSchedWake:
-		return "ready to run beside an idle CPU", ", at "
+		return "ready to run beside an idle P", ", at "
 	case report.CauseSchedPoll:
 		return "with data perhaps ready that nobody polled for", ", at "
 	case report.CauseThrottle:
