@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +100,8 @@ func list(dir string) ([]file, error) {
 }
 
 // tidy keeps the directory within its budget and returns what its files take;
-// latest is the file that was written last, if one was.
+// latest is the file that was written last, if one was. Somebody else may tidy the
+// same directory.
 func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 	files, err := list(dir)
 	if err != nil {
@@ -109,7 +111,7 @@ func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 		kept += f.size
 	}
 	for _, f := range surplus(files, budget, latest) {
-		if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
+		if err := os.Remove(filepath.Join(dir, f.name)); err != nil && !isNotExist(err) {
 			return kept, err
 		}
 		kept -= f.size
@@ -117,13 +119,25 @@ func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 	return kept, nil
 }
 
-// loaded is when this process began, about: a half written file of an older
-// process may have its number, which is 1 in every container.
+// loaded is when this process began, about, for where there are no locks: a half
+// written file of an older process may have its number, which is 1 in every container.
 var loaded = time.Now()
 
-// removeParts removes what a process that was killed left half written. What
-// another process that lives is writing stays, unless it is old, and what another
-// recorder of this process does.
+// makeRoom lets half of what the directory's recordings take go, as tidy does, and
+// reports whether that was anything.
+func makeRoom(dir string) bool {
+	all, err := tidy(dir, math.MaxInt64, "")
+	if err != nil {
+		return false
+	}
+	left, _ := tidy(dir, all/2, "")
+	return left < all
+}
+
+// removeParts removes what a process that was killed left half written: a writer
+// holds the lock of its file. Where there are no locks, what another process that
+// lives is writing stays, unless it is old, and what another recorder of this process
+// does.
 func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 	const old = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
@@ -140,10 +154,31 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 			continue
 		}
 		info, err := e.Info()
-		if err == nil && (writer == pid && info.ModTime().Before(loaded) || writer != pid && !alive(writer) || now.Sub(info.ModTime()) > old) {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // the next start tries again
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		left := filepath.Join(dir, e.Name())
+		f, gone, known := claim(left)
+		if !known {
+			gone = writer == pid && info.ModTime().Before(loaded) || writer != pid && !alive(writer) || now.Sub(info.ModTime()) > old
+		}
+		if gone {
+			_ = os.Remove(left) // the next start tries again
+		}
+		if f != nil {
+			_ = f.Close() // after that: whoever makes one of this name again sees that it is another
 		}
 	}
+}
+
+// claim takes the lock of a file that somebody else may be writing.
+func claim(name string) (f *os.File, mine, known bool) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, false, false
+	}
+	mine, known = lock(f)
+	return f, mine, known
 }
 
 // alive reports whether a process exists, as far as /proc tells; where it does
@@ -162,7 +197,7 @@ func isNotExist(err error) bool { return err != nil && os.IsNotExist(err) }
 // Nothing of it is left if that fails.
 func atomically(dir, name string, pid int, write func(*os.File) error) error {
 	part := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(0o600))
+	f, err := create(part)
 	if err != nil {
 		return err
 	}
@@ -180,4 +215,28 @@ func atomically(dir, name string, pid int, write func(*os.File) error) error {
 		_ = os.Remove(part)
 	}
 	return err
+}
+
+// create makes a file and holds its lock. A process that starts may take a file
+// between the two for one that was left, and remove it.
+func create(name string) (*os.File, error) {
+	for tries := 0; ; tries++ {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fs.FileMode(0o600))
+		if err != nil {
+			return nil, err
+		}
+		mine, known := lock(f)
+		if !known {
+			return f, nil
+		}
+		a, errA := f.Stat()
+		b, errB := os.Stat(name)
+		if mine && errA == nil && errB == nil && os.SameFile(a, b) {
+			return f, nil
+		}
+		_ = f.Close()
+		if tries == 3 {
+			return nil, fmt.Errorf("flight: somebody removes %s while it is written", name)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/markname"
 	"github.com/whylate/whylate/service/redact"
 )
 
@@ -26,7 +27,7 @@ func (m *moment) trigger(hide *redact.Options) Trigger {
 	if !ofRequest(m.kind) {
 		return t
 	}
-	t.Route, t.Status = hide.Route(m.name), m.status
+	t.Route, t.Status = hide.Route(markname.Clean(m.name)), m.status // as the trace calls it
 	words := ", longer than %v"
 	if m.kind == KindUnusual {
 		words = "; by its last minutes %v is long"

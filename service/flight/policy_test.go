@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,14 +130,15 @@ func TestClockBack(t *testing.T) {
 	}
 }
 
-// TestParts tests that what a killed process left is removed, and nothing else.
+// TestParts tests that what a killed process left is removed, and nothing else: neither
+// what another process is writing, whose number nobody here knows, nor what lies about
+// besides. The clock may have gone back since.
 func TestParts(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	whole := fileName(now, KindSlow, 7, 1)
-	before := now.Sub(loaded) + time.Minute // of a process that had this one's number
 	for name, age := range map[string]time.Duration{
-		whole: time.Hour, whole + ".part-7": before, whole + ".part-8": 0, whole + ".part-9": 0, whole + ".part-10": time.Hour,
+		whole: time.Hour, whole + ".part-7": time.Hour, whole + ".part-8": -24 * time.Hour, whole + ".part-9": 0,
 		"notes.txt": time.Hour, "other.part-7": time.Hour, whole + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)
@@ -147,17 +149,59 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	removeParts(dir, 7, func(pid int) bool { return pid != 8 }, now)
-	entries, err := os.ReadDir(dir)
+	left := func() (out []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, strings.TrimPrefix(e.Name(), whole))
+		}
+		return out
+	}
+	// One that is being written: of a container in which the writer is number 1, as here.
+	writing, err := create(filepath.Join(dir, whole+".part-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var left []string
-	for _, e := range entries {
-		left = append(left, strings.TrimPrefix(e.Name(), whole))
+	if err := os.Chtimes(writing.Name(), now, now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
 	}
-	if want := []string{"", ".part-9", ".part-x", "notes.txt", "other.part-7"}; !slices.Equal(left, want) {
-		t.Errorf("left are %q, want %q", left, want)
+	_, locks := lock(writing)
+	nobody := func(int) bool { return false }
+	removeParts(dir, 1, nobody, now)
+	want := []string{"", ".part-1", ".part-x", "notes.txt", "other.part-7"}
+	if got := left(); locks && !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+	_ = writing.Close() // its writer is killed
+	removeParts(dir, 1, nobody, now)
+	if got, want := left(), slices.Delete(want, 1, 2); !slices.Equal(got, want) {
+		t.Errorf("left are %q, want %q", got, want)
+	}
+}
+
+// TestTidyTwice tests that two services may tidy one folder.
+func TestTidyTwice(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 300 {
+		if err := os.WriteFile(filepath.Join(dir, fileName(time.Unix(int64(i), 0), KindSlow, 7, i)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if _, err := tidy(dir, 1, ""); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	all.Wait()
+	if files, _ := list(dir); len(files) != 1 {
+		t.Errorf("%d files are left", len(files))
 	}
 }
 
@@ -352,5 +396,63 @@ func TestDescribe(t *testing.T) {
 	}
 	if got["go"] == "" || got["pid"] == "" {
 		t.Errorf("described as %v", got)
+	}
+}
+
+// TestBucketJitter tests that requests that end out of order fill no bucket: each of
+// them is a tenth of a second before or after the one before.
+func TestBucketJitter(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newBucket(6, time.Hour, now)
+	for b.has(now, true) {
+		b.take()
+	}
+	for i := range 100_000 {
+		if b.has(now.Add(time.Duration(i%2)*100*time.Millisecond), true) {
+			t.Fatalf("one passes after %d looks within a tenth of a second", i)
+		}
+	}
+	// A clock that was put back by a day goes on from there.
+	now = now.Add(-24 * time.Hour)
+	if b.has(now, true) {
+		t.Error("a clock that goes back lets one pass")
+	}
+	if !b.has(now.Add(10*time.Minute), true) || b.has(now.Add(9*time.Minute), false) {
+		t.Error("ten minutes after that there is not exactly one")
+	}
+}
+
+// TestRecall tests that a process that is started again and again has the bucket
+// that one process would have, also where the clock was put back meanwhile.
+func TestRecall(t *testing.T) {
+	now := time.Unix(100_000, 0)
+	left := func(ago ...time.Duration) (n int) {
+		b := newBucket(6, time.Hour, now)
+		var passed []time.Time
+		for _, d := range ago {
+			passed = append(passed, now.Add(-d))
+		}
+		b.recall(passed, now)
+		for ; b.has(now, true); n++ {
+			b.take()
+		}
+		return n
+	}
+	m := time.Minute
+	for _, c := range []struct {
+		ago  []time.Duration
+		want int
+	}{
+		{nil, 6},
+		{[]time.Duration{m, m, m, m, m, m}, 0},
+		{[]time.Duration{m, 11 * m, m, m, m, m}, 1},
+		{[]time.Duration{2 * 60 * m, 2 * 60 * m, 2 * 60 * m}, 6},
+		{[]time.Duration{m, m}, 4},
+		{[]time.Duration{m, m, m, m, m, m, m, m, m, m, m, m}, 0}, // those of others in the folder
+		{[]time.Duration{-24 * 60 * m, -24 * 60 * m, m}, 3},
+	} {
+		if n := left(c.ago...); n != c.want {
+			t.Errorf("after those of %v ago there are %d left, want %d", c.ago, n, c.want)
+		}
 	}
 }

@@ -71,8 +71,9 @@ type Options struct {
 	// oldest go first, but of each kind of trigger the newest stays.
 	MaxDisk int64
 	// Sink, if not nil, is given every recording that is kept: its name and the
-	// .whylate file. It is called by the recorder's own goroutine, and nothing
-	// is recorded meanwhile; ctx ends with Stop.
+	// .whylate file. It is called by a goroutine of its own; the next recording is
+	// kept when it has returned. ctx ends with Stop, which waits for it for five
+	// seconds.
 	Sink func(ctx context.Context, name string, recording io.Reader) error
 
 	// Slow makes every marked request slow that takes longer; 0 is none.
@@ -217,7 +218,11 @@ type Recorder struct {
 	once      sync.Once
 	done      sync.WaitGroup
 	wake      chan struct{}
-	ask       chan *asked
+	ask       chan *asked   // to be kept
+	fetch     chan *asked   // to be written to somebody
+	sunk      chan struct{} // the sink has returned
+	sinking   sync.WaitGroup
+	left      chan struct{} // the sink has not, but Stop has
 	unwatch   func()
 	ctx       context.Context // ends with Stop
 	cancelCtx context.CancelFunc
@@ -281,7 +286,7 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	now := time.Now()
 	r := &Recorder{
 		opts: opts, facts: readFacts(), service: describe(os.Getenv),
-		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked),
+		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked), fetch: make(chan *asked), sunk: make(chan struct{}, 1), left: make(chan struct{}),
 		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now),
 		gov: newGovernor(opts.Budget, opts.MinAge), rt: rt,
 		plan: plan{tail: opts.Tail, gap: opts.Gap, minAge: opts.MinAge, reach: opts.MinAge},
@@ -305,6 +310,7 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 		} else {
 			removeParts(opts.Dir, os.Getpid(), alive, now)
 			r.state.DiskBytes, _ = tidy(opts.Dir, opts.MaxDisk, "")
+			r.recall(now)
 		}
 	}
 	if opts.Upload != nil {
@@ -331,14 +337,41 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	return r, nil
 }
 
+// recall takes in the recordings that an earlier process has kept.
+func (r *Recorder) recall(now time.Time) {
+	files, _ := list(r.opts.Dir) // tidy has said what is wrong
+	var kept []time.Time
+	for _, f := range files {
+		if kindOf(f.name) != KindAsked {
+			kept = append(kept, f.mod)
+		}
+	}
+	r.hour.recall(kept, now)
+	r.day.recall(kept, now)
+}
+
+// sinkPatience is for how long Stop waits for a sink.
+const sinkPatience = 5 * time.Second
+
 // Stop stops the recorder and waits for its goroutines. A recording that is
-// being written is finished.
+// being written is finished. A Sink that does not return within five seconds is left
+// alone.
 func (r *Recorder) Stop() {
 	r.once.Do(func() {
 		close(r.stop)
 		r.cancelCtx()
 		if r.unwatch != nil {
 			r.unwatch()
+		}
+		r.done.Wait()
+		sunk := make(chan struct{})
+		go func() { r.sinking.Wait(); close(sunk) }()
+		patience := time.NewTimer(sinkPatience)
+		defer patience.Stop()
+		select {
+		case <-sunk:
+		case <-patience.C:
+			close(r.left)
 		}
 	})
 	r.done.Wait()
@@ -446,8 +479,12 @@ func (r *Recorder) request(ctx context.Context, a *asked) error {
 	if !supported {
 		return errors.New("flight: " + r.State().Why)
 	}
+	to := r.ask
+	if a.to != nil {
+		to = r.fetch
+	}
 	select {
-	case r.ask <- a:
+	case to <- a:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.stop:
@@ -458,6 +495,8 @@ func (r *Recorder) request(ctx context.Context, a *asked) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-r.left:
+		return errors.New("flight: the recorder was stopped, and the sink has not returned")
 	}
 }
 
@@ -565,16 +604,29 @@ func (r *Recorder) run() {
 	r.spent, _ = cputime.Process()
 	next := time.NewTimer(0)
 	defer next.Stop()
+	sinking := false
 	for n := 0; ; {
+		ask := r.ask
+		if sinking {
+			ask = nil // one after the other
+		}
 		select {
 		case <-r.stop:
 			return
-		case a := <-r.ask:
+		case a := <-r.fetch:
 			r.capture(a)
+		case a := <-ask:
+			sinking = r.capture(a)
+		case <-r.sunk:
+			sinking = r.step(next)
 		case <-r.wake:
-			r.step(next)
+			if !sinking {
+				sinking = r.step(next)
+			}
 		case <-next.C:
-			r.step(next)
+			if !sinking {
+				sinking = r.step(next)
+			}
 		case now := <-tick.C:
 			n++
 			r.second(n, signals.read(now))
@@ -583,8 +635,8 @@ func (r *Recorder) run() {
 }
 
 // step goes on with what waits for a snapshot, and says by the timer when to come
-// again.
-func (r *Recorder) step(next *time.Timer) {
+// again. It reports whether the sink has one now.
+func (r *Recorder) step(next *time.Timer) (sinking bool) {
 	r.mu.Lock()
 	now := time.Now()
 	wait := r.plan.step(now, mark.Open)
@@ -593,7 +645,7 @@ func (r *Recorder) step(next *time.Timer) {
 		if wait > 0 {
 			next.Reset(wait)
 		}
-		return
+		return false
 	}
 	why, also, held := r.plan.take(now)
 	r.hour.take()
@@ -603,7 +655,7 @@ func (r *Recorder) step(next *time.Timer) {
 	for i := range also {
 		a.also = append(a.also, also[i].trigger(&r.opts.Redact))
 	}
-	r.capture(a)
+	return r.capture(a)
 }
 
 func (r *Recorder) sleep(d time.Duration) bool {
@@ -720,15 +772,19 @@ func (r *Recorder) second(n int, s signals) {
 	}
 }
 
-// capture takes a snapshot and keeps it.
-func (r *Recorder) capture(a *asked) {
-	defer close(a.done)
+// capture takes a snapshot and keeps it. It reports whether the sink has it now.
+func (r *Recorder) capture(a *asked) (sinking bool) {
+	defer func() {
+		if !sinking {
+			close(a.done)
+		}
+	}()
 	if !r.rt.enabled() {
 		a.err = errors.New("flight: nothing is recorded: " + r.State().Why)
 		r.mu.Lock()
 		r.lose(a.held)
 		r.mu.Unlock()
-		return
+		return false
 	}
 	r.n++
 	a.name = fileName(a.trigger.At, a.trigger.Kind, os.Getpid(), r.n)
@@ -758,61 +814,81 @@ func (r *Recorder) capture(a *asked) {
 	}
 	if a.to != nil {
 		a.err = write(a.to)
-		return
+		return false
 	}
-	size := int64(0)
-	a.err = r.keep(a.name, write, &size)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a.err != nil {
-		r.state.Failed++
-		r.state.LastError = a.err.Error()
-		for k, n := range missed { // to be named in the next
-			r.missed[k] += n
+	size, made, err := r.keep(a.name, write)
+	// Where nothing is handed on, or it came to nothing, that is all.
+	finish := func(err error) {
+		a.err = err
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			r.state.Failed++
+			r.state.LastError = err.Error()
+			for k, n := range missed { // to be named in the next
+				r.missed[k] += n
+			}
+			r.lose(a.held)
+			return
 		}
-		r.lose(a.held)
-		return
+		r.state.Kept++
+		r.state.Last, r.state.LastBytes, r.state.LastSnapshot = a.name, size, time.Duration(m.Flight.SnapshotNS)
 	}
-	r.state.Kept++
-	r.state.Last, r.state.LastBytes, r.state.LastSnapshot = a.name, size, time.Duration(m.Flight.SnapshotNS)
+	if err != nil || r.opts.Sink == nil {
+		finish(err)
+		return false
+	}
+	r.sinking.Add(1)
+	go func() {
+		defer r.sinking.Done()
+		err := r.opts.Sink(r.ctx, a.name, made)
+		if c, ok := made.(io.Closer); ok {
+			_ = c.Close() // it was read
+		}
+		finish(err)
+		close(a.done)
+		r.sunk <- struct{}{}
+	}()
+	return true
 }
 
-// keep writes a recording into the directory and hands it to the sink.
-func (r *Recorder) keep(name string, write func(io.Writer) error, size *int64) error {
+// keep writes a recording into the directory, or into memory where there is none, and
+// opens it for the sink.
+func (r *Recorder) keep(name string, write func(io.Writer) error) (size int64, made io.Reader, err error) {
 	if r.opts.Dir == "" {
 		var b bytes.Buffer
-		if err := write(&b); err != nil {
+		err := write(&b)
+		return int64(b.Len()), &b, err
+	}
+	put := func() error {
+		if err := os.MkdirAll(r.opts.Dir, 0o700); err != nil {
 			return err
 		}
-		*size = int64(b.Len())
-		return r.opts.Sink(r.ctx, name, &b)
+		return atomically(r.opts.Dir, name, os.Getpid(), func(f *os.File) error {
+			err := write(f)
+			if info, serr := f.Stat(); serr == nil {
+				size = info.Size()
+			}
+			return err
+		})
 	}
-	if err := os.MkdirAll(r.opts.Dir, 0o700); err != nil {
-		return err
+	if err = put(); isFull(err) && makeRoom(r.opts.Dir) {
+		err = put()
 	}
-	err := atomically(r.opts.Dir, name, os.Getpid(), func(f *os.File) error {
-		err := write(f)
-		if info, serr := f.Stat(); serr == nil {
-			*size = info.Size()
-		}
-		return err
-	})
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	kept, err := tidy(r.opts.Dir, r.opts.MaxDisk, name)
+	left, err := tidy(r.opts.Dir, r.opts.MaxDisk, name)
 	r.mu.Lock()
-	r.state.DiskBytes = kept
+	if r.state.DiskBytes = left; err != nil {
+		r.state.LastError = err.Error() // it is kept all the same
+	}
 	r.mu.Unlock()
-	if err != nil || r.opts.Sink == nil {
-		return err
+	if r.opts.Sink == nil {
+		return size, nil, nil
 	}
-	f, err := os.Open(filepath.Join(r.opts.Dir, name))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return r.opts.Sink(r.ctx, name, f)
+	made, err = os.Open(filepath.Join(r.opts.Dir, name))
+	return size, made, err
 }
 
 // logHost writes the kernel's counters into the trace.

@@ -118,6 +118,9 @@ func (rs *routes) of(name string) *route {
 		if r, ok := (*m)[name]; ok {
 			return r
 		}
+		if len(*m) >= maxRoutes {
+			return nil // others were added since
+		}
 		for k, v := range *m {
 			grown[k] = v
 		}

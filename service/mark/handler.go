@@ -1,11 +1,8 @@
 package mark
 
 import (
-	"maps"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 )
 
 // An Option changes what Handler does.
@@ -50,8 +47,7 @@ func Handler(next http.Handler, opts ...Option) http.Handler {
 type handler struct {
 	next  http.Handler
 	route func(*http.Request) string
-	known atomic.Pointer[map[routeKey]ending]
-	mu    sync.Mutex
+	known growing[routeKey, ending]
 }
 
 type routeKey struct {
@@ -102,31 +98,27 @@ func (h *handler) ending(r *http.Request, class uint8) ending {
 		pattern = h.route(r)
 	}
 	k := routeKey{r.Method, pattern, class}
-	if m := h.known.Load(); m != nil {
-		if e, ok := (*m)[k]; ok {
-			return e
-		}
+	if e, ok := h.known.get(k); ok {
+		return e
 	}
 	return h.add(k)
 }
 
 func (h *handler) add(k routeKey) ending {
-	name := routeName(k.method, k.pattern)
-	e := ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	old := h.known.Load()
-	if old == nil {
-		old = new(map[routeKey]ending)
-	}
-	if len(*old) >= maxTexts {
+	h.known.mu.Lock()
+	e, ok := h.known.getMore(k)
+	h.known.mu.Unlock()
+	if ok {
 		return e
 	}
-	grown := make(map[routeKey]ending, len(*old)+1)
-	maps.Copy(grown, *old)
-	k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
-	grown[k] = e
-	h.known.Store(&grown)
+	name := routeName(k.method, k.pattern)
+	e = ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	h.known.mu.Lock()
+	defer h.known.mu.Unlock()
+	if h.known.len() < maxTexts {
+		k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
+		h.known.add(k, e)
+	}
 	return e
 }
 

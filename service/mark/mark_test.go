@@ -13,6 +13,8 @@ import (
 	"runtime/trace"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/markname"
 )
 
 // TestIdle tests that a mark allocates nothing while nobody traces.
@@ -115,15 +117,15 @@ func TestBounds(t *testing.T) {
 	var tab table
 	last := ""
 	for i := range 3 * maxNames {
-		last = tab.begin(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", maxName)))
+		last = tab.begin(Job, fmt.Sprintf("name %d of %s", i, strings.Repeat("é", markname.Max)))
 	}
-	if len(tab.names) > maxNames || len(*tab.known.Load()) > maxTexts {
-		t.Errorf("%d names and %d texts are kept", len(tab.names), len(*tab.known.Load()))
+	if len(tab.names) > maxNames || tab.known.len() > maxTexts {
+		t.Errorf("%d names and %d texts are kept", len(tab.names), tab.known.len())
 	}
 	if last != "whylate.mark/1 begin job (others)" {
 		t.Errorf("the last one is written as %q", last)
 	}
-	if got := tab.begin(Job, "name 1 of "+strings.Repeat("é", maxName)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > maxName+40 || strings.ToValidUTF8(got, "?") != got {
+	if got := tab.begin(Job, "name 1 of "+strings.Repeat("é", markname.Max)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > markname.Max+40 || strings.ToValidUTF8(got, "?") != got {
 		t.Errorf("a name that was there before is written as %q", got)
 	}
 }

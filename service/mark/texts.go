@@ -1,10 +1,9 @@
 package mark
 
 import (
-	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"github.com/whylate/whylate/service/internal/markname"
 )
 
 // The form in the trace: the key of a user log is the version, the verb and
@@ -21,7 +20,6 @@ const (
 const (
 	maxTexts = 4096 // keys
 	maxNames = 1000
-	maxName  = 200 // bytes
 )
 
 const others = "(others)"
@@ -32,12 +30,10 @@ type textKey struct {
 	status string // "" of a begin
 }
 
-// A table holds the keys that were written: read without a lock, copied to
-// be added to. Only so many come to be added.
+// A table holds the keys that were written. Only so many come to be added.
 type table struct {
-	known atomic.Pointer[map[textKey]string]
-	mu    sync.Mutex
-	names map[string]bool
+	known growing[textKey, string]
+	names map[string]bool // guarded by known.mu
 }
 
 var texts table
@@ -52,20 +48,21 @@ func (t *table) begin(kind Kind, name string) string {
 func (t *table) end(kind Kind, name, status string) string { return t.of(textKey{kind, name, status}) }
 
 func (t *table) of(k textKey) string {
-	if m := t.known.Load(); m != nil {
-		if s, ok := (*m)[k]; ok {
-			return s
-		}
+	if s, ok := t.known.get(k); ok {
+		return s
 	}
 	return t.add(k)
 }
 
 // add is also the way of names that are too many, each time.
 func (t *table) add(k textKey) string {
+	t.known.mu.Lock()
+	defer t.known.mu.Unlock()
+	if s, ok := t.known.getMore(k); ok {
+		return s
+	}
 	// The caller's strings may be parts of something large.
-	name := strings.Clone(clean(k.name))
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	name := strings.Clone(markname.Clean(k.name))
 	if t.names == nil {
 		t.names = make(map[string]bool)
 	}
@@ -90,31 +87,11 @@ func (t *table) add(k textKey) string {
 	if name != "" {
 		text += " " + name
 	}
-	old := t.known.Load()
-	if old == nil {
-		old = new(map[textKey]string)
-	}
-	if len(*old) >= maxTexts || name == others && k.name != others {
+	if t.known.len() >= maxTexts || name == others && k.name != others {
 		return text
 	}
-	grown := make(map[textKey]string, len(*old)+1)
-	maps.Copy(grown, *old)
-	grown[textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}] = text
-	t.known.Store(&grown)
+	t.known.add(textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}, text)
 	return text
-}
-
-// clean bounds a name and leaves out what a line of text cannot hold.
-func clean(s string) string {
-	if len(s) > maxName {
-		s = s[:maxName]
-	}
-	return strings.ToValidUTF8(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '_'
-		}
-		return r
-	}, s), "_")
 }
 
 // word reports whether s is one short word.

@@ -1,0 +1,286 @@
+//go:build go1.25
+
+package flight
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/trace"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whylate/whylate/service/mark"
+)
+
+// TestSinkNeverAnswers tests that a sink that hangs holds up nothing but the next
+// recording: requests are seen, seconds are looked at, the recording is in the folder,
+// snapshots are fetched, and Stop ends. All of that stood still when the recorder's own
+// goroutine called it.
+func TestSinkNeverAnswers(t *testing.T) {
+	var let chan struct{}
+	opts := Options{Tail: 200 * ms, Share: 0.5, Sink: func(context.Context, string, io.Reader) error {
+		<-let // not even for its context
+		return nil
+	}}
+	play(t, opts, func(s *scene) {
+		let = make(chan struct{})
+		s.request("GET /", 0, 100*ms)
+		time.Sleep(time.Until(s.begun.Add(2 * time.Second)))
+		synctest.Wait()
+		names, _ := filepath.Glob(filepath.Join(s.dir, "*.whylate"))
+		if state := s.r.State(); state.Kept != 0 || len(names) != 1 {
+			t.Errorf("while the sink has it there are %d files, and the state is %+v", len(names), state)
+		}
+		// What a second shows is a trigger of the recorder's own goroutine.
+		for range 20 {
+			s.request("GET /", 3*time.Second, 3*time.Second+50*ms)
+		}
+		w := httptest.NewRecorder()
+		s.r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if state := s.r.State(); w.Code != 200 || state.Triggers[KindMany] == 0 {
+			t.Errorf("GET gives %d, and the state is %+v", w.Code, state)
+		}
+		asked := make(chan error)
+		go func() {
+			_, err := s.r.Capture(context.Background(), "in vain")
+			asked <- err
+		}()
+		began := time.Now()
+		s.r.Stop()
+		if took := time.Since(began); took > sinkPatience {
+			t.Errorf("Stop took %v", took)
+		}
+		if err := <-asked; err == nil {
+			t.Error("it was kept")
+		}
+		close(let)
+	})
+}
+
+// TestFolderIsGone tests that a folder that is removed while the recorder runs is made
+// again, with the recording in it.
+func TestFolderIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "flight")
+	r := start(t, Options{Dir: dir})
+	for range 2 {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		name, err := r.Capture(context.Background(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || len(entries(t, data)) != 2 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestHostileNames tests a service that names ten thousand routes, by what clients
+// send: what is kept is bounded, the file says of them what the trace says, and neither
+// holds a character that a terminal obeys.
+func TestHostileNames(t *testing.T) {
+	const own = "WHYLATE_TEST_FLIGHT_NAMES"
+	if os.Getenv(own) == "" { // names are a process's, once and for all
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self, "-test.run=^TestHostileNames$")
+		cmd.Env = append(os.Environ(), own+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir, Slow: time.Second, Tail: time.Millisecond})
+	h := mark.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	}), mark.Route(func(q *http.Request) string { return q.URL.Path }))
+	names := func(i int) string {
+		return fmt.Sprintf("/%d/\x1b[31m\u009b2J\x00\r\n\"%s", i, strings.Repeat("x", i%300))
+	}
+	var all sync.WaitGroup
+	for k := range 4 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			q := httptest.NewRequest("GET", "/", nil)
+			for i := k; i < 10_000; i += 4 {
+				q.Pattern, q.URL.Path = "", names(i)
+				h.ServeHTTP(nobody{}, q)
+			}
+		}()
+	}
+	all.Wait()
+	_ = mark.Do(context.Background(), "last "+names(1), func(context.Context) error {
+		time.Sleep(1001 * time.Millisecond)
+		return nil
+	})
+	until(t, "a recording", func() bool { return r.State().Kept > 0 })
+	routes := 0
+	r.routes.each(func(*route) { routes++ })
+	if routes > maxRoutes {
+		t.Errorf("%d routes are followed", routes)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, r.State().Last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := entries(t, data)
+	var m meta
+	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"\x1b[31m", "\u009b", `\u001b`, `\u009b`, `\u0000`} {
+		if bytes.Contains(parts["meta.json"], []byte(bad)) || bad != "\x1b[31m" && bytes.Contains(parts["trace"], []byte("/"+bad)) {
+			t.Errorf("%q is in it", bad)
+		}
+	}
+	named := append([]Trigger{m.Flight.Reason}, m.Flight.Also...)
+	i := slices.IndexFunc(named, func(t Trigger) bool { return strings.HasPrefix(t.Route, "last ") })
+	if i < 0 || named[i].Route != "last /1/_[31m_2J___\"x" {
+		t.Errorf("it was kept because of %+v", named)
+	}
+}
+
+// TestRestart starts a recorder in the folder of one that was killed: what was half
+// written goes, what is whole stays, and what was kept in the last hour counts, or a
+// service that ends again and again would keep six each time.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	put := func(kind Kind, n int, ago time.Duration, suffix string) string {
+		name := fileName(now.Add(-ago), kind, 1, n) + suffix
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, make([]byte, 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(p, now, now.Add(-ago)); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	old := put(KindSlow, 1, 10*time.Minute, "")
+	only := put(KindFreeze, 2, 12*time.Hour, "")
+	for i := range 5 {
+		put(KindAsked, 3+i, time.Minute, "")
+	}
+	half := put(KindSlow, 9, time.Second, partInfix+"1")
+	for i := range 3 {
+		opts := Options{Dir: dir, Slow: time.Millisecond, Tail: time.Millisecond, Gap: time.Millisecond, PerHour: 2}
+		r := start(t, opts)
+		if _, err := os.Stat(filepath.Join(dir, half)); err == nil {
+			t.Error("what was half written is left")
+		}
+		for _, name := range []string{old, only} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+		// Of two in an hour one was kept ten minutes ago: there is one, and then none.
+		r.ended(mark.Ended{Name: "GET /", Took: time.Second})
+		kept, missed := uint64(1), uint64(0)
+		if i > 0 {
+			kept, missed = 0, 1
+		}
+		until(t, "what becomes of it", func() bool { s := r.State(); return s.Kept == kept && s.Missed[KindSlow] == missed })
+		r.Stop()
+	}
+}
+
+// TestChildInheritsNothing tests that a process that the service starts has none of the
+// recorder's files, while a recording is handed on.
+func TestChildInheritsNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("asks /proc")
+	}
+	ls := "/bin/ls"
+	if _, err := os.Stat(ls); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	var out string
+	r := start(t, Options{Dir: dir, Sink: func(context.Context, string, io.Reader) error {
+		p, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		child, err := os.StartProcess(ls, []string{ls, "-l", "/proc/self/fd"}, &os.ProcAttr{Files: []*os.File{nil, w, w}})
+		w.Close()
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(p)
+		out = string(text)
+		_, _ = child.Wait()
+		return err
+	}})
+	if _, err := r.Capture(context.Background(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		if _, file, ok := strings.Cut(line, " -> "); ok && !strings.HasPrefix(file, "/proc/") && !strings.HasPrefix(file, "pipe:") && strings.TrimSpace(file) != "/dev/null" || strings.Contains(file, "/task/") {
+			t.Errorf("the child has %s", file)
+		}
+	}
+	if !strings.Contains(out, " -> ") {
+		t.Errorf("the child says %q", out)
+	}
+}
+
+// TestBesideTraceEndpoint takes a trace by what net/http/pprof serves while the recorder
+// runs, and recordings meanwhile: both hold the same marks.
+func TestBesideTraceEndpoint(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir})
+	var b bytes.Buffer
+	if err := trace.Start(&b); err != nil { // what pprof.Trace does
+		t.Fatal(err)
+	}
+	job("in both", time.Millisecond)
+	first, err := r.Capture(context.Background(), "during a trace")
+	if err != nil {
+		t.Error(err)
+	}
+	trace.Stop()
+	job("in the second", time.Millisecond)
+	second, err := r.Capture(context.Background(), "after it")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		what string
+		data func() []byte
+		has  []string
+	}{
+		{"the trace", b.Bytes, []string{"in both"}},
+		{"the first recording", func() []byte { data, _ := os.ReadFile(filepath.Join(dir, first)); return data }, []string{"in both"}},
+		{"the second recording", func() []byte { data, _ := os.ReadFile(filepath.Join(dir, second)); return data }, []string{"in both", "in the second"}},
+	} {
+		for _, name := range c.has {
+			if !bytes.Contains(c.data(), []byte("whylate.mark/1 end job ok "+name)) {
+				t.Errorf("%s does not hold %q", c.what, name)
+			}
+		}
+	}
+	if s := r.State(); !s.Recording || s.Failed != 0 {
+		t.Errorf("the state is %+v", s)
+	}
+}

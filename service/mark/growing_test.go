@@ -1,0 +1,47 @@
+package mark
+
+import "testing"
+
+// TestGrowing tests that a map that grows finds all that was added, that what is asked
+// for again is soon found without the lock, and that copies stay few: one for each name was
+// seconds of a service whose names are ten thousand.
+func TestGrowing(t *testing.T) {
+	var g growing[int, int]
+	copies, last := 0, g.known.Load()
+	find := func(k int) (ok bool) {
+		v, ok := g.get(k)
+		if !ok {
+			g.mu.Lock()
+			if v, ok = g.getMore(k); !ok {
+				g.add(k, -k)
+			}
+			g.mu.Unlock()
+		}
+		if ok && v != -k {
+			t.Fatalf("%d is %d", k, v)
+		}
+		if now := g.known.Load(); now != last {
+			copies, last = copies+1, now
+		}
+		return ok
+	}
+	const all = 4000
+	for k := range all {
+		if find(k) || !find(k) || !find(k/2) {
+			t.Fatalf("%d is there before it is added, or not after", k)
+		}
+	}
+	if g.len() != all || copies > 20 {
+		t.Errorf("%d are kept, %d copies were made", g.len(), copies)
+	}
+	for range 8 {
+		for k := range all {
+			find(k)
+		}
+	}
+	for k := range all {
+		if _, ok := g.get(k); !ok {
+			t.Fatalf("%d is found under the lock alone", k)
+		}
+	}
+}
