@@ -9,21 +9,21 @@ func TestGrowing(t *testing.T) {
 	var g growing[int, int]
 	copies, last := 0, g.known.Load()
 	find := func(k int) (ok bool) {
-		v, ok := g.get(k)
-		if !ok {
+		v := g.get(uint(k), k)
+		if v == nil {
 			g.mu.Lock()
-			if v, ok = g.getMore(k); !ok {
+			if v = g.getMore(k); v == nil {
 				g.add(k, -k)
 			}
 			g.mu.Unlock()
 		}
-		if ok && v != -k {
-			t.Fatalf("%d is %d", k, v)
+		if v != nil && *v != -k {
+			t.Fatalf("%d is %d", k, *v)
 		}
 		if now := g.known.Load(); now != last {
 			copies, last = copies+1, now
 		}
-		return ok
+		return v != nil
 	}
 	const all = 4000
 	for k := range all {
@@ -40,7 +40,7 @@ func TestGrowing(t *testing.T) {
 		}
 	}
 	for k := range all {
-		if _, ok := g.get(k); !ok {
+		if g.get(uint(k), k) == nil {
 			t.Fatalf("%d is found under the lock alone", k)
 		}
 	}

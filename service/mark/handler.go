@@ -92,32 +92,32 @@ const classPanic = 6
 
 var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
 
-func (h *handler) ending(r *http.Request, class uint8) ending {
+func (h *handler) ending(r *http.Request, class uint8) *ending {
 	pattern := r.Pattern
 	if pattern == "" && h.route != nil {
 		pattern = h.route(r)
 	}
 	k := routeKey{r.Method, pattern, class}
-	if e, ok := h.known.get(k); ok {
+	if e := h.known.get(numberOf(k.pattern)+3*numberOf(k.method)+uint(class), k); e != nil {
 		return e
 	}
 	return h.add(k)
 }
 
-func (h *handler) add(k routeKey) ending {
+func (h *handler) add(k routeKey) *ending {
 	h.known.mu.Lock()
-	e, ok := h.known.getMore(k)
+	e := h.known.getMore(k)
 	h.known.mu.Unlock()
-	if ok {
+	if e != nil {
 		return e
 	}
 	name := routeName(k.method, k.pattern)
-	e = ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	e = &ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
 	h.known.mu.Lock()
 	defer h.known.mu.Unlock()
 	if h.known.len() < maxTexts {
 		k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
-		h.known.add(k, e)
+		h.known.add(k, *e)
 	}
 	return e
 }

@@ -10,10 +10,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"runtime/trace"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/markname"
 )
 
@@ -265,5 +268,68 @@ func BenchmarkTracedDo(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = Do(ctx, "job", f)
+	}
+}
+
+// BenchmarkTracedBeside is what marks take beside the runtime's two logs alone, which are
+// written from as deep a stack: by turns, by the thread's own clock, medians, so that other
+// work on the machine matters little.
+func BenchmarkTracedBeside(b *testing.B) {
+	if err := trace.Start(io.Discard); err != nil {
+		b.Fatal(err)
+	}
+	defer trace.Stop()
+	ctx := context.Background()
+	r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+	deep := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		func() {
+			trace.Log(ctx, "whylate.mark/1 begin http", "")
+			trace.Log(ctx, "whylate.mark/1 end http 2xx GET /items/{id}", "")
+		}()
+	})
+	marked := Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { r.Pattern = "GET /items/{id}" }))
+	f := func(context.Context) error { return nil }
+	handle := func() { r.Pattern = ""; marked.ServeHTTP(w, r) }
+	ways := []struct {
+		name    string
+		watched bool
+		f       func()
+	}{
+		{"logs", false, func() { deep.ServeHTTP(w, r) }},
+		{"handler", false, handle},
+		{"do", false, func() { _ = Do(ctx, "job", f) }},
+		{"watched", true, handle},
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const turn = 2000
+	took := make([][]float64, len(ways))
+	ratios := make([][]float64, len(ways))
+	for b.Loop() {
+		for i, way := range ways {
+			stop := func() {}
+			if way.watched {
+				stop, _ = Watch(func(Ended) {})
+			}
+			before, ok := cputime.Thread()
+			for range turn {
+				way.f()
+			}
+			after, _ := cputime.Thread()
+			stop()
+			if !ok {
+				b.Skip("the CPU time of a thread is not known here")
+			}
+			took[i] = append(took[i], float64(after-before)/turn)
+			ratios[i] = append(ratios[i], took[i][len(took[i])-1]/took[0][len(took[0])-1])
+		}
+	}
+	median := func(v []float64) float64 { slices.Sort(v); return v[len(v)/2] }
+	b.ReportMetric(0, "ns/op")
+	for i, way := range ways {
+		b.ReportMetric(median(took[i]), way.name+"-ns")
+		if i > 0 {
+			b.ReportMetric(median(ratios[i]), way.name+"/logs")
+		}
 	}
 }

@@ -48,8 +48,8 @@ func (t *table) begin(kind Kind, name string) string {
 func (t *table) end(kind Kind, name, status string) string { return t.of(textKey{kind, name, status}) }
 
 func (t *table) of(k textKey) string {
-	if s, ok := t.known.get(k); ok {
-		return s
+	if s := t.known.get(numberOf(k.name)+uint(len(k.status)), k); s != nil {
+		return *s
 	}
 	return t.add(k)
 }
@@ -58,8 +58,8 @@ func (t *table) of(k textKey) string {
 func (t *table) add(k textKey) string {
 	t.known.mu.Lock()
 	defer t.known.mu.Unlock()
-	if s, ok := t.known.getMore(k); ok {
-		return s
+	if s := t.known.getMore(k); s != nil {
+		return *s
 	}
 	// The caller's strings may be parts of something large.
 	name := strings.Clone(markname.Clean(k.name))
