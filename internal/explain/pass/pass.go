@@ -111,6 +111,8 @@ type Options struct {
 type Pass struct {
 	Sums      []Sum
 	Listeners []Listener
+	// KeepMarks lets listeners ask generations for their marks, which otherwise only the Finder does.
+	KeepMarks bool
 
 	// What was read, valid after Run.
 
@@ -203,6 +205,9 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		p.Events += g.Events
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
+		if !p.KeepMarks {
+			dec.DropMarks(g)
+		}
 		oldest = p.Finder.Oldest()
 		placer.Place()
 		p.Symbols = dec.Symbols.Snapshot()

@@ -27,6 +27,7 @@ func (c *Checks) Attach(p *pass.Pass) {
 	c.window = &p.Window
 	p.Sums = append(p.Sums, &c.requests)
 	p.Listeners = append(p.Listeners, c)
+	p.KeepMarks = true
 }
 
 // Decoded implements pass.Listener.

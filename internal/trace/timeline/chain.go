@@ -17,10 +17,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		nStack = uint64(len(flags))
 		events int64
 		// Times are multiples of 1<<unit ns, and up to near they fit into records.
-		unit = w.unit
-		near = min(int64(timeMax), int64(tickMost)<<unit-1)
+		unit   = w.layout.unit
+		create = w.layout.stack[tracefmt.EvGoCreate] & 31
+		near   = min(int64(timeMax), int64(tickMost)<<unit-1)
 		// The piece that is the run, and what a network wait is called.
-		run     int
+		run     *piece
 		network = w.gen.networkLocal
 	)
 	w.chains = append(w.chains, w.streamStart(no))
@@ -28,7 +29,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {
 		b := src.Batches[bi]
-		w.room(b.End - b.Off)
+		w.room()
 		words, slabID, n := &w.slab.words, w.slabID, w.n
 		first, before := n, cur
 		t := sc.ns(b.Time) - base
@@ -81,6 +82,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 			events++
 			if n-first >= waypointEvery {
 				w.index = append(w.index, waypoint{start, ref(slabID | first), before})
+				if slabSize-n < enough {
+					w.n = n
+					w.room()
+					words, slabID, n = &w.slab.words, w.slabID, w.n
+				}
 				first, before, start = n, cur, t
 			}
 			a := uint64(t)>>(unit&63)<<tickShift | uint64(typ)<<kindShift
@@ -106,9 +112,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					y, i = uvarintLong(data, i)
 				}
 				cur, curSeq = w.dense(x), uint32(y)
-				w.piece(cur, uint32(y), at, 0, t)
-				run = len(w.pieces) - 1
-				if uint64(cur)>>25|far == 0 {
+				run = w.piece(cur, uint32(y), at, 0, t)
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -150,7 +155,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
 				if curP != noProc {
-					if z>>25|far == 0 {
+					if z>>payloadBits|far == 0 {
 						words[n] = a | uint64(z)
 					} else {
 						words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(z))
@@ -186,14 +191,14 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if y < nStack && flags[y] != 0 {
 					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
-				if uint64(x)>>(25-reasonStack)|y>>reasonStack|far == 0 {
+				if uint64(x)>>(payloadBits-reasonStack)|y>>reasonStack|far == 0 {
 					words[n] = a | uint64(uint64(x)<<reasonStack|y)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(x), uint32(y))
 				}
 				n++
 				if x == network && tracefmt.EventType(typ) == tracefmt.EvGoBlock {
-					w.pieces[run].owner |= netBlock
+					run.owner |= netBlock
 				}
 				cur = 0
 			case tracefmt.EvGoSyscallBegin:
@@ -225,7 +230,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if y < nStack && flags[y] != 0 {
 					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
 				}
-				if y>>25|far == 0 {
+				if y>>payloadBits|far == 0 {
 					words[n] = a | uint64(y)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
@@ -236,7 +241,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					w.orphans++
 					break
 				}
-				if uint64(cur)>>25|far == 0 {
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -247,7 +252,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					w.orphans++
 					break
 				}
-				if uint64(cur)>>25|far == 0 {
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -288,8 +293,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
 				}
-				if uint64(g)>>(25-createStack)|z>>createStack|far == 0 {
-					words[n] = a | uint64(uint64(g)<<createStack|z)
+				if uint64(g)>>(payloadBits-create)|z>>create|far == 0 {
+					words[n] = a | uint64(uint64(g)<<create|z)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(z))
 				}
@@ -339,9 +344,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					aux |= auxBinds
 					cur, curSeq = g, 0
 				}
-				w.piece(g, 0, at, 0, t)
-				if aux&auxBinds != 0 {
-					run = len(w.pieces) - 1
+				if p := w.piece(g, 0, at, 0, t); aux&auxBinds != 0 {
+					run = p
 				}
 				words[n] = w.putWide(kind(typ), t, uint32(aux), g, uint32(u))
 				n++
@@ -356,9 +360,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					x, i = uvarintLong(data, i)
 				}
 				cur, curSeq = w.dense(x), 0
-				w.piece(cur, 0, at, 0, t)
-				run = len(w.pieces) - 1
-				if uint64(cur)>>25|far == 0 {
+				run = w.piece(cur, 0, at, 0, t)
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -369,7 +372,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					w.orphans++
 					break
 				}
-				if uint64(cur)>>25|far == 0 {
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -404,17 +407,16 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if cur == 0 {
 					w.orphans++
 				} else {
-					if uint64(g)>>25|far == 0 {
+					if uint64(g)>>payloadBits|far == 0 {
 						words[n] = a | uint64(g)
 					} else {
 						words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
 					}
 					n++
 				}
-				w.piece(g, uint32(y), ref(slabID|n), 0, t)
-				run = len(w.pieces) - 1
+				run = w.piece(g, uint32(y), ref(slabID|n), 0, t)
 				typ, a = byte(kindSwitched), uint64(t)>>(unit&63)<<tickShift|uint64(kindSwitched)<<kindShift
-				if uint64(cur)>>25|far == 0 {
+				if uint64(cur)>>payloadBits|far == 0 {
 					words[n] = a | uint64(cur)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
@@ -565,7 +567,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := userStack(tracefmt.EventType(typ), y, z, u); k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if userStack(tracefmt.EventType(typ), y, z, u)>>25|far == 0 {
+				if userStack(tracefmt.EventType(typ), y, z, u)>>payloadBits|far == 0 {
 					words[n] = a | uint64(userStack(tracefmt.EventType(typ), y, z, u))
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(userStack(tracefmt.EventType(typ), y, z, u)))
@@ -595,7 +597,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if y>>25|far == 0 {
+				if y>>payloadBits|far == 0 {
 					words[n] = a | uint64(y)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
@@ -633,7 +635,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if y>>25|far == 0 {
+				if y>>payloadBits|far == 0 {
 					words[n] = a | uint64(y)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
@@ -664,7 +666,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if y>>25|far == 0 {
+				if y>>payloadBits|far == 0 {
 					words[n] = a | uint64(y)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
@@ -684,7 +686,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if x>>25|far == 0 {
+				if x>>payloadBits|far == 0 {
 					words[n] = a | uint64(x)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))
@@ -710,7 +712,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				g := w.dense(x)
 				w.extra = append(w.extra, extraEvent{t, g, at, tracefmt.EventType(typ), x, 0})
-				if uint64(g)>>25|far == 0 {
+				if uint64(g)>>payloadBits|far == 0 {
 					words[n] = a | uint64(g)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
@@ -729,7 +731,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if x>>25|far == 0 {
+				if x>>payloadBits|far == 0 {
 					words[n] = a | uint64(x)
 				} else {
 					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))

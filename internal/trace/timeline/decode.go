@@ -22,7 +22,7 @@ type worker struct {
 	slabID uint32
 	n      uint32 // next free offset in slab
 
-	pieces []piece
+	pieces pieceList
 	count  []tally // by dense goroutine
 	procs  []procEvent
 	heap   []HeapPoint
@@ -42,7 +42,7 @@ type worker struct {
 		page *goidPage
 	}
 
-	unit    uint8   // see scale
+	layout  layout  // of the records
 	flags   []uint8 // by local stack id
 	events  int64
 	last    int64 // the last time, since the generation's base
@@ -62,7 +62,7 @@ type streamStart struct {
 // streamStart returns the ends of the worker's lists.
 func (w *worker) streamStart(no int32) streamStart {
 	return streamStart{
-		no: no, pieces: len(w.pieces), procs: len(w.procs), heap: len(w.heap), user: len(w.user), marks: len(w.marks), extra: len(w.extra),
+		no: no, pieces: w.pieces.n, procs: len(w.procs), heap: len(w.heap), user: len(w.user), marks: len(w.marks), extra: len(w.extra),
 		nobody: len(w.nobody), index: len(w.index), holds: len(w.holds), ranges: len(w.ranges), starts: len(w.starts),
 	}
 }
@@ -279,16 +279,17 @@ func (s scale) ns(units uint64) int64 {
 
 var argCounts = tracefmt.ArgCounts()
 
-// room makes sure that the slab takes a batch of size bytes: an event has two
-// bytes at least and makes one record; a coroutine switch has three at least
-// and makes two. One place more is kept for a link.
-func (w *worker) room(size int) {
-	need := uint32(size/2 + size/3 + 4)
-	if w.slab != nil && slabSize-w.n > need {
+// enough is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at
+// most, and for a link or an end.
+const enough = waypointEvery + 4
+
+// room makes sure that there is enough of it.
+func (w *worker) room() {
+	if w.slab != nil && slabSize-w.n >= enough {
 		return
 	}
 	slab, id := w.slabs.take(w.gen, w.id)
-	slab.unit = w.unit
+	slab.layout = w.layout
 	if w.slab != nil {
 		w.slab.words[w.n] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
 	}
@@ -306,8 +307,15 @@ func userStack(t tracefmt.EventType, y, z, u uint64) uint64 {
 	return u & 0xffffffff
 }
 
-func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) {
-	w.pieces = append(w.pieces, piece{g, seq, at, owner, whenOf(t)})
+func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) *piece {
+	l := &w.pieces
+	k := l.n % pieceChunk
+	if k == 0 {
+		l.chunks = append(l.chunks, w.slabs.takePieces())
+	}
+	l.n++
+	p := &l.chunks[len(l.chunks)-1][k]
+	*p = piece{g, seq, at, owner, whenOf(t)}
 	if int(g) >= len(w.count) {
 		w.growCount(g)
 	}
@@ -316,6 +324,7 @@ func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) {
 	if seq > c.top {
 		c.top = seq
 	}
+	return p
 }
 
 func (w *worker) growCount(g uint32) {

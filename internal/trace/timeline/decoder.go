@@ -31,6 +31,7 @@ type Decoder struct {
 	local   []uint8 // by local stack
 	first   bool
 	heads   []markHead
+	marks   []Mark // memory of a generation's
 	ahead   chan readResult
 	quit    chan struct{}
 	done    error
@@ -147,6 +148,12 @@ func (d *Decoder) Recycle(g *Gen) {
 	d.spare = append(d.spare, g)
 }
 
+// DropMarks takes the memory of a generation's marks for the next one. They must not be asked for again; EachMarked finds none.
+func (d *Decoder) DropMarks(g *Gen) {
+	d.marks, g.Marks = g.Marks, nil
+	g.markBase = g.markBase[:0]
+}
+
 func (d *Decoder) newGen() *Gen {
 	n := len(d.spare)
 	if n == 0 {
@@ -181,13 +188,13 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	if k := slices.Index(g.strings.dense, uint32(g.network)); k >= 0 {
 		g.networkLocal = uint64(k)
 	}
-	flags := d.classify(g)
+	flags, layout := d.classify(g), newLayout(sc, d.tables.Stacks.Len())
 
 	d.chains.build(src)
 	var nextChain atomic.Int32
 	var bad atomic.Bool
 	d.parallel(func(w *worker) {
-		w.begin(g, flags, sc.unit())
+		w.begin(g, flags, layout)
 		for {
 			k := int(nextChain.Add(1)) - 1
 			if k >= len(d.chains.chains) || bad.Load() {
@@ -262,7 +269,7 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen) error {
 	seen := make(map[[2]uint32]bool)
 	count, top := make(map[uint32]uint32), make(map[uint32]uint32)
 	for _, w := range d.workers {
-		for _, p := range w.pieces {
+		for p := range w.pieces.from(0, w.pieces.n) {
 			if key := [2]uint32{p.g, p.seq}; g.isIrregular(p.g) && !seen[key] {
 				seen[key] = true
 				count[p.g]++
@@ -314,13 +321,14 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 	return d.local
 }
 
-func (w *worker) begin(g *Gen, flags []uint8, unit uint8) {
-	w.gen, w.ids, w.flags, w.unit = g, &g.ids, flags, unit
+func (w *worker) begin(g *Gen, flags []uint8, layout layout) {
+	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
 	w.slab, w.n, w.open = nil, 0, false
 	if told := g.told[:cap(g.told)]; int(w.id) < len(told) {
 		w.told = told[w.id][:0] // memory of an earlier generation
 	}
-	w.pieces, w.procs, w.heap = w.pieces[:0], w.procs[:0], w.heap[:0]
+	w.slabs.givePieces(&w.pieces)
+	w.procs, w.heap = w.procs[:0], w.heap[:0]
 	w.user, w.marks, w.extra, w.starts = w.user[:0], w.marks[:0], w.extra[:0], w.starts[:0]
 	w.nobody, w.ranges = w.nobody[:0], w.ranges[:0]
 	w.index, w.chains, w.holds = w.index[:0], w.chains[:0], w.holds[:0]
@@ -450,12 +458,12 @@ func (d *Decoder) place(g *Gen) {
 	})
 	d.parallel(func(w *worker) {
 		if len(odd) == 0 {
-			for _, p := range w.pieces {
+			for p := range w.pieces.from(0, w.pieces.n) {
 				g.slots[g.base[p.g]+p.seq] = slot{p.rec, p.owner, p.when}
 			}
 			return
 		}
-		for _, p := range w.pieces {
+		for p := range w.pieces.from(0, w.pieces.n) {
 			if at := g.base[p.g] + p.seq; at < g.base[p.g+1] && !isOdd(p.g) {
 				g.slots[at] = slot{p.rec, p.owner, p.when}
 			}
@@ -491,9 +499,9 @@ func (d *Decoder) placeByTime(g *Gen, odd []uint32) {
 		byG[i] = nil
 	}
 	for _, st := range d.streams {
-		for _, p := range st.w.pieces[st.from.pieces:st.to.pieces] {
+		for p := range st.w.pieces.from(st.from.pieces, st.to.pieces) {
 			if list, ok := byG[p.g]; ok {
-				byG[p.g] = append(list, p)
+				byG[p.g] = append(list, *p)
 			}
 		}
 	}

@@ -148,6 +148,9 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		g.markBase[i] = sum
 		sum += c
 	}
+	if cap(g.Marks) == 0 {
+		g.Marks, d.marks = d.marks, nil
+	}
 	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
 	d.mergeMarks(func(m Mark) {
 		at := g.markBase[m.g]
@@ -238,7 +241,7 @@ func sink(heads []markHead, i int) {
 // does not depend on the number of workers.
 func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 	order := g.marked[:0]
-	for i := range len(g.ids.ids) {
+	for i := range len(g.markBase) - 1 {
 		if g.markBase[i] < g.markBase[i+1] {
 			order = append(order, uint32(i))
 		}

@@ -253,10 +253,32 @@ func (g *Gen) Goroutines(f func(id uint64)) {
 	}
 }
 
-// slabPool gives slabs to generations and takes them back.
+// slabPool gives slabs to generations and takes them back, and chunks of pieces to workers.
 type slabPool struct {
-	mu    sync.Mutex
-	spare []*slab
+	mu     sync.Mutex
+	spare  []*slab
+	pieces []*[pieceChunk]piece
+}
+
+// takePieces returns room for more pieces.
+func (p *slabPool) takePieces() *[pieceChunk]piece {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.pieces)
+	if n == 0 {
+		return new([pieceChunk]piece)
+	}
+	c := p.pieces[n-1]
+	p.pieces = p.pieces[:n-1]
+	return c
+}
+
+// givePieces takes back the room of all pieces of a list.
+func (p *slabPool) givePieces(l *pieceList) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pieces = append(p.pieces, l.chunks...)
+	l.chunks, l.n = l.chunks[:0], 0
 }
 
 func (p *slabPool) take(g *Gen, by uint32) (*slab, uint32) {

@@ -1,12 +1,17 @@
 package timeline
 
-import "github.com/whylate/whylate/internal/trace/tracefmt"
+import (
+	"iter"
+	"math/bits"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
 
 // A record is one event of a thread's stream in 8 bytes:
 //
 //	time (32 bits: since the generation's base, in the units of its clock) | kind (6) | wide (1) | payload (25)
 //
-// The payload is another goroutine's number, or a stack (the generation's own id), or both, as the kind has it: see stackBits. What
+// The payload is another goroutine's number, or a stack (the generation's own id), or both, as the kind has it: see layout. What
 // does not fit stands in a list beside the slab, of which the payload is then the place. That is seldom so: a clock of Go on Linux
 // counts 64 ns, so 32 bits are 274 s, and a generation lasts about one.
 type record struct {
@@ -20,31 +25,41 @@ const (
 
 	kindShift   = 26
 	kindMask    = 1<<6 - 1
-	wideBit     = 1 << 25
+	wideBit     = 1 << payloadBits
 	payloadMask = wideBit - 1
 	tickShift   = 32
 	// A time of so many units or more stands in the list.
 	tickMost = 1<<32 - 1
 
+	payloadBits = 25
 	reasonStack = 19 // bits of the stack beside why a goroutine waits: the runtime has about 40 reasons
-	createStack = 11 // and beside which goroutine is created
 )
 
-// stackBits says by kind how many of the payload's lower bits are a stack. Above them is another goroutine, or the reason of a wait.
-var stackBits = func() (bits [kindMask + 1]uint8) {
-	for k := range bits {
-		bits[k] = 25
+// A layout says how the records of a generation are to be read.
+type layout struct {
+	unit uint8 // times are in units of 1<<unit ns
+	// stack says by kind how many of the payload's lower bits are a stack. Above them is another goroutine, or the reason of a wait.
+	stack [kindMask + 1]uint8
+}
+
+// newLayout returns the layout for a generation's clock and number of stacks: those of creations get as many bits as they need, so
+// that as many goroutines as possible fit beside them.
+func newLayout(sc scale, stacks int) (l layout) {
+	l.unit = sc.unit()
+	for k := range l.stack {
+		l.stack[k] = payloadBits
 	}
 	for _, k := range []tracefmt.EventType{
 		tracefmt.EvGoStart, tracefmt.EvGoCreateSyscall, tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy,
 		tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy, tracefmt.EventType(kindSwitched), tracefmt.EvGCMarkAssistActive,
 	} {
-		bits[k] = 0
+		l.stack[k] = 0
 	}
-	bits[tracefmt.EvGoBlock], bits[tracefmt.EvGoStop] = reasonStack, reasonStack
-	bits[tracefmt.EvGoCreate], bits[tracefmt.EvGoCreateBlocked] = createStack, createStack
-	return bits
-}()
+	l.stack[tracefmt.EvGoBlock], l.stack[tracefmt.EvGoStop] = reasonStack, reasonStack
+	create := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
+	l.stack[tracefmt.EvGoCreate], l.stack[tracefmt.EvGoCreateBlocked] = create, create
+	return l
+}
 
 // A wideRecord is what did not fit into a record.
 type wideRecord struct {
@@ -60,7 +75,7 @@ func (r record) wide() (uint32, bool) { return uint32(r.word) & payloadMask, r.w
 // time is since the generation's base, in ns.
 func (r record) time() int64 {
 	if t := r.word >> tickShift; t != tickMost {
-		return int64(t << (r.slab.unit & 63))
+		return int64(t << (r.slab.layout.unit & 63))
 	}
 	return r.slab.lateTime(r.word)
 }
@@ -71,14 +86,14 @@ func (r record) peer() uint32 {
 	if at, ok := r.wide(); ok {
 		return r.slab.wide[at].peer
 	}
-	return uint32(r.word) & payloadMask >> (stackBits[r.kind()&kindMask] & 31)
+	return uint32(r.word) & payloadMask >> (r.slab.layout.stack[r.kind()&kindMask] & 31)
 }
 
 func (r record) stack() uint32 {
 	if at, ok := r.wide(); ok {
 		return r.slab.wide[at].stack
 	}
-	return uint32(r.word) & (1<<(stackBits[r.kind()&kindMask]&31) - 1)
+	return uint32(r.word) & (1<<(r.slab.layout.stack[r.kind()&kindMask]&31) - 1)
 }
 
 func (r record) aux() uint32 {
@@ -94,8 +109,8 @@ func (r record) link() ref { return ref(r.word >> tickShift) }
 // putWide keeps in the slab's list what does not fit into a record, and returns the record.
 func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	s := w.slab
-	ticks := uint64(t) >> s.unit
-	if ticks > tickMost || int64(ticks<<s.unit) != t {
+	ticks := uint64(t) >> s.layout.unit
+	if ticks > tickMost || int64(ticks<<s.layout.unit) != t {
 		ticks = tickMost
 	}
 	s.wide = append(s.wide, wideRecord{t, peer, stack, aux})
@@ -126,15 +141,15 @@ const (
 // generation to generation whatever their sizes; a reference is slab and
 // offset in one number. 0 is no record.
 const (
-	slabBits = 18
-	slabSize = 1 << slabBits // 2 MiB
+	slabBits = 15
+	slabSize = 1 << slabBits // 256 KiB
 	slabMask = slabSize - 1
 )
 
 type slab struct {
-	wide  []wideRecord // first, so that the collector need not look beyond
-	unit  uint8        // times are in units of 1<<unit ns
-	words [slabSize]uint64
+	wide   []wideRecord // first, so that the collector need not look beyond
+	layout layout
+	words  [slabSize]uint64
 }
 
 // ref names a record of a generation.
@@ -146,6 +161,31 @@ type piece struct {
 	rec    ref
 	owner  uint32 // see slot
 	when   uint32 // see slot
+}
+
+// pieceChunk is how many pieces lie together. Workers do not find as many as each other, nor as many again in the next generation:
+// in a slice for each of them twice as much memory is held as in chunks that go round.
+const pieceChunk = 1 << 13
+
+// A pieceList are the pieces that a worker found.
+type pieceList struct {
+	chunks []*[pieceChunk]piece
+	n      int
+}
+
+// from yields the pieces of a list from number i to end.
+func (l *pieceList) from(i, end int) iter.Seq[*piece] {
+	return func(yield func(*piece) bool) {
+		for ; i < end; i = (i/pieceChunk + 1) * pieceChunk {
+			first := i &^ (pieceChunk - 1)
+			part := l.chunks[i/pieceChunk][i-first : min(end-first, pieceChunk)]
+			for k := range part {
+				if !yield(&part[k]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // netBlock, in a piece's owner, says that the run which the piece begins ended in a wait for the network; telling that the run has

@@ -17,10 +17,10 @@ type told struct {
 const firstTold = 1 << 31
 
 // flagged takes note of an event whose stack has flags.
-func (w *worker) flagged(g uint32, flags uint8, kind tracefmt.EventType, t int64, run int, stack uint32) {
+func (w *worker) flagged(g uint32, flags uint8, kind tracefmt.EventType, t int64, run *piece, stack uint32) {
 	if f := flags &^ FlagTelling; f != 0 {
 		w.marks = append(w.marks, Mark{g: g, Flags: f, Kind: kind, Time: t})
-		if w.open && w.pieces[run].owner&telling != 0 { // perhaps the border of two requests
+		if w.open && run.owner&telling != 0 { // perhaps the border of two requests
 			w.told, w.open = append(w.told, told{0, whenOf(t)}), false
 		}
 	}
@@ -30,10 +30,9 @@ func (w *worker) flagged(g uint32, flags uint8, kind tracefmt.EventType, t int64
 }
 
 // tell takes note of an event of a run with a telling stack.
-func (w *worker) tell(run int, stack uint32, t int64) {
-	p := &w.pieces[run]
-	if p.owner&telling == 0 {
-		p.owner |= telling | uint32(len(w.told))
+func (w *worker) tell(run *piece, stack uint32, t int64) {
+	if run.owner&telling == 0 {
+		run.owner |= telling | uint32(len(w.told))
 		stack |= firstTold
 	} else if w.open && w.told[len(w.told)-1].stack&^firstTold == stack {
 		return

@@ -88,12 +88,12 @@ func put(out *bytes.Buffer, what string) error {
 	switch f := strings.Fields(rest); {
 	case kind == "none":
 	case kind == "peer" && len(f) == 1:
-		fits, payload, peer = fmt.Sprintf("uint64(%s)>>25|far", rest), rest, rest
+		fits, payload, peer = fmt.Sprintf("uint64(%s)>>payloadBits|far", rest), rest, rest
 	case kind == "stack" && rest != "":
-		fits, payload, stack = fmt.Sprintf("%s>>25|far", rest), rest, rest
+		fits, payload, stack = fmt.Sprintf("%s>>payloadBits|far", rest), rest, rest
 	case kind == "both" && len(f) == 3:
 		peer, stack = f[0], f[1]
-		fits = fmt.Sprintf("uint64(%s)>>(25-%s)|%s>>%[2]s|far", peer, f[2], stack)
+		fits = fmt.Sprintf("uint64(%s)>>(payloadBits-%s)|%s>>%[2]s|far", peer, f[2], stack)
 		payload = fmt.Sprintf("uint64(%s)<<%s | %s", peer, f[2], stack)
 	default:
 		return fmt.Errorf("the template puts %q", what)

@@ -1,0 +1,47 @@
+package timeline
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestMemoryGoesRound decodes generations into the memory of those before, and into fresh memory. It would catch what is left over
+// from a generation before: in records' lists, in chunks of pieces, in marks.
+func TestMemoryGoesRound(t *testing.T) {
+	data := testprog.Trace(t, "http1-profile")
+	decoder := func() *Decoder {
+		rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := NewDecoder(rd, 2)
+		d.Classify = classify(d.Symbols)
+		t.Cleanup(d.Close)
+		return d
+	}
+	fresh, round := decoder(), decoder()
+	generations, marks := 0, 0
+	for {
+		a, err := fresh.Next()
+		b, other := round.Next()
+		if err != nil || other != nil {
+			if (err == nil) != (other == nil) || err.Error() != other.Error() {
+				t.Fatalf("%v, else %v", err, other)
+			}
+			break
+		}
+		if diff := firstDifference(dumpLines(&decoded{d: fresh, gens: []*Gen{a}}), dumpLines(&decoded{d: round, gens: []*Gen{b}})); diff != "" {
+			t.Errorf("generation %d is another one where memory goes round: %s", a.Num, diff)
+		}
+		generations, marks = generations+1, marks+len(b.Marks)
+		round.DropMarks(b)
+		b.EachMarked(func(id uint64, marks []Mark) { t.Errorf("goroutine %d has %d marks after all", id, len(marks)) })
+		round.Recycle(b)
+	}
+	if generations < 2 || marks == 0 {
+		t.Errorf("%d generations with %d marks: this tests too little", generations, marks)
+	}
+}
