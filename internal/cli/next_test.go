@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ func TestNextRuns(t *testing.T) {
 		{"caddy-gzip", "each  requests"}, {"rate-limit", "each  requests"},
 	} {
 		path := testprog.Recording(t, "field/"+c.name+".whylate")
+		// A command that is too long for two lines is not proposed, and the directory of what was unpacked may have any name.
+		t.Chdir(filepath.Dir(path))
+		path = filepath.Base(path)
 		var out, errs bytes.Buffer
 		if status := Run(t.Context(), []string{"explain", path}, strings.NewReader(""), &out, &errs); status != 0 {
 			t.Fatalf("%s: status %d, %s", c.name, status, errs.String())
