@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // Limits is what bounds one process at one moment, and who says so.
@@ -627,7 +629,7 @@ func (m *Memory) judge() {
 		if b.Bytes == w.Bytes {
 			b.Why = "the same"
 		} else {
-			b.Why = fmt.Sprintf("looser: %s against %s", bytesText(b.Bytes), bytesText(w.Bytes))
+			b.Why = fmt.Sprintf("looser: %s against %s", quantity.Binary(b.Bytes), quantity.Binary(w.Bytes))
 		}
 	}
 }

@@ -3,7 +3,6 @@ package cgroup
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -145,18 +144,4 @@ func parseMemory(b []byte) (bytes int64, limited bool, err error) {
 // cpusText is how a share of CPUs is written in reasons.
 func cpusText(cpus float64) string {
 	return strconv.FormatFloat(cpus, 'g', 4, 64)
-}
-
-// bytesText is how memory is written in reasons.
-func bytesText(n int64) string {
-	const unit = 1 << 10
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, i := float64(n), -1
-	for v >= unit && i < 5 {
-		v /= unit
-		i++
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64) + " " + [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}[i]
 }

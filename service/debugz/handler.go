@@ -42,6 +42,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/quantity"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/traps"
 	"github.com/whylate/whylate/service/tune"
@@ -275,11 +276,11 @@ func flightText(w io.Writer, s *flight.State) {
 		does = "it does not run: " + s.Why
 	}
 	fmt.Fprintf(w, "\nflight recorder\t%s\n", does)
-	fmt.Fprintf(w, "its cost\t%.2f %% of the CPUs by %s", 100*s.Cost, s.CostFrom)
+	fmt.Fprintf(w, "its cost\t%s of the CPUs by %s", quantity.Cost(s.Cost), s.CostFrom)
 	if s.Budget > 0 {
-		fmt.Fprintf(w, " (budget %.1f %%)", 100*s.Budget)
+		fmt.Fprintf(w, " (budget %s)", quantity.Share(s.Budget))
 	}
-	fmt.Fprintf(w, "; the kernel's counters %.2f %%\n", 100*s.OwnCost)
+	fmt.Fprintf(w, "; the kernel's counters %s\n", quantity.Cost(s.OwnCost))
 	fmt.Fprintf(w, "recordings\t%d kept, %s on disk, %d failed\n", s.Kept, size(s.DiskBytes), s.Failed)
 	if s.Last != "" {
 		fmt.Fprintf(w, "the last\t%s, %s in %v\n", s.Last, size(s.LastBytes), s.LastSnapshot.Round(time.Millisecond))
@@ -317,7 +318,7 @@ func share(n, times float64) string {
 	case n < 0:
 		return "unknown"
 	case times > 1:
-		return fmt.Sprintf("%.1f %%", n*times)
+		return quantity.Share(n)
 	}
 	return fmt.Sprintf("%.0f", n)
 }
@@ -328,8 +329,6 @@ func size(n int64) string {
 		return "unknown"
 	case n == 0:
 		return "-"
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
-	return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
+	return quantity.Binary(n)
 }

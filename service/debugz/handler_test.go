@@ -189,7 +189,7 @@ func TestFlight(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
 		return w
 	}
-	if w := ask("GET", "/debug/limits"); !strings.Contains(w.Body.String(), "flight recorder") || !strings.Contains(w.Body.String(), "budget 2.0 %") {
+	if w := ask("GET", "/debug/limits"); !strings.Contains(w.Body.String(), "flight recorder") || !strings.Contains(w.Body.String(), "budget 2%") {
 		t.Errorf("the page is\n%s", w.Body)
 	}
 	if w := ask("GET", "/debug/limits?format=json"); !strings.Contains(w.Body.String(), `"duty": 1`) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/origin"
+	"github.com/whylate/whylate/service/internal/quantity"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
@@ -692,9 +693,9 @@ func (r *Recorder) govern(n int, s signals) {
 		return
 	}
 	r.state.Off += s.took
-	r.state.Why = fmt.Sprintf("off for now: it would cost about %.1f %% of the CPUs, more than %.1f %%", 100*g.cost, 100*r.opts.Budget)
+	r.state.Why = fmt.Sprintf("off for now: it would cost about %s of the CPUs, more than %s", quantity.Share(g.cost), quantity.Share(r.opts.Budget))
 	if g.share > 0 {
-		r.state.Why += fmt.Sprintf(", so it runs %.0f %% of the time", 100*g.share)
+		r.state.Why += fmt.Sprintf(", so it runs %s of the time", quantity.Percent(g.share))
 	}
 }
 
@@ -768,7 +769,7 @@ func (r *Recorder) second(n int, s signals) {
 		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("there are %d goroutines, more than %d", s.goroutines, o.Goroutines)})
 	}
 	if o := &r.opts; o.GC > 0 && s.gc > o.GC {
-		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %.0f %% of the CPU time, more than %.0f %%", 100*s.gc, 100*o.GC)})
+		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %s of the CPU time, more than %s", quantity.Percent(s.gc), quantity.Percent(o.GC))})
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // A Code names a trap. Codes are stable; docs/limits.md explains each.
@@ -170,7 +170,7 @@ func (j *judge) program() {
 	if j.EnvProcs > 0 {
 		sev, what := Low, "it will not follow a limit that changes"
 		if c.Quota > 0 && float64(j.EnvProcs) >= math.Ceil(c.Quota)+1 {
-			sev, what = High, "the quota is "+cpus(c.Quota)
+			sev, what = High, "the quota is "+quantity.CPUs(c.Quota)
 		}
 		j.add(EnvGOMAXPROCS, sev, "unset GOMAXPROCS, or set it from the limit (in Kubernetes a resourceFieldRef to limits.cpu gives the node's CPUs where no limit is set)",
 			"GOMAXPROCS=%d is in the environment: %s", j.EnvProcs, what)
@@ -218,11 +218,11 @@ func (j *judge) quota() {
 			fix = "set GOMAXPROCS: the process itself cannot see that group, and no library inside it can"
 		}
 		j.add(AncestorTighter, High, fix,
-			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs look at the own group only, which has %s", cpus(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
+			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs look at the own group only, which has %s", quantity.CPUs(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
 	}
 	if j.own > 0 && c.RuntimeQuota != j.own && j.in.CPU.RuntimeQuota != j.own {
 		j.add(RuntimeMissesQuota, High, "mount the hierarchy once, or set GOMAXPROCS",
-			"the own group's quota is %s, but the runtime reads the first fitting line of mountinfo, which leads elsewhere: it sees %s", cpus(j.own), orNone(c.RuntimeQuota))
+			"the own group's quota is %s, but the runtime reads the first fitting line of mountinfo, which leads elsewhere: it sees %s", quantity.CPUs(j.own), orNone(c.RuntimeQuota))
 	}
 	if Minor(j.Go) == 25 && j.own > 0 && !j.Namespaced && j.in.CPU.MountRoot != "/" {
 		j.add(Early125MountRoot, Medium, "build with Go 1.26 or later",
@@ -271,7 +271,7 @@ func (j *judge) rounding() {
 		}
 		freeze := time.Duration(float64(period) * (1 - quota/float64(procs)))
 		j.add(FractionalQuota, Low, "use whole CPUs, 2 or more, where latency matters",
-			"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", cpus(quota), procs, period, freeze.Round(100*time.Microsecond))
+			"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", quantity.CPUs(quota), procs, period, freeze.Round(100*time.Microsecond))
 	}
 	numCPU := j.NumCPU
 	if numCPU == 0 {
@@ -279,12 +279,12 @@ func (j *judge) rounding() {
 	}
 	if c.Quota > 0 && numCPU > 1 && float64(numCPU) >= 2*c.Quota {
 		j.add(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
-			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools sized by it are too large", numCPU, cpus(c.Quota))
+			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools sized by it are too large", numCPU, quantity.CPUs(c.Quota))
 	}
 	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
 		share := ""
 		if t.Periods > 0 {
-			share = fmt.Sprintf(" (%.3g%% of periods)", 100*float64(t.ThrottledPeriods)/float64(t.Periods))
+			share = " (" + quantity.Percent(float64(t.ThrottledPeriods)/float64(t.Periods)) + " of periods)"
 		}
 		j.add(Throttled, Info, "record a trace and let whylate explain say what the freezes cost",
 			"the own quota held the group back in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can own all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
@@ -303,10 +303,10 @@ func (j *judge) memory() {
 	switch {
 	case j.GOMEMLIMIT == math.MaxInt64:
 		j.add(NoGOMEMLIMIT, Info, "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
-			"the memory limit is %s and the runtime does not know: the heap may grow to twice what lives, up to being killed", size(m.Max))
+			"the memory limit is %s and the runtime does not know: the heap may grow to twice what lives, up to being killed", quantity.Binary(m.Max))
 	case j.GOMEMLIMIT > m.Max:
 		j.add(GOMEMLIMITTooHigh, High, "set GOMEMLIMIT to nine tenths of the limit, or less",
-			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills before the collector hurries", size(j.GOMEMLIMIT), size(m.Max))
+			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills before the collector hurries", quantity.Binary(j.GOMEMLIMIT), quantity.Binary(m.Max))
 	}
 	if m.MaxLevel != 0 {
 		where := "out of sight"
@@ -314,11 +314,11 @@ func (j *judge) memory() {
 			where = m.Levels[m.MaxLevel].File
 		}
 		j.add(MemoryAncestor, Medium, "take the smaller one for GOMEMLIMIT",
-			"the tightest memory limit, %s, is an ancestor's (%s); the own group's limit is %s", size(m.Max), where, ownMemory(m))
+			"the tightest memory limit, %s, is an ancestor's (%s); the own group's limit is %s", quantity.Binary(m.Max), where, ownMemory(m))
 	}
 	if m.HighLevel >= 0 && m.High > 0 && m.High < m.Max {
 		j.add(MemoryHigh, Low, "keep GOMEMLIMIT below memory.high",
-			"memory.high is %s, below the limit: beyond it the kernel slows every allocation of the group down", size(m.High))
+			"memory.high is %s, below the limit: beyond it the kernel slows every allocation of the group down", quantity.Binary(m.High))
 	}
 }
 
@@ -343,7 +343,7 @@ func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
 
 func ownMemory(m *cgroup.Memory) string {
 	if len(m.Levels) > 0 && m.Levels[0].Depth == 0 && m.Levels[0].Limited {
-		return size(m.Levels[0].Max)
+		return quantity.Binary(m.Levels[0].Max)
 	}
 	return "none"
 }
@@ -352,24 +352,5 @@ func orNone(c float64) string {
 	if c == 0 {
 		return "none"
 	}
-	return cpus(c)
-}
-
-func cpus(c float64) string {
-	s := strconv.FormatFloat(c, 'g', 4, 64)
-	if c == 1 {
-		return s + " CPU"
-	}
-	return s + " CPUs"
-}
-
-func size(n int64) string {
-	v, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
-		if v < 1024 {
-			break
-		}
-		v, unit = v/1024, u
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
+	return quantity.CPUs(c)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // gcWindow is what was measured between two looks.
@@ -161,7 +163,7 @@ func (s *gcState) step(w gcWindow) gcDecision {
 		d.alarm = !s.announced
 		s.announced = true
 		d.gogc = min(w.gogc, s.base)
-		d.reason = fmt.Sprintf("the memory limit leaves %.0f %% of the heap to allocate between collections and the collector takes %s of the CPU time used, for %d collections in %s",
+		d.reason = fmt.Sprintf("the memory limit leaves %.0f%% of the heap to allocate between collections and the collector takes %s of the CPU time used, for %d collections in %s",
 			max(0, effective), shareText(w.share), s.thrash, s.thrashed.Round(100*time.Millisecond))
 		if w.ours && w.slack && !s.relaxed && s.thrashed >= timeToRelax {
 			s.relaxed, s.calm, s.thrash, s.thrashed, s.announced = true, 0, 0, 0, false
@@ -221,7 +223,7 @@ func (s *gcState) towardsTarget(w gcWindow, d gcDecision) gcDecision {
 		if d.gogc = fits; float64(fits) < raiseIf*float64(s.base) {
 			d.gogc = s.base
 		}
-		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), percent(memoryTarget), bytesText(w.memory))
+		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), quantity.Percent(memoryTarget), bytesText(w.memory))
 		return d
 	}
 	if w.share < gcHurts || float64(always) < raiseIf*float64(w.gogc) || s.rest > 0 {
@@ -233,7 +235,7 @@ func (s *gcState) towardsTarget(w gcWindow, d gcDecision) gcDecision {
 	}
 	s.raise = 0
 	d.gogc = min(always, int(math.Ceil(largestStep*float64(w.gogc))))
-	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.share), percent(memoryTarget), bytesText(w.memory))
+	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.share), quantity.Percent(memoryTarget), bytesText(w.memory))
 	return d
 }
 
@@ -262,7 +264,7 @@ func shareText(share float64) string {
 	if share < 0 {
 		return "an unknown share"
 	}
-	return percent(share)
+	return quantity.Percent(share)
 }
 
 // gcTimes are cumulative readings for the collector's share.

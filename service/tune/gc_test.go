@@ -169,7 +169,7 @@ func TestGOGCIsRaisedTowardsTheTarget(t *testing.T) {
 		if float64(d.gogc) > math.Ceil(1.5*float64(before)) {
 			t.Fatalf("a step from %d to %d", before, d.gogc)
 		}
-		if d.gogc != h.gogc && !strings.Contains(d.reason, "70 %") {
+		if d.gogc != h.gogc && !strings.Contains(d.reason, "70%") {
 			t.Errorf("reason %q", d.reason)
 		}
 		h.gogc, before = d.gogc, d.gogc

@@ -3,7 +3,8 @@ package tune
 import (
 	"fmt"
 	"math"
-	"strconv"
+
+	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // noMemoryLimit is the runtime's "no limit" (runtime/debug.SetMemoryLimit).
@@ -107,9 +108,9 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 	}
 	byMax := in
 	byMax.high = 0
-	most, share, of := ceiling, percent(float64(ceiling)/float64(max(1, in.limit))), "the memory limit of "+bytesText(in.limit)
+	most, share, of := ceiling, quantity.Percent(float64(ceiling)/float64(max(1, in.limit))), "the memory limit of "+bytesText(in.limit)
 	if in.limit <= 0 || in.high > 0 && ceiling < byMax.ceiling() {
-		share, of = percent((1+in.ratio)/2), "memory.high of "+bytesText(in.high)
+		share, of = quantity.Percent((1+in.ratio)/2), "memory.high of "+bytesText(in.high)
 	}
 	if in.relaxed {
 		return ceiling, fmt.Sprintf("%s of %s: the guard no longer counts memory that is not Go's", share, of)
@@ -120,7 +121,7 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 			bound = in.high
 		}
 		if t := wholeMiB(int64(float64(bound) * in.target)); t < most {
-			most, share = t, percent(in.target)
+			most, share = t, quantity.Percent(in.target)
 		}
 	}
 	other := max(0, in.other, in.reserve)
@@ -148,17 +149,9 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 	return want, reason
 }
 
-func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
-
 func bytesText(n int64) string {
 	if n == noMemoryLimit {
 		return "none"
 	}
-	if n < 1<<20 {
-		return strconv.FormatInt(n, 10) + " B"
-	}
-	if n < 1<<30 {
-		return strconv.FormatFloat(float64(n)/(1<<20), 'f', 0, 64) + " MiB"
-	}
-	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 2, 64) + " GiB"
+	return quantity.Binary(n)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // A Policy says how GOMAXPROCS follows the CPU quota.
@@ -256,7 +258,7 @@ func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 			s.patience = min(2*s.patience, mostPatience)
 		}
 		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, false
-		return w.current - 1, fmt.Sprintf("throttled in %.0f %% of the periods for %d looks in a row; fewer Ps use the quota up more slowly", 100*share, windowsToAct)
+		return w.current - 1, fmt.Sprintf("throttled in %s of the periods for %d looks in a row; fewer Ps use the quota up more slowly", quantity.Percent(share), windowsToAct)
 	case s.up >= windowsToAct*s.patience && w.current < high:
 		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, true
 		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, cpusText(w.used), cpusText(w.quota))

@@ -621,12 +621,12 @@ func TestSmallContainersKeepMoreFree(t *testing.T) {
 		want  int64
 		says  string
 	}{
-		{32, memoryInput{ratio: usualRatio, usual: true}, 24, "75 %"},
-		{64, memoryInput{ratio: usualRatio, usual: true}, 48, "75 %"},
-		{128, memoryInput{ratio: usualRatio, usual: true}, 104, "81 %"},
-		{256, memoryInput{ratio: usualRatio, usual: true}, 230, "90 %"},
-		{64, memoryInput{ratio: 0.9}, 57, "89 %"},
-		{64, memoryInput{ratio: usualRatio, usual: true, relaxed: true}, 57, "89 %"},
+		{32, memoryInput{ratio: usualRatio, usual: true}, 24, "75%"},
+		{64, memoryInput{ratio: usualRatio, usual: true}, 48, "75%"},
+		{128, memoryInput{ratio: usualRatio, usual: true}, 104, "81%"},
+		{256, memoryInput{ratio: usualRatio, usual: true}, 230, "90%"},
+		{64, memoryInput{ratio: 0.9}, 57, "89%"},
+		{64, memoryInput{ratio: usualRatio, usual: true, relaxed: true}, 57, "89%"},
 		{64, memoryInput{ratio: usualRatio, usual: true, needs: 54 * mib}, 54, "live heap"},
 		{64, memoryInput{ratio: usualRatio, usual: true, high: 40 * mib}, 38, "memory.high"},
 		{64, memoryInput{ratio: usualRatio, usual: true, needs: 80 * mib}, 57, "live heap"},

@@ -1,6 +1,11 @@
 package words
 
-import "testing"
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
 
 // TestQuantities holds each writer to cases in which it was once otherwise somewhere in the tool: exponents of amounts above
 // 1,000, halves, zeros at the end of a fraction. report/html holds the page to the same functions.
@@ -18,6 +23,27 @@ func TestQuantities(t *testing.T) {
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%q, want %q", c[0], c[1])
+		}
+	}
+}
+
+// TestServicesWriteAlike reads the cases that services' own writers are held to.
+func TestServicesWriteAlike(t *testing.T) {
+	text, err := os.ReadFile("../../../service/internal/quantity/testdata/cases.txt")
+	if err != nil {
+		t.Skip("services are a module of their own, which is not beside this one here: ", err)
+	}
+	writers := map[string]func(float64) string{
+		"percent": PercentOr0, "share": Share, "cpus": CPUs, "binary": func(v float64) string { return Binary(int64(v)) },
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		v, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := writers[f[0]](v); got != f[2] {
+			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
 		}
 	}
 }
