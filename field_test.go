@@ -33,13 +33,14 @@ const fieldWhy = ". Why: "
 // A fieldAnswer is what whylate says of a recording of a real program, as far as its truth speaks of it.
 type fieldAnswer struct {
 	group, cause, site, own, code string
+	finding, only                 string
 	count, p50, p99               string
 	loud                          string
 }
 
 // fieldKeys are what is judged: the first answer, then numbers.
 var (
-	fieldFirst   = []string{"group", "cause", "site", "own", "code", "loud"}
+	fieldFirst   = []string{"group", "cause", "site", "own", "code", "finding", "only", "loud"}
 	fieldNumbers = []string{"count", "p50", "p99"}
 )
 
@@ -77,11 +78,16 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 	}
 	judge("site", tr.Site, said.site)
 	judge("own", tr.Own, said.own)
-	if len(rep.Findings) > 0 {
-		said.code = string(rep.Findings[0].Code)
+	if first := firstJudged(rep, f.Story != ""); first != nil {
+		said.code, said.finding = string(first.Code), siteText(first.Site)
 	}
 	if tr.Code != "" {
 		judge("code", "^("+tr.Code+")$", said.code)
+	}
+	judge("finding", tr.Finding, said.finding)
+	if tr.Only {
+		said.only = alarms(rep, f.Beside != "", strings.Split(tr.Code, "|")...)
+		judge("only", "^$", said.only)
 	}
 	said.loud = alarms(rep, f.Beside != "")
 	if f.Healthy {
@@ -189,12 +195,30 @@ func siteText(s *report.Site) string {
 	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 }
 
-// alarms returns what in a report would make somebody leave his bed: loud findings, and requests told to be late. That the
-// machine is busy is no alarm where it was.
-func alarms(rep *report.Report, busy bool) string {
+// firstJudged returns the first finding of all. In a story, whose servers and clients are on the same machine, it is the first
+// that is louder than info, and that the machine is busy counts only where nothing else is found: stories/stage has the same rule.
+func firstJudged(rep *report.Report, story bool) *report.Finding {
+	var busy *report.Finding
+	for i := range rep.Findings {
+		switch f := &rep.Findings[i]; {
+		case !story:
+			return f
+		case f.Ignored != "" || f.Severity == report.SeverityInfo:
+		case f.Code == report.RuleBusyMachine:
+			busy = f
+		default:
+			return f
+		}
+	}
+	return busy
+}
+
+// alarms returns what in a report would make somebody leave his bed: loud findings but for those of the codes that are expected,
+// and requests told to be late. That the machine is busy is no alarm where it was.
+func alarms(rep *report.Report, busy bool, expected ...string) string {
 	var all []string
 	for _, f := range rep.Findings {
-		if busy && f.Code == "WL1009" {
+		if busy && f.Code == report.RuleBusyMachine || slices.Contains(expected, string(f.Code)) {
 			continue
 		}
 		if f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
@@ -465,14 +489,24 @@ func (r *fieldRow) cells() (about, must, is, answer string) {
 	if f.Healthy {
 		about = "nothing: " + about
 	}
-	if f.Beside != "" {
+	if f.Beside != "" && f.Story == "" {
 		about += " (beside " + f.Beside + ")"
 	}
 	must, is = "nothing loud", "nothing loud"
-	if !f.Healthy {
+	switch {
+	case f.Story != "" && !f.Healthy:
+		must = strings.Join(slices.DeleteFunc([]string{f.Truth.Code, f.Truth.Finding}, empty), " at ")
+		is = orNothing(strings.Join(slices.DeleteFunc([]string{r.said.code, shortSite(r.said.finding)}, empty), " at "))
+		if f.Truth.Only {
+			must += ", nothing else"
+		}
+		if r.said.only != "" {
+			is += ", " + short(r.said.only)
+		}
+	case !f.Healthy:
 		must = strings.Join(slices.DeleteFunc([]string{f.Truth.Cause, f.Truth.Site, f.Truth.Own, f.Truth.Code}, empty), ", ")
 		is = strings.Join(slices.DeleteFunc([]string{r.said.cause, shortSite(r.said.site), shortSite(r.said.own), r.said.code}, empty), ", ")
-	} else if r.said.loud != "" {
+	case r.said.loud != "":
 		is = short(r.said.loud)
 	}
 	answer = "right"

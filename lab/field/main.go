@@ -8,6 +8,8 @@
 //	go run ./lab/field -corpus -truth             # only the truths, as the tables below say them now
 //	go run ./lab/field -corpus -marks             # those that can mark their requests, with and without marks, as a table
 //	go run ./lab/field -corpus -held -out DIR     # those that are held out (entries_held.go), which no rule was made with
+//	go run ./lab/field -corpus -stories DIR       # arms of the stories (entries_stories.go), cut out of a full run of them:
+//	                                              # cd stories && go run . all --html DIR --json DIR/all.json
 //
 // A recording is an entry in a table (entries.go): program, arguments, load,
 // and what must be said of it. Programs are modules at a fixed version as they
@@ -35,6 +37,7 @@ func main() {
 	truths := flag.Bool("truth", false, "with -corpus: record nothing; write the table's truths beside the recordings that are there")
 	held := flag.Bool("held", false, "with -corpus: the entries that are held out of the corpus instead; not into "+testprog.FieldDir)
 	build := flag.Bool("build", false, "with -corpus: only build the programs")
+	stories := flag.String("stories", "", "with -corpus: keep the arms of the stories, of a full run that left recordings and "+resultsFile+" in this directory")
 	marks := flag.Bool("marks", false, "with -corpus: record programs of ours with their requests marked, and print how what is said of them with and without marks agrees with the log that they wrote")
 	spins := flag.Bool("spin", false, "be a busy neighbour for half a minute")
 	flag.Parse()
@@ -47,7 +50,10 @@ func main() {
 		os.Exit(2)
 	}
 	do := func() error { return runCorpus(*out, *only, *truths, *build, *held) }
-	if *marks {
+	switch {
+	case *stories != "":
+		do = func() error { return runArms(*stories, *out, *only) }
+	case *marks:
 		do = func() error { return runMarks(*only) }
 	}
 	if err := do(); err != nil {
@@ -77,6 +83,14 @@ func runCorpus(dir, only string, truths, build, held bool) error {
 		return buildAll(ctx, table, match)
 	}
 	return corpus(ctx, table, dir, match)
+}
+
+func runArms(run, dir, only string) error {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	return keepArms(run, dir, match)
 }
 
 // prepare makes the directory for results and a temporary one, which the caller removes, and builds whylate there.

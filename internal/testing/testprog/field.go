@@ -30,6 +30,8 @@ type Field struct {
 	Seconds int    `json:"seconds"`
 	Healthy bool   `json:"healthy"`
 	Beside  string `json:"beside"` // what ran beside it on the machine
+	// Story is the story and its arm of which this is a part, if it is of one: then Truth is what the story expects.
+	Story string `json:"story,omitempty"`
 	// Client is what the clients' own clocks measured while the trace was recorded.
 	Client FieldClient `json:"client"`
 	Truth  FieldTruth  `json:"truth"`
@@ -58,6 +60,10 @@ type FieldTruth struct {
 	Own   string `json:"own"`
 	// Code is the rule of the first finding.
 	Code string `json:"code"`
+	// Of an arm of a story the first finding is the first that is louder than info; the busy machine, on which clients and servers run
+	// beside it, counts where there is no other. Finding is its place, Only says that nothing else may be loud.
+	Finding string `json:"finding,omitempty"`
+	Only    bool   `json:"only,omitempty"`
 	// The group's count and percentiles are at most so far from the clients', as a part of theirs. 0 is not judged, and
 	// WhyNot says why.
 	CountWithin float64 `json:"count_within"`

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestCut: a part of a recording is whole generations of it, byte by byte, and what the kernel said in their time. It would catch
+// a cut that is one generation off, one that lies within a generation or loses the mark of its end, and samples of another time.
+func TestCut(t *testing.T) {
+	whole, err := os.ReadFile(testprog.Recording(t, "field/story-container-before-200.whylate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, at, _ := generations(t, whole)
+	if len(all) != 3 {
+		t.Fatalf("the recording has %d generations", len(all))
+	}
+	for from := range 3 {
+		for n := 1; from+n <= 3; n++ {
+			part, err := cut(whole, from, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, samples := generations(t, part)
+			if len(got) != n {
+				t.Fatalf("%d generations from %d on are %d", n, from, len(got))
+			}
+			for i := range got {
+				if !bytes.Equal(got[i], all[from+i]) {
+					t.Errorf("generation %d of those from %d on is another", i, from)
+				}
+			}
+			first, last := samples.Points[0].Mono, samples.Points[len(samples.Points)-1].Mono
+			if d := at[from] - first; d < 0 && from > 0 || d > int64(beside) {
+				t.Errorf("from %d: samples begin %d ns before it", from, d)
+			}
+			if from+n < 3 {
+				if d := last - at[from+n]; d < 0 || d > int64(beside) {
+					t.Errorf("%d from %d: samples end %d ns after it", n, from, d)
+				}
+			}
+		}
+	}
+	if _, err := cut(whole, 2, 2); err == nil {
+		t.Error("a generation that is not there was cut out")
+	}
+}
+
+// generations returns the bytes of a recording's generations, when they began by the monotonic clock, and the host's samples.
+func generations(t *testing.T, recording []byte) (all [][]byte, at []int64, samples *host.Samples) {
+	t.Helper()
+	b, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := b.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		g, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := rd.Warnings(); len(w) > 0 || g.Unmarked || g.Cut {
+			t.Fatalf("generation %d: %v", g.Num, w)
+		}
+		all, at = append(all, bytes.Clone(g.Data)), append(at, int64(g.Snapshot.Mono))
+	}
+	lines, err := b.HostSamples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if samples, err = host.Read(bytes.NewReader(lines)); err != nil {
+		t.Fatal(err)
+	}
+	return all, at, samples
+}
