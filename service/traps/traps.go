@@ -284,7 +284,7 @@ func (j *judge) rounding() {
 	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
 		share := ""
 		if t.Periods > 0 {
-			share = " (" + quantity.Percent(float64(t.ThrottledPeriods)/float64(t.Periods)) + " of periods)"
+			share = " (" + quantity.Share(float64(t.ThrottledPeriods)/float64(t.Periods)) + " of periods)"
 		}
 		j.add(Throttled, Info, "record a trace and let whylate explain say what the freezes cost",
 			"the own quota held the group back in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can own all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
