@@ -564,7 +564,7 @@ func (v *watching) showReport(app *screen.App, w *watched, columns int, colored 
 	app.Show(w.host+", the last look", b.String())
 }
 
-// showDiff lays what changed since the look before over the screen.
+// showDiff lays what changed since the look before, and over the looks so far, over the screen.
 func showDiff(app *screen.App, w *watched, columns int, colored bool) {
 	last, before := w.shown.last, w.shown.before
 	if before == nil {
@@ -572,7 +572,12 @@ func showDiff(app *screen.App, w *watched, columns int, colored bool) {
 		return
 	}
 	var b bytes.Buffer
-	if err := difftext.Write(&b, compare.Reports(before, last), difftext.Options{Width: columns, Color: colored, Full: true}); err != nil {
+	opts := difftext.Options{Width: columns, Color: colored, Full: true}
+	err := difftext.Write(&b, compare.Reports(before, last), opts)
+	if err == nil {
+		err = difftext.WriteShifts(&b, w.shown.state.Shifts(), opts)
+	}
+	if err != nil {
 		app.Say(err.Error(), time.Now())
 		return
 	}

@@ -261,7 +261,7 @@ func TestWatchTerminal(t *testing.T) {
 			dir := t.TempDir()
 			term := newTerminal(t, 100, 30)
 			cmd := onTerminal(t, term, dir, nil, "watch", "--proxy", "none", "--every", "1s", "--no-host", s.URL)
-			term.shows(t, host, "per s", "what the slow ones spent", "costs about", "findings", "q quit")
+			term.shows(t, host, "per s", "what the slow ones spent", "estimated cost", "findings", "q quit")
 			if c.name == "q" {
 				term.press("e")
 				term.shows(t, "why ", "the last look", "back")
@@ -270,6 +270,8 @@ func TestWatchTerminal(t *testing.T) {
 				term.shows(t, "slowest 1% of")
 				term.press("d")
 				term.shows(t, "the one before", "back")
+				term.press("G")
+				term.shows(t, "Over the looks so far")
 				term.press("q")
 				term.shows(t, "q quit")
 				term.press("s")

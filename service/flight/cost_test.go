@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/trace"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,146 @@ func TestCostFigures(t *testing.T) {
 			srv.Close()
 			c.CloseIdleConnections()
 			t.Log(line)
+		}
+	}
+}
+
+// TestCostByTurns prints the CPU time of a request: with nothing, with the runtime's
+// recorder, with ours, and with ours while every request is a trigger. They take turns, many
+// times, and each is held against another one of the same round, so that other work on
+// the machine matters little. It judges nothing.
+func TestCostByTurns(t *testing.T) {
+	rounds, err := strconv.Atoi(os.Getenv("WHYLATE_COST_ROUNDS"))
+	if err != nil {
+		t.Skip("takes minutes: WHYLATE_COST_ROUNDS=20")
+	}
+	work := make(chan chan bool)
+	defer close(work)
+	for range 2 {
+		go func() {
+			for done := range work {
+				done <- true
+			}
+		}()
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+	mux.HandleFunc("GET /inside", func(http.ResponseWriter, *http.Request) {
+		done := make(chan bool)
+		work <- done
+		<-done
+	})
+	inside := httptest.NewRequest("GET", "/inside", nil)
+	// 40,000 a second over no network: each millisecond some at once, whoever else has the CPUs.
+	paced := func(h http.Handler) (n int) {
+		const ticks = 2000
+		var wg sync.WaitGroup
+		began := time.Now()
+		for i := range ticks {
+			time.Sleep(time.Until(began.Add(time.Duration(i) * time.Millisecond)))
+			for range 40 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					h.ServeHTTP(nobody{}, inside.Clone(context.Background()))
+				}()
+			}
+		}
+		wg.Wait()
+		return 40 * ticks
+	}
+	loopback := func(h http.Handler) (n int) {
+		const all, clients = 32000, 16
+		srv := httptest.NewServer(h)
+		defer srv.Close()
+		c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+		defer c.CloseIdleConnections()
+		var wg sync.WaitGroup
+		for range clients {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range all / clients {
+					if res, err := c.Get(srv.URL + "/items/7"); err == nil {
+						io.Copy(io.Discard, res.Body)
+						res.Body.Close()
+					}
+				}
+			}()
+		}
+		wg.Wait()
+		return all
+	}
+	const nothing, theirs, ours, storm = 0, 1, 2, 3
+	names := []string{"nothing", "the runtime's recorder", "ours, with marks", "ours, each a trigger"}
+	for _, load := range []struct {
+		name string
+		run  func(http.Handler) int
+	}{{"40,000 a second, no network", paced}, {"as fast as it goes, loopback", loopback}} {
+		cpu, rate := make([][]float64, 4), make([][]float64, 4)
+		for round := range rounds {
+			for k := range 4 {
+				mode := (k + round) % 4
+				var h http.Handler = mux
+				stop := func() {}
+				switch mode {
+				case theirs:
+					fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 10 << 20})
+					if err := fr.Start(); err != nil {
+						t.Fatal(err)
+					}
+					stop = fr.Stop
+				case ours, storm:
+					h = mark.Handler(mux)
+					opts := Options{Dir: t.TempDir(), Budget: -1, Tail: time.Millisecond, Slow: time.Hour}
+					if mode == storm {
+						opts.Slow = 1
+					}
+					r, err := Start(opts)
+					if err != nil {
+						t.Fatal(err)
+					}
+					// Its one recording is in neither.
+					r.ended(mark.Ended{Name: "first", Took: 2 * time.Hour})
+					until(t, "the storm's recording", func() bool { return r.State().Kept == 1 })
+					stop = func() {
+						if s := r.State(); mode == storm && s.Kept != 1 {
+							t.Errorf("the storm costs %d recordings", s.Kept)
+						}
+						r.Stop()
+					}
+				}
+				runtime.GC()
+				before, _ := cputime.Process()
+				began := time.Now()
+				n := load.run(h)
+				after, _ := cputime.Process()
+				took := time.Since(began)
+				stop()
+				cpu[mode] = append(cpu[mode], float64(after-before)/float64(n))
+				rate[mode] = append(rate[mode], float64(n)/took.Seconds())
+			}
+		}
+		spread := func(v []float64) (q1, q2, q3 float64) {
+			v = slices.Sorted(slices.Values(v))
+			return v[len(v)/4], v[len(v)/2], v[3*len(v)/4]
+		}
+		against := func(v [][]float64, a, b int) (out []float64) {
+			for i := range v[a] {
+				out = append(out, v[a][i]/v[b][i])
+			}
+			return out
+		}
+		for mode, name := range names {
+			q1, q2, q3 := spread(cpu[mode])
+			r1, r2, r3 := spread(against(cpu, mode, nothing))
+			_, per, _ := spread(rate[mode])
+			t.Logf("%s: %-22s %.2f us of CPU a request (%.2f to %.2f), %.3f of nothing's (%.3f to %.3f), %.0f a second", load.name, name, q2/1e3, q1/1e3, q3/1e3, r2, r1, r3, per)
+		}
+		for _, p := range [][2]int{{ours, theirs}, {storm, ours}} {
+			q1, q2, q3 := spread(against(cpu, p[0], p[1]))
+			r1, r2, r3 := spread(against(rate, p[0], p[1]))
+			t.Logf("%s: %s against %s: CPU time %.3f (%.3f to %.3f), throughput %.3f (%.3f to %.3f)", load.name, names[p[0]], names[p[1]], q2, q1, q3, r2, r1, r3)
 		}
 	}
 }

@@ -57,7 +57,8 @@ func (a *App) Show(title, text string) {
 
 const help = `e  explain the last look in full
 s  save the last recording to a file in this directory
-d  compare the last look with the one before
+d  compare the last look with the one before, and the last three looks
+   with those before them
 tab, 1 to 9  the next service, or that one, where several are watched
 q, Ctrl-C  quit
 

@@ -257,7 +257,7 @@ func about(s *watch.State, columns int) string {
 	if s.Snapshot {
 		what = "the flight recorder's last " + words.Rough(s.DurationNS)
 	}
-	text := fmt.Sprintf("%s, %s, %s, every %s · costs about %s", what, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
+	text := fmt.Sprintf("%s, %s, %s, every %s · estimated cost %s", what, words.Bytes(s.Bytes), words.Count(s.Requests, "request", "requests"),
 		seconds(time.Duration(s.Cost.EveryNS)), cost(s.Cost.Share))
 	switch {
 	case s.Cost.Over:

@@ -59,6 +59,9 @@ type RunsChange struct {
 	Evidence bool `json:"evidence"`
 }
 
+// Confidence is of the interval of a RunsChange, and of all intervals of a Diff.
+const Confidence = confidence
+
 // CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval leaves out zero; the
 // degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
 // involved, 1947).

@@ -296,3 +296,47 @@ func TestBudget(t *testing.T) {
 		t.Errorf("every %v", every)
 	}
 }
+
+// TestShifts: the last looks are held against those before, looks without requests aside; what changes from look to look
+// anyway is no evidence, what stays twice as slow is, and a group of three looks tells nothing. One look against one, which
+// is too short for intervals, said nothing however long a person had looked.
+func TestShifts(t *testing.T) {
+	s := watch.New("svc", budget())
+	second := 0
+	see := func(groups ...report.Group) {
+		s.Add(look(made(groups...), second), 0)
+		second += 5
+	}
+	of := func(name string) *watch.Shift {
+		state := s.State()
+		for _, x := range state.Shifts() {
+			if x.Name == name {
+				return &x
+			}
+		}
+		return nil
+	}
+	wobble := []int64{100, 104, 97, 101, 99, 103, 98, 102}
+	for i, v := range wobble {
+		see(group("twice", 100, v*1e6, report.CauseSleep), group("same", 100, wobble[len(wobble)-1-i]*1e6, report.CauseSleep))
+		if i == 3 {
+			see() // nobody asks
+		}
+		if x := of("twice"); (x != nil) != (i >= 3) || x != nil && (x.Evidence || x.OldLooks+x.NewLooks != i+1) {
+			t.Errorf("after %d looks: %+v", i+1, x)
+		}
+	}
+	for _, v := range []int64{205, 198, 202} {
+		see(group("twice", 100, v*1e6, report.CauseSleep), group("same", 100, 100e6, report.CauseSleep), group("new", 100, 1e6, report.CauseSleep))
+	}
+	x := of("twice")
+	if x == nil || !x.Evidence || x.OldLooks != 8 || x.NewLooks != 3 || x.Est < 0.9 || x.Est > 1.1 || *x.Low < 0.8 || *x.High > 1.2 {
+		t.Errorf("twice as slow: %+v", x)
+	}
+	if x := of("same"); x == nil || x.Evidence {
+		t.Errorf("the same: %+v", x)
+	}
+	if x := of("new"); x != nil {
+		t.Errorf("three looks tell %+v", x)
+	}
+}

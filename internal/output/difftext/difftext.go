@@ -56,7 +56,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 		g := &d.Groups[i]
 		switch {
 		case !g.Changed && !opts.Full:
-			quiet = append(quiet, words.FuncName(g.Name))
+			quiet = append(quiet, name(g.Kind, g.Name, opts.Width))
 		case shown == screenGroups && !opts.Full:
 			more++
 		default:
@@ -81,6 +81,11 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(quiet), "group", "groups"), listed(quiet)))
 	}
 	return p.out.Flush()
+}
+
+// name is a group's as in other views: of a function without its directories, of a route as it is.
+func name(kind report.Kind, group string, room int) string {
+	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
 }
 
 func listed(list []string) string {
@@ -140,7 +145,7 @@ func (p *page) inputs(d *compare.Diff) {
 func (p *page) refs(head string, list []compare.GroupRef) {
 	var said []string
 	for _, r := range list {
-		s := fmt.Sprintf("%s (%d requests", words.FuncName(r.Name), r.Count)
+		s := fmt.Sprintf("%s (%d requests", name(r.Kind, r.Name, p.opts.Width), r.Count)
 		if r.LatencyNS.Mean != nil {
 			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
 		}
@@ -162,7 +167,7 @@ const (
 func (p *page) group(g *compare.Group, confidence float64, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.bold(termtext.Middle(words.FuncName(g.Name), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.bold(termtext.Middle(name(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  not ended when the trace did: %d → %d", g.OldOpen, g.NewOpen))
 	}

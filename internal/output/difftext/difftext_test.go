@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
 )
@@ -86,6 +87,53 @@ func TestFits(t *testing.T) {
 			}
 			if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored.String(), ""); got != plain.String() || got == colored.String() {
 				t.Errorf("width %d: colours change more than colours", width)
+			}
+		}
+	}
+}
+
+// TestShifts writes what changed over looks: what has evidence with its figure, what has none with a sign for that, and what
+// is too young in a sentence.
+func TestShifts(t *testing.T) {
+	low, high, less := 0.8, 1.2, -0.3
+	var b strings.Builder
+	shifts := []watch.Shift{
+		{Name: "GET /report", OldLooks: 8, NewLooks: 3, OldNS: 100e6, NewNS: 200e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: 1, Low: &low, High: &high}, Relative: true, Evidence: true}},
+		{Name: "GET /order", OldLooks: 2, NewLooks: 2, OldNS: 90e6, NewNS: 80e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: -0.1, Low: &less, High: &high}, Relative: true}},
+	}
+	if err := WriteShifts(&b, shifts, Options{Width: 100}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+Over the looks so far: p99 of each look, or its slowest request; the last looks with requests
+against those before them, with a 99% interval of the change.
+                                           looks   before     last    change
+  GET /report                              8 → 3    100ms    200ms     +100%  +80% to +120%
+  GET /order                               2 → 2   90.0ms   80.0ms         ~  -30% to +120%
+`
+	if b.String() != want {
+		t.Errorf("it says %s", b.String())
+	}
+	b.Reset()
+	if err := WriteShifts(&b, nil, Options{}); err != nil || !strings.Contains(b.String(), "four of them") {
+		t.Errorf("without any it says %s, %v", b.String(), err)
+	}
+}
+
+// TestRoutes: a route is called as it is everywhere: "GET /items/{id}" stood as "{id}", what is behind its last slash.
+func TestRoutes(t *testing.T) {
+	d := &compare.Diff{
+		Groups:   []compare.Group{{Name: "GET /items/{id}", Kind: report.KindMark}},
+		Appeared: []compare.GroupRef{{Name: "POST /orders/{id}/items", Kind: report.KindMark}}, Vanished: []compare.GroupRef{{Name: "example.org/shop/cart.Add", Kind: report.KindRegion}},
+	}
+	for _, full := range []bool{true, false} {
+		var b strings.Builder
+		if err := Write(&b, d, Options{Full: full}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"GET /items/{id}", "POST /orders/{id}/items"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("full %v: %q is not in %s", full, want, b.String())
 			}
 		}
 	}
