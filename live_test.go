@@ -114,7 +114,7 @@ recordings to. *right of* is how many were right, of those that prove something;
 off while timers on the machine were more than 3 ms late at the 99th percentile.
 
 ` + "`.ci/full live`" + ` runs it again and fails where a service, or all together, is right less often than here: where so few right ones have a chance of less
-than 1 in 100 if nothing has changed. ` + "`WHYLATE_FULL=1 go test -run TestLive . -timeout 60m -runs 10 -update`" + ` writes the rows anew.
+than 1 in 100 if nothing has changed. ` + "`WHYLATE_FULL=1 go test -run TestLive . -timeout 60m -runs 10 -update`" + ` rewrites the rows.
 
 | what | right of | | void | measured |
 |---|---|---|---|---|

@@ -127,7 +127,7 @@ func Kinds() []Kind {
 	return out
 }
 
-// facts returns what is known of a kind; of one that is not, that its requests are called so.
+// facts returns the row of a kind. A kind without a row has requests.
 func (k Kind) facts() kindFacts {
 	for i := range kinds {
 		if kinds[i].kind == k {

@@ -159,7 +159,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if sure && !part && opts.Index == nil && opts.Validate == nil && opts.Keep == nil {
 		guess = spareLikely
 		if opts.Again != nil {
-			// What is left out must be made up for, so the trace is at hand before.
+			// What this reading leaves out, the next one adds up: the trace is opened for it first.
 			if next, err := again(); err != nil {
 				guess = spareNone
 			} else {

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// found is what was found in a trace, and what of it is reported. Work of
+// found holds what was found in a trace, and what of it is reported. Work of
 // goroutines and loops stands beside the requests of servers unless it is done
 // for them; the machinery of libraries, and main's life, are for traces in which
 // nothing else is found.

@@ -103,8 +103,8 @@ func estimate(e report.Estimate) string {
 	return est + " (" + low + " to " + high + ")"
 }
 
-// checked says what requests that met as much of a cause as a change leaves, or none, tell of a prediction, and, where it is something else, what that
-// may mean.
+// checked holds a prediction against requests that met only as much of the cause as the change leaves. Where they differ, it
+// says what that may mean.
 func checked(c *report.Check) []span {
 	met := "at most " + words.Rough(c.AtMostNS)
 	if c.AtLeastNS > 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestThreads holds the sums, with files that stay open, to those of files opened anew, while threads come
+// TestThreads holds the sums, with files that stay open, to those of files opened again, while threads come
 // and end; and nothing stays open after.
 func TestThreads(t *testing.T) {
 	open := func() int {
@@ -44,7 +44,7 @@ func TestThreads(t *testing.T) {
 		if !ok || run < last[0] || delay < last[1] || n == 0 {
 			t.Fatalf("sums %d and %d of %d threads after %v", run, delay, n, last)
 		}
-		// What is read of a thread lies between what is read anew before and after.
+		// What is read of a thread lies between what is read again before and after.
 		before, after := newThreads(), newThreads()
 		before.sum()
 		kept.sum()

@@ -1,5 +1,5 @@
 // Package screen shows what package watch knows, on a terminal that it has for itself, or line by line where there is none.
-// Drawing is a function from what is known and the size to lines; [Terminal] puts these on a real one.
+// Drawing is a function from the state and the size to lines; [Terminal] puts these on a real one.
 package screen
 
 import (

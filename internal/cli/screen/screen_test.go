@@ -105,7 +105,7 @@ func TestDraw(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || b.String() != string(want) {
-				t.Errorf("%v; -update writes it anew:\n%s", err, b.String())
+				t.Errorf("%v; -update rewrites it:\n%s", err, b.String())
 			}
 		})
 	}
@@ -274,6 +274,6 @@ func TestPlain(t *testing.T) {
 		os.WriteFile(file, []byte(b.String()), 0o666)
 	}
 	if want, err := os.ReadFile(file); err != nil || b.String() != string(want) {
-		t.Errorf("%v; -update writes it anew:\n%s", err, b.String())
+		t.Errorf("%v; -update rewrites it:\n%s", err, b.String())
 	}
 }

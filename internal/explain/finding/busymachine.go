@@ -69,7 +69,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	part := 1.0
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
 		if oftenHeldBack(h) {
-			return neighbourhood{}, false // threads that a quota lets go all at once wait for each other, and nothing tells how long
+			return neighbourhood{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
 		}
 		n.sure = 0.7
 		if all > 0 {

@@ -542,7 +542,7 @@ type claim struct {
 	slow  []part // of the slow ones alone
 }
 
-// slowPart is what a part is of the slow requests.
+// slowPart returns the part of slow requests that has the same cause, nil if there is none.
 func (c *claim) slowPart(p *part) *part {
 	for i := range c.slow {
 		if s := &c.slow[i]; leafOf(s.Cause) == leafOf(p.Cause) {

@@ -48,7 +48,7 @@ func gcPart(c *report.Cause) float64 {
 // isGCStop reports whether the world is stopped for a collection.
 func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
-// workersPart is what mark workers ran of what ran while requests waited for a P.
+// workersPart returns the share of mark workers in the time that ran while requests waited for a P.
 func workersPart(c *report.Cause) float64 {
 	if c.Cause != report.CauseSched {
 		return 0

@@ -421,7 +421,7 @@ func hostSpan(h *report.Host, to int64) *report.Host {
 	return h
 }
 
-// TestQuotaBeforeTheMachine: threads that the service's own quota holds back and lets go together wait for each other, and
+// TestQuotaBeforeTheMachine: threads that the service's own quota holds back and releases together wait for each other, and
 // goroutines behind those that stand still wait for a P. A rule that takes either for a fault of its own comes first here.
 func TestQuotaBeforeTheMachine(t *testing.T) {
 	wait := waitingForP(6e6, ranAt("main.spin", 1))

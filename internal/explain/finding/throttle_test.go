@@ -98,7 +98,7 @@ func TestLimitOfFreezes(t *testing.T) {
 	}
 }
 
-// A quota that cannot be excluded is said, and is no fault; what tells of rare freezes is named.
+// A quota that cannot be excluded is said, and is no fault; a source that shows rare freezes is named.
 func TestSuspectedQuota(t *testing.T) {
 	r := frozen("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"

@@ -162,7 +162,7 @@ func (m *Model) key(p place) int32 {
 }
 
 // WhatIf predicts a group's latency with the changes made, all of them
-// together. It returns nil if it knows nothing of the group, or if the changes
+// together. It returns nil if it has no sample of the group, or if the changes
 // do not meet it.
 func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	g := m.groups[id]

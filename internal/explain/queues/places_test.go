@@ -85,7 +85,7 @@ func TestPlaces(t *testing.T) {
 	var worker, poll, nested, own, child, crew, reader, twice []handOver
 	for i := range int64(30) {
 		at := i * 20 * ms
-		// Two workers, to whom who waited for one gives his work, and who rest for a moment in between; one reader of a
+		// Two workers take work from those that waited for one, and rest for a moment in between; one reader of a
 		// connection, which brings the head of an answer, and 1 ms later the rest, to all who wait in a row.
 		g, w := uint64(10+i), uint64(7+i%2)
 		crew = append(crew, handOver{key: send, g: g, from: max(0, at-50*ms), to: at, end: at + 39*ms, by: w, served: at + 39*ms}, handOver{key: done, g: g, from: at, to: at + 39*ms, end: at + 39*ms, by: w})

@@ -75,7 +75,7 @@ type mark struct {
 // marksMost bounds the marks kept of one key: enough to see a period.
 const marksMost = 512
 
-// turns is what a part holds of them.
+// turns are the turns that one worker has seen.
 type turns struct {
 	until int64 // requests that end before belong to the slice
 	list  []turn

@@ -280,7 +280,7 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
 		}
 		e.tests = f.syms.String(fn) == testStart
-		e.origin.own = true // whosever it is: somebody's library does the work
+		e.origin.own = true // also where a library does the work
 		j.entry[k] = e
 	}
 	s.origin = e.origin

@@ -154,7 +154,7 @@ const (
 	roleFree           // anybody's
 )
 
-// stackInfo is what a stack says about the goroutine that it is of.
+// stackInfo holds what a stack says about its goroutine.
 type stackInfo struct {
 	role fnRole
 	own  tracefmt.FrameID // the outermost frame of the service's own code, 0 for none

@@ -1,8 +1,8 @@
 // Package validate checks that what whylate makes of a trace is consistent in
 // itself: that timelines follow the scheduler's rules, that the parts of every
-// request add up to its latency, that sums agree with what they are sums of. It
-// knows nothing of what is right for one trace; package timeline's oracle tests
-// and lab/truth do. Tests of real programs, goldens, fuzzing and
+// request add up to its latency, that sums agree with what they are sums of. What
+// is right for one trace is judged by package timeline's oracle tests and by
+// lab/truth. Tests of real programs, goldens, fuzzing and
 // "whylate explain --validate" all call it.
 package validate
 

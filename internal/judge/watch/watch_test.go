@@ -226,7 +226,7 @@ func TestTrouble(t *testing.T) {
 	}
 	state := s.State()
 	if state.DurationNS != 1e9 || state.Groups[0].PerSecond != 100 {
-		t.Errorf("what is known of before is %+v", state)
+		t.Errorf("the state before is %+v", state)
 	}
 	if state.Failures != 8 || state.Trouble != "refused" || !state.TriedSince.Equal(begin.Add(5*time.Second)) || !state.ReportAt.Equal(begin) || len(state.Groups) != 1 {
 		t.Errorf("%+v", state)

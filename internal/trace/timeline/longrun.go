@@ -11,8 +11,8 @@ import (
 )
 
 // A run may hold any number of events: one goroutine releases or creates a million others, or does a million pieces of work
-// without ever being preempted. Who asks for a part of such a run must not pay for what lies before it, and who asks for all of
-// it because N goroutines waited for its end must not get N times all its events. A longRun, made when a run proves to be long,
+// without ever being preempted. Reading a part of such a run must not cost what lies before it, and reading all of
+// it for each of N goroutines that waited for its end must not cost N times all its events. A longRun, made when a run proves to be long,
 // answers both: marks to enter it in the middle, and sums of the stretches between them.
 
 const (

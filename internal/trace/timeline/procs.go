@@ -25,7 +25,7 @@ const (
 	procStart uint8 = iota
 	procStop
 	procSteal
-	// procAbandon: the P is let go by a thread that returns to C.
+	// procAbandon: a thread that returns to C releases the P.
 	procAbandon
 	procStatus
 )

@@ -1,5 +1,5 @@
-// Package markname says how requests are called in a trace: by what marks them, and by
-// what tells of them elsewhere.
+// Package markname names requests in a trace, alike in the package that marks them and in
+// those that write about them elsewhere.
 package markname
 
 import (
