@@ -270,6 +270,16 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("a pool of connections: %s", v.Fix)
 		}
 	}
+	// 200 wait for the only place, whose holder computes: with two Ps two places are all that help.
+	for procs, want := range map[int]string{2: "about 2 would do", 0: "about 100 would do"} {
+		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
+		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, ServiceNS: 10e6, Served: 100}}}
+		vs := poolRule().Run(in)
+		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
+			t.Errorf("it computes, %d Ps: %+v", procs, vs)
+		}
+	}
 	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
 	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
 		t.Errorf("0.9 in use: %d places, want 2", l.size)

@@ -140,6 +140,14 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if known != nil {
 		l.size = max(l.size, known.Most+1)
 	}
+	// What computes gains nothing by more places than there are Ps.
+	if procs := cl.in.Report.Input.GOMAXPROCS; top.Cause.Cause == report.CauseCPU && procs >= 2 {
+		most := procs
+		if known != nil {
+			most = max(most, known.Most)
+		}
+		l.size = min(l.size, most)
+	}
 	needs := report.Evidence{Text: "requests that need " + kind.name, Value: l.rate, Unit: "1/s"}
 	if known != nil {
 		// The rate and the load are told below: how many stand in line comes before.
