@@ -28,7 +28,12 @@ type plan struct {
 	cells   []cellOf
 	all     []groupOf
 	over    []chosen
+	// before holds the latencies of each group in the generations planned before.
+	before map[path.GroupKey]*latencies
 }
+
+// latencies are how many requests there are by latency.
+type latencies [latencyBuckets]int32
 
 // An item is a request that may be left out.
 type item struct {
@@ -41,6 +46,7 @@ type item struct {
 type cellOf struct {
 	group, bucket   int32
 	n, walked, left int32
+	wanted          int32  // how many are walked of one that is not walked whole, about
 	least           uint64 // of the hashes, for a cell of which none was chosen
 	first           int32
 }
@@ -54,6 +60,7 @@ type groupOf struct {
 	n, slower int32
 	exact     int32                 // latencies from this bucket on are walked one and all
 	cells     [latencyBuckets]int32 // by bucket: its cell and one; 0: none
+	before    *latencies            // with those of this generation
 }
 
 // Bounds of sampling.
@@ -63,12 +70,20 @@ const (
 	// latencyBits divide an octave of latency in four.
 	latencyBits    = 2
 	latencyBuckets = 64 << latencyBits
-	// Of each stratum one in oneIn is walked, and at least fewest; of a group the
-	// slowest exactPart are, and all if they are no more than small.
-	oneIn     = 16
-	fewest    = 16
-	small     = 256
-	exactPart = 0.12
+	// Of a group the slowest exactPart of a generation are walked, the slowest
+	// exactOfAll of all its generations until then, and all if they are no more
+	// than small.
+	exactPart  = 0.12
+	exactOfAll = 0.015
+	small      = 256
+	// Of each other stratum one in oneIn is, and at least fewest, if it is of the
+	// slower upperPart, a bit more than half. Those below the median have a small
+	// part of the time and no band of their own.
+	upperPart   = 0.55
+	oneIn       = 12
+	fewest      = 16
+	oneInLower  = 64
+	fewestLower = 8
 )
 
 // make decides about the requests of a generation. Those that end before until are walked.
@@ -136,7 +151,7 @@ func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Requ
 // count divides the requests by group and latency.
 func (pl *plan) count(parts []glanced) {
 	if pl.groups == nil {
-		pl.groups = make(map[path.GroupKey]int32)
+		pl.groups, pl.before = make(map[path.GroupKey]int32), make(map[path.GroupKey]*latencies)
 	}
 	clear(pl.groups)
 	pl.all, pl.cells = pl.all[:0], pl.cells[:0]
@@ -153,7 +168,10 @@ func (pl *plan) count(parts []glanced) {
 				id, ok := pl.groups[key]
 				if !ok {
 					id = int32(len(pl.all))
-					pl.all = append(pl.all, groupOf{exact: latencyBuckets})
+					if pl.before[key] == nil {
+						pl.before[key] = new(latencies)
+					}
+					pl.all = append(pl.all, groupOf{exact: latencyBuckets, before: pl.before[key]})
 					pl.groups[key] = id
 				}
 				known[of] = id + 1
@@ -161,8 +179,9 @@ func (pl *plan) count(parts []glanced) {
 			id := known[of] - 1
 			g := &pl.all[id]
 			g.n++
-			bucket := loglinear.Bucket(it.latency, latencyBits)
-			c := &g.cells[min(bucket, latencyBuckets-1)]
+			bucket := min(loglinear.Bucket(it.latency, latencyBits), latencyBuckets-1)
+			g.before[bucket]++
+			c := &g.cells[bucket]
 			if *c == 0 {
 				pl.cells = append(pl.cells, cellOf{group: id, bucket: bucket, least: ^uint64(0)})
 				*c = int32(len(pl.cells))
@@ -174,7 +193,9 @@ func (pl *plan) count(parts []glanced) {
 	pl.findSlow()
 }
 
-// findSlow finds out from which latency on each group is walked whole.
+// findSlow finds out from which latency on each group is walked whole: what is
+// slow in its generation, and what is very slow beside all until then, which may
+// be more of a slow generation.
 func (pl *plan) findSlow() {
 	order := make([]int32, len(pl.cells))
 	for i := range order {
@@ -184,11 +205,34 @@ func (pl *plan) findSlow() {
 	for _, i := range order {
 		c := &pl.cells[i]
 		g := &pl.all[c.group]
-		if g.n <= small || float64(g.slower) < exactPart*float64(g.n) {
+		switch slower := float64(g.slower) / float64(g.n); {
+		case g.n <= small || slower < exactPart:
 			g.exact = c.bucket
+		case slower < upperPart:
+			c.wanted = max(fewest, c.n/oneIn)
+		default:
+			c.wanted = max(fewestLower, c.n/oneInLower)
 		}
 		g.slower += c.n
 	}
+	for i := range pl.all {
+		g := &pl.all[i]
+		g.exact = min(g.exact, g.before.slowest(exactOfAll))
+	}
+}
+
+// slowest returns the bucket from which on at least a part of all are.
+func (l *latencies) slowest(part float64) int32 {
+	n := 0
+	for _, of := range l {
+		n += int(of)
+	}
+	slower, k := 0, int32(latencyBuckets)
+	for k > 0 && float64(slower) < part*float64(n) {
+		k--
+		slower += int(l[k])
+	}
+	return k
 }
 
 // choose gives those that are walked their weights.
@@ -209,7 +253,7 @@ func (pl *plan) choose() {
 		if it.chance < c.least {
 			c.least, c.first = it.chance, int32(k)
 		}
-		if part := max(fewest, uint64(c.n)/oneIn); it.chance>>32 < part<<32/uint64(c.n) {
+		if it.chance>>32 < uint64(c.wanted)<<32/uint64(c.n) {
 			c.walked++
 		} else {
 			pl.weights[k] = 0

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -197,4 +198,65 @@ func text(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// TestPlanSlowGeneration: the slowest percent of all requests is walked one and all, also where most of it lies in one
+// generation, of which it is more than the slowest eighth.
+func TestPlanSlowGeneration(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	gen := 0
+	data := shopOf(t, 4, func(m, o *tracetext.Thread, at int64) int64 {
+		n, mean := 8000, 20e3
+		if gen++; gen == 4 {
+			n, mean = 1500, 400e3
+		}
+		for range n {
+			g := 1 + r.Uint64N(8)
+			o.Unblock(at, g)
+			m.Start(at+1000, g)
+			m.Syscall(at+2000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 3000)
+			m.Block(at+4000, "sleep", "time.Sleep", "main.put", "main.serve")
+			at += 1000 + int64(r.ExpFloat64()*mean)
+			o.Unblock(at+4000, g)
+			m.Start(at+5000, g)
+			m.Syscall(at+6000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 10_000)
+			m.Block(at+11_000, "select", "main.serve")
+			at += 20_000
+		}
+		return at
+	})
+	l := &latencies{}
+	p := run(t, data, pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l})
+	slices.Sort(l.all)
+	p99 := l.all[len(l.all)*99/100]
+	missed := 0
+	for _, ns := range l.glanced {
+		if ns >= p99 {
+			missed++
+		}
+	}
+	if missed > 0 {
+		t.Errorf("of %d requests that take %d ns and more, %d were not walked", len(l.all)/100, p99, missed)
+	}
+	if p.Glanced < p.Requests/2 {
+		t.Errorf("%d of %d requests were not walked", p.Glanced, p.Requests)
+	}
+}
+
+// latencies takes note of how long requests took, all and those that were not walked. It is for one worker.
+type latencies struct{ all, glanced []int64 }
+
+func (l *latencies) Begin([]request.Request)     {}
+func (l *latencies) End()                        {}
+func (l *latencies) Part(*path.Stage) path.Adder { return l }
+
+func (l *latencies) Add(w *path.Walked) {
+	for range w.Counted() {
+		l.all = append(l.all, w.Latency())
+	}
+	if w.Form == path.Glanced {
+		l.glanced = append(l.glanced, w.Latency())
+	}
 }

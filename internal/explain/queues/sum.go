@@ -7,9 +7,10 @@ import (
 
 // A Sum adds up turns and late runs. It implements pass.Sum.
 type Sum struct {
-	parts []*part
-	span  int64 // length of all slices of time in which turns were looked at
-	hubs  map[uint64]*hub
+	parts  []*part
+	span   int64 // length of all slices of time in which turns were looked at
+	looked int   // about how many requests ended in them
+	hubs   map[uint64]*hub
 }
 
 // New returns a Sum to which nothing was added.

@@ -23,10 +23,13 @@ import (
 // which goroutine's time, and when. A slice holds so few requests that it costs
 // next to nothing.
 
-// turnsMost bounds about how many requests of a generation are looked at, and
-// how many stretches of one of them.
+// turnsMost bounds about how many requests of a generation are looked at, or
+// turnsLater once turnsKnown were, and turnsPieces how many stretches of one of
+// them.
 const (
 	turnsMost   = 2000
+	turnsLater  = 1000
+	turnsKnown  = 20_000
 	turnsPieces = 32
 )
 
@@ -103,9 +106,14 @@ func (s *Sum) Begin(reqs []request.Request) {
 	}
 	until := int64(math.MaxInt64)
 	s.parts[0].late.times = 1
-	if len(reqs) > turnsMost {
-		s.parts[0].late.times = int64(len(reqs)+turnsMost/2) / turnsMost
-		until = from + int64(float64(to-from)*turnsMost/float64(len(reqs)))
+	most := turnsMost
+	if s.looked >= turnsKnown {
+		most = turnsLater
+	}
+	s.looked += min(len(reqs), most)
+	if len(reqs) > most {
+		s.parts[0].late.times = int64((len(reqs) + most/2) / most)
+		until = from + int64(float64(to-from)*float64(most)/float64(len(reqs)))
 		to = until
 	}
 	if to > from {

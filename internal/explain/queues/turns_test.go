@@ -105,3 +105,30 @@ func TestPeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestSlices: of each generation the requests of a slice are looked at, of fewer once very many were.
+func TestSlices(t *testing.T) {
+	syms := tracefmt.NewSymbols().Snapshot()
+	sum := New()
+	sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+	reqs := make([]request.Request, 10_000)
+	for i := range reqs {
+		reqs[i].Start, reqs[i].End = int64(i), int64(i+1)
+	}
+	for gen := range 12 {
+		sum.Begin(reqs)
+		n := 0
+		for i := range reqs {
+			if sum.Needs(&reqs[i]) {
+				n++
+			}
+		}
+		want := turnsMost
+		if gen >= turnsKnown/turnsMost {
+			want = turnsLater
+		}
+		if times := int(sum.parts[0].late.times); n < want-1 || n > want+1 || times != len(reqs)/want {
+			t.Errorf("generation %d: %d of %d requests, which stand for %d times as many; want %d", gen, n, len(reqs), times, want)
+		}
+	}
+}
