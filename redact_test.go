@@ -48,8 +48,9 @@ func TestRedacted(t *testing.T) {
 				}
 				out := hide(t, data, redact.Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: files, Main: "main", Key: []byte("key")})
 				hidden := sameEvents(t, data, out)
+				written := strings.Join(slices.Collect(maps.Values(hidden)), "\n")
 				for old := range hidden {
-					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !bytes.Contains([]byte(strings.Join(slices.Collect(maps.Values(hidden)), "\n")), []byte(old)) && bytes.Contains(out, []byte(old)) && !elsewhere(t, out, old) {
+					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !strings.Contains(written, old) && bytes.Contains(out, []byte(old)) && !elsewhere(t, out, old) {
 						t.Errorf("%q is left", old)
 					}
 				}
