@@ -177,7 +177,10 @@ func claim(name string) (f *os.File, mine, known bool) {
 	if err != nil {
 		return nil, false, false
 	}
-	mine, known = lock(f)
+	if mine, known = lock(f); !known {
+		_ = f.Close() // what is open cannot be removed on every system
+		return nil, false, false
+	}
 	return f, mine, known
 }
 

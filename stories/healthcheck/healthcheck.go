@@ -86,14 +86,16 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	either := stage.Place{Code: burst.Code + "|WL3001", Site: `main\.\(\*checker\)\.(debug|report|check) `}
 	// With Ps beyond the quota, threads that wait for each other are a third, which has no place.
 	crowd := stage.Place{Code: either.Code + "|WL1005", Site: `^$|` + either.Site}
+	// A burst of a few takes some milliseconds on a machine that does nothing else: it may be told, or nothing.
+	few := stage.Place{Code: "|" + crowd.Code, Site: crowd.Site}
 	gogc := func(n int) arm {
 		set := fmt.Sprintf("GOGC=%d", n)
 		return arm{name: fmt.Sprintf("GOGC %d", n), targets: 10_000, args: together, env: slices.Concat([]string{set}, bad), expected: crowd, full: true, from: "counters as metrics", whatIf: []string{set}}
 	}
 	arms := []arm{
 		{name: "1 target", targets: 1, args: all, env: bad, full: true},
-		{name: "100 targets", targets: 100, args: all, env: bad, expected: crowd, full: true},
-		{name: "1,000 targets", targets: 1000, args: all, env: bad, expected: crowd, full: true},
+		{name: "100 targets", targets: 100, args: all, env: bad, expected: few, full: true},
+		{name: "1,000 targets", targets: 1000, args: all, env: bad, expected: few, full: true},
 		{name: "before", targets: 10_000, args: all, env: bad, expected: crowd},
 		{name: "two processes", targets: 10_000, args: all, env: bad, expected: crowd, full: true, halves: true},
 		{name: "no debug messages", targets: 10_000, args: slices.Concat(together, []string{"-labels"}), env: bad, expected: crowd, full: true, from: "before", whatIf: []string{"(*checker).debug=gone"}},
