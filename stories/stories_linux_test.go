@@ -31,7 +31,7 @@ type claim struct {
 }
 
 var claims = map[string]claim{
-	"container":   {"before, loaded", regexp.MustCompile(`^WL(4001|1005)$`), regexp.MustCompile(``), 0.2, 1.05, 0, nil},
+	"container":   {"before, loaded", regexp.MustCompile(`^WL(4001|1005)$`), regexp.MustCompile(``), 0.1, 1.05, 0, nil},
 	"healthcheck": {"before", regexp.MustCompile(`^WL(1004|1005|3001)$`), regexp.MustCompile(`^$|main\.\(\*checker\)\.(debug|report|check) `), 0.2, 5, 0, []report.RuleCode{"WL3001"}},
 	"pool":        {"before", regexp.MustCompile(`^WL1002$`), regexp.MustCompile(`main\.\(\*market\)\.(update|compute)`), 0.2, 5, 0, nil},
 	"pubsub":      {"before", regexp.MustCompile(`^WL2001$`), regexp.MustCompile(`sarama-cluster\.\(\*Consumer\)\.(fetchOffsets|release) consumer\.go:(662|419)$`), 0.5, 3, 0.15, nil},

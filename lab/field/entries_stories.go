@@ -35,9 +35,9 @@ var armEntries = []armEntry{
 	{"pool", "after", quotes, goHTTP, "service/pool has as many places as the quota has CPUs", "", 4, 2},
 
 	{"container", "before, 200/s", orders, goHTTP, "GOMAXPROCS is the host's, far beyond the quota, and there is little to do", "", 0, 3},
-	{"container", "before, 4000/s", orders, goHTTP, "GOMAXPROCS is the host's, far beyond the quota", "procs", 2, 1},
+	{"container", "before, loaded", orders, goHTTP, "GOMAXPROCS is the host's, far beyond the quota", "procs", 3, 1},
 	{"container", "after, 200/s", orders, goHTTP, "GOMAXPROCS is the quota's, and there is little to do", "", 0, 3},
-	{"container", "after, 4000/s", orders, goHTTP, "GOMAXPROCS is the quota's: one P, in use for most of the time", "saturated", 1, 1},
+	{"container", "after, loaded", orders, goHTTP, "GOMAXPROCS is the quota's: one P, in use for most of the time", "saturated", 1, 1},
 
 	{"healthcheck", "1 target", checker, goNet, "one target is checked every three seconds", "", 0, 4},
 	{"healthcheck", "100 targets", checker, goNet, "a hundred checks begin at once every three seconds", "burst", 0, 9},
