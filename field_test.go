@@ -195,22 +195,15 @@ func siteText(s *report.Site) string {
 	return fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
 }
 
-// firstJudged returns the first finding of all. In a story, whose servers and clients are on the same machine, it is the first
-// that is louder than info, and that the machine is busy counts only where nothing else is found: stories/stage has the same rule.
+// firstJudged returns the first finding of all; in a story, whose servers and clients are on the same machine, the foremost.
 func firstJudged(rep *report.Report, story bool) *report.Finding {
-	var busy *report.Finding
-	for i := range rep.Findings {
-		switch f := &rep.Findings[i]; {
-		case !story:
-			return f
-		case f.Ignored != "" || f.Severity == report.SeverityInfo:
-		case f.Code == report.RuleBusyMachine:
-			busy = f
-		default:
-			return f
-		}
+	switch {
+	case story:
+		return rep.Foremost()
+	case len(rep.Findings) > 0:
+		return &rep.Findings[0]
 	}
-	return busy
+	return nil
 }
 
 // alarms returns what in a report would make somebody leave his bed: loud findings but for those of the codes that are expected,
@@ -221,7 +214,7 @@ func alarms(rep *report.Report, busy bool, expected ...string) string {
 		if busy && f.Code == report.RuleBusyMachine || slices.Contains(expected, string(f.Code)) {
 			continue
 		}
-		if f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
+		if f.Ignored == "" && f.Severity.Loud() {
 			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Code, f.Title))
 		}
 	}

@@ -42,7 +42,7 @@ func TestPeers(t *testing.T) {
 		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 		judgePeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
-			if f.Code == report.RuleSlowPeer && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
+			if f.Code == report.RuleSlowPeer && f.Severity.Loud() {
 				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
 			}
 		}

@@ -18,6 +18,22 @@ func (r *Report) Group(id string) *Group {
 	return nil
 }
 
+// Foremost returns the first finding that is louder than info, or nil. That other processes have the machine's CPUs counts only
+// where nothing else is found: so it is wherever clients and servers share the machine with the service.
+func (r *Report) Foremost() *Finding {
+	var busy *Finding
+	for i := range r.Findings {
+		switch f := &r.Findings[i]; {
+		case f.Ignored != "" || f.Severity == SeverityInfo:
+		case f.Code == RuleBusyMachine:
+			busy = f
+		default:
+			return f
+		}
+	}
+	return busy
+}
+
 // Band returns the band of this name, or nil.
 func (g *Group) Band(name BandName) *Band {
 	for i := range g.Bands {

@@ -83,3 +83,23 @@ func TestTailOutliers(t *testing.T) {
 		}
 	}
 }
+
+// TestForemost: a fact, an ignored finding and the busy machine stand back behind what else is found; the busy machine alone is an answer.
+func TestForemost(t *testing.T) {
+	fact, low, ignored := report.Finding{Code: report.RuleFewRequests, Severity: report.SeverityInfo}, report.Finding{Code: report.RuleSleep, Severity: report.SeverityLow}, report.Finding{Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Ignored: "known"}
+	busy := report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityHigh}
+	for _, c := range []struct {
+		findings []report.Finding
+		want     report.RuleCode
+	}{
+		{nil, ""}, {[]report.Finding{fact, ignored}, ""}, {[]report.Finding{fact, ignored, busy, low}, low.Code}, {[]report.Finding{busy, fact}, busy.Code},
+	} {
+		r, got := &report.Report{Findings: c.findings}, report.RuleCode("")
+		if f := r.Foremost(); f != nil {
+			got = f.Code
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.findings, got, c.want)
+		}
+	}
+}

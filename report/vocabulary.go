@@ -220,6 +220,9 @@ func Severities() []Severity {
 	return []Severity{SeverityHigh, SeverityMedium, SeverityLow, SeverityInfo}
 }
 
+// Loud reports whether a finding of that severity is an answer: mending it wins much, or something.
+func (s Severity) Loud() bool { return s == SeverityHigh || s == SeverityMedium }
+
 // A ThrottleVerdict says whose CPU quota held the process back.
 type ThrottleVerdict string
 

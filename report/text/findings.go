@@ -28,7 +28,7 @@ func (p *page) findings() {
 	for i := range all {
 		switch f := &all[i]; {
 		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
-		case (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) && len(weighty) < maxFindings:
+		case f.Severity.Loud() && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
 		default:
 			others = append(others, f)

@@ -365,7 +365,7 @@ func (p *page) another() *report.Group {
 // weighty returns the first finding that is told in full, nil if there is none.
 func (p *page) weighty() *report.Finding {
 	for i := range p.r.Findings {
-		if f := &p.r.Findings[i]; f.Ignored == "" && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium) {
+		if f := &p.r.Findings[i]; f.Ignored == "" && f.Severity.Loud() {
 			return f
 		}
 	}

@@ -84,22 +84,6 @@ func Machine() string {
 	return fmt.Sprintf("%d CPUs, %s/%s, Linux %s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
-// firstFinding returns the first finding that is louder than info, nil if there is none. That others have the machine's CPUs
-// is so wherever a story's servers and clients share it with the service, and counts only where nothing else is found.
-func firstFinding(r *report.Report) *report.Finding {
-	var busy *report.Finding
-	for i := range r.Findings {
-		switch f := &r.Findings[i]; {
-		case f.Ignored != "" || f.Severity == report.SeverityInfo:
-		case f.Code == report.RuleBusyMachine:
-			busy = f
-		default:
-			return f
-		}
-	}
-	return busy
-}
-
 // Judge explains a recording and makes an arm of it: whether its first finding is the expected one.
 func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (Arm, error) {
 	e, err := s.Explain(ctx, file)
@@ -115,7 +99,7 @@ func (s *Stage) Judge(ctx context.Context, name, file string, expected Place) (A
 
 func judge(name string, e *Explained, expected Place) (Arm, error) {
 	a := Arm{Name: name, Expected: expected, Says: first(e.Text)}
-	f := firstFinding(e.Report)
+	f := e.Report.Foremost()
 	if f != nil {
 		a.Finding.Code, a.Share = f.Code, f.Share
 		if s := f.Site; s != nil {
@@ -123,7 +107,7 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 		}
 	}
 	for _, f := range e.Report.Findings {
-		if f.Ignored == "" && (f.Severity == report.SeverityMedium || f.Severity == report.SeverityHigh) {
+		if f.Ignored == "" && f.Severity.Loud() {
 			a.Loud = append(a.Loud, f.Code)
 		}
 	}

@@ -68,7 +68,7 @@ func Causes(r *report.Report, b *report.Band) []report.VerdictCause {
 // come at any time is as usual.
 func hung(r *report.Report, g *report.Group) bool {
 	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
-		return f.Code == report.RuleHung && f.Group == g.ID && (f.Severity == report.SeverityHigh || f.Severity == report.SeverityMedium)
+		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.Loud()
 	})
 }
 
