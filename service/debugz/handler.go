@@ -238,7 +238,7 @@ func (p *page) text(out io.Writer) {
 		fmt.Fprintf(w, "%s\t%s: %s\n\tto do: %s\n", t.Code, t.Severity, t.Text, t.Fix)
 	}
 	if t := p.Tune; t != nil {
-		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, share(t.EffectiveGOGC, 1), share(t.GCShare, 100))
+		fmt.Fprintf(w, "\nGOGC\t%d, effectively %s; collecting takes %s of the CPU used\n", t.GOGC, known(t.EffectiveGOGC, func(n float64) string { return fmt.Sprintf("%.0f", n) }), known(t.GCShare, quantity.Share))
 		fmt.Fprintf(w, "headroom\t%s\n", size(t.Headroom))
 		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.How, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
 		for _, e := range t.Events {
@@ -313,14 +313,12 @@ func number(n float64, unit string) string {
 	return fmt.Sprintf("%.4g %s", n, unit)
 }
 
-func share(n, times float64) string {
-	switch {
-	case n < 0:
+// known writes a number that is negative where it is not known.
+func known(n float64, text func(float64) string) string {
+	if n < 0 {
 		return "unknown"
-	case times > 1:
-		return quantity.Share(n)
 	}
-	return fmt.Sprintf("%.0f", n)
+	return text(n)
 }
 
 func size(n int64) string {

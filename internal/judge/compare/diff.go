@@ -131,7 +131,7 @@ func (d *Diff) Empty() bool {
 // Reports compares two reports. It changes neither.
 func Reports(old, new *report.Report) *Diff {
 	d := &Diff{
-		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: confidence, Warnings: warnings(old, new),
+		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: warnings(old, new),
 		Groups: []Group{}, Appeared: []GroupRef{}, Vanished: []GroupRef{},
 	}
 	pairs, vanished, appeared := match(old.Groups, new.Groups)
@@ -245,7 +245,7 @@ func compareGroups(old, new *report.Group) Group {
 		if !known {
 			continue
 		}
-		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-confidence)
+		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-Confidence)
 		l.to.Low, l.to.High = whole(low), whole(high)
 		l.to.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > l.least*float64(max(*l.old, *l.new))
 		g.Changed = g.Changed || l.to.Evidence

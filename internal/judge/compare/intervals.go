@@ -27,9 +27,9 @@ import (
 // The random numbers of a side are seeded by what the side holds: equal input gives equal intervals, exchanging the sides
 // turns their signs and nothing else, and a report differs from itself by exactly nothing.
 const (
-	// confidence is of one interval. It is not 95 %: a diff has several numbers for every group, and one false alarm in
+	// Confidence is of one interval, of a Diff or of a RunsChange. It is not 95 %: a diff has several numbers for every group, and one false alarm in
 	// twenty would be one in nearly every diff.
-	confidence = 0.99
+	Confidence = 0.99
 	resamples  = 1000
 	// minBlocks is the fewest stretches that an interval is made from: with fewer, hardly any resample differs.
 	minBlocks = 6
@@ -247,8 +247,8 @@ func differences(a, b []float64) []float64 {
 // probability to miss.
 func interval(delta float64, deviations []float64, df int, alpha float64) (low, high float64) {
 	// As far in from one end as from the other: exchanging the sides must only turn the signs.
-	k := int((1 - confidence) / 2 * float64(len(deviations)))
-	z := math.Sqrt2 * math.Erfinv(confidence)
+	k := int((1 - Confidence) / 2 * float64(len(deviations)))
+	z := math.Sqrt2 * math.Erfinv(Confidence)
 	stretch := studentQuantile(1-alpha/2, df) / z * math.Sqrt(float64(df+1)/float64(df))
 	down := max(0, -deviations[k]) * stretch
 	up := max(0, deviations[len(deviations)-1-k]) * stretch
@@ -316,7 +316,7 @@ func rowEvidence(rows []Row, oldBand, newBand *report.Band, a, b *samples, df in
 		}
 		x := a.row(r, r.OldSite, r.OldNS, oldBand)
 		y := b.row(r, r.NewSite, r.NewNS, newBand)
-		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-confidence)/float64(looked))
+		low, high := interval(float64(r.DeltaNS), differences(x, y), df, (1-Confidence)/float64(looked))
 		// A row that is missing where a list was capped may stand in its row "other".
 		if r.OldNS == 0 {
 			low -= hidden(oldBand)

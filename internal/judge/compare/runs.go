@@ -59,9 +59,6 @@ type RunsChange struct {
 	Evidence bool `json:"evidence"`
 }
 
-// Confidence is of the interval of a RunsChange, and of all intervals of a Diff.
-const Confidence = confidence
-
 // CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval leaves out zero; the
 // degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
 // involved, 1947).
@@ -87,7 +84,7 @@ func CompareRuns(a, b []float64, scale Scale) RunsChange {
 		return out
 	}
 	df := math.Pow(se, 4) / (math.Pow(sa, 4)/float64(len(a)-1) + math.Pow(sb, 4)/float64(len(b)-1))
-	half := studentQuantile(1-(1-confidence)/2, max(1, int(df))) * se
+	half := studentQuantile(1-(1-Confidence)/2, max(1, int(df))) * se
 	low, high := back(delta-half), back(delta+half)
 	out.Low, out.High = &low, &high
 	out.Evidence = low > 0 || high < 0

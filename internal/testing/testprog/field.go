@@ -116,7 +116,8 @@ func FieldRecording(t testing.TB, dir, name string) string {
 	return file
 }
 
-// Corpus returns the directory of the recordings that are kept, and their names. It skips the test where there are none.
+// Corpus returns the directory of the recordings that are kept, and their names. It skips the test where the tool's module
+// is alone.
 func Corpus(t testing.TB) (dir string, names []string) {
 	t.Helper()
 	dir = filepath.Join(recordings(t), "field")

@@ -564,13 +564,14 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					}
 				}
 				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: tracefmt.EventType(typ), arg: [3]uint64{x, y, z}})
-				if k := userStack(tracefmt.EventType(typ), y, z, u); k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
+				k := userStack(tracefmt.EventType(typ), y, z, u)
+				if k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
 					w.tell(run, uint32(k), t)
 				}
-				if userStack(tracefmt.EventType(typ), y, z, u)>>payloadBits|far == 0 {
-					words[n] = a | uint64(userStack(tracefmt.EventType(typ), y, z, u))
+				if k>>payloadBits|far == 0 {
+					words[n] = a | uint64(k)
 				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(userStack(tracefmt.EventType(typ), y, z, u)))
+					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(k))
 				}
 				n++
 			case tracefmt.EvSTWBegin:
