@@ -38,6 +38,7 @@ type Gen struct {
 	sampleIndex
 	idleTime
 	longIndex
+	moveTable
 }
 
 // reset prepares a generation that nobody uses any more for the next one.
@@ -54,6 +55,7 @@ func (g *Gen) reset() {
 	g.sampleIndex.reset()
 	g.idleTime.reset()
 	g.longIndex.reset()
+	g.moveTable.reset()
 }
 
 // Lists hold what is told beside the goroutines' lives, each in order of time

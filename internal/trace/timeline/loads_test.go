@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"golang.org/x/exp/trace"
@@ -176,6 +177,38 @@ func TestLoads(t *testing.T) {
 				t.Error("nothing ran")
 			}
 		})
+	}
+}
+
+// TestLoadsUntil asks for the same ends from moves that were counted once, with a list of the last ones, and from moves that
+// were counted for that end.
+func TestLoadsUntil(t *testing.T) {
+	n := 0
+	for _, name := range []string{"http1", "gcstress", "filesyscall", "generations"} {
+		in := decodeAll(testprog.Trace(t, name), 2)
+		if in.err != nil {
+			t.Fatal(in.err)
+		}
+		for i, g := range in.gens {
+			for _, before := range []int64{-7e6, 0, 1, 3e6, tail - 1, tail, tail + 1, tail + 1e6, tail + 5*fineStep, g.End - g.Base - 1} {
+				until := g.End - before
+				if until <= g.Base {
+					continue
+				}
+				for _, step := range []int64{fineStep, 5 * fineStep} {
+					got, used := g.Loads(until, step)
+					var m moves
+					m.count(g, step, until-g.Base, 0)
+					if want := m.loads(g.Base, until, step); used != step || !slices.Equal(got, want) {
+						t.Errorf("%s, generation %d, until %d ns before its end, step %d: %v, counted for that end %v", name, i, before, step, got, want)
+					}
+					n++
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("nothing was compared")
 	}
 }
 
