@@ -32,6 +32,9 @@ func child(c config, args []string, out io.Writer) error {
 	if c.child == "load" {
 		return load(args)
 	}
+	if c.child == "streams" {
+		return streams(args)
+	}
 	if c.child == "backend" {
 		return backend()
 	}

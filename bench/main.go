@@ -2,12 +2,13 @@
 //
 //	go run ./bench
 //
-// It makes the reference traces once (bench/cache, about 620 MB): a busy HTTP
-// server, in a process of its own, until its trace has 104 MB, about 20 million
-// events or 10 s of two cores; one whose handlers ask a backend, so that a
-// request has three times as many events; and one of the first four times as
-// long. Then it measures in one run, each in a child process so that peak
-// memory is its own:
+// It makes the reference traces once (bench/cache, 1.6 GB), of three shapes: a
+// busy HTTP server, in a process of its own, until its trace has 104 MB, about
+// 20 million events or 10 s of two cores; one whose handlers ask a backend, so
+// that a request has three times as many events; and one of HTTP/2, where each
+// request is a goroutine; each also of a quarter of that length and of four
+// times as much. Then it measures in one run, each in a child process so that
+// peak memory is its own:
 //
 //   - timelines: our decoder, a window of two generations
 //   - one worker: the same on one core
@@ -45,6 +46,7 @@ func main() {
 
 type config struct {
 	cache string
+	kinds string
 	bytes int64
 	runs  int
 	tool  bool
@@ -58,9 +60,10 @@ func run(args []string, out, progress io.Writer) error {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(progress)
 	fs.StringVar(&c.cache, "cache", defaultCache(), "directory for the traces")
-	fs.Int64Var(&c.bytes, "bytes", 104e6, "size of the shorter trace; the longer has four times as much")
+	fs.StringVar(&c.kinds, "kinds", "http,calls,streams", "shapes of traces to make")
+	fs.Int64Var(&c.bytes, "bytes", 104e6, "size of the middle trace of each kind; the shorter has a quarter, the longer four times as much")
 	fs.IntVar(&c.runs, "runs", 5, "runs of each; the best counts")
-	fs.BoolVar(&c.tool, "tool", true, "measure go tool trace too (it takes 5 GB of memory)")
+	fs.BoolVar(&c.tool, "tool", true, "measure go tool trace too, up to 150 MB of trace (it takes 6 GB of memory for 100)")
 	fs.StringVar(&c.file, "file", "", "measure this trace instead of making any")
 	fs.StringVar(&c.child, "child", "", "internal: what a child process does")
 	fs.StringVar(&c.cpu, "cpuprofile", "", "with -child: write a CPU profile")
@@ -77,15 +80,14 @@ func run(args []string, out, progress io.Writer) error {
 		return table(c, out, progress, []string{c.file})
 	}
 	var files []string
-	for _, of := range []struct {
-		kind  string
-		times int64
-	}{{"http", 1}, {"calls", 1}, {"http", 4}} {
-		name, err := makeTrace(c, of.kind, of.times*c.bytes, progress)
-		if err != nil {
-			return err
+	for kind := range strings.SplitSeq(c.kinds, ",") {
+		for _, n := range []int64{c.bytes / 4, c.bytes, 4 * c.bytes} {
+			name, err := makeTrace(c, kind, n, progress)
+			if err != nil {
+				return err
+			}
+			files = append(files, name)
 		}
-		files = append(files, name)
 	}
 	return table(c, out, progress, files)
 }
@@ -119,9 +121,13 @@ type result struct {
 	Note        string
 }
 
+// toolMost is the longest trace that Go's own tool is given: it takes sixty
+// bytes of memory for one of the trace.
+const toolMost = 150e6
+
 func table(c config, out, progress io.Writer, files []string) error {
 	fmt.Fprintf(out, "%s %s/%s, GOMAXPROCS %d, best of %d\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), c.runs)
-	for k, file := range files {
+	for _, file := range files {
 		info, err := os.Stat(file)
 		if err != nil {
 			return fmt.Errorf("looking at the trace: %w", err)
@@ -129,7 +135,7 @@ func table(c config, out, progress io.Writer, files []string) error {
 		fmt.Fprintf(out, "\n%s, %.1f MB\n", filepath.Base(file), float64(info.Size())/1e6)
 		fmt.Fprintf(out, "%-28s %10s %10s %8s %10s %8s %8s %12s %10s %6s\n", "", "time", "M events/s", "of ref.", "CPU", "of ref.", "peak MB", "allocations", "MB alloc.", "GCs")
 		names := []string{"reference", "timelines", "one worker", "command", "explain", "exact", "groups"}
-		if c.tool && k == 0 {
+		if c.tool && info.Size() < toolMost {
 			names = append(names, "go tool trace -pprof=sched")
 		}
 		best := make(map[string]result)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/trace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,12 +22,15 @@ import (
 )
 
 // makeTrace returns a trace of the busy server with at least n bytes, made
-// now if it is not in the cache. Kind is "http" or "calls", whose handlers ask
-// another server twice.
+// now if it is not in the cache. Kind is "http"; "calls", whose handlers ask
+// another server twice; or "streams", those of "http" asked over HTTP/2.
 func makeTrace(c config, kind string, n int64, progress io.Writer) (name string, err error) {
 	name = filepath.Join(c.cache, fmt.Sprintf("%s-%dMB.trace", kind, n/1e6))
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
+	}
+	if !slices.Contains([]string{"http", "calls", "streams"}, kind) {
+		return "", fmt.Errorf("the kind %q: there are http, calls and streams", kind)
 	}
 	if err := os.MkdirAll(c.cache, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache: %w", err)
@@ -85,7 +89,11 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 	if kind == "calls" {
 		paths = []string{"/calls"}
 	}
-	if _, _, err := start(false, append([]string{"load", addr}, paths...)...); err != nil {
+	load := "load"
+	if kind == "streams" {
+		load = "streams"
+	}
+	if _, _, err := start(false, append([]string{load, addr}, paths...)...); err != nil {
 		return "", err
 	}
 	if err := server.Wait(); err != nil { // ends when the trace is long enough
@@ -128,7 +136,9 @@ func serve(args []string) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	fmt.Println(ln.Addr())
-	srv := &http.Server{Handler: handler(strings.Join(args[2:], "")), ReadHeaderTimeout: time.Minute}
+	srv := &http.Server{Handler: handler(strings.Join(args[2:], "")), ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
 	w := &limited{w: f, done: make(chan struct{})}
@@ -239,6 +249,45 @@ func load(args []string) error {
 		}()
 	}
 	return <-ended
+}
+
+// streams sends requests over eight connections of HTTP/2, eight at a time on
+// each, until it is killed.
+func streams(args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("streams takes an address and paths, not %q", args)
+	}
+	ended := make(chan error)
+	for range 8 {
+		only := new(http.Protocols)
+		only.SetUnencryptedHTTP2(true)
+		client := &http.Client{Transport: &http.Transport{Protocols: only}}
+		for i := range 8 {
+			go func() {
+				for {
+					if err := get(client, "http://"+args[0]+args[1+i%(len(args)-1)]); err != nil {
+						ended <- err
+					}
+				}
+			}()
+		}
+	}
+	return <-ended
+}
+
+func get(client *http.Client, url string) error {
+	res, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return fmt.Errorf("receiving: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, res.Status)
+	}
+	return nil
 }
 
 func loadOne(addr, path string) error {
