@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -40,6 +42,9 @@ type Finder struct {
 	starting starts
 	found    int // requests so far
 	span     []timeline.Span
+	spans    [][]timeline.Span // of eachPart's workers
+	born     []timeline.Birth
+	newborn  []newborn
 	keys     uint64
 	num      uint64 // the last generation's
 	gens     int
@@ -333,21 +338,77 @@ func (f *Finder) handling(id tracefmt.StackID) Kind {
 
 // births follows goroutines that serve one stream each.
 func (f *Finder) births(g *timeline.Gen) {
-	for _, b := range g.Births(f.servesStream) {
-		start, ready := f.arrival(b)
-		f.streams[b.G] = &stream{kind: f.starts[b.Start], open: open{start: start, from: start}, ready: ready}
+	f.newborn = f.newborn[:0]
+	f.born = g.AnyBirths(f.servesStream, f.born[:0])
+	for _, b := range f.born {
+		f.newborn = append(f.newborn, newborn{birth: b, kind: f.starts[b.Start]})
 	}
+	// Most begin and end here. They are looked at at once, since they do not know of each other.
+	f.eachPart(len(f.newborn), func(from, to int, spans []timeline.Span) []timeline.Span {
+		for i := from; i < to; i++ {
+			n := &f.newborn[i]
+			n.start, n.ready, spans = f.arrival(n.birth, spans)
+			n.death, n.dead = g.Death(n.birth.G)
+		}
+		return spans
+	})
 	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
-		s := f.streams[id]
 		if t, ok := g.Death(id); ok {
-			if !f.marked(&f.out, id, &s.open, t) && !f.fills(id, s.start, t) {
-				f.emit(&s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
-			}
+			f.streamEnd(id, f.streams[id], t)
 			delete(f.streams, id)
 		} else if !g.Knows(id) {
 			delete(f.streams, id) // lost with a part of the trace
 		}
 	}
+	for i := range f.newborn {
+		n := &f.newborn[i]
+		s := stream{kind: n.kind, open: open{start: n.start, from: n.start}, ready: n.ready}
+		if n.dead {
+			f.streamEnd(n.birth.G, &s, n.death)
+		} else {
+			f.streams[n.birth.G] = &s
+		}
+	}
+}
+
+func (f *Finder) streamEnd(id uint64, s *stream, t int64) {
+	if !f.marked(&f.out, id, &s.open, t) && !f.fills(id, s.start, t) {
+		f.emit(&s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
+	}
+}
+
+// eachPart calls do with parts of n things, several at once, each with memory of its own, which it returns.
+func (f *Finder) eachPart(n int, do func(from, to int, spans []timeline.Span) []timeline.Span) {
+	const atOnce = 64
+	workers := min(max(f.opts.Workers, 1), (n+atOnce-1)/atOnce)
+	if workers < 2 {
+		f.span = do(0, n, f.span[:0])
+		return
+	}
+	for len(f.spans) < workers {
+		f.spans = append(f.spans, nil)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for k := range workers {
+		wg.Go(func() {
+			spans := f.spans[k]
+			for from := int(next.Add(atOnce)) - atOnce; from < n; from = int(next.Add(atOnce)) - atOnce {
+				spans = do(from, min(from+atOnce, n), spans)
+			}
+			f.spans[k] = spans
+		})
+	}
+	wg.Wait()
+}
+
+// A newborn is a goroutine that serves a stream and was created in this generation.
+type newborn struct {
+	birth        timeline.Birth
+	kind         Kind
+	start, ready int64
+	death        int64
+	dead         bool
 }
 
 type stream struct {
@@ -363,28 +424,28 @@ type stream struct {
 // from the wake to the birth is part of the request. A frame that had been read
 // with others before is taken as it is handed on, so the request may be a
 // little older than that.
-func (f *Finder) arrival(b timeline.Birth) (start, ready int64) {
-	w, ok := f.lastWait(b.By, b.Time)
+func (f *Finder) arrival(b timeline.Birth, spans []timeline.Span) (start, ready int64, buf []timeline.Span) {
+	w, ok, spans := f.lastWait(b.By, b.Time, spans)
 	if !ok {
-		return b.Time, 0
+		return b.Time, 0, spans
 	}
 	if f.syms.String(w.Reason) != "network" {
 		if w.Waker == 0 && w.How == timeline.HowStatus {
-			return w.End, 0 // the poller, most likely: the trace does not say
+			return w.End, 0, spans // the poller, most likely: the trace does not say
 		}
 		if w.Waker == 0 {
-			return b.Time, 0 // a timer: what it did before is not known to be for the stream
+			return b.Time, 0, spans // a timer: what it did before is not known to be for the stream
 		}
-		r, ok := f.lastWait(w.Waker, w.End)
-		if !ok {
-			return w.End, 0
+		var r timeline.Span
+		if r, ok, spans = f.lastWait(w.Waker, w.End, spans); !ok {
+			return w.End, 0, spans
 		}
 		w = r
 	}
 	if f.syms.String(w.Reason) == "network" {
 		ready = w.End
 	}
-	return w.End, ready
+	return w.End, ready, spans
 }
 
 // lookback is how far back a goroutine's last wait is looked for: further than
@@ -392,19 +453,25 @@ func (f *Finder) arrival(b timeline.Birth) (start, ready int64) {
 const lookback = 2e9
 
 // lastWait returns a goroutine's last wait that ended before t.
-func (f *Finder) lastWait(id uint64, t int64) (timeline.Span, bool) {
-	for back := int64(20e3); back <= lookback; back *= 10 {
-		f.span = f.win.SpansCoarse(id, t-back, t, f.span[:0])
-		for i := len(f.span) - 1; i >= 0; i-- {
-			if s := f.span[i]; s.State == timeline.Waiting && s.Woken && s.End <= t {
-				return s, true
+func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.Span, bool, []timeline.Span) {
+	at, ok := f.win.LastWake(id, t-lookback, t)
+	if !ok {
+		return timeline.Span{}, false, spans
+	}
+	// Where a part of the trace is lost, what was woken may not have waited.
+	from, to := at-1, min(at+1, t)
+	for back := int64(20e3); ; back *= 10 {
+		spans = f.win.SpansCoarse(id, from, to, spans[:0])
+		for i := len(spans) - 1; i >= 0; i-- {
+			if s := spans[i]; s.State == timeline.Waiting && s.Woken && s.End <= t {
+				return s, true, spans
 			}
 		}
-		if len(f.span) == 0 || f.span[0].Start < t-lookback {
-			break
+		if from < at-1 && (len(spans) == 0 || spans[0].Start < t-lookback) || back > lookback {
+			return timeline.Span{}, false, spans
 		}
+		from, to = t-back, t
 	}
-	return timeline.Span{}, false
 }
 
 func (f *Finder) servesStream(start tracefmt.StackID) bool {

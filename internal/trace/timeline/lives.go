@@ -19,7 +19,13 @@ type Birth struct {
 // Births returns the goroutines created in this generation whose start
 // function's stack is wanted, by time.
 func (g *Gen) Births(wanted func(start tracefmt.StackID) bool) []Birth {
-	var out []Birth
+	out := g.AnyBirths(wanted, nil)
+	slices.SortFunc(out, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	return out
+}
+
+// AnyBirths appends to out what Births returns, in no order.
+func (g *Gen) AnyBirths(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
 	for d := 1; d < len(g.starts); d++ {
 		if g.starts[d] == 0 {
 			continue
@@ -33,7 +39,6 @@ func (g *Gen) Births(wanted func(start tracefmt.StackID) bool) []Birth {
 			out = append(out, b)
 		}
 	}
-	slices.SortFunc(out, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 	return out
 }
 
@@ -146,6 +151,42 @@ func (c *Wakes) after(t int64) uint32 {
 		}
 	}
 	return c.g.slotAfter(c.lo, c.hi, t)
+}
+
+// LastWake returns the last time after from and not after to at which a goroutine was woken, or switched to.
+func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
+	if len(w.Gens) == 0 {
+		return 0, false
+	}
+	for i := w.genAt(to); i >= 0; i-- {
+		g := w.Gens[i]
+		d := g.ids.lookup(id)
+		if d == 0 {
+			if g.Base <= from {
+				break
+			}
+			continue
+		}
+		lo, hi := g.base[d], g.base[d+1]
+		for k := g.slotAfter(lo, hi, to-g.Base); k > lo; k-- {
+			s := &g.slots[k-1]
+			if s.rec == 0 {
+				continue
+			}
+			r := g.record(s.rec)
+			t := g.Base + r.time()
+			if t <= from {
+				return 0, false
+			}
+			if k := r.kind(); k == kind(tracefmt.EvGoUnblock) || k == kindSwitched {
+				return t, true
+			}
+		}
+		if g.Base+overlap <= from {
+			break
+		}
+	}
+	return 0, false
 }
 
 // Pieces returns how many pieces (runs and events about it) a goroutine has
