@@ -4,6 +4,8 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
+	"time"
 )
 
 // usualMemory is what the heap is kept to as long as its live data allow: with the collector's default pace it would
@@ -25,19 +27,46 @@ func holdMemory(max int64) (adjust, restore func()) {
 		limit = max - max/8
 	}
 	before := debug.SetMemoryLimit(limit)
-	restore = func() { debug.SetMemoryLimit(before) }
+	back := func() { debug.SetMemoryLimit(before) }
 	if max > 0 {
-		return func() {}, restore
+		return func() {}, back
 	}
+	var mu sync.Mutex
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	return func() {
+	adjust = func() {
+		mu.Lock()
+		defer mu.Unlock()
 		metrics.Read(sample)
 		if live := sample[0].Value; live.Kind() == metrics.KindUint64 && room(int64(live.Uint64())) > limit {
 			limit = room(int64(live.Uint64()))
 			debug.SetMemoryLimit(limit)
 		}
-	}, restore
+	}
+	// What is made after the last byte was read counts too: of 32,000 groups of one request the report has most of the live data,
+	// and against the limit of before the collector took two thirds of the CPU.
+	stop := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		tick := time.NewTicker(adjustEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				adjust()
+			case <-stop:
+				return
+			}
+		}
+	})
+	return adjust, func() {
+		close(stop)
+		ended.Wait()
+		back()
+	}
 }
+
+// adjustEvery is how often the limit is held against the live data while nobody asks for it.
+const adjustEvery = 20 * time.Millisecond
 
 // room returns the limit that lets the collector work at a tolerable pace over so much live data. Half as much room was measured to
 // save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU where other programs want it too.

@@ -9,11 +9,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// shapes are the worst cases, each of a size that is told.
-var shapes = []struct {
+// A shape is a worst case of any size.
+type shape struct {
 	name string
 	make func(b *tracetext.Builder, n int)
-}{
+}
+
+// shapes are those in which at least n requests are found.
+var shapes = []shape{
 	{"release", func(b *tracetext.Builder, n int) {
 		release(b, n, func(int) string { return "main.open:12" })
 	}},

@@ -33,7 +33,7 @@ type Limits struct {
 	// Goroutines is how many goroutines are kept, the first ones; usually 4
 	// million (160 MB).
 	Goroutines int
-	// Generations is the memory in bytes for decoded generations, usually 1 GiB.
+	// Generations is the memory in bytes for decoded generations, usually 64 MiB: four of a busy server's.
 	// What one question needs may go beyond it.
 	Generations int64
 }
@@ -46,7 +46,7 @@ func (l Limits) orUsual() Limits {
 		l.Goroutines = 4 << 20
 	}
 	if l.Generations <= 0 {
-		l.Generations = 1 << 30
+		l.Generations = 64 << 20
 	}
 	return l
 }

@@ -329,7 +329,7 @@ func (b *Builder) end() {
 	if b.minor < 25 {
 		sync()
 	}
-	for part := range slices.Chunk(b.cur.stackOf, 300) {
+	for part := range b.stackBatches() {
 		b.batch(tracefmt.NoM, b.start)
 		b.text.WriteString("Stacks\n" + strings.Join(part, ""))
 	}
@@ -348,6 +348,27 @@ func (b *Builder) end() {
 	}
 	if b.minor >= 26 {
 		b.text.WriteString("EndOfGeneration\n")
+	}
+}
+
+// stackBatches cuts the generation's stacks into batches below the size limit.
+func (b *Builder) stackBatches() func(func([]string) bool) {
+	const most, frames = 300, 2000
+	return func(yield func([]string) bool) {
+		from, n := 0, 0
+		for i, s := range b.cur.stackOf {
+			if k := strings.Count(s, "\n"); i-from == most || i > from && n+k > frames {
+				if !yield(b.cur.stackOf[from:i]) {
+					return
+				}
+				from, n = i, k
+			} else {
+				n += k
+			}
+		}
+		if from < len(b.cur.stackOf) {
+			yield(b.cur.stackOf[from:])
+		}
 	}
 }
 

@@ -1,0 +1,31 @@
+package worstcase
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+var (
+	shapeName = flag.String("shape", "", "the worst case that TestWrite writes")
+	shapeSize = flag.Int("n", 10_000, "its size")
+	shapeFile = flag.String("o", "", "the file to write")
+)
+
+// TestWrite writes one of the traces to a file, so that any verb can be tried on it:
+//
+//	go test ./internal/testing/worstcase -run TestWrite -shape waiting -n 1000000 -o /tmp/waiting.trace
+func TestWrite(t *testing.T) {
+	if *shapeFile == "" {
+		t.Skip("no file named")
+	}
+	for _, s := range append(shapes, many...) {
+		if s.name == *shapeName {
+			if err := os.WriteFile(*shapeFile, build(t, s.make, *shapeSize), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no shape is named %q", *shapeName)
+}
