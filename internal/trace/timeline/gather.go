@@ -19,7 +19,6 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 		g.User = append(g.User, w.user[from.user:to.user]...)
 		g.procs = append(g.procs, w.procs[from.procs:to.procs]...)
 		g.nobody = append(g.nobody, w.nobody[from.nobody:to.nobody]...)
-		g.ranges = append(g.ranges, w.ranges[from.ranges:to.ranges]...)
 		extra = append(extra, w.extra[from.extra:to.extra]...)
 		n, h := len(g.index), len(g.holds)
 		g.index = append(g.index, w.index[from.index:to.index]...)
@@ -43,7 +42,8 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 	slices.SortStableFunc(extra, func(a, b extraEvent) int {
 		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(g.ids.ids[a.g], g.ids.ids[b.g]), cmp.Compare(a.typ, b.typ), cmp.Compare(a.x, b.x))
 	})
-	g.sortRanges()
+	d.gatherRanges(g)
+	g.chainRanges()
 	g.stwBefore = slices.Sorted(maps.Keys(d.stopped))
 	if d.stopped == nil {
 		d.stopped = make(map[uint64]bool)
@@ -152,29 +152,28 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		g.Marks, d.marks = d.marks, nil
 	}
 	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
-	d.mergeMarks(func(m Mark) {
-		at := g.markBase[m.g]
-		g.markBase[m.g]++
-		m.Time += g.Base
-		g.Marks[at] = m
-	})
+	d.mergeMarks(g)
 	// markBase[i] is now the end of i's marks, which is the start of i+1's.
 	copy(g.markBase[1:], g.markBase)
 	g.markBase[0] = 0
 	for i := range n {
 		// A thread's clock may have gone back.
-		if m := g.Marks[g.markBase[i]:g.markBase[i+1]]; !slices.IsSortedFunc(m, byTime) {
-			slices.SortStableFunc(m, byTime)
+		m := g.Marks[g.markBase[i]:g.markBase[i+1]]
+		for k := 1; k < len(m); k++ {
+			if m[k].Time < m[k-1].Time {
+				slices.SortStableFunc(m, byTime)
+				break
+			}
 		}
 	}
 }
 
 func byTime(a, b Mark) int { return cmp.Compare(a.Time, b.Time) }
 
-// mergeMarks calls f for the marks of all streams in order of time, as far as
+// mergeMarks places the marks of all streams in order of time, as far as
 // each stream is in order; of one time those of the stream before come first.
 // A goroutine's marks then need not be sorted, however often it changed threads.
-func (d *Decoder) mergeMarks(f func(Mark)) {
+func (d *Decoder) mergeMarks(g *Gen) {
 	heads := d.heads[:0] // a heap: the one whose next mark comes first is on top
 	for _, st := range d.streams {
 		if marks := st.w.marks[st.from.marks:st.to.marks]; len(marks) > 0 {
@@ -190,10 +189,17 @@ func (d *Decoder) mergeMarks(f func(Mark)) {
 		if len(heads) > 2 && heads[2].before(next) {
 			next = &heads[2]
 		}
-		for len(top.marks) > 0 && top.before(next) {
-			f(top.marks[0])
-			top.marks = top.marks[1:]
+		// Until the other stream's next mark; at its time if this stream comes first.
+		until := next.marks[0].Time
+		if top.stream < next.stream {
+			until++
 		}
+		n := 0
+		for n < len(top.marks) && top.marks[n].Time < until {
+			n++
+		}
+		g.putMarks(top.marks[:n])
+		top.marks = top.marks[n:]
 		if len(top.marks) == 0 {
 			heads[0] = heads[len(heads)-1]
 			heads = heads[:len(heads)-1]
@@ -201,11 +207,20 @@ func (d *Decoder) mergeMarks(f func(Mark)) {
 		sink(heads, 0)
 	}
 	for _, h := range heads {
-		for _, m := range h.marks {
-			f(m)
-		}
+		g.putMarks(h.marks)
 	}
 	clear(d.heads)
+}
+
+// putMarks puts marks behind those that their goroutines have by now.
+func (g *Gen) putMarks(marks []Mark) {
+	at, out, base := g.markBase, g.Marks, g.Base
+	for i := range marks {
+		m := &marks[i]
+		k := at[m.g]
+		at[m.g] = k + 1
+		out[k] = Mark{m.Time + base, m.Flags, m.Kind, m.g}
+	}
 }
 
 // A markHead is what is left of one stream's marks.

@@ -36,7 +36,7 @@ func (w *nobodyWakes) reset() {
 // buildPolls sorts the wakes that no goroutine made: those of network waits
 // came from the poller, the others from timers.
 func (g *Gen) buildPolls() {
-	var wakes []int64 // out of the poller
+	wakes := make([]int64, 0, len(g.nobody)) // out of the poller
 	for i, w := range g.nobody {
 		at := g.base[w.g] + w.seq
 		if w.seq == 0 || w.seq >= g.base[w.g+1]-g.base[w.g] || g.slots[at].rec == 0 {

@@ -34,16 +34,54 @@ func (t *rangeTable) reset() {
 	*t = rangeTable{ranges: t.ranges[:0], rangeAt: t.rangeAt[:0]}
 }
 
-// sortRanges brings the range events into order, goroutine by goroutine, and
-// works out the state after each.
-func (g *Gen) sortRanges() {
-	// Stable: what is in one run comes from one thread, in order.
-	slices.SortStableFunc(g.ranges, func(a, b rangeEvent) int {
-		if a.g == b.g && g.isIrregular(a.g) {
-			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
+// gatherRanges brings the range events into order, goroutine by goroutine:
+// counted, placed, and the few of one goroutine put in order.
+func (d *Decoder) gatherRanges(g *Gen) {
+	total := 0
+	for _, st := range d.streams {
+		total += st.to.ranges - st.from.ranges
+	}
+	if total == 0 {
+		return
+	}
+	at := make([]uint32, len(g.ids.ids)+1) // by goroutine: where the next one goes
+	for _, st := range d.streams {
+		list := st.w.ranges[st.from.ranges:st.to.ranges]
+		for i := range list {
+			at[list[i].g+1]++
 		}
-		return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.seq, b.seq))
-	})
+	}
+	for i := range len(at) - 1 {
+		at[i+1] += at[i]
+	}
+	g.ranges = slices.Grow(g.ranges[:0], total)[:total]
+	for _, st := range d.streams {
+		list := st.w.ranges[st.from.ranges:st.to.ranges]
+		for i := range list {
+			e := &list[i]
+			g.ranges[at[e.g]] = *e
+			at[e.g]++
+		}
+	}
+	// Stable: what is in one run comes from one thread, in order.
+	for from := 0; from < total; {
+		of := g.ranges[from].g
+		to := int(at[of])
+		if list := g.ranges[from:to]; len(list) > 1 {
+			if g.isIrregular(of) {
+				slices.SortStableFunc(list, func(a, b rangeEvent) int {
+					return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
+				})
+			} else {
+				slices.SortStableFunc(list, func(a, b rangeEvent) int { return cmp.Compare(a.seq, b.seq) })
+			}
+		}
+		from = to
+	}
+}
+
+// chainRanges works out the state after each range event.
+func (g *Gen) chainRanges() {
 	g.ranged = make([]rangedWord, len(g.ids.ids)/64+1)
 	g.rangeAt = g.rangeAt[:0]
 	for i := range g.ranges {
