@@ -32,6 +32,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	checkSliding(t, in)
 	checkRuns(t, data, in)
 	checkTelling(t, in)
+	checkNear(t, in)
 	lines := dumpLines(in)
 	for _, workers := range []int{1, 5} {
 		other := decodeAll(data, workers)

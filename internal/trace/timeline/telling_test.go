@@ -9,6 +9,54 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
+// checkNear holds MayTell and LastWake to Spans around any time.
+func checkNear(t *testing.T, in *decoded) {
+	t.Helper()
+	if len(in.gens) == 0 {
+		return
+	}
+	rnd := rand.New(rand.NewPCG(5, 6))
+	win := Window{Gens: in.gens}
+	flags := classify(in.d.Symbols)
+	for _, id := range goroutines(in.gens) {
+		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
+		if !inOrder(spans) {
+			continue
+		}
+		for range 8 {
+			from := spans[rnd.IntN(len(spans))].Start
+			if !inRange(from) {
+				continue
+			}
+			from += rnd.Int64N(3) - 1
+			to := from + rnd.Int64N(1e5)
+			if !win.MayTell(id, from, to) {
+				for _, s := range win.Spans(id, from, to, nil) {
+					// Help to the collector has the stack of where it began, perhaps long ago.
+					if s.Stack != 0 && !s.Assist && flags(s.Stack)&FlagTelling != 0 {
+						t.Errorf("goroutine %d: from %d to %d nothing tells, but stack %d does, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
+						return
+					}
+				}
+			}
+			var want int64
+			for _, s := range spans {
+				if s.State == Waiting && s.Woken && s.End <= to {
+					want = s.End
+				}
+			}
+			at, ok := win.LastWake(id, from-1e6, to)
+			if want == 0 || want <= from-1e6 {
+				want = 0
+			}
+			if ok != (want != 0) || ok && at != want {
+				t.Errorf("goroutine %d: LastWake until %d is %d, %v; by its spans %d", id, to, at, ok, want)
+				return
+			}
+		}
+	}
+}
+
 // checkTelling holds Telling to Spans: of a whole life both show the same telling stacks, and of a part Telling leaves out none that
 // a span shows which lies inside.
 func checkTelling(t *testing.T, in *decoded) {
