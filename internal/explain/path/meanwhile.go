@@ -46,33 +46,6 @@ const (
 // ended it; and where that is only how a library's goroutine begins, the handler
 // that was seen on it, or else the line that gave it its work.
 func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
-	if !r.Began || !r.Ended {
-		return s.whatRanNow(g, r) // cut: by what was asked for
-	}
-	// Many wait at one time, and all ask for the same runs.
-	if s.seen == nil {
-		s.seen = make([]seenRun, seenRuns)
-	}
-	at := &s.seen[(uint64(r.From)^r.G)*0x9e3779b97f4a7c15>>(64-seenBits)]
-	if at.from != r.From || at.to != r.To || at.g != r.G || at.m != r.M {
-		*at = seenRun{r.From, r.To, r.G, r.M, s.whatRanNow(g, r)}
-	}
-	return at.what
-}
-
-// A seenRun is a run and what it was: see whatRan.
-type seenRun struct {
-	from, to int64
-	g, m     uint64
-	what     tracefmt.FrameID
-}
-
-const (
-	seenBits = 11
-	seenRuns = 1 << seenBits
-)
-
-func (s *Stage) whatRanNow(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 	stack := r.Stack
 	if stack == 0 {
 		// A run to the goroutine's end shows no stack, however long it was; its start function is known.

@@ -154,7 +154,6 @@ type Stage struct {
 	cut     []cause.Segment
 	spans   []timeline.Span
 	told    []tracefmt.StackID
-	seen    []seenRun                             // of the generation that was walked last: a hash table that forgets
 	asides  map[int64]map[uint64][]timeline.Birth // by generation and creator: see timedOut
 }
 
@@ -196,7 +195,6 @@ func (s *Stage) Begin(n, others int) {
 	s.aside = s.Syms.Lookup(timeoutHandler) != 0
 	s.namer.FindHome()
 	clear(s.asides)
-	clear(s.seen)
 }
 
 // Walk walks a request, or a part of one. The result is valid until the next
