@@ -3,6 +3,7 @@ package groups
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
@@ -173,14 +174,25 @@ func lookAtSlow(tables []*table) {
 		}
 		clear(t.slow)
 	}
+	mine := make(map[*table][]slow)
 	for _, list := range all {
 		slices.SortFunc(list, func(a, b slow) int { return compareSlow(&a, &b) })
-		for i := range list[:min(len(list), mostSlow, max(mostSlowAll/len(all), 4))] {
-			for k := range list[i].waits {
-				list[i].table.look(&list[i].waits[k], list[i].at, list[i].weight)
-			}
+		for _, s := range list[:min(len(list), mostSlow, max(mostSlowAll/len(all), 4))] {
+			mine[s.table] = append(mine[s.table], s)
 		}
 	}
+	// Each worker looks at those that it walked itself.
+	var wg sync.WaitGroup
+	for t, list := range mine {
+		wg.Go(func() {
+			for i := range list {
+				for k := range list[i].waits {
+					t.look(&list[i].waits[k], list[i].at, list[i].weight)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // leads returns, for each function that ran meanwhile, the line of it that ran most:
