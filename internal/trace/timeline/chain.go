@@ -2,7 +2,11 @@
 
 package timeline
 
-import "github.com/whylate/whylate/internal/trace/tracefmt"
+import (
+	"runtime"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
 
 // chain decodes the batches of one thread, in file order. It reports false
 // if a batch is malformed.
@@ -28,6 +32,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 	// A stream starts in the current slab, but never continues a former one:
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {
+		// While the generation before is walked, its walkers go first: what they do at the end, one after the other, then has this beside it.
+		runtime.Gosched()
 		b := src.Batches[bi]
 		w.room()
 		words, slabID, n := &w.slab.words, w.slabID, w.n
