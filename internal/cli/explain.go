@@ -48,6 +48,7 @@ type explanation struct {
 	part           [2]string // the flags of from and to
 	pathMap        []string
 	maxMemory      sizeFlag
+	held           func() // adjusts the limit of memory, which is held already
 	ignore         string
 	ignored        []finding.Ignore // what the file ignore holds
 	thresholds     string
@@ -444,7 +445,10 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 
 // explain runs the engine on an input.
 func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, error) {
-	adjust, restore := holdMemory(int64(e.maxMemory))
+	adjust, restore := e.held, func() {}
+	if adjust == nil {
+		adjust, restore = holdMemory(int64(e.maxMemory))
+	}
 	defer restore()
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)

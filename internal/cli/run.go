@@ -56,7 +56,7 @@ func Main() int {
 }
 
 // lastSecond is how long a verb that was interrupted may take to write what it has.
-const lastSecond = 900 * time.Millisecond
+const lastSecond = 800 * time.Millisecond
 
 // isPatient reports whether the verb of a command line ends what it runs by itself when it is interrupted.
 func isPatient(args []string) bool {

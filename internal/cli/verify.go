@@ -53,11 +53,7 @@ The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when no
 			if err := e.check(cmd); err != nil {
 				return err
 			}
-			before, err := e.readReport(cmd, s, args[0])
-			if err != nil {
-				return err
-			}
-			after, err := e.readReport(cmd, s, args[1])
+			before, after, err := e.readBoth(cmd, s, args[0], args[1])
 			if err != nil {
 				return err
 			}
