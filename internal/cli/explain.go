@@ -444,12 +444,18 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 }
 
 // explain runs the engine on an input.
-func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, error) {
-	adjust, restore := e.held, func() {}
+func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
+	adjust := e.held
 	if adjust == nil {
-		adjust, restore = holdMemory(int64(e.maxMemory))
+		held, restore := holdMemory(int64(e.maxMemory))
+		adjust = held
+		defer func() {
+			if beyond := restore(); beyond > 0 && rep != nil {
+				rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
+					"it took %s more than --max-memory allows: so much is known at one time of what the trace has; a shorter one, or --from and --to, take less", words.Bytes(beyond))})
+			}
+		}()
 	}
-	defer restore()
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
@@ -460,7 +466,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (*report.Report, e
 		e.checks = new(validate.Checks)
 		opts.Validate = e.checks
 	}
-	rep, err := explain.Explain(ctx, in, opts)
+	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
 		source.Local().Explain(rep)
 		finding.Mark(rep.Findings, e.ignored)

@@ -7,6 +7,28 @@ import (
 	"time"
 )
 
+// TestLimitThatCannotHold: live data beyond what the user allows lift the limit, and by how much is told; else the collector runs back to back,
+// and what was taken is not said. What is kept is not told of.
+func TestLimitThatCannotHold(t *testing.T) {
+	const max = 64 << 20
+	adjust, restore := holdMemory(max)
+	adjust()
+	if beyond := restore(); beyond > 0 {
+		t.Errorf("with little that is live %d bytes more than the limit were told", beyond)
+	}
+	adjust, restore = holdMemory(max)
+	live := make([]byte, 3*max)
+	runtime.GC()
+	adjust()
+	if limit := debug.SetMemoryLimit(-1); limit <= int64(len(live)) {
+		t.Errorf("%d bytes are live, and the limit is %d", len(live), limit)
+	}
+	runtime.KeepAlive(live)
+	if beyond := restore(); beyond < 2*max || beyond > 3*max {
+		t.Errorf("%d bytes were live with a limit of %d, and %d more were told", len(live), max, beyond)
+	}
+}
+
 // TestLimitFollowsLiveData: the heap's limit follows what is live also while nothing is read, since a report can be most of it; and what
 // was before is back in the end. Were it followed only while bytes are read, the collector would run back to back afterwards.
 func TestLimitFollowsLiveData(t *testing.T) {

@@ -14,7 +14,7 @@ var (
 
 // TestWrite writes one of the traces to a file, so that any verb can be tried on it:
 //
-//	go test ./internal/testing/worstcase -run TestWrite -shape waiting -n 1000000 -o /tmp/waiting.trace
+//	go test ./internal/testing/worstcase -run TestWrite -args -shape waiting -n 1000000 -o /tmp/waiting.trace
 func TestWrite(t *testing.T) {
 	if *shapeFile == "" {
 		t.Skip("no file named")
