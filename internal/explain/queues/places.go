@@ -137,12 +137,13 @@ func (s *Sum) settlePlaces() {
 	ts.hands = ts.hands[:0]
 }
 
-// compareEnds orders waits by their ends.
+// compareEnds orders waits by their ends, and those of one end by all else that tells them apart: one wait is seen by several requests, and which of
+// these stands for it must not depend on the workers.
 func (h *handOver) compareEnds(o *handOver) int {
 	if h.to != o.to {
 		return cmp.Compare(h.to, o.to)
 	}
-	return cmp.Or(cmp.Compare(h.g, o.g), cmp.Compare(h.from, o.from))
+	return cmp.Or(cmp.Compare(h.g, o.g), cmp.Compare(h.from, o.from), cmp.Compare(h.end, o.end), cmp.Compare(h.served, o.served), cmp.Compare(h.by, o.by))
 }
 
 // findDone finds when each of those who end waits had last ended somebody else's.

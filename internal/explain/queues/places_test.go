@@ -145,3 +145,15 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestSeenTwice: of one wait that two requests see, the same one stands for it whichever worker's list comes first.
+func TestSeenTwice(t *testing.T) {
+	seen := []handOver{{g: 1, from: 1, to: 2, end: 5, by: 3}, {g: 1, from: 1, to: 2, end: 4, by: 3}, {g: 1, from: 1, to: 2, end: 4, by: 3, served: 4}}
+	for i := range seen {
+		for k := range seen {
+			if got, want := seen[i].compareEnds(&seen[k]), -seen[k].compareEnds(&seen[i]); got != want || got == 0 && i != k {
+				t.Errorf("%+v and %+v: %d one way, %d the other", seen[i], seen[k], got, -want)
+			}
+		}
+	}
+}
