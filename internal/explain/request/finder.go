@@ -42,7 +42,7 @@ type Finder struct {
 	starting starts
 	found    int // requests so far
 	span     []timeline.Span
-	spans    [][]timeline.Span // of eachPart's workers
+	spans    [][]timeline.Span // of births' workers
 	born     []timeline.Birth
 	newborn  []newborn
 	keys     uint64
@@ -344,13 +344,18 @@ func (f *Finder) births(g *timeline.Gen) {
 		f.newborn = append(f.newborn, newborn{birth: b, kind: f.starts[b.Start]})
 	}
 	// Most begin and end here. They are looked at at once, since they do not know of each other.
-	f.eachPart(len(f.newborn), func(from, to int, spans []timeline.Span) []timeline.Span {
+	n := f.workersFor(len(f.newborn), streamsAtOnce)
+	for len(f.spans) < n {
+		f.spans = append(f.spans, nil)
+	}
+	eachPart(n, len(f.newborn), streamsAtOnce, func(worker, from, to int) {
+		spans := f.spans[worker]
 		for i := from; i < to; i++ {
 			n := &f.newborn[i]
 			n.start, n.ready, spans = f.arrival(n.birth, spans)
 			n.death, n.dead = g.Death(n.birth.G)
 		}
-		return spans
+		f.spans[worker] = spans
 	})
 	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
 		if t, ok := g.Death(id); ok {
@@ -377,26 +382,27 @@ func (f *Finder) streamEnd(id uint64, s *stream, t int64) {
 	}
 }
 
-// eachPart calls do with parts of n things, several at once, each with memory of its own, which it returns.
-func (f *Finder) eachPart(n int, do func(from, to int, spans []timeline.Span) []timeline.Span) {
-	const atOnce = 64
-	workers := min(max(f.opts.Workers, 1), (n+atOnce-1)/atOnce)
+// streamsAtOnce is how many streams a worker takes at a time.
+const streamsAtOnce = 64
+
+// workersFor returns how many workers, one at least, n things are worth that are taken so many at a time.
+func (f *Finder) workersFor(n, atOnce int) int {
+	return max(min(f.opts.Workers, (n+atOnce-1)/atOnce), 1)
+}
+
+// eachPart calls do with parts of n things, several at once, each with the number of its worker.
+func eachPart(workers, n, atOnce int, do func(worker, from, to int)) {
 	if workers < 2 {
-		f.span = do(0, n, f.span[:0])
+		do(0, 0, n)
 		return
-	}
-	for len(f.spans) < workers {
-		f.spans = append(f.spans, nil)
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for k := range workers {
 		wg.Go(func() {
-			spans := f.spans[k]
-			for from := int(next.Add(atOnce)) - atOnce; from < n; from = int(next.Add(atOnce)) - atOnce {
-				spans = do(from, min(from+atOnce, n), spans)
+			for from := int(next.Add(int64(atOnce))) - atOnce; from < n; from = int(next.Add(int64(atOnce))) - atOnce {
+				do(k, from, min(from+atOnce, n))
 			}
-			f.spans[k] = spans
 		})
 	}
 	wg.Wait()

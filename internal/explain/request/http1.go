@@ -3,8 +3,6 @@ package request
 import (
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -97,36 +95,29 @@ type connWork struct {
 // other, so several are followed at once; not if there are tasks, which belong
 // to all of them.
 func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
-	n := min(max(f.opts.Workers, 1), len(work))
+	n := f.workersFor(len(work), 1)
+	follow := func(out *[]Request, w *connWork) {
+		wakes := g.Wakes(w.id)
+		for _, m := range w.marks {
+			f.connMark(out, g, w.id, w.conn, m, &wakes)
+		}
+	}
 	if len(f.done) > 0 || n < 2 {
-		for _, w := range work {
-			wakes := g.Wakes(w.id)
-			for _, m := range w.marks {
-				f.connMark(&f.out, g, w.id, w.conn, m, &wakes)
-			}
+		for i := range work {
+			follow(&f.out, &work[i])
 		}
 		return
 	}
 	for len(f.outs) < n {
 		f.outs = append(f.outs, nil)
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for k := range n {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			out := f.outs[k] // a copy: neighbours in memory slow each other down
-			for i := int(next.Add(1)) - 1; i < len(work); i = int(next.Add(1)) - 1 {
-				wakes := g.Wakes(work[i].id)
-				for _, m := range work[i].marks {
-					f.connMark(&out, g, work[i].id, work[i].conn, m, &wakes)
-				}
-			}
-			f.outs[k] = out
-		}()
-	}
-	wg.Wait()
+	eachPart(n, len(work), 1, func(worker, from, to int) {
+		out := f.outs[worker] // a copy: neighbours in memory slow each other down
+		for i := from; i < to; i++ {
+			follow(&out, &work[i])
+		}
+		f.outs[worker] = out
+	})
 	if len(f.out) == 0 {
 		f.out, f.outs[0] = f.outs[0], f.out
 	}
