@@ -117,7 +117,6 @@ func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after str
 		return first, second, err
 	}
 	adjust, restore := holdMemory(int64(e.maxMemory))
-	defer restore()
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	var (
@@ -141,6 +140,7 @@ func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after str
 		})
 	}
 	sides.Wait()
+	beyondLimit(reps[1], restore())
 	err := errs[0]
 	if st := new(statusError); err == nil || errors.As(err, &st) && st.status == ExitInterrupted && errs[1] != nil {
 		err = errs[1] // which may be why the first was left

@@ -449,12 +449,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	if adjust == nil {
 		held, restore := holdMemory(int64(e.maxMemory))
 		adjust = held
-		defer func() {
-			if beyond := restore(); beyond > 0 && rep != nil {
-				rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
-					"it took %s more than --max-memory allows: so much is known at one time of what the trace has; a shorter one, or --from and --to, take less", words.Bytes(beyond))})
-			}
-		}()
+		defer func() { beyondLimit(rep, restore()) }()
 	}
 	opts := e.given
 	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
@@ -472,6 +467,14 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 		finding.Mark(rep.Findings, e.ignored)
 	}
 	return rep, err
+}
+
+// beyondLimit says in a report by how much --max-memory could not be kept.
+func beyondLimit(rep *report.Report, beyond int64) {
+	if rep != nil && beyond > 0 {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
+			"the limit was raised by %s beyond --max-memory, since so much is known at one time of what the trace has; a shorter one, or --from and --to, take less", words.Bytes(beyond))})
+	}
 }
 
 // slowestOr is the number of slow requests to show, as the engine and the text understand it: negative for none.
