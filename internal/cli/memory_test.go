@@ -3,6 +3,7 @@ package cli
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"time"
 )
@@ -23,6 +24,11 @@ func TestLimitThatCannotHold(t *testing.T) {
 	adjust()
 	if limit := debug.SetMemoryLimit(-1); limit <= int64(len(live)) {
 		t.Errorf("%d bytes are live, and the limit is %d", len(live), limit)
+	}
+	// The collector's next goal leaves room for what is made between two collections; the limit itself is above it by what the runtime takes off.
+	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	if metrics.Read(goal); goal[0].Value.Uint64() < uint64(len(live)+len(live)/20) {
+		t.Errorf("%d bytes are live, and the collector begins again at %d", len(live), goal[0].Value.Uint64())
 	}
 	runtime.KeepAlive(live)
 	if beyond := restore(); beyond < 2*max || beyond > 3*max {
