@@ -2,6 +2,7 @@ package pass
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
 // A plan says which requests of a generation are walked, and for how many each
@@ -28,24 +30,30 @@ type plan struct {
 	cells   []cellOf
 	all     []groupOf
 	over    []chosen
+	marks   []stretch // in which the collector marked, by time
 	// before holds the latencies of each group in the generations planned before.
 	before map[path.GroupKey]*latencies
 }
 
 // latencies are how many requests there are by latency.
-type latencies [latencyBuckets]int32
+type latencies struct {
+	n  int
+	by [latencyBuckets]int32
+}
 
 // An item is a request that may be left out.
 type item struct {
 	chance  uint64
 	latency int64
 	cell    int32 // -1: it is walked itself; at first its group, as the worker numbers it
+	marked  bool  // the collector marked meanwhile
 }
 
 // A cellOf is a stratum: a group's requests of like latency.
 type cellOf struct {
 	group, bucket   int32
 	n, walked, left int32
+	marked          int32  // of n, during which the collector marked
 	wanted          int32  // how many are walked of one that is not walked whole, about
 	least           uint64 // of the hashes, for a cell of which none was chosen
 	first           int32
@@ -58,10 +66,14 @@ type chosen struct {
 
 type groupOf struct {
 	n, slower int32
+	marked    int32                 // of those that are not walked one and all
 	exact     int32                 // latencies from this bucket on are walked one and all
 	cells     [latencyBuckets]int32 // by bucket: its cell and one; 0: none
 	before    *latencies            // with those of this generation
 }
+
+// fewMarked reports whether those during which the collector marked are walked one and all.
+func (g *groupOf) fewMarked() bool { return float64(g.marked) <= fewMarked*float64(g.n) }
 
 // Bounds of sampling.
 const (
@@ -70,27 +82,55 @@ const (
 	// latencyBits divide an octave of latency in four.
 	latencyBits    = 2
 	latencyBuckets = 64 << latencyBits
-	// Of a group the slowest exactPart of a generation are walked, the slowest
-	// exactOfAll of all its generations until then, and all if they are no more
-	// than small.
-	exactPart  = 0.12
-	exactOfAll = 0.015
+	// Of a group the slowest tenth of a generation is walked, the slowest tenth of
+	// all its generations until then, and all if they are no more than small, or
+	// with those of the generations before no more than smallInAll.
+	exactPart  = 0.1
 	small      = 256
-	// Of each other stratum one in oneIn is, and at least fewest, if it is of the
-	// slower upperPart, a bit more than half. Those below the median have a small
-	// part of the time and no band of their own.
-	upperPart   = 0.55
-	oneIn       = 12
+	smallInAll = 2000
+	// Of each other stratum so many are: more of what is slower, since rows of
+	// causes that few requests meet are there, and at least fewest. Those below
+	// the median have a small part of the time and no band of their own.
+	upperPart   = 0.25
+	oneInUpper  = 6
+	middlePart  = 0.55
+	oneInMiddle = 12
 	fewest      = 16
 	oneInLower  = 64
 	fewestLower = 8
+	// Requests during which the collector marked are walked too, if they are no
+	// more than this part of their group's: help with marking and stops of the
+	// world are long and rare, so that a part of them does not show how much
+	// time they have (an eighth of rows of 1 %).
+	fewMarked = 0.05
 )
 
 // make decides about the requests of a generation. Those that end before until are walked.
 func (pl *plan) make(p *Pass, reqs []request.Request, until int64) {
+	pl.findMarks(p.Window.Gens)
 	parts := pl.glance(p, reqs, p.needs(until))
 	pl.count(parts)
 	pl.choose()
+}
+
+// A stretch of time.
+type stretch struct{ from, to int64 }
+
+// findMarks finds out when the collector marked.
+func (pl *plan) findMarks(gens []*timeline.Gen) {
+	pl.marks = pl.marks[:0]
+	add := func(from, to int64) { pl.marks = append(pl.marks, stretch{from, to}) }
+	var phases timeline.MarkPhases
+	for _, g := range gens {
+		phases.Each(g, add)
+	}
+	phases.Close(math.MaxInt64, add)
+}
+
+// marked reports whether the collector marked during a request.
+func (pl *plan) marked(r *request.Request) bool {
+	k, _ := slices.BinarySearchFunc(pl.marks, r.Start, func(m stretch, t int64) int { return cmp.Compare(m.to, t) })
+	return k < len(pl.marks) && pl.marks[k].from < r.End
 }
 
 // needs returns whether a request is to be walked itself.
@@ -139,7 +179,7 @@ func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Requ
 					continue
 				}
 				if pl.glances[k] = g.stage.Glance(r); pl.glances[k].Enough {
-					pl.items[k] = item{chance(r), r.End - r.Start, int32(g.stage.IDs.ID(pl.glances[k].Group))}
+					pl.items[k] = item{chance(r), r.End - r.Start, int32(g.stage.IDs.ID(pl.glances[k].Group)), pl.marked(r)}
 				}
 			}
 		})
@@ -180,13 +220,17 @@ func (pl *plan) count(parts []glanced) {
 			g := &pl.all[id]
 			g.n++
 			bucket := min(loglinear.Bucket(it.latency, latencyBits), latencyBuckets-1)
-			g.before[bucket]++
+			g.before.n++
+			g.before.by[bucket]++
 			c := &g.cells[bucket]
 			if *c == 0 {
 				pl.cells = append(pl.cells, cellOf{group: id, bucket: bucket, least: ^uint64(0)})
 				*c = int32(len(pl.cells))
 			}
 			pl.cells[*c-1].n++
+			if it.marked {
+				pl.cells[*c-1].marked++
+			}
 			it.cell = *c - 1
 		}
 	}
@@ -206,10 +250,12 @@ func (pl *plan) findSlow() {
 		c := &pl.cells[i]
 		g := &pl.all[c.group]
 		switch slower := float64(g.slower) / float64(g.n); {
-		case g.n <= small || slower < exactPart:
+		case g.n <= small || g.before.n <= smallInAll || slower < exactPart:
 			g.exact = c.bucket
 		case slower < upperPart:
-			c.wanted = max(fewest, c.n/oneIn)
+			c.wanted = max(fewest, c.n/oneInUpper)
+		case slower < middlePart:
+			c.wanted = max(fewest, c.n/oneInMiddle)
 		default:
 			c.wanted = max(fewestLower, c.n/oneInLower)
 		}
@@ -217,20 +263,28 @@ func (pl *plan) findSlow() {
 	}
 	for i := range pl.all {
 		g := &pl.all[i]
-		g.exact = min(g.exact, g.before.slowest(exactOfAll))
+		g.exact = min(g.exact, g.before.slowest(exactPart))
+	}
+	for i := range pl.cells {
+		c := &pl.cells[i]
+		if g := &pl.all[c.group]; c.bucket < g.exact {
+			g.marked += c.marked
+		}
+	}
+	for i := range pl.cells {
+		c := &pl.cells[i]
+		if pl.all[c.group].fewMarked() {
+			c.n -= c.marked
+		}
 	}
 }
 
 // slowest returns the bucket from which on at least a part of all are.
 func (l *latencies) slowest(part float64) int32 {
-	n := 0
-	for _, of := range l {
-		n += int(of)
-	}
 	slower, k := 0, int32(latencyBuckets)
-	for k > 0 && float64(slower) < part*float64(n) {
+	for k > 0 && float64(slower) < part*float64(l.n) {
 		k--
-		slower += int(l[k])
+		slower += int(l.by[k])
 	}
 	return k
 }
@@ -246,7 +300,12 @@ func (pl *plan) choose() {
 			continue
 		}
 		c := &pl.cells[it.cell]
-		if c.bucket >= pl.all[c.group].exact || c.n <= fewest {
+		g := &pl.all[c.group]
+		if it.marked && g.fewMarked() {
+			it.cell = -1
+			continue
+		}
+		if c.bucket >= g.exact || c.n <= fewest {
 			c.walked++
 			continue
 		}
@@ -261,6 +320,9 @@ func (pl *plan) choose() {
 	}
 	for i := range pl.cells {
 		c := &pl.cells[i]
+		if c.n == 0 {
+			continue
+		}
 		if c.walked == 0 {
 			pl.weights[c.first], c.walked = 1, 1
 		}
