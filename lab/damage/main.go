@@ -75,7 +75,7 @@ func run(exe string, files []string, seed uint64, first, n int, keep string, out
 	type key struct{ file, verb int }
 	whole := map[key]result{}
 	data := make([][]byte, len(files))
-	worst, peak, statuses := 0.0, int64(0), map[int]int{}
+	worst, dearest, peak, statuses := 0.0, "none", int64(0), map[int]int{}
 	for i := first; i < first+n; i++ {
 		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 		f, v := rnd.IntN(len(files)), i%len(verbs)
@@ -114,7 +114,10 @@ func run(exe string, files []string, seed uint64, first, n int, keep string, out
 			why = fmt.Sprintf("took %d MB instead of %d", r.peak>>20, clean.peak>>20)
 		}
 		statuses[r.status]++
-		worst, peak = max(worst, r.cpu.Seconds()/clean.cpu.Seconds()), max(peak, r.peak)
+		if times := r.cpu.Seconds() / clean.cpu.Seconds(); times > worst {
+			worst, dearest = times, fmt.Sprintf("number %d, %s with %s: %v, %v instead of %v", i, filepath.Base(files[f]), what, verbs[v], r.cpu, clean.cpu)
+		}
+		peak = max(peak, r.peak)
 		if why != "" {
 			bad++
 			fmt.Fprintf(out, "number %d of seed %d, %s with %s: %v %s\n", i, seed, filepath.Base(files[f]), what, verbs[v], why)
@@ -127,7 +130,7 @@ func run(exe string, files []string, seed uint64, first, n int, keep string, out
 		}
 		os.Remove(name)
 	}
-	fmt.Fprintf(out, "%d damages of %d traces: %d bad; by status %v; at most %.1f times the CPU of the whole trace, %d MB\n", n, len(files), bad, statuses, worst, peak>>20)
+	fmt.Fprintf(out, "%d damages of %d traces: %d bad; by status %v; at most %.1f times the CPU of the whole trace (%s), %d MB\n", n, len(files), bad, statuses, worst, dearest, peak>>20)
 	return bad, nil
 }
 
