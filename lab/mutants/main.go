@@ -107,9 +107,9 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 		}
 		verdict := "SURVIVED"
 		if _, err := command(timeout, "go", "test", "-short", "-failfast", "-overlay", overlay, m.pkg); err != nil {
-			verdict, near = "caught by its package", near+1
+			verdict, near = "caught by its package"+late(err), near+1
 		} else if out, err := command(timeout, "go", append([]string{"test", "-short", "-failfast", "-overlay", overlay, ".", "./report/...", "./internal/explain", "./internal/viewer/inspect", "./internal/output/export"}, engine...)...); err != nil {
-			verdict, far = "caught by "+strings.Join(failed(out), ", "), far+1
+			verdict, far = "caught by "+strings.Join(failed(out), ", ")+late(err), far+1
 		} else {
 			survived++
 		}
@@ -118,6 +118,14 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 	total := near + far + survived
 	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(pkgs))
 	return nil
+}
+
+// late says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
+func late(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return " (ran for too long)"
+	}
+	return ""
 }
 
 // failed returns the packages whose tests failed.

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // walk makes n neighbouring segments whose lengths span five decades.
@@ -74,6 +75,40 @@ func TestLongPathsStayWhole(t *testing.T) {
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("of %d: by cause %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestJoinedSegmentsHaveAPlaceInCommon: neighbours that are joined are said to be at a place, or of a cause, only if all of them are.
+// It fails if all of a stretch is put at one of the places that it went through.
+func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
+	all := tracefmt.NewSymbols()
+	at := func(fn string) tracefmt.FrameID {
+		return all.Stack(all.AddStack(tracefmt.FrameText{Func: fn, File: "x.go", Line: 1}))[0]
+	}
+	parse, write := at("main.parse"), at("main.write")
+	syms := all.Snapshot()
+	cpu, sleep := cause.Code(cause.CPU), cause.Code(cause.Sleep)
+	for name, c := range map[string]struct {
+		first, then cause.Segment
+		site        string
+		cause       report.CauseName
+	}{
+		"one place":              {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: parse}, "main.parse", report.CauseCPU},
+		"two places":             {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: write}, "", report.CauseCPU},
+		"two causes at a place":  {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: parse}, "", report.CauseOther},
+		"two causes, two places": {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: write}, "", report.CauseOther},
+	} {
+		c.first.Start, c.first.End, c.first.G, c.first.Via = 0, 60, 1, -1
+		c.then.Start, c.then.End, c.then.G, c.then.Via = 60, 100, 1, -1
+		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.then}, Vias: make([][]path.Via, 2)}
+		got := r.joined(0, 2, &spell.Speller{Syms: &syms})
+		site := ""
+		if got.Site != nil {
+			site = got.Site.Func
+		}
+		if site != c.site || got.Cause != c.cause || got.DurationNS != 100 {
+			t.Errorf("%s: %s at %q for %d ns, want %s at %q", name, got.Cause, site, got.DurationNS, c.cause, c.site)
 		}
 	}
 }

@@ -323,3 +323,36 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 		t.Errorf("the groups are %v", got)
 	}
 }
+
+// TestIdentityOverGenerations: a task keeps the id that a tracer wrote at its beginning for as many generations as is promised, and its
+// end counts among what was heard of it. It fails if a job that ends in the last of them is reported without its trace.
+func TestIdentityOverGenerations(t *testing.T) {
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, c := range []struct {
+		borders int
+		want    string
+	}{{0, id}, {1, id}, {15, id}, {16, id}, {17, ""}} { // identities are kept for sixteen
+		b := tracetext.New(26)
+		m, n := b.Thread(), b.Thread()
+		m.Was(7)
+		m.TaskBegin(1000, 1, 0, "import", "main.work")
+		m.Log(1100, 1, "trace_id", id, "main.work")
+		m.Block(1200, "sleep", "time.Sleep", "main.work")
+		at := int64(2000)
+		for range c.borders {
+			b.NextGeneration(at)
+			at += 1000
+		}
+		n.Unblock(at, 7)
+		m.Start(at+100, 7)
+		m.TaskEnd(at+200, 1, "main.work")
+		m.Block(at+300, "sleep", "time.Sleep", "main.other")
+		rep := explain(t, b, whylate.Options{Slowest: 1})
+		if len(rep.Groups) != 1 || rep.Groups[0].Name != "import" || len(rep.Groups[0].Slowest) != 1 {
+			t.Fatalf("over %d borders: %+v", c.borders, rep.Groups)
+		}
+		if got := rep.Groups[0].Slowest[0].TraceID; got != c.want {
+			t.Errorf("over %d borders its trace is %q, want %q", c.borders, got, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package timeline
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -181,6 +182,62 @@ func TestFirstGoroutineGoesOn(t *testing.T) {
 	for _, s := range win.Spans(1, from, to, nil) {
 		if s.End-s.Start > 300 {
 			t.Errorf("%v from %d to %d: what the generation after says is missing", s.State, s.Start, s.End)
+		}
+	}
+}
+
+// TestChildren: the goroutines that another one created in a time, over the borders of generations, in order, and no more than are
+// asked for: who looks for a few of a server's million must not be shown all of them.
+func TestChildren(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	at := int64(1000)
+	const perGen, gens = 3, 3
+	for gen := range gens {
+		if gen > 0 {
+			b.NextGeneration(at)
+			at += 100
+		}
+		for i := range perGen {
+			m.Create(at, uint64(10+gen*perGen+i), "main.child", "main.work")
+			if i == 1 { // the others are of one run
+				m.Stop(at+10, "preempted", "main.work")
+				m.Start(at+20, 1)
+			}
+			at += 100
+		}
+	}
+	m.Stop(at, "preempted", "main.work")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := decodeAll(data, 1)
+	if in.err != nil || len(in.gens) != gens {
+		t.Fatalf("%d generations: %v", len(in.gens), in.err)
+	}
+	win := Window{Gens: in.gens}
+	second := tracetext.Origin + int64(1100) // when the second is created
+	for _, c := range []struct {
+		from, to int64
+		most     int
+		want     []uint64
+	}{
+		{0, math.MaxInt64, 100, []uint64{10, 11, 12, 13, 14, 15, 16, 17, 18}},
+		{second, math.MaxInt64, 4, []uint64{11, 12, 13, 14}},
+		{second, second + 100, 100, []uint64{11}}, // the end is not of it
+		{second + 1, second + 101, 100, []uint64{12}},
+		{0, math.MaxInt64, 1, []uint64{10}},
+		{0, math.MaxInt64, 3, []uint64{10, 11, 12}}, // and none of the next generation
+	} {
+		var got []uint64
+		win.Children(1, c.from, c.to, func(child uint64, _ int64) bool {
+			got = append(got, child)
+			return len(got) < c.most
+		})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("at most %d from %d to %d: %d, want %d", c.most, c.from, c.to, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,75 @@
+package groups_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// TestSamplesOfOtherRequests: requests that no sample fell into show neither their handler nor where they computed. What other
+// requests' samples showed in runs that end at the same function says it: those of like length where there are enough, else of
+// any length, else nobody. It fails if all of that time is left at the write that ended it although samples tell.
+func TestSamplesOfOtherRequests(t *testing.T) {
+	const ms = 1_000_000
+	type sampled struct {
+		fn      string
+		lengths []int64 // of requests that have one sample each, in ms
+	}
+	for _, c := range []struct {
+		name    string
+		sampled []sampled
+		want    string
+		from    string
+	}{
+		{"of like length", []sampled{{"main.spin", []int64{1, 1, 1, 1, 1}}, {"main.sort", []int64{64, 64, 64, 64, 64, 64, 64}}}, "main.spin", "sample"},
+		{"of other lengths, few of each", []sampled{{"main.spin", []int64{4, 4, 16, 16, 64}}}, "main.spin", "sample"},
+		{"too few", []sampled{{"main.spin", []int64{4, 16, 16, 64}}}, "net/http.(*conn).serve", "bracket"},
+	} {
+		served := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+		idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		b.Waiting(7)
+		at := int64(10 * ms)
+		request := func(length int64, sample ...string) {
+			poller.Unblock(at, 7)
+			th.Start(at+1000, 7)
+			if len(sample) > 0 {
+				b.Sample(at+length/2, th, 7, append(sample, served...)...)
+			}
+			th.Syscall(at+length, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
+			th.SyscallEnd(at + length + 1000)
+			th.Block(at+length+2000, "network", idle...)
+			at += length + 10*ms
+		}
+		const unseen = 5
+		for range unseen + 1 { // the first one ends what was before the trace
+			request(ms)
+		}
+		for _, s := range c.sampled {
+			for _, length := range s.lengths {
+				request(length*ms, s.fn, "main.compute")
+			}
+		}
+		data, err := b.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range rep.Groups {
+			if g.Named {
+				continue
+			}
+			if first := g.All().Causes[0]; g.Count != unseen || first.Cause != report.CauseCPU || first.Site.Func != c.want || first.SiteFrom != c.from {
+				t.Errorf("%s: %d requests without a handler were at %s %+v (%q), want %s (%q)", c.name, g.Count, first.Cause, first.Site, first.SiteFrom, c.want, c.from)
+			}
+		}
+	}
+}
