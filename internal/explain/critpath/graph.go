@@ -172,6 +172,9 @@ func (b *grapher) scan(p *piece) {
 	known := p.scanned
 	p.scanned = p.hi
 	b.life(p)
+	if b.failed {
+		return // what the waits depend on would be asked for nothing, and there may be any number of them
+	}
 	for i := range p.items {
 		it := &p.items[i]
 		if it.waker == 0 || it.step.End <= known {

@@ -27,10 +27,6 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// known is what is not linear: a request's graph asks for each of its waits which goroutines the other's run has made, from that run's
-// beginning.
-var known = map[string]bool{"pingpong: explain --request .": true}
-
 // TestCPUIsLinear holds the CPU time and the allocated memory of explain and of every export against the length of the trace.
 func TestCPUIsLinear(t *testing.T) {
 	testfull.Need(t, "minutes, and measures CPU time")
@@ -62,9 +58,6 @@ func TestCPUIsLinear(t *testing.T) {
 				twoT, twoB := measure(large)
 				times, memory := float64(twoT)/float64(oneT), float64(twoB)/float64(oneB)
 				t.Logf("%s: %v and %v (%.2f times), %d and %d MB allocated (%.2f times)", name, oneT, twoT, times, oneB>>20, twoB>>20, memory)
-				if known[s.name+": "+name] {
-					return
-				}
 				if times > mostGrowth && twoT > 500*time.Millisecond {
 					t.Errorf("%s of twice as much takes %.1f times the CPU", name, times)
 				}

@@ -38,6 +38,7 @@ type Gen struct {
 	sampleIndex
 	idleTime
 	longIndex
+	childIndex
 	moveTable
 }
 
@@ -55,6 +56,7 @@ func (g *Gen) reset() {
 	g.sampleIndex.reset()
 	g.idleTime.reset()
 	g.longIndex.reset()
+	g.childIndex.reset()
 	g.moveTable.reset()
 }
 

@@ -29,6 +29,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 		t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
 	}
 	checkWindows(t, in)
+	checkChildren(t, in, ref)
 	checkSliding(t, in)
 	checkRuns(t, data, in)
 	checkTelling(t, in)

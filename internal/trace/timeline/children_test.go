@@ -1,0 +1,77 @@
+package timeline
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// checkChildren holds who created whom and when against the reference reader, and parts of the time against the whole. It catches
+// a child that stands with another creator, that is told twice or missing, and one at the border of the time asked for.
+func checkChildren(t *testing.T, in *decoded, ref *account) {
+	t.Helper()
+	type child struct {
+		g  uint64
+		at int64
+	}
+	want := make(map[uint64]map[uint64]change) // by creator, then child
+	for g, life := range ref.gs {
+		for _, c := range life {
+			if strings.HasPrefix(c.what, "gone->") && c.by != 0 {
+				if want[c.by] == nil {
+					want[c.by] = make(map[uint64]change)
+				}
+				want[c.by][g] = c
+			}
+		}
+	}
+	win := Window{Gens: in.gens}
+	list := func(id uint64, from, to int64) (out []child) {
+		win.Children(id, from, to, func(g uint64, at int64) bool {
+			out = append(out, child{g, at})
+			return true
+		})
+		return out
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, id := range goroutines(in.gens) {
+		all := list(id, math.MinInt64, math.MaxInt64)
+		if len(all) != len(want[id]) {
+			t.Errorf("goroutine %d: %d children, the reference has %d", id, len(all), len(want[id]))
+			return
+		}
+		for i, c := range all {
+			if w, ok := want[id][c.g]; !ok || !sameTime(c.at, w) {
+				t.Errorf("goroutine %d: child %d at %d; the reference: %v, %v", id, c.g, c.at, ok, w)
+				return
+			}
+			if i > 0 && c.at < all[i-1].at {
+				t.Errorf("goroutine %d: child %d at %d comes after one at %d", id, c.g, c.at, all[i-1].at)
+				return
+			}
+		}
+		for range min(2*len(all), 20) {
+			from := all[rnd.IntN(len(all))].at + rnd.Int64N(3) - 1
+			to := all[rnd.IntN(len(all))].at + rnd.Int64N(3) - 1
+			var part []child
+			for _, c := range all {
+				if c.at >= from && c.at < to {
+					part = append(part, c)
+				}
+			}
+			if got := list(id, from, to); !slices.Equal(got, part) {
+				t.Errorf("goroutine %d from %d to %d: children %v, should be %v", id, from, to, got, part)
+				return
+			}
+			if len(part) > 1 {
+				n := 0
+				win.Children(id, from, to, func(uint64, int64) bool { n++; return n < 2 })
+				if n != 2 {
+					t.Errorf("goroutine %d: asked for two of its %d children, was told of %d", id, len(part), n)
+				}
+			}
+		}
+	}
+}
