@@ -608,6 +608,51 @@ func TestQueueOfThoseThatHold(t *testing.T) {
 	}
 }
 
+// TestTurnCutInTwo: the last wait of a worker is the request's own turn, also where something cut it in two (a freeze, a stop of the
+// world); an equal wait before it was somebody else's. It fails if what stands before the cut is said to be a queue, of which more
+// is won than of a turn.
+func TestTurnCutInTwo(t *testing.T) {
+	_, syms := timelinetest.Built(t, graphs[0].build)
+	turn := func(ns, whole int64) part {
+		return part{place: place{cause: cause.Sleep}, ns: ns * us, whole: whole * us, others: true, result: true}
+	}
+	freeze := part{place: place{cause: cause.STW}, ns: 500 * us}
+	for _, c := range []struct {
+		name   string
+		parts  []part
+		change string
+		want   int64 // us; 0: it meets nothing
+	}{
+		{"whole", []part{turn(9000, 9000)}, "sleep@=50%", 4500},
+		{"cut", []part{turn(3000, 9000), freeze, turn(6000, 9000)}, "sleep@=50%", 500 + 4500},
+		{"cut, no queue", []part{turn(3000, 9000), freeze, turn(6000, 9000)}, "queue@=gone", 0},
+		{"two", []part{turn(9000, 9000), turn(9000, 9000)}, "queue@=gone", 9000},
+	} {
+		s := new(Sample)
+		g := chained(1, c.parts...)
+		s.Count(g.Start, g.Start+g.Latency, g.G, 1)
+		s.Add(g)
+		m := NewModel(syms, settled, g.Latency, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		m.Group("g", s, report.Latency{P50: &g.Latency, P99: &g.Latency})
+		p := m.WhatIf("g", parse(t, []string{c.change}))
+		if c.want == 0 {
+			if p != nil {
+				t.Errorf("%s: %s predicts %+v", c.name, c.change, p.P50NS)
+			}
+			continue
+		}
+		if p == nil {
+			t.Errorf("%s: %s meets nothing", c.name, c.change)
+			continue
+		}
+		// What others do makes one's own turn neither longer nor shorter: the range is that of every prediction.
+		won := float64(g.Latency - c.want*us)
+		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*margin*won+10*us {
+			t.Errorf("%s: %s predicts %+v, want %d us and no more range than that of every prediction", c.name, c.change, e, c.want)
+		}
+	}
+}
+
 // BenchmarkWhatIf is one prediction for a group of 240 graphs.
 func BenchmarkWhatIf(b *testing.B) {
 	m, g := spread(b, graphs[4].to, graphs[4].build)

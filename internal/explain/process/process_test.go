@@ -1,10 +1,12 @@
 package process
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -235,5 +237,27 @@ func TestHerdInWaves(t *testing.T) {
 	c := take(t, data, 1)
 	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Most != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
 		t.Errorf("the herds are %+v", c.Herds)
+	}
+}
+
+// TestHeapWithoutBound: with GOGC=off the goal is the greatest number there is, and damage may make a heap of any size: both are told as
+// very large. It fails if a report says that the heap is below nothing.
+func TestHeapWithoutBound(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	m.HeapAlloc(1000, math.MaxUint64)
+	m.HeapGoal(2000, math.MaxUint64)
+	m.Block(3000, "sleep", "time.Sleep", "main.end")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewCollector()
+	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
+	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}
+	c.Stats(sp)
+	if gc := c.Runtime(sp, new(freeze.Verdict)).GC; gc.HeapMaxBytes < 1<<60 || gc.GoalMaxBytes < 1<<60 {
+		t.Errorf("the heap is %d bytes at most, its goal %d", gc.HeapMaxBytes, gc.GoalMaxBytes)
 	}
 }

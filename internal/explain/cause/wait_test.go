@@ -1,0 +1,75 @@
+package cause
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestWaitForP: a goroutine that is ready waits for a P while all are busy, and for one to wake up while one stands idle, however
+// often that changes; where it changes too often the sums stay. It fails if all but the first idle stretch count as a lack of Ps,
+// for which one would add CPUs in vain.
+func TestWaitForP(t *testing.T) {
+	type stretch struct {
+		code     Code
+		from, to int64
+	}
+	const busy, idle = Code(Sched), Code(SchedWake)
+	often := func(n int64) (list [][2]int64) {
+		for i := range n {
+			list = append(list, [2]int64{1000 + i*100, 1000 + i*100 + 30})
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		idle   [][2]int64 // when the second of two Ps stood idle
+		border int64      // a generation ends then, if not 0
+		want   []stretch
+		most   int // stretches, where only the sums are looked at
+	}{
+		"busy all the time":     {want: []stretch{{busy, 500, 9000}}},
+		"idle all the time":     {idle: [][2]int64{{100, 9500}}, want: []stretch{{idle, 500, 9000}}},
+		"idle before and after": {idle: [][2]int64{{100, 500}, {9000, 9500}}, want: []stretch{{busy, 500, 9000}}},
+		"idle three times": {idle: [][2]int64{{300, 700}, {2000, 3000}, {5000, 5500}},
+			want: []stretch{{idle, 500, 700}, {busy, 700, 2000}, {idle, 2000, 3000}, {busy, 3000, 5000}, {idle, 5000, 5500}, {busy, 5500, 9000}}},
+		"over a border": {idle: [][2]int64{{2000, 3000}, {3200, 3300}, {5000, 5500}, {6000, 9500}}, border: 4000,
+			want: []stretch{{busy, 500, 2000}, {idle, 2000, 3000}, {busy, 3000, 3200}, {idle, 3200, 3300}, {busy, 3300, 5000}, {idle, 5000, 5500}, {busy, 5500, 6000}, {idle, 6000, 9000}}},
+		"very often":                {idle: often(60), want: []stretch{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, most: 2*maxStretches + 2},
+		"very often, over a border": {idle: often(60), border: 4050, want: []stretch{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, most: 2*maxStretches + 2},
+	} {
+		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+			m, n := b.Thread(), b.Thread()
+			m.Was(1)
+			n.Was(2)
+			p := n.Proc()
+			for i, x := range c.idle {
+				if c.border != 0 && x[0] > c.border && (i == 0 || c.idle[i-1][0] < c.border) {
+					b.NextGeneration(c.border)
+				}
+				n.Block(x[0], "sleep", "time.Sleep", "main.other")
+				n.ProcStop(x[0])
+				m.Unblock(x[1], 2)
+				n.ProcStart(x[1], p)
+				n.Start(x[1], 2)
+			}
+			m.Stop(10000, "preempted", "main.work")
+		})
+		var got []stretch
+		sums := map[Code]int64{}
+		for _, s := range New(win, syms).Segments([]critpath.Step{{Kind: critpath.Runnable, G: 3, Start: 500 + tracetext.Origin, End: 9000 + tracetext.Origin, Via: -1}}) {
+			got = append(got, stretch{s.Code, s.Start - tracetext.Origin, s.End - tracetext.Origin})
+			sums[s.Code] += s.End - s.Start
+		}
+		if c.most == 0 && !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		for _, w := range c.want {
+			if c.most > 0 && (sums[w.code] != w.to-w.from || len(got) > c.most) {
+				t.Errorf("%s: %d ns of %s in %d stretches, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.most)
+			}
+		}
+	}
+}
