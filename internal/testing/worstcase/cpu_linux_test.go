@@ -3,7 +3,6 @@ package worstcase
 import (
 	"bytes"
 	"context"
-	"io"
 	"math"
 	"regexp"
 	"runtime"
@@ -74,20 +73,7 @@ func TestCPUIsLinear(t *testing.T) {
 				return err
 			})
 			for _, f := range export.Formats() {
-				run("export "+f.Name, func(data []byte) error {
-					var kept explain.Kept
-					rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
-					if err != nil {
-						return err
-					}
-					if f.Sink == nil {
-						return f.Write(io.Discard, rep)
-					}
-					if sink := f.Sink(io.Discard, rep, export.Options{All: true, Rows: export.RowRequests}); sink != nil {
-						return kept.Replay(context.Background(), bytes.NewReader(data), sink)
-					}
-					return f.Write(io.Discard, rep)
-				})
+				run("export "+f.Name, func(data []byte) error { return exported(f, data) })
 			}
 		})
 	}

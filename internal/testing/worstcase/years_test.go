@@ -1,0 +1,80 @@
+package worstcase
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestYears gives explain and the exports traces of 4 kB that claim to be of hours and of years: what they cost does not depend on what a
+// trace says of time. Steps of 10 ms through all of it took 0.2 s for hours, and did not end for years.
+func TestYears(t *testing.T) {
+	const generations = 20
+	build := func(each time.Duration) []byte {
+		b := tracetext.New(26)
+		m := b.Thread()
+		m.Was(main)
+		at := int64(1000)
+		for range generations {
+			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			at += int64(each)
+			b.NextGeneration(at)
+		}
+		text, err := b.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := tracetext.Assemble([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	cost := func(each time.Duration) uint64 {
+		data := build(each)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if s := rep.Runtime.Series; len(s.PsIdle) > 500 || len(s.Running) > 500 || s.StepNS*500 < int64(each)*(generations-1) {
+			t.Errorf("generations of %v: steps of %v, %d and %d of them", each, time.Duration(s.StepNS), len(s.PsIdle), len(s.Running))
+		}
+		for _, f := range export.Formats() {
+			if err := exported(f, data); err != nil {
+				t.Errorf("export to %s: %v", f.Name, err)
+			}
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	short, long := cost(time.Second), cost(10*time.Minute)
+	if long > 4*short { // it has more points; with steps of 10 ms 35 times
+		t.Fatalf("a trace of %d generations of a second has %d bytes allocated, one of 10 minutes each %d", generations, short, long)
+	}
+	cost(3 * 365 * 24 * time.Hour)
+}
+
+// exported writes a trace in one of the formats, with all that it has.
+func exported(f export.Format, data []byte) error {
+	var kept explain.Kept
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
+	if err != nil {
+		return err
+	}
+	if f.Sink != nil {
+		if sink := f.Sink(io.Discard, rep, export.Options{All: true, Rows: export.RowRequests}); sink != nil {
+			return kept.Replay(context.Background(), bytes.NewReader(data), sink)
+		}
+	}
+	return f.Write(io.Discard, rep)
+}
