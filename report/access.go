@@ -228,3 +228,16 @@ func (s *Site) Compare(o *Site) int {
 
 // Equal reports whether both are the same wait at the same place, in whichever call of the standard library.
 func (v *Via) Equal(o *Via) bool { return v.Wait == o.Wait && v.Site.Equal(o.Site) }
+
+// ShareError is the largest error of a share of all groups and bands: see Cause.ShareError.
+func (r *Report) ShareError() float64 {
+	most := 0.0
+	for i := range r.Groups {
+		for k := range r.Groups[i].Bands {
+			for j := range r.Groups[i].Bands[k].Causes {
+				most = max(most, r.Groups[i].Bands[k].Causes[j].ShareError)
+			}
+		}
+	}
+	return most
+}

@@ -12,7 +12,7 @@ import (
 // order, names are those of the vocabulary. ReadJSON calls it; Explain's reports keep it. It takes time in proportion to
 // the report.
 func (r *Report) CheckValid() error {
-	var c checker
+	c := checker{sampled: r.Input.Sampled != nil}
 	c.input(&r.Input)
 	ids := map[string]bool{"": true}
 	for i := range r.Groups {
@@ -44,7 +44,10 @@ const shareSlack = 1e-6
 const routeSlack = 64
 
 // A checker keeps the first error. Places are spelled only for it.
-type checker struct{ err error }
+type checker struct {
+	err     error
+	sampled bool // not all requests were followed
+}
 
 // say keeps an error about the field at a path: names, and the indices of lists behind their names.
 func (c *checker) say(format string, args []any, path ...any) {
@@ -289,6 +292,9 @@ func (c *checker) rows(b *Band, i, k int) {
 		c.via(row.Via, "groups", i, "bands", k, "causes", j)
 		c.notNegative(row.TotalNS, "groups", i, "bands", k, "causes", j, "total_ns")
 		c.share(row.Share, "groups", i, "bands", k, "causes", j, "share")
+		if !(row.ShareError >= 0) || row.ShareError > 0 && !c.sampled {
+			c.say("%g, of requests that were sampled: %t", []any{row.ShareError, c.sampled}, "groups", i, "bands", k, "causes", j, "share_error")
+		}
 		c.notNegative(int64(row.Requests), "groups", i, "bands", k, "causes", j, "requests")
 		c.notNegative(int64(row.Samples), "groups", i, "bands", k, "causes", j, "samples")
 		if row.Samples > 0 && row.Cause != CauseCPU && row.Cause != CauseOther {

@@ -32,6 +32,7 @@ func TestCheckValid(t *testing.T) {
 		{"a cause that nobody knows", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Cause = "luck" }, "groups[0].bands[0].causes[0].cause"},
 		{"a share above 1", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Share = 1.5 }, "groups[0].bands[0].causes[0].share"},
 		{"a share that is no number", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Share = math.NaN() }, "groups[0].bands[0].causes[0].share"},
+		{"an error of a share where all requests were followed", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].ShareError = 0.1 }, "groups[0].bands[0].causes[0].share_error"},
 		{"shares that do not add up", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Share /= 2 }, "groups[0].bands[0].causes"},
 		{"more requests than the band has", func(r *report.Report) { r.Groups[0].Bands[0].Causes[0].Requests = 1 << 40 }, "groups[0].bands[0].causes[0]"},
 		{"routes longer than the cause", func(r *report.Report) {

@@ -108,7 +108,11 @@ func (p *page) header() {
 	}
 	about = append(about, words.Count(requests, "request", "requests")+" in "+words.Count(len(p.r.Groups), "group", "groups"))
 	if s := in.Sampled; s != nil {
-		about = append(about, "followed the slowest tenth and a sample of the others, "+strconv.Itoa(s.Walked)+" in all")
+		followed := "followed the slowest tenth and a sample of the others, " + strconv.Itoa(s.Walked) + " in all"
+		if e := p.r.ShareError(); e > 0 {
+			followed += fmt.Sprintf(", shares below p90 to ±%.1f points", 100*max(e, 0.001))
+		}
+		about = append(about, followed)
 	}
 	if in.Truncated {
 		about = append(about, "cut short")

@@ -294,3 +294,20 @@ func TestPipesAreNoPeers(t *testing.T) {
 		t.Errorf("a pipe is not told from a peer:\n%s", page)
 	}
 }
+
+// TestSampled: where only some requests were followed, the header says how many, and how far shares may be off, at least the
+// tenth of a point that the tables' percents hide anyway.
+func TestSampled(t *testing.T) {
+	r := read(t, "pubsub")
+	for _, c := range []struct {
+		err  float64
+		want string
+	}{{0, "sample of the others, 1234 in all"}, {0.00004, "1234 in all, shares below p90 to ±0.1 points"}, {0.0098, "1234 in all, shares below p90 to ±1.0 points"}} {
+		r.Input.Sampled = &report.Sampled{Walked: 1234, Of: 99999}
+		r.Groups[0].Bands[1].Causes[0].ShareError = c.err
+		head, _, _ := strings.Cut(render(t, r, text.Options{Width: 1000}), "\n\n")
+		if !strings.Contains(head, c.want) || c.err == 0 && strings.Contains(head, "points") {
+			t.Errorf("with an error of %g: %s", c.err, head)
+		}
+	}
+}

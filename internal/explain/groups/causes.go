@@ -3,6 +3,7 @@ package groups
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -15,11 +16,12 @@ import (
 // A row of a band: one cause at one site, whichever waits led there.
 type row struct {
 	cell
-	samples int64
-	bySite  map[siteFrom]int64
-	byVia   map[path.ChainID]int64
-	byCall  map[tracefmt.StringID]int64
-	ids     []path.CauseID
+	samples  int64
+	variance float64
+	bySite   map[siteFrom]int64
+	byVia    map[path.ChainID]int64
+	byCall   map[tracefmt.StringID]int64
+	ids      []path.CauseID
 }
 
 type rowKey struct {
@@ -100,6 +102,7 @@ func viaText(vs []report.Via) string {
 // runs says what runs without a stack of their own are taken to be.
 func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, lines map[rowKey]siteFrom) []report.Cause {
 	sums := map[int32]*cell{}
+	var vary variances
 	var total int64
 	g.cells.each(func(bucket, cause int32, c *cell) {
 		if !in[bucket] {
@@ -113,6 +116,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		}
 		s.ns += c.ns
 		s.requests += c.requests
+		vary.add(bucket, cause, c.spread)
 	})
 	samples := map[int32]int64{}
 	g.samples.each(func(bucket, cause int32, c *cell) {
@@ -120,6 +124,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			samples[cause] += c.requests
 		}
 	})
+	variance := vary.byCause(g.weighed, in)
 	merged := map[rowKey]*row{}
 	add := func(id int32, k *path.CauseKey, at siteFrom, c cell) {
 		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
@@ -140,6 +145,10 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		m.byCall[k.Call] += c.ns
 		m.ns += c.ns
 		m.requests += c.requests
+		if v := variance[id]; v > 0 {
+			part := float64(c.ns) / float64(sums[id].ns)
+			m.variance += part * part * v
+		}
 		m.bySite[at] += c.ns
 		m.byVia[k.Chain] += c.ns
 		m.ids = append(m.ids, path.CauseID(id))
@@ -173,7 +182,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			rc.Kind = spell.Direction(rk.inbound)
 		}
 		if total > 0 {
-			rc.Share = float64(m.ns) / float64(total)
+			rc.Share, rc.ShareError = float64(m.ns)/float64(total), shareError(m.variance, total)
 		}
 		rows = append(rows, rc)
 	}
@@ -188,9 +197,11 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		for _, r := range rows[maxCauses-1:] {
 			other.TotalNS += r.TotalNS
 			other.Share += r.Share
+			other.ShareError = math.Hypot(other.ShareError, r.ShareError)
 			other.Requests = max(other.Requests, r.Requests)
 			other.Samples += r.Samples
 		}
+		other.ShareError = math.Round(other.ShareError*1e4) / 1e4
 		rows = append(rows[:maxCauses-1], other)
 	}
 	return rows

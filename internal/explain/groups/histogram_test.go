@@ -107,7 +107,7 @@ func TestCells(t *testing.T) {
 		c := table.at(k[0], k[1])
 		c.ns += ns
 		c.requests++
-		want[k] = cell{want[k].ns + ns, want[k].requests + 1}
+		want[k] = cell{ns: want[k].ns + ns, requests: want[k].requests + 1}
 	}
 	if table.n != len(want) {
 		t.Fatalf("%d sums, want %d", table.n, len(want))

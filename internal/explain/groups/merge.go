@@ -75,7 +75,14 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 		mine := g.cells.at(bucket, cause)
 		mine.ns += c.ns
 		mine.requests += c.requests
+		mine.spread.add(c.spread)
 	})
+	for bucket, times := range og.weighed {
+		if g.weighed == nil {
+			g.weighed = make(map[int32]float64)
+		}
+		g.weighed[bucket] += times
+	}
 	og.samples.each(func(bucket, cause int32, c *cell) {
 		if causes != nil {
 			cause = int32(causes[cause])

@@ -35,7 +35,7 @@ func (s shown) divide(id path.CauseID, at siteFrom, c cell, f func(siteFrom, cel
 	left := c
 	parts := s[id]
 	for i := range parts {
-		p := cell{int64(parts[i].share * float64(c.ns)), int64(parts[i].share * float64(c.requests))}
+		p := cell{ns: int64(parts[i].share * float64(c.ns)), requests: int64(parts[i].share * float64(c.requests))}
 		left.ns, left.requests = left.ns-p.ns, left.requests-p.requests
 		if i == len(parts)-1 && left.ns < int64(len(parts)) {
 			// Nothing is left but what was rounded off.

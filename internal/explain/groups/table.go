@@ -14,6 +14,7 @@ import (
 type cell struct {
 	ns       int64
 	requests int64
+	spread
 }
 
 // A group is what has been added up of one group.
@@ -25,7 +26,8 @@ type group struct {
 	ready    histogram
 	gap      histogram
 	cells    cells
-	samples  cells // of CPU samples, how many: counted as requests
+	weighed  map[int32]float64 // by latency bucket: see spread
+	samples  cells             // of CPU samples, how many: counted as requests
 	blocks   map[int64]*block
 	block    *block // the one asked for last, number blockNo
 	blockNo  int64
@@ -224,11 +226,19 @@ func (t *table) count(g *group, w *path.Walked) {
 		return
 	}
 	bucket := loglinear.Bucket(lat, coarseBits)
+	times := float64(w.Weight) * float64(w.Weight-1)
+	if times > 0 {
+		if g.weighed == nil {
+			g.weighed = make(map[int32]float64)
+		}
+		g.weighed[bucket] += times
+	}
 	for _, s := range w.Sums {
 		ns := s.NS * w.Weight
 		c := g.cells.at(bucket, int32(s.Cause))
 		c.ns += ns
 		c.requests += w.Weight
+		c.spend(float64(s.NS), times)
 		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
 	}
 	t.under.eachSampled(w, func(i int, n int64) {

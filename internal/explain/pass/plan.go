@@ -78,10 +78,8 @@ func (g *groupOf) fewMarked() bool { return float64(g.marked) <= fewMarked*float
 // Bounds of sampling.
 const (
 	// leastPlanned requests of a generation are worth it.
-	leastPlanned = 1000
-	// latencyBits divide an octave of latency in four.
-	latencyBits    = 2
-	latencyBuckets = 64 << latencyBits
+	leastPlanned   = 1000
+	latencyBuckets = 64 << path.StratumBits
 	// Of a group the slowest tenth of a generation is walked, the slowest tenth of
 	// all its generations until then, and all if they are no more than small, or
 	// with those of the generations before no more than smallInAll.
@@ -219,7 +217,7 @@ func (pl *plan) count(parts []glanced) {
 			id := known[of] - 1
 			g := &pl.all[id]
 			g.n++
-			bucket := min(loglinear.Bucket(it.latency, latencyBits), latencyBuckets-1)
+			bucket := min(loglinear.Bucket(it.latency, path.StratumBits), latencyBuckets-1)
 			g.before.n++
 			g.before.by[bucket]++
 			c := &g.cells[bucket]

@@ -143,15 +143,25 @@ func TestPlan(t *testing.T) {
 		t.Fatalf("%d groups, %d in part", len(exact), len(some))
 	}
 	compareHubs(t, hubs[0], hubs[8000])
+	var told within
 	for i := range exact {
 		a, b := &exact[i].Group, &some[i].Group
 		if a.Name != b.Name || a.Count != b.Count || a.TotalNS != b.TotalNS || !reflect.DeepEqual(a.LatencyNS, b.LatencyNS) || !reflect.DeepEqual(a.Histogram, b.Histogram) {
 			t.Errorf("%s: latencies differ", a.Name)
 		}
 		for k := range a.Bands {
-			compareBands(t, a.Name, &a.Bands[k], &b.Bands[k])
+			compareBands(t, a.Name, &a.Bands[k], &b.Bands[k], &told)
 		}
 	}
+	if told.of < 4 || told.in < told.of || told.most > 0.003 {
+		t.Errorf("of %d shares that may be off by up to %g, %d are not off by more than they say", told.of, told.most, told.in)
+	}
+}
+
+// within counts shares that may be off, and those that are not off by more than they say.
+type within struct {
+	in, of int
+	most   float64
 }
 
 // compareHubs holds late runs: about as many, and the latest of all.
@@ -172,23 +182,33 @@ func compareHubs(t *testing.T, exact, some []queues.Hub) {
 	}
 }
 
-func compareBands(t *testing.T, name string, exact, some *report.Band) {
+func compareBands(t *testing.T, name string, exact, some *report.Band, told *within) {
 	t.Helper()
 	if exact.Count != some.Count {
 		t.Errorf("%s %s: %d requests of %d", name, exact.Band, some.Count, exact.Count)
 	}
-	within := 0.02
+	near := 0.02
 	if exact.FromNS >= 60e3 { // the slowest tenth
-		within = 0
+		near = 0
 	}
 	for _, c := range exact.Causes {
-		share := 0.0
+		share, off := 0.0, 0.0
 		for _, o := range some.Causes {
 			if o.Cause == c.Cause && reflect.DeepEqual(o.Site, c.Site) {
-				share = o.Share
+				share, off = o.Share, o.ShareError
 			}
 		}
-		if math.Abs(share-c.Share) > within {
+		switch is := math.Abs(share - c.Share); {
+		case off == 0 && is > 1e-4 && near == 0:
+			t.Errorf("%s %s: the share of %s is said to be exact", name, exact.Band, c.Cause)
+		case off > 0:
+			told.of++
+			told.most = max(told.most, off)
+			if is <= off {
+				told.in++
+			}
+		}
+		if math.Abs(share-c.Share) > near {
 			t.Errorf("%s %s: %s has %.4f, and %.4f where all are walked", name, exact.Band, c.Cause, share, c.Share)
 		}
 	}

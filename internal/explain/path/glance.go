@@ -52,6 +52,9 @@ func (s *Stage) Glance(r *request.Request) Glance {
 	return g
 }
 
+// StratumBits divide an octave of latency into the strata of which only some requests are walked: in four.
+const StratumBits = 2
+
 // Seen returns a request of which no more than a Glance is known. The result is
 // valid until the next call.
 func (s *Stage) Seen(r *request.Request, g *Glance) *Walked {
