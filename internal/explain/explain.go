@@ -195,13 +195,13 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 // leaves out what a further reading will add up.
 func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing sparing) (e *engine, cut, err error) {
 	e = &engine{
-		opts: opts, groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
+		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
 	}
 	rd, err := newReader(r, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	of := opts.pass(path.Options{Freezes: &e.freezes})
+	of := opts.pass(path.Options{Freezes: e.freezes})
 	if s != nil {
 		of.Plan, of.KeepAnswers = &s.plan, opts.Index != nil
 	}
@@ -218,7 +218,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 	p := pass.New(of)
 	e.process.See(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments}
-	p.Listeners = []pass.Listener{freezeListener{&e.freezes}, &e.hosts, e.process}
+	p.Listeners = []pass.Listener{freezeListener{e.freezes}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
@@ -273,7 +273,7 @@ type engine struct {
 	peers   *peers.Sum
 	moments *moments.Sum
 	process *process.Collector
-	freezes freeze.Detector
+	freezes *freeze.Detector // by itself: later questions hold it, and must not hold the engine
 	hosts   hostLog
 	model   *predict.Model
 	work    *found
@@ -393,7 +393,7 @@ func (e *engine) report(cut error) *report.Report {
 		e.opts.Keep.fill(e, rep, became, sp)
 	}
 	if e.opts.Index != nil {
-		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), &e.freezes, sp)
+		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), e.freezes, sp)
 	}
 	rep.Verdict = verdict.Of(rep)
 	e.spent(rep)

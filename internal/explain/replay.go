@@ -32,7 +32,7 @@ type Kept struct {
 }
 
 func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *spell.Speller) {
-	k.opts, k.walk = e.opts, path.Options{Freezes: &e.freezes, Settled: sp.Settled}
+	k.opts, k.walk = e.opts, path.Options{Freezes: e.freezes, Settled: sp.Settled}
 	if e.known != nil {
 		k.plan = &e.known.plan
 	}

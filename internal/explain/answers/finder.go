@@ -53,6 +53,12 @@ func NewFinder(plan *Plan, win *timeline.Window, syms *tracefmt.Symbols, workers
 // Of returns which requests another one waits for, in order of time.
 func (f *Finder) Of(g uint64, start int64) []critpath.Answer { return f.found[Key{g, start}] }
 
+// Found returns Of of what was found until now, without the rest of the Finder.
+func (f *Finder) Found() func(g uint64, start int64) []critpath.Answer {
+	found := f.found
+	return func(g uint64, start int64) []critpath.Answer { return found[Key{g, start}] }
+}
+
 // scoutChunk is how many requests a scout takes at a time.
 const scoutChunk = 64
 

@@ -244,7 +244,7 @@ func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	if p.answers == nil || !p.answers.Keep {
 		return nil
 	}
-	return p.answers.Of
+	return p.answers.Found()
 }
 
 // employ makes the workers that walk, with their parts of the sums.

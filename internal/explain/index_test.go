@@ -1,0 +1,59 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+)
+
+// TestIndexHoldsNoEngine: what answers questions for as long as a page is open does not keep what made the report: its decoder,
+// buffers, sums and workers, 120 MB of a long trace. One pointer into any of them, such as that to a field of the engine, would.
+func TestIndexHoldsNoEngine(t *testing.T) {
+	data := testprog.Service(t, "load-inside").Trace // read twice: it has answers of its own server
+	opts := Options{Slowest: 3, Modules: modules.New(modules.Options{}), Index: inspect.NewIndex(inspect.Limits{})}
+	var engines []weak.Pointer[engine]
+	var passes []weak.Pointer[pass.Pass]
+	var decoders []weak.Pointer[timeline.Decoder]
+	reading := func(known *itself) *itself {
+		e, cut, err := read(context.Background(), bytes.NewReader(data), opts, known, spareNone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines, passes, decoders = append(engines, weak.Make(e)), append(passes, weak.Make(e.pass)), append(decoders, weak.Make(e.pass.Decoder))
+		s := e.itself()
+		if known == nil && s != nil {
+			return s
+		}
+		if _, err := e.finish(context.Background(), cut); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	}
+	s := reading(nil)
+	if s == nil {
+		t.Fatal("it waits for nobody of its own: this tests no answers")
+	}
+	opts.reset()
+	reading(s)
+	tr, err := inspect.Open(opts.Index, bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		runtime.GC()
+	}
+	for i := range engines {
+		if engines[i].Value() != nil || passes[i].Value() != nil || decoders[i].Value() != nil {
+			t.Errorf("reading %d: the engine is still held: %v, its pass: %v, its decoder: %v", i+1, engines[i].Value() != nil, passes[i].Value() != nil, decoders[i].Value() != nil)
+		}
+	}
+	runtime.KeepAlive(tr)
+}
