@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -554,5 +555,44 @@ func TestTogether(t *testing.T) {
 	cancel()
 	if _, err := tr.Requests(gone, inspect.Query{Function: "quite another"}); err == nil {
 		t.Error("a search went on for nobody")
+	}
+}
+
+// TestTileDecodesWhatItTouches: a tile of a millisecond needs the generation that it lies in and those beside it. It would catch one
+// that decodes as many as are looked at together, which does not show as long as all of them are still in memory.
+func TestTileDecodesWhatItTouches(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	at, ends := int64(1000), []int64{}
+	for range 24 {
+		for range 50 {
+			m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+			m.RegionEnd(at+1e6, 0, "order")
+			at += 20e6
+		}
+		b.NextGeneration(at)
+		ends = append(ends, at)
+		at += 1000
+	}
+	m.Block(at, "chan receive", "main.work:9")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tr := opened(t, data, inspect.Limits{Generations: 1})
+	for _, k := range []int{8, 12, 16} {
+		from := (ends[k] + ends[k+1]) / 2
+		before := tr.Facts().DecodedAgain
+		out, err := tr.Strips(context.Background(), inspect.Tile{From: from, To: from + 1e6, Buckets: 512, Lanes: []inspect.Lane{{ID: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Strips[0].Pieces) == 0 {
+			t.Errorf("generation %d: the tile is empty", k+1)
+		}
+		if n := tr.Facts().DecodedAgain - before; n > 3 {
+			t.Errorf("generation %d: %d generations were decoded for a tile of 1 ms", k+1, n)
+		}
 	}
 }

@@ -128,7 +128,9 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 		if from >= to {
 			continue
 		}
-		win, err := t.window(ctx, max(i-1, 0), min(i+stride, len(t.x.gens)-1))
+		// What a tile of a part of a generation shows must not decode what the tile does not touch: sixteen of them for a
+		// millisecond do not stay in memory either. One is looked at beside, for what was before and goes on.
+		win, err := t.window(ctx, max(i-1, 0), min(i+stride, last+1, len(t.x.gens)-1))
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func (s *Server) functions(r *http.Request) (any, error) {
 
 // patience is how long one answer may decode generations; the page asks again
 // for what it did not get.
-const patience = 300 * time.Millisecond
+const patience = 150 * time.Millisecond
 
 func (s *Server) strips(r *http.Request) (any, error) {
 	p := newParameters(r)
