@@ -3,7 +3,7 @@
 // function.
 //
 // An Index is filled while the trace is explained, in the same pass. It holds,
-// in columns, about 50 bytes a request and 50 a goroutine, and where in the
+// in columns, about 60 bytes a request and 32 a goroutine, and where in the
 // file each generation lies. A Trace joins it with the file: generations are
 // decoded again when a question needs them, and kept as long as there is
 // memory for them. What it answers is what explain found: the same requests,
@@ -31,7 +31,7 @@ type Limits struct {
 	// are more; usually 4 million (200 MB).
 	Requests int
 	// Goroutines is how many goroutines are kept, the first ones; usually 4
-	// million (160 MB).
+	// million (130 MB).
 	Goroutines int
 	// Generations is the memory in bytes for decoded generations, usually 64 MiB: four of a busy server's.
 	// What one question needs may go beyond it.
@@ -90,7 +90,7 @@ type genInfo struct {
 func NewIndex(limits Limits) *Index {
 	x := &Index{limits: limits.orUsual(), keep: make(map[int]*timeline.Gen)}
 	x.carry.init()
-	x.gos.at = make(map[uint64]int32)
+	x.gos.init()
 	return x
 }
 
@@ -174,7 +174,7 @@ func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	})
 }
 
-func (x *Index) ran(r timeline.Run) { x.gos.addRun(x.gos.ran, &r) }
+func (x *Index) ran(r timeline.Run) { x.gos.addRun(&r) }
 
 // Walked implements pass.Listener. It moves the requests that were added since
 // the last call into the columns, in an order that does not depend on how the

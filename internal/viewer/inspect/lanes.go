@@ -281,7 +281,7 @@ func (t *Trace) extent(i int) (from, to int64) {
 // NameOf returns the function that a goroutine started with, or the outermost
 // that it was seen in; 0 if that is not known.
 func (t *Trace) NameOf(g uint64) tracefmt.StringID {
-	if row, ok := t.x.gos.at[g]; ok {
+	if row, ok := t.x.gos.rowsOf.get(g); ok {
 		return t.x.gos.name(row, &t.x.syms)
 	}
 	return 0

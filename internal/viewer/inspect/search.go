@@ -96,7 +96,7 @@ func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 	}
 	starts := make(map[tracefmt.StringID]int)
 	g := &t.x.gos
-	for row := range g.id {
+	for row := range g.rows() {
 		if fn := g.name(int32(row), &t.x.syms); fns[fn] && fn != 0 {
 			starts[fn]++
 			stacks[fn] += 0
@@ -290,16 +290,16 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 			}
 		}
 	}
-	var ran []int64
+	var ran func(row int32) int64
 	if q.Sort == "run" {
 		if ran, err = t.ran(ctx, q.From, q.To); err != nil {
 			return nil, err
 		}
 	}
 	l := &lineup{}
-	for i := range g.id {
+	for i := range g.rows() {
 		row := int32(i)
-		if g.born[row] != 0 && g.born[row]-t.start >= q.To || g.last[row]-t.start < q.From {
+		if born := g.born(row); born != 0 && born-t.start >= q.To || g.last(row)-t.start < q.From {
 			continue
 		}
 		if named != nil && !named[g.name(row, &t.x.syms)] && (shown == nil || shown[row>>6]&(1<<(row&63)) == 0) {
@@ -311,7 +311,7 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 		return nil, err
 	}
 	if ran != nil {
-		l.sortByRun(ran, g.id)
+		l.sortByRun(ran, g)
 	} else {
 		slices.SortFunc(l.rows, t.goroutineOrder(q.Sort))
 	}
@@ -324,7 +324,7 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 
 // sortByRun sorts by the time in which goroutines ran, what is compared beside
 // each other: there may be millions.
-func (l *lineup) sortByRun(ran []int64, id []uint64) {
+func (l *lineup) sortByRun(ran func(row int32) int64, g *goroutineColumns) {
 	type entry struct {
 		ran int64
 		id  uint64
@@ -332,7 +332,7 @@ func (l *lineup) sortByRun(ran []int64, id []uint64) {
 	}
 	list := make([]entry, len(l.rows))
 	for i, row := range l.rows {
-		list[i] = entry{ran[row], id[row], row}
+		list[i] = entry{ran(row), g.id(row), row}
 	}
 	slices.SortFunc(list, func(a, b entry) int { return cmp.Or(cmp.Compare(a.ran, b.ran), cmp.Compare(b.id, a.id)) })
 	l.ran = make([]int64, len(list))
@@ -347,23 +347,23 @@ func (t *Trace) goroutineOrder(sort string) func(a, b int32) int {
 	switch sort {
 	case "pieces":
 		return func(a, b int32) int {
-			return cmp.Or(cmp.Compare(g.pieces[a], g.pieces[b]), cmp.Compare(g.id[b], g.id[a]))
+			return cmp.Or(cmp.Compare(*g.pieces.at(a), *g.pieces.at(b)), cmp.Compare(g.id(b), g.id(a)))
 		}
 	case "born":
-		return func(a, b int32) int { return cmp.Or(cmp.Compare(g.born[a], g.born[b]), cmp.Compare(g.id[a], g.id[b])) }
+		return func(a, b int32) int { return cmp.Or(cmp.Compare(g.born(a), g.born(b)), cmp.Compare(g.id(a), g.id(b))) }
 	case "name":
 		return func(a, b int32) int {
-			return cmp.Or(cmp.Compare(t.x.syms.String(g.name(a, &t.x.syms)), t.x.syms.String(g.name(b, &t.x.syms))), cmp.Compare(g.id[a], g.id[b]))
+			return cmp.Or(cmp.Compare(t.x.syms.String(g.name(a, &t.x.syms)), t.x.syms.String(g.name(b, &t.x.syms))), cmp.Compare(g.id(a), g.id(b)))
 		}
 	}
-	return func(a, b int32) int { return cmp.Compare(g.id[a], g.id[b]) }
+	return func(a, b int32) int { return cmp.Compare(g.id(a), g.id(b)) }
 }
 
 func (t *Trace) goroutine(row int32, ran int64) Goroutine {
 	g := &t.x.gos
-	out := Goroutine{ID: g.id[row], Name: t.x.syms.String(g.name(row, &t.x.syms)), BornNS: -1, LastNS: g.last[row] - t.start, Pieces: int(g.pieces[row]), RunNS: ran}
-	if g.born[row] != 0 {
-		out.BornNS = g.born[row] - t.start
+	out := Goroutine{ID: g.id(row), Name: t.x.syms.String(g.name(row, &t.x.syms)), BornNS: -1, LastNS: g.last(row) - t.start, Pieces: int(*g.pieces.at(row)), RunNS: ran}
+	if born := g.born(row); born != 0 {
+		out.BornNS = born - t.start
 	}
 	return out
 }
@@ -372,7 +372,7 @@ func (t *Trace) goroutine(row int32, ran int64) Goroutine {
 func (t *Trace) Named(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {
-		if row, ok := t.x.gos.at[id]; ok {
+		if row, ok := t.x.gos.rowsOf.get(id); ok {
 			out = append(out, t.goroutine(row, 0))
 		} else {
 			out = append(out, Goroutine{ID: id, BornNS: -1})
@@ -384,9 +384,9 @@ func (t *Trace) Named(ids []uint64) []Goroutine {
 // ran returns, by row, for how long goroutines ran in a stretch of time. Of the
 // whole trace that was noted while it was indexed; of another one that is too
 // long to be looked at as a whole, it is what ran in its first generations.
-func (t *Trace) ran(ctx context.Context, from, to int64) ([]int64, error) {
+func (t *Trace) ran(ctx context.Context, from, to int64) (func(row int32) int64, error) {
 	if from <= 0 && to >= t.x.sp.End-t.start {
-		return t.x.gos.ran, nil
+		return t.x.gos.ran.get, nil
 	}
 	leave, err := t.enter(ctx)
 	if err != nil {
@@ -398,16 +398,20 @@ func (t *Trace) ran(ctx context.Context, from, to int64) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]int64, len(t.x.gos.id))
-	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) { t.x.gos.addRun(out, &r) })
-	return out, nil
+	out := make([]int64, t.x.gos.rows())
+	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) {
+		if row, ok := t.x.gos.rowsOf.get(r.G); ok {
+			out[row] += r.To - r.From
+		}
+	})
+	return func(row int32) int64 { return out[row] }, nil
 }
 
 // shows returns, a bit a goroutine, whether any stack of its own shows a
 // function whose name holds a text.
 func (t *Trace) shows(ctx context.Context, text string) ([]uint64, error) {
 	return t.search(ctx, &t.stacks, text, func(wanted []bool, some bool) ([]uint64, error) {
-		bits := make([]uint64, len(t.x.gos.id)/64+1)
+		bits := make([]uint64, t.x.gos.rows()/64+1)
 		for i := 0; some && i < len(t.x.gens); i++ {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -417,7 +421,7 @@ func (t *Trace) shows(ctx context.Context, text string) ([]uint64, error) {
 				return nil, err
 			}
 			g.WithStack(wanted, func(id uint64) {
-				if row, ok := t.x.gos.at[id]; ok {
+				if row, ok := t.x.gos.rowsOf.get(id); ok {
 					bits[row>>6] |= 1 << (row & 63)
 				}
 			})

@@ -161,12 +161,13 @@ func (t *Trace) shapesOf(ctx context.Context, gen int, lanes []Lane) ([]*shape, 
 
 // lives reports whether a goroutine may have been alive in [from, to).
 func (t *Trace) lives(id uint64, from, to int64) bool {
-	row, ok := t.x.gos.at[id]
+	row, ok := t.x.gos.rowsOf.get(id)
 	if !ok {
 		return true // not in the index, for want of room
 	}
 	g := &t.x.gos
-	return (g.born[row] == 0 || g.born[row]-t.start < to) && g.last[row]-t.start >= from
+	born := g.born(row)
+	return (born == 0 || born-t.start < to) && g.last(row)-t.start >= from
 }
 
 func newShape(from, to int64) *shape {

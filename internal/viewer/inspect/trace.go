@@ -239,7 +239,7 @@ func (t *Trace) Facts() Facts {
 	f := Facts{
 		Requests: c.rows(), RequestsSeen: c.seen, AtLeastNS: c.atLeast,
 		RequestBytes: int64(cap(c.start)+cap(c.latency)+cap(c.g))*8 + int64(cap(c.group)+cap(c.gen)+cap(c.at))*4 + int64(cap(c.flags)+cap(c.bytes)),
-		Goroutines:   len(g.id), GoroutineBytes: int64(cap(g.id)+cap(g.born)+cap(g.last)+cap(g.ran))*8 + int64(cap(g.start)+cap(g.pieces))*4 + int64(cap(g.own)) + int64(len(g.at))*20,
+		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
 		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
 		DurationNS: t.x.sp.End - t.start,
 	}

@@ -1,0 +1,140 @@
+package inspect
+
+// Columns of millions of rows are kept in chunks, which need no room to grow and are never copied, and of numbers mostly
+// less than eight bytes.
+
+const (
+	chunkBits = 12
+	chunkRows = 1 << chunkBits
+	chunkMask = chunkRows - 1
+)
+
+// A column holds 4 bytes a row.
+type column struct {
+	chunks []*[chunkRows]uint32
+	n      int
+}
+
+func (c *column) add(v uint32) {
+	if c.n&chunkMask == 0 {
+		c.chunks = append(c.chunks, new([chunkRows]uint32))
+	}
+	c.chunks[c.n>>chunkBits][c.n&chunkMask] = v
+	c.n++
+}
+
+func (c *column) at(row int32) *uint32 { return &c.chunks[row>>chunkBits][row&chunkMask] }
+
+// cut leaves the first n rows.
+func (c *column) cut(n int) {
+	c.n = n
+	keep := (n + chunkMask) >> chunkBits
+	clear(c.chunks[keep:])
+	c.chunks = c.chunks[:keep]
+}
+
+func (c *column) bytes() int64 { return int64(len(c.chunks)) * chunkRows * 4 }
+
+// Numbers holds any numbers in 4 bytes each where they are near the first of their chunk, or near 0 if the column is not
+// relative, and in 12 where not.
+type numbers struct {
+	column
+	relative bool
+	base     []int64 // by chunk, of a relative column
+	far      []int64
+}
+
+const (
+	isFar  = 1 << 31 // the rest is a place in far
+	middle = 1 << 30 // of what is not far: what stands for 0
+)
+
+func (c *numbers) add(v int64) {
+	if c.relative && c.n&chunkMask == 0 {
+		c.base = append(c.base[:c.n>>chunkBits], v)
+	}
+	c.column.add(0)
+	c.put(int32(c.n-1), v)
+}
+
+// near returns what stands for a number if it is near.
+func (c *numbers) near(row int32, v int64) (uint32, bool) {
+	if c.relative {
+		v -= c.base[row>>chunkBits]
+	}
+	v += middle
+	return uint32(v), v >= 0 && v < isFar
+}
+
+// put sets a number that was near, or was never set.
+func (c *numbers) put(row int32, v int64) {
+	word, ok := c.near(row, v)
+	if !ok {
+		word = isFar | uint32(len(c.far))
+		c.far = append(c.far, v)
+	}
+	*c.column.at(row) = word
+}
+
+func (c *numbers) set(row int32, v int64) {
+	if word := *c.column.at(row); word&isFar != 0 {
+		c.far[word&^isFar] = v
+		return
+	}
+	c.put(row, v)
+}
+
+func (c *numbers) get(row int32) int64 {
+	word := *c.column.at(row)
+	switch {
+	case word&isFar != 0:
+		return c.far[word&^isFar]
+	case c.relative:
+		return int64(word) - middle + c.base[row>>chunkBits]
+	}
+	return int64(word) - middle
+}
+
+func (c *numbers) bytes() int64 { return c.column.bytes() + int64(cap(c.far)+cap(c.base))*8 }
+
+// A rowTable finds the rows of goroutines. Their numbers are given out sixteen at a time, so they are near each other.
+type rowTable struct {
+	pages map[uint64]uint32 // by number of the page: which of rows
+	rows  []*[tablePages][pageIDs]int32
+	n     int
+}
+
+const (
+	pageIDs    = 8
+	tablePages = 512
+)
+
+func (t *rowTable) init() { t.pages = make(map[uint64]uint32) }
+
+// get returns the row of a goroutine.
+func (t *rowTable) get(id uint64) (row int32, ok bool) {
+	p, ok := t.pages[id/pageIDs]
+	if !ok {
+		return 0, false
+	}
+	row = t.rows[p/tablePages][p%tablePages][id%pageIDs] - 1
+	return row, row >= 0
+}
+
+func (t *rowTable) put(id uint64, row int32) {
+	p, ok := t.pages[id/pageIDs]
+	if !ok {
+		if t.n%tablePages == 0 {
+			t.rows = append(t.rows, new([tablePages][pageIDs]int32))
+		}
+		p = uint32(t.n)
+		t.n++
+		t.pages[id/pageIDs] = p
+	}
+	t.rows[p/tablePages][p%tablePages][id%pageIDs] = row + 1
+}
+
+// bytes is about what it takes.
+func (t *rowTable) bytes() int64 {
+	return int64(len(t.rows))*tablePages*pageIDs*4 + int64(len(t.pages))*26
+}

@@ -1,0 +1,84 @@
+package inspect
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestNumbers holds columns of numbers to a slice of them: near the first of a chunk, near 0, far from both, at the borders of what is
+// near, changed afterwards, and cut and filled again. It would catch a number that is cut off, and one that is read with another chunk's base.
+func TestNumbers(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	some := func() int64 {
+		switch rnd.IntN(8) {
+		case 0:
+			return rnd.Int64() - rnd.Int64()
+		case 1:
+			return []int64{math.MinInt64, math.MaxInt64, 0, -1, middle - 1, middle, -middle, -middle - 1, isFar - 1, isFar}[rnd.IntN(10)]
+		case 2:
+			return 1<<62 + rnd.Int64N(1<<31) - 1<<30
+		}
+		return rnd.Int64N(1 << rnd.IntN(40))
+	}
+	for _, relative := range []bool{false, true} {
+		c := numbers{relative: relative}
+		var want []int64
+		check := func() {
+			t.Helper()
+			if c.n != len(want) {
+				t.Fatalf("relative %v: %d rows, should be %d", relative, c.n, len(want))
+			}
+			for i, v := range want {
+				if got := c.get(int32(i)); got != v {
+					t.Fatalf("relative %v: row %d is %d, should be %d", relative, i, got, v)
+				}
+			}
+		}
+		for range 2 {
+			for range 2*chunkRows + 100 {
+				v := some()
+				c.add(v)
+				want = append(want, v)
+			}
+			check()
+			for range chunkRows {
+				i, v := rnd.IntN(len(want)), some()
+				c.set(int32(i), v)
+				want[i] = v
+			}
+			check()
+			n := chunkRows + 7
+			c.cut(n)
+			want = want[:n]
+			check()
+		}
+	}
+}
+
+// TestRowTable holds the table to a map, for numbers beside each other and far from all others. It would catch a row that is
+// found for a goroutine that has none, beside one that has.
+func TestRowTable(t *testing.T) {
+	var table rowTable
+	table.init()
+	want := make(map[uint64]int32)
+	rnd := rand.New(rand.NewPCG(7, 8))
+	ids := []uint64{0, math.MaxUint64}
+	for i := range 20_000 {
+		id := uint64(i) + 1<<40
+		if i%5 == 0 {
+			id = rnd.Uint64()
+		}
+		ids = append(ids, id, id+1, id-1, id+pageIDs)
+		if _, ok := want[id]; !ok && i%3 != 0 {
+			want[id] = int32(len(want))
+			table.put(id, want[id])
+		}
+	}
+	for _, id := range ids {
+		row, ok := table.get(id)
+		if w, is := want[id]; ok != is || ok && row != w {
+			t.Fatalf("goroutine %d: row %d, %v; should be %d, %v", id, row, ok, w, is)
+		}
+	}
+}
