@@ -1,9 +1,16 @@
 package timeline
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"reflect"
 	"testing"
 	"unsafe"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // TestResetForgetsEverything fills every field of a generation, also those that are added to it later, and checks that nothing
@@ -60,4 +67,66 @@ func TestResetForgetsEverything(t *testing.T) {
 			t.Errorf("%s is left after a reset: %v", path, v)
 		}
 	})
+}
+
+// stalled gives what it has and then no more; it tells that it was asked for more.
+type stalled struct {
+	has   io.Reader
+	asked func()
+	end   <-chan struct{}
+}
+
+func (r *stalled) Read(p []byte) (int, error) {
+	if n, err := r.has.Read(p); err == nil {
+		return n, nil
+	}
+	r.asked()
+	<-r.end
+	return 0, io.EOF
+}
+
+// TestInterrupted: reading ends when its context does, also while no bytes come, and how it ended stays so. It fails if a trace that
+// was read to its end is then said to be cut short, or if an interrupt waits for a peer that sends nothing.
+func TestInterrupted(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread()
+	m.Was(1)
+	m.Block(1000, "sleep", "time.Sleep", "main.work")
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	decoder := func(r io.Reader) *Decoder {
+		rd, err := tracefmt.NewReader(r, tracefmt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := NewDecoder(rd, 1)
+		t.Cleanup(d.Close)
+		return d
+	}
+	d := decoder(bytes.NewReader(data))
+	if g, err := d.NextContext(over); g != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted before it began, it goes on: %v, %v", g, err)
+	}
+	if g, err := d.Next(); g != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("once interrupted, it goes on: %v, %v", g, err)
+	}
+	d = decoder(bytes.NewReader(data))
+	if _, err := d.NextContext(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, ctx := range []context.Context{context.Background(), over} {
+		if _, err := d.NextContext(ctx); !errors.Is(err, io.EOF) {
+			t.Errorf("at the end: %v, want %v", err, io.EOF)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	end := make(chan struct{})
+	defer close(end)
+	if g, err := decoder(&stalled{bytes.NewReader(data[:len(data)-1]), cancel, end}).NextContext(ctx); g != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted while no bytes come: %v, %v", g, err)
+	}
 }
