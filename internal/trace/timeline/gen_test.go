@@ -130,3 +130,25 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("interrupted while no bytes come: %v, %v", g, err)
 	}
 }
+
+// TestEveryWorkerWorks: what a decoder's workers do together each of them does, once. It fails if one core of two does all.
+func TestEveryWorkerWorks(t *testing.T) {
+	for n := range 4 {
+		d := new(Decoder)
+		for range n + 1 {
+			d.workers = append(d.workers, new(worker))
+		}
+		did := make(chan *worker, 2*len(d.workers))
+		d.parallel(func(w *worker) { did <- w })
+		close(did)
+		each := map[*worker]int{}
+		for w := range did {
+			each[w]++
+		}
+		for i, w := range d.workers {
+			if each[w] != 1 {
+				t.Errorf("worker %d of %d was called %d times", i, len(d.workers), each[w])
+			}
+		}
+	}
+}
