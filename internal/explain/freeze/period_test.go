@@ -3,6 +3,7 @@ package freeze
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -43,5 +44,34 @@ func TestBound(t *testing.T) {
 	}
 	if worst > someScore {
 		t.Errorf("ends at random score %g", worst)
+	}
+}
+
+// TestSharpEnds: ends of silences with an edge are a quota's refill, also where most threads wait for a CPU after it or one end lies
+// before; ends that are spread, or come before the crowd, are not. It fails if freezes of a busy machine are taken for its load.
+func TestSharpEnds(t *testing.T) {
+	const period = 100e6
+	ends := func(n, from, apart int64) (list []int64) { // in us
+		for i := range n {
+			list = append(list, from*1000+i*apart*1000)
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name string
+		offs []int64
+		want bool
+	}{
+		{"all at the edge", ends(60, 0, 15), true},
+		{"half of them, the others late", slices.Concat(ends(30, 0, 30), ends(30, 2000, 2000)), true},
+		{"a quarter, the others late", slices.Concat(ends(15, 0, 60), ends(45, 2000, 2000)), true},
+		{"a quarter, and one before", slices.Concat(ends(1, -20000, 0), ends(15, 0, 60), ends(44, 2000, 2000)), true},
+		{"spread", ends(60, 0, 1500), false},
+		{"a crowd behind others", slices.Concat(ends(12, 0, 3000), ends(30, 50000, 30), ends(18, 52000, 2000)), false},
+		{"a quarter behind others", slices.Concat(ends(8, 0, 3000), ends(15, 50000, 60), ends(37, 52000, 1000)), false},
+	} {
+		if got := isSharp(c.offs, period); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }
