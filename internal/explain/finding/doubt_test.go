@@ -49,6 +49,20 @@ func TestDoubts(t *testing.T) {
 			g := &in.Report.Groups[0]
 			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Site: siteOf("net/http.(*persistConn).readLoop"), TotalNS: 5})
 		}, ""},
+		{"WL5005", func(in *Input) {
+			in.Process.Runs = client(400) // whoever waits for the next request has called nobody
+			g := &in.Report.Groups[0]
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "inbound", Site: siteOf("google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams"), TotalNS: 5})
+		}, func(in *Input) {
+			in.Process.Runs = client(400)
+			g := &in.Report.Groups[0]
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("google.golang.org/grpc/internal/transport.(*http2Client).Write"), TotalNS: 5})
+		}, ""},
+		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) {
+			in.Process.Runs = client(400) // what computes while a call is waited for is on the way of the call
+			g := &in.Report.Groups[0]
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "cpu", Site: siteOf("main.encode"), Via: []report.Via{{Wait: "select", Site: siteOf("net/http.(*persistConn).roundTrip")}}, TotalNS: 5})
+		}, ""},
 		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
 		{"WL5007", func(in *Input) {
 			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had times that cannot be"}}

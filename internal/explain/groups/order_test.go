@@ -80,3 +80,38 @@ func TestOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestRowText: rows of a report that say different things have different texts, so that those of equal time stand in one order,
+// whatever the order in which they were found. It fails if a report of the same trace is another the next time.
+func TestRowText(t *testing.T) {
+	at := func(fn, file string, line int) *report.Site { return &report.Site{Func: fn, File: file, Line: line} }
+	from := at("main.a", "a.go", 1)
+	from.CalledFrom = &report.Caller{Func: "main.b", File: "b.go", Line: 2}
+	via := func(wait report.WaitKind, site *report.Site, call string) []report.Via {
+		return []report.Via{{Wait: wait, Site: site, Call: call}}
+	}
+	seen := map[string]int{}
+	for i, c := range []report.Cause{
+		{Cause: report.CauseCPU},
+		{Cause: report.CauseSleep},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1)},
+		{Cause: report.CauseCPU, Site: at("main.b", "a.go", 1)},
+		{Cause: report.CauseCPU, Site: at("main.a", "b.go", 1)},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 2)},
+		{Cause: report.CauseCPU, Site: from},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), SiteFrom: "sample"},
+		{Cause: report.CauseNetwork, Site: at("main.a", "a.go", 1), Kind: "inbound"},
+		{Cause: report.CauseNetwork, Site: at("main.a", "a.go", 1), Kind: "outbound"},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.c", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("chan", at("main.c", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.d", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.c", "c.go", 3), "sync.(*Mutex).Lock")},
+		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", nil, "")},
+	} {
+		text := rowText(&c)
+		if other, ok := seen[text]; ok {
+			t.Errorf("rows %d and %d are both %q", other, i, text)
+		}
+		seen[text] = i
+	}
+}
