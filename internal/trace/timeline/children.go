@@ -10,12 +10,18 @@ import (
 )
 
 // childIndex has the goroutines born in a generation by who created them, made when it is first asked for: a request may ask for each of
-// its waits, and what a goroutine did in a run may be a million events.
+// its waits, and what a goroutine did in a run may be a million events. Who created many is mostly not asked about, so the children of one
+// are sorted when they are.
 type childIndex struct {
-	childOnce sync.Once
-	children  []uint32 // dense goroutines, by creator, then time of birth
-	childBase []uint32 // by dense creator: its first of children; one more at the end
+	childOnce  sync.Once
+	children   []child  // by dense creator
+	childBase  []uint32 // by dense creator: its first of children; one more at the end
+	childMutex sync.Mutex
+	childOrder []uint64 // by dense creator, a bit each: whether its children are in order of time
 }
+
+// A child is a goroutine and about when it was born.
+type child struct{ when, d uint32 }
 
 func (c *childIndex) reset() { *c = childIndex{} }
 
@@ -34,59 +40,70 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	if d == 0 {
 		return true
 	}
-	g.childOnce.Do(g.buildChildren)
-	list := g.children[g.childBase[d]:g.childBase[d+1]]
-	list = list[sort.Search(len(list), func(i int) bool { return g.bornAt(list[i]) >= from }):]
-	for _, c := range list {
-		at := g.bornAt(c)
+	list := g.childrenOf(d)
+	first := uint32(0)
+	if from > g.Base {
+		first = whenOf(from - g.Base)
+	}
+	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):] {
+		at := g.bornAt(c.d)
 		if at >= to {
 			break
 		}
 		// In a damaged trace the first thing known may be another than the creation.
-		if isBirth(g.record(g.firstSlot(c).rec)) && !f(g.ids.ids[c], at) {
+		if at >= from && isBirth(g.record(g.firstSlot(c.d).rec)) && !f(g.ids.ids[c.d], at) {
 			return false
 		}
 	}
 	return true
 }
 
-// buildChildren sorts the births by creator, then time.
+// childrenOf returns the children of a goroutine in order of time.
+func (g *Gen) childrenOf(d uint32) []child {
+	g.childOnce.Do(g.buildChildren)
+	list := g.children[g.childBase[d]:g.childBase[d+1]]
+	if len(list) < 2 {
+		return list
+	}
+	g.childMutex.Lock()
+	defer g.childMutex.Unlock()
+	if g.childOrder[d>>6]&(1<<(d&63)) == 0 {
+		g.childOrder[d>>6] |= 1 << (d & 63)
+		slices.SortFunc(list, func(a, b child) int {
+			if a.when != b.when {
+				return cmp.Compare(a.when, b.when)
+			}
+			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
+		})
+	}
+	return list
+}
+
+// buildChildren divides the births by creator.
 func (g *Gen) buildChildren() {
 	n := uint32(len(g.ids.ids))
 	base := make([]uint32, n+1)
-	each := func(f func(d, by uint32)) {
+	each := func(f func(d uint32, s *slot)) {
 		for d := uint32(1); d < n; d++ {
 			// The record is not read where there is a start function: such a goroutine was created here.
 			if s := g.firstSlot(d); s != nil && s.own < n && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
-				f(d, s.own)
+				f(d, s)
 			}
 		}
 	}
-	each(func(_, by uint32) { base[by]++ })
+	each(func(_ uint32, s *slot) { base[s.own]++ })
 	sum := uint32(0)
 	for by, k := range base {
 		base[by], sum = sum, sum+k
 	}
-	g.children = make([]uint32, sum)
-	each(func(d, by uint32) {
-		g.children[base[by]] = d
-		base[by]++
+	g.children = make([]child, sum)
+	each(func(d uint32, s *slot) {
+		g.children[base[s.own]] = child{s.when, d}
+		base[s.own]++
 	})
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
-	for by := range n {
-		if list := g.children[base[by]:base[by+1]]; by != 0 && len(list) > 1 {
-			slices.SortFunc(list, g.byBirth)
-		}
-	}
-	g.childBase = base
-}
-
-func (g *Gen) byBirth(a, b uint32) int {
-	if x, y := g.firstSlot(a), g.firstSlot(b); x.when != y.when {
-		return cmp.Compare(x.when, y.when)
-	}
-	return cmp.Or(cmp.Compare(g.bornAt(a), g.bornAt(b)), cmp.Compare(g.ids.ids[a], g.ids.ids[b]))
+	g.childBase, g.childOrder = base, make([]uint64, n/64+1)
 }
 
 // firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
