@@ -405,7 +405,10 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 		}
 	}
 	rep, err := report.ReadJSON(in)
-	if err != nil {
+	switch {
+	case err != nil && cmd.Context().Err() != nil:
+		return interruptedReading(in.name)
+	case err != nil:
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
 	finding.Mark(rep.Findings, e.ignored)

@@ -5,10 +5,13 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/output/progress"
 )
@@ -28,6 +31,63 @@ func TestPipeWithoutWriter(t *testing.T) {
 	fd, err := syscall.Open(name, syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
 	if err == nil {
 		syscall.Close(fd)
+	}
+}
+
+// TestPipeInterrupted sends every verb that reads a file the signals of Ctrl-C and of a shutdown while a named pipe, to which nobody writes, is
+// its input: the first one ends it, and says so. A verb that waits for the rest all the same would run until the test's own limit.
+func TestPipeInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.trace")
+	data, err := aTrace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for i, args := range [][]string{
+		{"explain", "PIPE"}, {"explain", "--peer", "PIPE", file}, {"explain", "--ignore", "PIPE", file}, {"report", "PIPE"}, {"view", "PIPE"},
+		{"diff", file, "PIPE"}, {"diff", "PIPE", file}, {"check", "--budget", "p99=1s", "PIPE"}, {"check", "--baseline", "PIPE", file},
+		{"export", "--to", "csv", "PIPE"}, {"verify", "--no-ledger", file, "PIPE"}, {"verify", "--ledger", "PIPE", file, file},
+	} {
+		t.Run(strings.ReplaceAll(strings.Join(args[:2], " "), "/", "_"), func(t *testing.T) {
+			t.Parallel()
+			pipe := filepath.Join(dir, fmt.Sprintf("pipe%d", i))
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Skip(err)
+			}
+			for j := range args {
+				args[j] = strings.ReplaceAll(args[j], "PIPE", pipe)
+			}
+			cmd := command(t, args...)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Process.Kill()
+			// The pipe can be written to once the process reads it, and so is ready for signals.
+			writer := -1
+			for deadline := time.Now().Add(time.Minute); writer < 0; time.Sleep(time.Millisecond) {
+				if fd, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0); err == nil {
+					writer = fd
+				} else if time.Now().After(deadline) {
+					t.Fatalf("nobody reads the pipe: %v; standard error %q", err, errs.String())
+				}
+			}
+			defer syscall.Close(writer)
+			if err := cmd.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]); err != nil {
+				t.Fatal(err)
+			}
+			err := cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != ExitInterrupted || !strings.HasPrefix(errs.String(), "whylate: interrupted") {
+				t.Errorf("it ended with %v; standard error %q", err, errs.String())
+			}
+		})
 	}
 }
 

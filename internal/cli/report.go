@@ -36,7 +36,10 @@ one file that needs no network: it can be opened from disk, sent, and kept; the 
 				return err
 			}
 			in, err := s.openInput(cmd.Context(), args[0])
-			if err != nil {
+			switch {
+			case err != nil && cmd.Context().Err() != nil:
+				return interruptedReading(args[0])
+			case err != nil:
 				return err
 			}
 			defer in.Close()

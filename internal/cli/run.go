@@ -65,7 +65,7 @@ func isPatient(args []string) bool {
 		return false
 	}
 	switch verb.Name() {
-	case "explain", "check", "diff", "export", "report", "view", "limits", "rules":
+	case "explain", "check", "diff", "verify", "export", "report", "view", "limits", "rules":
 		return false
 	}
 	return true
