@@ -138,3 +138,46 @@ func (t *rowTable) put(id uint64, row int32) {
 func (t *rowTable) bytes() int64 {
 	return int64(len(t.rows))*tablePages*pageIDs*4 + int64(len(t.pages))*26
 }
+
+// Texts are bytes of any length, a row each.
+type texts struct {
+	places column // number of the chunk, and the place in it
+	chunks [][]byte
+}
+
+const (
+	textBits  = 18
+	textChunk = 1 << textBits
+	textMask  = textChunk - 1
+)
+
+// add reports false if there is no room, which is for 4 GiB.
+func (t *texts) add(b []byte) bool {
+	k := len(t.chunks) - 1
+	if k < 0 || len(t.chunks[k])+len(b) > textChunk {
+		if k++; k == 1<<(32-textBits) || len(b) > textChunk {
+			return false
+		}
+		t.chunks = append(t.chunks, make([]byte, 0, textChunk))
+	}
+	t.places.add(uint32(k<<textBits | len(t.chunks[k])))
+	t.chunks[k] = append(t.chunks[k], b...)
+	return true
+}
+
+// at returns a row's bytes, and what stands behind them.
+func (t *texts) at(row int32) []byte {
+	place := *t.places.at(row)
+	return t.chunks[place>>textBits][place&textMask:]
+}
+
+// release gives back what rows before the chunk of rows after row have for themselves.
+func (t *texts) release(row int32) {
+	k := *t.places.at(row) >> textBits
+	for ; k > 0 && t.chunks[k-1] != nil; k-- {
+		t.chunks[k-1] = nil
+	}
+	t.places.chunks[row>>chunkBits] = nil
+}
+
+func (t *texts) bytes() int64 { return t.places.bytes() + int64(len(t.chunks))*textChunk }

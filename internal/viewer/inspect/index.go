@@ -3,7 +3,7 @@
 // function.
 //
 // An Index is filled while the trace is explained, in the same pass. It holds,
-// in columns, about 60 bytes a request and 32 a goroutine, and where in the
+// in columns, about 40 bytes a request and 32 a goroutine, and where in the
 // file each generation lies. A Trace joins it with the file: generations are
 // decoded again when a question needs them, and kept as long as there is
 // memory for them. What it answers is what explain found: the same requests,
@@ -28,7 +28,7 @@ import (
 // value.
 type Limits struct {
 	// Requests is how many requests are kept, the slowest ones of all if there
-	// are more; usually 4 million (200 MB).
+	// are more; usually 4 million (160 MB).
 	Requests int
 	// Goroutines is how many goroutines are kept, the first ones; usually 4
 	// million (130 MB).
@@ -71,6 +71,7 @@ type Index struct {
 
 	walk    path.Options // as the requests were walked, freezes settled
 	buffers []*buffer    // by worker
+	all     []visit      // memory of Walked
 	lived   sync.WaitGroup
 }
 
@@ -91,6 +92,7 @@ func NewIndex(limits Limits) *Index {
 	x := &Index{limits: limits.orUsual(), keep: make(map[int]*timeline.Gen)}
 	x.carry.init()
 	x.gos.init()
+	x.reqs.init()
 	return x
 }
 
@@ -99,18 +101,7 @@ func (x *Index) Reset() {
 	x.lived.Wait()
 	fresh := NewIndex(x.limits)
 	x.gens, x.keep, x.kept, x.reqs, x.gos, x.runs, x.carry = nil, fresh.keep, 0, fresh.reqs, fresh.gos, fresh.runs, fresh.carry
-	x.first, x.procs, x.buffers = 0, 0, nil
-}
-
-// A visit is a request as it was added up.
-type visit struct {
-	kind       request.Kind
-	group      groupRef
-	start, end int64
-	g          uint64
-	open, cut  bool
-	causes     cause.Sums
-	parts      []int64 // the borders at which a long request was cut to be walked
+	x.first, x.procs, x.buffers, x.all = 0, 0, nil, nil
 }
 
 // A groupRef is a path.GroupID of one worker, told apart from those of others.
@@ -123,6 +114,7 @@ type buffer struct {
 	number groupRef
 	stage  *path.Stage
 	visits []visit
+	bytes  []byte // of their details
 }
 
 // Part implements pass.Sum.
@@ -144,13 +136,15 @@ func (b *buffer) Add(w *path.Walked) {
 		return
 	}
 	r := w.Req
-	v := visit{
-		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.From, end: r.End, g: r.G, open: r.Open, cut: r.Cut, parts: slices.Clone(w.Borders),
-	}
+	var causes cause.Sums
 	for _, s := range w.Sums {
-		v.causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
+		causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
 	}
-	b.visits = append(b.visits, v)
+	before := len(b.bytes)
+	b.bytes = appendDetail(b.bytes, r, r.End-w.From, &causes)
+	b.visits = append(b.visits, visit{
+		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.From, end: r.End, g: r.G, detail: b.bytes[before:], parts: slices.Clone(w.Borders),
+	})
 }
 
 // Decoded implements pass.Listener. It notes a generation, and in the
@@ -183,15 +177,20 @@ func (x *Index) Walked() {
 	x.lived.Wait()
 	last := len(x.gens) - 1
 	x.gens[last].first = x.first
-	var all []visit
+	all := x.all[:0]
 	for _, b := range x.buffers {
 		all = append(all, b.visits...)
-		b.visits = b.visits[:0]
 	}
 	slices.SortFunc(all, compareVisits)
 	for i := range all {
 		x.reqs.add(&all[i], last)
 	}
+	for _, b := range x.buffers {
+		clear(b.visits)
+		b.visits, b.bytes = b.visits[:0], b.bytes[:0]
+	}
+	clear(all)
+	x.all = all
 	x.reqs.fit(x.limits.Requests)
 }
 
@@ -230,5 +229,5 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	x.sp = &own
 	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers()}
 	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
-	x.buffers = nil
+	x.buffers, x.all = nil, nil
 }

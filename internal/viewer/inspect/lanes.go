@@ -434,9 +434,12 @@ const maxMeanwhile = 5
 func (t *Trace) requestsOf(g uint64, abs int64) []Row {
 	c := &t.x.reqs
 	out := []Row{}
-	for i := range c.g {
-		if c.g[i] == g && c.start[i] <= abs && abs < c.start[i]+c.latency[i] {
-			if out = append(out, t.row(int32(i))); len(out) == maxMeanwhile {
+	for i := range int32(c.rows()) {
+		if c.g(i) != g {
+			continue
+		}
+		if start := c.start(i); start <= abs && abs < start+c.latency(i) {
+			if out = append(out, t.row(i)); len(out) == maxMeanwhile {
 				break
 			}
 		}

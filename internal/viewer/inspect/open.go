@@ -26,12 +26,12 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	}
 	defer leave()
 	row := int32(n)
-	start, end, last := c.start[row], c.start[row]+c.latency[row], int(c.gen[row])
-	out := detailed.Request{Start: start, End: end, G: c.g[row]}
+	start, end, last := c.start(row), c.start(row)+c.latency(row), int(c.gen(row))
+	out := detailed.Request{Start: start, End: end, G: c.g(row)}
 	parts := append([]int64{start}, c.parts[row]...)
 	var sites *cause.Sites
 	for i, from := range parts {
-		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g[row]}
+		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g(row)}
 		if len(parts) > 1 {
 			r.Part = request.Middle
 		}
@@ -57,7 +57,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	}
 	sp := *t.x.sp
 	sp.Sites = sites
-	rep := out.Report(c.ids[c.group[row]], &sp)
+	rep := out.Report(c.ids[c.group(row)], &sp)
 	return &rep, nil
 }
 

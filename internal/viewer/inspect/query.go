@@ -112,16 +112,20 @@ func (t *Trace) inOrder(by string) ([]int32, error) {
 	keys := make([]int64, c.rows())
 	switch by {
 	case "time":
-		copy(keys, c.start)
+		for i := range keys {
+			keys[i] = c.start(int32(i))
+		}
 	case "latency":
-		copy(keys, c.latency)
+		for i := range keys {
+			keys[i] = c.latency(int32(i))
+		}
 	case "group":
-		for i, g := range c.group {
-			keys[i] = int64(g)
+		for i := range keys {
+			keys[i] = int64(c.group(int32(i)))
 		}
 	case "goroutine":
-		for i, g := range c.g {
-			keys[i] = int64(g)
+		for i := range keys {
+			keys[i] = int64(c.g(int32(i)))
 		}
 	default:
 		k, ok := cause.Named(by)
@@ -187,7 +191,7 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 			continue
 		}
 		s.rows = append(s.rows, row)
-		s.totalNS += t.x.reqs.latency[row]
+		s.totalNS += t.x.reqs.latency(row)
 		for k, ns := range t.x.reqs.causes(row) {
 			s.causes[k] += ns
 		}
@@ -218,14 +222,14 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 		}
 	}
 	return func(row int32) bool {
-		lat := c.latency[row]
-		if lat < q.Min || q.Max > 0 && lat > q.Max || group >= 0 && c.group[row] != group {
+		lat := c.latency(row)
+		if lat < q.Min || q.Max > 0 && lat > q.Max || group >= 0 && c.group(row) != group {
 			return false
 		}
-		if at := c.start[row] - t.start; at < q.From || q.To > 0 && at >= q.To {
+		if at := c.start(row) - t.start; at < q.From || q.To > 0 && at >= q.To {
 			return false
 		}
-		if q.Goroutine != 0 && c.g[row] != q.Goroutine || q.OnlyOpen && c.flags[row]&flagOpen == 0 {
+		if q.Goroutine != 0 && c.g(row) != q.Goroutine || q.OnlyOpen && c.flags(row)&flagOpen == 0 {
 			return false
 		}
 		if q.Function != "" && touched[row>>6]&(1<<(row&63)) == 0 {
@@ -264,8 +268,8 @@ func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
 func (t *Trace) row(row int32) Row {
 	c := &t.x.reqs
 	r := Row{
-		N: int(row), StartNS: c.start[row] - t.start, LatencyNS: c.latency[row], Group: c.ids[c.group[row]], Goroutine: c.g[row],
-		Open: c.flags[row]&flagOpen != 0, Cut: c.flags[row]&flagCut != 0, Causes: shares(c.causes(row)),
+		N: int(row), StartNS: c.start(row) - t.start, LatencyNS: c.latency(row), Group: c.ids[c.group(row)], Goroutine: c.g(row),
+		Open: c.flags(row)&flagOpen != 0, Cut: c.flags(row)&flagCut != 0, Causes: shares(c.causes(row)),
 	}
 	r.ID = spell.RequestID(r.Group, r.StartNS, r.Goroutine)
 	return r
@@ -286,9 +290,9 @@ func shares(ns [cause.Causes]int64) []CauseShare {
 // Find returns the number of the request with an id.
 func (t *Trace) Find(id string) (n int, ok bool) {
 	c := &t.x.reqs
-	for i := range c.start {
-		if spell.RequestID(c.ids[c.group[i]], c.start[i]-t.start, c.g[i]) == id {
-			return i, true
+	for i := range int32(c.rows()) {
+		if spell.RequestID(c.ids[c.group(i)], c.start(i)-t.start, c.g(i)) == id {
+			return int(i), true
 		}
 	}
 	return 0, false

@@ -5,24 +5,23 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// requestColumns holds requests, a row each: 34 bytes, and about 4 for each
+// requestColumns holds requests, a row each: 20 bytes, and about 4 for each
 // cause that it has.
 type requestColumns struct {
-	start   []int64
-	latency []int64
-	g       []uint64
-	group   []int32 // a groupRef until finish, then an index in ids
-	gen     []int32 // the window's last generation when it was walked
-	flags   []uint8
-	at      []uint32 // of its causes in bytes
-	bytes   []byte   // code + 1 and ns as varints, ...; 0 ends the row
-	parts   map[int32][]int64
+	starts    numbers
+	latencies numbers
+	gs        numbers
+	groups    column   // a groupRef until finish, then an index in ids
+	details   texts    // see visit.detail
+	gens      []genRow // which rows are of which generation, in order
+	parts     map[int32][]int64
 
 	settled *cause.Settlement // of codes
 	ids     []string          // of groups
@@ -30,61 +29,142 @@ type requestColumns struct {
 	atLeast int64             // shorter ones were left out
 }
 
+// A genRow says that rows from first on were walked when generation gen was the window's last.
+type genRow struct{ first, gen int32 }
+
 const (
 	flagOpen = 1 << iota
 	flagCut
 	kindShift = 4
 )
 
+// A visit is a request as it was added up.
+type visit struct {
+	group      groupRef
+	kind       request.Kind
+	start, end int64
+	g          uint64
+	// detail is a byte of flags and the sums, as code + 1 and ns as varints, ...; 0 ends them. Of what most time went to the ns are 0 if
+	// they are what the others leave of the latency.
+	detail []byte
+	parts  []int64 // the borders at which a long request was cut to be walked
+}
+
+// appendDetail appends what a visit's detail is.
+func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.Sums) []byte {
+	f := uint8(r.Kind) << kindShift
+	if r.Open {
+		f |= flagOpen
+	}
+	if r.Cut {
+		f |= flagCut
+	}
+	b = append(b, f)
+	sum, most, of := int64(0), int64(0), cause.Code(0)
+	causes.Each(func(code cause.Code, ns int64) {
+		if sum += ns; ns > most {
+			most, of = ns, code
+		}
+	})
+	causes.Each(func(code cause.Code, ns int64) {
+		switch {
+		case code == of && sum == latency:
+			ns = 0
+		case ns == 0:
+			return
+		}
+		b = binary.AppendUvarint(b, uint64(code)+1)
+		b = binary.AppendUvarint(b, uint64(ns))
+	})
+	return append(b, 0)
+}
+
 func compareVisits(a, b visit) int {
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.g, b.g), cmp.Compare(a.kind, b.kind))
 }
 
-func (c *requestColumns) rows() int { return len(c.start) }
+func (c *requestColumns) init() {
+	c.starts.relative, c.gs.relative = true, true
+	c.parts = make(map[int32][]int64)
+}
+
+func (c *requestColumns) rows() int { return c.starts.n }
+
+func (c *requestColumns) start(row int32) int64 { return c.starts.get(row) }
+
+func (c *requestColumns) latency(row int32) int64 { return c.latencies.get(row) }
+
+func (c *requestColumns) g(row int32) uint64 { return uint64(c.gs.get(row)) }
+
+func (c *requestColumns) group(row int32) int32 { return int32(*c.groups.at(row)) }
+
+func (c *requestColumns) flags(row int32) uint8 { return c.details.at(row)[0] }
+
+func (c *requestColumns) kind(row int32) request.Kind { return request.Kind(c.flags(row) >> kindShift) }
+
+// gen returns the window's last generation when a row was walked.
+func (c *requestColumns) gen(row int32) int32 {
+	return c.gens[sort.Search(len(c.gens), func(i int) bool { return c.gens[i].first > row })-1].gen
+}
 
 func (c *requestColumns) add(v *visit, gen int) {
 	c.seen++
-	lat := v.end - v.start
-	if lat < c.atLeast || len(c.bytes) > 1<<32-1<<12 {
+	if v.end-v.start < c.atLeast {
 		return
 	}
-	row := int32(len(c.start))
-	c.start = append(c.start, v.start)
-	c.latency = append(c.latency, lat)
-	c.g = append(c.g, v.g)
-	c.group = append(c.group, int32(v.group))
-	c.gen = append(c.gen, int32(gen))
-	f := uint8(v.kind) << kindShift
-	if v.open {
-		f |= flagOpen
+	c.append(int32(gen), v.start, v.end-v.start, int64(v.g), uint32(v.group), v.detail, v.parts)
+}
+
+func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32, detail []byte, parts []int64) {
+	if !c.details.add(detail) {
+		return
 	}
-	if v.cut {
-		f |= flagCut
+	row := int32(c.rows())
+	if n := len(c.gens); n == 0 || c.gens[n-1].gen != gen {
+		c.gens = append(c.gens, genRow{row, gen})
 	}
-	c.flags = append(c.flags, f)
-	c.at = append(c.at, uint32(len(c.bytes)))
-	v.causes.Each(func(code cause.Code, ns int64) {
-		c.bytes = binary.AppendUvarint(c.bytes, uint64(code)+1)
-		c.bytes = binary.AppendUvarint(c.bytes, uint64(ns))
-	})
-	c.bytes = append(c.bytes, 0)
-	if v.parts != nil {
-		if c.parts == nil {
-			c.parts = make(map[int32][]int64)
-		}
-		c.parts[row] = v.parts
+	c.starts.add(start)
+	c.latencies.add(latency)
+	c.gs.add(g)
+	c.groups.add(group)
+	if len(parts) > 0 {
+		c.parts[row] = parts
 	}
 }
 
 // eachSum calls f for every sum of a row, with its settled cause; there may be
 // several of one cause.
 func (c *requestColumns) eachSum(row int32, f func(k cause.Cause, ns int64)) {
-	for b := c.bytes[c.at[row]:]; b[0] != 0; {
+	left, rest := c.latency(row), cause.Code(0)
+	for b := c.details.at(row)[1:]; b[0] != 0; {
 		code, n := binary.Uvarint(b)
 		ns, m := binary.Uvarint(b[n:])
 		b = b[n+m:]
+		if ns == 0 {
+			rest = cause.Code(code)
+			continue
+		}
+		left -= int64(ns)
 		f(c.settled[code-1], int64(ns))
 	}
+	if rest != 0 {
+		f(c.settled[rest-1], left)
+	}
+}
+
+// detail returns what a visit's detail was.
+func (c *requestColumns) detail(row int32) []byte {
+	b := c.details.at(row)
+	end := 1
+	for b[end] != 0 {
+		for range 2 { // code and ns
+			for b[end] >= 0x80 {
+				end++
+			}
+			end++
+		}
+	}
+	return b[:end+1]
 }
 
 // causes returns the ns of each cause of a row.
@@ -109,51 +189,36 @@ func (c *requestColumns) fit(most int) {
 	if c.rows() <= most {
 		return
 	}
-	sorted := slices.Sorted(slices.Values(c.latency))
-	c.filter(sorted[len(sorted)-most/2])
+	sorted := make([]int64, c.rows())
+	for i := range sorted {
+		sorted[i] = c.latency(int32(i))
+	}
+	slices.Sort(sorted)
+	c.atLeast = sorted[len(sorted)-most/2]
+	c.keep(func(row int32) bool { return c.latency(row) >= c.atLeast })
 }
 
-// filter leaves out the requests that took less than least.
-func (c *requestColumns) filter(least int64) {
-	c.atLeast = least
-	var out requestColumns
-	out.parts, out.seen, out.atLeast, out.ids = make(map[int32][]int64), c.seen, least, c.ids
-	for i := range c.start {
-		if c.latency[i] < least {
-			continue
+// keep leaves out the rows that it is not told to keep. What was read is given back on the way: there need not be room for both.
+func (c *requestColumns) keep(which func(row int32) bool) {
+	out := requestColumns{settled: c.settled, ids: c.ids, seen: c.seen, atLeast: c.atLeast}
+	out.init()
+	for i := range int32(c.rows()) {
+		if which(i) {
+			out.append(c.gen(i), c.start(i), c.latency(i), c.gs.get(i), *c.groups.at(i), c.detail(i), c.parts[i])
 		}
-		c.copyRow(&out, int32(i))
+		if i&chunkMask == chunkMask {
+			k := i >> chunkBits
+			c.starts.chunks[k], c.latencies.chunks[k], c.gs.chunks[k], c.groups.chunks[k] = nil, nil, nil, nil
+			c.details.release(i)
+		}
 	}
 	*c = out
-}
-
-func (c *requestColumns) copyRow(out *requestColumns, i int32) {
-	if p, ok := c.parts[i]; ok {
-		out.parts[int32(len(out.start))] = p
-	}
-	out.start = append(out.start, c.start[i])
-	out.latency = append(out.latency, c.latency[i])
-	out.g = append(out.g, c.g[i])
-	out.group = append(out.group, c.group[i])
-	out.gen = append(out.gen, c.gen[i])
-	out.flags = append(out.flags, c.flags[i])
-	out.at = append(out.at, uint32(len(out.bytes)))
-	end := c.at[i]
-	for c.bytes[end] != 0 {
-		for range 2 { // code and ns
-			for c.bytes[end] >= 0x80 {
-				end++
-			}
-			end++
-		}
-	}
-	out.bytes = append(out.bytes, c.bytes[c.at[i]:end+1]...)
 }
 
 // finish gives the rows the groups of the report, and leaves out those of
 // groups that it does not have.
 func (c *requestColumns) finish(buffers []*buffer, ts []path.Translation, ids map[path.GroupID]string, settled *cause.Settlement) {
-	c.ids = slices.Compact(slices.Sorted(maps.Values(ids)))
+	c.ids, c.settled = slices.Compact(slices.Sorted(maps.Values(ids))), settled
 	at := make(map[groupRef]int32)
 	for i, b := range buffers {
 		for from, to := range ts[i].Groups {
@@ -163,16 +228,24 @@ func (c *requestColumns) finish(buffers []*buffer, ts []path.Translation, ids ma
 			}
 		}
 	}
-	var out requestColumns
-	out.parts, out.atLeast, out.ids, out.settled = make(map[int32][]int64), c.atLeast, c.ids, settled
-	for i := range c.start {
-		if k, ok := at[groupRef(c.group[i])]; ok {
-			c.group[i] = k
-			c.copyRow(&out, int32(i))
+	const none = 1<<32 - 1
+	rows, left := int32(c.rows()), 0
+	for i := range rows {
+		group := c.groups.at(i)
+		if k, ok := at[groupRef(*group)]; ok {
+			*group = uint32(k)
+		} else {
+			*group = none
+			left++
 		}
 	}
-	out.seen = c.seen - (c.rows() - out.rows())
-	*c = out
+	if left > 0 {
+		c.seen -= left
+		c.keep(func(row int32) bool { return *c.groups.at(row) != none })
+	}
 }
 
-func (c *requestColumns) kind(row int32) request.Kind { return request.Kind(c.flags[row] >> kindShift) }
+// bytes is about what they take.
+func (c *requestColumns) bytes() int64 {
+	return c.starts.bytes() + c.latencies.bytes() + c.gs.bytes() + c.groups.bytes() + c.details.bytes()
+}

@@ -121,7 +121,7 @@ func (t *Trace) touched(ctx context.Context, text string) ([]uint64, error) {
 		}
 		for lo := 0; lo < c.rows(); {
 			hi := lo + 1
-			for hi < c.rows() && c.gen[hi] == c.gen[lo] {
+			for hi < c.rows() && c.gen(int32(hi)) == c.gen(int32(lo)) {
 				hi++
 			}
 			if err := t.touchedIn(ctx, lo, hi, wanted, bits); err != nil {
@@ -159,11 +159,11 @@ func (t *Trace) search(ctx context.Context, f *found, text string, work func(wan
 // touchedIn looks at rows [lo, hi), which ended in one generation.
 func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits []uint64) error {
 	c := &t.x.reqs
-	start := c.start[lo]
+	start := c.start(int32(lo))
 	for i := lo; i < hi; i++ {
-		start = min(start, c.start[i])
+		start = min(start, c.start(int32(i)))
 	}
-	last := int(c.gen[lo])
+	last := int(c.gen(int32(lo)))
 	win, err := t.windowOf(ctx, start, last)
 	if err != nil {
 		return err
@@ -183,7 +183,8 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 					return
 				}
 				for i := max(k*chunk, lo); i < min((k+1)*chunk, hi); i++ {
-					r := request.Request{Kind: c.kind(int32(i)), Start: max(c.start[i], win.Start()), End: c.start[i] + c.latency[i], G: c.g[i]}
+					row := int32(i)
+					r := request.Request{Kind: c.kind(row), Start: max(c.start(row), win.Start()), End: c.start(row) + c.latency(row), G: c.g(row)}
 					if w.touches(&r) {
 						bits[i>>6] |= 1 << (i & 63)
 					}

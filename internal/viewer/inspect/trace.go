@@ -238,7 +238,7 @@ func (t *Trace) Facts() Facts {
 	c, g := &t.x.reqs, &t.x.gos
 	f := Facts{
 		Requests: c.rows(), RequestsSeen: c.seen, AtLeastNS: c.atLeast,
-		RequestBytes: int64(cap(c.start)+cap(c.latency)+cap(c.g))*8 + int64(cap(c.group)+cap(c.gen)+cap(c.at))*4 + int64(cap(c.flags)+cap(c.bytes)),
+		RequestBytes: c.bytes(),
 		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
 		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
 		DurationNS: t.x.sp.End - t.start,

@@ -1,0 +1,109 @@
+package inspect
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/request"
+)
+
+// TestRequestColumns holds the columns to the requests that went into them, over several chunks, before and after some are left out.
+// It would catch a row that shows another one's causes, the cause with most time if the sums are not the latency, and a generation or borders
+// that stay behind when rows move.
+func TestRequestColumns(t *testing.T) {
+	type row struct {
+		start, latency int64
+		g              uint64
+		group, gen     int32
+		kind           request.Kind
+		open, cut      bool
+		causes         map[cause.Code]int64
+		parts          []int64
+	}
+	rnd := rand.New(rand.NewPCG(9, 10))
+	var settled cause.Settlement
+	for code := range settled {
+		settled[code] = cause.Cause(code % int(cause.Causes))
+	}
+	var c requestColumns
+	c.init()
+	c.settled = &settled
+	var want []row
+	at := int64(1) << 47
+	for i := range 5*chunkRows + 33 {
+		at += rnd.Int64N(1 << rnd.IntN(33))
+		w := row{
+			start: at, latency: rnd.Int64N(1 << (1 + rnd.IntN(40))), g: rnd.Uint64() >> rnd.IntN(64), group: rnd.Int32N(100), gen: int32(i / 3000),
+			kind: request.Kind(rnd.IntN(4)), open: rnd.IntN(9) == 0, cut: rnd.IntN(9) == 0, causes: make(map[cause.Code]int64),
+		}
+		left := w.latency
+		var sums cause.Sums
+		add := func(code cause.Code, ns int64) {
+			if ns > 0 {
+				sums.Add(code, ns)
+				w.causes[code] += ns
+			}
+		}
+		for range rnd.IntN(6) {
+			ns := rnd.Int64N(left + 1)
+			code := cause.Code(rnd.IntN(int(cause.Count)))
+			if rnd.IntN(3) == 0 {
+				code = cause.Pending(cause.Cause(code), 3)
+			}
+			add(code, ns)
+			left -= ns
+		}
+		if rnd.IntN(4) > 0 { // else it is not known of all of it where it went
+			add(cause.Code(rnd.IntN(int(cause.Count))), left)
+		}
+		if rnd.IntN(500) == 0 {
+			w.parts = []int64{w.start + 1, w.start + 2}
+		}
+		r := request.Request{Kind: w.kind, Open: w.open, Cut: w.cut}
+		c.add(&visit{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, &sums), parts: w.parts}, int(w.gen))
+		want = append(want, w)
+	}
+	check := func() {
+		t.Helper()
+		if c.rows() != len(want) {
+			t.Fatalf("%d rows, should be %d", c.rows(), len(want))
+		}
+		for k, w := range want {
+			i := int32(k)
+			got := row{
+				start: c.start(i), latency: c.latency(i), g: c.g(i), group: c.group(i), gen: c.gen(i), kind: c.kind(i),
+				open: c.flags(i)&flagOpen != 0, cut: c.flags(i)&flagCut != 0,
+			}
+			if got.start != w.start || got.latency != w.latency || got.g != w.g || got.group != w.group || got.gen != w.gen || got.kind != w.kind || got.open != w.open || got.cut != w.cut {
+				t.Fatalf("row %d is %+v, should be %+v", k, got, w)
+			}
+			if !slices.Equal(c.parts[i], w.parts) {
+				t.Fatalf("row %d has the borders %v, should be %v", k, c.parts[i], w.parts)
+			}
+			sums := make(map[cause.Cause]int64)
+			for code, ns := range w.causes {
+				sums[settled[code]] += ns
+			}
+			have := make(map[cause.Cause]int64)
+			c.eachSum(i, func(k cause.Cause, ns int64) { have[k] += ns })
+			if maps.DeleteFunc(have, func(_ cause.Cause, ns int64) bool { return ns == 0 }); !maps.Equal(have, sums) {
+				t.Fatalf("row %d: causes %v, should be %v of %d", k, have, sums, w.latency)
+			}
+		}
+	}
+	check()
+	kept := want[:0:0]
+	for i, w := range want {
+		if i%3 != 1 && i/1000 != 7 {
+			kept = append(kept, w)
+		}
+	}
+	c.keep(func(i int32) bool { return i%3 != 1 && i/1000 != 7 })
+	want = kept
+	check()
+	c.keep(func(int32) bool { return true })
+	check()
+}
