@@ -202,6 +202,43 @@ func (d *diary) Dropped(g *timeline.Gen, _ map[uint64]timeline.Span) bool {
 	return d.keep
 }
 
+// TestTurnOfSeveralFunctions: what a worker computes for one request in several functions is one turn, and nobody else's. It fails if
+// its later part is added to the turn of the request before, so that two seem to wait at once where each has the worker to itself.
+func TestTurnOfSeveralFunctions(t *testing.T) {
+	const n = 40
+	data := shopOf(t, 1, func(m, o *tracetext.Thread, at int64) int64 {
+		for i := range int64(n) {
+			g := uint64(1 + i%8)
+			o.Unblock(at, g)
+			m.Start(at, g)
+			m.Syscall(at+10_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 20_000)
+			m.Unblock(at+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
+			m.Block(at+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
+			m.Start(at+30_000, 20)
+			m.Syscall(at+130_000, "syscall.fstat", "main.first", "main.worker")
+			m.SyscallEnd(at + 130_000)
+			m.Unblock(at+330_000, g, "runtime.chansend1", "main.second", "main.worker")
+			m.Block(at+330_000, "chan receive", "runtime.chanrecv1", "main.worker")
+			m.Start(at+330_000, g)
+			m.Syscall(at+340_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(at + 350_000)
+			m.Block(at+360_000, "select", "main.serve")
+			at += 1_000_000
+		}
+		return at
+	})
+	g, q := groups.New(), queues.New()
+	sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
+	turns := q.Turns(sp, nil)
+	if len(turns) != 1 {
+		t.Fatalf("%d rows: %+v", len(turns), turns)
+	}
+	if r := turns[0]; r.Cause != "cpu" || r.Served != n || r.Servers != 1 || r.Waiting != 1 || r.Together != 1 || r.ServiceNS != 300_000 {
+		t.Errorf("%+v, want %d turns of 0.3 ms, one at a time", r, n)
+	}
+}
+
 // TestOrder: listeners and sums hear of a pass in the order that they are promised.
 func TestOrder(t *testing.T) {
 	d := &diary{T: t, keep: true, gens: map[*timeline.Gen]int{}}
