@@ -169,3 +169,29 @@ func TestCheckEstimates(t *testing.T) {
 		t.Errorf("the checks are %+v and %+v", with, other)
 	}
 }
+
+// TestCheckOfAQueue: without the queue requests are to take what those take that met none; their own turn, and a ticker that serves all,
+// are no queue. It fails if what each does itself counts as met, so that none is found that met nothing.
+func TestCheckOfAQueue(t *testing.T) {
+	for name, own := range map[string]part{
+		"own turn": {place: place{cause: cause.Sleep}, ns: 5000 * us},
+		"a ticker": {place: place{cause: cause.Sleep}, ns: 5000 * us, others: true, ticker: true},
+	} {
+		s := new(Sample)
+		id := int64(0)
+		add := func(n int, parts ...part) {
+			for range n {
+				id++
+				g := chained(id, parts...)
+				if s.Count(g.Start, g.Start+g.Latency, g.G, 1) {
+					s.Add(g)
+				}
+			}
+		}
+		add(200, part{place: place{cause: cause.Sleep}, ns: 20000 * us, others: true}, own)
+		add(100, own)
+		if c := checkSample(t, "queue@=gone", s); c == nil || c.Requests != 100 || c.MetNS != 0 || c.P50NS != 5000*us || c.Affected != 200 || !c.Agrees {
+			t.Errorf("beside %s: %+v, want 100 that met none and agree", name, c)
+		}
+	}
+}

@@ -477,6 +477,7 @@ func TestParse(t *testing.T) {
 		{"a/b.go:12=50%", Change{Site: "a/b.go:12", Relative: true, Scale: 0.5}},
 		{"f=gone", Change{Site: "f", Relative: true}},
 		{"f=0", Change{Site: "f", Relative: true}},
+		{"f=1ns", Change{Site: "f", To: 1}},
 		{"sleep@f=1s", Change{Cause: "sleep", Site: "f", To: time.Second}},
 		{"queue@f=50%", Change{Cause: "queue", Site: "f", Relative: true, Scale: 0.5}},
 		{"gc@=gone", Change{Cause: "gc", Relative: true}},
@@ -489,6 +490,9 @@ func TestParse(t *testing.T) {
 		if again, err := Parse(got.String()); err != nil || again != got {
 			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), again, err)
 		}
+	}
+	if c, err := Parse("f=0ms"); err != nil || c != (Change{Site: "f"}) { // gone, in a unit
+		t.Errorf("%+v, %v", c, err)
 	}
 	for _, bad := range []string{"", "f", "=5ms", "f=", "f=fast", "f=-5ms", "f=101%", "f=-1%", "f=NaN%", "queue@f=5ms"} {
 		if c, err := Parse(bad); err == nil {
@@ -575,6 +579,10 @@ func TestClosedWait(t *testing.T) {
 	}
 	if w := closedWait(4, 5, 0); w != 15 {
 		t.Errorf("four clients without rest wait %v, not 15", w)
+	}
+	// Each finds the other there for half of the time; who rests for longer waits less.
+	if w := closedWait(2, 5, 5); w != 2.5 {
+		t.Errorf("two clients that rest as long as they are served wait %v, not 2.5", w)
 	}
 }
 
