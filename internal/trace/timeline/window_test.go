@@ -241,3 +241,46 @@ func TestChildren(t *testing.T) {
 		}
 	}
 }
+
+// TestOneAssist: a goroutine that helps the collector over many waits does so also for who asks from the middle of it, where
+// nothing else of the kind happened, and in the generation after. It fails if that time is told as the goroutine's own.
+func TestOneAssist(t *testing.T) {
+	b := tracetext.New(26)
+	m, n := b.Thread(), b.Spare()
+	m.Was(1)
+	at := int64(1000)
+	waits := func(k int) {
+		for range k {
+			m.Block(at, "sleep", "time.Sleep", "main.work")
+			n.Unblock(at+10, 1)
+			m.Start(at+20, 1)
+			at += 100
+		}
+	}
+	waits(10)
+	m.AssistBegin(at, "runtime.gcAssistAlloc", "main.work")
+	begin := at
+	waits(20)
+	b.NextGeneration(at)
+	n.AssistActive(at, 1)
+	waits(20)
+	end := at
+	m.AssistEnd(at)
+	waits(20)
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := decodeAll(data, 1)
+	if in.err != nil || len(in.gens) != 2 {
+		t.Fatalf("%d generations: %v", len(in.gens), in.err)
+	}
+	win := Window{Gens: in.gens}
+	for from := int64(1500); from < at; from += 100 {
+		for _, s := range win.Spans(1, from+30+tracetext.Origin, from+60+tracetext.Origin, nil) {
+			if s.State == Running && s.Assist != (begin <= from && from < end) {
+				t.Errorf("at %d: assist %v; it began at %d and ended at %d", from+30, s.Assist, begin, end)
+			}
+		}
+	}
+}
