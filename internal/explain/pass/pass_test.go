@@ -239,6 +239,55 @@ func TestTurnOfSeveralFunctions(t *testing.T) {
 	}
 }
 
+// TestSleepsOfAWorker: how long a worker sleeps for those who wait for it, on average and how differently. It fails if sleeps that are
+// of two lengths look alike, or alike ones do not: by that a timer's period is told from work.
+func TestSleepsOfAWorker(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		short, long  int64 // us, in turns
+		mean, spread int64 // us
+	}{
+		{"alike", 200, 200, 200, 0},
+		{"of two lengths", 100, 300, 200, 100},
+	} {
+		data := shopOf(t, 1, func(m, o *tracetext.Thread, at int64) int64 {
+			for i := range int64(40) {
+				g, d := uint64(1+i%8), c.short*1000
+				if i%2 == 1 {
+					d = c.long * 1000
+				}
+				o.Unblock(at, g)
+				m.Start(at, g)
+				m.Syscall(at+10_000, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(at + 20_000)
+				m.Unblock(at+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
+				m.Block(at+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
+				m.Start(at+30_000, 20)
+				m.Block(at+30_000, "sleep", "time.Sleep", "main.worker")
+				o.Unblock(at+30_000+d, 20)
+				m.Start(at+30_000+d, 20)
+				m.Unblock(at+30_000+d, g, "runtime.chansend1", "main.worker")
+				m.Block(at+30_000+d, "chan receive", "runtime.chanrecv1", "main.worker")
+				m.Start(at+30_000+d, g)
+				m.Syscall(at+40_000+d, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(at + 50_000 + d)
+				m.Block(at+60_000+d, "select", "main.serve")
+				at += 1_000_000
+			}
+			return at
+		})
+		g, q := groups.New(), queues.New()
+		sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
+		turns := q.Turns(sp, nil)
+		if len(turns) != 1 {
+			t.Fatalf("%s: %d rows: %+v", c.name, len(turns), turns)
+		}
+		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.mean*1000 || r.PartNS != c.mean*1000 || r.SpreadNS != c.spread*1000 || r.Early != 0 {
+			t.Errorf("%s: %+v, want sleeps of %d us, spread by %d", c.name, r, c.mean, c.spread)
+		}
+	}
+}
+
 // TestOrder: listeners and sums hear of a pass in the order that they are promised.
 func TestOrder(t *testing.T) {
 	d := &diary{T: t, keep: true, gens: map[*timeline.Gen]int{}}
