@@ -1,6 +1,7 @@
 package moments
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -164,5 +165,27 @@ func TestKeepsTheSlowest(t *testing.T) {
 		if k.cut(); !slices.Equal(k.slow, want) {
 			t.Fatal("not the slowest are kept")
 		}
+	}
+}
+
+// TestWhereRequestsBegin: requests are counted in the stretch of time in which they began, in whichever order they come and however
+// many each stands for; where there are too many stretches nothing is counted any more. It fails if they are counted with the next:
+// by that a burst of requests would be told as a moment in which they were slow.
+func TestWhereRequestsBegin(t *testing.T) {
+	k := &kept{began: make(map[int64]int64)}
+	for _, r := range [][2]int64{{3, 1}, {3, 1}, {0, 1}, {5, 10}, {3, 1}, {5, 1}, {6, 2}, {6, 2}} {
+		k.begin(r[0], r[1])
+	}
+	k.settle()
+	k.settle() // a second time nothing is left
+	if want := map[int64]int64{0: 1, 3: 3, 5: 11, 6: 4}; !maps.Equal(k.began, want) {
+		t.Errorf("began %v, want %v", k.began, want)
+	}
+	for i := range int64(maxBegan + 1) {
+		k.begin(i, 1)
+	}
+	k.settle()
+	if k.begin(7, 1); !k.over || k.began != nil {
+		t.Errorf("%d stretches are kept", len(k.began))
 	}
 }
