@@ -109,38 +109,28 @@ func (t *Trace) inOrder(by string) ([]int32, error) {
 		o.names, _ = use(o.names, by, keepOrders)
 		return rows, nil
 	}
-	keys := make([]int64, c.rows())
+	var key func(row int32) uint64
 	switch by {
 	case "time":
-		for i := range keys {
-			keys[i] = c.start(int32(i))
-		}
+		key = func(row int32) uint64 { return ordered(c.start(row)) }
 	case "latency":
-		for i := range keys {
-			keys[i] = c.latency(int32(i))
-		}
+		key = func(row int32) uint64 { return ordered(c.latency(row)) }
 	case "group":
-		for i := range keys {
-			keys[i] = int64(c.group(int32(i)))
-		}
+		key = func(row int32) uint64 { return uint64(c.group(row)) }
 	case "goroutine":
-		for i := range keys {
-			keys[i] = int64(c.g(int32(i)))
-		}
+		key = c.g
 	default:
 		k, ok := cause.Named(by)
 		if !ok {
 			return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
 		}
-		for i := range keys {
-			keys[i] = c.cause(int32(i), k)
-		}
+		key = func(row int32) uint64 { return ordered(c.cause(row, k)) }
 	}
-	rows := make([]int32, len(keys))
+	rows := make([]int32, c.rows())
 	for i := range rows {
 		rows[i] = int32(i)
 	}
-	slices.SortFunc(rows, func(a, b int32) int { return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b)) })
+	sortRows(rows, key)
 	o.sorted[by] = rows
 	var gone string
 	o.names, gone = use(o.names, by, keepOrders)
@@ -182,18 +172,28 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Row by row they lie beside each other, which their order does not.
 	s := &selection{}
-	for i, row := range all {
-		if i&0xffff == 0 && ctx.Err() != nil {
+	kept := make([]uint64, len(all)/64+1)
+	n := 0
+	for row := range int32(len(all)) {
+		if row&0xffff == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if !keep(row) {
 			continue
 		}
-		s.rows = append(s.rows, row)
+		kept[row>>6] |= 1 << (row & 63)
+		n++
 		s.totalNS += t.x.reqs.latency(row)
-		for k, ns := range t.x.reqs.causes(row) {
-			s.causes[k] += ns
+		t.x.reqs.eachSum(row, func(k cause.Cause, ns int64) { s.causes[k] += ns })
+	}
+	if s.rows = all; n < len(all) {
+		s.rows = make([]int32, 0, n)
+		for _, row := range all {
+			if kept[row>>6]&(1<<(row&63)) != 0 {
+				s.rows = append(s.rows, row)
+			}
 		}
 	}
 	o.made[key] = s

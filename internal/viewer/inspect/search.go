@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -311,11 +312,7 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if ran != nil {
-		l.sortByRun(ran, g)
-	} else {
-		slices.SortFunc(l.rows, t.goroutineOrder(q.Sort))
-	}
+	t.sort(l, q.Sort, ran)
 	o.made[key] = l
 	var gone string
 	o.last, gone = use(o.last, key, keepLineups)
@@ -323,41 +320,42 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 	return l, nil
 }
 
-// sortByRun sorts by the time in which goroutines ran, what is compared beside
-// each other: there may be millions.
-func (l *lineup) sortByRun(ran func(row int32) int64, g *goroutineColumns) {
-	type entry struct {
-		ran int64
-		id  uint64
-		row int32
-	}
-	list := make([]entry, len(l.rows))
-	for i, row := range l.rows {
-		list[i] = entry{ran(row), g.id(row), row}
-	}
-	slices.SortFunc(list, func(a, b entry) int { return cmp.Or(cmp.Compare(a.ran, b.ran), cmp.Compare(b.id, a.id)) })
-	l.ran = make([]int64, len(list))
-	for i := range list {
-		l.rows[i], l.ran[i] = list[i].row, list[i].ran
-	}
-}
-
-// goroutineOrder compares rows as a query other than by running time sorts them.
-func (t *Trace) goroutineOrder(sort string) func(a, b int32) int {
+// sort puts a lineup's rows into a query's order. Rows of equal keys are in order of their numbers; of run and pieces, of which most is
+// wanted first, the other way round.
+func (t *Trace) sort(l *lineup, by string, ran func(row int32) int64) {
 	g := &t.x.gos
-	switch sort {
-	case "pieces":
-		return func(a, b int32) int {
-			return cmp.Or(cmp.Compare(*g.pieces.at(a), *g.pieces.at(b)), cmp.Compare(g.id(b), g.id(a)))
-		}
-	case "born":
-		return func(a, b int32) int { return cmp.Or(cmp.Compare(g.born(a), g.born(b)), cmp.Compare(g.id(a), g.id(b))) }
-	case "name":
-		return func(a, b int32) int {
-			return cmp.Or(cmp.Compare(t.x.syms.String(g.name(a, &t.x.syms)), t.x.syms.String(g.name(b, &t.x.syms))), cmp.Compare(g.id(a), g.id(b)))
-		}
+	switch by {
+	case "run", "pieces":
+		sortRows(l.rows, func(row int32) uint64 { return ^g.id(row) })
+	default:
+		sortRows(l.rows, g.id)
 	}
-	return func(a, b int32) int { return cmp.Compare(g.id(a), g.id(b)) }
+	switch by {
+	case "run":
+		sortRows(l.rows, func(row int32) uint64 { return ordered(ran(row)) })
+		l.ran = make([]int64, len(l.rows))
+		for i, row := range l.rows {
+			l.ran[i] = ran(row)
+		}
+	case "pieces":
+		sortRows(l.rows, func(row int32) uint64 { return uint64(*g.pieces.at(row)) })
+	case "born":
+		sortRows(l.rows, func(row int32) uint64 { return ordered(g.born(row)) })
+	case "name":
+		names := make(map[tracefmt.StringID]uint64)
+		for _, row := range l.rows {
+			names[g.name(row, &t.x.syms)] = 0
+		}
+		sorted := slices.SortedFunc(maps.Keys(names), func(a, b tracefmt.StringID) int { return cmp.Compare(t.x.syms.String(a), t.x.syms.String(b)) })
+		for i, name := range sorted {
+			if i > 0 && t.x.syms.String(name) == t.x.syms.String(sorted[i-1]) {
+				names[name] = names[sorted[i-1]]
+			} else {
+				names[name] = uint64(i)
+			}
+		}
+		sortRows(l.rows, func(row int32) uint64 { return names[g.name(row, &t.x.syms)] })
+	}
 }
 
 func (t *Trace) goroutine(row int32, ran int64) Goroutine {

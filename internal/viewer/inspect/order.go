@@ -1,0 +1,47 @@
+package inspect
+
+import "math/bits"
+
+// sortRows sorts rows by their keys, those of equal ones as they are. There may be millions: digit by digit, which touches each
+// a few times, takes a third of the time that comparing them does, and four bytes a row.
+func sortRows(rows []int32, keys func(row int32) uint64) {
+	if len(rows) == 0 {
+		return
+	}
+	top := int32(0)
+	for _, row := range rows {
+		top = max(top, row)
+	}
+	list := make([]uint64, top+1) // by row
+	least, most := ^uint64(0), uint64(0)
+	for _, row := range rows {
+		k := keys(row)
+		list[row] = k
+		least, most = min(least, k), max(most, k)
+	}
+	const digit = 11
+	spare := make([]int32, len(rows))
+	from, to := rows, spare
+	for shift := 0; shift < bits.Len64(most-least); shift += digit {
+		var places [1 << digit]int32
+		for _, row := range from {
+			places[(list[row]-least)>>shift&(1<<digit-1)]++
+		}
+		sum := int32(0)
+		for i, n := range places {
+			places[i], sum = sum, sum+n
+		}
+		for _, row := range from {
+			p := &places[(list[row]-least)>>shift&(1<<digit-1)]
+			to[*p] = row
+			*p++
+		}
+		from, to = to, from
+	}
+	if &from[0] != &rows[0] {
+		copy(rows, from)
+	}
+}
+
+// ordered makes a key of a number that may be negative.
+func ordered(v int64) uint64 { return uint64(v) ^ 1<<63 }
