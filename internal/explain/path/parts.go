@@ -111,9 +111,14 @@ func (w *Walked) ChainOfStep(st *critpath.Step) ChainID {
 
 func (s *Stage) vias(segs []cause.Segment) [][]Via {
 	out := make([][]Via, len(segs))
+	var chain []Via // most segments were reached as the one before
+	last := ChainID(-1)
 	for i := range segs {
 		if segs[i].Via >= 0 {
-			out[i] = s.IDs.Chain(s.chains[segs[i].Via])
+			if id := s.chains[segs[i].Via]; id != last {
+				last, chain = id, s.IDs.Chain(id)
+			}
+			out[i] = chain
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/report"
@@ -91,7 +92,7 @@ func siteText(s *report.Site) string {
 	}
 	text := s.Func
 	if s.File != "" {
-		text = fmt.Sprintf("%s %s:%d", s.Func, s.File, s.Line)
+		text += " " + s.File + ":" + strconv.Itoa(s.Line)
 	}
 	if s.Does != "" {
 		text += " (" + s.Does + ")"
@@ -104,11 +105,14 @@ func siteText(s *report.Site) string {
 
 // viaText is a chain of waits in one line, the request's own first.
 func viaText(via []report.Via) string {
-	var parts []string
-	for _, v := range via {
-		parts = append(parts, strings.TrimSpace(string(v.Wait)+" "+siteText(v.Site)))
+	text := ""
+	for i := range via {
+		if i > 0 {
+			text += " > "
+		}
+		text += strings.TrimSpace(string(via[i].Wait) + " " + siteText(via[i].Site))
 	}
-	return strings.Join(parts, " > ")
+	return text
 }
 
 // routes are the chains of waits of a cause with their times, which add up to

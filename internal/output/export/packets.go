@@ -90,7 +90,7 @@ type packets struct {
 
 	categories, names, keys, texts interner
 	news                           message // interned by the current packet
-	inner, middle, outer           message // reused
+	inner, middle, outer, detail   message // reused
 }
 
 func newPackets(w io.Writer) *packets {
@@ -252,14 +252,14 @@ func (p *packets) note(m *message, n *note) {
 	if n.text == "" && n.number == 0 {
 		return
 	}
-	var a message
-	p.text(&a, &p.keys, n.key, annotationNameID, annotationName)
+	p.detail = p.detail[:0]
+	p.text(&p.detail, &p.keys, n.key, annotationNameID, annotationName)
 	if n.text == "" {
-		a.uint(annotationUint, n.number)
+		p.detail.uint(annotationUint, n.number)
 	} else {
-		p.text(&a, &p.texts, n.text, annotationStringID, annotationString)
+		p.text(&p.detail, &p.texts, n.text, annotationStringID, annotationString)
 	}
-	m.bytes(eventAnnotation, a)
+	m.bytes(eventAnnotation, p.detail)
 }
 
 // slice writes a stretch of time.
