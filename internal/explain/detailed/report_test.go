@@ -3,12 +3,16 @@ package detailed
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -109,6 +113,54 @@ func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
 		}
 		if site != c.site || got.Cause != c.cause || got.DurationNS != 100 {
 			t.Errorf("%s: %s at %q for %d ns, want %s at %q", name, got.Cause, site, got.DurationNS, c.cause, c.site)
+		}
+	}
+}
+
+// TestLanes: a request is shown with the goroutines that its path led through, its own first, each once; and with the wakes between
+// them. It fails if of a request that waited from its beginning to its end the own goroutine is not shown.
+func TestLanes(t *testing.T) {
+	win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(9)
+		n.Create(50, 2, "main.helper", "main.start")
+		m.Block(100, "chan receive", "runtime.chanrecv1", "main.handle")
+		n.Block(110, "sleep", "time.Sleep", "main.other")
+		n.Start(120, 2)
+		m.Unblock(150, 9)
+		m.Start(150, 9)
+		n.Block(155, "chan receive", "runtime.chanrecv1", "main.helper")
+		m.Unblock(160, 2, "runtime.chansend1", "main.other")
+		n.Start(170, 2)
+		m.Block(180, "sleep", "time.Sleep", "main.other")
+		n.Unblock(200, 1, "runtime.chansend1", "main.helper")
+		m.Start(220, 1)
+		n.Block(300, "forever", "main.helper")
+		m.Block(310, "forever", "main.handle")
+	})
+	step := func(g uint64) critpath.Step { return critpath.Step{G: g, Via: -1} }
+	for name, c := range map[string]struct {
+		steps []critpath.Step
+		want  []uint64
+	}{
+		"all of it on another's": {[]critpath.Step{step(2)}, []uint64{1, 2}},
+		"there and back":         {[]critpath.Step{step(1), step(2), step(1), step(2)}, []uint64{1, 2}},
+		"alone":                  {[]critpath.Step{step(1)}, []uint64{1}},
+		"nothing known":          {nil, []uint64{1}},
+		"somebody unknown":       {[]critpath.Step{step(0), step(2)}, []uint64{1, 2}},
+	} {
+		r := &Request{Start: tracetext.Origin + 100, End: tracetext.Origin + 220, G: 1}
+		r.AddLanes(path.New(win, syms, path.Options{}), c.steps, nil)
+		var got []uint64
+		for _, l := range r.Lanes {
+			got = append(got, l.G)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: lanes of %d, want %d", name, got, c.want)
+		}
+		if n := len(r.Wakes); n != len(c.want)-1 || n > 0 && (r.Wakes[0].From != 2 || r.Wakes[0].To != 1) {
+			t.Errorf("%s: wakes %+v", name, r.Wakes)
 		}
 	}
 }

@@ -20,21 +20,26 @@ func TestNextPieceIsThere(t *testing.T) {
 		return slices.Insert(slices.Clone(stack), len(stack)-1, "example.com/events.all")
 	}
 	for _, c := range []struct {
-		name  string
-		waits [][]string
-		want  int
+		name   string
+		waits  [][]string
+		border bool // a generation ends in the first wait of each of the last turns
+		want   int
 	}{
-		{"two waits in the function that takes pieces", [][]string{collect, write}, 10 + 3*4},
-		{"one wait", [][]string{write}, 10 + 4},
-		{"a loop in another function", [][]string{inside(collect), inside(write)}, 10 + 4},
+		{"two waits in the function that takes pieces", [][]string{collect, write}, false, 10 + 3*4},
+		{"two waits, one of them over a border", [][]string{collect, write}, true, 10 + 3*4},
+		{"one wait", [][]string{write}, false, 10 + 4},
+		{"a loop in another function", [][]string{inside(collect), inside(write)}, false, 10 + 4},
 	} {
 		b := tracetext.New(26)
 		th, other := b.Thread(), b.Thread()
 		b.Waiting(3)
 		b.Waiting(4)
 		next := []string{"runtime.chanrecv2", consume + ":43"}
-		wait := func(at int64, stack []string) {
+		wait := func(at int64, stack []string, border bool) {
 			th.Block(at, "sleep", stack...)
+			if border {
+				b.NextGeneration(at + 4*us)
+			}
 			other.Unblock(at+8*us, 4)
 			th.Start(at+9*us, 4)
 		}
@@ -52,7 +57,7 @@ func TestNextPieceIsThere(t *testing.T) {
 			began, now := at+2*us, at+5*us
 			for range 1 + i/10*2 {
 				for _, w := range c.waits {
-					wait(now, w)
+					wait(now, w, c.border && i >= 10 && now == at+5*us)
 					now += 10 * us
 				}
 			}
