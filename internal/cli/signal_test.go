@@ -5,9 +5,16 @@ package cli
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,5 +70,70 @@ func TestInterruptSignal(t *testing.T) {
 	}
 	if out.Len() > 0 {
 		schematest.Validate(t, "the partial report", out.Bytes())
+	}
+}
+
+// TestRecordEnds ends a recording by signals while the service still sends: an interrupt and a termination leave a whole file and nothing else,
+// and what a kill leaves is readable as it is.
+func TestRecordEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	data, err := aTrace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its trace never ends: a recording that waits for the rest would run until the test's own limit.
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write(data)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
+		t.Run(sig.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := command(t, "record", "-d", "1h", "--no-cpu", "--no-host", "-o", filepath.Join(dir, "x.whylate"), srv.URL)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Process.Kill()
+			readable := func() (name string, report []byte) {
+				names, err := filepath.Glob(filepath.Join(dir, "*"))
+				if err != nil || len(names) > 1 {
+					t.Fatalf("there are %q, %v", names, err)
+				}
+				var out bytes.Buffer
+				if len(names) == 0 || Run(context.Background(), []string{"explain", "--json", names[0]}, nil, &out, io.Discard) != ExitOK {
+					return "", nil
+				}
+				return filepath.Base(names[0]), out.Bytes()
+			}
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				if name, _ := readable(); name != "" {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatalf("nothing that was received can be read; standard error %q", errs.String())
+				}
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			err := cmd.Wait()
+			name, report := readable()
+			if name == "" {
+				t.Fatalf("it ended with %v, and nothing can be read", err)
+			}
+			schematest.Validate(t, "the report on what came", report)
+			if sig == os.Kill {
+				if !strings.HasPrefix(name, "x.whylate.part-") {
+					t.Errorf("a killed recording is called %s", name)
+				}
+			} else if name != "x.whylate" || cmd.ProcessState.ExitCode() != ExitInterrupted {
+				t.Errorf("it ended with %v and left %s; standard error %q", err, name, errs.String())
+			}
+		})
 	}
 }
