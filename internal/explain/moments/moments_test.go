@@ -6,7 +6,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -187,5 +191,27 @@ func TestWhereRequestsBegin(t *testing.T) {
 	k.settle()
 	if k.begin(7, 1); !k.over || k.began != nil {
 		t.Errorf("%d stretches are kept", len(k.began))
+	}
+}
+
+// TestNoMomentOfAShortTrace: what is a moment of ten seconds is none of three, whatever the trace's clock says at its beginning. It
+// fails if the clock is taken for the length, by which all that is slow for a while would be a moment.
+func TestNoMomentOfAShortTrace(t *testing.T) {
+	const clock = 3_600_000 * ms
+	k, g := group()
+	g.Role = report.RoleRequests
+	for i := range int64(20) { // over 171 ms
+		at := clock + 1000*ms + i*9*ms
+		k.add(slow{start: at, end: at + 40*ms, weight: 1})
+	}
+	if got := stretches(k, g, 10_000*ms); len(got) != 1 {
+		t.Fatalf("of ten seconds: %+v", got)
+	}
+	sum := New()
+	sum.all.groups = []*kept{k}
+	syms := tracefmt.NewSymbols().Snapshot()
+	ids := path.New(&timeline.Window{}, &syms, path.Options{}).IDs
+	if got := sum.Find(0, g, ids, &spell.Speller{Syms: &syms, Start: clock, End: clock + 3000*ms}); len(got) != 0 {
+		t.Errorf("of three seconds: %+v", got)
 	}
 }
