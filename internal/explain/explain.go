@@ -305,7 +305,7 @@ func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) 
 func (freezeListener) Walked() {}
 
 // Dropped implements pass.Listener.
-func (freezeListener) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+func (freezeListener) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // finish makes the report when the trace was read; cut says why not to its end.
 func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) {

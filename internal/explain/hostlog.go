@@ -37,7 +37,7 @@ type hostLine struct {
 func (*hostLog) Walked() {}
 
 // Dropped implements pass.Listener.
-func (*hostLog) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+func (*hostLog) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // Decoded implements pass.Listener.
 func (h *hostLog) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {

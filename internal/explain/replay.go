@@ -175,7 +175,7 @@ func (p *replay) Walked() {
 
 // Dropped implements pass.Listener. It keeps a generation as long as the sink may
 // need it.
-func (p *replay) Dropped(g *timeline.Gen, _ map[uint64]timeline.Span) bool {
+func (p *replay) Dropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.dropped = append(p.dropped, g)
 	if len(p.dropped) > export.KeepGenerations {
 		p.pass.Decoder.Recycle(p.dropped[0])

@@ -57,7 +57,7 @@ type Listener interface {
 	// Dropped is called when the window no longer begins with g but with the
 	// generation after it, of which carry says what was before. It reports whether
 	// the listener keeps g for itself; else g is used again.
-	Dropped(g *timeline.Gen, carry map[uint64]timeline.Span) (keep bool)
+	Dropped(g *timeline.Gen, carry *timeline.Carry) (keep bool)
 }
 
 // A Chooser is a Sum that needs some requests' own paths, whatever others stand for.

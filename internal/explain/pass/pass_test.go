@@ -197,7 +197,7 @@ func (d *diary) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	d.note("decoded %t", gap)
 }
 
-func (d *diary) Dropped(g *timeline.Gen, _ map[uint64]timeline.Span) bool {
+func (d *diary) Dropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	d.note("dropped")
 	return d.keep
 }

@@ -334,8 +334,8 @@ type marking struct {
 func (m *marking) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
 	m.phases.Each(g, func(from, to int64) { m.at = append(m.at, [2]int64{from, to}) })
 }
-func (m *marking) Walked()                                              {}
-func (m *marking) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+func (m *marking) Walked()                                     {}
+func (m *marking) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // latencies takes note of how long requests took, all and those that were not walked. It is for one worker.
 type latencies struct {

@@ -80,7 +80,7 @@ func (c *Collector) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 func (c *Collector) Walked() { c.beside.Wait() }
 
 // Dropped implements pass.Listener.
-func (c *Collector) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+func (c *Collector) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
 func (c *Collector) Add(g *timeline.Gen) {

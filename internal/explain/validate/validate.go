@@ -41,7 +41,7 @@ func (c *Checks) Decoded(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 func (c *Checks) Walked() {}
 
 // Dropped implements pass.Listener.
-func (c *Checks) Dropped(*timeline.Gen, map[uint64]timeline.Span) bool { return false }
+func (c *Checks) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // Report checks the report that was made of the pass; all says that no groups
 // were left out by name. It is called once, last.

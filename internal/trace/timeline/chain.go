@@ -353,7 +353,11 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				if p := w.piece(g, 0, at, 0, t); aux&auxBinds != 0 {
 					run = p
 				}
-				words[n] = w.putWide(kind(typ), t, uint32(aux), g, uint32(u))
+				if aux&auxBinds|u>>statusStack|far == 0 {
+					words[n] = a | aux<<statusStack | u
+				} else {
+					words[n] = w.putWide(kind(typ), t, uint32(aux), g, uint32(u))
+				}
 				n++
 			case tracefmt.EvGoCreateSyscall:
 				if c := data[i]; c < 0x80 {

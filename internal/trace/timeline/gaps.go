@@ -52,8 +52,8 @@ func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
 			}
 			t := r.time()
 			if t-last > least && found != nil {
-				if first && isStatus(r) && r.aux()&auxBinds != 0 {
-					cur, running = r.peer(), statusState(r.aux()&auxStatus) == Running
+				if first && isStatus(r) && r.binds() {
+					cur, running = r.peer(), statusState(r.status()) == Running
 				} else if first {
 					running = false
 				}
@@ -109,8 +109,8 @@ func after(r record, cur uint32) (uint32, bool) {
 	case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched), tracefmt.EvGoSyscallEnd:
 		return max(r.peer(), 1), true
 	case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
-		if r.aux()&auxBinds != 0 {
-			return r.peer(), statusState(r.aux()&auxStatus) == Running
+		if r.binds() {
+			return r.peer(), statusState(r.status()) == Running
 		}
 	case tracefmt.EvGoSyscallBegin, tracefmt.EvGoCreateSyscall:
 		return max(cur, 1), false

@@ -192,7 +192,7 @@ func (m *moves) stream(g *Gen, at ref, mostLast int) {
 		case aStatus:
 			// It says what was so when the generation began.
 			c := noMove
-			switch statusState(record{word, part}.aux() & auxStatus) {
+			switch statusState(record{word, part}.status()) {
 			case Running:
 				c = toRunning
 			case Runnable:

@@ -14,6 +14,9 @@ import (
 // The payload is another goroutine's number, or a stack (the generation's own id), or both, as the kind has it: see layout. What
 // does not fit stands in a list beside the slab, of which the payload is then the place. That is seldom so: a clock of Go on Linux
 // counts 64 ns, so 32 bits are 274 s, and a generation lasts about one.
+//
+// A status of a goroutine that is not on the thread has the status in place of the goroutine: each generation repeats what all
+// goroutines are doing, a million that wait too, and whoever comes to such a record comes from its goroutine's pieces.
 type record struct {
 	word uint64
 	slab *slab // that it lies in
@@ -33,6 +36,7 @@ const (
 
 	payloadBits = 25
 	reasonStack = 19 // bits of the stack beside why a goroutine waits: the runtime has about 40 reasons
+	statusStack = 21 // bits of the stack beside a status
 )
 
 // A layout says how the records of a generation are to be read.
@@ -56,6 +60,7 @@ func newLayout(sc scale, stacks int) (l layout) {
 		l.stack[k] = 0
 	}
 	l.stack[tracefmt.EvGoBlock], l.stack[tracefmt.EvGoStop] = reasonStack, reasonStack
+	l.stack[tracefmt.EvGoStatus], l.stack[tracefmt.EvGoStatusStack] = statusStack, statusStack
 	create := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
 	l.stack[tracefmt.EvGoCreate], l.stack[tracefmt.EvGoCreateBlocked] = create, create
 	return l
@@ -82,6 +87,7 @@ func (r record) time() int64 {
 
 func (s *slab) lateTime(word uint64) int64 { return s.wide[word&payloadMask].t }
 
+// peer is the other goroutine of an event. Of a status it may be asked only if that binds.
 func (r record) peer() uint32 {
 	if at, ok := r.wide(); ok {
 		return r.slab.wide[at].peer
@@ -101,6 +107,17 @@ func (r record) aux() uint32 {
 		return r.slab.wide[at].aux
 	}
 	return 0
+}
+
+// binds reports whether a status is of the goroutine on this thread. Such a record names its goroutine: see peer.
+func (r record) binds() bool { return r.aux()&auxBinds != 0 }
+
+// status returns the goroutine's status that a status tells, as the trace has it.
+func (r record) status() uint32 {
+	if at, ok := r.wide(); ok {
+		return r.slab.wide[at].aux & auxStatus
+	}
+	return uint32(r.word) & payloadMask >> statusStack
 }
 
 // link returns where a stream goes on.
@@ -222,7 +239,7 @@ func opensRun(r record) bool {
 	case kind(tracefmt.EvGoStart), kindSwitched, kind(tracefmt.EvGoCreateSyscall):
 		return true
 	case kind(tracefmt.EvGoStatus), kind(tracefmt.EvGoStatusStack):
-		return r.aux()&auxBinds != 0
+		return r.binds()
 	}
 	return false
 }

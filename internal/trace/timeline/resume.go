@@ -173,8 +173,9 @@ func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
 }
 
 // Carry returns, for a window whose first generation is not the trace's, what
-// goroutines were doing when that began. The map is the window's own.
-func (w *Window) Carry() map[uint64]Span { return w.carry }
+// goroutines were doing when that began, nil for nothing. It is the window's own, and
+// valid as long as that generation is and until DropFirst.
+func (w *Window) Carry() *Carry { return w.carry }
 
 // NewWindow returns a window of neighbouring generations that does not begin
 // with the trace: carried tells what a goroutine was doing when the first of
@@ -188,8 +189,7 @@ func (w *Window) before(id uint64) (Span, bool) {
 	if w.carried != nil {
 		return w.carried(id)
 	}
-	s, ok := w.carry[id]
-	return s, ok
+	return w.carry.At(id)
 }
 
 // EachProc calls f for every P that the generation names, perhaps repeatedly.

@@ -160,7 +160,7 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 		case tracefmt.EventType(kindSwitched):
 			cur, start, startAt, run.Began = g.switchedTo(at), t, at, true
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
-			if r.aux()&auxBinds != 0 && r.aux()&auxStatus == uint32(tracefmt.GoRunning) {
+			if r.binds() && r.status() == uint32(tracefmt.GoRunning) {
 				cur, start, startAt, run.Began = r.peer(), t, at, false
 			}
 		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSyscallBegin:

@@ -85,8 +85,9 @@ type Span struct {
 type Window struct {
 	Gens []*Gen
 	// carry is what goroutines were doing when the first of Gens began, as far
-	// as generations that are gone could tell.
-	carry map[uint64]Span
+	// as generations that are gone could tell; nil for nothing.
+	carry *Carry
+	spare *Carry // memory of the one before
 	// carried, if not nil, takes carry's place.
 	carried func(id uint64) (Span, bool)
 	// Passed counts, if not nil, the events that questions went through: for tests of how costs grow.
@@ -99,13 +100,18 @@ type Window struct {
 func (w *Window) DropFirst() *Gen {
 	first := w.Gens[0]
 	if len(w.Gens) == 1 {
-		w.Gens, w.carry = w.Gens[:0], nil
+		w.Gens, w.carry, w.spare = w.Gens[:0], nil, nil
 		return first
 	}
 	next := w.Gens[1]
-	carry := make(map[uint64]Span)
+	carry := w.spare
+	if carry == nil {
+		carry = new(Carry)
+	}
+	carry.reset(next, w.carry)
+	one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
 	var buf []Span
-	for d := 1; d+1 < len(next.base); d++ {
+	for d := uint32(1); int(d)+1 < len(next.base); d++ {
 		lo := next.base[d]
 		if lo == next.base[d+1] || next.slots[lo].rec == 0 {
 			continue
@@ -114,20 +120,18 @@ func (w *Window) DropFirst() *Gen {
 		if !isStatus(r) {
 			continue
 		}
-		state := statusState(r.aux() & auxStatus)
-		id := next.ids.ids[d]
-		one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
-		buf = one.Spans(id, first.End, first.End+1, buf[:0])
+		state := statusState(r.status())
+		buf = one.Spans(next.ids.ids[d], first.End, first.End+1, buf[:0])
 		if n := len(buf); n > 0 && buf[n-1].State == state {
-			s := buf[n-1]
-			s.End, s.Woken, s.Waker, s.WakerStack = 0, false, 0, 0
-			if state == Runnable {
-				s.Waker, s.WakerStack = buf[n-1].Waker, buf[n-1].WakerStack
+			s := &buf[n-1]
+			s.End, s.Woken = 0, false
+			if state != Runnable {
+				s.Waker, s.WakerStack = 0, 0
 			}
-			carry[id] = s
+			carry.set(d, s)
 		}
 	}
-	w.carry, w.carried = carry, nil
+	w.carry, w.spare, w.carried = carry, w.carry, nil
 	w.Gens = append(w.Gens[:0], w.Gens[1:]...)
 	return first
 }
@@ -225,7 +229,7 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
 	g := w.Gens[i]
 	e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
-	if e.pieces(g, k, g.base[d+1]) {
+	if e.pieces(g, d, k, g.base[d+1]) {
 		return e.done(w)
 	}
 	for i++; i < len(w.Gens); i++ {
@@ -342,11 +346,11 @@ func (e *expander) expand(w *Window, i int, d uint32) bool {
 		}
 		e.assist, e.assistStack, e.stw = w.inside(i, d, lo-g.base[d])
 	}
-	return e.pieces(g, lo, hi)
+	return e.pieces(g, d, lo, hi)
 }
 
-// pieces goes through the pieces at slots[lo:hi] of one goroutine.
-func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
+// pieces goes through the pieces at slots[lo:hi] of goroutine d.
+func (e *expander) pieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
 		s := g.slots[lo]
 		if s.rec == 0 {
@@ -366,9 +370,9 @@ func (e *expander) pieces(g *Gen, lo, hi uint32) bool {
 				}
 				break
 			}
-			e.begin(BeforeTrace, statusState(r.aux()&auxStatus), HowStatus)
+			e.begin(BeforeTrace, statusState(r.status()), HowStatus)
 			if e.before != nil {
-				if c, ok := e.before(g.ids.ids[r.peer()]); ok && c.State == e.cur.State {
+				if c, ok := e.before(g.ids.ids[d]); ok && c.State == e.cur.State {
 					*e.cur = c
 					e.cur.Assist, e.cur.InSTW = e.assist, e.stw
 				}

@@ -28,20 +28,20 @@ const maxCarried = 2 << 20
 func (c *carries) init() { c.spans = make(map[uint64][]carried) }
 
 // add takes the border before a generation.
-func (c *carries) add(gen int, carry map[uint64]timeline.Span) {
-	for id, s := range carry {
+func (c *carries) add(gen int, carry *timeline.Carry) {
+	carry.Each(func(id uint64, s timeline.Span) {
 		list := c.spans[id]
 		if k := len(list) - 1; k >= 0 && list[k].to == int32(gen)-1 && list[k].span == s {
 			list[k].to = int32(gen)
-			continue
+			return
 		}
 		if c.n >= maxCarried {
 			c.full = true
-			continue
+			return
 		}
 		c.n++
 		c.spans[id] = append(list, carried{int32(gen), int32(gen), s})
-	}
+	})
 }
 
 // at returns what a goroutine was doing as a generation began.

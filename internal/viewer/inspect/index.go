@@ -197,7 +197,7 @@ func (x *Index) Walked() {
 // Dropped notes that explain's window no longer begins with g but with the
 // generation after it, of which carry tells what was before. It reports
 // whether the index keeps g for later questions; the caller must not reuse it then.
-func (x *Index) Dropped(g *timeline.Gen, carry map[uint64]timeline.Span) bool {
+func (x *Index) Dropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	at := x.first
 	x.first++
 	x.carry.add(x.first, carry)

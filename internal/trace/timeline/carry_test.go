@@ -1,0 +1,162 @@
+package timeline
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// bystanders builds a trace of five generations in which goroutines stay in what they were doing when each began: many in few
+// places, since times of their own, and some that differ in all else.
+func bystanders(t *testing.T) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	m, o, poller := b.Thread(), b.Thread(), b.Spare()
+	m.Was(1)
+	o.Was(2)
+	for i := range 50 {
+		b.Waiting(uint64(1000 + i))
+		b.Runnable(uint64(2000 + i))
+	}
+	at := int64(1000)
+	for gen := range 5 {
+		for i := range 40 {
+			g := uint64(10000 + 100*gen + i)
+			m.Create(at, g, "main.child", fmt.Sprintf("main.parent:%d", i%7))
+			switch i % 4 {
+			case 0: // stays ready, by its creator
+			case 1: // ready, by a waker
+				o.Stop(at+1, "preempted", "main.two:1")
+				o.Start(at+2, g)
+				o.Block(at+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
+				o.Start(at+4, 2)
+				if i%8 == 1 {
+					o.Unblock(at+5, g, fmt.Sprintf("main.wake:%d", i%11))
+				} else {
+					poller.Unblock(at+5, g)
+				}
+			default: // waits
+				o.Stop(at+1, "preempted", "main.two:1")
+				o.Start(at+2, g)
+				o.Block(at+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
+				o.Start(at+4, 2)
+			}
+			at += 10
+		}
+		if gen > 0 { // some of those that waited go on
+			for i := 2; i < 40; i += 8 {
+				m.Unblock(at, uint64(10000+100*(gen-1)+i), "main.later:1")
+				at += 10
+			}
+		}
+		b.NextGeneration(at)
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestCarry: what is left of a generation that was dropped tells of every goroutine what the generation would have told. It would
+// catch one goroutine's time with another's place, one that is left out, and memory of an earlier border that shows through.
+func TestCarry(t *testing.T) {
+	traces, err := refdata.Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := map[string][]byte{"bystanders": bystanders(t)}
+	for _, r := range traces {
+		if inputs[r.Name], err = tracetext.Assemble(r.Text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := 0
+	for name, data := range inputs {
+		in := decodeAll(data, 2)
+		whole := &Window{Gens: in.gens}
+		win := &Window{Gens: slices.Clone(in.gens)}
+		for k := 1; k < len(in.gens); k++ {
+			win.DropFirst()
+			if !slices.Equal(win.Gens, in.gens[k:]) {
+				t.Fatalf("%s: %d generations are left", name, len(win.Gens))
+			}
+			found := 0
+			for _, id := range goroutines(in.gens) {
+				s, ok := win.Carry().At(id)
+				if !ok {
+					continue
+				}
+				found++
+				before := (&Window{Gens: in.gens[:k]}).Spans(id, in.gens[k-1].End, in.gens[k-1].End+1, nil)
+				if len(before) == 0 {
+					t.Errorf("%s, generation %d, goroutine %d: nothing was known, now %+v", name, k, id, s)
+					continue
+				}
+				want := before[len(before)-1]
+				want.End, want.Woken = 0, false
+				if want.State != Runnable {
+					want.Waker, want.WakerStack = 0, 0
+				}
+				if s != want {
+					t.Errorf("%s, generation %d, goroutine %d: %+v, want %+v", name, k, id, s, want)
+				}
+				if name == "bystanders" {
+					got := win.Spans(id, in.gens[k].Base, math.MaxInt64, nil)
+					if want := whole.Spans(id, in.gens[k].Base, math.MaxInt64, nil); !slices.Equal(got, want) {
+						t.Errorf("generation %d, goroutine %d: %+v, want %+v", k, id, got, want)
+					}
+				}
+			}
+			n := 0
+			win.Carry().Each(func(id uint64, s Span) {
+				if of, ok := win.Carry().At(id); !ok || of != s {
+					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, of)
+				}
+				n++
+			})
+			if n != found {
+				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, found)
+			}
+			if name == "bystanders" {
+				if c := win.Carry(); len(c.forms) > 60 {
+					t.Errorf("%d goroutines have %d forms", n, len(c.forms))
+				}
+				if n < 100+30*k {
+					t.Errorf("generation %d: only of %d is anything known", k, n)
+				}
+			}
+			told += n
+		}
+	}
+	if told < 1000 {
+		t.Errorf("only %d times anything was told", told)
+	}
+}
+
+// TestStatusesAreSmall: a generation's status of a goroutine that waits takes the eight bytes of a record and no more.
+func TestStatusesAreSmall(t *testing.T) {
+	g := decodeAll(bystanders(t), 1).gens[2]
+	waits, wide := 0, 0
+	for d := uint32(1); int(d)+1 < len(g.base); d++ {
+		for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+			if r := g.record(s.rec); isStatus(r) && !r.binds() {
+				waits++
+				if _, ok := r.wide(); ok {
+					wide++
+				}
+				if k := tracefmt.EventType(r.kind()); k == tracefmt.EvGoStatusStack && r.stack() == 0 {
+					t.Errorf("goroutine %d has no stack", g.ids.ids[d])
+				}
+			}
+		}
+	}
+	if waits < 100 || wide > 0 {
+		t.Errorf("%d of %d statuses do not fit", wide, waits)
+	}
+}
