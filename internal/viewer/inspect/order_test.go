@@ -16,7 +16,7 @@ func TestSortRows(t *testing.T) {
 		keys := make([]int64, 1+rnd.IntN(3000))
 		width := rnd.IntN(64)
 		for i := range keys {
-			keys[i] = rnd.Int64()>>width - rnd.Int64()>>width
+			keys[i] = int64(rnd.Uint64()) >> width // of both signs
 		}
 		if rnd.IntN(5) == 0 {
 			keys[0], keys[len(keys)-1] = math.MinInt64, math.MaxInt64
