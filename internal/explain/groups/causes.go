@@ -102,7 +102,6 @@ func viaText(vs []report.Via) string {
 // runs says what runs without a stack of their own are taken to be.
 func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, lines map[rowKey]siteFrom) []report.Cause {
 	sums := map[int32]*cell{}
-	var vary variances
 	var total int64
 	g.cells.each(func(bucket, cause int32, c *cell) {
 		if !in[bucket] {
@@ -116,7 +115,6 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		}
 		s.ns += c.ns
 		s.requests += c.requests
-		vary.add(bucket, cause, c.spread)
 	})
 	samples := map[int32]int64{}
 	g.samples.each(func(bucket, cause int32, c *cell) {
@@ -124,7 +122,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			samples[cause] += c.requests
 		}
 	})
-	variance := vary.byCause(g.weighed, in)
+	variance := g.variances(in)
 	merged := map[rowKey]*row{}
 	add := func(id int32, k *path.CauseKey, at siteFrom, c cell) {
 		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}

@@ -99,7 +99,7 @@ func TestLeast(t *testing.T) {
 // TestCells holds the table against a map.
 func TestCells(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var table cells
+	var table cells[cell]
 	want := map[[2]int32]cell{}
 	for range 20000 {
 		k := [2]int32{rng.Int32N(300), rng.Int32N(50)}

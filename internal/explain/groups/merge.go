@@ -75,7 +75,12 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 		mine := g.cells.at(bucket, cause)
 		mine.ns += c.ns
 		mine.requests += c.requests
-		mine.spread.add(c.spread)
+	})
+	og.spreads.each(func(bucket, cause int32, s *spread) {
+		if causes != nil {
+			cause = int32(causes[cause])
+		}
+		g.spreads.at(bucket, cause).add(s)
 	})
 	for bucket, times := range og.weighed {
 		if g.weighed == nil {

@@ -237,7 +237,9 @@ func (w writer) ranMeanwhile(g *group, ids []path.CauseID, in map[int32]bool) []
 				continue
 			}
 			if at.group == group {
-				waited = g.cells.ns(at.bucket, int32(id))
+				if c := g.cells.of(at.bucket, int32(id)); c != nil {
+					waited = c.ns
+				}
 			}
 			if waited == 0 {
 				waited = total

@@ -12,55 +12,54 @@ import (
 // was walked for itself alone, w being 1, adds nothing.
 type spread struct{ lin, sq float64 }
 
-func (s *spread) spend(x, times float64) {
-	s.lin += times * x
-	s.sq += times * x * x
-}
-
-func (s *spread) add(o spread) {
+func (s *spread) add(o *spread) {
 	s.lin += o.lin
 	s.sq += o.sq
 }
 
-// variances are those of times by cause. With n the sum of w(w-1) over all
+// addSpread takes note of what a request that stands for others spent on its causes.
+func (g *group) addSpread(bucket int32, w *path.Walked) {
+	times := float64(w.Weight) * float64(w.Weight-1)
+	if g.weighed == nil {
+		g.weighed = make(map[int32]float64)
+	}
+	g.weighed[bucket] += times
+	for _, s := range w.Sums {
+		x := float64(s.NS)
+		g.spreads.at(bucket, int32(s.Cause)).add(&spread{times * x, times * x * x})
+	}
+}
+
+// variances returns those of the times of causes in some buckets. With n the sum of w(w-1) over all
 // requests of a stratum, whether they spent anything or not, that of a stratum is
 // sq - lin²/n: of a sum over a sample of independent draws, about its mean
 // (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, sections
 // 3.2 and 3.7). Strata are those by which requests were chosen.
-type variances map[stratumOf]spread
-
-type stratumOf struct{ stratum, cause int32 }
-
-// stratum returns the stratum of a coarse bucket.
-func stratum(bucket int32) int32 {
-	return loglinear.Bucket(loglinear.Least(bucket, coarseBits), path.StratumBits)
-}
-
-func (v *variances) add(bucket, cause int32, s spread) {
-	if s.sq == 0 {
-		return
-	}
-	if *v == nil {
-		*v = make(variances)
-	}
-	k := stratumOf{stratum(bucket), cause}
-	sum := (*v)[k]
-	sum.add(s)
-	(*v)[k] = sum
-}
-
-func (v variances) byCause(weighed map[int32]float64, in map[int32]bool) map[int32]float64 {
-	n := map[int32]float64{}
-	for bucket, times := range weighed {
+func (g *group) variances(in map[int32]bool) map[int32]float64 {
+	type key struct{ stratum, cause int32 }
+	n, sums, out := map[int32]float64{}, map[key]spread{}, map[int32]float64{}
+	for bucket, times := range g.weighed {
 		if in[bucket] {
 			n[stratum(bucket)] += times
 		}
 	}
-	out := map[int32]float64{}
-	for k, s := range v {
+	g.spreads.each(func(bucket, cause int32, s *spread) {
+		if in[bucket] {
+			k := key{stratum(bucket), cause}
+			sum := sums[k]
+			sum.add(s)
+			sums[k] = sum
+		}
+	})
+	for k, s := range sums {
 		out[k.cause] += max(0, s.sq-s.lin*s.lin/n[k.stratum])
 	}
 	return out
+}
+
+// stratum returns the stratum of a coarse bucket.
+func stratum(bucket int32) int32 {
+	return loglinear.Bucket(loglinear.Least(bucket, coarseBits), path.StratumBits)
 }
 
 // shareError is half of the interval that has a share 95 times of a hundred, to a hundredth of a percent: it is an estimate,

@@ -14,7 +14,6 @@ import (
 type cell struct {
 	ns       int64
 	requests int64
-	spread
 }
 
 // A group is what has been added up of one group.
@@ -25,9 +24,10 @@ type group struct {
 	lat      histogram
 	ready    histogram
 	gap      histogram
-	cells    cells
+	cells    cells[cell]
+	spreads  cells[spread]
 	weighed  map[int32]float64 // by latency bucket: see spread
-	samples  cells             // of CPU samples, how many: counted as requests
+	samples  cells[cell]       // of CPU samples, how many: counted as requests
 	blocks   map[int64]*block
 	block    *block // the one asked for last, number blockNo
 	blockNo  int64
@@ -226,19 +226,14 @@ func (t *table) count(g *group, w *path.Walked) {
 		return
 	}
 	bucket := loglinear.Bucket(lat, coarseBits)
-	times := float64(w.Weight) * float64(w.Weight-1)
-	if times > 0 {
-		if g.weighed == nil {
-			g.weighed = make(map[int32]float64)
-		}
-		g.weighed[bucket] += times
+	if w.Weight > 1 {
+		g.addSpread(bucket, w)
 	}
 	for _, s := range w.Sums {
 		ns := s.NS * w.Weight
 		c := g.cells.at(bucket, int32(s.Cause))
 		c.ns += ns
 		c.requests += w.Weight
-		c.spend(float64(s.NS), times)
 		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
 	}
 	t.under.eachSampled(w, func(i int, n int64) {
