@@ -10,15 +10,18 @@ import (
 )
 
 // childIndex has the goroutines born in a generation by who created them, made when it is first asked for: a request may ask for each of
-// its waits, and what a goroutine did in a run may be a million events. Who created many is mostly not asked about, so the children of one
-// are sorted when they are.
+// its waits, and what a goroutine did in a run may be a million events. Most are asked about seldom, so the children of one are looked
+// through the first times, and sorted when they are asked about again.
 type childIndex struct {
 	childOnce  sync.Once
 	children   []child  // by dense creator
 	childBase  []uint32 // by dense creator: its first of children; one more at the end
 	childMutex sync.Mutex
-	childOrder []uint64 // by dense creator, a bit each: whether its children are in order of time
+	childAsked []uint8 // by dense creator: how often it was asked about, up to sortChildren: then its children are in order of time
 }
+
+// sortChildren is how often a goroutine's children are looked through before they are sorted.
+const sortChildren = 8
 
 // A child is a goroutine and about when it was born.
 type child struct{ when, d uint32 }
@@ -40,12 +43,15 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	if d == 0 {
 		return true
 	}
-	list := g.childrenOf(d)
 	first := uint32(0)
 	if from > g.Base {
 		first = whenOf(from - g.Base)
 	}
-	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):] {
+	if to <= g.Base {
+		return true
+	}
+	var few [16]child
+	for _, c := range g.childrenOf(d, first, whenOf(to-g.Base), few[:0]) {
 		at := g.bornAt(c.d)
 		if at >= to {
 			break
@@ -58,52 +64,67 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	return true
 }
 
-// childrenOf returns the children of a goroutine in order of time.
-func (g *Gen) childrenOf(d uint32) []child {
+// childrenOf returns the children of a goroutine from about first to about last, in order of time; in buf, if it has to put them together.
+func (g *Gen) childrenOf(d, first, last uint32, buf []child) []child {
 	g.childOnce.Do(g.buildChildren)
 	list := g.children[g.childBase[d]:g.childBase[d+1]]
-	if len(list) < 2 {
-		return list
-	}
-	g.childMutex.Lock()
-	defer g.childMutex.Unlock()
-	if g.childOrder[d>>6]&(1<<(d&63)) == 0 {
-		g.childOrder[d>>6] |= 1 << (d & 63)
-		slices.SortFunc(list, func(a, b child) int {
-			if a.when != b.when {
-				return cmp.Compare(a.when, b.when)
+	if len(list) > 1 {
+		g.childMutex.Lock()
+		defer g.childMutex.Unlock()
+		if g.childAsked[d]++; g.childAsked[d] < sortChildren {
+			for _, c := range list {
+				if c.when >= first && c.when <= last {
+					buf = append(buf, c)
+				}
 			}
-			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
-		})
+			g.sortByBirth(buf)
+			return buf
+		}
+		if g.childAsked[d] == sortChildren {
+			g.sortByBirth(list)
+		}
+		g.childAsked[d] = sortChildren
 	}
-	return list
+	return list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):]
+}
+
+func (g *Gen) sortByBirth(list []child) {
+	slices.SortFunc(list, func(a, b child) int {
+		if a.when != b.when {
+			return cmp.Compare(a.when, b.when)
+		}
+		return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
+	})
 }
 
 // buildChildren divides the births by creator.
 func (g *Gen) buildChildren() {
 	n := uint32(len(g.ids.ids))
 	base := make([]uint32, n+1)
-	each := func(f func(d uint32, s *slot)) {
-		for d := uint32(1); d < n; d++ {
-			// The record is not read where there is a start function: such a goroutine was created here.
-			if s := g.firstSlot(d); s != nil && s.own < n && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
-				f(d, s)
-			}
+	type birth struct {
+		by uint32
+		child
+	}
+	var births []birth
+	for d := uint32(1); d < n; d++ {
+		// The record is not read where there is a start function: such a goroutine was created here.
+		if s := g.firstSlot(d); s != nil && s.own < n && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
+			births = append(births, birth{s.own, child{s.when, d}})
+			base[s.own+1]++
 		}
 	}
-	each(func(_ uint32, s *slot) { base[s.own]++ })
-	sum := uint32(0)
-	for by, k := range base {
-		base[by], sum = sum, sum+k
+	for by := range n {
+		base[by+1] += base[by]
 	}
-	g.children = make([]child, sum)
-	each(func(d uint32, s *slot) {
-		g.children[base[s.own]] = child{s.when, d}
-		base[s.own]++
-	})
+	g.children = make([]child, len(births))
+	for i := range births {
+		b := &births[i]
+		g.children[base[b.by]] = b.child
+		base[b.by]++
+	}
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
-	g.childBase, g.childOrder = base, make([]uint64, n/64+1)
+	g.childBase, g.childAsked = base, make([]uint8, n)
 }
 
 // firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
