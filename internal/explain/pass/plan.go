@@ -99,7 +99,7 @@ const (
 	// Requests during which the collector marked are walked too, if they are no
 	// more than this part of their group's: help with marking and stops of the
 	// world are long and rare, so that a part of them does not show how much
-	// time they have (an eighth of rows of 1 %).
+	// time they have: rows of 1 % were off by a tenth of themselves.
 	fewMarked = 0.05
 )
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // childIndex has the goroutines born in a generation by who created them, made when it is first asked for: a request may ask for each of
@@ -52,12 +50,14 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	}
 	var few [16]child
 	for _, c := range g.childrenOf(d, first, whenOf(to-g.Base), few[:0]) {
-		at := g.bornAt(c.d)
-		if at >= to {
+		b, ok := g.birth(c.d)
+		if !ok {
+			continue // in a damaged trace the first thing known may be another than the creation
+		}
+		if b.Time >= to {
 			break
 		}
-		// In a damaged trace the first thing known may be another than the creation.
-		if at >= from && isBirth(g.record(g.firstSlot(c.d).rec)) && !f(g.ids.ids[c.d], at) {
+		if b.Time >= from && !f(b.G, b.Time) {
 			return false
 		}
 	}
@@ -127,20 +127,5 @@ func (g *Gen) buildChildren() {
 	g.childBase, g.childAsked = base, make([]uint8, n)
 }
 
-// firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
-func (g *Gen) firstSlot(d uint32) *slot {
-	for k := g.base[d]; k < g.base[d+1]; k++ {
-		if s := &g.slots[k]; s.rec != 0 {
-			return s
-		}
-	}
-	return nil
-}
-
 // bornAt returns when a goroutine of children was born.
 func (g *Gen) bornAt(d uint32) int64 { return g.Base + g.record(g.firstSlot(d).rec).time() }
-
-func isBirth(r record) bool {
-	k := tracefmt.EventType(r.kind())
-	return k == tracefmt.EvGoCreate || k == tracefmt.EvGoCreateBlocked
-}

@@ -43,18 +43,30 @@ func (g *Gen) AnyBirths(wanted func(start tracefmt.StackID) bool, out []Birth) [
 }
 
 func (g *Gen) birth(d uint32) (Birth, bool) {
-	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
-		if s.rec == 0 {
-			continue
-		}
-		r := g.record(s.rec)
-		switch tracefmt.EventType(r.kind()) {
-		case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
-			return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
-		}
+	s := g.firstSlot(d)
+	if s == nil {
 		return Birth{}, false
 	}
-	return Birth{}, false
+	r := g.record(s.rec)
+	if !isBirth(r) {
+		return Birth{}, false
+	}
+	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
+}
+
+// firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
+func (g *Gen) firstSlot(d uint32) *slot {
+	for k := g.base[d]; k < g.base[d+1]; k++ {
+		if s := &g.slots[k]; s.rec != 0 {
+			return s
+		}
+	}
+	return nil
+}
+
+func isBirth(r record) bool {
+	k := tracefmt.EventType(r.kind())
+	return k == tracefmt.EvGoCreate || k == tracefmt.EvGoCreateBlocked
 }
 
 // BirthOf returns when and by whom a goroutine was created, if that was in
