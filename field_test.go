@@ -36,12 +36,14 @@ type fieldAnswer struct {
 	finding, only                 string
 	count, p50, p99               string
 	loud                          string
+	untrue                        []string // what is said with confidence and is not so
 }
 
 // fieldKeys are what is judged: the first answer, then numbers.
 var (
 	fieldFirst   = []string{"group", "cause", "site", "own", "code", "finding", "only", "loud"}
 	fieldNumbers = []string{"count", "p50", "p99"}
+	fieldKeys    = slices.Concat(fieldFirst, []string{"false"}, fieldNumbers)
 )
 
 // judgeField holds a report against the program's recorded truth: what was judged, with what is wrong about it, "" if it is
@@ -59,6 +61,11 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 		} else if !ok {
 			wrong[key] = fmt.Sprintf("says %s", orNothing(got))
 		}
+	}
+	said.untrue = falseOfField(rep, f)
+	wrong["false"] = ""
+	if len(said.untrue) > 0 {
+		wrong["false"] = "says " + strings.Join(said.untrue, "; ")
 	}
 	g := fieldGroup(rep, tr.Group)
 	if g == nil {
@@ -274,6 +281,7 @@ func TestField(t *testing.T) {
 	}
 	if len(page.rows) == len(names) {
 		page.check(t)
+		page.tally().checkRow(t, setCorpus)
 	}
 }
 
@@ -321,6 +329,8 @@ func TestFieldAnew(t *testing.T) {
 
 var fieldHeld = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
 
+var fieldSet = flag.String("set", "held out, around libraries", "row of docs/accuracy.md that TestFieldHeld counts, and writes with -update")
+
 // TestFieldHeld judges recordings that are not kept, in the directory that -field names, and prints a row of docs/accuracy.md for
 // each. Right or wrong, it does not fail: what is held out is looked at, not worked towards.
 func TestFieldHeld(t *testing.T) {
@@ -343,7 +353,10 @@ func TestFieldHeld(t *testing.T) {
 		wrong, said := judgeField(explainFile(t, testprog.FieldRecording(t, *fieldHeld, name)), f)
 		page.add(f, wrong, &said)
 	}
-	fmt.Print(page.held())
+	fmt.Print(page.held(), "\n", page.tally().row(*fieldSet), "\n")
+	if *update {
+		page.tally().checkRow(t, *fieldSet)
+	}
 }
 
 // explainFile explains a file as a user does.
@@ -441,7 +454,7 @@ func (p *fieldPage) text() string {
 		about, must, is, answer := r.cells()
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, f.Module, about, must, is, answer,
 			mark(r, "count", r.said.count), mark(r, "p50", r.said.p50), mark(r, "p99", r.said.p99))
-		for _, k := range slices.Concat(fieldFirst, fieldNumbers) {
+		for _, k := range fieldKeys {
 			if r.wrong[k] != "" {
 				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", f.Name, k, fieldCell.Replace(f.KnownWrong[k]))
 			}
@@ -461,7 +474,7 @@ func (p *fieldPage) held() string {
 		r := &p.rows[i]
 		about, must, is, answer := r.cells()
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.f.Name, r.f.Module, about, must, is, answer, r.f.Date)
-		for _, k := range slices.Concat(fieldFirst, fieldNumbers) {
+		for _, k := range fieldKeys {
 			if r.wrong[k] != "" {
 				fmt.Fprintf(&reasons, "- `%s` %s: %s\n", r.f.Name, k, fieldCell.Replace(r.wrong[k]))
 			}
@@ -502,14 +515,18 @@ func (r *fieldRow) cells() (about, must, is, answer string) {
 	case r.said.loud != "":
 		is = short(r.said.loud)
 	}
-	answer = "right"
-	for _, k := range fieldFirst {
-		if r.wrong[k] != "" {
-			answer = "**wrong**"
-		}
-	}
-	return fieldCell.Replace(about), fieldCell.Replace(must), fieldCell.Replace(is), answer
+	return fieldCell.Replace(about), fieldCell.Replace(must), fieldCell.Replace(is), r.class().String()
 }
+
+func (p *fieldPage) tally() *tally {
+	var t tally
+	for i := range p.rows {
+		t[p.rows[i].class()]++
+	}
+	return &t
+}
+
+func (r *fieldRow) class() class { return classOfField(r.wrong, r.said.untrue) }
 
 func empty(s string) bool { return s == "" }
 

@@ -226,6 +226,7 @@ func isSubsequence(want []string, via []report.Via) bool {
 // the client's own clocks when it was recorded, so the answer does not depend on this machine. TestLive runs them again.
 func TestTruth(t *testing.T) {
 	var table confusion
+	var count tally
 	wanted := map[string]*truthFindings{}
 	for _, name := range testprog.Services(t) {
 		rec := testprog.Service(t, name)
@@ -238,6 +239,11 @@ func TestTruth(t *testing.T) {
 			rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
 			j := judge(rep, o).and(judgeFindings(rep, o))
 			table.add(o, rep)
+			c, untrue := classOfService(rep, o)
+			count[c]++
+			if (len(untrue) > 0) != (knownFalse[name] != "") {
+				t.Errorf("said with confidence and not so: %q; known to be so: %q", untrue, knownFalse[name])
+			}
 			err, why := errors.Join(j.wrong, j.spoiled), knownWrong[name]
 			switch {
 			case err != nil && why == "":
@@ -248,12 +254,18 @@ func TestTruth(t *testing.T) {
 		})
 	}
 	table.check(t, wanted)
+	if len(wanted) == len(table.rows) {
+		count.checkRow(t, setServices)
+	}
 }
 
 // knownWrong are services whose recordings are not diagnosed rightly, and what is wrong. Each is a fault to be mended.
 var knownWrong = map[string]string{
 	"single-worker": "WL1007 is found beside the queue, though one goroutine cannot compute on all Ps: so in five recordings of six",
 }
+
+// knownFalse are services of which something false is said with confidence (falseOfService), and what.
+var knownFalse = map[string]string{}
 
 // quiet is how late timers may be, at the 99th percentile, on a machine of
 // which a test may expect right shares and latencies.

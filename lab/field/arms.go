@@ -104,7 +104,7 @@ func (a *armEntry) keep(run, dir string, r *storyResult, arm *armResult) error {
 		Go: machine[3], Machine: machine[1] + ", " + machine[0], Date: r.Date, Seconds: a.n, Beside: "its clients and servers",
 		Client: testprog.FieldClient{Kind: "request of the whole arm", Requests: arm.Requests, P50: time.Duration(arm.P50NS), P99: time.Duration(arm.P99NS)},
 		Truth: testprog.FieldTruth{
-			Code: arm.Expected.Code, Finding: arm.Expected.Site, Only: arm.Expected.Only,
+			Code: arm.Expected.Code, Finding: arm.Expected.Site, Only: arm.Expected.Only, MaySay: armMaySay[a.story+": "+a.arm],
 			WhyNot: "the clients' figures are those of the whole arm, of which this is a part",
 		},
 	}

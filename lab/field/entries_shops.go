@@ -132,12 +132,12 @@ var shopEntries = []entry{
 	{
 		name: "cron-lock", program: "jobs", fault: "lock", about: "forty jobs begin every second, and each holds a lock for 10 ms asleep", seconds: 2,
 		loads: []stream{{kind: "run of a job", asked: true}},
-		truth: testprog.FieldTruth{Group: `report|cron|main\.main`, Cause: `sleep`, Site: `main\.\(\*mailer\)\.send`, Own: `main\.\(\*mailer\)\.send`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `report|cron|main\.main`, Cause: `sleep`, Site: `main\.\(\*mailer\)\.send`, Own: `main\.\(\*mailer\)\.send`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.1, WhyNot: few, MaySay: []string{`WL1009`, `WL1007 main\.\(\*mailer\)\.report`}},
 	},
 	{
 		name: "checker-herd", program: "checker", fault: "herd", about: "3,000 tickers start in the same moment, and each connects to a target", seconds: 3, warm: 7 * time.Second,
 		loads: []stream{{kind: "check", asked: true}},
-		truth: testprog.FieldTruth{Group: `watch|check`, Cause: `sched|sched-poll`, Own: `main\.\(\*target\)\.(check|watch)`, Code: "WL1004", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15},
+		truth: testprog.FieldTruth{Group: `watch|check`, Cause: `sched|sched-poll`, Own: `main\.\(\*target\)\.(check|watch)`, Code: "WL1004", CountWithin: 0.1, P50Within: 0.15, P99Within: 0.15, MaySay: []string{`WL3001 main\.\(\*target\)\.check`}},
 	},
 	{
 		name: "checker-healthy", program: "checker", about: "3,000 tickers start at different moments; main sleeps", warm: 7 * time.Second,
@@ -182,12 +182,12 @@ var shopEntries = []entry{
 	{
 		name: "kafka-commit", program: "stream", fault: "commit", about: "a consumer commits after every message and waits for that", seconds: 2,
 		loads: []stream{{kind: "message handled", asked: true}, {kind: "messages", child: clients}},
-		truth: testprog.FieldTruth{Group: `handle|consume`, Cause: `network`, Own: `main\.(handle|consume)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.2, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `handle|consume`, Cause: `network`, Own: `main\.(handle|consume)`, Code: "WL2005", CountWithin: 0.1, P50Within: 0.2, WhyNot: few, MaySay: []string{`WL2005 .*broker\.go`}, MustNot: `(at|from) main\.consume|PollRecords|PollFetches`},
 	},
 	{
 		name: "kafka-dwell", program: "pubsub", fault: "dwell", about: "sarama-cluster sleeps 100 ms and 200 ms before it reads the first message", seconds: 2,
 		loads: []stream{{kind: "GET /sub", closed: 4, send: newGroup}},
-		truth: testprog.FieldTruth{Group: `main\.sub`, Cause: `sleep`, Site: `release|fetchOffsets`, Own: `main\.sub`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.1, WhyNot: few},
+		truth: testprog.FieldTruth{Group: `main\.sub`, Cause: `sleep`, Site: `release|fetchOffsets`, Own: `main\.sub`, Code: "WL2001", CountWithin: 0.1, P50Within: 0.1, WhyNot: few, MaySay: []string{`WL2005 .*sarama`}},
 	},
 	{
 		name: "nats-serial", program: "mail", fault: "serial", about: "one subscription handles all messages one after the other, 4 ms each, with NATS in the same process",

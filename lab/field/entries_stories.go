@@ -52,3 +52,14 @@ var armEntries = []armEntry{
 	{"healthcheck", "Ps by the quota", checker, goNet, "ten thousand checks begin at once; as many Ps as the quota has CPUs; GOGC=500", "burst", 0, 2},
 	{"healthcheck", "after", checker, goNet, "ten thousand checks, spread over the three seconds", "", 0, 1},
 }
+
+// armMaySay are true things that a loud finding may say of an arm beside what its story expects.
+var armMaySay = map[string][]string{
+	"pubsub: after":                    {`WL2001 .*(fetchOffsets|release)`},
+	"tso: before":                      {`WL1002 main\.spin`},
+	"tso: loops":                       {`WL1002 main\.spin`},
+	"tso: two loops":                   {`WL1002 main\.spin`},
+	"tso: two loops, no preemption":    {`WL1002 main\.spin`},
+	"healthcheck: counters as metrics": {`WL2007 main\.\(\*registry\)\.checked`},
+	"healthcheck: Ps by the quota":     {`WL1002 main\.\(\*checker\)\.check`},
+}

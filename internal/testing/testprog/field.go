@@ -64,6 +64,11 @@ type FieldTruth struct {
 	// beside it, counts where there is no other. Finding is its place, Only says that nothing else may be loud.
 	Finding string `json:"finding,omitempty"`
 	Only    bool   `json:"only,omitempty"`
+	// MaySay are true things that may be said beside what must be said: each a regular expression for the beginning of
+	// "CODE place < line of the program's own" of a loud finding, or of "sentence CAUSE place < line".
+	MaySay []string `json:"may_say,omitempty"`
+	// MustNot is what no sentence of the verdict and no loud finding, with its advice, may contain: a regular expression.
+	MustNot string `json:"must_not,omitempty"`
 	// The group's count and percentiles are at most so far from the clients', as a part of theirs. 0 is not judged, and
 	// WhyNot says why.
 	CountWithin float64 `json:"count_within"`
