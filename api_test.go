@@ -1,0 +1,135 @@
+package whylate_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPublicAPI compares what users' programs can name of the tool's and the service's packages with docs/internals/api.txt, as
+// cmd/api of Go does. -update writes it: an added line is a feature for the next minor version, a line that goes breaks somebody.
+func TestPublicAPI(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the API is written down as it is on Linux")
+	}
+	got, err := publicAPI(".", "./report/...", "./service/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("docs", "internals", "api.txt")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, added := without(want, got), without(got, want)
+	if len(gone)+len(added) > 0 {
+		t.Errorf("the public API is not that of %s (-update writes it)\ngone:\n%s\nadded:\n%s", file, strings.Join(gone, "\n"), strings.Join(added, "\n"))
+	}
+}
+
+// without returns the lines of a that b does not have.
+func without(a, b []byte) []string {
+	has := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		has[line] = true
+	}
+	return slices.DeleteFunc(strings.SplitAfter(string(a), "\n"), func(line string) bool { return line == "" || has[line] })
+}
+
+// publicAPI returns a line for each exported name, field and method of the packages that can be imported from elsewhere.
+func publicAPI(patterns ...string) ([]byte, error) {
+	list := exec.Command("go", append([]string{"list", "-deps", "-export", "-json=ImportPath,Export,DepOnly,Name"}, patterns...)...)
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	exports := map[string]string{}
+	var paths []string
+	for in := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Export, Name string
+			DepOnly                  bool
+		}
+		if err := in.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		exports[p.ImportPath] = p.Export
+		if !p.DepOnly && p.Name != "main" && !strings.Contains(p.ImportPath, "/internal/") {
+			paths = append(paths, p.ImportPath)
+		}
+	}
+	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	var b bytes.Buffer
+	for _, path := range slices.Sorted(slices.Values(paths)) {
+		pkg, err := imp.Import(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		for _, name := range pkg.Scope().Names() {
+			if o := pkg.Scope().Lookup(name); o.Exported() {
+				writeObject(&b, strings.TrimPrefix(cmp.Or(strings.TrimPrefix(path, module), "/whylate"), "/"), o)
+			}
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// writeObject writes a line for what a package exports, and one for each field and method of a type.
+func writeObject(b *bytes.Buffer, pkg string, o types.Object) {
+	short := types.Qualifier((*types.Package).Name)
+	line := func(format string, args ...any) {
+		fmt.Fprintln(b, strings.TrimRight(pkg+": "+fmt.Sprintf(format, args...), " "))
+	}
+	of := func(t types.Type) string { return types.TypeString(t, short) }
+	switch o := o.(type) {
+	case *types.Const:
+		line("const %s %s = %s", o.Name(), of(o.Type()), o.Val().ExactString())
+		return
+	case *types.TypeName:
+		name, under := o.Name(), o.Type().Underlying()
+		s, isStruct := under.(*types.Struct)
+		switch {
+		case o.IsAlias():
+			line("type %s = %s", name, of(types.Unalias(o.Type())))
+			return
+		case !isStruct:
+			line("type %s %s", name, of(under))
+		default:
+			line("type %s struct", name)
+			for i := range s.NumFields() {
+				if f := s.Field(i); f.Exported() {
+					line("field %s.%s %s %s", name, f.Name(), of(f.Type()), reflect.StructTag(s.Tag(i)).Get("json"))
+				}
+			}
+		}
+		for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
+			if f := m.Obj(); f.Exported() && !types.IsInterface(o.Type()) {
+				line("method %s.%s%s", name, f.Name(), strings.TrimPrefix(of(f.Type()), "func"))
+			}
+		}
+		return
+	}
+	line("%s", types.ObjectString(o, short))
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/report"
+)
+
+// TestFeatures compares what users can ask for with docs/internals/features.txt: verbs, flags with their defaults, formats,
+// variables of the environment, and the words of the report. With the public API (TestPublicAPI), the JSON schema, docs/cli and the
+// golden files it shows that a change took nothing away. -update writes it.
+func TestFeatures(t *testing.T) {
+	var b bytes.Buffer
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		fmt.Fprintln(&b, "verb", c.UseLine())
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			value := f.Value.Type()
+			if f.DefValue != "" && value != "bool" {
+				value += " " + f.DefValue
+			}
+			name := "--" + f.Name
+			if f.Shorthand != "" {
+				name = "-" + f.Shorthand + ", " + name
+			}
+			fmt.Fprintln(&b, " ", name, value)
+		})
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&streams{}))
+	for _, f := range export.Formats() {
+		fmt.Fprintln(&b, "export", f.Name)
+	}
+	for what, names := range map[string][]string{
+		"check": checkFormats, "band": strs(report.BandNames()), "cause": strs(report.Causes()), "wait": strs(report.WaitKinds()),
+		"rule": strs(report.RuleCodes()), "variable": {envHeaders, envPassword, envToken},
+	} {
+		for _, name := range names {
+			fmt.Fprintln(&b, what, name)
+		}
+	}
+	section := regexp.MustCompile(`h\('section', \{ id: '(\w+)'`)
+	pages, err := filepath.Glob(filepath.Join("..", "..", "report", "html", "*", "*.js"))
+	if err != nil || len(pages) == 0 {
+		t.Fatal(err, len(pages))
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range section.FindAllSubmatch(text, -1) {
+			fmt.Fprintf(&b, "section %s\n", id[1])
+		}
+	}
+	lines := strings.SplitAfter(b.String(), "\n")
+	at := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "export") })
+	slices.Sort(lines[at:])
+	got := strings.Join(lines, "")
+	file := filepath.Join("..", "..", "docs", "internals", "features.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.SplitAfter(string(want), "\n") {
+		if !slices.Contains(lines, line) {
+			t.Errorf("gone: %s", line)
+		}
+	}
+	if got != string(want) && !t.Failed() {
+		t.Errorf("%s lacks something, or has another order: -update writes it", file)
+	}
+}
