@@ -41,7 +41,7 @@ type fieldAnswer struct {
 
 // fieldKeys are what is judged: the first answer, then numbers.
 var (
-	fieldFirst   = []string{"group", "cause", "site", "own", "code", "finding", "only", "loud"}
+	fieldFirst   = []string{"group", "cause", "site", "own", "code", "finding", "only", "says", "loud"}
 	fieldNumbers = []string{"count", "p50", "p99"}
 	fieldKeys    = slices.Concat(fieldFirst, []string{"false"}, fieldNumbers)
 )
@@ -96,7 +96,19 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 		said.only = alarms(rep, f.Beside != "", strings.Split(tr.Code, "|")...)
 		judge("only", "^$", said.only)
 	}
+	if tr.MustSay != "" {
+		wrong["says"] = ""
+		if ok, err := regexp.MatchString(tr.MustSay, allSaid(rep)); err != nil || !ok {
+			wrong["says"] = fmt.Sprintf("does not say %s", tr.MustSay)
+		}
+	}
 	said.loud = alarms(rep, f.Beside != "")
+	if first := firstJudged(rep, f.Story != ""); tr.Loud {
+		wrong["loud"] = ""
+		if first == nil || !first.Severity.Loud() {
+			wrong["loud"] = "says it quietly"
+		}
+	}
 	if f.Healthy {
 		wrong["loud"] = ""
 		if said.loud != "" {

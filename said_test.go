@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -143,6 +144,7 @@ func falseOfField(rep *report.Report, f *testprog.Field) (out []string) {
 			out = append(out, c.key())
 		}
 	}
+	out = append(out, promises(rep, tr)...)
 	for _, v := range rep.Verdict {
 		if v.Open != nil && v.Open.Late && f.Healthy {
 			out = append(out, "late "+v.Open.Text)
@@ -161,6 +163,47 @@ func falseOfField(rep *report.Report, f *testprog.Field) (out []string) {
 	return out
 }
 
+// promises returns what loud findings promise of the group that the truth speaks of and no change can reach.
+func promises(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
+	g := fieldGroup(rep, tr.Group)
+	if g == nil {
+		return nil
+	}
+	promise := func(f *report.Finding, group string, p *report.Predicted) {
+		if group == g.ID && p != nil && p.P50NS.Est < int64(tr.LeastP50) {
+			out = append(out, fmt.Sprintf("%s promises a p50 of %v, and nothing below %v can be", f.Code, time.Duration(p.P50NS.Est), tr.LeastP50))
+		}
+	}
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if f.Ignored != "" || !f.Severity.Loud() {
+			continue
+		}
+		promise(f, f.Group, f.Predicted)
+		for k := range f.AskedBy {
+			promise(f, f.AskedBy[k].Group, f.AskedBy[k].Predicted)
+		}
+	}
+	return out
+}
+
+// allSaid is what the verdict and the findings say, with evidence and advice.
+func allSaid(rep *report.Report) string {
+	var b strings.Builder
+	for i := range rep.Verdict {
+		b.WriteString(rep.Verdict[i].Text + "\n")
+	}
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		b.WriteString(f.Title + "; " + f.Fix)
+		for _, e := range f.Evidence {
+			b.WriteString("; " + e.Text)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 // classOfField classifies an answer by what judgeField found of it.
 func classOfField(wrong map[string]string, untrue []string) class {
 	part := func(keys ...string) *bool {
@@ -175,7 +218,7 @@ func classOfField(wrong map[string]string, untrue []string) class {
 		return &right
 	}
 	all := part(fieldFirst...)
-	return classOf(part("cause", "site", "own"), part("code", "finding", "only", "loud"), all == nil || *all, untrue)
+	return classOf(part("cause", "site", "own"), part("code", "finding", "only", "says", "loud"), all == nil || *all, untrue)
 }
 
 // falseOfService returns what a report says with confidence of a service of lab/truth and the catalog contradicts.
@@ -278,7 +321,7 @@ func (t *tally) checkRow(tb testing.TB, set string) {
 // TestFalse: what is said with confidence and contradicts a truth is counted, and nothing else.
 func TestFalse(t *testing.T) {
 	site := func(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/main.go", Line: 7} }
-	fault := testprog.Field{Truth: testprog.FieldTruth{Group: "order", Cause: "sleep", Site: `main\.save`, Code: "WL2002", MaySay: []string{`WL2003 main\.pool`}, MustNot: `own main\.other`}}
+	fault := testprog.Field{Truth: testprog.FieldTruth{Group: "order", LeastP50: 5e6, Cause: "sleep", Site: `main\.save`, Code: "WL2002", MaySay: []string{`WL2003 main\.pool`}, MustNot: `own main\.other`}}
 	healthy := testprog.Field{Healthy: true, Truth: testprog.FieldTruth{Group: "order"}}
 	say := func(cause report.CauseName, fn, text string, findings ...report.Finding) *report.Report {
 		return &report.Report{
@@ -289,6 +332,11 @@ func TestFalse(t *testing.T) {
 	}
 	found := func(code report.RuleCode, s report.Severity, fn string) report.Finding {
 		return report.Finding{Code: code, Severity: s, Site: site(fn), Title: "requests wait"}
+	}
+	promised := func(ns int64) report.Finding {
+		f := found("WL2002", "high", "main.save")
+		f.Group, f.Predicted = "g", &report.Predicted{P50NS: report.Estimate{Est: ns}}
+		return f
 	}
 	for _, c := range []struct {
 		what   string
@@ -306,6 +354,8 @@ func TestFalse(t *testing.T) {
 		{"another first cause, with a hedge", say("network", "main.save", "waiting for a peer, perhaps this process"), &fault, 0},
 		{"another place", say("sleep", "main.load", "asleep"), &fault, 1},
 		{"what must not be said", say("sleep", "main.save", "asleep in its own main.other"), &fault, 1},
+		{"what a change can win", say("sleep", "main.save", "asleep", promised(5e6)), &fault, 0},
+		{"more than a change can win", say("sleep", "main.save", "asleep", promised(4e6)), &fault, 1},
 		{"healthy and silent", say("network", "main.read", "waiting for the client"), &healthy, 0},
 		{"healthy and loud", say("network", "main.read", "waiting for the client", found("WL2005", "medium", "main.read")), &healthy, 1},
 	} {

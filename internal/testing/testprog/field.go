@@ -69,6 +69,12 @@ type FieldTruth struct {
 	MaySay []string `json:"may_say,omitempty"`
 	// MustNot is what no sentence of the verdict and no loud finding, with its advice, may contain: a regular expression.
 	MustNot string `json:"must_not,omitempty"`
+	// MustSay is what the verdict or a finding with its evidence and advice must contain: a regular expression. Loud says that the
+	// first finding must be of severity medium or high.
+	MustSay string `json:"must_say,omitempty"`
+	Loud    bool   `json:"loud,omitempty"`
+	// LeastP50 is what no change can bring the group's median below: a loud finding that promises less is false. 0 is not judged.
+	LeastP50 time.Duration `json:"least_p50_ns,omitempty"`
 	// The group's count and percentiles are at most so far from the clients', as a part of theirs. 0 is not judged, and
 	// WhyNot says why.
 	CountWithin float64 `json:"count_within"`
