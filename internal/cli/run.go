@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,6 +32,8 @@ const (
 // interrupt asks the verb to stop and report what it has, the second ends the process. A verb that reads and computes has
 // a second for its report; those that run something of others (a recording, a load) end that in good order.
 func Main() int {
+	// net/http's client writes what a server sends unasked to the standard logger, over whatever is on the screen.
+	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	patient := isPatient(os.Args[1:])
 	done := make(chan struct{})

@@ -137,3 +137,29 @@ func TestRecordEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestUnasked records from a server that sends more than it was asked for: net/http would show that on the terminal.
+func TestUnasked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 more than it was asked for\r\n")
+		io.Copy(io.Discard, c)
+	}))
+	defer srv.Close()
+	cmd := command(t, "record", "-d", "1s", "-o", filepath.Join(t.TempDir(), "x.whylate"), srv.URL)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != ExitFailed {
+		t.Errorf("it ended with %v", err)
+	}
+	if strings.Contains(errs.String(), "more than it was asked for") {
+		t.Errorf("standard error %q", errs.String())
+	}
+}

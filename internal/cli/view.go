@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -252,6 +253,7 @@ func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, 
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		// Answers for nobody end with the program.
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    log.New(s.err, "whylate: ", 0),
 	}
 	url := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintln(s.out, url)

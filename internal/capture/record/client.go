@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // client talks to one endpoint. It sends credentials to that endpoint's own origin and nowhere else.
@@ -108,17 +110,17 @@ func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext
 	}
-	c.transport = &http.Transport{
+	c.transport = wire.Transport(&http.Transport{
 		Proxy:                  proxy,
 		DialContext:            dial,
 		TLSHandshakeTimeout:    opt.ConnectTimeout,
 		TLSClientConfig:        tlsConfig,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // decoded does it; and the observed service should not compress for us
-		MaxResponseHeaderBytes: 256 << 10,
 		OnProxyConnectResponse: c.proxyAnswer,
-	}
-	c.http = &http.Client{Transport: (*roundTripper)(c), CheckRedirect: c.checkRedirect}
+	})
+	c.http = wire.Client(c.transport)
+	c.http.Transport, c.http.CheckRedirect = (*roundTripper)(c), c.checkRedirect
 	return c, nil
 }
 

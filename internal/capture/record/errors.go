@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // Kind says what kept a recording from succeeding, for programs; Error.Error says it for people.
@@ -266,7 +268,7 @@ func (c *client) body(resp *http.Response) string {
 	if err != nil {
 		return ""
 	}
-	b, _ := io.ReadAll(io.LimitReader(r, 4096))
+	b, _ := wire.First(r, 4096)
 	return string(b)
 }
 

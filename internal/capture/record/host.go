@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	hostsamples "github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // A Watch takes host samples of the recorded process while its trace is
@@ -207,8 +208,8 @@ func (c *client) check(ctx context.Context, pid int) string {
 		return ""
 	}
 	const limit = 256 << 10
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil || len(b) == 0 || len(b) > limit || len(b) < 2 {
+	b, err := wire.All(r, limit)
+	if err != nil || len(b) < 2 {
 		return ""
 	}
 	own, ok := hostsamples.CommandLine(pid)

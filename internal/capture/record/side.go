@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // maxProfile bounds a profile in memory. Profiles of real services have some MB.
@@ -89,16 +90,16 @@ func (p *side) fetch() ([]byte, *Error) {
 	if err != nil {
 		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: p.c.secrets.foreign(err.Error(), 200)}
 	}
-	data, err := io.ReadAll(io.LimitReader(r, maxProfile+1))
+	data, err := wire.All(r, maxProfile)
+	if errors.Is(err, wire.ErrLarge) {
+		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: fmt.Sprintf("it is larger than %d MiB", maxProfile>>20)}
+	}
 	if err != nil {
 		e := p.c.describe(p.ctx, op, where, err)
 		if e.Kind == Unreachable {
 			e.Kind, e.Text, e.Do = Cut, "it was cut", ""
 		}
 		return nil, e
-	}
-	if len(data) > maxProfile {
-		return nil, &Error{Kind: NotATrace, Op: op, URL: where, Text: fmt.Sprintf("it is larger than %d MiB", maxProfile>>20)}
 	}
 	// Profiles are gzipped since Go 1.9; an encoding of the connection has been undone above.
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
@@ -176,7 +177,7 @@ func (c *client) findHandlers(ctx context.Context) {
 			break // the recording itself will say what is wrong
 		}
 		found := resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == "text/plain; charset=utf-8"
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 64))
+		b, _ := wire.First(resp.Body, 64)
 		resp.Body.Close()
 		if found && bytes.HasPrefix(b, []byte("num_symbols:")) {
 			return

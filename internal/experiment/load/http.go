@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // HTTP says how HTTP requests are sent.
@@ -42,7 +44,7 @@ func newHTTPSender(o *Options) (sender, error) {
 	if !o.HTTP.H2 {
 		return newHTTP1Sender(o, urls)
 	}
-	t := &http.Transport{
+	t := wire.Transport(&http.Transport{
 		DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
 		MaxIdleConnsPerHost: max(o.MaxInFlight, o.Closed),
 		DisableCompression:  true, // the answer counts, not what this side makes of it
@@ -51,11 +53,10 @@ func newHTTPSender(o *Options) (sender, error) {
 		TLSHandshakeTimeout: o.Timeout,
 		IdleConnTimeout:     time.Minute,
 		Protocols:           new(http.Protocols),
-	}
+	})
 	t.Protocols.SetHTTP2(true)
 	t.Protocols.SetUnencryptedHTTP2(true)
-	client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &http2Sender{client, o.Targets, urls}, nil
+	return &http2Sender{wire.Client(t), o.Targets, urls}, nil
 }
 
 // http2Sender speaks HTTP/2 by net/http's client: all requests share a connection.

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -12,6 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // http1Sender speaks HTTP/1.1 on the goroutine of the worker. net/http's client would put two goroutines, each with a
@@ -33,7 +34,7 @@ type http1Target struct {
 
 type http1Conn struct {
 	net.Conn
-	r *bufio.Reader
+	r *wire.Reader
 }
 
 func newHTTP1Sender(o *Options, urls []*url.URL) (*http1Sender, error) {
@@ -108,7 +109,7 @@ func (h *http1Sender) take(ctx context.Context, t *http1Target) (c *http1Conn, r
 		}
 		conn = secure
 	}
-	return &http1Conn{conn, bufio.NewReaderSize(conn, 8<<10)}, false, nil
+	return &http1Conn{conn, wire.NewReader(conn)}, false, nil
 }
 
 func (h *http1Sender) put(t *http1Target, c *http1Conn) {
@@ -156,10 +157,7 @@ func (h *http1Sender) exchange(ctx context.Context, t *http1Target, c *http1Conn
 	if _, err := c.r.Peek(1); err != nil {
 		return Answer{Err: err}, false
 	}
-	resp, err := http.ReadResponse(c.r, &http.Request{Method: t.method})
-	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp, err = http.ReadResponse(c.r, &http.Request{Method: t.method}) // 100 Continue, 103 Early Hints
-	}
+	resp, err := c.r.Response(&http.Request{Method: t.method})
 	if err != nil {
 		return Answer{Err: fmt.Errorf("reading the answer: %w", err)}, true
 	}

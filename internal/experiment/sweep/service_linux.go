@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/output/termtext"
@@ -62,7 +63,8 @@ func (in *instance) stop() error {
 
 // ready waits until the service answers at a URL with anything but a server's error.
 func (in *instance) ready(ctx context.Context, address string, timeout time.Duration) error {
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := wire.Client(&http.Transport{DisableKeepAlives: true})
+	client.Timeout = 2 * time.Second
 	deadline := time.Now().Add(timeout)
 	var last error
 	for {

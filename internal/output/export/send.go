@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // Bounds of sending one message.
@@ -37,7 +38,7 @@ type Client struct {
 
 	endpoint, shown string
 	header          http.Header
-	client          http.Client
+	client          *http.Client
 	protobuf        bool
 }
 
@@ -60,14 +61,12 @@ func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*
 		name, value, _ := strings.Cut(h, ":")
 		c.header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := wire.Usual()
 	if conf != nil {
 		transport.TLSClientConfig = conf
 	}
-	c.client = http.Client{
-		Transport: transport, Timeout: sendTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c.client = wire.Client(transport)
+	c.client.Timeout = sendTimeout
 	return c, nil
 }
 
@@ -131,7 +130,7 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 		return -1, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	answer, err := wire.First(resp.Body, 64<<10)
 	switch {
 	case resp.StatusCode/100 == 2 && err != nil:
 		return -1, fmt.Errorf("reading the answer: %w", err)

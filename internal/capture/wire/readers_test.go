@@ -1,0 +1,146 @@
+package wire_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readers are the places of the tool that could read more than they should: file, what is used there, and what bounds it.
+var readers = map[string]string{
+	"internal/experiment/load/http1.go net.Dialer":               "answers are read by wire.Reader, bodies thrown away",
+	"internal/experiment/load/http1.go tls.Client":               "the same connection; crypto/tls bounds handshakes",
+	"internal/experiment/load/http.go net.Dialer":                "for a transport of wire.Client",
+	"internal/capture/record/client.go net.Dialer":               "for a transport of wire.Transport",
+	"internal/experiment/sweep/service_linux.go net.DialTimeout": "asks whether somebody listens and reads nothing",
+	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
+	"report/json.go io.ReadAll":                                  "a report that its caller chose to read: decoding it takes more than its bytes anyway",
+}
+
+// inWire may be used in package wire only, except as an argument of its functions.
+var inWire = []string{
+	"http.Client", "http.Transport", "http.ReadResponse", "http.DefaultClient", "http.DefaultTransport", "http.Get", "http.Head", "http.Post", "http.PostForm",
+	"textproto.NewReader", "textproto.NewConn", "httputil.NewClientConn",
+}
+
+// listed may be used by those who stand in readers.
+var listed = []string{"net.Dial", "net.DialTimeout", "net.DialTCP", "net.DialUnix", "net.DialUDP", "net.DialIP", "net.Dialer", "tls.Dial", "tls.DialWithDialer", "tls.Dialer", "tls.Client", "io.ReadAll"}
+
+// TestReaders reads the tool's source: who speaks to a peer does so by this package, or stands in the list above.
+func TestReaders(t *testing.T) {
+	const root = "../../.."
+	found := map[string]bool{}
+	files := 0
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, name)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			switch {
+			case rel == "internal/testing", rel == "internal/capture/wire", d.Name() == "testdata", d.Name() != ".." && rel != "." && strings.HasPrefix(d.Name(), "."):
+				return filepath.SkipDir
+			case rel == "service", rel == "adapters", rel == "lab", rel == "stories", rel == "tools", rel == "bench": // no part of the tool
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") {
+			return nil
+		}
+		files++
+		uses, wrong, err := usesOf(name)
+		if err != nil {
+			return err
+		}
+		for _, w := range wrong {
+			t.Errorf("%s: %s", rel, w)
+		}
+		for _, u := range uses {
+			found[rel+" "+u] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, use := range slices.Sorted(maps.Keys(found)) {
+		if readers[use] == "" {
+			t.Errorf("%s: what bounds it? Read by package wire (or io.LimitReader), and list it", use)
+		}
+	}
+	for use := range readers {
+		if !found[use] {
+			t.Errorf("%s is listed, but there is no such reader", use)
+		}
+	}
+	if files < 200 {
+		t.Errorf("only %d files were read", files)
+	}
+}
+
+// usesOf returns what a file uses of listed, and where it does by itself what wire is for.
+func usesOf(name string) (uses, wrong []string, err error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil, err
+	}
+	fine := map[ast.Node]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if fine[n] {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.StarExpr: // of a client somebody else has made
+			if s := selector(n.X); s == "http.Client" || s == "http.Transport" {
+				return false
+			}
+		case *ast.CallExpr:
+			switch selector(n.Fun) {
+			case "wire.Client", "wire.Transport":
+				// &http.Transport{...}: what stands in it is looked at all the same.
+				if u, ok := n.Args[0].(*ast.UnaryExpr); ok && u.Op == token.AND {
+					if lit, ok := u.X.(*ast.CompositeLit); ok {
+						fine[lit.Type] = true
+					}
+				}
+			case "io.ReadAll":
+				if c, ok := n.Args[0].(*ast.CallExpr); ok && selector(c.Fun) == "io.LimitReader" {
+					fine[n.Fun] = true
+				}
+			}
+		case *ast.SelectorExpr:
+			s := selector(n)
+			if slices.Contains(inWire, s) {
+				wrong = append(wrong, fmt.Sprintf("line %d uses %s: let package wire make clients and read answers", set.Position(n.Pos()).Line, s))
+			}
+			if slices.Contains(listed, s) {
+				uses = append(uses, s)
+			}
+		}
+		return true
+	})
+	return uses, wrong, nil
+}
+
+// selector is a qualified name as it is written, "" for anything else.
+func selector(e ast.Expr) string {
+	s, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	x, ok := s.X.(*ast.Ident)
+	if !ok {
+		return ""
+	}
+	return x.Name + "." + s.Sel.Name
+}

@@ -1,0 +1,102 @@
+// Package wire holds the bounds on what a peer on the network may send. Whoever reads an answer does so by this package: a server that is
+// broken, or means harm, then costs no more memory than these bounds. A test reads the tool's source and lists the readers.
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Bounds on what stands before an answer's body: the status line and the headers, with those of interim answers (1xx).
+const (
+	HeadBytes = 256 << 10
+	// A short line takes many times its bytes once it is parsed.
+	HeadLines = 2000
+)
+
+// ErrHead says that no answer's body began within the bounds.
+var ErrHead = fmt.Errorf("the answer's headers go beyond %d KiB or %d lines", HeadBytes>>10, HeadLines)
+
+// ErrLarge says that there is more than was allowed.
+var ErrLarge = errors.New("it is larger than allowed")
+
+// Client returns a client that follows no redirect: headers may hold credentials, which are for one host only. It bounds the heads of answers.
+// Bodies are to be read by All, First, or in pieces that are not kept.
+func Client(t *http.Transport) *http.Client {
+	return &http.Client{Transport: Transport(t), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Transport sets the bounds in a transport and returns it.
+func Transport(t *http.Transport) *http.Transport {
+	t.MaxResponseHeaderBytes = HeadBytes
+	return t
+}
+
+// Usual returns a transport as the standard library has it: with the environment's proxies.
+func Usual() *http.Transport { return Transport(http.DefaultTransport.(*http.Transport).Clone()) }
+
+// First reads the beginning of what r gives, at most that many bytes.
+func First(r io.Reader, most int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, most)) }
+
+// All reads what r gives. The error is ErrLarge if that is more than so many bytes.
+func All(r io.Reader, most int64) ([]byte, error) {
+	b, err := First(r, most+1)
+	if err == nil && int64(len(b)) > most {
+		return nil, ErrLarge
+	}
+	return b, err
+}
+
+// A Reader reads the answers of HTTP/1 that come over one connection.
+type Reader struct {
+	*bufio.Reader
+	src head
+}
+
+// NewReader returns a Reader of a connection.
+func NewReader(r io.Reader) *Reader {
+	a := &Reader{src: head{r: r}}
+	a.Reader = bufio.NewReaderSize(&a.src, 8<<10)
+	return a
+}
+
+// Response reads the final answer to a request, past interim ones. The caller reads its body from the connection, in pieces.
+func (r *Reader) Response(req *http.Request) (*http.Response, error) {
+	r.src = head{r: r.src.r, bounded: true}
+	defer func() { r.src.bounded = false }()
+	for {
+		resp, err := http.ReadResponse(r.Reader, req)
+		if err != nil && r.src.refused { // which may have been taken as the end of a line
+			return nil, ErrHead
+		}
+		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+}
+
+// head reads a connection, within the bounds while heads are read.
+type head struct {
+	r                io.Reader
+	bounded, refused bool
+	bytes, lines     int
+}
+
+func (h *head) Read(p []byte) (int, error) {
+	if !h.bounded {
+		return h.r.Read(p)
+	}
+	// What came with the head's last bytes may be of the body, so that only asking for more goes beyond.
+	if h.bytes >= HeadBytes || h.lines >= HeadLines {
+		h.refused = true
+		return 0, ErrHead
+	}
+	n, err := h.r.Read(p[:min(len(p), HeadBytes-h.bytes)])
+	h.bytes += n
+	h.lines += bytes.Count(p[:n], []byte{'\n'})
+	return n, err
+}

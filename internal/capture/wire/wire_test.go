@@ -1,0 +1,111 @@
+package wire_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/internal/testing/endless"
+)
+
+// enough is what a client may allocate, live and garbage, for one answer: a head takes some times its bytes while it grows.
+const enough = 8 << 20
+
+// TestEndlessHeads asks servers whose head never ends. Without the bounds each answer takes from 150 MB to a gigabyte.
+func TestEndlessHeads(t *testing.T) {
+	for _, kind := range endless.Heads() {
+		t.Run(kind, func(t *testing.T) {
+			url := endless.Serve(t, kind)
+			client := wire.Client(&http.Transport{DisableKeepAlives: true})
+			if n := endless.Allocated(func() {
+				resp, err := client.Get(url)
+				if err == nil {
+					resp.Body.Close()
+					t.Errorf("the client takes it as %s", resp.Status)
+				}
+			}); n > enough {
+				t.Errorf("the client allocates %d bytes", n)
+			}
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
+			if n := endless.Allocated(func() {
+				_, err = wire.NewReader(conn).Response(&http.Request{Method: "GET"})
+			}); n > enough {
+				t.Errorf("the reader allocates %d bytes", n)
+			}
+			if !errors.Is(err, wire.ErrHead) {
+				t.Errorf("the reader says %v", err)
+			}
+		})
+	}
+}
+
+// TestReader reads what real servers send, over one connection: the bounds are those of each answer's head, not of its body, and not of what the
+// connection brings in all.
+func TestReader(t *testing.T) {
+	body := strings.Repeat("\n", 2*wire.HeadLines) + strings.Repeat("x", 2*wire.HeadBytes)
+	head := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nX-Cookie: " + strings.Repeat("c", wire.HeadBytes/2) + "\r\n\r\n"
+	interim := strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n", 5)
+	r := wire.NewReader(bufio.NewReader(strings.NewReader(strings.Repeat(interim+head+body, 4) + "HTTP/1.1 101 Switching Protocols\r\n\r\n")))
+	for i := range 4 {
+		resp, err := r.Response(&http.Request{Method: "GET"})
+		if err != nil {
+			t.Fatalf("answer %d: %v", i+1, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || string(b) != body || resp.StatusCode != 200 {
+			t.Fatalf("answer %d: status %d, %d bytes, %v", i+1, resp.StatusCode, len(b), err)
+		}
+	}
+	if resp, err := r.Response(&http.Request{Method: "GET"}); err != nil || resp.StatusCode != 101 {
+		t.Errorf("the last: %v", err)
+	}
+	if _, err := r.Response(&http.Request{Method: "GET"}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("after the last: %v", err)
+	}
+}
+
+func TestAll(t *testing.T) {
+	for _, c := range []struct {
+		most int64
+		want error
+	}{{5, nil}, {4, wire.ErrLarge}, {0, wire.ErrLarge}} {
+		if b, err := wire.All(strings.NewReader("hello"), c.most); !errors.Is(err, c.want) || err == nil && string(b) != "hello" {
+			t.Errorf("at most %d: %q, %v", c.most, b, err)
+		}
+	}
+	if b, err := wire.First(strings.NewReader("hello"), 2); err != nil || string(b) != "he" {
+		t.Errorf("the first two: %q, %v", b, err)
+	}
+}
+
+// TestNoRedirects: headers may be credentials of one host.
+func TestNoRedirects(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			t.Errorf("%s was asked for", r.URL)
+		}
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	resp, err := wire.Client(wire.Usual()).Get("http://" + l.Addr().String() + "/")
+	if err != nil || resp.StatusCode != http.StatusTemporaryRedirect {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	resp.Body.Close()
+}

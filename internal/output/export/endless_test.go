@@ -1,0 +1,32 @@
+package export_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/endless"
+)
+
+// TestEndlessHeads sends spans to endpoints whose answers never come to their body.
+func TestEndlessHeads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends requests over the loopback network")
+	}
+	for _, kind := range endless.Heads() {
+		t.Run(kind, func(t *testing.T) {
+			c, err := export.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if n := endless.Allocated(func() {
+				if c.Send(context.Background(), []byte("{}"), 1) == nil {
+					t.Error("it was taken")
+				}
+			}); n > 16<<20 {
+				t.Errorf("%d bytes were allocated", n)
+			}
+		})
+	}
+}

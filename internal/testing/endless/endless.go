@@ -1,0 +1,108 @@
+// Package endless has servers whose answers do not end, for tests of whoever reads answers.
+package endless
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// most is what a server sends to one connection: an endless answer that a test can wait for.
+const most = 64 << 20
+
+// An answer is how it begins, and what follows again and again.
+type answer struct{ first, again string }
+
+var answers = map[string]answer{
+	"status line":    {"HTTP/1.1 200 ", "aaaaaaaaaaaaaaaa"},
+	"one header":     {"HTTP/1.1 200 OK\r\nX-Long: ", "aaaaaaaaaaaaaaaa"},
+	"headers":        {"HTTP/1.1 200 OK\r\n", ""}, // each with another name, see text
+	"empty headers":  {"HTTP/1.1 200 OK\r\n", "A:\n"},
+	"continued line": {"HTTP/1.1 200 OK\r\nX-Long: a\r\n", " b\r\n"},
+	"interim":        {"", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"},
+}
+
+// Heads returns the kinds of answers whose head does not end.
+func Heads() []string { return slices.Sorted(maps.Keys(answers)) }
+
+func (e answer) text(round int) []byte {
+	if e.again != "" {
+		return bytes.Repeat([]byte(e.again), 64<<10/len(e.again))
+	}
+	var b []byte
+	for i := range 3000 {
+		b = append(b, "X-"...)
+		b = strconv.AppendInt(b, int64(round*3000+i), 36)
+		b = append(b, ": a\r\n"...)
+	}
+	return b
+}
+
+// Serve answers every request with an endless one of that kind until the test ends. It returns the server's URL.
+func Serve(t testing.TB, kind string) string {
+	t.Helper()
+	a, ok := answers[kind]
+	if !ok {
+		t.Fatalf("there is no endless answer %q", kind)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces := [8][]byte{}
+	for i := range pieces {
+		pieces[i] = a.text(i)
+	}
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			serving.Go(func() {
+				defer c.Close()
+				c.Read(make([]byte, 1)) // a request
+				go io.Copy(io.Discard, c)
+				io.WriteString(c, a.first)
+				for i, sent := 0, 0; sent < most; i++ {
+					n, err := c.Write(pieces[i%len(pieces)])
+					if err != nil {
+						return
+					}
+					sent += n
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		serving.Wait()
+	})
+	return "http://" + l.Addr().String()
+}
+
+// Allocated returns how many bytes a function allocated, live or not, on all goroutines.
+func Allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
