@@ -289,7 +289,13 @@ func flightText(w io.Writer, s *flight.State) {
 		fmt.Fprintf(w, "%s\t%d moments, %d in no recording\n", k, s.Triggers[k], s.Missed[k])
 	}
 	if u := s.Upload; u != nil {
-		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d attempts failed\n", u.Sent, u.Refused, u.Failed)
+		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d attempts failed, %d wait\n", u.Sent, u.Refused, u.Failed, u.Waiting)
+		if u.Held > 0 {
+			fmt.Fprintf(w, "held back\t%d: the collector takes nothing with this token\n", u.Held)
+		}
+		if u.LastError != "" {
+			fmt.Fprintf(w, "last upload error\t%s\n", u.LastError)
+		}
 	}
 	if s.Unwatched {
 		fmt.Fprintf(w, "marks\tsomebody else watches them: no request is seen\n")

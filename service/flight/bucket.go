@@ -50,6 +50,11 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
+// wait returns how long after it was last filled one may pass.
+func (b *bucket) wait() time.Duration {
+	return time.Duration(max(0, 1-b.tokens) * float64(b.every) / b.size)
+}
+
 func (b *bucket) take() {
 	if b != nil {
 		b.tokens--

@@ -72,6 +72,76 @@ func TestSinkNeverAnswers(t *testing.T) {
 	})
 }
 
+// TestSinkPanics tests that a sink that panics, or ends its goroutine, is an error of the recorder
+// and no more: the next recording is handed on.
+func TestSinkPanics(t *testing.T) {
+	how := ""
+	r := start(t, Options{Dir: t.TempDir(), Sink: func(context.Context, string, io.Reader) error {
+		switch how {
+		case "panic":
+			panic("no\x1b" + strings.Repeat("!", 1000))
+		case "exit":
+			runtime.Goexit()
+		}
+		return nil
+	}})
+	for i, next := range []string{"panic", "exit", "panic"} {
+		how = next
+		_, err := r.Capture(t.Context(), "x")
+		if s := r.State(); err == nil || s.Failed != uint64(i+1) || s.LastError != err.Error() || !strings.Contains(s.LastError, "the sink "+how) && how != "exit" || len(s.LastError) > 400 {
+			t.Errorf("%s: %v, the state is %+v", how, err, s)
+		}
+	}
+	how = ""
+	if _, err := r.Capture(t.Context(), "x"); err != nil || r.State().Kept != 1 {
+		t.Errorf("after that: %v, the state is %+v", err, r.State())
+	}
+}
+
+// TestPosts tests that recordings that are asked for over HTTP are bounded in time, and say when
+// they will be made again; the service's own calls and snapshots are not bounded.
+func TestPosts(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		ask := func(method string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			s.r.ServeHTTP(w, httptest.NewRequest(method, "/debug/flight", nil))
+			return w
+		}
+		storm := func() (kept int) {
+			for range 100 {
+				switch w := ask("POST"); w.Code {
+				case 200:
+					kept++
+				case 429:
+					if after := w.Header().Get("Retry-After"); after != "6" {
+						t.Errorf("after %d it asks for %q seconds", kept, after)
+					}
+				default:
+					t.Errorf("it answers %d", w.Code)
+				}
+			}
+			return kept
+		}
+		if n := storm(); n != postsPerMinute {
+			t.Errorf("%d are kept at once", n)
+		}
+		if w := ask("GET"); w.Code != 200 {
+			t.Errorf("GET gives %d", w.Code)
+		}
+		if _, err := s.r.Capture(s.t.Context(), "x"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(6 * time.Second)
+		if n := storm(); n != 1 {
+			t.Errorf("%d are kept six seconds later", n)
+		}
+		time.Sleep(time.Hour)
+		if n := storm(); n != postsPerMinute {
+			t.Errorf("%d are kept at once an hour later", n)
+		}
+	})
+}
+
 // TestFolderIsGone tests that a folder that is removed while the recorder runs is made
 // again, with the recording in it.
 func TestFolderIsGone(t *testing.T) {

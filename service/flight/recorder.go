@@ -74,7 +74,7 @@ type Options struct {
 	// Sink, if not nil, is given every recording that is kept: its name and the
 	// .whylate file. It is called by a goroutine of its own; the next recording is
 	// kept when it has returned. ctx ends with Stop, which waits for it for five
-	// seconds.
+	// seconds. An error and a panic are reported in State, and end nothing.
 	Sink func(ctx context.Context, name string, recording io.Reader) error
 
 	// Slow makes every marked request slow that takes longer; 0 is none.
@@ -237,6 +237,7 @@ type Recorder struct {
 	missed map[Kind]uint64 // to be named in the next recording
 	hour   *bucket
 	day    *bucket
+	posts  *bucket
 	seen   uint64 // marked requests of this second
 	slow   uint64
 
@@ -288,7 +289,7 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	r := &Recorder{
 		opts: opts, facts: readFacts(), service: describe(os.Getenv),
 		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked), fetch: make(chan *asked), sunk: make(chan struct{}, 1), left: make(chan struct{}),
-		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now),
+		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now), posts: newBucket(postsPerMinute, time.Minute, now),
 		gov: newGovernor(opts.Budget, opts.MinAge), rt: rt,
 		plan: plan{tail: opts.Tail, gap: opts.Gap, minAge: opts.MinAge, reach: opts.MinAge},
 	}
@@ -502,8 +503,8 @@ func (r *Recorder) request(ctx context.Context, a *asked) error {
 }
 
 // ServeHTTP answers GET with what was recorded until now, as a .whylate file,
-// and POST by keeping it where all are kept (with the form's value reason);
-// GET with the query value state gives the State. It is on no mux by itself, and
+// and POST by keeping it where all are kept (with the form's value reason), ten
+// times a minute at most; GET with the query value state gives the State. It is on no mux by itself, and
 // a recording tells much of a service: serve it where net/http/pprof is.
 func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if q.Method == http.MethodGet && q.URL.Query().Has("state") {
@@ -515,6 +516,11 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	case http.MethodPost:
 		if origin.Other(q) {
 			http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
+			return
+		}
+		if wait := r.post(time.Now()); wait > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+			http.Error(w, "too many recordings were asked for", http.StatusTooManyRequests)
 			return
 		}
 		q.Body = http.MaxBytesReader(w, q.Body, 4<<10)
@@ -551,6 +557,21 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Allow", "GET, POST")
 		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
 	}
+}
+
+// postsPerMinute is how many recordings may be asked for over HTTP.
+const postsPerMinute = 10
+
+// post takes in that a recording is asked for over HTTP, and returns for how long
+// that is not allowed.
+func (r *Recorder) post(now time.Time) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.posts.has(now, true) {
+		return r.posts.wait()
+	}
+	r.posts.take()
+	return 0
 }
 
 // maxHanding is how many snapshots may be fetched at once.
@@ -841,14 +862,20 @@ func (r *Recorder) capture(a *asked) (sinking bool) {
 	}
 	r.sinking.Add(1)
 	go func() {
-		defer r.sinking.Done()
-		err := r.opts.Sink(r.ctx, a.name, made)
-		if c, ok := made.(io.Closer); ok {
-			_ = c.Close() // it was read
-		}
-		finish(err)
-		close(a.done)
-		r.sunk <- struct{}{}
+		err := errors.New("flight: the sink ended its goroutine")
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("flight: the sink panicked: %s", clip(fmt.Sprint(p)))
+			}
+			if c, ok := made.(io.Closer); ok {
+				_ = c.Close() // it was read
+			}
+			finish(err)
+			close(a.done)
+			r.sunk <- struct{}{}
+			r.sinking.Done()
+		}()
+		err = r.opts.Sink(r.ctx, a.name, made)
 	}()
 	return true
 }

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +58,7 @@ type Uploader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
+	turns  turns // of the goroutine
 
 	mu    sync.Mutex
 	state UploadState
@@ -68,9 +68,14 @@ type Uploader struct {
 type UploadState struct {
 	Sent uint64 `json:"sent"`
 	// Refused counts recordings that the collector does not want; they are not
-	// sent again. Failed counts attempts that are made again.
-	Refused   uint64 `json:"refused"`
-	Failed    uint64 `json:"failed"`
+	// sent again. Failed counts the attempts that failed otherwise.
+	Refused uint64 `json:"refused"`
+	Failed  uint64 `json:"failed"`
+	// Waiting is how many recordings are still to be sent, and Held how many of
+	// these wait for another token, or for the collector to take anything at all:
+	// it answered 401, 403, 404 or 405 to them.
+	Waiting   int    `json:"waiting,omitempty"`
+	Held      int    `json:"held,omitempty"`
 	LastError string `json:"last_error,omitempty"`
 }
 
@@ -83,6 +88,14 @@ const (
 // NewUploader starts an uploader for the recordings of a directory. The error
 // says which option makes no sense, or which file cannot be read.
 func NewUploader(dir string, opts UploadOptions) (*Uploader, error) {
+	up, err := newUploader(dir, opts)
+	if err == nil {
+		go up.run()
+	}
+	return up, err
+}
+
+func newUploader(dir string, opts UploadOptions) (*Uploader, error) {
 	u, err := url.Parse(opts.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("flight: the collector's URL is not http://HOST or https://HOST")
@@ -91,6 +104,7 @@ func NewUploader(dir string, opts UploadOptions) (*Uploader, error) {
 		u.Path = UploadPath
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxResponseHeaderBytes = 64 << 10 // of an answer, whose body is not kept either
 	if opts.CAFile != "" {
 		pem, err := os.ReadFile(opts.CAFile)
 		if err != nil {
@@ -111,7 +125,6 @@ func NewUploader(dir string, opts UploadOptions) (*Uploader, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this host
 	}}
 	up.ctx, up.cancel = context.WithCancel(context.Background())
-	go up.run()
 	return up, nil
 }
 
@@ -135,57 +148,51 @@ const lookEvery = time.Second
 
 func (u *Uploader) run() {
 	defer close(u.done)
-	failures := 0
-	for wait := time.Duration(0); ; {
-		t := time.NewTimer(wait)
-		select {
-		case <-u.ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		}
-		asked, err := u.sendAll()
-		if u.ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			failures, wait = 0, lookEvery
-			continue
-		}
-		failures++
-		wait = max(backoff(failures, rand.Float64()), min(asked, maxBackoff))
-		u.mu.Lock()
-		u.state.Failed++
-		u.state.LastError = err.Error()
-		u.mu.Unlock()
+	for u.sleep(0); u.ctx.Err() == nil; u.sleep(lookEvery) {
+		u.sendAll()
 	}
 }
 
-const (
-	firstBackoff = time.Second
-	maxBackoff   = 5 * time.Minute
-)
-
-// backoff returns how long to wait after so many failures in a row: twice as
-// long each time, and between half and all of that, so that the processes of
-// one service do not come back together. at is in [0, 1).
-func backoff(failures int, at float64) time.Duration {
-	d := maxBackoff
-	if failures < 16 {
-		d = min(firstBackoff<<(failures-1), maxBackoff)
+func (u *Uploader) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-u.ctx.Done():
+	case <-t.C:
 	}
-	return d/2 + time.Duration(at*float64(d/2))
 }
 
-// sendAll sends what was not sent yet, the oldest first. It ends at the first
-// failure; asked is for how long the collector wants not to be asked.
-func (u *Uploader) sendAll() (asked time.Duration, err error) {
+// sendAll sends what may be sent now, in the order of turns.
+func (u *Uploader) sendAll() {
+	for u.ctx.Err() == nil && !time.Now().Before(u.turns.free) {
+		waiting, err := u.waiting()
+		if err != nil {
+			u.note(func(s *UploadState) { s.LastError = err.Error() })
+			return
+		}
+		token, err := u.token()
+		if err != nil {
+			u.note(func(s *UploadState) { s.LastError, s.Waiting = err.Error(), len(waiting) })
+			return
+		}
+		name := u.turns.next(waiting, token, time.Now())
+		held := u.turns.held(waiting, token)
+		u.note(func(s *UploadState) { s.Waiting, s.Held = len(waiting), held })
+		if name == "" {
+			return
+		}
+		u.try(name, token)
+	}
+}
+
+// waiting returns the recordings that are still to be sent, the oldest first.
+func (u *Uploader) waiting() (names []string, err error) {
 	files, err := list(u.dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil // nothing was kept yet
+		return nil, nil // nothing was kept yet
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name)) })
 	for _, f := range files {
@@ -193,76 +200,112 @@ func (u *Uploader) sendAll() (asked time.Duration, err error) {
 		if strings.HasSuffix(stem, sentMark) || strings.HasSuffix(stem, refusedMark) {
 			continue
 		}
-		name := filepath.Join(u.dir, f.name)
-		data, err := os.ReadFile(name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it had to go
-		}
-		if err != nil {
-			return 0, err
-		}
-		refused, asked, err := u.send(f.name, data)
-		if err != nil && !refused {
-			return asked, err
-		}
-		mark := sentMark
-		u.mu.Lock()
-		if refused {
-			mark = refusedMark
-			u.state.Refused++
-			u.state.LastError = err.Error()
-		} else {
-			u.state.Sent++
-		}
-		u.mu.Unlock()
-		if err := os.Rename(name, filepath.Join(u.dir, stem+mark+nameSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return 0, err
-		}
+		names = append(names, f.name)
 	}
-	return 0, nil
+	u.turns.forget(names)
+	return slices.DeleteFunc(names, func(name string) bool {
+		o := u.turns.result(name)
+		if o != later {
+			u.rename(name, o) // the last attempt failed
+		}
+		return o != later
+	}), nil
 }
 
-// send makes one request. refused says that it must not be made again.
-func (u *Uploader) send(name string, data []byte) (refused bool, asked time.Duration, err error) {
+// rename marks a recording that was dealt with. Where that fails, this process
+// knows it and the next one sends the recording again.
+func (u *Uploader) rename(name string, o outcome) {
+	mark := sentMark
+	if o == refused {
+		mark = refusedMark
+	}
+	err := os.Rename(filepath.Join(u.dir, name), filepath.Join(u.dir, strings.TrimSuffix(name, nameSuffix)+mark+nameSuffix))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		u.note(func(s *UploadState) { s.LastError = err.Error() })
+	}
+}
+
+func (u *Uploader) token() (string, error) {
+	if u.opts.TokenFile == "" {
+		return "", nil
+	}
+	token, err := os.ReadFile(u.opts.TokenFile)
+	return strings.TrimSpace(string(token)), err
+}
+
+func (u *Uploader) note(f func(*UploadState)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f(&u.state)
+}
+
+// try sends one recording and takes in the answer.
+func (u *Uploader) try(name, token string) {
+	data, err := os.ReadFile(filepath.Join(u.dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return // it had to go
+	}
+	var status int
+	var header http.Header
+	if err == nil {
+		status, header, err = u.send(name, token, data)
+	}
+	if u.ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	o := u.turns.done(name, token, outcomeOf(status), retryAfter(header, now), now, rand.Float64())
+	u.note(func(s *UploadState) {
+		switch o {
+		case taken:
+			s.Sent++
+			return
+		case refused:
+			s.Refused++
+		default:
+			s.Failed++
+		}
+		s.LastError = err.Error()
+	})
+	if o == taken || o == refused {
+		u.rename(name, o)
+	}
+}
+
+// send makes one request and returns the answer's status, 0 where there is none.
+// The error says why the recording was not taken.
+func (u *Uploader) send(name, token string, data []byte) (status int, header http.Header, err error) {
 	var body bytes.Buffer
 	z := gzip.NewWriter(&body)
 	if _, err := z.Write(data); err != nil {
-		return false, 0, err
+		return 0, nil, err
 	}
 	if err := z.Close(); err != nil {
-		return false, 0, err
+		return 0, nil, err
 	}
 	req, err := http.NewRequestWithContext(u.ctx, http.MethodPost, u.url, &body)
 	if err != nil {
-		return false, 0, err
+		return 0, nil, err
 	}
 	sum := sha256.Sum256(data)
 	req.Header.Set("Content-Type", "application/vnd.whylate.recording+zip")
 	req.Header.Set("Content-Encoding", "gzip")
 	req.Header.Set("Whylate-Recording-Id", hex.EncodeToString(sum[:16]))
 	req.Header.Set("Whylate-Recording-Name", name)
-	if u.opts.TokenFile != "" {
-		token, err := os.ReadFile(u.opts.TokenFile)
-		if err != nil {
-			return false, 0, err
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := u.client.Do(req)
 	if err != nil {
-		return false, 0, err
+		return 0, nil, err
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
-	switch {
-	case res.StatusCode/100 == 2, res.StatusCode == http.StatusConflict: // it has it already
-		return false, 0, nil
-	case res.StatusCode == http.StatusBadRequest, res.StatusCode == http.StatusRequestEntityTooLarge,
-		res.StatusCode == http.StatusUnsupportedMediaType, res.StatusCode == http.StatusUnprocessableEntity:
-		return true, 0, fmt.Errorf("flight: the collector refused %s: %s", name, res.Status)
+	if outcomeOf(res.StatusCode) != taken {
+		err = fmt.Errorf("flight: the collector answered %s to %s", res.Status, name)
 	}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 && s < 1<<20 {
-		asked = time.Duration(s) * time.Second
+	if to := res.Header.Get("Location"); res.StatusCode/100 == 3 && to != "" {
+		err = fmt.Errorf("%w; its redirect to %q is not followed", err, clip(to))
 	}
-	return false, asked, fmt.Errorf("flight: the collector answered %s", res.Status)
+	return res.StatusCode, res.Header, err
 }

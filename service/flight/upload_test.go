@@ -118,7 +118,7 @@ func TestUpload(t *testing.T) {
 	}
 	await(t, func() bool { return up.State().Sent == 2 })
 	up.Stop()
-	if !slices.Equal(r.names, []string{first, second}) {
+	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
 		t.Errorf("sent were %q", r.names)
 	}
 	found := false
@@ -146,50 +146,197 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// TestUploadAnswers goes through what a collector may answer.
+// sender is an uploader without its goroutine, with one recording for each text.
+func sender(t *testing.T, url string, texts ...string) (up *Uploader, names []string) {
+	t.Helper()
+	dir := t.TempDir()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range texts {
+		names = append(names, put(t, dir, i, text))
+	}
+	up, err := newUploader(dir, UploadOptions{URL: url, TokenFile: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.client.CloseIdleConnections)
+	return up, names
+}
+
+// pass lets an uploader send, as if all that it waits for were over.
+func pass(up *Uploader) {
+	up.turns.free = time.Time{}
+	for _, x := range up.turns.of {
+		x.due = time.Time{}
+	}
+	up.sendAll()
+}
+
+// TestUploadAnswers goes through what a collector may answer, with the client that
+// NewUploader makes: what is final, what is sent again, and what waits for another token.
 func TestUploadAnswers(t *testing.T) {
 	for _, c := range []struct {
-		answers       []int
-		sent, refused uint64
-		attempts      int
+		answers                []int
+		sent, refused, retries uint64
+		held                   int
 	}{
-		{nil, 1, 0, 1},
-		{[]int{504}, 1, 0, 2}, // it had it: known again by its id
-		{[]int{503, 429}, 1, 0, 3},
-		{[]int{302}, 1, 0, 2}, // not followed
-		{[]int{409}, 1, 0, 1},
-		{[]int{413}, 0, 1, 1},
-		{[]int{422}, 0, 1, 1},
+		{nil, 1, 0, 0, 0},
+		{[]int{504}, 1, 0, 1, 0}, // it had it: known again by its id
+		{[]int{503, 429}, 1, 0, 2, 0},
+		{[]int{500, 502, 408, 501}, 1, 0, 4, 0},
+		{[]int{301, 302, 307, 308}, 1, 0, 4, 0},
+		{[]int{409}, 1, 0, 0, 0},
+		{[]int{400}, 0, 1, 0, 0},
+		{[]int{413}, 0, 1, 0, 0},
+		{[]int{415}, 0, 1, 0, 0},
+		{[]int{422}, 0, 1, 0, 0},
+		{[]int{401}, 0, 0, 1, 1},
+		{[]int{403}, 0, 0, 1, 1},
+		{[]int{404}, 0, 0, 1, 1},
+		{[]int{405}, 0, 0, 1, 1},
 	} {
 		r := &receiver{answers: c.answers, got: make(map[string][]byte), token: "t"}
 		srv := httptest.NewServer(r)
-		dir := t.TempDir()
-		token := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
-			t.Fatal(err)
+		up, put := sender(t, srv.URL, "x")
+		for range 6 {
+			pass(up)
 		}
-		name := put(t, dir, 1, "x")
-		up := &Uploader{dir: dir, url: srv.URL + UploadPath, opts: UploadOptions{TokenFile: token}, client: &http.Client{
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}, ctx: t.Context()}
-		for range c.attempts {
-			_, _ = up.sendAll()
+		s := up.State()
+		if s.Sent != c.sent || s.Refused != c.refused || s.Failed != c.retries || s.Held != c.held || s.Waiting != c.held || (s.LastError == "") != (c.refused+c.retries == 0) {
+			t.Errorf("%v: %+v", c.answers, s)
 		}
-		if s := up.State(); s.Sent != c.sent || s.Refused != c.refused || r.attempts != c.attempts {
-			t.Errorf("%v: %+v after %d attempts", c.answers, s, r.attempts)
+		if want := int(c.retries + c.sent + c.refused); r.attempts != want {
+			t.Errorf("%v: %d requests, want %d", c.answers, r.attempts, want)
 		}
-		if left := names(t, dir); len(left) != 1 || left[0] == name {
+		if left := names(t, up.dir); len(left) != 1 || (left[0] == put[0]) != (c.held == 1) {
 			t.Errorf("%v: left is %q", c.answers, left)
 		}
 		srv.Close()
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	for n, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 9: 256 * time.Second, 10: maxBackoff, 1000: maxBackoff} {
-		if low, high := backoff(n, 0), backoff(n, 0.999999); low != most/2 || high < most*99/100 || high > most {
-			t.Errorf("after %d failures: %v to %v, want half of %v to all", n, low, high, most)
+// TestUploadGoesOn is a collector that cannot take one of the recordings: the others arrive at
+// once, it is sent again now and then, and arrives when the collector can take it.
+func TestUploadGoesOn(t *testing.T) {
+	r := &receiver{got: make(map[string][]byte), token: "t"}
+	var mu sync.Mutex
+	bad := 0
+	broken := true
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if broken && strings.Contains(q.Header.Get("Whylate-Recording-Name"), "-1-0.") {
+			bad++
+			w.WriteHeader(http.StatusInternalServerError)
+			return
 		}
+		r.ServeHTTP(w, q)
+	}))
+	defer srv.Close()
+	up, put := sender(t, srv.URL, "bad", "a", "b", "c")
+	go up.run()
+	defer up.Stop()
+	await(t, func() bool { return up.State().Sent == 3 })
+	mu.Lock()
+	if bad == 0 || bad > 2 {
+		t.Errorf("it was sent %d times before the others", bad)
+	}
+	broken = false
+	mu.Unlock()
+	await(t, func() bool { return up.State().Sent == 4 })
+	if !slices.Equal(r.names, append(put[1:], put[0])) {
+		t.Errorf("sent were %q", r.names)
+	}
+	if s := up.State(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestUploadHeld is a collector that takes nothing from this sender: each recording is sent once,
+// and again when the token has changed or the collector has taken another; what it does
+// not take even then is refused.
+func TestUploadHeld(t *testing.T) {
+	forbidden := map[string]bool{"-1-0.": true, "-1-1.": true}
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		requests++
+		for part, is := range forbidden {
+			if is && strings.Contains(q.Header.Get("Whylate-Recording-Name"), part) {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	defer srv.Close()
+	up, _ := sender(t, srv.URL, "a", "b")
+	expect := func(what string, want UploadState, n int) {
+		t.Helper()
+		for range 4 {
+			pass(up)
+		}
+		s := up.State()
+		s.LastError = ""
+		if s != want || requests != n {
+			t.Errorf("%s: %+v after %d requests, want %+v after %d", what, s, requests, want, n)
+		}
+	}
+	expect("all forbidden", UploadState{Failed: 2, Waiting: 2, Held: 2}, 2)
+	if err := os.WriteFile(up.opts.TokenFile, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("another token", UploadState{Failed: 4, Waiting: 2, Held: 2}, 4)
+	forbidden["-1-1."] = false
+	put(t, up.dir, 2, "c")
+	expect("it takes others", UploadState{Sent: 2, Refused: 1, Failed: 4}, 7)
+}
+
+// TestRedirectsAreNotFollowed tests that a recording and its token go to the collector's host
+// alone, whatever that answers.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	elsewhere := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
+	defer other.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		srv := httptest.NewServer(http.RedirectHandler(other.URL, status))
+		up, _ := sender(t, srv.URL, "x")
+		pass(up)
+		if s := up.State(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
+			t.Errorf("%d: %d requests elsewhere, the state is %+v", status, elsewhere, s)
+		}
+		srv.Close()
+	}
+}
+
+// TestRetryAfterIsHonoured tests that a collector that asks for peace has it: from all
+// recordings, as long as it wants.
+func TestRetryAfterIsHonoured(t *testing.T) {
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		requests++
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer srv.Close()
+	up, _ := sender(t, srv.URL, "a", "b", "c")
+	up.sendAll()
+	up.sendAll()
+	if wait := time.Until(up.turns.free); requests != 1 || wait < time.Minute || wait > 2*time.Minute {
+		t.Errorf("%d requests, the next one in %v", requests, wait)
+	}
+}
+
+// TestHugeAnswer tests that a collector cannot fill the service's memory by what it answers.
+func TestHugeAnswer(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("x", 100<<10))
+	}))
+	defer srv.Close()
+	up, _ := sender(t, srv.URL, "x")
+	if pass(up); up.State().Sent != 0 || up.State().Failed != 1 {
+		t.Errorf("the state is %+v", up.State())
 	}
 }
 

@@ -1,0 +1,122 @@
+package flight
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestBackoff(t *testing.T) {
+	for n, most := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 9: 256 * time.Second, 10: maxBackoff, 1000: maxBackoff} {
+		if low, high := backoff(n, 0), backoff(n, 0.999999); low != most/2 || high < most*99/100 || high > most {
+			t.Errorf("after %d failures: %v to %v, want half of %v to all", n, low, high, most)
+		}
+	}
+}
+
+// TestRetryAfter reads what a collector asks for.
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
+	for _, c := range []struct {
+		after, date string
+		want        time.Duration
+	}{
+		{"", "", 0}, {"0", "", 0}, {"7", "", 7 * time.Second}, {" 120 ", "", 2 * time.Minute}, {"3600", "", time.Hour},
+		{"3601", "", time.Hour}, {"99999999999999999999999", "", time.Hour}, // bounded
+		{"-5", "", 0}, {"1.5", "", 0}, {"soon", "", 0},
+		{at(time.Minute), "", time.Minute}, {at(-time.Minute), "", 0}, {at(100 * time.Hour), "", time.Hour},
+		{at(25 * time.Hour), at(24 * time.Hour), time.Hour}, // their clock is a day ahead, or we are behind
+		{at(24*time.Hour + 30*time.Second), at(24 * time.Hour), 30 * time.Second},
+		{at(30*time.Second - time.Hour), at(-time.Hour), 30 * time.Second},
+		{at(time.Minute), "nonsense", time.Minute},
+	} {
+		h := http.Header{}
+		h.Set("Retry-After", c.after)
+		h.Set("Date", c.date)
+		if got := retryAfter(h, now); got != c.want {
+			t.Errorf("%q at %q asks for %v, want %v", c.after, c.date, got, c.want)
+		}
+	}
+	if got := retryAfter(nil, now); got != 0 {
+		t.Errorf("no answer asks for %v", got)
+	}
+}
+
+// A spool is recordings that a made receiver is asked to take.
+type spool struct {
+	turns
+	now      time.Time
+	waiting  []string
+	requests []time.Time
+}
+
+// run lets time pass, a second at a time, as the uploader does. answer says what the
+// receiver does with a recording.
+func (s *spool) run(d time.Duration, answer func(name string) outcome) {
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(lookEvery) {
+		for name := s.next(s.waiting, "", s.now); name != ""; name = s.next(s.waiting, "", s.now) {
+			s.requests = append(s.requests, s.now)
+			o := s.done(name, "", answer(name), 0, s.now, 0.5)
+			if o == taken || o == refused {
+				s.waiting = slices.DeleteFunc(s.waiting, func(w string) bool { return w == name })
+			}
+			s.forget(s.waiting)
+		}
+	}
+}
+
+// TestTurns tests for a day each that a receiver that is down is left in peace however many
+// recordings wait, that all of them arrive soon after it is up, and that recordings which it
+// cannot take delay new ones little.
+func TestTurns(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 30, 300} {
+		s := &spool{now: time.Unix(1000, 0)}
+		for i := range n {
+			s.waiting = append(s.waiting, fmt.Sprintf("%03d", i))
+		}
+		s.run(24*time.Hour, func(string) outcome { return later })
+		// Two a minute at the very most; of one recording one in five minutes.
+		if got := len(s.requests); got > 24*60*2 || n == 1 && got > 24*20 || got < 24*12 {
+			t.Errorf("%d recordings: a receiver that is down is asked %d times in a day", n, got)
+		}
+		s.run(maxBackoff+time.Minute, func(string) outcome { return taken })
+		if len(s.waiting) > 0 {
+			t.Errorf("of %d recordings %d have not arrived five minutes after the receiver came up", n, len(s.waiting))
+		}
+	}
+	for bad := range 4 {
+		s := &spool{now: time.Unix(1000, 0)}
+		for i := range bad {
+			s.waiting = append(s.waiting, fmt.Sprintf("bad %d", i))
+		}
+		answer := func(name string) outcome {
+			if name[0] == 'b' {
+				return later
+			}
+			return taken
+		}
+		s.run(time.Hour, answer)
+		for i := range 100 {
+			s.waiting = append(s.waiting, fmt.Sprintf("good %d", i))
+			for d := 0; len(s.waiting) > bad; d++ {
+				if s.run(time.Second, answer); d > 5 {
+					t.Fatalf("beside %d that it cannot take one waits for more than 5 s", bad)
+				}
+			}
+			s.run(7*time.Minute, answer)
+		}
+	}
+}
+
+// TestTurnsRotate tests that recordings which fail have their turns alike.
+func TestTurnsRotate(t *testing.T) {
+	s := &spool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
+	asked := map[string]int{}
+	s.run(6*time.Hour, func(name string) outcome { asked[name]++; return later })
+	if asked["a"]-asked["c"] > 1 || asked["a"] < 30 {
+		t.Errorf("asked were %v", asked)
+	}
+}
