@@ -1,6 +1,9 @@
 package mark
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // TestGrowing tests that a map that grows finds all that was added, that what is asked
 // for again is soon found without the lock, and that copies stay few: one for each name was
@@ -13,7 +16,7 @@ func TestGrowing(t *testing.T) {
 		if v == nil {
 			g.mu.Lock()
 			if v = g.getMore(k); v == nil {
-				g.add(k, -k)
+				g.add(k, -k, math.MaxInt)
 			}
 			g.mu.Unlock()
 		}
@@ -42,6 +45,26 @@ func TestGrowing(t *testing.T) {
 	for k := range all {
 		if g.get(uint(k), k) == nil {
 			t.Fatalf("%d is found under the lock alone", k)
+		}
+	}
+}
+
+// TestGrowingCloses tests that a map with as many entries as it may have is all found without the
+// lock, and takes no more.
+func TestGrowingCloses(t *testing.T) {
+	var g growing[int, int]
+	const all = 100
+	for k := range 2 * all {
+		if g.closed.Load() != (k >= all) {
+			t.Fatalf("with %d entries it is closed, or is not", k)
+		}
+		g.mu.Lock()
+		g.add(k, k, all)
+		g.mu.Unlock()
+	}
+	for k := range 2 * all {
+		if v := g.get(uint(k), k); (v != nil) != (k < all) {
+			t.Errorf("%d is %v", k, v)
 		}
 	}
 }

@@ -105,20 +105,18 @@ func (h *handler) ending(r *http.Request, class uint8) *ending {
 }
 
 func (h *handler) add(k routeKey) *ending {
-	h.known.mu.Lock()
-	e := h.known.getMore(k)
-	h.known.mu.Unlock()
-	if e != nil {
+	name := routeName(k.method, k.pattern)
+	e := &ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
+	if h.known.closed.Load() {
 		return e
 	}
-	name := routeName(k.method, k.pattern)
-	e = &ending{texts.end(HTTP, name, classes[k.class]), name, classes[k.class]}
 	h.known.mu.Lock()
 	defer h.known.mu.Unlock()
-	if h.known.len() < maxTexts {
-		k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
-		h.known.add(k, *e)
+	if known := h.known.getMore(k); known != nil {
+		return known
 	}
+	k.method, k.pattern = strings.Clone(k.method), strings.Clone(k.pattern)
+	h.known.add(k, *e, maxTexts)
 	return e
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/markname"
@@ -130,6 +131,65 @@ func TestBounds(t *testing.T) {
 	}
 	if got := tab.begin(Job, "name 1 of "+strings.Repeat("é", markname.Max)); !strings.HasPrefix(got, "whylate.mark/1 begin job name 1 of é") || len(got) > markname.Max+40 || strings.ToValidUTF8(got, "?") != got {
 		t.Errorf("a name that was there before is written as %q", got)
+	}
+}
+
+// TestManyNames tests that names which are not kept cost no lock and no memory, and neither do texts
+// that are not: somebody holds the lock meanwhile.
+func TestManyNames(t *testing.T) {
+	var tab table
+	for i := range 2 * maxNames {
+		tab.begin(Job, fmt.Sprint("name ", i))
+	}
+	for i := range maxTexts {
+		tab.end(Job, fmt.Sprint("name ", i%maxNames), fmt.Sprint("status-", i/maxNames))
+	}
+	tab.end(Job, others, OK)
+	if !tab.known.closed.Load() {
+		t.Fatalf("%d texts are kept, and more may come", tab.known.len())
+	}
+	tab.known.mu.Lock()
+	defer tab.known.mu.Unlock()
+	done := make(chan float64)
+	go func() {
+		for name, want := range map[string]string{
+			"name 9999": "(others)", "name 7": "name 7", "": "", "two\nlines": "(others)", strings.Repeat("x", 1000): "(others)", "(others)": "(others)",
+		} {
+			if got := tab.end(Job, name, "late"); got != strings.TrimSpace("whylate.mark/1 end job late "+want) {
+				t.Errorf("%q is written as %q", name, got)
+			}
+		}
+		done <- testing.AllocsPerRun(100, func() { tab.begin(Job, "name 9999") })
+	}()
+	select {
+	case n := <-done:
+		if n > 2 {
+			t.Errorf("a name that is not kept allocates %v times", n)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a name that is not kept waits for the lock")
+	}
+}
+
+// TestManyRoutes is the same for a handler.
+func TestManyRoutes(t *testing.T) {
+	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Route(func(q *http.Request) string { return q.URL.Path })).(*handler)
+	q := httptest.NewRequest("GET", "/", nil)
+	for i := range 2 * maxTexts {
+		q.URL.Path = fmt.Sprint("/", i)
+		h.ending(q, 2) // adds it
+		if e, again := h.ending(q, 2), h.ending(q, 2); *e != *again || e.name != "GET "+q.URL.Path || e.status != "2xx" || (e == again) != (i < maxTexts) {
+			t.Fatalf("route %d ends as %+v, then as %+v", i, e, again)
+		}
+	}
+	h.known.mu.Lock()
+	defer h.known.mu.Unlock()
+	done := make(chan bool)
+	go func() { h.ending(q, 2); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Error("a route that is not kept waits for the lock")
 	}
 }
 
@@ -330,6 +390,50 @@ func BenchmarkTracedBeside(b *testing.B) {
 		b.ReportMetric(median(took[i]), way.name+"-ns")
 		if i > 0 {
 			b.ReportMetric(median(ratios[i]), way.name+"/logs")
+		}
+	}
+}
+
+// BenchmarkManyNames is a service of more names than are kept: what a mark costs whose name is
+// known, and one whose name is not, by several goroutines at once.
+func BenchmarkManyNames(b *testing.B) {
+	if err := trace.Start(io.Discard); err != nil {
+		b.Fatal(err)
+	}
+	defer trace.Stop()
+	names := make([]string, 10*maxNames)
+	for i := range names {
+		names[i] = fmt.Sprintf("job number %d", i)
+		m := Begin(Job, names[i], "")
+		m.End("", OK)
+	}
+	handled := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Route(func(q *http.Request) string { return q.URL.Path }))
+	for _, c := range []struct {
+		what  string
+		names []string
+	}{{"known", names[:maxNames/2]}, {"unknown", names[2*maxNames:]}} {
+		for _, many := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/%d", c.what, many), func(b *testing.B) {
+				b.SetParallelism(many)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 0; pb.Next(); i++ {
+						m := Begin(Job, c.names[i%len(c.names)], "")
+						m.End("", OK)
+					}
+				})
+			})
+			b.Run(fmt.Sprintf("handler/%s/%d", c.what, many), func(b *testing.B) {
+				b.SetParallelism(many)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					w, q := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+					for i := 0; pb.Next(); i++ {
+						q.URL.Path = c.names[i%len(c.names)]
+						handled.ServeHTTP(w, q)
+					}
+				})
+			})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package mark
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/service/internal/markname"
 )
@@ -33,7 +34,8 @@ type textKey struct {
 // A table holds the keys that were written. Only so many come to be added.
 type table struct {
 	known growing[textKey, string]
-	names map[string]bool // guarded by known.mu
+	names map[string]bool                 // guarded by known.mu
+	all   atomic.Pointer[map[string]bool] // names, when no more come to be added
 }
 
 var texts table
@@ -51,10 +53,21 @@ func (t *table) of(k textKey) string {
 	if s := t.known.get(numberOf(k.name)+uint(len(k.status)), k); s != nil {
 		return *s
 	}
+	all := t.all.Load()
+	if all == nil {
+		return t.add(k)
+	}
+	// Who has more names than are kept has many of them at once, and takes no lock.
+	name := markname.Clean(k.name)
+	switch {
+	case name != "" && name != others && !(*all)[name]:
+		return t.of(textKey{k.kind, others, k.status})
+	case t.known.closed.Load():
+		return textOf(k.kind, name, k.status)
+	}
 	return t.add(k)
 }
 
-// add is also the way of names that are too many, each time.
 func (t *table) add(k textKey) string {
 	t.known.mu.Lock()
 	defer t.known.mu.Unlock()
@@ -69,11 +82,20 @@ func (t *table) add(k textKey) string {
 	if !t.names[name] && name != "" {
 		if len(t.names) >= maxNames {
 			name = others
-		} else {
-			t.names[name] = true
+		} else if t.names[name] = true; len(t.names) == maxNames {
+			names := t.names
+			t.all.Store(&names)
 		}
 	}
-	kind, status := k.kind, k.status
+	text := textOf(k.kind, name, k.status)
+	if name == others && k.name != others {
+		return text
+	}
+	t.known.add(textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}, text, maxTexts)
+	return text
+}
+
+func textOf(kind Kind, name, status string) string {
 	if !word(string(kind)) {
 		kind = Job
 	}
@@ -87,10 +109,6 @@ func (t *table) add(k textKey) string {
 	if name != "" {
 		text += " " + name
 	}
-	if t.known.len() >= maxTexts || name == others && k.name != others {
-		return text
-	}
-	t.known.add(textKey{Kind(strings.Clone(string(k.kind))), strings.Clone(k.name), strings.Clone(k.status)}, text)
 	return text
 }
 
