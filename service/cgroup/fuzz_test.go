@@ -166,15 +166,9 @@ func FuzzCounters(f *testing.F) {
 		f.Add([]byte(s), []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		var from, to Stat
-		for _, x := range []struct {
-			st *Stat
-			b  []byte
-		}{{&from, a}, {&to, b}} {
-			x.st.usageV2(x.b)
-			x.st.bandwidth(x.b)
-			x.st.local(x.b)
-			x.st.ancestor(x.b)
+		from, to := readCounters(a), readCounters(b)
+		for _, st := range []*Stat{&from, &to} {
+			st.Local, st.AncestorThrottledPeriods, st.AncestorThrottled = st.Throttled, st.ThrottledPeriods, st.Throttled
 		}
 		th := Compare(&from, &to)
 		switch th.Verdict {

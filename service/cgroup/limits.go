@@ -1,12 +1,12 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/whylate/whylate/service/internal/quantity"
@@ -247,79 +247,61 @@ func (f *finder) readCPU(c *CPU) {
 	c.QuotaLevel = -1
 	c.Levels, c.Bounds = []CPULevel{}, []CPUBound{} // [] rather than null in JSON
 	for _, lv := range c.levels {
-		l := CPULevel{Level: lv}
-		if c.Version == V1 {
-			f.cpuV1(&l)
-		} else {
-			f.cpuV2(&l)
-		}
-		c.Levels = append(c.Levels, l)
+		c.Levels = append(c.Levels, f.cpuLevel(c.Version, lv))
 	}
 	if dir := f.runtimeDir(); dir != "" {
-		// Notes and reasons of this second look would only repeat.
-		l := CPULevel{Level: Level{Dir: dir}}
-		if c.Version == V1 {
-			f.cpuV1(&l)
-		} else {
-			f.cpuV2(&l)
-		}
-		c.RuntimeQuota = l.CPUs
+		c.RuntimeQuota = f.cpuLevel(c.Version, Level{Dir: dir}).CPUs
 	}
 	f.readCpuset(c)
 	c.judge()
 	c.see()
 }
 
-func (f *finder) cpuV2(l *CPULevel) {
-	const name = "cpu.max"
-	l.File = path.Join(l.Dir, name)
-	b, ok, err := f.text(l.Dir, name)
+// setting reads the file that holds a level's limit, and says what became of it.
+func (f *finder) setting(name string, text, problem *string, missing *bool, sight *Sight, parse func([]byte) error) {
+	b, ok, err := f.text("", name)
 	switch {
 	case err != nil:
-		l.Err, l.problem = reason(err), SightUnreadable
+		*problem, *sight = reason(err), SightUnreadable
 	case !ok:
-		// The root has no cpu.max; elsewhere the controller is not enabled.
-		l.Missing = true
+		*missing = true
 	default:
-		l.Text = clip(string(b))
-		if l.Quota, l.Period, err = parseCPUMax(b); err != nil {
-			l.Err, l.problem = err.Error(), SightMalformed
+		*text = clip(string(b))
+		if err := parse(b); err != nil {
+			*problem, *sight = err.Error(), SightMalformed
 		}
 	}
-	l.CPUs = ratio(l.Quota, l.Period)
-	l.Burst = micros(f.number(l.Dir, "cpu.max.burst"))
-	l.Weight = f.number(l.Dir, "cpu.weight")
 }
 
-func (f *finder) cpuV1(l *CPULevel) {
-	const name = "cpu.cfs_quota_us"
-	l.File = path.Join(l.Dir, name)
-	b, ok, err := f.text(l.Dir, name)
-	switch {
-	case err != nil:
-		l.Err, l.problem = reason(err), SightUnreadable
-	case !ok:
-		l.Missing = true // a kernel without CONFIG_CFS_BANDWIDTH
-	default:
-		l.Text = clip(string(b))
-		if l.Quota, err = parseQuota(b); err != nil {
-			l.Err, l.problem = err.Error(), SightMalformed
-		}
+// cpuLevel reads the CPU files of a group. A missing one is no error: v2's root has no cpu.max, nor has a group in which the
+// controller is not enabled, nor v1 without CONFIG_CFS_BANDWIDTH.
+func (f *finder) cpuLevel(v Version, lv Level) CPULevel {
+	l := CPULevel{Level: lv}
+	quota, burst, weight := "cpu.max", "cpu.max.burst", "cpu.weight"
+	parse := func(b []byte) (err error) { l.Quota, l.Period, err = parseCPUMax(b); return err }
+	if v == V1 {
+		quota, burst, weight = "cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpu.shares"
+		parse = func(b []byte) (err error) { l.Quota, err = parseQuota(b); return err }
 	}
-	if b, ok, err := f.text(l.Dir, "cpu.cfs_period_us"); err != nil {
-		l.Err = joinReason(l.Err, "period: "+reason(err))
-	} else if ok {
-		if l.Period, err = parsePeriod(b); err != nil {
-			l.Err = joinReason(l.Err, "period: "+err.Error())
+	l.File = path.Join(l.Dir, quota)
+	f.setting(l.File, &l.Text, &l.Err, &l.Missing, &l.problem, parse)
+	if v == V1 {
+		if b, ok, err := f.text(l.Dir, "cpu.cfs_period_us"); err != nil {
+			l.Err = joinReason(l.Err, "period: "+reason(err))
+		} else if ok {
+			if l.Period, err = parsePeriod(b); err != nil {
+				l.Err = joinReason(l.Err, "period: "+err.Error())
+			}
 		}
-	}
-	if l.Quota > 0 && l.Period == 0 {
-		l.Err = joinReason(l.Err, "a quota without a readable period")
-		l.Quota, l.problem = 0, SightUnreadable
+		if l.Quota > 0 && l.Period == 0 {
+			l.Err = joinReason(l.Err, "a quota without a readable period")
+			l.Quota, l.problem = 0, SightUnreadable
+		}
 	}
 	l.CPUs = ratio(l.Quota, l.Period)
-	l.Burst = micros(f.number(l.Dir, "cpu.cfs_burst_us"))
-	l.Weight = f.number(l.Dir, "cpu.shares")
+	l.Burst = micros(f.number(l.Dir, burst))
+	l.Weight = f.number(l.Dir, weight)
+	return l
 }
 
 // missing says why a group has no limit file.
@@ -411,12 +393,7 @@ search:
 			c.Bounds = append(c.Bounds, b)
 		}
 	}
-	for _, n := range []int{c.Affinity, c.Cpuset, c.Online} {
-		if n > 0 {
-			c.Parallelism = n
-			break
-		}
-	}
+	c.Parallelism = cmp.Or(c.Affinity, c.Cpuset, c.Online)
 }
 
 // locateQuietly is locate for a controller of which nothing need be said.
@@ -478,18 +455,14 @@ func (f *finder) readMemory(m *Memory) {
 	m.MaxLevel, m.HighLevel = -1, -1
 	m.Levels, m.Bounds = []MemoryLevel{}, []MemoryBound{}
 	for _, lv := range m.levels {
-		l := MemoryLevel{Level: lv}
-		if m.Version == V1 {
-			f.memoryV1(&l)
-		} else {
-			f.memoryV2(&l)
-		}
-		m.Levels = append(m.Levels, l)
+		m.Levels = append(m.Levels, f.memoryLevel(m.Version, lv))
 	}
-	hier, known := int64(0), false
+	hier := int64(0)
 	if m.Version == V1 && len(m.Levels) > 0 {
-		hier, known = f.hierarchical(m.Levels[0].Dir)
+		b, _, _ := f.text(m.Levels[0].Dir, "memory.stat")
+		hier = hierarchical(b)
 	}
+	known := hier > 0
 	m.complete = known
 	for i, l := range m.Levels {
 		// Where use_hierarchy is off, ancestors do not bind, and the kernel
@@ -538,50 +511,32 @@ func (f *finder) readMemory(m *Memory) {
 	m.see()
 }
 
-// hierarchical reads v1's minimum over all ancestors that bind, also those
-// that cannot be seen; noLimit or more is none.
-func (f *finder) hierarchical(dir string) (n int64, ok bool) {
-	b, ok, err := f.text(dir, "memory.stat")
-	if !ok || err != nil {
-		return 0, false
-	}
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
-		if string(k) == "hierarchical_memory_limit" && v > 0 {
-			return v, true
+// hierarchical returns v1's minimum over all ancestors that bind, also those that cannot be seen, by memory.stat. noLimit or more
+// is none; 0 says that the file has no such line.
+func hierarchical(stat []byte) (n int64) {
+	for k, v := range keyed(stat) {
+		if string(k) == "hierarchical_memory_limit" {
+			n = v
 		}
 	}
-	return 0, false
+	return n
 }
 
-// memoryMax reads the file that holds a level's hard limit.
-func (f *finder) memoryMax(l *MemoryLevel, name string) {
-	l.File = path.Join(l.Dir, name)
-	b, ok, err := f.text(l.Dir, name)
-	switch {
-	case err != nil:
-		l.Err, l.problem = reason(err), SightUnreadable
-	case !ok:
-		l.Missing = true
-	default:
-		l.Text = clip(string(b))
-		if l.Max, l.Limited, err = parseMemory(b); err != nil {
-			l.Err, l.problem = err.Error(), SightMalformed
-		}
+// memoryLevel reads the memory files of a group.
+func (f *finder) memoryLevel(v Version, lv Level) MemoryLevel {
+	l := MemoryLevel{Level: lv}
+	hard := "memory.max"
+	if v == V1 {
+		hard = "memory.limit_in_bytes"
+		l.Soft, _ = f.memory(l.Dir, "memory.soft_limit_in_bytes")
+		l.MemSwap, _ = f.memory(l.Dir, "memory.memsw.limit_in_bytes")
+	} else {
+		l.High, _ = f.memory(l.Dir, "memory.high")
+		l.Swap, l.HasSwap = f.memory(l.Dir, "memory.swap.max")
 	}
-}
-
-func (f *finder) memoryV2(l *MemoryLevel) {
-	f.memoryMax(l, "memory.max")
-	l.High, _ = f.memory(l.Dir, "memory.high")
-	l.Swap, l.HasSwap = f.memory(l.Dir, "memory.swap.max")
-}
-
-func (f *finder) memoryV1(l *MemoryLevel) {
-	f.memoryMax(l, "memory.limit_in_bytes")
-	l.Soft, _ = f.memory(l.Dir, "memory.soft_limit_in_bytes")
-	l.MemSwap, _ = f.memory(l.Dir, "memory.memsw.limit_in_bytes")
+	l.File = path.Join(l.Dir, hard)
+	f.setting(l.File, &l.Text, &l.Err, &l.Missing, &l.problem, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
+	return l
 }
 
 // memory reads an optional file with a memory limit.
@@ -647,7 +602,7 @@ func joinReason(a, b string) string {
 	if a == "" {
 		return b
 	}
-	return strings.Join([]string{a, b}, "; ")
+	return a + "; " + b
 }
 
 // RuntimeDefault is the GOMAXPROCS that the runtime of Go 1.25 and later

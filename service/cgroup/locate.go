@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -189,10 +190,8 @@ func (f *finder) member(controller string) (membership, Version) {
 			v2 = i
 			continue
 		}
-		for _, c := range m.controllers {
-			if c == controller {
-				return m, V1
-			}
+		if slices.Contains(m.controllers, controller) {
+			return m, V1
 		}
 	}
 	if v2 >= 0 {
@@ -226,7 +225,7 @@ func (f *finder) locate(controller string) Hierarchy {
 	covered := ""
 	for _, vw := range f.views {
 		for _, mt := range vw.mounts {
-			if mt.version != v || v == V1 && !contains(mt.controllers, controller) {
+			if mt.version != v || v == V1 && !slices.Contains(mt.controllers, controller) {
 				continue
 			}
 			found++
@@ -253,20 +252,17 @@ func (f *finder) locate(controller string) Hierarchy {
 	}
 	if best == nil {
 		h.Hidden = true
+		note := fmt.Sprintf("none of the %d mounts of cgroup %v shows group %s", found, v, clip(m.path))
 		switch {
 		case covered != "":
 			h.problem, h.why = SightCovered, fmt.Sprintf("cgroup %v is mounted at %s, but its directory there is covered by another mount", v, clip(covered))
 		case found == 0:
 			h.problem, h.why = SightUnmounted, fmt.Sprintf("no cgroup %v hierarchy with the %s controller is mounted here", v, controller)
+			note = fmt.Sprintf("the controller is on cgroup %v, and no such hierarchy is mounted here", v)
 		default:
 			h.problem, h.why = SightUnmounted, fmt.Sprintf("none of the mounts of cgroup %v shows group %s", v, clip(m.path))
 		}
-		switch {
-		case found == 0:
-			f.note("%s: the controller is on cgroup %v, and no such hierarchy is mounted here", controller, v)
-		default:
-			f.note("%s: none of the %d mounts of cgroup %v shows group %s", controller, found, v, clip(m.path))
-		}
+		f.note("%s: %s", controller, note)
 		return h
 	}
 	h.MountPoint, h.MountRoot = best.point, best.mount.root
@@ -286,7 +282,7 @@ func (f *finder) runtimeDir() string {
 	}
 	vw := f.views[len(f.views)-1] // the process's own view
 	for _, mt := range vw.mounts {
-		if mt.version != v || v == V1 && !contains(mt.controllers, "cpu") {
+		if mt.version != v || v == V1 && !slices.Contains(mt.controllers, "cpu") {
 			continue
 		}
 		if rel, ok := below(m.path, mt.root); ok {
@@ -319,11 +315,7 @@ func (h *Hierarchy) walk(f *finder, rel string) {
 		if rel == "" {
 			break
 		}
-		if i := strings.LastIndexByte(rel, '/'); i >= 0 {
-			rel = rel[:i]
-		} else {
-			rel = ""
-		}
+		rel = rel[:max(0, strings.LastIndexByte(rel, '/'))]
 	}
 	if missing > 0 {
 		f.note("%s: the %d innermost groups of %s are not visible under %s; only their ancestors were read", h.Controller, missing, clip(h.Group), clip(h.MountPoint))
@@ -337,17 +329,7 @@ func (f *finder) isGroup(dir string, v Version) bool {
 	if v == V1 {
 		names[1] = "tasks"
 	}
-	for _, n := range names {
-		h, err := f.src.open(path.Join(dir, n))
-		if err == nil {
-			h.close()
-			return true
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(n string) bool { return f.exists(path.Join(dir, n)) })
 }
 
 // hidden reports whether groups exist above the outermost visible one. The
@@ -355,10 +337,7 @@ func (f *finder) isGroup(dir string, v Version) bool {
 // others: v1 release_agent only at the root; v2
 // cgroup.events and, since Linux 4.14, cgroup.type everywhere but there.
 func (f *finder) hidden(h *Hierarchy) bool {
-	if h.MountRoot != "/" {
-		return true
-	}
-	if len(h.levels) == 0 {
+	if h.MountRoot != "/" || len(h.levels) == 0 {
 		return true
 	}
 	top := h.levels[len(h.levels)-1].Dir
@@ -385,23 +364,9 @@ func below(group, root string) (rel string, ok bool) {
 	if group == root {
 		return "", true
 	}
-	rel, ok = strings.CutPrefix(group, root+"/")
-	if !ok {
+	if rel, ok = strings.CutPrefix(group, root+"/"); !ok {
 		return "", false
 	}
-	for _, name := range strings.Split(rel, "/") {
-		if name == ".." || name == "." || name == "" {
-			return "", false
-		}
-	}
-	return rel, true
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
+	odd := func(name string) bool { return name == ".." || name == "." || name == "" }
+	return rel, !slices.ContainsFunc(strings.Split(rel, "/"), odd)
 }

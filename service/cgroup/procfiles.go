@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,9 +23,7 @@ type membership struct {
 // line (cgroups(7)). The path is not escaped there and may hold colons. Lines
 // that do not follow this are skipped and counted.
 func parseMembership(b []byte) (ms []membership, bad int) {
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
+	for line := range lines(b) {
 		if len(line) == 0 {
 			continue
 		}
@@ -63,9 +61,7 @@ var errEscape = errors.New("invalid escape in path")
 // cgroup mounts, in order. Other lines are skipped; those that are not in the
 // format are counted.
 func parseMounts(b []byte) (ms []mount, bad int) {
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
+	for line := range lines(b) {
 		if len(line) == 0 {
 			continue
 		}
@@ -147,14 +143,6 @@ func unescape(b []byte) (string, error) {
 	return string(out), nil
 }
 
-// cutLine returns b up to the first newline, and what follows it.
-func cutLine(b []byte) (line, rest []byte) {
-	if i := bytes.IndexByte(b, '\n'); i >= 0 {
-		return b[:i], b[i+1:]
-	}
-	return b, nil
-}
-
 // maxCPUs bounds a CPU number: the kernel's NR_CPUS is at most 8192 today.
 const maxCPUs = 1 << 20
 
@@ -185,7 +173,7 @@ func parseCPUList(s string) (int, error) {
 		}
 		spans = append(spans, span{a, z})
 	}
-	sort.Slice(spans, func(i, j int) bool { return spans[i].lo < spans[j].lo })
+	slices.SortFunc(spans, func(a, b span) int { return a.lo - b.lo })
 	n, next := 0, 0
 	for _, sp := range spans {
 		lo := max(sp.lo, next)
@@ -207,9 +195,7 @@ func parseCPU(s string) (int, error) {
 
 // statusField returns one field of /proc/PID/status.
 func statusField(b []byte, name string) (string, bool) {
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
+	for line := range lines(b) {
 		k, v, ok := bytes.Cut(line, []byte(":"))
 		if ok && string(k) == name {
 			return strings.TrimSpace(string(v)), true
@@ -235,13 +221,9 @@ func meminfoTotal(b []byte) (int64, bool) {
 func clip(s string) string {
 	s = strings.TrimRight(s, "\n")
 	const most = 80
-	cut := false
-	if len(s) > most {
-		s, cut = s[:most], true
-	}
-	q := strconv.Quote(s)
+	q := strconv.Quote(s[:min(len(s), most)])
 	q = q[1 : len(q)-1]
-	if cut {
+	if len(s) > most {
 		q += "..."
 	}
 	return q

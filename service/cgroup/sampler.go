@@ -327,7 +327,9 @@ func (s *Sampler) Sample(st *Stat) error {
 		if b == nil {
 			break
 		}
-		st.local(b)
+		local := readCounters(b)
+		st.Local = local.Throttled
+		st.Has |= local.Has & HasLocal
 		var again Stat
 		s.sampleLevels(&again)
 		if again.Throttled == st.Throttled && again.AncestorThrottled == st.AncestorThrottled {
@@ -351,17 +353,21 @@ func (s *Sampler) sampleLevels(st *Stat) {
 	complete := !s.hidden
 	for i := range s.cpu {
 		c := &s.cpu[i]
-		b := s.read(c.stat)
+		n := readCounters(s.read(c.stat))
 		if i == 0 && s.version == V2 {
-			st.usageV2(b)
+			st.Usage, st.User, st.System = n.Usage, n.User, n.System
+			st.Has |= n.Has & HasUsage
 		}
 		switch {
 		case c.depth == 0 && !c.controlled:
 			st.Has |= HasBandwidth // no controller, no quota
 		case c.depth == 0:
-			st.bandwidth(b)
-		case c.controlled && !st.ancestor(b):
-			complete = false
+			st.Periods, st.ThrottledPeriods, st.Throttled, st.Bursts, st.Burst = n.Periods, n.ThrottledPeriods, n.Throttled, n.Bursts, n.Burst
+			st.Has |= n.Has & HasBandwidth
+		case c.controlled:
+			st.AncestorThrottledPeriods += n.ThrottledPeriods
+			st.AncestorThrottled += n.Throttled
+			complete = complete && n.Has&HasAncestors != 0
 		}
 	}
 	if complete {
@@ -369,10 +375,10 @@ func (s *Sampler) sampleLevels(st *Stat) {
 	}
 }
 
-func (st *Stat) usageV2(b []byte) {
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
+// readCounters reads cpu.stat or cpu.stat.local: v1 counts in nanoseconds (throttled_time, burst_time), v2 in microseconds. Has says
+// for HasAncestors that it counts throttled periods, and for HasLocal that it counts throttled time.
+func readCounters(b []byte) (st Stat) {
+	for k, v := range keyed(b) {
 		switch string(k) {
 		case "usage_usec":
 			st.Usage = micros(v)
@@ -381,27 +387,18 @@ func (st *Stat) usageV2(b []byte) {
 			st.User = micros(v)
 		case "system_usec":
 			st.System = micros(v)
-		}
-	}
-}
-
-// bandwidth reads the quota counters of cpu.stat: v1 counts in nanoseconds
-// (throttled_time, burst_time), v2 in microseconds (throttled_usec,
-// burst_usec).
-func (st *Stat) bandwidth(b []byte) {
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
-		switch string(k) {
 		case "nr_periods":
 			st.Periods = v
 			st.Has |= HasBandwidth
 		case "nr_throttled":
 			st.ThrottledPeriods = v
+			st.Has |= HasAncestors
 		case "throttled_time":
 			st.Throttled = time.Duration(v)
+			st.Has |= HasLocal
 		case "throttled_usec":
 			st.Throttled = micros(v)
+			st.Has |= HasLocal
 		case "nr_bursts":
 			st.Bursts = v
 		case "burst_time":
@@ -410,39 +407,7 @@ func (st *Stat) bandwidth(b []byte) {
 			st.Burst = micros(v)
 		}
 	}
-}
-
-func (st *Stat) ancestor(b []byte) bool {
-	ok := false
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
-		switch string(k) {
-		case "nr_throttled":
-			st.AncestorThrottledPeriods += v
-			ok = true
-		case "throttled_time":
-			st.AncestorThrottled += time.Duration(v)
-		case "throttled_usec":
-			st.AncestorThrottled += micros(v)
-		}
-	}
-	return ok
-}
-
-func (st *Stat) local(b []byte) {
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
-		switch string(k) {
-		case "throttled_usec":
-			st.Local = micros(v)
-			st.Has |= HasLocal
-		case "throttled_time":
-			st.Local = time.Duration(v)
-			st.Has |= HasLocal
-		}
-	}
+	return st
 }
 
 // LevelStat is what the quota of one group held back, as counted since the
@@ -460,8 +425,7 @@ type LevelStat struct {
 func (s *Sampler) SampleLevels(dst []LevelStat) []LevelStat {
 	for i := range s.cpu {
 		c := &s.cpu[i]
-		var st Stat
-		st.bandwidth(s.read(c.stat))
+		st := readCounters(s.read(c.stat))
 		if c.controlled && st.Has&HasBandwidth != 0 {
 			dst = append(dst, LevelStat{c.level, st.Periods, st.ThrottledPeriods, st.Throttled})
 		}
@@ -506,10 +470,7 @@ func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 	if n, err := parseNumber(s.read(c.swap)); err == nil && n >= 0 {
 		m.Swap = n
 	}
-	b := s.read(c.stat)
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
+	for k, v := range keyed(s.read(c.stat)) {
 		switch string(k) {
 		case "inactive_file":
 			if s.memVersion == V2 {
@@ -529,10 +490,7 @@ func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 			m.Swap = v
 		}
 	}
-	b = s.read(c.events)
-	for len(b) > 0 {
-		k, v, rest := nextKey(b)
-		b = rest
+	for k, v := range keyed(s.read(c.events)) {
 		switch string(k) {
 		case "oom_kill":
 			m.OOMKills = v
@@ -563,9 +521,7 @@ func (s *Sampler) SamplePressure(p *Pressure) error {
 // pressure reads the totals of a file of two lines, "some avg10=0.00 ...
 // total=MICROSECONDS" and the same with "full".
 func pressure(b []byte) (some, full time.Duration, ok bool) {
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
+	for line := range lines(b) {
 		i := bytes.LastIndex(line, []byte(" total="))
 		if i < 0 {
 			continue
@@ -582,23 +538,6 @@ func pressure(b []byte) (some, full time.Duration, ok bool) {
 		}
 	}
 	return some, full, ok
-}
-
-// nextKey returns the next "key value" line of a flat keyed file, skipping
-// lines in another form, and what follows it.
-func nextKey(b []byte) (key []byte, value int64, rest []byte) {
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
-		i := bytes.IndexByte(line, ' ')
-		if i <= 0 {
-			continue
-		}
-		if n, ok := parseCount(line[i+1:]); ok && n >= 0 {
-			return line[:i], n, b
-		}
-	}
-	return nil, 0, nil
 }
 
 // SampleLimits reads the limits into b. It fails only if no limit file could
@@ -626,15 +565,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	}
 	hier := int64(0) // v1: the minimum over all that bind, seen or not
 	if s.memVersion == V1 {
-		text := s.read(s.charged.stat)
-		for len(text) > 0 {
-			k, v, rest := nextKey(text)
-			text = rest
-			if string(k) == "hierarchical_memory_limit" && v > 0 {
-				hier = v
-			}
-		}
-		if hier == 0 && s.charged.stat != nil {
+		if hier = hierarchical(s.read(s.charged.stat)); hier == 0 && s.charged.stat != nil {
 			b.Unread++
 		}
 	}

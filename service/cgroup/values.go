@@ -3,10 +3,39 @@ package cgroup
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"math"
 	"strconv"
 	"time"
 )
+
+// lines yields the lines of a file without their ends.
+func lines(b []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for line := range bytes.Lines(b) {
+			if !yield(bytes.TrimSuffix(line, []byte("\n"))) {
+				return
+			}
+		}
+	}
+}
+
+func firstLine(b []byte) []byte {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	return line
+}
+
+// keyed yields the "key value" lines of a flat keyed file, skipping lines in another form.
+func keyed(b []byte) iter.Seq2[[]byte, int64] {
+	return func(yield func([]byte, int64) bool) {
+		for line := range lines(b) {
+			key, value, _ := bytes.Cut(line, []byte(" "))
+			if n, ok := parseCount(value); ok && n >= 0 && len(key) > 0 && !yield(key, n) {
+				return
+			}
+		}
+	}
+}
 
 var errFormat = errors.New("not in the kernel's format")
 
@@ -62,7 +91,7 @@ func micros(us int64) time.Duration {
 // parseCPUMax reads v2's cpu.max: "QUOTA PERIOD" or "max PERIOD" in
 // microseconds (cgroup-v2.rst). quota is 0 when there is no limit.
 func parseCPUMax(b []byte) (quota, period time.Duration, err error) {
-	line, _ := cutLine(b)
+	line := firstLine(b)
 	q, p, ok := bytes.Cut(line, []byte(" "))
 	if !ok {
 		return 0, 0, errFormat
@@ -111,7 +140,7 @@ func parsePeriod(b []byte) (time.Duration, error) {
 
 // parseNumber reads a file that holds one number.
 func parseNumber(b []byte) (int64, error) {
-	line, _ := cutLine(b)
+	line := firstLine(b)
 	n, ok := parseInt(line)
 	if !ok {
 		return 0, errFormat
@@ -127,7 +156,7 @@ const noLimit = 1 << 62
 // parseMemory reads a memory limit of v1 (bytes) or v2 (bytes or "max").
 // limited is false where there is none.
 func parseMemory(b []byte) (bytes int64, limited bool, err error) {
-	line, _ := cutLine(b)
+	line := firstLine(b)
 	if string(line) == "max" {
 		return 0, false, nil
 	}
