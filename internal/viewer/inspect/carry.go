@@ -1,6 +1,9 @@
 package inspect
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -47,16 +50,9 @@ func (c *carries) add(gen int, carry *timeline.Carry) {
 // at returns what a goroutine was doing as a generation began.
 func (c *carries) at(gen int, id uint64) (timeline.Span, bool) {
 	list := c.spans[id]
-	lo, hi := 0, len(list)
-	for lo < hi {
-		if mid := (lo + hi) / 2; int(list[mid].to) < gen {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo < len(list) && int(list[lo].from) <= gen {
-		return list[lo].span, true
+	i, _ := slices.BinarySearchFunc(list, int32(gen), func(c carried, gen int32) int { return cmp.Compare(c.to, gen) })
+	if i < len(list) && int(list[i].from) <= gen {
+		return list[i].span, true
 	}
 	return timeline.Span{}, false
 }

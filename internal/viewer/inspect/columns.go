@@ -25,14 +25,6 @@ func (c *column) add(v uint32) {
 
 func (c *column) at(row int32) *uint32 { return &c.chunks[row>>chunkBits][row&chunkMask] }
 
-// cut leaves the first n rows.
-func (c *column) cut(n int) {
-	c.n = n
-	keep := (n + chunkMask) >> chunkBits
-	clear(c.chunks[keep:])
-	c.chunks = c.chunks[:keep]
-}
-
 func (c *column) bytes() int64 { return int64(len(c.chunks)) * chunkRows * 4 }
 
 // Numbers holds any numbers in 4 bytes each where they are near the first of their chunk, or near 0 if the column is not
@@ -51,7 +43,7 @@ const (
 
 func (c *numbers) add(v int64) {
 	if c.relative && c.n&chunkMask == 0 {
-		c.base = append(c.base[:c.n>>chunkBits], v)
+		c.base = append(c.base, v)
 	}
 	c.column.add(0)
 	c.put(int32(c.n-1), v)

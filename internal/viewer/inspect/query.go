@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
-	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -67,46 +67,16 @@ func queryError(format string, args ...any) error { return &QueryError{fmt.Sprin
 // MaxRows bounds the rows of one page.
 const MaxRows = 500
 
-// orders remembers the rows in some orders, and the last selections.
-type orders struct {
-	mu     sync.Mutex
-	sorted map[string][]int32
-	names  []string // of sorted, oldest use first
-	made   map[string]*selection
-	last   []string
-}
-
 type selection struct {
 	rows    []int32
 	totalNS int64
 	causes  [cause.Causes]int64
 }
 
-// keepOrders and keepSelections bound what is remembered, at 4 bytes a row.
-const (
-	keepOrders     = 6
-	keepSelections = 8
-)
-
-func (o *orders) init() {
-	o.sorted, o.made = make(map[string][]int32), make(map[string]*selection)
-}
-
-// use moves key to the end of list, which is cut at most, and returns what fell off.
-func use(list []string, key string, most int) (kept []string, gone string) {
-	list = slices.DeleteFunc(list, func(s string) bool { return s == key })
-	list = append(list, key)
-	if len(list) > most {
-		return list[1:], list[0]
-	}
-	return list, ""
-}
-
 // inOrder returns all rows, least first.
 func (t *Trace) inOrder(by string) ([]int32, error) {
-	o, c := &t.order, &t.x.reqs
-	if rows, ok := o.sorted[by]; ok {
-		o.names, _ = use(o.names, by, keepOrders)
+	c := &t.x.reqs
+	if rows, ok := t.orders.get(by); ok {
 		return rows, nil
 	}
 	var key func(row int32) uint64
@@ -131,10 +101,7 @@ func (t *Trace) inOrder(by string) ([]int32, error) {
 		rows[i] = int32(i)
 	}
 	sortRows(rows, key)
-	o.sorted[by] = rows
-	var gone string
-	o.names, gone = use(o.names, by, keepOrders)
-	delete(o.sorted, gone)
+	t.orders.put(by, rows)
 	return rows, nil
 }
 
@@ -156,12 +123,10 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 			return nil, err
 		}
 	}
-	o := &t.order
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	t.sorting.Lock()
+	defer t.sorting.Unlock()
 	key := q.key()
-	if s := o.made[key]; s != nil {
-		o.last, _ = use(o.last, key, keepSelections)
+	if s, ok := t.selections.get(key); ok {
 		return s, nil
 	}
 	all, err := t.inOrder(q.Sort)
@@ -196,10 +161,7 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 			}
 		}
 	}
-	o.made[key] = s
-	var gone string
-	o.last, gone = use(o.last, key, keepSelections)
-	delete(o.made, gone)
+	t.selections.put(key, s)
 	return s, nil
 }
 
@@ -251,15 +213,22 @@ func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
 	}
 	n := len(s.rows)
 	p := &Page{Total: n, TotalNS: s.totalNS, Causes: shares(s.causes), Offset: min(max(q.Offset, 0), n), Rows: []Row{}}
-	limit := min(max(q.Limit, 0), MaxRows)
-	for i := p.Offset; i < min(p.Offset+limit, n); i++ {
-		at := i
-		if q.Descending {
-			at = n - 1 - i
-		}
+	for at := range places(n, q.Offset, q.Limit, q.Descending) {
 		p.Rows = append(p.Rows, t.row(s.rows[at]))
 	}
 	return p, nil
+}
+
+// places yields which of n rows, least first, stand on a page.
+func places(n, offset, limit int, descending bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		from := min(max(offset, 0), n)
+		for i := from; i < min(from+min(max(limit, 0), MaxRows), n); i++ {
+			if descending && !yield(n-1-i) || !descending && !yield(i) {
+				return
+			}
+		}
+	}
 }
 
 // Row returns the request of number n in short; n must be one of a page's rows.

@@ -15,35 +15,6 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// found remembers the last answers of searches through the whole trace: a bit
-// a row.
-type found struct {
-	mu   sync.Mutex
-	bits map[string][]uint64
-	last []string
-}
-
-// keepFound bounds what is remembered.
-const keepFound = 4
-
-func (f *found) get(key string) []uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.bits[key]
-}
-
-func (f *found) put(key string, bits []uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.bits == nil {
-		f.bits = make(map[string][]uint64)
-	}
-	f.bits[key] = bits
-	var gone string
-	f.last, gone = use(f.last, key, keepFound)
-	delete(f.bits, gone)
-}
-
 // matches tells which strings hold a text, in whatever case.
 func (t *Trace) matches(text string) []bool {
 	text = strings.ToLower(text)
@@ -135,9 +106,9 @@ func (t *Trace) touched(ctx context.Context, text string) ([]uint64, error) {
 }
 
 // search answers from what is remembered, or does the work, one search at a time.
-func (t *Trace) search(ctx context.Context, f *found, text string, work func(wanted []bool, some bool) ([]uint64, error)) ([]uint64, error) {
+func (t *Trace) search(ctx context.Context, f *recent[string, []uint64], text string, work func(wanted []bool, some bool) ([]uint64, error)) ([]uint64, error) {
 	key := strings.ToLower(text)
-	if bits := f.get(key); bits != nil {
+	if bits, ok := f.get(key); ok {
 		return bits, nil
 	}
 	select {
@@ -146,7 +117,7 @@ func (t *Trace) search(ctx context.Context, f *found, text string, work func(wan
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if bits := f.get(key); bits != nil {
+	if bits, ok := f.get(key); ok {
 		return bits, nil
 	}
 	wanted, some := t.stacksWith(text)
@@ -174,9 +145,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 	next.Store(int64(lo / chunk))
 	var wg sync.WaitGroup
 	for range cap(t.work) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			w := newToucher(win, &t.x.syms, wanted, t.x.walk.Answers)
 			for ctx.Err() == nil {
 				k := int(next.Add(1)) - 1
@@ -191,7 +160,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 					}
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	return ctx.Err()
@@ -224,24 +193,12 @@ func (q GoroutineQuery) key() string {
 	return fmt.Sprintf("%+v", q)
 }
 
-// A lineup is the goroutines that a query selects, least first.
+// A lineup is the goroutines that a query selects, least first. It is remembered, so that only the first page of a list costs more than
+// its rows.
 type lineup struct {
 	rows []int32
 	ran  []int64 // beside rows, if they were sorted by it
 }
-
-// lineups remembers the last ones, so that only the first page of a list costs
-// more than its rows.
-type lineups struct {
-	mu   sync.Mutex
-	made map[string]*lineup
-	last []string
-}
-
-// keepLineups bounds what is remembered, at 12 bytes a row.
-const keepLineups = 3
-
-func (l *lineups) init() { l.made = make(map[string]*lineup) }
 
 // Goroutines returns a page of those that a query selects, and how many there are.
 func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
@@ -249,21 +206,15 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 	if err != nil {
 		return nil, 0, err
 	}
-	n := len(l.rows)
 	page = []Goroutine{}
-	from := min(max(q.Offset, 0), n)
-	for i := from; i < min(from+min(max(q.Limit, 0), MaxRows), n); i++ {
-		at := i
-		if q.Descending {
-			at = n - 1 - i
-		}
+	for at := range places(len(l.rows), q.Offset, q.Limit, q.Descending) {
 		ran := int64(0)
 		if l.ran != nil {
 			ran = l.ran[at]
 		}
 		page = append(page, t.goroutine(l.rows[at], ran))
 	}
-	return page, n, nil
+	return page, len(l.rows), nil
 }
 
 // lineup returns the goroutines that a query selects.
@@ -273,12 +224,10 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
 		q.To = end
 	}
-	o := &t.lineups
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	t.listing.Lock()
+	defer t.listing.Unlock()
 	key := q.key()
-	if l := o.made[key]; l != nil {
-		o.last, _ = use(o.last, key, keepLineups)
+	if l, ok := t.lineups.get(key); ok {
 		return l, nil
 	}
 	var named []bool
@@ -313,10 +262,7 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 		return nil, err
 	}
 	t.sort(l, q.Sort, ran)
-	o.made[key] = l
-	var gone string
-	o.last, gone = use(o.last, key, keepLineups)
-	delete(o.made, gone)
+	t.lineups.put(key, l)
 	return l, nil
 }
 

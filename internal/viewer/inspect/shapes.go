@@ -2,7 +2,7 @@ package inspect
 
 import (
 	"context"
-	"sync"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -57,44 +57,10 @@ func spreadPart(sums []int64, out *Strips, a, b, ns int64) {
 	}
 }
 
-// shapeCache keeps shapes, the last made, up to maxShapes bytes.
-type shapeCache struct {
-	mu    sync.Mutex
-	made  map[shapeKey]*shape
-	order []shapeKey
-	held  int64
-}
-
 type shapeKey struct {
 	gen  int32
 	proc bool
 	id   uint64
-}
-
-const maxShapes = 96 << 20
-
-func (c *shapeCache) init() { c.made = make(map[shapeKey]*shape) }
-
-func (c *shapeCache) get(k shapeKey) *shape {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.made[k]
-}
-
-func (c *shapeCache) put(k shapeKey, s *shape) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.made[k] != nil {
-		return
-	}
-	c.made[k] = s
-	c.order = append(c.order, k)
-	c.held += s.size()
-	for c.held > maxShapes && len(c.order) > 1 {
-		c.held -= c.made[c.order[0]].size()
-		delete(c.made, c.order[0])
-		c.order = c.order[1:]
-	}
 }
 
 func (t *Trace) hasShapes(gen int, lanes []Lane) bool {
@@ -103,7 +69,7 @@ func (t *Trace) hasShapes(gen int, lanes []Lane) bool {
 		if !l.Proc && !t.lives(l.ID, from, to) {
 			continue
 		}
-		if t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}) == nil {
+		if _, ok := t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}); !ok {
 			return false
 		}
 	}
@@ -119,7 +85,8 @@ func (t *Trace) shapesOf(ctx context.Context, gen int, lanes []Lane) ([]*shape, 
 	from, to := t.extent(gen)
 	for i, l := range lanes {
 		key := shapeKey{int32(gen), l.Proc, l.ID}
-		if out[i] = t.shapes.get(key); out[i] != nil {
+		var ok bool
+		if out[i], ok = t.shapes.get(key); ok {
 			continue
 		}
 		if !l.Proc && !t.lives(l.ID, from, to) {
@@ -193,11 +160,7 @@ func (s *shape) add(st State, a, b int64) {
 // trim drops states that never were.
 func (s *shape) trim() {
 	for k, cells := range s.cells {
-		some := false
-		for _, ns := range cells {
-			some = some || ns != 0
-		}
-		if !some {
+		if !slices.ContainsFunc(cells, func(ns uint32) bool { return ns != 0 }) {
 			s.cells[k] = nil
 		}
 	}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -24,32 +23,38 @@ type Trace struct {
 	size  int64
 	start int64 // of the trace, on its own clock
 
+	gens   recent[int, *timeline.Gen] // decoded ones
 	mu     sync.Mutex
-	cache  map[int]*list.Element // by generation, of cached
-	recent *list.List            // most recent first
-	held   int64
 	flying map[int]*flight
 
 	decoding sync.Mutex
 	decoder  *timeline.Decoder
 	decoded  int // how often a generation was decoded again
 
-	order   orders
-	lineups lineups
-	shapes  shapeCache
-	work    chan struct{} // a place for each question that takes long
+	// Rows are put into an order, and selected, by one question at a time.
+	sorting    sync.Mutex
+	orders     recent[string, []int32]
+	selections recent[string, *selection]
+	listing    sync.Mutex
+	lineups    recent[string, *lineup]
+
+	shapes recent[shapeKey, *shape]
+	work   chan struct{} // a place for each question that takes long
 
 	spareSites chan *siteCache
 	scan       chan struct{} // one search through the whole trace at a time
-	touches    found
-	stacks     found
+	touches    recent[string, []uint64]
+	stacks     recent[string, []uint64]
 }
 
-type cached struct {
-	gen  int
-	g    *timeline.Gen
-	size int64
-}
+// What is remembered at most. An order or selection has 4 bytes a row, a lineup 12, and a search a bit.
+const (
+	keepOrders     = 6
+	keepSelections = 8
+	keepLineups    = 3
+	keepFound      = 4
+	maxShapes      = 96 << 20 // bytes
+)
 
 // A flight is a generation being decoded, for all who want it.
 type flight struct {
@@ -68,44 +73,27 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 		return nil, errNothing
 	}
 	t := &Trace{
-		x: x, src: src, size: size, start: x.sp.Start,
-		cache: make(map[int]*list.Element), recent: list.New(), flying: make(map[int]*flight),
+		x: x, src: src, size: size, start: x.sp.Start, flying: make(map[int]*flight),
 		decoder: timeline.NewSingle(x.master, runtime.GOMAXPROCS(0)),
 		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 		scan:    make(chan struct{}, 1), spareSites: make(chan *siteCache, 4),
 	}
+	t.gens.most, t.gens.size = x.limits.Generations, (*timeline.Gen).Size
+	t.shapes.most, t.shapes.size = maxShapes, (*shape).size
+	t.orders.most, t.selections.most, t.lineups.most, t.touches.most, t.stacks.most = keepOrders, keepSelections, keepLineups, keepFound, keepFound
 	for i := range x.gens {
 		if g := x.keep[i]; g != nil {
-			t.put(i, g)
+			t.gens.put(i, g)
 		}
 	}
 	x.keep = nil
-	t.order.init()
-	t.lineups.init()
-	t.shapes.init()
 	return t, nil
-}
-
-// put makes a decoded generation the most recent one, and forgets what is
-// oldest beyond the limit. It is called with mu held, or by Open.
-func (t *Trace) put(i int, g *timeline.Gen) {
-	c := &cached{i, g, g.Size()}
-	t.cache[i] = t.recent.PushFront(c)
-	t.held += c.size
-	for t.held > t.x.limits.Generations && t.recent.Len() > 1 {
-		last := t.recent.Back()
-		old := t.recent.Remove(last).(*cached)
-		delete(t.cache, old.gen)
-		t.held -= old.size
-	}
 }
 
 // gen returns a decoded generation.
 func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
 	t.mu.Lock()
-	if e := t.cache[i]; e != nil {
-		t.recent.MoveToFront(e)
-		g := e.Value.(*cached).g
+	if g, ok := t.gens.get(i); ok {
 		t.mu.Unlock()
 		return g, nil
 	}
@@ -126,7 +114,7 @@ func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
 	t.mu.Lock()
 	delete(t.flying, i)
 	if f.err == nil {
-		t.put(i, f.g)
+		t.gens.put(i, f.g)
 	}
 	t.mu.Unlock()
 	close(f.done)
@@ -246,9 +234,9 @@ func (t *Trace) Facts() Facts {
 	for i := range t.x.gens {
 		f.Events += t.x.gens[i].events
 	}
-	t.mu.Lock()
-	f.Decoded, f.DecodedBytes = t.recent.Len(), t.held
-	t.mu.Unlock()
+	t.gens.mu.Lock()
+	f.Decoded, f.DecodedBytes = t.gens.list.Len(), t.gens.held
+	t.gens.mu.Unlock()
 	t.decoding.Lock()
 	f.DecodedAgain = t.decoded
 	t.decoding.Unlock()
