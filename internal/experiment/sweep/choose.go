@@ -132,12 +132,7 @@ func (r *Result) meets(arm int) bool {
 }
 
 func (r *Result) figure(arm int, name string) *Figure {
-	for _, f := range figures {
-		if f.name == name {
-			return *f.at(&r.Arms[arm])
-		}
-	}
-	return nil
+	return r.Arms[arm].figure(name)
 }
 
 func (r *Result) est(arm int, name string) float64 {
@@ -149,12 +144,7 @@ func (r *Result) est(arm int, name string) float64 {
 
 // differ compares arm b with arm a.
 func (r *Result) differ(a, b int, name string) compare.RunsChange {
-	for _, f := range figures {
-		if f.name == name {
-			return compare.CompareRuns(r.Arms[a].values[name], r.Arms[b].values[name], f.scale)
-		}
-	}
-	return compare.RunsChange{}
+	return compare.CompareRuns(r.Arms[a].values[name], r.Arms[b].values[name], figureNamed(name).scale)
 }
 
 // advise recommends, of the highest load: the cheapest arm that meets the goals, if there are any; else, of those for which

@@ -86,28 +86,44 @@ type Arm struct {
 	values   map[string][]float64
 }
 
-// figures are the numbers of an arm, and where they stand in it.
-var figures = []struct {
+// A figure is a number of an arm: where it stands in one, and what a run has of it; nil for none. What is compared as a ratio is never 0.
+type figure struct {
 	name  string
 	scale compare.Scale
 	at    func(*Arm) **Figure
-}{
-	{"p50_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P50 }},
-	{"p90_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P90 }},
-	{"p99_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P99 }},
-	{"p999_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P999 }},
-	{"max_ns", compare.Ratio, func(a *Arm) **Figure { return &a.Max }},
-	{"per_s", compare.Ratio, func(a *Arm) **Figure { return &a.PerS }},
-	{"cpu_ns", compare.Ratio, func(a *Arm) **Figure { return &a.CPU }},
-	{"cpu_ns_per_request", compare.Ratio, func(a *Arm) **Figure { return &a.CPUPerRequest }},
-	{"memory_peak_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryPeak }},
-	{"memory_mean_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryMean }},
-	{"threads", compare.Sum, func(a *Arm) **Figure { return &a.Threads }},
-	{"context_switches", compare.Sum, func(a *Arm) **Figure { return &a.ContextSwitches }},
-	{"throttled_ns", compare.Sum, func(a *Arm) **Figure { return &a.Throttled }},
-	{"throttled_share", compare.Sum, func(a *Arm) **Figure { return &a.ThrottledShare }},
-	{"gcs", compare.Sum, func(a *Arm) **Figure { return &a.GCs }},
-	{"gc_cpu_ns", compare.Sum, func(a *Arm) **Figure { return &a.GCCPU }},
+	of    func(*Run) *float64
+}
+
+func number[N int64 | float64](n N) *float64 { return new(float64(n)) }
+
+func perRun[N int64 | float64](n *N) *float64 {
+	if n == nil {
+		return nil
+	}
+	return number(*n)
+}
+
+var figures = []figure{
+	{"p50_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P50 }, func(r *Run) *float64 { return number(r.Load.Intended.P50) }},
+	{"p90_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P90 }, func(r *Run) *float64 { return number(r.Load.Intended.P90) }},
+	{"p99_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P99 }, func(r *Run) *float64 { return number(r.Load.Intended.P99) }},
+	{"p999_ns", compare.Ratio, func(a *Arm) **Figure { return &a.P999 }, func(r *Run) *float64 { return number(r.Load.Intended.P999) }},
+	{"max_ns", compare.Ratio, func(a *Arm) **Figure { return &a.Max }, func(r *Run) *float64 { return number(r.Load.Intended.Max) }},
+	{"per_s", compare.Ratio, func(a *Arm) **Figure { return &a.PerS }, func(r *Run) *float64 { return number(r.Load.AchievedPerS) }},
+	{"cpu_ns", compare.Ratio, func(a *Arm) **Figure { return &a.CPU }, func(r *Run) *float64 { return number(r.CPUNS) }},
+	{"cpu_ns_per_request", compare.Ratio, func(a *Arm) **Figure { return &a.CPUPerRequest }, (*Run).cpuPerRequest},
+	{"memory_peak_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryPeak }, func(r *Run) *float64 { return number(r.MemoryPeak) }},
+	{"memory_mean_bytes", compare.Ratio, func(a *Arm) **Figure { return &a.MemoryMean }, func(r *Run) *float64 { return number(r.MemoryMean) }},
+	{"threads", compare.Sum, func(a *Arm) **Figure { return &a.Threads }, func(r *Run) *float64 { return number(r.Threads) }},
+	{"context_switches", compare.Sum, func(a *Arm) **Figure { return &a.ContextSwitches }, func(r *Run) *float64 { return number(r.ContextSwitches) }},
+	{"throttled_ns", compare.Sum, func(a *Arm) **Figure { return &a.Throttled }, func(r *Run) *float64 { return perRun(r.ThrottledNS) }},
+	{"throttled_share", compare.Sum, func(a *Arm) **Figure { return &a.ThrottledShare }, (*Run).throttledShare},
+	{"gcs", compare.Sum, func(a *Arm) **Figure { return &a.GCs }, func(r *Run) *float64 { return perRun(r.GCs) }},
+	{"gc_cpu_ns", compare.Sum, func(a *Arm) **Figure { return &a.GCCPU }, func(r *Run) *float64 { return perRun(r.GCCPUNS) }},
+}
+
+func figureNamed(name string) *figure {
+	return &figures[slices.IndexFunc(figures, func(f figure) bool { return f.name == name })]
 }
 
 func newResult(o *Options, arms []Settings) *Result {
@@ -176,8 +192,8 @@ func (r *Result) sum() {
 		for _, f := range figures {
 			var values []float64
 			for _, run := range runs {
-				if v, ok := figure(f.name, run); ok {
-					values = append(values, v)
+				if v := f.of(run); v != nil {
+					values = append(values, *v)
 				}
 			}
 			if len(values) == 0 {

@@ -44,53 +44,16 @@ type Cause struct {
 	ns, all  int64
 }
 
-// figure returns a run's number, false if it has none.
-func figure(name string, r *Run) (float64, bool) {
-	some := func(v *int64) (float64, bool) {
-		if v == nil {
-			return 0, false
-		}
-		return float64(*v), true
+func (r *Run) cpuPerRequest() *float64 {
+	if n := r.Load.Requests - r.Load.Errors; n > 0 {
+		return number(float64(r.CPUNS) / float64(n))
 	}
-	switch l := r.Load; name {
-	case "p50_ns":
-		return float64(l.Intended.P50), true
-	case "p90_ns":
-		return float64(l.Intended.P90), true
-	case "p99_ns":
-		return float64(l.Intended.P99), true
-	case "p999_ns":
-		return float64(l.Intended.P999), true
-	case "max_ns":
-		return float64(l.Intended.Max), true
-	case "per_s":
-		return l.AchievedPerS, true
-	case "cpu_ns":
-		return float64(r.CPUNS), true
-	case "cpu_ns_per_request":
-		if n := l.Requests - l.Errors; n > 0 {
-			return float64(r.CPUNS) / float64(n), true
-		}
-		return 0, false
-	case "memory_peak_bytes":
-		return float64(r.MemoryPeak), true
-	case "memory_mean_bytes":
-		return float64(r.MemoryMean), true
-	case "threads":
-		return float64(r.Threads), true
-	case "context_switches":
-		return float64(r.ContextSwitches), true
-	case "throttled_ns":
-		return some(r.ThrottledNS)
-	case "throttled_share":
-		if r.Periods == nil || r.ThrottledPeriods == nil {
-			return 0, false
-		}
-		return float64(*r.ThrottledPeriods) / float64(max(1, *r.Periods)), true
-	case "gcs":
-		return some(r.GCs)
-	case "gc_cpu_ns":
-		return some(r.GCCPUNS)
+	return nil
+}
+
+func (r *Run) throttledShare() *float64 {
+	if r.Periods == nil || r.ThrottledPeriods == nil {
+		return nil
 	}
-	return 0, false
+	return number(float64(*r.ThrottledPeriods) / float64(max(1, *r.Periods)))
 }

@@ -158,14 +158,7 @@ func rateText(load string) string {
 	return load + " requests a second"
 }
 
-func (a *Arm) figure(name string) *Figure {
-	for _, f := range figures {
-		if f.name == name {
-			return *f.at(a)
-		}
-	}
-	return nil
-}
+func (a *Arm) figure(name string) *Figure { return *figureNamed(name).at(a) }
 
 // cell writes a figure with half the width of its interval.
 func cell(f *Figure, format func(float64) string) string {
