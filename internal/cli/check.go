@@ -61,15 +61,12 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
   whylate check --fail-on high x.json
   whylate check --baseline main.json --tolerance 10% x.trace
   whylate check --budget p99=50ms --format sarif -o whylate.sarif x.trace`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one trace or report, or - for standard input, got %d", len(args))
-			}
+		Args: cobra.MatchAll(exactly(1, "name one trace or report, or - for standard input, got {n}"), func(cmd *cobra.Command, args []string) error {
 			if c.baseline != "" {
 				args = []string{c.baseline, args[0]}
 			}
-			return twoInputs(cmd, args...)
-		},
+			return twoInputs(cmd, args)
+		}),
 		RunE: verb(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
 	}
 	f := cmd.Flags()

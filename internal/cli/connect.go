@@ -116,6 +116,18 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 	}, nil
 }
 
+// optionsFor returns the options for the only target.
+func (c *connection) optionsFor(cmd *cobra.Command, target string) (opt record.Options, err error) {
+	options, err := c.options(cmd)
+	if err == nil {
+		opt, err = options(target)
+	}
+	if err != nil {
+		return opt, recordError(err)
+	}
+	return opt, nil
+}
+
 func (c *connection) readHeaders(h http.Header, stdin io.Reader) error {
 	env := http.Header{}
 	if err := record.AddHeaders(env, "from "+envHeaders, record.HeaderLines(os.Getenv(envHeaders))); err != nil {

@@ -123,18 +123,11 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 		}
 		defer file.Discard()
 	}
-	store, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening a port for the demo: %w", err)
-	}
-	defer store.Close()
-	go demo.Store(store)
-	url, stop, err := startService(ctx, store.Addr().String(), "")
+	url, stop, err := startService(ctx, "")
 	if err != nil {
 		return nil, nil, err
 	}
 	defer stop()
-
 	loading, done := context.WithCancel(ctx)
 	defer done()
 	results := make(chan map[string]demo.Result, 1)
@@ -177,13 +170,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 		return nil, "", fmt.Errorf("making a folder for the demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	store, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, "", fmt.Errorf("opening a port for the demo: %w", err)
-	}
-	defer store.Close()
-	go demo.Store(store)
-	url, stop, err := startService(ctx, store.Addr().String(), dir)
+	url, stop, err := startService(ctx, dir)
 	if err != nil {
 		return nil, "", err
 	}
@@ -206,19 +193,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	done()
 	name := kept[0]
 	if keep != "" {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return nil, "", err
-		}
-		f, err := atomicfile.Create(keep)
-		if err != nil {
-			return nil, "", err
-		}
-		defer f.Discard()
-		if _, err := f.Write(data); err != nil {
-			return nil, "", err
-		}
-		if err := f.Commit(); err != nil {
+		if _, err := copyTo(keep, name); err != nil {
 			return nil, "", err
 		}
 	}
@@ -231,7 +206,6 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	if err != nil {
 		return nil, "", err
 	}
-	in.addWarnings(rep)
 	rep.Input.Name = "demo"
 	if keep != "" {
 		rep.Input.Name = filepath.Base(keep)
@@ -278,13 +252,23 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 	return nil
 }
 
-// startService starts this program again as the demo's service and returns the service's URL.
-func startService(ctx context.Context, store, recordings string) (url string, stop func(), err error) {
+// startService starts what the demo's service stores things in, and this program again as the service, whose URL it returns.
+func startService(ctx context.Context, recordings string) (url string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, fmt.Errorf("finding this program, to start it as the demo's service: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, "demo-service", store)
+	store, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("opening a port for the demo: %w", err)
+	}
+	go demo.Store(store)
+	defer func() {
+		if err != nil {
+			store.Close()
+		}
+	}()
+	cmd := exec.CommandContext(ctx, self, "demo-service", store.Addr().String())
 	if recordings != "" {
 		cmd.Args = append(cmd.Args, recordings)
 	}
@@ -308,6 +292,7 @@ func startService(ctx context.Context, store, recordings string) (url string, st
 	stop = func() {
 		stdin.Close()
 		_ = cmd.Wait()
+		store.Close()
 	}
 	line := make(chan string, 1)
 	go func() {

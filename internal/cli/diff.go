@@ -47,12 +47,7 @@ nothing could be read or written.`,
   whylate diff --full before.json after.whylate     # every group, every cause
   whylate diff --group checkout before.trace after.trace
   whylate diff --json old.json new.json | jq '.groups[] | select(.changed) | {name, p99, causes: .causes[:3]}'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usage(cmd, "name two traces or reports, got %d", len(args))
-			}
-			return twoInputs(cmd, args[0], args[1])
-		},
+		Args: cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
@@ -82,7 +77,7 @@ nothing could be read or written.`,
 }
 
 // twoInputs refuses what cannot be two inputs of one command.
-func twoInputs(cmd *cobra.Command, args ...string) error {
+func twoInputs(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
 		if isURL(arg) {
 			return usage(cmd, "record %s first: whylate record -o x.whylate %s", arg, arg)
@@ -191,9 +186,6 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 		in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
 		rep, err = e.explain(ctx, in)
 		bar.Clear()
-		if rep != nil {
-			in.addWarnings(rep)
-		}
 	}
 	switch {
 	// Half of a trace is not what was to be compared.
@@ -247,13 +239,5 @@ func (e *explanation) writeTo(s *streams, write func(w io.Writer, color bool, co
 	if e.output == "" || e.output == "-" {
 		return write(s.out, e.color.on(s.out, os.Getenv), width(s.out))
 	}
-	f, err := atomicfile.Create(e.output)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	if err := write(f, e.color == "always", 0); err != nil {
-		return err
-	}
-	return f.Commit()
+	return atomicfile.WriteTo(e.output, func(w io.Writer) error { return write(w, e.color == "always", 0) })
 }

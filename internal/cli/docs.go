@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,15 +33,8 @@ func newDocs() *cobra.Command {
 				return fmt.Errorf("making the directory: %w", err)
 			}
 			for name, page := range pages(cmd.Root(), args[0]) {
-				f, err := atomicfile.Create(filepath.Join(args[1], name))
-				if err != nil {
-					return err
-				}
-				if _, err = f.Write(page); err == nil {
-					err = f.Commit()
-				}
-				f.Discard()
-				if err != nil {
+				write := func(w io.Writer) error { _, err := w.Write(page); return err }
+				if err := atomicfile.WriteTo(filepath.Join(args[1], name), write); err != nil {
 					return err
 				}
 			}

@@ -296,15 +296,7 @@ For a URL:
   curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
   whylate explain --html x.html x.trace               # also a page to look at, with pictures
   whylate explain --json x.trace | jq '.groups[0].bands[-1].causes[0]'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch len(args) {
-			case 0:
-				return usage(cmd, "name a trace, a URL, or - for standard input")
-			case 1:
-				return nil
-			}
-			return usage(cmd, "one trace at a time, got %d arguments", len(args))
-		},
+		Args: cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "one trace at a time, got {n} arguments")),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -319,13 +311,9 @@ For a URL:
 				return err
 			}
 			if isURL(args[0]) {
-				options, err := conn.options(cmd)
+				opt, err := conn.optionsFor(cmd, args[0])
 				if err != nil {
-					return recordError(err)
-				}
-				opt, err := options(args[0])
-				if err != nil {
-					return recordError(err)
+					return err
 				}
 				return e.validated(s, e.runURL(cmd, s, args[0], opt))
 			}
@@ -391,9 +379,6 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
 	rep, err := e.explain(cmd.Context(), in)
 	bar.Clear()
-	if rep != nil {
-		in.addWarnings(rep)
-	}
 	return e.finish(cmd, s, arg, rep, err)
 }
 
@@ -422,9 +407,6 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	} else if in != nil {
 		defer in.Close()
 		rep, err := e.explain(cmd.Context(), in)
-		if rep != nil {
-			in.addWarnings(rep)
-		}
 		return e.finish(cmd, s, in.name, rep, err)
 	}
 	bar := newRecordBar(s.bar(), []string{target})
@@ -439,15 +421,14 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	in.Close()
 	bar.clear()
 	if rep != nil {
-		for _, w := range append(stream.Result().Warnings, in.hostWarnings...) {
-			rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
-		}
+		warn(rep, append(stream.Result().Warnings, in.hostWarnings...))
 	}
 	return e.finish(cmd, s, in.name, rep, err)
 }
 
-// explain runs the engine on an input.
+// explain runs the engine on an input. The report has the warnings of the recording, too.
 func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
+	defer func() { in.addWarnings(rep) }()
 	adjust := e.held
 	if adjust == nil {
 		held, restore := holdMemory(int64(e.maxMemory))

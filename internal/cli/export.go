@@ -50,12 +50,7 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
   whylate export --to otlp --all --encoding protobuf --cacert ca.pem -H 'X-Key: k' -o https://otel:4318/v1/traces x.trace
   whylate export --to csv --rows requests -o requests.csv x.trace      # a row for each request
   whylate export --to csv x.json > x.csv`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one trace or report, or - for standard input")
-			}
-			return nil
-		},
+		Args: exactly(1, "name one trace or report, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

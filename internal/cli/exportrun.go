@@ -60,11 +60,8 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
 	rep, err := e.explain(cmd.Context(), in)
 	bar.Clear()
-	if rep != nil {
-		in.addWarnings(rep)
-		if int64(e.from) >= rep.Input.DurationNS {
-			fmt.Fprintf(s.err, "whylate: the trace ends after %v: nothing of it comes after --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
-		}
+	if rep != nil && int64(e.from) >= rep.Input.DurationNS {
+		fmt.Fprintf(s.err, "whylate: the trace ends after %v: nothing of it comes after --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }
@@ -97,23 +94,13 @@ func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
 	if output == "" || output == "-" {
 		return x.writeTo(s, s.out, rep)
 	}
-	f, err := atomicfile.Create(output)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	// A profile is compressed already.
-	if strings.HasSuffix(output, ".gz") && x.format.Name != "pprof" {
-		z := gzip.NewWriter(f)
-		if err := cmp.Or(x.writeTo(s, z, rep), z.Close()); err != nil {
-			return err
+	return atomicfile.WriteTo(output, func(w io.Writer) error {
+		if !strings.HasSuffix(output, ".gz") || x.format.Name == "pprof" { // a profile is compressed already
+			return x.writeTo(s, w, rep)
 		}
-		return f.Commit()
-	}
-	if err := x.writeTo(s, f, rep); err != nil {
-		return err
-	}
-	return f.Commit()
+		z := gzip.NewWriter(w)
+		return cmp.Or(x.writeTo(s, z, rep), z.Close())
+	})
 }
 
 func isEndpoint(output string) bool {

@@ -64,13 +64,17 @@ func (in *input) program() *modules.Build {
 
 // addWarnings adds what a recording's metadata warn of to a report about it.
 func (in *input) addWarnings(rep *report.Report) {
-	if in.meta == nil {
+	if in.meta == nil || rep == nil {
 		return
 	}
 	if f := in.meta.Flight; f != nil {
 		rep.Input.Reason = f.Why()
 	}
-	for _, w := range in.meta.Warnings {
+	warn(rep, in.meta.Warnings)
+}
+
+func warn(rep *report.Report, warnings []bundle.Warning) {
+	for _, w := range warnings {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
 	}
 }

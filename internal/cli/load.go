@@ -177,12 +177,7 @@ was.`,
   whylate load --rate 200 --targets mix.txt http://127.0.0.1:8080        # several targets
   whylate load --closed 64 -d 10s http://127.0.0.1:8080/                 # how many requests a second at most
   whylate load --rate 500 --bench http://127.0.0.1:8080/ >>new.txt; benchstat old.txt new.txt`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one URL, got %d", len(args))
-			}
-			return nil
-		},
+		Args: exactly(1, "name one URL, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if rate == "" && l.closed == 0 {
 				return usage(cmd, "say how many requests a second with --rate")
@@ -224,7 +219,7 @@ was.`,
 				name = l.targets
 			}
 			if histFile != "" {
-				if err := writeFile(histFile, func(w io.Writer) error { return load.WriteHDR(w, res) }); err != nil {
+				if err := atomicfile.WriteTo(histFile, func(w io.Writer) error { return load.WriteHDR(w, res) }); err != nil {
 					return err
 				}
 			}
@@ -272,17 +267,4 @@ func pathOf(s string) string {
 		return u.EscapedPath()
 	}
 	return ""
-}
-
-// writeFile writes a file that is either whole or not there.
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := atomicfile.Create(name)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	if err := write(f); err != nil {
-		return err
-	}
-	return f.Commit()
 }

@@ -62,12 +62,7 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
   whylate record --pid 4242 -o x.whylate svc:6060                   # with host samples of a process in a container
   whylate record --flight -o x.whylate svc:6060                     # the last seconds, of service/flight's recorder
   whylate record -o - svc:6060 | gzip > x.trace.gz`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage(cmd, "name at least one URL")
-			}
-			return nil
-		},
+		Args: atLeast(1, "name at least one URL"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			options, err := conn.options(cmd)
 			if err != nil {
@@ -310,9 +305,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": nothing of what arrived can be analysed: it holds no whole second of the trace"))
 		}
 		if a := &answers[i]; a.Report != nil {
-			for _, w := range res.Warnings {
-				a.Input.Warnings = append(a.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})
-			}
+			warn(a.Report, res.Warnings)
 		} else if a.err != nil && res.Usable {
 			raise(ExitFailed)
 			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(a.err.Error()))

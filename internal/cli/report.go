@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -25,12 +26,7 @@ one file that needs no network: it can be opened from disk, sent, and kept; the 
   whylate report x.json
   whylate report x.json --html x.html
   whylate report new.json --html x.html --before old.json  # with what has grown and shrunk`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one report, or - for standard input")
-			}
-			return nil
-		},
+		Args: exactly(1, "name one report, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
@@ -98,15 +94,9 @@ func (e *explanation) writePage(s *streams, name, again string, rep *report.Repo
 	if err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(name)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	if err := html.Write(f, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before}); err != nil {
-		return err
-	}
-	return f.Commit()
+	return atomicfile.WriteTo(name, func(w io.Writer) error {
+		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before})
+	})
 }
 
 // pageRules are the rules' documentation as pages show it.

@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -126,6 +127,34 @@ func (e *statusError) Unwrap() error { return e.err }
 // usage makes an error about how cmd was called.
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &statusError{ExitUsage, fmt.Errorf(format+"; see `%s --help`", append(args, cmd.CommandPath())...)}
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// atLeast refuses fewer than n arguments.
+func atLeast(n int, message string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usage(cmd, "%s", message)
+		}
+		return nil
+	}
+}
+
+// exactly refuses any other number of arguments than n. {n} in the message is how many there are.
+func exactly(n int, message string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage(cmd, "%s", strings.ReplaceAll(message, "{n}", strconv.Itoa(len(args))))
+		}
+		return nil
+	}
 }
 
 // verb makes a cobra RunE: errors without a status of their own mean that the work could not be done, not that the

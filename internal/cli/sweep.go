@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/sweep"
 	"github.com/whylate/whylate/internal/output/progress"
@@ -195,7 +196,7 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 	}
 	if to.jsonFile != "" {
 		o.Save = func(r *sweep.Result) error {
-			return writeFile(to.jsonFile, func(w io.Writer) error { return writeJSON(w, r) })
+			return atomicfile.WriteTo(to.jsonFile, func(w io.Writer) error { return writeJSON(w, r) })
 		}
 	}
 	res, err := sweep.Do(cmd.Context(), *o)
@@ -210,7 +211,7 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 		return e
 	}
 	if to.html != "" {
-		if e := writeFile(to.html, func(w io.Writer) error { return sweep.WriteHTML(w, res) }); e != nil {
+		if e := atomicfile.WriteTo(to.html, func(w io.Writer) error { return sweep.WriteHTML(w, res) }); e != nil {
 			return e
 		}
 	}

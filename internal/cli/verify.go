@@ -43,12 +43,7 @@ The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when no
 		Example: `  whylate verify before.whylate after.whylate
   whylate verify --ledger perf/ledger.jsonl before.json after.json
   whylate verify --no-ledger --json before.trace after.trace | jq '.verdicts[] | {title, judgement}'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usage(cmd, "name two traces or reports, got %d", len(args))
-			}
-			return twoInputs(cmd, args...)
-		},
+		Args: cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

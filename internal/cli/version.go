@@ -102,11 +102,3 @@ binary: what a bug report needs.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
-
-// noArgs refuses arguments.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage(cmd, "%s takes no arguments, got %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}

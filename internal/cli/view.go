@@ -19,11 +19,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/internal/viewer/view"
-	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
 
@@ -62,12 +62,7 @@ For a URL:
   whylate view --open x.whylate                      # and open the browser
   whylate view --listen 127.0.0.1:8080 x.trace
   whylate view http://localhost:6060                 # record 10 s first`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one trace, a URL, or - for standard input")
-			}
-			return nil
-		},
+		Args: exactly(1, "name one trace, a URL, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := v.check(cmd); err != nil {
 				return err
@@ -141,8 +136,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	case err != nil:
 		return err
 	}
-	in.addWarnings(rep)
-	rep.Input.Warnings = append(rep.Input.Warnings, warnings()...)
+	warn(rep, warnings())
 	trace, err := inspect.Open(v.index, plain, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
@@ -156,19 +150,15 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 
 // input opens what the argument names; warnings tells what a recording made
 // for it warns of, once it is read.
-func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection) (in *input, warnings func() []report.Warning, err error) {
-	none := func() []report.Warning { return nil }
+func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection) (in *input, warnings func() []bundle.Warning, err error) {
+	none := func() []bundle.Warning { return nil }
 	if !isURL(arg) {
 		in, err = s.openInput(cmd.Context(), arg)
 		return in, none, err
 	}
-	options, err := conn.options(cmd)
+	opt, err := conn.optionsFor(cmd, arg)
 	if err != nil {
-		return nil, nil, recordError(err)
-	}
-	opt, err := options(arg)
-	if err != nil {
-		return nil, nil, recordError(err)
+		return nil, nil, err
 	}
 	if in, err := s.openFlight(cmd, arg, opt); err != nil || in != nil {
 		return in, none, err
@@ -182,13 +172,7 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 		return nil, nil, recordError(err)
 	}
 	in.closers = append(in.closers, func() error { bar.clear(); return nil })
-	return in, func() []report.Warning {
-		var out []report.Warning
-		for _, w := range stream.Result().Warnings {
-			out = append(out, report.Warning{Code: w.Code, Text: w.Text})
-		}
-		return out
-	}, nil
+	return in, func() []bundle.Warning { return stream.Result().Warnings }, nil
 }
 
 // unpacked returns the bytes of a trace in a form in which any part of it can

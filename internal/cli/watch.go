@@ -434,10 +434,9 @@ func (v *watching) explainFile(ctx context.Context, s *streams, file string, fro
 	e := v.explanation
 	e.from = from
 	rep, err := e.explain(ctx, in)
-	if rep == nil || err != nil {
+	if err != nil {
 		return nil, err
 	}
-	in.addWarnings(rep)
 	return rep, nil
 }
 
@@ -600,20 +599,11 @@ func saveLook(w *watched) string {
 	return fmt.Sprintf("saved %s (%s): whylate explain %s", names[0], words.Bytes(size), words.ShellQuote(names[0]))
 }
 
-func copyTo(name, from string) (int64, error) {
+func copyTo(name, from string) (size int64, err error) {
 	src, err := os.Open(from)
 	if err != nil {
 		return 0, fmt.Errorf("the last recording is gone: %w", pathless(err))
 	}
 	defer src.Close()
-	f, err := atomicfile.Create(name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Discard()
-	size, err := io.Copy(f, src)
-	if err != nil {
-		return 0, err
-	}
-	return size, f.Commit()
+	return size, atomicfile.WriteTo(name, func(w io.Writer) (err error) { size, err = io.Copy(w, src); return err })
 }

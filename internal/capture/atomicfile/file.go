@@ -7,6 +7,7 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -83,8 +84,18 @@ func Create(name string) (*File, error) {
 	}
 }
 
-// Name returns the name given to Create.
-func (f *File) Name() string { return f.name }
+// WriteTo creates the file called name with what write writes.
+func WriteTo(name string, write func(io.Writer) error) error {
+	f, err := Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := write(f); err != nil {
+		return err
+	}
+	return f.Commit()
+}
 
 // Write implements io.Writer.
 func (f *File) Write(p []byte) (int, error) {
