@@ -326,6 +326,7 @@ For a URL:
 	cmd.Flags().BoolVar(&e.validate, "validate", false, "check as well that what was computed is consistent in itself, and fail if it is not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())
+	usual(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "json", "output")
 	return cmd
 }
 

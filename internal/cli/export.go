@@ -119,5 +119,6 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 	f.StringVar(&options.Rows, "rows", export.RowCauses, "what the rows of csv are: causes (of every band of every group) or requests (all of them)")
 	_ = cmd.RegisterFlagCompletionFunc("rows", cobra.FixedCompletions([]string{export.RowCauses, export.RowRequests}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	usual(cmd, "to", "output", "all", "rows", "since", "until", "group", "request", "slowest", "encoding", "header", "service")
 	return cmd
 }

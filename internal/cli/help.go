@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/internal/output/termtext"
 )
@@ -55,12 +57,51 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		b.WriteString("\nExamples:\n" + c.Example + "\n")
 	}
 	if c.HasAvailableLocalFlags() {
-		b.WriteString("\nFlags:\n" + c.LocalFlags().FlagUsagesWrapped(columns))
+		shown, left := shownFlags(c)
+		b.WriteString("\nFlags:\n" + shown.FlagUsagesWrapped(columns))
+		if left > 0 {
+			fmt.Fprintf(&b, "\n`%s --help-all` shows %d more flags.\n", c.CommandPath(), left)
+		}
 	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n`%s COMMAND --help` says more about a command.\n", c.CommandPath())
 	}
 	_, _ = io.WriteString(w, b.String())
+}
+
+// usual says which flags the help of a verb with many of them shows. The others stand under --help-all.
+func usual(c *cobra.Command, names ...string) {
+	c.Flags().Var(new(helpAll), "help-all", "help for "+c.Name()+", with all flags")
+	c.Flags().Lookup("help-all").NoOptDefVal = "true"
+	c.Annotations = map[string]string{"usual": strings.Join(append(names, "help", "help-all"), " ")}
+}
+
+// helpAll is the value of --help-all, which asks for help like --help does.
+type helpAll bool
+
+func (h *helpAll) Type() string   { return "bool" }
+func (h *helpAll) String() string { return "" }
+func (h *helpAll) Set(string) error {
+	*h = true
+	return pflag.ErrHelp
+}
+
+// shownFlags returns the flags that help shows, and how many it does not.
+func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, left int) {
+	names, some := c.Annotations["usual"]
+	if all := c.Flags().Lookup("help-all"); !some || bool(*all.Value.(*helpAll)) {
+		return c.LocalFlags(), 0
+	}
+	shown = pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		switch {
+		case slices.Contains(strings.Fields(names), f.Name):
+			shown.AddFlag(f)
+		case !f.Hidden:
+			left++
+		}
+	})
+	return shown, left
 }
 
 // reflowList breaks the lines of a list again, each a name and what is said of

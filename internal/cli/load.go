@@ -259,6 +259,7 @@ was.`,
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")
 	f.StringVar(&histFile, "hdr", "", "write the latencies to this `file` as a histogram log of HdrHistogram")
 	f.StringVarP(&output, "output", "o", "", "write to this `file` instead of standard output")
+	usual(cmd, "rate", "duration", "warmup", "closed", "timeout", "method", "body", "header", "targets", "http2", "allow-remote", "json", "output")
 	return cmd
 }
 

@@ -84,6 +84,7 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
 	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
 	cmd.Flags().BoolVar(&flight, "flight", false, "take what the service's flight recorder holds: the last seconds, at once (URL, or URL"+record.FlightPath+")")
 	e.color.add(cmd)
+	usual(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
 }
 

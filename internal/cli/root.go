@@ -73,6 +73,9 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 
 // flagError words what pflag found wrong, with the flag that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return pflag.ErrHelp
+	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		var names []string

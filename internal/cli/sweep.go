@@ -165,6 +165,7 @@ the result could not be written; 130 when interrupted, after a result on the fin
 	f.StringVar(&resume, "resume", "", "go on with this `file` of --json, and write to it")
 	l.add(f)
 	f.Lookup("seed").Usage = "of the order of runs and of the arrivals"
+	usual(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
 	return cmd
 }
 

@@ -79,6 +79,7 @@ For a URL:
 	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that others can reach: they see all that the trace shows")
 	f.BoolVar(&v.open, "open", false, "open the page in the browser")
 	conn.addFlags(f)
+	usual(cmd, "duration", "group", "request", "listen", "allow-remote", "open", "max-memory", "header", "user")
 	return cmd
 }
 

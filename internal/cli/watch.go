@@ -129,6 +129,7 @@ The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look a
 	f.StringVar(&v.thresholds, "thresholds", "", "a `file` of what findings must win for each severity (see \"whylate explain --help\")")
 	v.addIgnore(cmd)
 	v.color.add(cmd)
+	usual(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
 	return cmd
 }
 
