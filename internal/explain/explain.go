@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/groups"
+	"github.com/whylate/whylate/internal/explain/hostjoin"
 	"github.com/whylate/whylate/internal/explain/moments"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -104,7 +105,8 @@ type Options struct {
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	guessYes bool // see spare; for tests of wrong guesses
+	guessYes bool        // see spare; for tests of wrong guesses
+	host     hostSamples // what Host holds, once that was read
 }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
@@ -139,6 +141,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if again == nil {
 		r, again, sure = kept(r)
 	}
+	opts.host.read(opts.Host)
 	var known *itself
 	part := sure && opts.isPart()
 	if part {
@@ -233,6 +236,9 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 		e.became = e.groups.Merge(e.ts)
 		path.Regroup(e.ts, e.became)
 		e.peers.Merge(e.ts)
+		if unsure, ok := hostjoin.Elsewhere(opts.host.samples, e.window()); ok {
+			e.peers.Elsewhere(unsure)
+		}
 	}
 	return e, cut, nil
 }

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -13,24 +12,35 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// readHost reads the host samples and tells the detector of freezes what they
-// know: those beside the trace, or those in it. A recording without any is as
-// good as no recording.
+// hostSamples are those beside a trace, which all readings of it share.
+type hostSamples struct {
+	samples *host.Samples // nil if there are none
+	err     error
+}
+
+// read reads them. A recording without any is as good as no recording.
+func (h *hostSamples) read(from io.Reader) {
+	if from == nil {
+		return
+	}
+	r := bufio.NewReader(from)
+	if _, err := r.Peek(1); !errors.Is(err, io.EOF) {
+		h.samples, h.err = host.Read(r)
+	}
+}
+
+// readHost returns the host samples, those beside the trace or those in it, and tells the detector of freezes what they
+// know.
 func (e *engine) readHost() (*host.Samples, error) {
-	r := bufio.NewReader(bytes.NewReader(nil))
-	if e.opts.Host != nil {
-		r.Reset(e.opts.Host)
-	}
-	if _, err := r.Peek(1); errors.Is(err, io.EOF) {
-		logged := e.hosts.reader(e.process.Clock())
-		if logged == nil {
-			return nil, nil
+	h := e.opts.host
+	if h.samples == nil && h.err == nil {
+		if logged := e.hosts.reader(e.process.Clock()); logged != nil {
+			h.read(logged)
 		}
-		r.Reset(logged)
 	}
-	samples, err := host.Read(r)
-	if err != nil {
-		return nil, err
+	samples := h.samples
+	if samples == nil || h.err != nil {
+		return nil, h.err
 	}
 	if l, ok := hostjoin.LimitsOf(samples, e.window()); ok {
 		e.freezes.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: string(l.Verdict)}

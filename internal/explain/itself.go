@@ -14,10 +14,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/validate"
 )
 
-// sure is from which confidence on a peer is taken for this process itself, so
-// that paths go on in the other half.
-const sure = 0.8
-
 // itself says of which groups requests wait for other groups of the process.
 type itself struct {
 	plan  answers.Plan
@@ -42,7 +38,7 @@ func (e *engine) itself() *itself {
 				continue
 			}
 		}
-		if p, ok := e.peers.Of(id); ok && p.Confidence >= sure {
+		if p, ok := e.peers.Of(id); ok && p.Sure {
 			of := served{Peer: p}
 			for _, g := range append([]path.GroupID{p.Group}, p.Also...) {
 				out.plan.Asks[int32(id)] = append(out.plan.Asks[int32(id)], int32(g))

@@ -24,7 +24,7 @@ const (
 func (e *engine) guess() {
 	e.walks++
 	if !e.spare.now && e.walks&(e.walks-1) == 0 {
-		e.spare.now = e.opts.guessYes || e.peers.Likely(sure)
+		e.spare.now = e.opts.guessYes || e.peers.Likely()
 	}
 }
 

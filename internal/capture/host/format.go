@@ -70,6 +70,12 @@ type Line struct {
 	SinceNS int64    `json:"since_ns,omitempty"`
 	All     bool     `json:"all,omitempty"`
 	Sockets []Socket `json:"sockets,omitempty"`
+	// Own counts those of Count whose other end is the process's as well, Unsure connections of which that may have been so:
+	// they were opened and closed between two looks, and had one end at an address that the process listens on, which
+	// Listens gives.
+	Own     *int     `json:"own,omitempty"`
+	Unsure  int      `json:"unsure,omitempty"`
+	Listens []string `json:"listens,omitempty"`
 
 	// Mark and end.
 	Text     string           `json:"text,omitempty"`

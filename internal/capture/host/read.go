@@ -41,6 +41,17 @@ type Samples struct {
 	Most        int   // most connections at a time
 	Looks       int   // lists of sockets
 	Traced      *Tick // when the trace was asked for
+	Itself      Itself
+}
+
+// Itself is what looks at the sockets said of whether the process is connected to itself.
+type Itself struct {
+	// First and Last are when all sockets were looked at first and last, on the samples' monotonic clock; 0: never.
+	First, Last int64
+	// Own is how many sockets of the process led to itself, at most at a time. Unsure connections may have, between looks.
+	Own, Unsure int
+
+	listed map[Ends]bool // by the first look
 }
 
 // second is what is sampled more rarely.
@@ -156,7 +167,7 @@ func trimEnd(b []byte) []byte {
 
 // sane refuses numbers that no kernel gives, which sums could overflow with.
 func sane(l *Line) bool {
-	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.Unseen} {
+	for _, v := range []int64{l.MonoNS, l.WallNS, l.SinceNS, l.CostNS, l.IntervalNS, l.Unseen, int64(l.Unsure)} {
 		if v < 0 || v > 1<<62 {
 			return false
 		}
@@ -264,6 +275,7 @@ func (l *Line) tick() Tick {
 func (s *Samples) addSockets(l *Line) bool {
 	first := s.Looks == 0
 	s.Looks++
+	s.addItself(l)
 	s.Most = max(s.Most, min(l.Count, 1<<30))
 	ok := true
 	for i := range l.Sockets {
@@ -301,6 +313,45 @@ func (s *Samples) addSockets(l *Line) bool {
 		c.Needless += s.clear(key, needless)
 	}
 	return ok
+}
+
+// addItself takes note of sockets that lead to the process itself. Recordings that do not count them list all sockets twice: those
+// that are not in both lists were opened meanwhile, as others may have been.
+func (s *Samples) addItself(l *Line) {
+	it := &s.Itself
+	if l.Own != nil {
+		it.Own, it.Unsure = max(it.Own, *l.Own), min(it.Unsure+l.Unsure, maxConnections)
+	} else if l.All {
+		listed := make(map[Ends]bool)
+		for i := range l.Sockets {
+			local, err1 := netip.ParseAddrPort(l.Sockets[i].Local)
+			remote, err2 := netip.ParseAddrPort(l.Sockets[i].Remote)
+			if err1 != nil || err2 != nil {
+				it.Unsure++
+			} else if !l.Sockets[i].Peer {
+				listed[Ends{local, remote}] = true
+			}
+		}
+		own := 0
+		for ends := range listed {
+			if listed[Ends{ends.Remote, ends.Local}] {
+				own++
+			}
+			if it.listed != nil && !it.listed[ends] {
+				it.Unsure++
+			}
+		}
+		it.Own = max(it.Own, own)
+		if it.listed == nil {
+			it.listed = listed
+		}
+	}
+	if l.All || l.Own != nil {
+		if it.First == 0 {
+			it.First = l.MonoNS
+		}
+		it.Last = l.MonoNS
+	}
 }
 
 // clear takes what had been sent again needlessly out of the connection's last

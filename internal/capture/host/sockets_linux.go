@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -21,10 +22,16 @@ type sockets struct {
 	looked int64
 	next   int64
 	list   []diagSocket
+	// Of who talks to itself: what the process listens on, connections that nobody has any more, those that were somebody's or
+	// were gone when they were first seen, and what was said of it last.
+	listens []netip.AddrPort
+	gone    []Ends
+	known   map[Ends]bool
+	own     int
 }
 
 func openSockets(pid int, otherNetwork bool) (*sockets, error) {
-	s := &sockets{fds: "/proc/" + strconv.Itoa(pid) + "/fd", before: map[uint64]Socket{}}
+	s := &sockets{fds: "/proc/" + strconv.Itoa(pid) + "/fd", before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1}
 	if _, err := socketsOf(s.fds); err != nil {
 		return nil, fmt.Errorf("which sockets are the process's is not readable: %w", err)
 	}
@@ -90,16 +97,30 @@ func (s *sockets) sample(now int64, final bool) (l *Line, looked bool, err error
 }
 
 func (s *sockets) collect() error {
-	s.list = s.list[:0]
+	s.list, s.gone = s.list[:0], s.gone[:0]
+	var listens []diagSocket
 	unknown := false
 	err := s.diag.each(func(d *diagSocket) {
-		if d.inode == 0 || d.state == tcpListen {
-			return // nobody's any more, or not accepted yet; or no connection
+		if d.state == tcpListen {
+			listens = append(listens, *d)
+			return
+		}
+		if d.inode == 0 {
+			s.gone = append(s.gone, Ends{d.local, d.remote}) // nobody's any more, or not accepted yet
+			return
 		}
 		s.list = append(s.list, *d)
 		unknown = unknown || !s.mine[d.inode] && !s.ours[d.inode] && !s.others[d.inode]
 	})
-	if err != nil || !unknown {
+	defer func() {
+		s.listens = s.listens[:0]
+		for i := range listens {
+			if s.mine[listens[i].inode] {
+				s.listens = append(s.listens, listens[i].local)
+			}
+		}
+	}()
+	if err != nil || !unknown && s.mine != nil {
 		return err
 	}
 	if s.mine, err = socketsOf(s.fds); err != nil {
@@ -122,7 +143,8 @@ func (s *sockets) line(final bool) *Line {
 	for i := range s.list {
 		at[Ends{s.list[i].local, s.list[i].remote}] = &s.list[i]
 	}
-	all := !s.listed || final
+	first := !s.listed
+	all := first || final
 	s.listed = true
 	l := &Line{Kind: KindSockets, All: all}
 	now := make(map[uint64]Socket, len(s.before))
@@ -138,29 +160,61 @@ func (s *sockets) line(final bool) *Line {
 			l.Sockets = append(l.Sockets, v)
 		}
 	}
+	own := 0
 	for i := range s.list {
 		d := &s.list[i]
 		other := at[Ends{d.remote, d.local}]
+		s.known[Ends{d.local, d.remote}] = true
 		if !s.mine[d.inode] || other != nil && s.ours[other.inode] {
 			continue // the recording's own connections are not the service's work
 		}
 		l.Count++
+		if other != nil && s.mine[other.inode] {
+			own++
+		}
 		take(d, false)
 		if other != nil && !s.mine[other.inode] {
 			take(other, true)
 		}
 	}
 	s.before = now
+	for _, ends := range s.gone {
+		turned := Ends{ends.Remote, ends.Local}
+		if !s.known[ends] && !s.known[turned] && !first && (s.listensOn(ends.Local) || s.listensOn(ends.Remote)) {
+			l.Unsure++
+		}
+		s.known[ends] = true
+	}
+	changed := own != s.own || l.Unsure > 0
+	if len(s.known) > maxConnections {
+		clear(s.known)
+		l.Unsure++ // it is not known which were known
+	}
+	if all || changed {
+		s.own, l.Own = own, &own
+	}
+	if all {
+		for _, a := range s.listens {
+			l.Listens = append(l.Listens, a.String())
+		}
+	}
 	if len(l.Sockets) > maxListed {
 		slices.SortStableFunc(l.Sockets, func(a, b Socket) int {
 			return cmp.Or(cmp.Compare(b.Retransmitted, a.Retransmitted), cmp.Compare(b.OutOfOrder, a.OutOfOrder))
 		})
 		l.Sockets, l.All = l.Sockets[:maxListed], false
 	}
-	if len(l.Sockets) == 0 && !all {
+	if len(l.Sockets) == 0 && !all && !changed {
 		return nil
 	}
 	return l
+}
+
+// listensOn reports whether the process accepts connections at an address.
+func (s *sockets) listensOn(a netip.AddrPort) bool {
+	return slices.ContainsFunc(s.listens, func(l netip.AddrPort) bool {
+		return l.Port() == a.Port() && (l.Addr().IsUnspecified() || l.Addr() == a.Addr())
+	})
 }
 
 // stateName is a TCP state as ss(8) and netstat(8) call it.

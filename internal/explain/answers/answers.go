@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
 // Bounds of what is a wait, and of what lies in one.
@@ -26,6 +27,8 @@ const (
 	// may begin before the one who asks has gone to sleep, and end a little after
 	// its answer was read.
 	inside = 0.6
+	// Asleep is how long before whoever asks has gone to sleep the request may begin: another goroutine sends it.
+	Asleep = 10e3
 )
 
 // A Span is a wait of a request, or a request.
@@ -36,6 +39,19 @@ type Span struct {
 	Unseen int64
 	// Of is the request, or the one that waits.
 	Of Key
+	// Parts are those of a wait, each of which ended as something came: nil where nobody asked for them.
+	Parts []Part
+	// Near are, of a request, the goroutines that the poller woke shortly before and after its end, by time.
+	Near []timeline.PollerWake
+	// Sent are times at which goroutines of the process wrote to the network shortly before a wait began, or a request ended:
+	// who asks, or answers, may have another goroutine send it.
+	Sent []int64
+}
+
+// A Part is what a goroutine waited for something to come, until it was woken. It may have been there for Unseen before.
+type Part struct {
+	From, Wake, Unseen int64
+	G                  uint64
 }
 
 // A Key tells requests apart.
@@ -51,15 +67,15 @@ func IsWhole(w *path.Walked) bool { return !w.Observer && !w.Req.Open && w.Form 
 // Served returns the request itself, if it can be an answer: somebody asked for it.
 func Served(w *path.Walked) (Span, bool) {
 	if k := w.Req.Kind; k == request.Mark || k.HasProtocol() {
-		return Span{w.Start, w.Req.End, w.Gap, keyOf(w)}, true
+		return Span{Start: w.Start, End: w.Req.End, Unseen: w.Gap, Of: keyOf(w)}, true
 	}
 	return Span{}, false
 }
 
 func keyOf(w *path.Walked) Key { return Key{w.Req.G, w.Start} }
 
-// Waits calls f with each time that a request waited for a peer.
-func Waits(w *path.Walked, f func(Span)) {
+// Waits calls f with each time that a request waited for a peer. Its parts are appended to buf, from its beginning.
+func Waits(w *path.Walked, buf []Part, f func(Span)) {
 	var last Span
 	done := func() {
 		if last.End-last.Start >= leastWait {
@@ -73,6 +89,9 @@ func Waits(w *path.Walked, f func(Span)) {
 		case cause.SchedPoll, cause.Sched, cause.SchedWake:
 			// What has come is not read before a CPU runs who waits.
 			if last.End != 0 && s.Start == last.End {
+				if p := &last.Parts[len(last.Parts)-1]; s.Code.Cause() == cause.SchedPoll && p.Wake == s.Start {
+					p.Wake, p.Unseen = s.End, p.Unseen+s.End-s.Start
+				}
 				last.End, last.Unseen = s.End, last.Unseen+s.End-s.Start
 			}
 		case cause.Network:
@@ -81,9 +100,14 @@ func Waits(w *path.Walked, f func(Span)) {
 			}
 			if last.End == 0 || s.Start-last.End > max(joined, last.End-last.Start) {
 				done()
-				last = Span{Start: s.Start}
+				last = Span{Start: s.Start, Parts: buf[:0]}
 			}
 			last.End, last.Unseen = s.End, 0
+			if k := len(last.Parts) - 1; k >= 0 && last.Parts[k].Wake == s.Start && last.Parts[k].G == s.G {
+				last.Parts[k].Wake, last.Parts[k].Unseen = s.End, 0 // cut where a freeze may be
+			} else {
+				last.Parts = append(last.Parts, Part{From: s.Start, Wake: s.End, G: s.G})
+			}
 		}
 	}
 	done()
@@ -98,7 +122,7 @@ func Sort(list []Span) {
 
 // Match gives each wait, moved in time by some ns, one request that lies in it,
 // reports each, and returns how many have one. Of several waits in which a
-// request lies it is in the one that begins and ends nearest to it.
+// request lies it is in the one that begins and ends nearest to it: one that began before and ended after it, if there is any.
 func Match(waits, served []Span, by int64, found func(w, r Span)) (n int) {
 	var open []Span // waits that may still have one, by their ends
 	next := 0
@@ -112,17 +136,18 @@ func Match(waits, served []Span, by int64, found func(w, r Span)) (n int) {
 		}
 		gone, _ := slices.BinarySearchFunc(open, r.Start, func(o Span, t int64) int { return cmp.Compare(o.End, t) })
 		open = open[gone:]
-		best, away := -1, int64(0)
+		best, away, inOrder := -1, int64(0), false
 		for i := range open {
 			w := &open[i]
-			if best >= 0 && w.End-r.End > away {
+			if inOrder && w.End-r.End > away {
 				break
 			}
 			if in := min(w.End, r.End) - max(w.Start, r.Start); in <= 0 || float64(in) < inside*float64(took) || w.Of == r.Of && r.Of.G != 0 {
 				continue
 			}
-			if d := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); best < 0 || d < away {
-				best, away = i, d
+			d, order := max(w.Start-r.Start, r.Start-w.Start)+max(w.End-r.End, r.End-w.End), w.Start <= r.Start+Asleep && w.End >= r.End
+			if best < 0 || order && !inOrder || order == inOrder && d < away {
+				best, away, inOrder = i, d, order
 			}
 		}
 		if best >= 0 {

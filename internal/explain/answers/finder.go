@@ -39,6 +39,7 @@ type scout struct {
 	stage         *path.Stage
 	groups        []int32 // by path.GroupID, -1: none of the plan
 	waits, served map[int32][]Span
+	parts         []Part
 }
 
 // NewFinder returns a Finder for a pass with so many workers.
@@ -119,7 +120,10 @@ func (f *Finder) look(s *scout, r *request.Request) {
 		return
 	}
 	if _, asks := f.plan.Asks[g]; asks {
-		Waits(w, func(x Span) { s.waits[g] = append(s.waits[g], x) })
+		Waits(w, s.parts, func(x Span) {
+			s.parts, x.Parts = x.Parts, nil
+			s.waits[g] = append(s.waits[g], x)
+		})
 	}
 	s.serve(w, g)
 }

@@ -80,9 +80,15 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		default:
 			what = "this process's own " + name + ","
 		}
+		ask := fix
 		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), words.Brief(p.ServedNS), words.Brief(p.WaitNS))
 		if p.Recording != "" {
 			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, words.Brief(p.ServedNS), words.Brief(p.WaitNS))
+		} else if p.Confidence < 0.8 {
+			// Only times fit: what is certain is the wait, and its own advice.
+			if fix = ask; cl.in.Report.Host == nil {
+				fix += fmt.Sprintf(". Whether the peer is this process itself, its sockets tell: whylate record -o x.whylate %s, on the service's host", recordedURL(cl.in.Report))
+			}
 		}
 		// What most of the wait went on is a fault of that group, and told there.
 		elsewhere = p.Recording == "" && slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool { return g.ID == p.Group }) && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS

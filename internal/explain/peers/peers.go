@@ -1,9 +1,11 @@
 // Package peers finds out whether a peer that requests wait for over the
 // network is this process itself: a gateway that calls its own gRPC server over
 // loopback, a handler that calls its own service. No event of a trace says which
-// socket a goroutine waits for, but what is asked here is served here: nearly
-// each wait of such requests has one request of another group in it, and moved by
-// some time, the waits do not.
+// socket a goroutine waits for.
+//
+// That one request lies in nearly each wait, and not if the waits are moved in time, is no proof: whoever loads a page asks
+// for two things at once. It is a hint (Peer.Sure is false). An exchange has an order, which proof.go holds the trace
+// against; and where all sockets of the process were seen, and none leads to itself, there is no such peer: see Elsewhere.
 package peers
 
 import (
@@ -15,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Bounds of what is kept and believed.
@@ -33,10 +36,8 @@ const (
 	asLong     = 0.1
 	mostAsLong = 0.8
 	fewAsLong  = 0.3
-	// Where these have as many, too, the numbers
-	// must be the same, give or take this part, and so large.
-	alike = 0.02
-	many  = 200
+	// hinted is the confidence in what only fits in time.
+	hinted = 0.6
 )
 
 // A Sum keeps waits and requests with their times. It implements pass.Sum.
@@ -45,6 +46,10 @@ type Sum struct {
 	waits  map[path.GroupID][]answers.Span
 	served map[path.GroupID][]answers.Span
 	until  int64 // what begins later was not kept
+
+	refuted bool
+	known   map[uint64]bool       // see waitsOrServes
+	own     map[path.GroupID]Peer // see Of
 }
 
 type grouped struct {
@@ -57,7 +62,7 @@ func New() *Sum { return new(Sum) }
 
 // Part implements pass.Sum.
 func (s *Sum) Part(stage *path.Stage) path.Adder {
-	p := &part{stage: stage, until: math.MaxInt64}
+	p := &part{stage: stage, until: math.MaxInt64, isSent: make(map[tracefmt.StackID]bool)}
 	s.parts = append(s.parts, p)
 	return p
 }
@@ -87,6 +92,7 @@ func (s *Sum) End() {
 	for _, p := range s.parts {
 		p.until, p.waits, p.served = until, slices.DeleteFunc(p.waits, late), slices.DeleteFunc(p.served, late)
 	}
+	s.look()
 }
 
 // upTo returns until when all workers kept what began.
@@ -103,6 +109,8 @@ type part struct {
 	stage         *path.Stage
 	waits, served []grouped
 	until         int64 // what begins later is not kept
+	buf           []answers.Part
+	isSent        map[tracefmt.StackID]bool
 }
 
 // Add implements pass.Adder.
@@ -117,7 +125,13 @@ func (p *part) Add(w *path.Walked) {
 	if r, ok := answers.Served(w); ok {
 		p.served = p.keep(p.served, grouped{r, w.Group})
 	}
-	answers.Waits(w, func(x answers.Span) { p.waits = p.keep(p.waits, grouped{x, w.Group}) })
+	answers.Waits(w, p.buf, func(x answers.Span) {
+		p.buf = x.Parts
+		if x.Start < p.until {
+			x.Parts = slices.Clone(x.Parts)
+			p.waits = append(p.waits, grouped{x, w.Group})
+		}
+	})
 }
 
 func (p *part) keep(list []grouped, g grouped) []grouped {
@@ -127,10 +141,10 @@ func (p *part) keep(list []grouped, g grouped) []grouped {
 	return append(list, g)
 }
 
-// Likely reports whether what was kept so far tells, with such a confidence, that requests wait for others of the process:
+// Likely reports whether what was kept so far tells that requests wait for others of the process:
 // what is kept later may still tell otherwise. No worker may be adding.
-func (s *Sum) Likely(confidence float64) bool {
-	now := Sum{waits: make(map[path.GroupID][]answers.Span), served: make(map[path.GroupID][]answers.Span)}
+func (s *Sum) Likely() bool {
+	now := Sum{refuted: s.refuted, waits: make(map[path.GroupID][]answers.Span), served: make(map[path.GroupID][]answers.Span)}
 	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
 	until := s.upTo()
 	for _, p := range s.parts {
@@ -157,7 +171,7 @@ func (s *Sum) Likely(confidence float64) bool {
 		}
 	}
 	for _, id := range now.Waiting() {
-		if p, ok := now.Of(id); ok && p.Confidence >= confidence {
+		if p, ok := now.Of(id); ok && p.Sure {
 			return true
 		}
 	}
@@ -208,14 +222,65 @@ type Peer struct {
 	// waited was not run for LateNS.
 	WaitNS, ServedNS, ThereNS, BackNS, UnseenNS, LateNS int64
 	Confidence                                          float64
+	// Sure says that what was observed leaves no other reading; else only times fit.
+	Sure bool
+
+	apart int64 // see proven
 }
 
 // Waiting returns the groups of whose requests waits were kept.
 func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
 
+// Elsewhere says that no socket of the process led to itself when all were looked at; so many may have between two looks.
+// Where these are fewer than the waits that a peer needs, there is none here.
+func (s *Sum) Elsewhere(unsure int) { s.refuted = unsure < fewest }
+
 // Of returns the group that serves what requests of a group wait for; ok is
 // false where there is none, or too little tells.
-func (s *Sum) Of(id path.GroupID) (best Peer, ok bool) {
+func (s *Sum) Of(id path.GroupID) (Peer, bool) {
+	if s.own == nil {
+		s.own = make(map[path.GroupID]Peer)
+		if !s.refuted {
+			for of := range s.waits {
+				if p, ok := s.find(of); ok {
+					s.own[of] = p
+				}
+			}
+			s.oneEach()
+			s.cutCircles()
+		}
+	}
+	p, ok := s.own[id]
+	return p, ok
+}
+
+// cutCircles drops what cannot be: requests that wait for others, which wait for them. A hint gives way first.
+func (s *Sum) cutCircles() {
+	for _, sure := range []bool{false, true} {
+		var in []path.GroupID
+		for id, p := range s.own {
+			if p.Sure == sure && s.leads(id, id, make(map[path.GroupID]bool)) {
+				in = append(in, id)
+			}
+		}
+		for _, id := range in {
+			delete(s.own, id)
+		}
+	}
+}
+
+// leads reports whether requests of a group wait for those of another one, be it by others.
+func (s *Sum) leads(from, to path.GroupID, seen map[path.GroupID]bool) bool {
+	p, ok := s.own[from]
+	if !ok || seen[from] {
+		return false
+	}
+	seen[from] = true
+	return slices.ContainsFunc(append([]path.GroupID{p.Group}, p.Also...), func(next path.GroupID) bool { return next == to || s.leads(next, to, seen) })
+}
+
+// find is Of without what several groups' peers say of each other.
+func (s *Sum) find(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
 	if len(waits) < fewest {
 		return best, false
@@ -235,16 +300,32 @@ func (s *Sum) Of(id path.GroupID) (best Peer, ok bool) {
 	for _, other := range ids {
 		// Of several, one may call the next: the one that takes most of the waits is
 		// what was called.
-		p := compare(waits, s.served[other])
+		p := s.judge(waits, s.served[other])
 		p.Group = other
-		if of = append(of, p); p.Confidence > 0 && (!ok || p.ServedNS > best.ServedNS) {
+		if of = append(of, p); p.Confidence > 0 && (!ok || p.Sure && !best.Sure || p.Sure == best.Sure && p.ServedNS > best.ServedNS) {
 			best, ok = p, true
 		}
 	}
-	if !ok {
-		return s.several(waits, of)
+	if !best.Sure {
+		if together, any := s.several(waits, of); any && (!ok || together.Sure) {
+			return together, true
+		}
 	}
 	return best, ok
+}
+
+// judge is compare for requests of this process: what only fits in time is a hint.
+func (s *Sum) judge(waits, served []answers.Span) Peer {
+	p := compare(waits, served)
+	switch part, apart, likely := s.proven(waits, served); {
+	case part >= held:
+		p.Sure, p.Confidence, p.apart = true, min(0.95, part), apart
+	case likely:
+		p.Confidence = min(p.Confidence, hinted)
+	default:
+		p.Confidence = 0
+	}
+	return p
 }
 
 // mostAlso bounds the groups that answer one group's waits, and leastMore is the
@@ -269,7 +350,7 @@ func (s *Sum) several(waits []answers.Span, of []Peer) (best Peer, ok bool) {
 		}
 		with := slices.Concat(all, s.served[p.Group])
 		answers.Sort(with)
-		if more := compare(waits, with); float64(more.Held-best.Held) >= leastMore*float64(len(waits)) {
+		if more := s.judge(waits, with); float64(more.Held-best.Held) >= leastMore*float64(len(waits)) {
 			more.Group, more.Also = best.Group, append(best.Also, p.Group)
 			best, all = more, with
 		}
@@ -305,7 +386,6 @@ func compare(waits, served []answers.Span) Peer {
 		n := answers.Match(waits, served, int64(by*apart), func(w, r answers.Span) { moved += isAsLong(w, r) })
 		p.ByChance += float64(n) / all / 5
 	}
-	few, most := float64(min(len(waits), len(served))), float64(max(len(waits), len(served)))
 	fitting, byChance := float64(fit)/all, float64(moved)/all/5
 	switch {
 	case p.ByChance <= chance:
@@ -313,8 +393,6 @@ func compare(waits, served []answers.Span) Peer {
 	case fitting >= mostAsLong && byChance <= fewAsLong:
 		p.Held, p.ByChance, p.AsLong = fit, byChance, true
 		p.Confidence = min(0.95, fits*(1-byChance*byChance))
-	case len(waits) >= many && most-few <= alike*most:
-		p.Confidence = 0.6
 	}
 	return p
 }

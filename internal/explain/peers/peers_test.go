@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
 const us, ms = int64(1e3), int64(1e6)
@@ -48,7 +49,7 @@ func TestCompare(t *testing.T) {
 		{"others come at random", waits, others(200, 5*ms, 700*us), 0, 0},
 		{"others come all the time", waits, others(5000, 200*us, 100*us), 0, 0},
 		{"half of the waits are for somebody else", waits, served[:100], 0, 0},
-		{"somebody always waits, and the numbers are the same", busy, crowd, 0.6, 0.95},
+		{"somebody always waits, and the numbers are the same", busy, crowd, 0, 0},
 		{"somebody always waits, and there are more requests", busy, append(others(60, 900*us, ms), crowd...), 0, 0.95},
 		{"somebody always waits, and others come at random", busy, others(300, 200*us, 100*us), 0, 0},
 		{"too few", waits[:10], served[:10], 0, 0},
@@ -91,7 +92,7 @@ func TestSeveral(t *testing.T) {
 	at := int64(0)
 	for i := range uint64(100) {
 		at += 3*ms + rnd.Int64N(6*ms)
-		s.waits[1] = append(s.waits[1], answers.Span{Start: at, End: at + ms, Of: answers.Key{G: i, Start: at}})
+		s.waits[1] = append(s.waits[1], answers.Span{Start: at, End: at + ms, Of: answers.Key{G: i, Start: at}, Parts: []answers.Part{{From: at, Wake: at + 950*us, G: i}}})
 		to := path.GroupID(2 + i%2)
 		if i%10 == 0 {
 			to = 4
@@ -142,5 +143,90 @@ func TestWorkers(t *testing.T) {
 		if list, to := kept(workers); !slices.Equal(list, one) || to != until {
 			t.Errorf("%d workers keep %d until %d, one keeps %d until %d", workers, len(list), to, len(one), until)
 		}
+	}
+}
+
+// TestProven makes exchanges by hand, and what only looks like one: two things that a page asks for at once, a call for whose answer
+// another goroutine waits, answers that come back too late. It would catch a peer that is believed because times fit.
+func TestProven(t *testing.T) {
+	const asks, serves, further = 1, 2, 3
+	type exchange struct {
+		there, back int64 // from what the wait began with to the request, from its end to the wake
+		sent        []int64
+		other       int64 // when another goroutine is woken, after the request's end; 0: none
+		known       bool  // that one serves requests
+	}
+	sum := func(n int, of func(i int64) exchange) *Sum {
+		s := &Sum{waits: map[path.GroupID][]answers.Span{}, served: map[path.GroupID][]answers.Span{}}
+		rnd := rand.New(rand.NewPCG(7, 8))
+		at := int64(0)
+		for i := range int64(n) {
+			at += 30*ms + rnd.Int64N(20*ms)
+			x := of(i)
+			begin, end := at+x.there, at+20*ms+rnd.Int64N(ms)
+			w := answers.Span{Start: at, End: end + x.back + 10*us, Of: answers.Key{G: 10, Start: at - 50*us}, Parts: []answers.Part{{From: at, Wake: end + x.back, G: 11}}}
+			for _, by := range x.sent {
+				w.Sent = append(w.Sent, at+by)
+			}
+			r := answers.Span{Start: begin, End: end, Of: answers.Key{G: 20, Start: begin}}
+			if r.Near = []timeline.PollerWake{{Time: end + x.back, G: 11}}; x.other != 0 {
+				g := uint64(30)
+				if x.known {
+					g = 20
+				}
+				r.Near = append(r.Near, timeline.PollerWake{Time: end + x.other, G: g})
+			}
+			s.waits[asks], s.served[serves] = append(s.waits[asks], w), append(s.served[serves], r)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name       string
+		of         func(i int64) exchange
+		peer, sure bool
+	}{
+		{"an exchange", func(int64) exchange { return exchange{there: 20 * us, back: 40 * us} }, true, true},
+		{"the request began before it can have been asked for", func(int64) exchange { return exchange{there: -60 * us, back: 40 * us} }, false, false},
+		{"another goroutine sent it before who asks fell asleep", func(int64) exchange { return exchange{there: -60 * us, back: 40 * us, sent: []int64{-80 * us}} }, true, true},
+		{"the wait ended before the answer, now and then", func(i int64) exchange { return exchange{there: 20 * us, back: 60*us - i%4*30*us} }, true, false},
+		{"the answer comes far too late", func(int64) exchange { return exchange{there: 20 * us, back: ms} }, true, false},
+		{"the answer woke another goroutine", func(int64) exchange { return exchange{there: 20 * us, back: 90 * us, other: 30 * us} }, true, false},
+		{"somebody else is woken as often before it", func(i int64) exchange { return exchange{there: 20 * us, back: 90 * us, other: 30*us - i%2*60*us} }, true, true},
+		{"meanwhile a server is woken by its next request", func(int64) exchange { return exchange{there: 20 * us, back: 90 * us, other: 30 * us, known: true} }, true, true},
+	} {
+		if p, ok := sum(100, c.of).Of(asks); ok != c.peer || p.Sure != c.sure || !p.Sure && p.Confidence > hinted {
+			t.Errorf("%s: %+v, %v", c.name, p, ok)
+		}
+	}
+
+	good := func(int64) exchange { return exchange{there: 20 * us, back: 40 * us} }
+	s := sum(100, good)
+	if s.Elsewhere(3); s.refuted {
+		if p, ok := s.Of(asks); ok {
+			t.Errorf("no socket leads to the process itself: %+v", p)
+		}
+	} else {
+		t.Error("3 connections that nobody saw carry 100 exchanges")
+	}
+	// Each waits for the other: neither can be.
+	s = sum(100, good)
+	s.waits[serves], s.served[asks] = s.waits[asks], s.served[serves]
+	for _, id := range []path.GroupID{asks, serves} {
+		if p, ok := s.Of(id); ok {
+			t.Errorf("a circle: %+v", p)
+		}
+	}
+	// The same requests cannot answer others as well: those whose waits end a little later are not believed.
+	s = sum(100, good)
+	for _, w := range s.waits[asks] {
+		w.Of.G, w.End = 12, w.End+50*us
+		w.Parts = []answers.Part{{From: w.Start, Wake: w.Parts[0].Wake + 50*us, G: 13}}
+		s.waits[further] = append(s.waits[further], w)
+	}
+	if p, _ := s.Of(asks); !p.Sure {
+		t.Errorf("one of two: %+v", p)
+	}
+	if p, ok := s.Of(further); !ok || p.Sure {
+		t.Errorf("the other of two: %+v, %v", p, ok)
 	}
 }

@@ -23,6 +23,7 @@ type nobodyWakes struct {
 	pollOnce sync.Once
 	polls    []poll
 	floods   []flood
+	woken    []PollerWake      // by time
 	timers   []int32           // of nobody: wakes by timers
 	network  tracefmt.StringID // the reason "network"
 	// networkLocal is the generation's own id of it.
@@ -30,13 +31,15 @@ type nobodyWakes struct {
 }
 
 func (w *nobodyWakes) reset() {
-	*w = nobodyWakes{nobody: w.nobody[:0], polls: w.polls[:0], floods: w.floods[:0], timers: w.timers[:0]}
+	*w = nobodyWakes{nobody: w.nobody[:0], polls: w.polls[:0], floods: w.floods[:0], woken: w.woken[:0], timers: w.timers[:0]}
 }
 
 // buildPolls sorts the wakes that no goroutine made: those of network waits
 // came from the poller, the others from timers.
 func (g *Gen) buildPolls() {
-	wakes := make([]int64, 0, len(g.nobody)) // out of the poller
+	polled := func(w nobodyWake) {
+		g.woken = append(g.woken, PollerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]})
+	}
 	for i, w := range g.nobody {
 		at := g.base[w.g] + w.seq
 		if w.seq == 0 || w.seq >= g.base[w.g+1]-g.base[w.g] || g.slots[at].rec == 0 {
@@ -47,10 +50,10 @@ func (g *Gen) buildPolls() {
 			continue
 		}
 		if before.endedInNetwork() {
-			wakes = append(wakes, g.Base+w.t)
+			polled(w)
 		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
 			if g.isNetwork(end.peer()) { // by another id of the same text
-				wakes = append(wakes, g.Base+w.t)
+				polled(w)
 			} else {
 				g.timers = append(g.timers, int32(i))
 			}
@@ -58,8 +61,24 @@ func (g *Gen) buildPolls() {
 			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
 		}
 	}
-	slices.Sort(wakes)
-	g.groupPolls(wakes)
+	slices.SortFunc(g.woken, func(a, b PollerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	g.groupPolls(g.woken)
+}
+
+// A PollerWake is a goroutine that the poller woke: something came for it, or its deadline had passed.
+type PollerWake struct {
+	Time int64
+	G    uint64
+}
+
+// PollerWakes returns the wakes by the poller in [from, to), by time. The slice is the Gen's own.
+func (g *Gen) PollerWakes(from, to int64) []PollerWake {
+	g.pollOnce.Do(g.buildPolls)
+	at := func(t int64) int {
+		i, _ := slices.BinarySearchFunc(g.woken, t, func(w PollerWake, t int64) int { return cmp.Compare(w.Time, t) })
+		return i
+	}
+	return g.woken[at(from):at(to)]
 }
 
 // A poll is one look at the network that woke somebody, or a part of one whose
@@ -92,13 +111,13 @@ const (
 )
 
 // groupPolls brings wakes, which are in order, together to polls.
-func (g *Gen) groupPolls(wakes []int64) {
+func (g *Gen) groupPolls(wakes []PollerWake) {
 	for i := 0; i < len(wakes); {
 		k := i + 1
-		for k < len(wakes) && k-i < mostFound && wakes[k]-wakes[k-1] <= onePoll {
+		for k < len(wakes) && k-i < mostFound && wakes[k].Time-wakes[k-1].Time <= onePoll {
 			k++
 		}
-		g.polls = append(g.polls, poll{wakes[i], wakes[k-1], k - i})
+		g.polls = append(g.polls, poll{wakes[i].Time, wakes[k-1].Time, k - i})
 		i = k
 	}
 	for i := 0; i < len(g.polls); i++ {
