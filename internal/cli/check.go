@@ -43,8 +43,8 @@ A budget is a list of limits: mean, p50, p90, p99, p99.9 and max take a duration
 takes the share of the time of all requests that it may have at most (sleep=10%), or of one band's (p99-max:sleep=20%). The
 families gc (assists, waits for the collector, its stops of the world) and sched (sched, sched-wake, sched-poll) stand for all
 their causes. Limits hold for every group of requests, or with group=NAME for one: its name as "whylate explain" shows it, its
-full name, or its id. A percentile that is not known, because there were too few requests, and a group that is not there are
-violations too.
+full name, or its id. For a group that is named, a percentile that is not known because there were too few requests is a
+violation too, and so is a group that is not there; of all groups, one with too few requests keeps a limit if none took longer.
 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
 grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it.

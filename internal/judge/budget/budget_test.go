@@ -104,7 +104,9 @@ func TestLimits(t *testing.T) {
 		{"group=shop.handle,max=1s,mean=9ms", []string{"budget shop.handle: mean is 10.0ms, the budget is 9.00ms"}},
 		{"group=github.com/acme/shop.handle,p90=1s", nil},
 		{"p50=5ms", []string{"budget shop.handle: p50 is 9.00ms"}},
-		{"p99=1s", []string{"unknown main.rare: p99 is not known from 7 requests, it needs about 100: record for longer, or under more load; 1 had not ended, the oldest after 3.00s"}},
+		{"p99=1s", nil}, // main.rare is not known to keep it: one of its requests has been open for 3 s
+		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 is not known from 7 requests, it needs about 100: record for longer, or under more load; 1 had not ended, the oldest after 3.00s"}},
+		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 is not known from 7 requests"}}, // named, so it has to be known
 		{"group=main.idle,mean=1s", []string{"unknown main.idle: mean is not known from 0 requests"}},
 		{"group=nosuch,p99=1s", []string{"no-group p99 of nosuch cannot be held: no group is called that; there are shop.handle, main.rare, main.idle"}},
 		{"group=g1,sched=30%", nil}, // a sum of floats, and at most is at most
@@ -134,6 +136,39 @@ func TestLimits(t *testing.T) {
 	none := Check(&report.Report{Input: report.Input{Name: "x"}}, Rules{Limits: []Limit{{Stat: "p99", NS: 1}}})
 	if none.OK || len(none.Violations) != 1 || none.Violations[0].Kind != KindGroup {
 		t.Errorf("a report without requests keeps a budget: %+v", none)
+	}
+}
+
+// TestFewOfAll: a limit for all groups is held by one with too few requests for a percentile if none of them took so long, noted where
+// it is not known, and broken where nothing that somebody waits for could be judged.
+func TestFewOfAll(t *testing.T) {
+	few := func(role report.Role, most, open int64) report.Group {
+		return report.Group{Name: "main.few", Role: role, Count: 19, LatencyNS: report.Latency{Max: ns(most)}, Open: report.Open{Count: 1, OldestNS: open}}
+	}
+	many := report.Group{Name: "main.many", Count: 1000, LatencyNS: report.Latency{P99: ns(5e6), Max: ns(9e6)}}
+	background := many
+	background.Role = report.RoleBackground
+	for name, c := range map[string]struct {
+		groups     []report.Group
+		violations []string
+		notes      int
+	}{
+		"below":                  {[]report.Group{many, few("", 9e6, 0)}, nil, 0},
+		"below, alone":           {[]report.Group{few("", 9e6, 0)}, nil, 0},
+		"beyond":                 {[]report.Group{many, few("", 20e6, 0)}, nil, 1},
+		"open for longer":        {[]report.Group{many, few("", 9e6, 20e6)}, nil, 1},
+		"beyond, alone":          {[]report.Group{few("", 20e6, 0)}, []string{KindUnknown}, 0},
+		"beyond, and background": {[]report.Group{few("", 20e6, 0), background}, []string{KindUnknown}, 0},
+		"background beyond":      {[]report.Group{many, few(report.RoleBackground, 20e6, 0)}, nil, 1},
+	} {
+		r := Check(&report.Report{Groups: c.groups}, Rules{Limits: []Limit{{Stat: "p99", NS: 10e6}}})
+		var kinds []string
+		for _, v := range r.Violations {
+			kinds = append(kinds, v.Kind)
+		}
+		if !slices.Equal(kinds, c.violations) || len(r.Notes) != c.notes || r.OK != (len(c.violations) == 0) {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 }
 

@@ -113,9 +113,11 @@ func stableID(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// limit holds one limit over every group it is about.
+// limit holds one limit over every group it is about. Who names a group promises something of it, so it is a violation if that is not
+// known. A limit for all groups is judged by those of which it is known, and asks for at least one that somebody waits for.
 func (r *Result) limit(rep *report.Report, l *Limit) {
-	found := false
+	found, judged := false, false
+	var unknown []Violation
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if l.Group != "" && l.Group != g.ID && l.Group != g.Name && l.Group != words.FuncName(g.Name) {
@@ -128,10 +130,25 @@ func (r *Result) limit(rep *report.Report, l *Limit) {
 		}
 		found = true
 		r.Checked++
-		if l.Stat != "" {
-			r.latency(g, l)
+		v := latency(g, l)
+		if l.Stat == "" {
+			v = share(g, l)
+		}
+		switch {
+		case v == nil:
+			judged = judged || g.Role == report.RoleRequests
+		case v.Kind == KindUnknown && l.Group == "":
+			unknown = append(unknown, *v)
+		default:
+			r.add(*v)
+			judged = true
+		}
+	}
+	for _, v := range unknown {
+		if judged {
+			r.note("not-known", v.Text)
 		} else {
-			r.share(g, l)
+			r.add(v)
 		}
 	}
 	if found {
@@ -159,8 +176,12 @@ func stat(g *report.Group, name string) (ns *int64, band report.BandName, need i
 	return l.Mean, report.BandAll, 1
 }
 
-func (r *Result) latency(g *report.Group, l *Limit) {
+// latency returns how a group breaks a limit of latency; nil if it does not.
+func latency(g *report.Group, l *Limit) *Violation {
 	ns, band, need := stat(g, l.Stat)
+	if most := g.LatencyNS.Max; ns == nil && l.Group == "" && most != nil && *most <= l.NS && g.Open.OldestNS <= l.NS {
+		return nil // none took as long as that, however few they are
+	}
 	limit := float64(l.NS)
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "ns"}
 	switch {
@@ -168,7 +189,7 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 		v.Kind = KindUnknown
 		v.Text = fewText(g, l, need)
 	case *ns <= l.NS:
-		return
+		return nil
 	default:
 		value := float64(*ns)
 		v.Kind, v.Value = KindBudget, &value
@@ -179,15 +200,16 @@ func (r *Result) latency(g *report.Group, l *Limit) {
 		v.Text = latencyText(g, l, *ns, c)
 	}
 	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
-	r.add(v)
+	return &v
 }
 
-func (r *Result) share(g *report.Group, l *Limit) {
+// share returns how a group breaks a limit of a cause's share; nil if it does not.
+func share(g *report.Group, l *Limit) *Violation {
 	band := g.Band(l.Band)
 	limit := l.Share
 	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
 	if band == nil && l.Band == report.BandOutliers && g.Count > 0 {
-		return // there are none, which is as it should be
+		return nil // there are none, which is as it should be
 	}
 	if band == nil || band.Count == 0 {
 		v.Kind = KindUnknown
@@ -203,7 +225,7 @@ func (r *Result) share(g *report.Group, l *Limit) {
 			sum = 1 // no report from JSON has it; it is no proof of anything
 		}
 		if sum <= l.Share+rounding {
-			return
+			return nil
 		}
 		v.Kind, v.Value = KindBudget, &sum
 		c := largest(band, l.Cause)
@@ -213,7 +235,7 @@ func (r *Result) share(g *report.Group, l *Limit) {
 		v.Text = shareText(g, l, sum, c)
 	}
 	v.ID = stableID(v.Kind, string(g.Kind), g.Name, v.Metric)
-	r.add(v)
+	return &v
 }
 
 // rounding is what a sum of shares may be off by: 20% and 10% are 30%.
