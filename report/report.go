@@ -8,7 +8,10 @@
 // share between goroutines that only read it.
 package report
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Schema is the value of Report.Schema.
 const Schema = "whylate.report/v1"
@@ -130,9 +133,12 @@ type Verdict struct {
 // A VerdictCause is all time of one cause in the band of a Verdict.
 type VerdictCause struct {
 	Cause CauseName `json:"cause"`
-	// Kind is as in Cause, where all of it is of one; or pipe; or no-cpu: waiting for a CPU while
-	// goroutines showed as running.
-	Kind    string  `json:"kind,omitempty"`
+	// Kind is as in Cause; or pipe; of sleep, deadline (a context's, or net/http's), timer (or ticker) or limiter; or no-cpu:
+	// waiting for a CPU while goroutines showed as running.
+	Kind string `json:"kind,omitempty"`
+	// Queue says that requests stood in line for something meanwhile: it was others, ahead of them, who spent their time on the
+	// cause. A finding names the same queue. Nil where it is the requests' own time.
+	Queue   *Queue  `json:"queue,omitempty"`
 	Share   float64 `json:"share"`
 	TotalNS int64   `json:"total_ns"`
 	EachNS  int64   `json:"each_ns"` // a request, on average
@@ -407,12 +413,16 @@ type Cause struct {
 	// Samples is how many CPU samples fell into it, of running time: each stands for 10 ms of a CPU. The rest of TotalNS is
 	// taken to be like them, or the thread had no CPU.
 	Samples int `json:"samples,omitempty"`
-	// Kind tells stops of the world apart (cause stw) and directions of network waits.
+	// Kind tells stops of the world apart (cause stw) and directions of network waits; C says of a system call that it is none, but a
+	// call of C code.
 	Kind string `json:"kind,omitempty"`
 	// Call is the standard library's function that a wait or a system call was in, where one tells what it is for:
 	// time.Sleep, os.(*File).Sync.
 	Call string `json:"call,omitempty"`
 }
+
+// InC is the Kind of a system call that is none, but a call of C code: a trace shows both alike but for their stacks.
+const InC = "C"
 
 // A Route is one of several chains of waits that led to a cause.
 type Route struct {
@@ -515,6 +525,24 @@ type Finding struct {
 	AskedBy []AskedBy `json:"asked_by,omitempty"`
 	// Decided is what gave it its severity; nil for facts, which are info whatever they cost.
 	Decided *Decided `json:"decided,omitempty"`
+	// Queue is what requests stand in line for, where that is the fault.
+	Queue *Queue `json:"queue,omitempty"`
+}
+
+// A Queue is a line in which requests stand until others ahead of them are done.
+type Queue struct {
+	For string `json:"for"` // "a Mutex", "a connection of a database/sql pool"
+	// At are the waits in line, of a path that leads through several the first.
+	At []Via `json:"at"`
+	// OwnNS is, of what lies behind such a wait, for how long a request's own turn takes, on average: 0 where that is no part of the wait.
+	OwnNS int64 `json:"own_ns,omitempty"`
+}
+
+// Has reports whether a wait is one in the line, wherever the dependency that waits was called from.
+func (q *Queue) Has(v *Via) bool {
+	return slices.ContainsFunc(q.At, func(at Via) bool {
+		return v.Wait == at.Wait && v.Call == at.Call && v.Site.LineKey() == at.Site.LineKey()
+	})
 }
 
 // An AskedBy is a group whose requests wait for those of a finding's group, and what these lose to the fault.

@@ -91,6 +91,18 @@ func (e *engine) starts(sp *spell.Speller) []report.Start {
 	return out
 }
 
+// serves returns whether goroutines that began with a function do all they do for requests of a server.
+func (f *found) serves(sp *spell.Speller) func(start string) bool {
+	all := make(map[string]bool)
+	for i := range f.list {
+		w := &f.list[i]
+		start := sp.Syms.String(w.Root)
+		before, seen := all[start]
+		all[start] = w.Role == request.Serving && (before || !seen)
+	}
+	return func(start string) bool { return all[start] || request.Serves(start) }
+}
+
 // leftOut lists the work that is no group.
 func (f *found) leftOut(sp *spell.Speller) []report.LeftOut {
 	var out []report.LeftOut

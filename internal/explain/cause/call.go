@@ -46,6 +46,27 @@ func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	return 0
 }
 
+// C returns the function through which a stack is in C code, 0 if it is not: a trace shows calls of C as system calls.
+func (s *Sites) C(id tracefmt.StackID) tracefmt.StringID { return s.c.of(id, s.findC) }
+
+func (s *Sites) findC(id tracefmt.StackID) tracefmt.StringID {
+	for _, f := range s.syms.Stack(id) {
+		f := s.syms.Frame(f)
+		name, file := s.syms.String(f.Func), s.syms.String(f.File)
+		switch {
+		case name == "runtime.cgocall", isGlue(file):
+			return f.Func
+		case !strings.HasPrefix(name, "runtime."), name == "runtime.cgocallbackg":
+			return 0 // Go code, perhaps called by C
+		}
+	}
+	return 0
+}
+
+// isGlue reports whether a file is the one that cgo makes, of functions that call C: nobody can change it. Most traces show no frame
+// of the runtime's below them.
+func isGlue(file string) bool { return strings.HasSuffix(file, "_cgo_gotypes.go") }
+
 // entry returns the function that a goroutine starts with.
 func (s *Sites) entry(id tracefmt.StackID) tracefmt.StringID {
 	if frames := s.syms.Stack(id); len(frames) > 0 {

@@ -21,8 +21,8 @@ type Segment struct {
 	// around it, and how long it was. What samples show in runs of one kind speaks for the others of that kind.
 	Near tracefmt.FrameID
 	Run  Run
-	// Kind is the kind of a stop of the world; for network waits, whether the
-	// client is waited for.
+	// Kind is the kind of a stop of the world, or of a system call the function that calls C, if it is that; Inbound is, for network
+	// waits, whether the client is waited for.
 	Kind    tracefmt.StringID
 	Inbound bool
 	// Call is, for waits and system calls, the standard library's function that
@@ -86,6 +86,7 @@ func (c *Classifier) step(st *critpath.Step) {
 		if s.Call == 0 {
 			s.Call = c.Sites.Call(st.Stack)
 		}
+		s.Kind = c.Sites.C(st.Stack)
 	case critpath.Sleep:
 		s.Code, s.Site, s.Call = Code(Sleep), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
 		if st.Timer != 0 {

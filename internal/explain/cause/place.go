@@ -119,7 +119,7 @@ func (p *Placer) own(f tracefmt.FrameID) bool {
 	}
 	if p.owns[f] == 0 {
 		p.owns[f] = -1
-		if fr := p.syms.Frame(f); p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)) {
+		if fr := p.syms.Frame(f); !isGlue(p.syms.String(fr.File)) && p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)) {
 			p.owns[f] = 1
 		}
 	}

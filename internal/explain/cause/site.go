@@ -14,6 +14,7 @@ type Sites struct {
 	site memo[tracefmt.FrameID]
 	call memo[tracefmt.StringID]
 	sock memo[tracefmt.StringID]
+	c    memo[tracefmt.StringID]
 	all  memo[truth] // whether it is all the standard library's
 	std  []int8      // by function
 }

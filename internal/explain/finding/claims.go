@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -479,7 +480,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		code = report.RuleSleep
 		switch {
 		case cl.polls[l] != nil:
-		case cl.isLimiter(c):
+		case verdict.KindOf(c) == verdict.Limiter:
 			code = report.RulePoolTooSmall
 		case len(via) > 0 && cl.flush(c) != nil: // what a request's own goroutine does at intervals, it begins itself
 			code = report.RuleFlushInterval

@@ -304,9 +304,9 @@ func TestPlacesOrNews(t *testing.T) {
 		places queues.Places
 		title  string // of a pool's finding; "": there is none
 	}{
-		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
-		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place there is at main.use (main.go:4), while its holder waits for a timer or ticker at main.use (main.go:5)"},
-		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it waits for a timer or ticker at main.use (main.go:5)"},
+		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
+		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place there is at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
+		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it sleeps at main.use (main.go:5)"},
 		{"news", taken, of(queues.Places{Others: 1}), ""},
 		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), ""},
 	} {

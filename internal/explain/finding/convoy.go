@@ -165,6 +165,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
 	}
+	f.Queue = cl.queueOf(c, lockKind(&c.via))
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }
 

@@ -14,9 +14,8 @@ func TestDoubts(t *testing.T) {
 	plain := func() *Input {
 		return input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	}
-	client := func(runs int64) []process.Run {
-		return []process.Run{{Start: "net/http.(*persistConn).readLoop", Site: siteOf("net/http.(*persistConn).readLoop"), Runs: runs}}
-	}
+	client := func(runs int64) []process.Asking { return []process.Asking{{Start: "main.client", Runs: runs}} }
+	computing := func(in *Input) { in.Report.Groups[0].Bands[0].Causes[0].Cause = "cpu" }
 	unnamed := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
 	other := func() report.Group {
 		return report.Group{ID: "o", Kind: report.KindHTTP1, Name: "main.other", Named: true, Count: 100}
@@ -37,31 +36,21 @@ func TestDoubts(t *testing.T) {
 		{"WL5001", func(in *Input) { in.Report.Groups[0].Count = 99 }, func(in *Input) { in.Report.Groups[0].Count = 100 }, "99"},
 		{"WL5002", func(in *Input) { in.Report.Input.Truncated = true }, func(*Input) {}, ""},
 		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, other(), unnamed(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamed(100)) }, ""},
-		{"WL5004", func(in *Input) { in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 4e6 }, ""},
-		{"WL5004", func(in *Input) { in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
+		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { computing(in); in.Process.Events = 4e6 }, ""},
+		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 10e6 }, ""}, // whose requests sleep
+		{"WL5004", func(in *Input) { computing(in); in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
 			func(in *Input) {
+				computing(in)
 				in.Process.Events = 10e6
 				in.Process.Samples = process.Samples{All: 400, Tracing: 20}
 			}, "samples"},
-		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) { in.Process.Runs = client(80) }, ""},
-		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) {
-			in.Process.Runs = client(400) // the calls are the requests' own
-			g := &in.Report.Groups[0]
-			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Site: siteOf("net/http.(*persistConn).readLoop"), TotalNS: 5})
-		}, ""},
+		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks = client(80) }, ""},
 		{"WL5005", func(in *Input) {
-			in.Process.Runs = client(400) // whoever waits for the next request has called nobody
-			g := &in.Report.Groups[0]
-			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "inbound", Site: siteOf("google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams"), TotalNS: 5})
+			in.Process.Asks = client(400)
+			in.Serves = func(start string) bool { return start == "main.other" }
 		}, func(in *Input) {
-			in.Process.Runs = client(400)
-			g := &in.Report.Groups[0]
-			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("google.golang.org/grpc/internal/transport.(*http2Client).Write"), TotalNS: 5})
-		}, ""},
-		{"WL5005", func(in *Input) { in.Process.Runs = client(400) }, func(in *Input) {
-			in.Process.Runs = client(400) // what computes while a call is waited for is on the way of the call
-			g := &in.Report.Groups[0]
-			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "cpu", Site: siteOf("main.encode"), Via: []report.Via{{Wait: "select", Site: siteOf("net/http.(*persistConn).roundTrip")}}, TotalNS: 5})
+			in.Process.Asks = client(400) // handlers, or goroutines that they start
+			in.Serves = func(start string) bool { return start == "main.client" }
 		}, ""},
 		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
 		{"WL5007", func(in *Input) {

@@ -66,6 +66,8 @@ type Input struct {
 	// InHerds says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
 	// function, and which part of all time these are; nil if that is not known.
 	InHerds func(group, start string) (waited, time float64)
+	// Serves says whether goroutines that began with a function do all they do for requests of a server; nil if that is not known.
+	Serves func(start string) bool
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted

@@ -179,6 +179,8 @@ func standing(c *report.Cause, site *report.Site) string {
 		return "waiting on a channel" + at
 	case c.Cause == report.CauseNetwork:
 		return "waiting for a peer" + at
+	case c.Cause == report.CauseSyscall && c.Kind == report.InC:
+		return "in C code, called" + at
 	case c.Cause == report.CauseSyscall:
 		return "in the kernel, called" + at
 	}

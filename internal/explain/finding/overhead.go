@@ -10,7 +10,7 @@ import (
 // fro, with tracing against without (Go 1.26, amd64).
 const eventNS = 90
 
-// muchTracing is the share of the running time from when on tracing itself is worth a word.
+// muchTracing is the share of requests' time from when on tracing itself is worth a word.
 const muchTracing = 0.10
 
 func overheadRule() Rule {
@@ -19,7 +19,7 @@ func overheadRule() Rule {
 		Summary: "writing the trace took a good part of the CPU",
 		Doc: Doc{
 			Means:    "The service made so many events that writing them down slowed it: what is short in truth (runs, hand-overs) looks longer, and saturation comes earlier.",
-			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise events at %d ns each, against the time in which goroutines ran. Reported from %d %% on.", eventNS, int(100*muchTracing)),
+			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise events at %d ns each, against the time in which goroutines ran. Reported where it has %d %% and more of requests' time: of the part of it in which something runs, or waits to run, that share. A service that hardly runs has nothing to lose by it.", eventNS, int(100*muchTracing)),
 			Wrong:    "The cost of an event depends on the machine and on how deep the stacks are. Findings about long waits are not touched by it.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -28,11 +28,11 @@ func overheadRule() Rule {
 				return nil
 			}
 			share := float64(c.Events) * eventNS / float64(c.BusyNS)
-			how := "of the running time for writing events, estimated"
+			how := "of requests' time for writing events, estimated"
 			if c.Samples.All >= fewestSamples {
-				share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "of the CPU samples in the tracer"
+				share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "of requests' time in the tracer, by CPU samples"
 			}
-			if share < muchTracing {
+			if share *= runs(in.Report); share < muchTracing {
 				return nil
 			}
 			return doubt(report.Finding{
@@ -45,4 +45,24 @@ func overheadRule() Rule {
 			})
 		},
 	}
+}
+
+// runs is the part of the time of requests in which something runs for them, or waits to.
+func runs(r *report.Report) float64 {
+	var all, run int64
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.Role != report.RoleRequests || len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.All().Causes {
+			c := &g.All().Causes[k]
+			all += c.TotalNS
+			switch c.Cause {
+			case report.CauseCPU, report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist:
+				run += c.TotalNS
+			}
+		}
+	}
+	return part1(run, all)
 }

@@ -109,11 +109,11 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	}
 	// A worker's time for one is not on the path of anybody else's: of the time
 	// behind the wait the last turn is the request's own.
-	place1 := float64(ownNS) / float64(max(requests, 1))
+	place1, turnNS := float64(ownNS)/float64(max(requests, 1)), int64(0)
 	if known != nil && known.HeldNS > 0 {
 		place1 = float64(known.HeldNS)
 	} else if known == nil && t != nil && t.Taken <= 0.5 && ownNS == 0 {
-		place1 = float64(t.ServiceNS)
+		place1, turnNS = float64(t.ServiceNS), t.ServiceNS
 		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
 	}
 	does, divided := doing(top.Cause, top.via), false
@@ -201,7 +201,33 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		// change is of all that requests queue for.
 		f.Predicted = cl.in.Predict(cl.g.ID, []predict.Change{{Cause: predict.Queue, Relative: true, Scale: 0.5}})
 	}
+	f.Queue = cl.queueOf(c, kind.place())
+	f.Queue.OwnNS = turnNS
 	return Verdict{Won: won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// queueOf returns the line in which requests stand by a claim.
+func (cl *claims) queueOf(c *claim, what string) *report.Queue {
+	q := &report.Queue{For: what, At: []report.Via{}}
+	for _, list := range [][]part{c.parts, c.slow} {
+		for i := range list {
+			via, _ := report.Beyond(list[i].via)
+			for k := range via {
+				key := keyOfVia(&via[k])
+				if _, ok := cl.contended(via[k : k+1]); !ok {
+					continue
+				}
+				if first, ok := cl.alias[key]; ok {
+					key = first
+				}
+				if key == c.via && !q.Has(&via[k]) {
+					q.At = append(q.At, via[k])
+				}
+				break
+			}
+		}
+	}
+	return q
 }
 
 // ownWork returns for how long others do of a cause what a group's requests have waited their turn for.
@@ -269,6 +295,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 	if known != nil && known.Most > 0 {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that a request has, by how many of its goroutines were seen at once", Value: float64(known.Most), Unit: "count"})
 	}
+	f.Queue = cl.queueOf(c, "a place among the goroutines that a request may start")
 	f.Fix = fmt.Sprintf("raise %s to what a request starts, if what is behind %s bears it, or make that shorter", fix, place(f.Site))
 	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
@@ -288,6 +315,12 @@ func (k *poolKind) what() string {
 		return k.name
 	}
 	return "a place"
+}
+
+// place names it without where it is.
+func (k *poolKind) place() string {
+	name, _, _ := strings.Cut(strings.TrimSuffix(k.name, ","), " at ")
+	return strings.TrimSuffix(name, " there is")
 }
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
@@ -315,11 +348,6 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 		return poolKind{"the only goroutine that serves it", "it", "let more goroutines serve the queue"}
 	}
 	return poolKind{"a worker goroutine", "it", "let more goroutines serve the queue"}
-}
-
-// isLimiter reports whether a sleep is a rate limiter's.
-func (cl *claims) isLimiter(c *report.Cause) bool {
-	return c.Site != nil && (strings.HasPrefix(c.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(c.Site.Func, "go.uber.org/ratelimit."))
 }
 
 func limiterVerdict(cl *claims, c *claim) Verdict {

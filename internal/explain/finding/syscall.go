@@ -54,7 +54,7 @@ func syscallOf(c *report.Cause) syscallKind {
 		return syscallKind{"write", "writes to a file or pipe", "write from a goroutine of its own through a bounded buffer, that drops or counts what does not fit; log less on the request's path"}
 	case isFile(call):
 		return syscallKind{"file", "reads a file", "keep what is read often in memory, or read it before it is needed"}
-	case strings.Contains(site, "._Cfunc_"):
+	case c.Kind == report.InC:
 		return syscallKind{"cgo", "runs C code", "make the C call shorter or do it beside the request"}
 	}
 	return syscallKind{"", "is in a system call", "do it beside the request, less often, or in larger pieces"}

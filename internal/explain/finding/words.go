@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -87,13 +88,16 @@ func doing(c *report.Cause, via []report.Via) string {
 
 // timer says which sort of timer a sleep is.
 func timer(c *report.Cause) string {
-	switch {
-	case c.Call == "time.Sleep":
-		return "sleeps"
-	case strings.HasPrefix(c.Call, "context."):
+	switch verdict.KindOf(c) {
+	case verdict.Deadline:
+		if strings.HasPrefix(c.Call, "net/http.") {
+			return "waits for a time-out of net/http"
+		}
 		return "waits for a context's deadline"
-	case strings.HasPrefix(c.Call, "net/http."):
-		return "waits for a time-out of net/http"
+	case verdict.Timer:
+		return "waits for a timer or ticker"
+	case verdict.Limiter:
+		return "waits for a rate limiter"
 	}
-	return "waits for a timer or ticker"
+	return "sleeps"
 }

@@ -173,12 +173,9 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		}
 		rc := report.Cause{
 			Cause: spell.Cause(rk.cause), Site: w.sp.SiteFor(at.site, at.own), SiteFrom: from.String(),
-			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(g, m.ids, in), Kind: w.sp.Syms.String(rk.kind), Call: m.call(w.sp),
+			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(g, m.ids, in), Kind: w.sp.Kind(rk.cause, rk.kind, rk.inbound), Call: m.call(w.sp),
 		}
 		rc.Via, rc.Routes = w.routes(m.byVia)
-		if rk.cause == cause.Network {
-			rc.Kind = spell.Direction(rk.inbound)
-		}
 		if total > 0 {
 			rc.Share, rc.ShareError = float64(m.ns)/float64(total), shareError(m.variance, total)
 		}

@@ -85,11 +85,12 @@ func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 		site    tracefmt.FrameID
 		own     tracefmt.FrameID
 		call    tracefmt.StringID
+		kind    tracefmt.StringID
 	}
 	merged, ids := map[key]*openAt{}, map[key]path.CauseID{}
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).Settled(w.sp.Settled)
-		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call}
+		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call, k.Kind}
 		m := merged[at]
 		if m == nil {
 			m = new(openAt)
@@ -104,11 +105,8 @@ func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 	var out []report.OpenWait
 	for at, o := range merged {
 		wait := report.OpenWait{
-			Cause: spell.Cause(at.cause), Site: w.sp.SiteFor(at.site, at.own), Call: w.sp.Syms.String(at.call), Via: []report.Via{},
+			Cause: spell.Cause(at.cause), Site: w.sp.SiteFor(at.site, at.own), Call: w.sp.Syms.String(at.call), Via: []report.Via{}, Kind: w.sp.Kind(at.cause, at.kind, at.inbound),
 			Count: int(o.count), OldestNS: w.sp.End - o.oldest, StuckNS: o.stuck, AgesNS: o.ages,
-		}
-		if at.cause == cause.Network {
-			wait.Kind = spell.Direction(at.inbound)
 		}
 		if via := w.sp.Vias(w.stage.IDs.Chain(w.stage.IDs.Cause(ids[at]).Chain)); len(via) > 0 {
 			wait.Via = via

@@ -2,7 +2,9 @@ package process
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -270,6 +272,7 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	c.close()
 	out := c.stats
 	out.Runs = c.runRows(sp, &out)
+	out.Asks = c.asks(sp)
 	out.Herds = c.herdRows(sp)
 	for _, f := range largestFlocks(c.largest) {
 		p := placeOf(sp, f.at)
@@ -315,6 +318,28 @@ func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
 	})
 	return rows[:min(len(rows), maxRows)]
+}
+
+func (c *Collector) asks(sp *spell.Speller) []Asking {
+	by := map[string]int64{}
+	for id := range c.runs {
+		if s := &c.runs[id]; s.runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
+			return isAsk(sp.Syms.String(sp.Syms.Frame(f).Func))
+		}) {
+			by[sp.StartOf(tracefmt.StackID(id))] += s.runs
+		}
+	}
+	var out []Asking
+	for _, start := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, Asking{start, by[start]})
+	}
+	return out
+}
+
+// isAsk reports whether a function calls another service for whoever called it.
+func isAsk(fn string) bool {
+	return fn == "net/http.(*Client).do" || strings.Contains(fn, "Transport).RoundTrip") || strings.HasPrefix(fn, "google.golang.org/grpc.(*ClientConn).Invoke") ||
+		strings.HasPrefix(fn, "google.golang.org/grpc.(*clientStream).")
 }
 
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {

@@ -18,6 +18,8 @@ type Stats struct {
 	BusyNS int64
 	// Runs is what ran, by start function and place, the most time first.
 	Runs []Run
+	// Asks are the runs that ended in a call of an HTTP or gRPC client, by the start function of the goroutine that called.
+	Asks []Asking
 	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
 	Herds []Herd
 	// Flocks are the largest single herds, in order of time.
@@ -38,6 +40,12 @@ type Run struct {
 	Long      int64
 	LongNS    int64
 	LongestNS int64
+}
+
+// An Asking is goroutines with one start function that call others.
+type Asking struct {
+	Start string
+	Runs  int64
 }
 
 // LongNS is how long a run is that the runtime's own preemption had to end: after 10 ms sysmon asks it to stop.

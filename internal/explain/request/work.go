@@ -206,6 +206,9 @@ func startRole(fn string) fnRole {
 	return roleFree
 }
 
+// Serves reports whether goroutines that are started with a function are a server's: what they do is for its requests.
+func Serves(fn string) bool { return startRole(fn) == roleServes }
+
 // isMachinery reports whether a function is of a library that carries requests
 // which are found otherwise.
 func isMachinery(fn string) bool {
@@ -255,6 +258,7 @@ func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
 type Work struct {
 	Kind  Kind
 	Name  tracefmt.StringID // of the group
+	Root  tracefmt.StringID // the function with which the goroutines began
 	Role  Role
 	Count int // about: where much of it serves requests, only a part is looked at
 	// ByTimer says that a timer began most of it.
@@ -276,7 +280,7 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 			if name, ok := called[o]; ok {
 				k = name
 			}
-			out = append(out, Work{k.kind, k.name, roles[k], o.total, f.byTimer(o)})
+			out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total, f.byTimer(o)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Work) int {

@@ -126,20 +126,22 @@ func (s *Speller) Vias(vs []path.Via) []report.Via {
 func (s *Speller) Segment(g *cause.Segment, vias []path.Via, by tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias, by)), Via: s.Vias(vias),
-		Kind: s.Syms.String(g.Kind),
-	}
-	if g.Code.Cause() == cause.Network {
-		seg.Kind = Direction(g.Inbound)
+		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
 	return seg
 }
 
-// Direction is the kind of a network wait.
-func Direction(inbound bool) string {
-	if inbound {
+// Kind spells the kind of a cause's time out.
+func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) string {
+	switch {
+	case c == cause.Network && inbound:
 		return "inbound"
+	case c == cause.Network:
+		return "outbound"
+	case c == cause.Syscall && kind != 0:
+		return report.InC
 	}
-	return "outbound"
+	return s.Syms.String(kind)
 }
 
 // mostShares bounds what is listed as having run meanwhile.

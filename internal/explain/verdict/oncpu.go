@@ -37,9 +37,6 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 	return on, true
 }
 
-// NoCPU is the kind of a verdict's time waiting for a CPU in which goroutines showed as running.
-const NoCPU = "no-cpu"
-
 // withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
 // collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
 func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
@@ -60,7 +57,9 @@ func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) 
 			if computing >= mostlyOn {
 				continue
 			}
-			on, c.Words = computing, "computing"
+			if on = computing; c.Queue == nil {
+				c.Words = "computing"
+			}
 			if atMost {
 				c.Words += " (at most)"
 			}

@@ -59,9 +59,9 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	return out
 }
 
-// Causes are what the requests of a band spent their time on: summed up by cause, in the order in which they are told.
-func Causes(r *report.Report, b *report.Band) []report.VerdictCause {
-	return spreadLast(withoutCPU(sums(b), r, b))
+// Causes are what the requests of a band of a group spent their time on: summed up by who works, in the order in which they are told.
+func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
+	return spreadLast(withoutCPU(sums(b, queues(r, g)), r, b))
 }
 
 // hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
@@ -77,7 +77,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	if named := g.Band(band); named != nil {
 		b = named
 	}
-	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, b)}
+	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, g, b)}
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
 		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
@@ -90,7 +90,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	}
 	for i := range v.Causes {
 		// What leads to the place is not said of a peer that is told already.
-		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" {
+		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" && c.Queue == nil {
 			of := names.PeerNames(g.Peer)
 			switch {
 			case g.Peer.Followed():
@@ -211,39 +211,51 @@ func Range(g *report.Group, b *report.Band) string {
 	return "(" + words.Duration(b.FromNS) + " to " + words.Duration(last) + ")"
 }
 
-// sums adds up a band's rows by cause, and each cause's by place; the largest first, what closes a sum last.
-func sums(b *report.Band) []report.VerdictCause {
-	var out []report.VerdictCause
-	for i := range b.Causes {
-		row := &b.Causes[i]
-		k := slices.IndexFunc(out, func(c report.VerdictCause) bool { return c.Cause == row.Cause })
+// sums adds up a band's time by who works, and each sum by place; the largest first, what closes a sum last. Time that requests
+// stand in line while others do something, and their own time at the same, are apart, but it is both together that come first.
+func sums(b *report.Band, list []*report.Queue) []report.VerdictCause {
+	var of [][]piece
+	for _, p := range pieces(b, list) {
+		k := slices.IndexFunc(of, func(have []piece) bool { return have[0].who == p.who })
 		if k < 0 {
-			k = len(out)
-			out = append(out, report.VerdictCause{Cause: row.Cause, Sites: []report.VerdictSite{}})
+			k = len(of)
+			of = append(of, nil)
 		}
-		out[k].TotalNS += row.TotalNS
-		out[k].Share += row.Share
+		of[k] = append(of[k], p)
 	}
-	for i := range out {
-		c := &out[i]
+	out := []report.VerdictCause{}
+	both := map[who]int64{}
+	for _, list := range of {
+		c := report.VerdictCause{Cause: list[0].cause, Kind: list[0].kind, Queue: list[0].queue, Sites: []report.VerdictSite{}}
+		for i := range list {
+			c.TotalNS += list[i].ns
+			c.Share += list[i].share
+		}
 		if b.Count > 0 {
 			c.EachNS = c.TotalNS / int64(b.Count)
 		}
 		c.Share = min(c.Share, 1)
-		places(c, b)
-		c.Words = Words(c)
+		if c.Share < leastKept || c.TotalNS <= 0 {
+			continue
+		}
+		both[who{cause: c.Cause, kind: c.Kind}] += c.TotalNS
+		places(&c, list)
+		c.Words = Words(&c)
+		out = append(out, c)
 	}
 	slices.SortStableFunc(out, largest)
-	kept := out[:0]
-	for _, c := range out {
-		if c.Share >= leastKept && c.TotalNS > 0 {
-			kept = append(kept, c)
+	first := 0
+	for i := range out {
+		if c, f := &out[i], &out[first]; last(c.Cause) == 0 && both[who{cause: c.Cause, kind: c.Kind}] > both[who{cause: f.Cause, kind: f.Kind}] {
+			first = i
 		}
 	}
-	if len(kept) == 0 {
-		return []report.VerdictCause{}
+	if first > 0 {
+		c := out[first]
+		copy(out[1:], out[:first])
+		out[0] = c
 	}
-	return kept
+	return out
 }
 
 // largest orders causes, the largest first; what is left of all others is the last.
@@ -266,43 +278,37 @@ type placed struct {
 }
 
 // places divides a cause by place, and fills in what its places have in common.
-func places(c *report.VerdictCause, b *report.Band) {
+func places(c *report.VerdictCause, list []piece) {
 	var all []placed
 	ran, ranAt := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
-	pipe, kind, first := true, "", true
-	for i := range b.Causes {
-		row := &b.Causes[i]
-		if row.Cause != c.Cause {
-			continue
+	for i := range list {
+		of := &list[i]
+		row := of.row
+		if c.Cause == report.CauseSTW {
+			if i == 0 {
+				c.Kind = row.Kind
+			} else if c.Kind != row.Kind {
+				c.Kind = ""
+			}
 		}
-		if first {
-			kind, first = row.Kind, false
-		} else if kind != row.Kind {
-			kind = ""
-		}
-		pipe = pipe && strings.HasPrefix(row.Call, "os.(*File).")
 		k := slices.IndexFunc(all, func(p placed) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
 		if k < 0 {
 			k = len(all)
 			all = append(all, placed{site: report.VerdictSite{Site: row.Site, Kind: row.Kind, Via: []report.Via{}}})
 		}
 		p := &all[k]
-		p.site.TotalNS += row.TotalNS
-		p.site.Share = min(p.site.Share+row.Share, 1)
+		p.site.TotalNS += of.ns
+		p.site.Share = min(p.site.Share+of.share, 1)
 		if row.SiteFrom == "bracket" {
-			p.near += row.TotalNS
+			p.near += of.ns
 		}
-		p.addRoutes(row)
+		p.addRoutes(of.routes)
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && c.TotalNS > 0 {
 				ranAt[s.Site.Key()] = s.Site
-				ran[s.Site.Key()] += s.Share * float64(row.TotalNS) / float64(c.TotalNS)
+				ran[s.Site.Key()] += s.Share * float64(of.ns) / float64(c.TotalNS)
 			}
 		}
-	}
-	c.Kind = kind
-	if pipe && c.Cause == report.CauseNetwork {
-		c.Kind = "pipe"
 	}
 	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
 	for i := range all {
@@ -323,8 +329,8 @@ func places(c *report.VerdictCause, b *report.Band) {
 	c.RanMeanwhile = c.RanMeanwhile[:min(len(c.RanMeanwhile), maxSites)]
 }
 
-func (p *placed) addRoutes(c *report.Cause) {
-	for _, add := range c.AllRoutes() {
+func (p *placed) addRoutes(routes []report.Route) {
+	for _, add := range routes {
 		at := slices.IndexFunc(p.routes, func(have report.Route) bool {
 			return slices.EqualFunc(have.Via, add.Via, func(a, b report.Via) bool { return a.Equal(&b) })
 		})
@@ -349,22 +355,6 @@ func (p *placed) way() {
 	if all > 0 && most > 0 {
 		p.site.ViaPart = float64(most) / float64(all)
 	}
-}
-
-// Words says what time of a cause is spent on, without a place.
-func Words(c *report.VerdictCause) string {
-	switch {
-	case c.Cause == report.CauseSTW && c.Kind != "":
-		return "with the world stopped (" + termtext.Head(c.Kind, 40) + ")"
-	case c.Cause == report.CauseNetwork && c.Kind == "pipe":
-		return "waiting for the other end of a pipe"
-	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
-		return "waiting for the client"
-	case c.Cause == report.CauseNetwork && c.Kind == "outbound":
-		return "waiting for a peer on the network"
-	}
-	text, _ := causeWords(c.Cause)
-	return text
 }
 
 // causeWords says a cause in words, and what leads to its place.
@@ -468,14 +458,25 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		return out
 	}
 	top := &c.Sites[0]
+	if c.Queue != nil {
+		if _, at := inLine([]*report.Queue{c.Queue}, top.Via); at != nil {
+			place(at.Site.Own(), " at ")
+		}
+		say(Plain, ", behind others that are "+doing(c))
+	}
 	_, at := causeWords(c.Cause)
+	if c.Kind == report.InC {
+		at = ", through "
+	}
 	alone := c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS)
 	if alone {
 		place(top.Site, at)
 		inferred(top, say)
 		called(top.Site, ", ")
 		ranMeanwhile(c, say, place)
-		way(top, ", ", "", true, say, place)
+		if c.Queue == nil {
+			way(top, ", ", "", true, say, place)
+		}
 		return out
 	}
 	ranMeanwhile(c, say, place)
@@ -501,7 +502,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		if !one {
 			called(s.Site, " ")
 		}
-		if said == 0 {
+		if said == 0 && c.Queue == nil {
 			way(s, " (", ")", !one, say, place)
 		}
 		said, lead = said+1, ", "

@@ -177,7 +177,7 @@ func (s *Service) group(rg *report.Group) *group {
 // parts are the largest causes of a group's slow requests.
 func parts(r *report.Report, g *report.Group) []Part {
 	out := []Part{}
-	sums := verdict.Causes(r, g.Tail())
+	sums := verdict.Causes(r, g, g.Tail())
 	for i := range sums[:min(len(sums), maxParts)] {
 		c := &sums[i]
 		p := Part{Cause: c.Cause, Kind: c.Kind, Share: c.Share, Words: c.Words}
