@@ -12,23 +12,20 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/lab/internal/oneline"
 )
 
 // engine are the packages whose lines decide what an answer is.
@@ -40,11 +37,8 @@ var engine = []string{
 
 // A mutant is a change of one place.
 type mutant struct {
-	pkg, file string
-	line      int
-	from, to  int // bytes of the file
-	text      string
-	was       string
+	oneline.Place
+	text string
 }
 
 func main() {
@@ -95,25 +89,25 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 			continue
 		}
 		m := &all[i]
-		overlay, err := m.write(dir)
+		overlay, err := m.Write(dir, m.text)
 		if err != nil {
 			return err
 		}
-		if out, err := command(timeout, "go", "build", "-overlay", overlay, m.pkg); err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("building %s: %w\n%s", m.pkg, err, out)
+		if out, err := oneline.Go(timeout, "build", "-overlay", overlay, m.Pkg); err != nil {
+			if oneline.Late(err) {
+				return fmt.Errorf("building %s: %w\n%s", m.Pkg, err, out)
 			}
 			continue // an unused variable, say
 		}
 		verdict := "SURVIVED"
-		if _, err := command(timeout, "go", "test", "-short", "-failfast", "-overlay", overlay, m.pkg); err != nil {
+		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
 			verdict, near = "caught by its package"+late(err), near+1
-		} else if out, err := command(timeout, "go", append([]string{"test", "-short", "-failfast", "-overlay", overlay, ".", "./report/...", "./internal/explain", "./internal/viewer/inspect", "./internal/output/export"}, engine...)...); err != nil {
+		} else if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay, ".", "./report/...", "./internal/explain", "./internal/viewer/inspect", "./internal/output/export"}, engine...)...); err != nil {
 			verdict, far = "caught by "+strings.Join(failed(out), ", ")+late(err), far+1
 		} else {
 			survived++
 		}
-		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.file, m.line, m.was, m.text, verdict)
+		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Was, m.text, verdict)
 	}
 	total := near + far + survived
 	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(pkgs))
@@ -122,7 +116,7 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 
 // late says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
 func late(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if oneline.Late(err) {
 		return " (ran for too long)"
 	}
 	return ""
@@ -141,40 +135,6 @@ func failed(out []byte) []string {
 	return list
 }
 
-func command(timeout time.Duration, name string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	c := exec.CommandContext(ctx, name, args...)
-	c.WaitDelay = time.Second
-	out, err := c.CombinedOutput()
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return out, err
-}
-
-// write writes the changed file, and the list that go test is given.
-func (m *mutant) write(dir string) (overlay string, err error) {
-	data, err := os.ReadFile(m.file)
-	if err != nil {
-		return "", err
-	}
-	path, err := filepath.Abs(m.file)
-	if err != nil {
-		return "", err
-	}
-	changed := filepath.Join(dir, "changed.go")
-	if err := os.WriteFile(changed, slices.Concat(data[:m.from], []byte(m.text), data[m.to:]), 0o666); err != nil {
-		return "", err
-	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, list, 0o666)
-}
-
 var swapped = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.LAND: "||", token.LOR: "&&",
@@ -182,32 +142,14 @@ var swapped = map[token.Token]string{
 
 // mutantsOf returns all changes that can be made in a package, but for files that are generated or only of another system.
 func mutantsOf(pkg string) ([]mutant, error) {
-	files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
+	files, err := oneline.Files(pkg)
 	if err != nil {
 		return nil, err
 	}
 	var out []mutant
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if bytes.HasPrefix(data, []byte("// Code generated")) {
-			continue
-		}
-		fset := token.NewFileSet()
-		tree, err := parser.ParseFile(fset, file, data, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		add := func(from, to token.Pos, text string) {
-			p, e := fset.Position(from), fset.Position(to)
-			out = append(out, mutant{pkg: pkg, file: file, line: p.Line, from: p.Offset, to: e.Offset, text: text, was: string(data[p.Offset:e.Offset])})
-		}
-		for _, d := range tree.Decls {
+		add := func(from, to token.Pos, text string) { out = append(out, mutant{file.Place(from, to), text}) }
+		for _, d := range file.Tree.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Body == nil {
 				continue
@@ -219,9 +161,8 @@ func mutantsOf(pkg string) ([]mutant, error) {
 						add(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text)
 					}
 				case *ast.IfStmt:
-					if c := n.Cond; fset.Position(c.Pos()).Line == fset.Position(c.End()).Line {
-						p, e := fset.Position(c.Pos()), fset.Position(c.End())
-						add(c.Pos(), c.End(), "!("+string(data[p.Offset:e.Offset])+")")
+					if c := n.Cond; file.Line(c.Pos()) == file.Line(c.End()) {
+						add(c.Pos(), c.End(), "!("+file.Place(c.Pos(), c.End()).Was+")")
 					}
 				case *ast.BasicLit:
 					if n.Kind == token.INT {
@@ -236,7 +177,7 @@ func mutantsOf(pkg string) ([]mutant, error) {
 				case *ast.IncDecStmt:
 					add(n.TokPos, n.TokPos+2, map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok])
 				case *ast.ExprStmt:
-					if fset.Position(n.Pos()).Line == fset.Position(n.End()).Line {
+					if file.Line(n.Pos()) == file.Line(n.End()) {
 						add(n.Pos(), n.End(), "")
 					}
 				}

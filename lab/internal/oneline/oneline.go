@@ -1,0 +1,109 @@
+// Package oneline changes one place of a Go package's source at a time and runs the go command with the change, while the files stay as they
+// are: what lab/mutants and lab/thresholds share.
+package oneline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Place is a part of a file that a change replaces.
+type Place struct {
+	Pkg, File string
+	Line      int
+	From, To  int // bytes of the file
+	Was       string
+}
+
+// Write writes the file with other text in the place into a directory, and returns the list that go's -overlay takes.
+func (p *Place) Write(dir, text string) (overlay string, err error) {
+	data, err := os.ReadFile(p.File)
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(p.File)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(dir, "changed.go")
+	if err := os.WriteFile(changed, slices.Concat(data[:p.From], []byte(text), data[p.To:]), 0o666); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, list, 0o666)
+}
+
+// A File is a parsed file of a package.
+type File struct {
+	Pkg, Name string
+	Tree      *ast.File
+	set       *token.FileSet
+	data      []byte
+}
+
+// Place returns the place of what stands from one position to another.
+func (f *File) Place(from, to token.Pos) Place {
+	p, e := f.set.Position(from), f.set.Position(to)
+	return Place{Pkg: f.Pkg, File: f.Name, Line: p.Line, From: p.Offset, To: e.Offset, Was: string(f.data[p.Offset:e.Offset])}
+}
+
+// Line returns the line of a position.
+func (f *File) Line(p token.Pos) int { return f.set.Position(p).Line }
+
+// Files parses a package's files, but for tests and what is generated.
+func Files(pkg string) ([]*File, error) {
+	names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var out []*File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.HasPrefix(data, []byte("// Code generated")) {
+			continue
+		}
+		f := &File{Pkg: pkg, Name: name, set: token.NewFileSet(), data: data}
+		if f.Tree, err = parser.ParseFile(f.set, name, data, parser.SkipObjectResolution); err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// Go runs the go command, and ends it after the timeout: then the error is context.DeadlineExceeded.
+func Go(timeout time.Duration, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, "go", args...)
+	c.WaitDelay = time.Second
+	out, err := c.CombinedOutput()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return out, err
+}
+
+// Late reports whether a run was ended for its time.
+func Late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }

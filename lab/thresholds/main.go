@@ -1,0 +1,324 @@
+// Command thresholds asks what the engine's answers depend on: it halves and doubles one threshold of internal/explain at a time and
+// judges the recordings of the corpus and of lab/truth again.
+//
+//	go run ./lab/thresholds -count                       only counts them; -list names each
+//	go run ./lab/thresholds -only '^peers\.'             tries those of a matching name
+//	go run ./lab/thresholds -n 12 -out DIR/outcome.jsonl tries twelve, and leaves out what the file has: so a run can go on
+//
+// A threshold is a named constant of a package below internal/explain, tests aside, with a number as its value, that a comparison (<, <=,
+// >, >=), min or max of that package has as an operand, by itself or inside of an arithmetic expression. One whose name begins with max, or
+// whose value is a power of two (1 << n), bounds memory or work; the others decide what is believed, and these are tried. -count says besides
+// how many comparisons have a number as it stands in place of a name: other than 0, 1 and 2, which separate none, one and several.
+//
+// With -n, the thresholds are spread evenly over all of them in the order of their names. The files stay as they are: go test is given the
+// changed one by -overlay. An answer has changed if TestField or TestTruth fails for its recording: a judged part of it became wrong, or
+// right. One run after the other, so -n 12 takes some minutes.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/lab/internal/oneline"
+)
+
+// A threshold is a named constant that something is compared with.
+type threshold struct {
+	oneline.Place
+	name string // package.constant
+}
+
+// bounds reports whether it bounds memory or work.
+func (t *threshold) bounds() bool {
+	_, name, _ := strings.Cut(t.name, ".")
+	return strings.HasPrefix(name, "max") || strings.Contains(t.Was, "<<")
+}
+
+// An outcome is what came of one change.
+type outcome struct {
+	Name    string   `json:"name"`
+	Where   string   `json:"where"`
+	Was     string   `json:"was"`
+	Factor  string   `json:"factor"` // half, double
+	Changed []string `json:"changed"`
+	Failed  string   `json:"failed,omitempty"` // it did not build, or ran for too long
+}
+
+func main() {
+	count := flag.Bool("count", false, "only count them")
+	list := flag.Bool("list", false, "only list them")
+	only := flag.String("only", "", "those whose package.name matches this regular expression")
+	n := flag.Int("n", 0, "how many of them; 0: all")
+	out := flag.String("out", "", "file to add outcomes to, a line of JSON each; those that it has are not tried again")
+	timeout := flag.Duration("timeout", 5*time.Minute, "of one run of the judges")
+	flag.Parse()
+	if err := run(*count, *list, *only, *n, *out, *timeout); err != nil {
+		fmt.Fprintln(os.Stderr, "thresholds:", err)
+		os.Exit(1)
+	}
+}
+
+func run(count, list bool, only string, n int, out string, timeout time.Duration) error {
+	if _, err := os.Stat("go.work"); err != nil {
+		return errors.New("run this in the repository's root")
+	}
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	all, bare, err := find("internal/explain")
+	if err != nil {
+		return err
+	}
+	named := len(all)
+	all = slices.DeleteFunc(all, func(t threshold) bool { return t.bounds() })
+	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands\n", len(all), named-len(all), bare)
+	all = slices.DeleteFunc(all, func(t threshold) bool { return !match.MatchString(t.name) })
+	if n > 0 && n < len(all) {
+		for i := range n {
+			all[i] = all[i*len(all)/n]
+		}
+		all = all[:n]
+	}
+	if list {
+		for i := range all {
+			fmt.Printf("%s = %s  %s:%d\n", all[i].name, all[i].Was, all[i].File, all[i].Line)
+		}
+	}
+	if count || list {
+		return nil
+	}
+	done, err := read(out)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "thresholds")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	moved := 0
+	for i := range all {
+		for _, factor := range []string{"half", "double"} {
+			o, have := done[all[i].name+" "+all[i].Was+" "+factor]
+			if !have {
+				if o, err = try(&all[i], factor, dir, timeout); err != nil {
+					return err
+				}
+				if err := keep(out, &o); err != nil {
+					return err
+				}
+			}
+			if len(o.Changed) > 0 {
+				moved++
+			}
+			o.print()
+		}
+	}
+	fmt.Printf("%d thresholds tried: %d of %d changes changed an answer\n", len(all), moved, 2*len(all))
+	return nil
+}
+
+func (o *outcome) print() {
+	what := "no answer changes"
+	switch {
+	case o.Failed != "":
+		what = o.Failed
+	case len(o.Changed) > 0:
+		what = strings.Join(o.Changed, "; ")
+	}
+	fmt.Printf("%s (%s), %s: %s\n", o.Name, o.Was, o.Factor, what)
+}
+
+// try judges the recordings with a threshold that is half of what it was, or twice.
+func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, error) {
+	o := outcome{Name: t.name, Where: fmt.Sprintf("%s:%d", t.File, t.Line), Was: t.Was, Factor: factor, Changed: []string{}}
+	overlay, err := t.Write(dir, "("+t.Was+")"+map[string]string{"half": " / 2", "double": " * 2"}[factor])
+	if err != nil {
+		return o, err
+	}
+	said, err := oneline.Go(timeout, "test", "-count=1", "-run", "^(TestField|TestTruth)$", "-overlay", overlay, ".")
+	switch {
+	case err == nil:
+	case oneline.Late(err):
+		o.Failed = "ran for too long"
+	default:
+		if o.Changed = failed(said); len(o.Changed) == 0 {
+			o.Failed = "does not build, or panics"
+		}
+	}
+	return o, nil
+}
+
+var subtest = regexp.MustCompile(`(?m)^ +--- FAIL: (?:TestField|TestTruth)/(\S+) .*\n\s+\S+_test\.go:\d+: (.*)`)
+
+// failed returns the recordings whose answer is judged otherwise, with the first thing that is said of each.
+func failed(said []byte) (out []string) {
+	for _, m := range subtest.FindAllSubmatch(said, -1) {
+		text := string(m[2])
+		if right, _, ok := strings.Cut(text, " is right now"); ok {
+			text = right + " is right now"
+		}
+		if r := []rune(text); len(r) > 120 {
+			text = string(r[:120]) + "..."
+		}
+		out = append(out, string(m[1])+": "+text)
+	}
+	return out
+}
+
+// read returns the outcomes that a file has.
+func read(file string) (map[string]outcome, error) {
+	done := map[string]outcome{}
+	if file == "" {
+		return done, nil
+	}
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return done, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var o outcome
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		done[o.Name+" "+o.Was+" "+o.Factor] = o
+	}
+	return done, nil
+}
+
+func keep(file string, o *outcome) error {
+	if file == "" {
+		return nil
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.Write(append(line, '\n'))
+	return err
+}
+
+// find returns the thresholds of all packages below a directory, by name, and how many comparisons have a number as it stands.
+func find(root string) (all []threshold, bare int, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		files, err := oneline.Files("./" + filepath.ToSlash(path))
+		if err != nil {
+			return err
+		}
+		list, n := ofPackage(files)
+		all, bare = append(all, list...), bare+n
+		return nil
+	})
+	slices.SortFunc(all, func(a, b threshold) int { return strings.Compare(a.name, b.name) })
+	return all, bare, err
+}
+
+func ofPackage(files []*oneline.File) (all []threshold, bare int) {
+	compared := map[string]bool{}
+	for _, f := range files {
+		ast.Inspect(f.Tree, func(n ast.Node) bool {
+			var sides []ast.Expr
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				if slices.Contains([]token.Token{token.LSS, token.LEQ, token.GTR, token.GEQ}, n.Op) {
+					sides = []ast.Expr{n.X, n.Y}
+				}
+			case *ast.CallExpr:
+				if id, ok := n.Fun.(*ast.Ident); ok && (id.Name == "min" || id.Name == "max") {
+					sides = n.Args
+				}
+			}
+			number := false
+			for _, s := range sides {
+				operands(s, func(e ast.Expr) {
+					switch e := e.(type) {
+					case *ast.Ident:
+						compared[e.Name] = true
+					case *ast.BasicLit:
+						number = number || (e.Kind == token.INT || e.Kind == token.FLOAT) && !slices.Contains([]string{"0", "1", "2"}, e.Value)
+					}
+				})
+			}
+			if _, ok := n.(*ast.BinaryExpr); ok && number {
+				bare++
+			}
+			return true
+		})
+	}
+	for _, f := range files {
+		for _, d := range f.Tree.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i, name := range v.Names {
+					if i < len(v.Values) && compared[name.Name] && isNumber(v.Values[i]) {
+						all = append(all, threshold{f.Place(v.Values[i].Pos(), v.Values[i].End()), f.Tree.Name.Name + "." + name.Name})
+					}
+				}
+			}
+		}
+	}
+	return all, bare
+}
+
+// operands visits the names and numbers of an arithmetic expression, through conversions such as float64(x).
+func operands(e ast.Expr, visit func(ast.Expr)) {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		operands(e.X, visit)
+	case *ast.BinaryExpr:
+		if slices.Contains([]token.Token{token.ADD, token.SUB, token.MUL, token.QUO}, e.Op) {
+			operands(e.X, visit)
+			operands(e.Y, visit)
+		}
+	case *ast.CallExpr:
+		if id, ok := e.Fun.(*ast.Ident); ok && len(e.Args) == 1 && slices.Contains([]string{"float64", "int64", "int", "uint64"}, id.Name) {
+			operands(e.Args[0], visit)
+		}
+	case *ast.Ident, *ast.BasicLit:
+		visit(e)
+	}
+}
+
+// isNumber reports whether a constant's value is an expression of numbers, and no iota or text.
+func isNumber(e ast.Expr) bool {
+	ok, number := true, false
+	ast.Inspect(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			ok = ok && (n.Kind == token.INT || n.Kind == token.FLOAT)
+			number = true
+		case *ast.Ident:
+			ok = ok && n.Name != "iota"
+		}
+		return true
+	})
+	return ok && number
+}
