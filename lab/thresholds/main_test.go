@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/lab/internal/oneline"
+)
+
+const source = `package p
+
+const (
+	least   = 0.1
+	pause   = 20 * ms
+	maxKept = 64
+	room    = 1 << 6
+	unused  = 5
+	name    = "x"
+	first   = iota
+	scaled, beside = 3, 4
+)
+
+func f(a int, b float64) bool {
+	if a > maxKept || len(name) > room || first < a {
+		return b > least*2
+	}
+	if b >= 0.25 || a < 1 {
+		return a-1 < min(pause, 7)
+	}
+	return float64(scaled) < b && a == beside
+}
+`
+
+func TestThresholds(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(source), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	files, err := oneline.Files(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, bare := ofPackage(files)
+	var believed, bounds []string
+	for i := range all {
+		if all[i].bounds() {
+			bounds = append(bounds, all[i].name+"="+all[i].Was)
+		} else {
+			believed = append(believed, all[i].name+"="+all[i].Was)
+		}
+	}
+	if want := []string{"p.least=0.1", "p.pause=20 * ms", "p.scaled=3"}; !slices.Equal(believed, want) {
+		t.Errorf("believed %q, want %q", believed, want)
+	}
+	if want := []string{"p.maxKept=64", "p.room=1 << 6"}; !slices.Equal(bounds, want) {
+		t.Errorf("bounds %q, want %q", bounds, want)
+	}
+	if bare != 1 { // 0.25; numbers in min are operands of no comparison
+		t.Errorf("%d comparisons with a number, want 1", bare)
+	}
+	if _, err := all[0].Write(dir, "(0.1) / 2"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "changed.go")); err != nil || !strings.Contains(string(got), "least   = (0.1) / 2\n") {
+		t.Errorf("%s, %v", got, err)
+	}
+}
