@@ -119,21 +119,5 @@ func reflowList(p string, columns int) string {
 
 // reflow breaks a paragraph into lines.
 func reflow(p string, columns int) string {
-	var b strings.Builder
-	used := 0
-	for _, word := range strings.Fields(p) {
-		n := termtext.Width(word)
-		switch {
-		case used == 0:
-		case used+1+n > columns:
-			b.WriteByte('\n')
-			used = 0
-		default:
-			b.WriteByte(' ')
-			used++
-		}
-		b.WriteString(word)
-		used += n
-	}
-	return b.String()
+	return strings.Join(termtext.Wrap(strings.Fields(p), columns), "\n")
 }

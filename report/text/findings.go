@@ -85,15 +85,6 @@ func (p *page) finding(head span, f *report.Finding) {
 // sentence makes a rule's text fit for a paragraph.
 func (p *page) sentence(s string) string { return breakable(termtext.Head(s, maxTitle), p.width/2) }
 
-func (p *page) groupOf(f *report.Finding) *report.Group {
-	for i := range p.r.Groups {
-		if p.r.Groups[i].ID == f.Group {
-			return &p.r.Groups[i]
-		}
-	}
-	return nil
-}
-
 // sameBefore returns the first finding that says the same as the i-th, of another group, or -1.
 func (p *page) sameBefore(i int) int {
 	f := &p.r.Findings[i]
@@ -117,7 +108,7 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if o.Ignored != "" || !same(f, o) {
 			continue
 		}
-		g := p.groupOf(o)
+		g := p.r.Group(o.Group)
 		if g == nil {
 			continue
 		}
@@ -186,7 +177,7 @@ func (p *page) gain(f *report.Finding) []span {
 			spans = append(spans, span{plain, p.sentence(assumed(pr.Change)) + ": "})
 		}
 		var p50, p99 *int64
-		if g := p.groupOf(f); g != nil {
+		if g := p.r.Group(f.Group); g != nil {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
 		if p50 == nil && pr.MaxNS != nil {

@@ -1,7 +1,6 @@
 package text
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -26,11 +25,7 @@ const maxSummary = 3
 // all of them, a line for every replica, in the order given. It keeps the same rules as Write; of the options only
 // Width and Color matter.
 func WriteSummary(w io.Writer, list []Named, opts Options) error {
-	if opts.Width == 0 {
-		opts.Width = 100
-	}
-	opts.Width = min(max(opts.Width, 60), 200)
-	p := &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, opts: opts}
+	p := newPage(w, opts)
 	type shared struct {
 		group *report.Group // one of them, for the name
 		total int64
@@ -39,7 +34,7 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 	groups := map[string]*shared{}
 	nameWidth := 0
 	for _, n := range list {
-		nameWidth = max(nameWidth, termtext.Width(termtext.Middle(n.Name, opts.Width/3)))
+		nameWidth = max(nameWidth, termtext.Width(termtext.Middle(n.Name, p.width/3)))
 		for i := range n.Report.Groups {
 			g := &n.Report.Groups[i]
 			s := groups[g.ID]

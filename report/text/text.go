@@ -7,6 +7,7 @@ package text
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -52,14 +53,8 @@ const (
 // Write writes r to w. It returns w's error, if any; there is no other. No text in r can disturb the terminal or make a
 // line longer than the width.
 func Write(w io.Writer, r *report.Report, opts Options) error {
-	if opts.Width == 0 {
-		opts.Width = 100
-	}
-	opts.Width = min(max(opts.Width, 60), 200)
-	if opts.Slowest == 0 {
-		opts.Slowest = 1
-	}
-	p := &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, r: r, opts: opts}
+	p := newPage(w, opts)
+	p.r = r
 	p.header()
 	if len(r.Groups) == 0 {
 		p.noRequests()
@@ -90,6 +85,12 @@ type page struct {
 	printer
 	r    *report.Report
 	opts Options
+}
+
+func newPage(w io.Writer, opts Options) *page {
+	opts.Width = min(max(cmp.Or(opts.Width, 100), 60), 200)
+	opts.Slowest = cmp.Or(opts.Slowest, 1)
+	return &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, opts: opts}
 }
 
 // header says in one line what was read.

@@ -165,14 +165,8 @@ func (p *page) whatIf() {
 		w := &p.r.WhatIf[i]
 		pr := &w.Predicted
 		p.line()
-		was := func(ns *int64) string {
-			if ns == nil {
-				return ""
-			}
-			return words.Duration(*ns) + " → "
-		}
 		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)},
-			{plain, ": p50 " + was(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + was(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
+			{plain, ": p50 " + from(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + from(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
 		if pr.WasP99NS == nil {
 			text = append(text, span{dim, " (of few requests)"})
 		}

@@ -16,11 +16,7 @@ const (
 	dim     style = "2"
 	reverse style = "7"
 	red     style = "31"
-	green   style = "32"
 	yellow  style = "33"
-	blue    style = "34"
-	magenta style = "35"
-	cyan    style = "36"
 	boldRed style = "1;31"
 )
 
@@ -67,26 +63,14 @@ func (l *line) String() string { return l.b.String() }
 
 // breakText breaks plain text into lines of at most so many columns, at most so many of them.
 func breakText(text string, columns, most int) []string {
-	var out []string
-	current := ""
 	if columns < 1 || most < 1 {
 		return nil
 	}
-	for _, word := range strings.Fields(termtext.Head(text, columns*most)) {
-		word = termtext.Head(word, columns)
-		switch {
-		case current == "":
-			current = word
-		case termtext.Width(current)+1+termtext.Width(word) <= columns:
-			current += " " + word
-		default:
-			out = append(out, current)
-			current = word
-		}
+	words := strings.Fields(termtext.Head(text, columns*most))
+	for i := range words {
+		words[i] = termtext.Head(words[i], columns)
 	}
-	if current != "" {
-		out = append(out, current)
-	}
+	out := termtext.Wrap(words, columns)
 	if len(out) > most {
 		out = append(out[:most-1], termtext.Head(out[most-1]+" "+out[most], columns))
 	}

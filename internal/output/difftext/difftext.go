@@ -109,23 +109,11 @@ func (p *page) line(s string) {
 // wrapped writes text of any origin after a head, broken at spaces under itself.
 func (p *page) wrapped(head, s string) {
 	room := p.opts.Width - termtext.Width(head)
-	at, used := head, 0
-	for _, word := range strings.Fields(s) {
-		word = termtext.Middle(word, room)
-		n := termtext.Width(word)
-		switch {
-		case used == 0:
-		case used+1+n > room:
-			p.line(at)
-			at, used = strings.Repeat(" ", termtext.Width(head)), 0
-		default:
-			at += " "
-			used++
-		}
-		at += word
-		used += n
+	said := strings.Fields(s)
+	for i := range said {
+		said[i] = termtext.Middle(said[i], room)
 	}
-	p.line(at)
+	p.line(head + strings.Join(termtext.Wrap(said, room), "\n"+strings.Repeat(" ", termtext.Width(head))))
 }
 
 func (p *page) inputs(d *compare.Diff) {

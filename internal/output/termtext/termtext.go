@@ -187,6 +187,23 @@ func lastColumns(s string, max int) string {
 	return s[at:]
 }
 
+// Wrap breaks escaped words into lines of at most so many columns. A word that is wider has a line of its own.
+func Wrap(words []string, columns int) []string {
+	var out []string
+	used := columns
+	for _, word := range words {
+		n := Width(word)
+		if used+1+n <= columns {
+			out[len(out)-1] += " " + word
+			used += 1 + n
+		} else {
+			out = append(out, word)
+			used = n
+		}
+	}
+	return out
+}
+
 // Pad returns s followed by spaces up to the given width.
 func Pad(s string, columns int) string {
 	if w := Width(s); w < columns {
