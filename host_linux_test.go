@@ -162,15 +162,6 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 	return got
 }
 
-func findingByCode(rep *report.Report, code string) *report.Finding {
-	for i := range rep.Findings {
-		if string(rep.Findings[i].Code) == code {
-			return &rep.Findings[i]
-		}
-	}
-	return nil
-}
-
 func printed(t *testing.T, rep *report.Report) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -226,7 +217,7 @@ func losesRightly(got told) error {
 	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.Remote) || w.Site == nil {
 		say("wait %+v", w)
 	}
-	f := findingByCode(got.Report, "WL2008")
+	f := findingOf(got.Report, "WL2008")
 	if f == nil || f.Severity != report.SeverityHigh || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
 		say("finding %+v", f)
 	}
@@ -250,10 +241,10 @@ func TestNetworkThatIsCleared(t *testing.T) {
 	if !strings.Contains(n.Text, "the other side's answer") {
 		t.Errorf("text %q does not say who made requests wait", n.Text)
 	}
-	if f := findingByCode(got.Report, "WL2008"); f != nil {
+	if f := findingOf(got.Report, "WL2008"); f != nil {
 		t.Errorf("finding %+v", f)
 	}
-	peer := findingByCode(got.Report, "WL2005")
+	peer := findingOf(got.Report, "WL2005")
 	if peer == nil || !strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared") {
 		t.Errorf("the finding about the peer does not say that the network is cleared: %+v", peer)
 	}

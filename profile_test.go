@@ -2,6 +2,7 @@ package whylate_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -131,9 +132,7 @@ func profileOf(t *testing.T, data []byte, root string) map[string]float64 {
 				under = under || f.Func == root
 			}
 			if under && states[ev.Goroutine()] == trace.GoRunning {
-				if own == "" {
-					own = root
-				}
+				own = cmp.Or(own, root)
 				out[own]++
 			}
 		}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -99,12 +100,7 @@ func (c *Cause) In(family CauseName) bool {
 	if c.Cause == family {
 		return true
 	}
-	for _, name := range Family(family) {
-		if c.Cause == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(Family(family), c.Cause)
 }
 
 // Beyond returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:

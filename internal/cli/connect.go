@@ -179,8 +179,7 @@ func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
 
 // recordStatus gives a failed recording its exit status.
 func recordStatus(err error) int {
-	var e *record.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*record.Error](err); ok {
 		switch e.Kind {
 		case record.Usage:
 			return ExitUsage

@@ -52,8 +52,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	case named || unreached(err):
 		return nil, recordError(err)
 	default:
-		var e *record.Error
-		if errors.As(err, &e) && e.Kind == record.Empty {
+		if e, ok := errors.AsType[*record.Error](err); ok && e.Kind == record.Empty {
 			fmt.Fprintf(s.err, "whylate: %s (%s): recording %v instead\n", e.Text, oneLine(e.Do), opt.Duration)
 		}
 		return nil, nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -21,15 +22,11 @@ const (
 
 // writeHelp prints a command's help to w.
 func writeHelp(w io.Writer, c *cobra.Command, columns int) {
-	if columns == 0 {
-		columns = widestHelp
-	}
+	columns = cmp.Or(columns, widestHelp)
 	columns = min(max(columns, narrowest), widestHelp)
 	var b strings.Builder
 	text := c.Long
-	if text == "" {
-		text = c.Short
-	}
+	text = cmp.Or(text, c.Short)
 	for _, p := range strings.Split(text, "\n\n") {
 		switch {
 		case strings.HasPrefix(p, "\t"): // a command to type, in cobra's own texts

@@ -220,8 +220,7 @@ func openFile(name string) (*os.File, error) {
 
 // pathless drops the path, which the message has already, from an error.
 func pathless(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err

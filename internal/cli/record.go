@@ -118,8 +118,7 @@ func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 
 // recordError gives an error of package record its exit status, and leaves one that has a status alone.
 func recordError(err error) error {
-	var st *statusError
-	if errors.As(err, &st) {
+	if _, ok := errors.AsType[*statusError](err); ok {
 		return err
 	}
 	return &statusError{recordStatus(err), err}
@@ -281,8 +280,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		list[i] = recording{URL: end.String(), Warnings: []bundle.Warning{}}
 		if o.Err != nil {
 			e := &recordingError{Text: o.Err.Error()}
-			var re *record.Error
-			if errors.As(o.Err, &re) {
+			if re, ok := errors.AsType[*record.Error](o.Err); ok {
 				e.Kind = re.Kind
 			}
 			list[i].Error = e

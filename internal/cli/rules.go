@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -53,9 +54,7 @@ also without the directories before it, or * for any. The report keeps ignored f
 				return listRules(s.out, rules)
 			}
 			columns := width(s.out)
-			if columns == 0 {
-				columns = widestHelp
-			}
+			columns = cmp.Or(columns, widestHelp)
 			for i := range rules {
 				if err := explainRule(s.out, &rules[i], i == 0, min(max(columns, narrowest), widestHelp)); err != nil {
 					return err

@@ -99,8 +99,7 @@ func (s *streams) exit(err error) int {
 		return ExitOK
 	}
 	status := ExitUsage // cobra's own errors are all about how it was called
-	var st *statusError
-	if errors.As(err, &st) {
+	if st, ok := errors.AsType[*statusError](err); ok {
 		status, err = st.status, st.err
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -132,9 +133,7 @@ the result could not be written; 130 when interrupted, after a result on the fin
 				if err := resumeFrom(&o, resume); err != nil {
 					return err
 				}
-				if jsonFile == "" {
-					jsonFile = resume
-				}
+				jsonFile = cmp.Or(jsonFile, resume)
 			}
 			return runSweep(cmd, s, sweepOutput{&o, jsonFile, htmlFile})
 		}),

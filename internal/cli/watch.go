@@ -342,8 +342,7 @@ const slack = 10 * time.Second
 func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Look {
 	failed := func(err error) watch.Look {
 		l := watch.Look{At: time.Now(), Trouble: oneLine(err.Error())}
-		var re *record.Error
-		if errors.As(err, &re) {
+		if re, ok := errors.AsType[*record.Error](err); ok {
 			l.Busy = re.Kind == record.Busy
 			l.Trouble = oneLine(re.Text)
 			if re.Do != "" {

@@ -248,8 +248,7 @@ func godebug(s string) map[string]string {
 
 // cause is an error without the file's name.
 func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}
 	return err.Error()

@@ -120,9 +120,7 @@ func (p *page) header() {
 	}
 	rest := " · " + strings.Join(about, " · ")
 	name := in.Name
-	if name == "" {
-		name = "trace"
-	}
+	name = cmp.Or(name, "trace")
 	marks := p.marks()
 	name = termtext.Middle(name, p.width-12)
 	p.paragraph(span{}, 0, span{bold, name}, span{yellow, marks}, span{dim, rest})

@@ -2,6 +2,7 @@ package text_test
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -258,9 +259,7 @@ func FuzzWrite(f *testing.F) {
 			return
 		}
 		out := render(t, r, text.Options{Width: width, Band: report.BandName(band), Command: "whylate explain x", Slowest: 3})
-		if width == 0 {
-			width = 100
-		}
+		width = cmp.Or(width, 100)
 		checkLines(t, "fuzzed", out, min(max(width, 60), 200))
 	})
 }

@@ -145,8 +145,7 @@ func (f *File) Discard() {
 
 // pathless drops the temporary name, which says nothing to the user, from an error.
 func pathless(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err

@@ -2,6 +2,7 @@ package cpugroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -75,9 +76,7 @@ func New(o Options) (*Group, error) {
 // set sets a group's limits.
 func (g *Group) set(o Options) error {
 	if o.CPUs > 0 {
-		if o.Period == 0 {
-			o.Period = 100 * time.Millisecond
-		}
+		o.Period = cmp.Or(o.Period, 100*time.Millisecond)
 		period := o.Period.Microseconds()
 		quota := int(o.CPUs * float64(period))
 		var err error

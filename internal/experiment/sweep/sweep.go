@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -84,9 +85,7 @@ func (o *Options) Check() error {
 
 // check also sets defaults, and returns the arms.
 func (o *Options) check() ([]Settings, error) {
-	if o.ReadyTimeout == 0 {
-		o.ReadyTimeout = 30 * time.Second
-	}
+	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, 30*time.Second)
 	switch {
 	case len(o.Command) == 0:
 		return nil, errors.New("name the service's command after --")

@@ -3,6 +3,7 @@ package difftext
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -41,9 +42,7 @@ const (
 
 // Write writes a diff for people.
 func Write(w io.Writer, d *compare.Diff, opts Options) error {
-	if opts.Width == 0 {
-		opts.Width = defaultWidth
-	}
+	opts.Width = cmp.Or(opts.Width, defaultWidth)
 	opts.Width = max(opts.Width, leastWidth)
 	p := &page{out: bufio.NewWriter(w), opts: opts}
 	p.inputs(d)

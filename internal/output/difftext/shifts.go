@@ -2,6 +2,7 @@ package difftext
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 
@@ -13,9 +14,7 @@ import (
 
 // WriteShifts writes how groups changed over the looks at a service.
 func WriteShifts(w io.Writer, shifts []watch.Shift, opts Options) error {
-	if opts.Width == 0 {
-		opts.Width = defaultWidth
-	}
+	opts.Width = cmp.Or(opts.Width, defaultWidth)
 	opts.Width = max(opts.Width, leastWidth)
 	p := &page{out: bufio.NewWriter(w), opts: opts}
 	p.line("")

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -92,9 +93,7 @@ func (b *profileBuilder) location(site *report.Site, otherwise string) *profile.
 	if site != nil {
 		at = report.SiteKey{Func: site.Func, File: site.File, Line: site.Line}
 	}
-	if at.Func == "" {
-		at.Func = otherwise
-	}
+	at.Func = cmp.Or(at.Func, otherwise)
 	if l := b.locs[at]; l != nil {
 		return l
 	}

@@ -65,9 +65,7 @@ func TestPerfettoOfParts(t *testing.T) {
 				checkRequests(t, s, rep, true)
 				checkFlows(t, s)
 				to := x[1]
-				if to == 0 {
-					to = math.MaxInt64
-				}
+				to = cmp.Or(to, math.MaxInt64)
 				want, got := contents(full, x[0], to, rep), contents(s, math.MinInt64, math.MaxInt64, rep)
 				differ(t, fmt.Sprintf("from %d to %d", x[0], x[1]), want, got)
 				if x[0] < all.Input.DurationNS && len(got) == 0 {

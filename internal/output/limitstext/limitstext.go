@@ -4,7 +4,8 @@ package limitstext
 import (
 	"fmt"
 	"io"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -63,14 +64,7 @@ func Write(w io.Writer, a *limits.Answer) error {
 
 func esc(s string) string { return termtext.Escape(s) }
 
-func sorted(m map[string]string) []string {
-	var ks []string
-	for k := range m {
-		ks = append(ks, k)
-	}
-	sort.Strings(ks)
-	return ks
-}
+func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 type printf func(format string, args ...any)
 

@@ -2,6 +2,7 @@ package tracefmt
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -418,9 +419,7 @@ func (r *Reader) Next() (*Generation, error) {
 			clean = true
 			break
 		}
-		if g.Num == 0 {
-			g.Num = h.gen
-		}
+		g.Num = cmp.Or(g.Num, h.gen)
 		if h.gen != g.Num {
 			if r.minor < 26 && h.gen == g.Num+1 {
 				clean = true

@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -291,9 +292,7 @@ func TestRan(t *testing.T) {
 			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
 			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
 				to := z[1]
-				if to == 0 {
-					to = d
-				}
+				to = cmp.Or(to, d)
 				want := map[uint64]int64{}
 				win.EachRun(start+z[0], start+to, func(r timeline.Run) { want[r.G] += r.To - r.From })
 				q := inspect.GoroutineQuery{Sort: "run", Descending: true, From: z[0], To: z[1], Limit: 7}

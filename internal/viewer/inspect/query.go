@@ -113,9 +113,7 @@ func (q Query) key() string {
 
 // selected returns the rows that a query selects, least first.
 func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
-	if q.Sort == "" {
-		q.Sort = "time"
-	}
+	q.Sort = cmp.Or(q.Sort, "time")
 	var touched []uint64
 	if q.Function != "" {
 		var err error

@@ -21,8 +21,7 @@ func wrong(name, what string) error { return &wrongParameter{name, what} }
 
 // ask converts a QueryError to a wrongParameter.
 func ask(r *http.Request, err error) error {
-	var bad *inspect.QueryError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*inspect.QueryError](err); ok {
 		return wrong("query", bad.Error())
 	}
 	return err
