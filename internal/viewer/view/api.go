@@ -1,14 +1,10 @@
 package view
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -127,101 +123,79 @@ func (s *Server) strips(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.stripsJSON(strips, t.Buckets), nil
+	return s.tile(strips, t.Buckets), nil
 }
 
-// stripsJSON writes strips briefly: pieces as rows of six numbers (offset from
-// the tile's start, length, state, goroutine, text, site; text is a reason, or
-// for a P the name of the goroutine), sums as bytes, one a state and bucket,
-// 255 for all of it. Texts and sites are numbered; 0 is none.
-func (s *Server) stripsJSON(in *inspect.Strips, buckets int) rawJSON {
-	texts, sites := []string{""}, []*report.Site{nil}
-	textAt, siteAt, nameAt := map[tracefmt.StringID]int{}, map[tracefmt.FrameID]int{}, map[uint64]int{}
-	text := func(id tracefmt.StringID) int {
-		if id == 0 {
-			return 0
-		}
-		k, ok := textAt[id]
-		if !ok {
-			k = len(texts)
-			textAt[id] = k
-			texts = append(texts, s.trace.String(id))
-		}
-		return k
+// tileJSON is the answer to a tile, written briefly. Texts and sites are numbered; 0 is none.
+type tileJSON struct {
+	From     int64          `json:"from"`
+	To       int64          `json:"to"`
+	BucketNS int64          `json:"bucket_ns"`
+	Strips   []stripJSON    `json:"strips"`
+	Texts    []string       `json:"texts"`
+	Sites    []*report.Site `json:"sites"`
+	Missing  [][2]int64     `json:"missing,omitempty"`
+}
+
+// stripJSON is the strip of a P or a goroutine. Pieces are rows of six numbers: offset from the tile's start, length, state,
+// goroutine, text, site, where text is a reason, or for a P the name of the goroutine. Sums are bytes, one a state and
+// bucket, 255 for all of it.
+type stripJSON struct {
+	P      *uint64 `json:"p,omitempty"`
+	G      *uint64 `json:"g,omitempty"`
+	Sums   []byte  `json:"sums,omitempty"`
+	Pieces []int64 `json:"pieces,omitzero"`
+}
+
+// A numbering gives values places in a list, as they are first asked for; that of a zero key is 0.
+type numbering[K comparable, V any] struct {
+	of   func(K) V
+	at   map[K]int
+	list []V
+}
+
+func number[K comparable, V any](of func(K) V) *numbering[K, V] {
+	n := &numbering[K, V]{of: of, at: map[K]int{}}
+	n.place(*new(K))
+	return n
+}
+
+func (n *numbering[K, V]) place(key K) int64 {
+	k, ok := n.at[key]
+	if !ok {
+		k = len(n.list)
+		n.at[key] = k
+		n.list = append(n.list, n.of(key))
 	}
-	site := func(f tracefmt.FrameID) int {
-		if f == 0 {
-			return 0
-		}
-		k, ok := siteAt[f]
-		if !ok {
-			k = len(sites)
-			siteAt[f] = k
-			sites = append(sites, s.trace.Site(f))
-		}
-		return k
-	}
-	name := func(g uint64) int {
-		k, ok := nameAt[g]
-		if !ok {
-			k = text(s.trace.NameOf(g))
-			nameAt[g] = k
-		}
-		return k
-	}
-	b := []byte(`{"from":`)
-	b = strconv.AppendInt(b, in.From, 10)
-	b = append(b, `,"to":`...)
-	b = strconv.AppendInt(b, in.To, 10)
-	b = append(b, `,"bucket_ns":`...)
-	b = strconv.AppendInt(b, in.BucketNS, 10)
-	b = append(b, `,"strips":[`...)
+	return int64(k)
+}
+
+func (s *Server) tile(in *inspect.Strips, buckets int) *tileJSON {
+	texts, sites := number(s.trace.String), number(s.trace.Site)
+	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
 	for i := range in.Strips {
-		st := &in.Strips[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
+		st, to := &in.Strips[i], &out.Strips[i]
 		if st.Lane.Proc {
-			b = append(b, `{"p":`...)
+			to.P = &st.Lane.ID
 		} else {
-			b = append(b, `{"g":`...)
+			to.G = &st.Lane.ID
 		}
-		b = strconv.AppendUint(b, st.Lane.ID, 10)
 		if st.Sums != nil {
-			b = append(b, `,"sums":"`...)
-			b = base64.StdEncoding.AppendEncode(b, quantized(in, st.Sums, buckets))
-			b = append(b, `"}`...)
+			to.Sums = quantized(in, st.Sums, buckets)
 			continue
 		}
-		b = append(b, `,"pieces":[`...)
+		to.Pieces = make([]int64, 0, 6*len(st.Pieces))
 		for k := range st.Pieces {
 			p := &st.Pieces[k]
-			if k > 0 {
-				b = append(b, ',')
-			}
-			t := text(p.Reason)
+			text := p.Reason
 			if st.Lane.Proc {
-				t = name(p.G)
+				text = s.trace.NameOf(p.G)
 			}
-			for n, v := range [...]int64{p.From - in.From, p.To - p.From, int64(p.State), int64(p.G), int64(t), int64(site(p.Site))} {
-				if n > 0 {
-					b = append(b, ',')
-				}
-				b = strconv.AppendInt(b, v, 10)
-			}
+			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State), int64(p.G), texts.place(text), sites.place(p.Site))
 		}
-		b = append(b, `]}`...)
 	}
-	rest, err := json.Marshal(struct {
-		Texts   []string       `json:"texts"`
-		Sites   []*report.Site `json:"sites"`
-		Missing [][2]int64     `json:"missing,omitempty"`
-	}{texts, sites, in.Missing})
-	if err != nil {
-		return rawJSON(`{"error":"the answer cannot be written as JSON"}`)
-	}
-	b = append(b, "],"...)
-	return append(b, rest[1:]...)
+	out.Texts, out.Sites = texts.list, sites.list
+	return out
 }
 
 // quantized turns sums into bytes, state by state. What is more than nothing is

@@ -139,21 +139,15 @@ func (s *Server) allowed(r *http.Request) error {
 
 // send writes an answer as JSON.
 func send(w http.ResponseWriter, status int, v any) {
-	body, ok := v.(rawJSON)
-	if !ok {
-		var err error
-		if body, err = json.Marshal(v); err != nil {
-			status, body = http.StatusInternalServerError, rawJSON(`{"error":"the answer cannot be written as JSON"}`)
-		}
+	body, err := json.Marshal(v)
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
-
-// rawJSON is an answer that is JSON already.
-type rawJSON []byte
 
 // fail answers with an error.
 func fail(w http.ResponseWriter, status int, err error) {
