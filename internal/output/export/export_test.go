@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime/trace"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -376,6 +377,9 @@ func TestOTLP(t *testing.T) {
 		data := write(t, export.OTLP, r)
 		if !bytes.Equal(data, write(t, export.OTLP, r)) {
 			t.Errorf("%s: written twice, different spans", name)
+		}
+		if len(data) == 0 && !slices.ContainsFunc(r.Groups, func(g report.Group) bool { return len(g.Slowest) > 0 }) {
+			continue
 		}
 		var doc struct {
 			ResourceSpans []struct {

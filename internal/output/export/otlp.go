@@ -13,27 +13,13 @@ import (
 )
 
 // OTLP writes the slow requests as OpenTelemetry spans in OTLP/JSON: see
-// NewSpans, but from the report alone, all in one line.
+// NewSpans, but from the report alone.
 func OTLP(w io.Writer, r *report.Report) error {
-	m, err := newSpanMaker(r)
+	s, err := NewSpans(r, EncodingJSON, false, ToWriter(w))
 	if err != nil {
 		return err
 	}
-	spans := []span{}
-	for i := range r.Groups {
-		g := &r.Groups[i]
-		for k := range g.Slowest {
-			spans = append(spans, m.spans(g, &g.Slowest[k])...)
-		}
-	}
-	body, err := encode(EncodingJSON, m.resource(""), spans)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(body); err != nil {
-		return fmt.Errorf("writing spans: %w", err)
-	}
-	return nil
+	return s.FromReport(r)
 }
 
 // Bounds of one message of spans. Receivers refuse messages that are too

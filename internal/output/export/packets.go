@@ -272,22 +272,25 @@ func (p *packets) end(at int64, track uint64) {
 	p.event(&event{at: at, typ: sliceEnd, track: track})
 }
 
-// count writes a counter's value.
-func (p *packets) count(at int64, track uint64, value uint64) {
-	p.inner = p.inner[:0]
-	p.inner.uint(eventType, counter)
-	p.inner.uint(eventTrack, track)
-	p.inner.uint(eventValue, value)
-	p.trackEvent(at)
+// A value is a counter's at a time.
+type value struct {
+	at     int64
+	number uint64
+	double float64
+	whole  bool // it is number
 }
 
-// countDouble writes a counter's value that need not be whole.
-func (p *packets) countDouble(at int64, track uint64, value float64) {
+// count writes a counter's value.
+func (p *packets) count(track uint64, v value) {
 	p.inner = p.inner[:0]
 	p.inner.uint(eventType, counter)
 	p.inner.uint(eventTrack, track)
-	p.inner.fixed(eventDouble, math.Float64bits(value))
-	p.trackEvent(at)
+	if v.whole {
+		p.inner.uint(eventValue, v.number)
+	} else {
+		p.inner.fixed(eventDouble, math.Float64bits(v.double))
+	}
+	p.trackEvent(v.at)
 }
 
 // A message is a protocol buffer under construction (wire format: varint 0,

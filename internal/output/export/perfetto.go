@@ -130,7 +130,7 @@ func (p *packets) points(uuid uint64, name string, unit uint64, points [][2]int6
 	}
 	p.track(track{uuid: uuid, parent: runtimeTrack, name: name, counter: unit})
 	for _, x := range points {
-		p.count(x[0], uuid, uint64(x[1]))
+		p.count(uuid, value{at: x[0], number: uint64(x[1]), whole: true})
 	}
 }
 

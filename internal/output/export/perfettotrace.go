@@ -71,14 +71,6 @@ type PerfettoTrace struct {
 	before   map[uint64]value // of counters, by track: the last one before from
 }
 
-// A value is a counter's at a time.
-type value struct {
-	at     int64
-	number uint64
-	double float64
-	whole  bool // it is number
-}
-
 // NewPerfettoTrace returns a Sink that writes to w. The report is that of the
 // part of the time which is asked for.
 func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
@@ -517,7 +509,7 @@ func (t *PerfettoTrace) count(track uint64, v value) {
 		t.carried(track)
 	}
 	delete(t.before, track)
-	t.write(track, v)
+	t.p.count(track, v)
 }
 
 // carried writes the value that a counter has when the part that is written
@@ -525,15 +517,7 @@ func (t *PerfettoTrace) count(track uint64, v value) {
 func (t *PerfettoTrace) carried(track uint64) {
 	if v, ok := t.before[track]; ok {
 		v.at = t.from
-		t.write(track, v)
-	}
-}
-
-func (t *PerfettoTrace) write(track uint64, v value) {
-	if v.whole {
-		t.p.count(v.at, track, v.number)
-	} else {
-		t.p.countDouble(v.at, track, v.double)
+		t.p.count(track, v)
 	}
 }
 
@@ -566,17 +550,13 @@ func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
 	if _, _, ok := t.clip(from-t.start, to-t.start); !ok {
 		return
 	}
-	n := len(t.stopped.free)
-	k := t.stopped.take(from, to)
-	if k == n {
-		t.stopped.tracks = append(t.stopped.tracks, t.number())
+	id := t.row(&t.stopped, from, to, func(k int) track {
 		name := "stops of the world"
 		if k > 0 {
 			name += fmt.Sprintf(" (%d)", k+1)
 		}
-		t.p.track(track{uuid: t.stopped.tracks[k], parent: runtimeTrack, name: name, rank: 100 + k})
-	}
-	id := t.stopped.tracks[k]
+		return track{parent: runtimeTrack, name: name, rank: 100 + k}
+	})
 	t.slice(from-t.start, to-from, id, "runtime", "world stopped", note{key: "kind", text: t.syms.String(kind)})
 }
 
@@ -588,13 +568,9 @@ func (t *PerfettoTrace) Request(q *Request) error {
 		t.lanes[q.Group.ID] = l
 		t.p.track(track{uuid: l.id, parent: requestsTrack, name: q.Group.Name, rank: len(t.lanes), order: explicitOrder})
 	}
-	n := len(l.free)
-	k := l.take(q.StartNS, q.StartNS+q.LatencyNS)
-	if k == n {
-		l.tracks = append(l.tracks, t.number())
-		t.p.track(track{uuid: l.tracks[k], parent: l.id, name: fmt.Sprintf("%s (%d)", q.Group.Name, k+1), rank: k})
-	}
-	id := l.tracks[k]
+	id := t.row(l, q.StartNS, q.StartNS+q.LatencyNS, func(k int) track {
+		return track{parent: l.id, name: fmt.Sprintf("%s (%d)", q.Group.Name, k+1), rank: k}
+	})
 	t.p.event(&event{at: q.StartNS, typ: sliceBegin, track: id, category: "request", name: q.Group.Name, notes: []note{
 		{key: "id", text: q.ID}, {key: "goroutine", number: q.Goroutine}, {key: "group", text: q.Group.ID}, {key: "kind", text: string(q.Group.Kind)},
 	}})
@@ -604,6 +580,18 @@ func (t *PerfettoTrace) Request(q *Request) error {
 	}
 	t.p.end(q.StartNS+q.LatencyNS, id)
 	return nil
+}
+
+// row returns the track of a row of lanes that is free in [from, to). A new one gets the description of its number.
+func (t *PerfettoTrace) row(l *lanes, from, to int64, describe func(k int) track) uint64 {
+	k := l.take(from, to)
+	if k == len(l.tracks) {
+		d := describe(k)
+		d.uuid = t.number()
+		l.tracks = append(l.tracks, d.uuid)
+		t.p.track(d)
+	}
+	return l.tracks[k]
 }
 
 // lanes share out what overlaps in time over as few rows as there are at once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -225,22 +226,10 @@ func (s *Symbols) internStack(frames []FrameID) StackID {
 			}
 			return StackID(id)
 		}
-		if s.stkHash[id] == hash && equalFrames(s.Stack(StackID(id)), frames) {
+		if s.stkHash[id] == hash && slices.Equal(s.Stack(StackID(id)), frames) {
 			return StackID(id)
 		}
 	}
-}
-
-func equalFrames(a, b []FrameID) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *Symbols) growStacks() {
