@@ -8,6 +8,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -23,9 +24,7 @@ func TestAllocationProfile(t *testing.T) {
 		Sample: []*profile.Sample{{Location: []*profile.Location{loc}, Value: []int64{1 << 30}}},
 	}
 	var packed bytes.Buffer
-	if err := p.Write(&packed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Write(&packed))
 	of := func(rep *report.Report) *report.Finding {
 		for i := range rep.Findings {
 			if f := &rep.Findings[i]; f.Code == "WL3004" || f.Code == "WL3001" {

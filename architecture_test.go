@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 const module = "github.com/whylate/whylate"
@@ -20,14 +22,8 @@ const module = "github.com/whylate/whylate"
 // TestImportsFollowThePicture holds every import between packages of this module to the picture in ARCHITECTURE.md: it leads to
 // what stands before. All packages stand there, and nothing else.
 func TestImportsFollowThePicture(t *testing.T) {
-	floors, err := picture("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	imports, err := importsOf(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	floors := must.Have(picture("ARCHITECTURE.md"))(t)
+	imports := must.Have(importsOf("."))(t)
 	for pkg, list := range imports {
 		at, ok := floors[pkg]
 		if !ok {
@@ -50,10 +46,7 @@ func TestImportsFollowThePicture(t *testing.T) {
 // TestJudgesDoNotPrint: what judges yields data, which a package of output writes. It would catch a table or a terminal's colour in
 // a package of judge or in limits, where no other view could use what was computed for it.
 func TestJudgesDoNotPrint(t *testing.T) {
-	imports, err := importsOf(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	imports := must.Have(importsOf("."))(t)
 	n := 0
 	for pkg, list := range imports {
 		rest, _ := strings.CutPrefix(pkg, module+"/internal/")
@@ -158,10 +151,7 @@ func TestPublicAPIHasNoInternalTypes(t *testing.T) {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Have(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
 			internal := map[string]bool{}
 			for _, i := range f.Imports {
 				if name, _ := strconv.Unquote(i.Path.Value); strings.Contains(name, "/internal/") {

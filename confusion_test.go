@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -255,10 +256,7 @@ func (c *confusion) check(t *testing.T, wanted map[string]*truthFindings) {
 		}
 		return
 	}
-	page, err := os.ReadFile(confusionPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Have(os.ReadFile(confusionPage))(t)
 	was, is := strings.Split(string(page), "\n"), strings.Split(c.page(), "\n")
 	for i := range max(len(was), len(is)) {
 		if i >= len(was) || i >= len(is) || was[i] != is[i] {

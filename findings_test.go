@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -64,10 +65,7 @@ func lateHub(t *testing.T, rounds int64) []byte {
 		one.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
 		two.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

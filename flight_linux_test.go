@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
@@ -66,14 +67,9 @@ func TestSlowMoments(t *testing.T) {
 	c := newShopClients(port)
 	defer c.stop()
 	state := func() (s flight.State) {
-		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/debug/flight?state", control))
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Have(http.Get(fmt.Sprintf("http://127.0.0.1:%d/debug/flight?state", control)))(t)
 		defer res.Body.Close()
-		if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.NewDecoder(res.Body).Decode(&s))
 		return s
 	}
 	fault := func(name string) {
@@ -82,10 +78,7 @@ func TestSlowMoments(t *testing.T) {
 			defer setQuota(t, group, 64)
 			defer time.Sleep(1200 * time.Millisecond)
 		}
-		res, err := http.PostForm(fmt.Sprintf("http://127.0.0.1:%d/fault", control), url.Values{"name": {name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Have(http.PostForm(fmt.Sprintf("http://127.0.0.1:%d/fault", control), url.Values{"name": {name}}))(t)
 		res.Body.Close()
 	}
 	time.Sleep(12 * time.Second) // until it is known what is usual
@@ -238,9 +231,7 @@ func setQuota(t *testing.T, g *cpugroup.Group, cpus float64) {
 	if os.WriteFile(filepath.Join(g.Dir, "cpu.cfs_quota_us"), fmt.Append(nil, quota), 0) == nil {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(g.Dir, "cpu.max"), fmt.Append(nil, quota, " 100000"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(g.Dir, "cpu.max"), fmt.Append(nil, quota, " 100000"), 0))
 }
 
 // shopClients ask for each route at times laid out before, and keep the slow ones.

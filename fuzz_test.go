@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -65,10 +66,7 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 			checkRequest(t, rep, &rep.Groups[i], &rep.Groups[i].Slowest[k])
 		}
 	}
-	text, err := json.Marshal(rep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(json.Marshal(rep))(t)
 	if _, err := report.ReadJSON(bytes.NewReader(text)); err != nil {
 		t.Errorf("the report cannot be read back: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -51,9 +52,7 @@ func TestHung(t *testing.T) {
 		t.Errorf("late are %v", late)
 	}
 	var out bytes.Buffer
-	if err := text.Write(&out, rep, text.Options{Width: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.Write(&out, rep, text.Options{Width: 100}))
 	if said := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(said, "5 requests hang: they stand waiting for a lock at main.(*depot).transfer (hung.go:31)") {
 		t.Errorf("the text does not say who hangs:\n%s", out.String())
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -21,10 +22,7 @@ import (
 // It would catch an answer whose every line is another's.
 func TestCalledFrom(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{}))(t)
 	const fn, line = "github.com/whylate/whylate/lab/truth/catalog.(*grpcCaller).ask", 363
 	check := func(what string, s *report.Site) {
 		t.Helper()
@@ -54,16 +52,12 @@ func TestCalledFrom(t *testing.T) {
 		t.Errorf("the verdict does not name the own line: %s", s)
 	}
 	var out bytes.Buffer
-	if err := text.Write(&out, rep, text.Options{Width: 120}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.Write(&out, rep, text.Options{Width: 120}))
 	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), told); n < 3 { // why, change, and the table
 		t.Errorf("the text names the own line %d times:\n%s", n, out.String())
 	}
 	out.Reset()
-	if err := html.Write(&out, rep, html.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, html.Write(&out, rep, html.Options{}))
 	if !strings.Contains(out.String(), `"called_from":{"func":"`+fn) {
 		t.Error("the page's data does not hold the own line")
 	}
@@ -72,10 +66,7 @@ func TestCalledFrom(t *testing.T) {
 // TestModules: with another module for its own, the service's code is a dependency's.
 func TestModules(t *testing.T) {
 	rec := testprog.Service(t, "grpc-client")
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{Modules: []string{"google.golang.org/grpc"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{Modules: []string{"google.golang.org/grpc"}}))(t)
 	if s := rep.Groups[0].All().Causes[0].Site; s.CalledFrom != nil || !strings.HasPrefix(s.Func, "google.golang.org/grpc") {
 		t.Errorf("%s (%s) is told to be called from %+v, although it is said to be the service's own", s.Func, path.Base(s.File), s.CalledFrom)
 	}
@@ -84,10 +75,7 @@ func TestModules(t *testing.T) {
 // asked returns the lab's go.mod.
 func asked(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("lab/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile("lab/go.mod"))(t)
 	return string(b)
 }
 
@@ -95,10 +83,7 @@ func asked(t *testing.T) string {
 // is called clear of what nobody recorded.
 func TestJudgedBy(t *testing.T) {
 	for name, want := range map[string]bool{"cpusamples": true, "http1": false} {
-		rep, err := whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{}))(t)
 		judged := true
 		for _, b := range rep.Judged.Blind {
 			if b.Text == "no CPU samples" {
@@ -118,10 +103,7 @@ func TestJudgedBy(t *testing.T) {
 // TestWellKnownLines: lines of net/http that are in nearly every trace are told by what they are for, and never by words
 // alone. It would catch "http.(*conn).serve server.go:2103", which tells nobody who has not read its source.
 func TestWellKnownLines(t *testing.T) {
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{}))(t)
 	does := map[string]bool{}
 	for i := range rep.Groups {
 		for _, c := range rep.Groups[i].All().Causes {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -25,10 +26,7 @@ var liveRuns = flag.Int("runs", 5, "how often TestLive runs each service")
 // has fallen against docs/rates.md, or that of all together has. With -update it writes that page.
 func TestLive(t *testing.T) {
 	testfull.Need(t, "to run services and their clients in real time")
-	table, err := readRates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Have(readRates())(t)
 	var names []string
 	for _, name := range testprog.Services(t) {
 		if outcomeOf(t, testprog.Service(t, name)).Service.Name == name {
@@ -84,10 +82,7 @@ func TestLive(t *testing.T) {
 			table.run(t, row, func() (j judgement, late time.Duration) {
 				var recs []*testprog.Recorded
 				for _, name := range long.runs {
-					rec, err := testprog.RunService(t, runs[name]...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					rec := must.Have(testprog.RunService(t, runs[name]...))(t)
 					recs = append(recs, rec)
 					late = max(late, time.Duration(outcomeOf(t, rec).Lateness.P99NS))
 				}

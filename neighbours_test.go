@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -17,23 +18,15 @@ import (
 // for is not called computing, and nothing is blamed on the service louder than that. Without the host's samples nothing is
 // known of it, and where threads found their CPUs nothing is said.
 func TestNeighbours(t *testing.T) {
-	f, err := bundle.Open(testprog.Recording(t, "neighbours.whylate"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(bundle.Open(testprog.Recording(t, "neighbours.whylate")))(t)
 	defer f.Close()
 	r, n, err := f.Trace()
 	if err != nil {
 		t.Fatal(err)
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, n))
-	if _, err := buf.ReadFrom(r); err != nil {
-		t.Fatal(err)
-	}
-	host, err := f.HostSamples()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Have(buf.ReadFrom(r))(t)
+	host := must.Have(f.HostSamples())(t)
 	rep := explain(t, bytes.NewReader(buf.Bytes()), whylate.Options{Host: bytes.NewReader(host)})
 	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleBusyMachine || rep.Findings[0].Severity == report.SeverityInfo {
 		t.Errorf("the first finding is not the busy machine: %+v", rep.Findings)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -110,17 +111,12 @@ func TestPeerRecording(t *testing.T) {
 		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &says); status != 0 {
 			t.Fatalf("%v: status %d: %s", args, status, &says)
 		}
-		rep, err := report.ReadJSON(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(report.ReadJSON(&out))(t)
 		return rep
 	}
 	server, gateway := testprog.Sides(t)
 	for name, s := range map[string]testprog.Side{"server": server, "gateway": gateway} {
-		if err := os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600))
 	}
 	ours, theirs := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
 	p := explained("--peer", theirs, ours).Groups[0].Peer

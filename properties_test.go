@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -38,20 +39,14 @@ func TestProperties(t *testing.T) {
 // TestPropertiesOfReferenceTraces does the same for the test traces of the
 // reference reader: odd ones, most of them a few events long.
 func TestPropertiesOfReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	for i, tr := range traces {
 		if testing.Short() && i%4 != 0 {
 			continue
 		}
 		t.Run(tr.Name, func(t *testing.T) {
 			t.Parallel()
-			data, err := tracetext.Assemble(tr.Text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(tracetext.Assemble(tr.Text))(t)
 			checkProperties(t, data)
 		})
 	}
@@ -128,10 +123,7 @@ func explainJSON(t *testing.T, data []byte, opts whylate.Options) (*report.Repor
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(rep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(json.Marshal(rep))(t)
 	return rep, text
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/exp/trace"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/redact"
@@ -66,9 +67,7 @@ func hide(t *testing.T, data []byte, o redact.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := redact.NewWriter(&b, o)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(w.Write(data))(t)
 	if err := w.Close(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
@@ -164,10 +163,7 @@ func texts(e *trace.Event) []string {
 // elsewhere reports whether a text stands in a redacted trace as a part of a function's name, or of a word of the runtime's.
 func elsewhere(t *testing.T, data []byte, text string) bool {
 	t.Helper()
-	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	for {
 		e, err := r.ReadEvent()
 		if err != nil {
@@ -214,10 +210,7 @@ func sameReport(t *testing.T, before, after []byte, hidden map[string]string) {
 func spelled(t *testing.T, r *report.Report, names map[string]string) []string {
 	t.Helper()
 	r.Input = report.Input{}
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(json.MarshalIndent(r, "", " "))(t)
 	long := slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	var any []string
 	for _, old := range long {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -56,9 +57,7 @@ func TestSnapshot(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if err := text.Write(&out, rep, text.Options{Width: 100}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, text.Write(&out, rep, text.Options{Width: 100}))
 			if said := strings.Join(strings.Fields(out.String()), " "); !saysMax.MatchString(said) {
 				t.Errorf("the text does not speak of the slowest: %s", said)
 			}

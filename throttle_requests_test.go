@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -142,10 +143,7 @@ func TestFreezesInRequests(t *testing.T) {
 	}
 	explain := func(held [][2]int64) (*report.Report, map[string]int64) {
 		data, want := heldService(t, length, held)
-		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "x", Slowest: 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "x", Slowest: 20}))(t)
 		checkThrottle(t, rep)
 		return rep, want
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -56,18 +57,10 @@ func recordThrottle(t *testing.T, args ...string) (*report.Report, kernelCount) 
 		t.Fatalf("lab/throttle %v: %v\n%s", args, err, errs.Bytes())
 	}
 	var c kernelCount
-	if err := json.Unmarshal(out, &c); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out, &c))
+	f := must.Have(os.Open(file))(t)
 	defer f.Close()
-	rep, err := whylate.Explain(context.Background(), f, whylate.Options{Name: "x.trace"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), f, whylate.Options{Name: "x.trace"}))(t)
 	schematest.Report(t, rep)
 	checkThrottle(t, rep)
 	return rep, c

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -21,9 +22,7 @@ func tasksTrace(t *testing.T) []byte {
 		t.Skip("a trace is being recorded already (go test -trace)")
 	}
 	var out bytes.Buffer
-	if err := trace.Start(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&out))
 	var keep [][]byte
 	for i := range 300 {
 		ctx, task := trace.NewTask(context.Background(), "job")
@@ -50,14 +49,8 @@ func tasksTrace(t *testing.T) []byte {
 // that they repeat in another form.
 func TestWhatViewsNeed(t *testing.T) {
 	data := tasksTrace(t)
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 1}))(t)
+	again := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Workers: 3}))(t)
 	if len(rep.Groups) == 0 || rep.Groups[0].Count < 290 {
 		t.Fatalf("want one group of 300 tasks, got %d groups", len(rep.Groups))
 	}

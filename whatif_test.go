@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -59,10 +60,7 @@ func judgeActor(t *testing.T, recs ...*testprog.Recorded) (wrong error) {
 	var first []byte
 	for _, workers := range []int{1, 3} {
 		rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "actor-select", Workers: workers, WhatIf: changes(t, "(*actor).store=gone")})
-		out, err := report.CompactJSON(rep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Have(report.CompactJSON(rep))(t)
 		schematest.Validate(t, "actor-select", out)
 		if first == nil {
 			first = out
@@ -160,10 +158,7 @@ func TestWhatIfWorkers(t *testing.T) {
 		var want []byte
 		for _, workers := range []int{1, 3} {
 			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: changes(t, "cpu@=50%")})
-			got, err := json.Marshal(rep)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Have(json.Marshal(rep))(t)
 			if want == nil {
 				want = got
 			} else if !bytes.Equal(got, want) {
@@ -207,10 +202,7 @@ func TestChangesAreWrittenAsTheyAreRead(t *testing.T) {
 func changes(t *testing.T, texts ...string) (out []whylate.Change) {
 	t.Helper()
 	for _, text := range texts {
-		c, err := whylate.ParseChange(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Have(whylate.ParseChange(text))(t)
 		out = append(out, c)
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -63,14 +64,8 @@ func TestCheckValid(t *testing.T) {
 		{"less than no time lost", func(r *report.Report) { r.Runtime.Throttle.LostCPUNS = -1 }, "runtime.throttle"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			data, err := os.ReadFile("testdata/pubsub.json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := report.ReadJSON(bytes.NewReader(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(os.ReadFile("testdata/pubsub.json"))(t)
+			r := must.Have(report.ReadJSON(bytes.NewReader(data)))(t)
 			c.spoil(r)
 			switch err := r.CheckValid(); {
 			case c.want == "" && err != nil:

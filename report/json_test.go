@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/report"
 )
@@ -28,9 +29,7 @@ func readSchema(t *testing.T) map[string]schemaDef {
 	var s struct {
 		Defs map[string]schemaDef `json:"$defs"`
 	}
-	if err := json.Unmarshal(report.JSONSchema(), &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(report.JSONSchema(), &s))
 	return s.Defs
 }
 
@@ -115,9 +114,7 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 			} `json:"properties"`
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(report.JSONSchema(), &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(report.JSONSchema(), &s))
 	property := func(def, name string) []string { return s.Defs[def].Properties[name].Enum }
 	sameList(t, "causes", report.Causes(), s.Defs["cause"].Enum)
 	sameList(t, "bands", report.BandNames(), property("Band", "band"))
@@ -149,10 +146,7 @@ func samples(t *testing.T) []string {
 
 func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 	for _, name := range samples(t) {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(name))(t)
 		schematest.Validate(t, name, data)
 		r, err := report.ReadJSON(bytes.NewReader(data))
 		if err != nil {
@@ -176,12 +170,8 @@ func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 		}
 		// Nothing that the sample says is lost: every field of it is known to the types.
 		var want, got any
-		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &want))
+		must.Do(t, json.Unmarshal(out.Bytes(), &got))
 		if !reflect.DeepEqual(want, got) {
 			t.Errorf("%s: reading and writing changed the values", name)
 		}
@@ -189,10 +179,7 @@ func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 }
 
 func TestSchemaRefusesWhatBreaksTheContract(t *testing.T) {
-	base, err := os.ReadFile("testdata/pubsub.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := must.Have(os.ReadFile("testdata/pubsub.json"))(t)
 	schema := schematest.Compile(t)
 	for name, change := range map[string]func(m map[string]any){
 		"another schema":   func(m map[string]any) { m["schema"] = "whylate.report/v2" },
@@ -205,9 +192,7 @@ func TestSchemaRefusesWhatBreaksTheContract(t *testing.T) {
 		"start by seconds": func(m map[string]any) { m["input"].(map[string]any)["start"] = "12:30" },
 	} {
 		var m map[string]any
-		if err := json.Unmarshal(base, &m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(base, &m))
 		if err := schema.Validate(m); err != nil {
 			t.Fatalf("the unchanged sample: %v", err)
 		}
@@ -233,9 +218,7 @@ func TestWriteJSONOfTheZeroReport(t *testing.T) {
 	r.Findings[0] = report.Finding{Severity: report.SeverityLow, Predicted: &report.Predicted{}}
 	r.Runtime.Throttle.Verdict = "unknown"
 	var out bytes.Buffer
-	if err := report.WriteJSON(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&out, r))
 	schematest.Validate(t, "a report with nil lists", out.Bytes())
 	if r.Groups[0].Bands[0].Causes[0].Via != nil || r.Input.Warnings != nil || r.Groups[0].Blocks[0].Causes != nil {
 		t.Error("WriteJSON changed the report it was given")
@@ -250,18 +233,13 @@ func TestWriteJSONOfHostileNames(t *testing.T) {
 	r := &report.Report{Schema: report.Schema}
 	r.Input.Name = name
 	var out bytes.Buffer
-	if err := report.WriteJSON(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&out, r))
 	for _, c := range out.String() {
 		if !unicode.IsPrint(c) && c != '\n' {
 			t.Errorf("%U stands in the output", c)
 		}
 	}
-	back, err := report.ReadJSON(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Have(report.ReadJSON(&out))(t)
 	if want := strings.ToValidUTF8(name, "\ufffd"); back.Input.Name != want {
 		t.Errorf("the name came back as %q, want %q", back.Input.Name, want)
 	}
@@ -282,9 +260,7 @@ func TestLayoutKeepsTheJSON(t *testing.T) {
 		r.Input.Warnings = append(r.Input.Warnings, report.Warning{Code: s, Text: s + s})
 	}
 	var out, compact bytes.Buffer
-	if err := report.WriteJSON(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&out, r))
 	if err := json.Compact(&compact, out.Bytes()); err != nil {
 		t.Fatalf("%v in\n%s", err, out.Bytes())
 	}
@@ -335,11 +311,7 @@ func FuzzReadJSON(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		if err := report.WriteJSON(&out, r); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := report.ReadJSON(&out); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, report.WriteJSON(&out, r))
+		must.Have(report.ReadJSON(&out))(t)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -94,10 +95,7 @@ func shopReport(name string, seed uint64, sleep float64) *report.Report {
 // TestCIDocs runs the commands of docs/ci.md where none of their files is: what is asked for must make sense, so that only
 // the files are missing.
 func TestCIDocs(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "ci.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Have(os.ReadFile(filepath.Join("..", "..", "docs", "ci.md")))(t)
 	t.Chdir(t.TempDir())
 	commands := regexp.MustCompile(`(?m)^(?:    |.*run: | +)whylate ((?:check|diff|explain) .*)$`)
 	joined := regexp.MustCompile(`\\\n *`).ReplaceAllString(string(doc), "")

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/mark"
 )
 
@@ -28,9 +29,7 @@ func hostileTrace(t *testing.T) []byte {
 		t.Skip("a trace is being recorded already")
 	}
 	var out bytes.Buffer
-	if err := trace.Start(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&out))
 	for range 30 {
 		ctx, task := trace.NewTask(context.Background(), hostileName+"task")
 		trace.WithRegion(ctx, hostileName+"region", func() { hostileSleep() })
@@ -76,22 +75,13 @@ func TestNothingObeyed(t *testing.T) {
 	}
 	file, saved := filepath.Join(dir, "x.trace"), filepath.Join(dir, "x.json")
 	data := hostileTrace(t)
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, data, 0o644))
 	var rec bytes.Buffer
-	w, err := bundle.NewWriter(&rec, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(bundle.NewWriter(&rec, time.Now()))(t)
 	w.Write(data)
-	if err := w.Close(bundle.Meta{URL: "http://" + hostileName, Warnings: []bundle.Warning{{Code: hostileName, Text: hostileName}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close(bundle.Meta{URL: "http://" + hostileName, Warnings: []bundle.Warning{{Code: hostileName, Text: hostileName}}}))
 	for name, b := range map[string][]byte{"x.whylate": rec.Bytes(), "cut.trace": data[:len(data)/2], "header.trace": []byte("go 1.26 " + hostileName), "text.trace": []byte(hostileName)} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), b, 0o644))
 	}
 	// The message of an error tells what is no number, no file, no group: what was asked for is hostile too.
 	for _, args := range [][]string{

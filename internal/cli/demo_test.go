@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 )
@@ -71,10 +72,7 @@ func TestDemoCannotKeepTheTrace(t *testing.T) {
 // command is this test binary as the program: TestMain looks at the name it is called by.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Have(os.Executable())(t)
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = "whylate"
 	return cmd

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestDocsAreUpToDate compares docs/cli with what the help says now.
@@ -17,19 +18,12 @@ func TestDocsAreUpToDate(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "cli")
 	want := pages(newRoot(&streams{}), "markdown")
 	if *update {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(dir, 0o755))
 		for name, page := range want {
-			if err := os.WriteFile(filepath.Join(dir, name), page, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), page, 0o644))
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Have(filepath.Glob(filepath.Join(dir, "*.md")))(t)
 	for i := range files {
 		files[i] = filepath.Base(files[i])
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -58,10 +59,7 @@ func TestFeatures(t *testing.T) {
 		t.Fatal(err, len(pages))
 	}
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Have(os.ReadFile(page))(t)
 		for _, id := range section.FindAllSubmatch(text, -1) {
 			fmt.Fprintf(&b, "section %s\n", id[1])
 		}
@@ -72,14 +70,9 @@ func TestFeatures(t *testing.T) {
 	got := strings.Join(lines, "")
 	file := filepath.Join("..", "..", "docs", "internals", "features.txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Have(os.ReadFile(file))(t)
 	for _, line := range strings.SplitAfter(string(want), "\n") {
 		if !slices.Contains(lines, line) {
 			t.Errorf("gone: %s", line)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -45,16 +46,11 @@ func serveRecorded(t *testing.T, trace []byte, flight http.HandlerFunc) *recorde
 func flightFile(t *testing.T, trace []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := bundle.NewWriter(&b, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
 	w.Write(trace)
 	m := bundle.Meta{GotNS: 9.7e9, Flight: new(bundle.Flight)}
 	m.Flight.Reason.Text = "asked over HTTP"
-	if err := w.Close(m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close(m))
 	return b.Bytes()
 }
 

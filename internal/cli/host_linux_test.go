@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -38,17 +39,12 @@ func TestExplainWithHostSamples(t *testing.T) {
 	}
 	var rep report.Report
 	data, _ := explained(name, "--json")
-	if err := json.Unmarshal([]byte(data), &rep); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(data), &rep))
 	if rep.Host == nil || rep.Host.PID != os.Getpid() || rep.Host.Clock != "monotonic" || rep.Host.Coverage < 0.9 {
 		t.Fatalf("host %+v", rep.Host)
 	}
 
-	whole, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Have(bundle.Open(name))(t)
 	defer whole.Close()
 	trace, _, err := whole.Trace()
 	if err != nil {
@@ -56,28 +52,15 @@ func TestExplainWithHostSamples(t *testing.T) {
 	}
 	defer trace.Close()
 	var b bytes.Buffer
-	w, err := bundle.NewWriter(&b, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(w, trace); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Add(bundle.NameHost, []byte("\x00garbage")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(whole.Meta()); err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(bundle.NewWriter(&b, time.Time{}))(t)
+	must.Have(io.Copy(w, trace))(t)
+	must.Do(t, w.Add(bundle.NameHost, []byte("\x00garbage")))
+	must.Do(t, w.Close(whole.Meta()))
 	damaged := filepath.Join(dir, "damaged.whylate")
-	if err := os.WriteFile(damaged, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(damaged, b.Bytes(), 0o600))
 	data, _ = explained(damaged, "--json")
 	rep = report.Report{}
-	if err := json.Unmarshal([]byte(data), &rep); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(data), &rep))
 	said := false
 	for _, w := range rep.Input.Warnings {
 		said = said || w.Code == "host-samples" && strings.Contains(w.Text, "no host samples")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestPipeWithoutWriter opens a named pipe that nobody writes to: an interrupt ends that.
@@ -42,13 +43,8 @@ func TestPipeInterrupted(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.trace")
-	data, err := aTrace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(aTrace())(t)
+	must.Do(t, os.WriteFile(file, data, 0o644))
 	for i, args := range [][]string{
 		{"explain", "PIPE"}, {"explain", "--peer", "PIPE", file}, {"explain", "--ignore", "PIPE", file}, {"report", "PIPE"}, {"view", "PIPE"},
 		{"diff", file, "PIPE"}, {"diff", "PIPE", file}, {"check", "--budget", "p99=1s", "PIPE"}, {"check", "--baseline", "PIPE", file},
@@ -66,9 +62,7 @@ func TestPipeInterrupted(t *testing.T) {
 			cmd := command(t, args...)
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			defer cmd.Process.Kill()
 			// The pipe can be written to once the process reads it, and so is ready for signals.
 			writer := -1
@@ -80,9 +74,7 @@ func TestPipeInterrupted(t *testing.T) {
 				}
 			}
 			defer syscall.Close(writer)
-			if err := cmd.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]))
 			err := cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); status != ExitInterrupted || !strings.HasPrefix(errs.String(), "whylate: interrupted") {
 				t.Errorf("it ended with %v; standard error %q", err, errs.String())

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -49,10 +50,7 @@ func pprofServer(t *testing.T) string {
 // wholeGenerations reads a trace with the engine's reader.
 func wholeGenerations(t *testing.T, r io.Reader) int {
 	t.Helper()
-	tr, err := tracefmt.NewReader(r, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Have(tracefmt.NewReader(r, tracefmt.Options{}))(t)
 	for n := 0; ; n++ {
 		g, err := tr.Next()
 		if err != nil {
@@ -80,10 +78,7 @@ func TestRecordBundle(t *testing.T) {
 	if want := "whylate: warning: " + host + ": recording 1s instead of 900ms: the endpoint takes whole seconds\n"; stderr != want {
 		t.Errorf("errors %q, want %q", stderr, want)
 	}
-	f, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(bundle.Open(name))(t)
 	defer f.Close()
 	r, _, err := f.Trace()
 	if err != nil {
@@ -132,10 +127,7 @@ func TestRecordInterrupted(t *testing.T) {
 		t.Fatal("what arrived was not kept: ", err)
 	}
 	defer f.Close()
-	tr, err := tracefmt.NewReader(f, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Have(tracefmt.NewReader(f, tracefmt.Options{}))(t)
 	if _, err := tr.Next(); err != nil {
 		t.Errorf("no whole generation: %v", err)
 	}
@@ -249,9 +241,7 @@ func TestRecordCredentials(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
 	basic := func(s string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -344,10 +334,7 @@ func TestRecordExplain(t *testing.T) {
 		t.Errorf("one report needs no summary:\n%s", stdout)
 	}
 	// A second replica: the same trace again, from a file.
-	trace, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trace := must.Have(os.ReadFile(name))(t)
 	second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(trace) }))
 	defer second.Close()
 	args := []string{"--explain", "-d1s", "-o", name, first, second.URL, "http://127.0.0.1:1"}

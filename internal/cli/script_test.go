@@ -27,6 +27,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
 
@@ -204,10 +205,7 @@ func (s *stuck) Read(p []byte) (int, error) {
 }
 
 func TestExplainInterrupted(t *testing.T) {
-	data, err := aTrace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(aTrace())(t)
 	for _, c := range []struct {
 		name   string
 		data   []byte
@@ -259,10 +257,7 @@ func TestExplainURL(t *testing.T) {
 }
 
 func TestExplainURLFailures(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed := l.Addr().String()
 	l.Close()
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>Sign in</html>") }))

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
 
@@ -79,10 +80,7 @@ func TestRecordEnds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	data, err := aTrace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(aTrace())(t)
 	// Its trace never ends: a recording that waits for the rest would run until the test's own limit.
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Write(data)
@@ -96,9 +94,7 @@ func TestRecordEnds(t *testing.T) {
 			cmd := command(t, "record", "-d", "1h", "--no-cpu", "--no-host", "-o", filepath.Join(dir, "x.whylate"), srv.URL)
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			defer cmd.Process.Kill()
 			readable := func() (name string, report []byte) {
 				names, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -118,9 +114,7 @@ func TestRecordEnds(t *testing.T) {
 					t.Fatalf("nothing that was received can be read; standard error %q", errs.String())
 				}
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Signal(sig))
 			err := cmd.Wait()
 			name, report := readable()
 			if name == "" {

@@ -13,32 +13,26 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestView serves a trace from a file, gzipped, and through a pipe, until it is
 // interrupted.
 func TestView(t *testing.T) {
 	var raw, zipped bytes.Buffer
-	if err := trace.Start(&raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&raw))
 	_, task := trace.NewTask(context.Background(), "<b>order</b>")
 	time.Sleep(time.Millisecond)
 	task.End()
 	trace.Stop()
 	z := gzip.NewWriter(&zipped)
-	if _, err := z.Write(raw.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(z.Write(raw.Bytes()))(t)
+	must.Do(t, z.Close())
 	dir := t.TempDir()
 	plain, packed := filepath.Join(dir, "x.trace"), filepath.Join(dir, "x.trace.gz")
 	for name, data := range map[string][]byte{plain: raw.Bytes(), packed: zipped.Bytes()} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, data, 0o600))
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, arg := range []string{plain, packed, "-"} {
@@ -57,10 +51,7 @@ func TestView(t *testing.T) {
 			t.Fatalf("view %s prints %q, %v; status %d: %s", arg, line, err, <-status, &complaints)
 		}
 		for path, want := range map[string]string{"": "<!doctype html>", "api/requests": `"total":1,`} {
-			res, err := http.Get(url + path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Have(http.Get(url + path))(t)
 			body, err := io.ReadAll(res.Body)
 			res.Body.Close()
 			if err != nil || res.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) {
@@ -80,9 +71,7 @@ func TestView(t *testing.T) {
 
 func TestViewRefuses(t *testing.T) {
 	rep := filepath.Join(t.TempDir(), "x.json")
-	if err := os.WriteFile(rep, []byte(`{"schema":"whylate.report/v1"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(rep, []byte(`{"schema":"whylate.report/v1"}`), 0o600))
 	for _, tc := range []struct {
 		args   []string
 		status int

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -54,10 +55,7 @@ func newTerminal(t *testing.T, columns, lines int) *terminal {
 	}
 	t.Cleanup(func() { slave.Close() })
 	term := &terminal{master: master, slave: slave}
-	mode, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mode := must.Have(unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS))(t)
 	term.before = *mode
 	term.resize(t, columns, lines)
 	go func() {
@@ -213,19 +211,14 @@ func (t *terminal) givenBack(tb testing.TB) {
 // onTerminal starts the command as a process of its own on a terminal.
 func onTerminal(t *testing.T, term *terminal, dir string, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Have(os.Executable())(t)
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = "whylate" // the test's main takes the command's name for the command
 	cmd.Dir, cmd.Stdin, cmd.Stdout = dir, term.slave, term.slave
 	cmd.Env = append(append(os.Environ(), "TERM=xterm", "TMPDIR="+dir, "NO_COLOR=1", "CI="), env...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()

@@ -20,6 +20,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
@@ -55,10 +56,7 @@ func machine(t *testing.T, name string, pid int, inside ...bool) *cgroup.Limits 
 			cur.Data = append(cur.Data, line...)
 		}
 	}
-	l, err := cgroup.Read(cgroup.Options{FS: files, PID: pid, Inside: len(inside) > 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(cgroup.Read(cgroup.Options{FS: files, PID: pid, Inside: len(inside) > 0}))(t)
 	return l
 }
 
@@ -182,22 +180,14 @@ func TestAnswers(t *testing.T) {
 		if strings.Contains(name, "node") {
 			f.Limits, f.Inside, f.Namespaced = machine(t, name, 4711), machine(t, name, 4711, true), true
 		}
-		got, err := json.MarshalIndent(Judge(&f), "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Have(json.MarshalIndent(Judge(&f), "", "  "))(t)
 		got = append(got, '\n')
 		golden := filepath.Join("testdata", name+".json")
 		if *update {
-			if err := os.WriteFile(golden, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(golden, got, 0o644))
 			continue
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Have(os.ReadFile(golden))(t)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s differs from %s:\n%s", name, golden, got)
 		}
@@ -206,18 +196,10 @@ func TestAnswers(t *testing.T) {
 
 func TestAnswerRoundTrip(t *testing.T) {
 	f := &Facts{PID: 4711, Limits: machine(t, "docker-v1", 0), Program: goProgram("go1.26.1", nil)}
-	b, err := json.Marshal(Judge(f))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(json.Marshal(Judge(f)))(t)
 	var back Answer
-	if err := json.Unmarshal(b, &back); err != nil {
-		t.Fatal(err)
-	}
-	again, err := json.Marshal(&back)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(b, &back))
+	again := must.Have(json.Marshal(&back))(t)
 	if !bytes.Equal(b, again) {
 		t.Errorf("JSON is not the same after a round trip:\n%s\n%s", b, again)
 	}
@@ -249,10 +231,7 @@ func TestGatherThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the limits of another process are read on Linux")
 	}
-	f, err := Gather(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(Gather(os.Getpid()))(t)
 	if f.Program == nil || f.Program.Go != runtime.Version() {
 		t.Errorf("program %+v, want one built with %s; warnings %q", f.Program, runtime.Version(), f.Warnings)
 	}
@@ -289,9 +268,7 @@ func TestOldGoLine(t *testing.T) {
 			"go.mod":  "module example.com/old\n\ngo " + line + "\n",
 			"main.go": "package main\n\nfunc main() {}\n",
 		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
 		cmd := exec.Command(gotool, "build", "-o", "old", ".")
 		cmd.Dir = dir
@@ -299,10 +276,7 @@ func TestOldGoLine(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		p, err := program(filepath.Join(dir, "old"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Have(program(filepath.Join(dir, "old")))(t)
 		if got := p.Godebug["containermaxprocs"] == "0"; got != want {
 			t.Errorf("go %s: GODEBUG defaults %v", line, p.Godebug)
 		}
@@ -344,15 +318,11 @@ func TestHolds(t *testing.T) {
 	const text = "needle/in.it"
 	for _, at := range []int{0, 1, 1<<20 - 5, 1<<20 - len(text), 1 << 20, 3<<20 - 7} {
 		b := append(bytes.Repeat([]byte{'n'}, at), text...)
-		if err := os.WriteFile(name, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, b, 0o644))
 		if !holds(name, text) {
 			t.Errorf("not found at %d", at)
 		}
-		if err := os.WriteFile(name, b[:len(b)-1], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, b[:len(b)-1], 0o644))
 		if holds(name, text) {
 			t.Errorf("found at %d, cut short", at)
 		}
@@ -362,9 +332,7 @@ func TestHolds(t *testing.T) {
 func TestNotGo(t *testing.T) {
 	for _, content := range []string{"", "#!/bin/sh\n", "\x7fELF", strings.Repeat("\x00", 5000), "\x7fELF\x02\x01\x01" + strings.Repeat("\xff", 5000)} {
 		name := filepath.Join(t.TempDir(), "x")
-		if err := os.WriteFile(name, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(content), 0o755))
 		if p, err := program(name); err == nil {
 			t.Errorf("%q is a Go program: %+v", content[:min(len(content), 10)], p)
 		}
@@ -377,19 +345,14 @@ func FuzzEnvironment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, version string) {
 		env := environment(b)
 		a := Judge(&Facts{PID: 1, Env: env, Program: &Program{Go: version}, Limits: &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}})
-		if _, err := json.Marshal(a); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(json.Marshal(a))(t)
 	})
 }
 
 // Every trap that can be reported is explained in docs/limits.md, and nothing
 // else is.
 func TestTrapsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Have(os.ReadFile(filepath.Join("..", "..", "docs", "limits.md")))(t)
 	_, table, ok := strings.Cut(string(doc), "## Traps\n")
 	if !ok {
 		t.Fatal("docs/limits.md has no section Traps")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // formats are the functions of page/format.js that write what words writes, each with the same cases.
@@ -53,25 +54,15 @@ const said = {};
 for (const [name, cases] of Object.entries(JSON.parse(readFileSync(0, 'utf8')))) said[name] = cases.map(c => format[name](c[0]));
 process.stdout.write(JSON.stringify(said));`),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
 	cases := formats()
-	in, err := json.Marshal(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Have(json.Marshal(cases))(t)
 	cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(cmd.Output())(t)
 	var said map[string][]string
-	if err := json.Unmarshal(out, &said); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out, &said))
 	for name, list := range cases {
 		for i, c := range list {
 			if n, ok := c[0].(int64); ok && n > 1<<53 && math.MaxInt64 > n {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -20,9 +21,7 @@ import (
 func write(t *testing.T, r *report.Report) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := html.Write(&out, r, html.Options{Command: "whylate explain x.trace"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, html.Write(&out, r, html.Options{Command: "whylate explain x.trace"}))
 	return out.String()
 }
 
@@ -35,14 +34,8 @@ func TestPageHoldsTheReport(t *testing.T) {
 		t.Fatalf("no samples: %v", err)
 	}
 	for _, name := range names {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := report.ReadJSON(bytes.NewReader(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Have(os.ReadFile(name))(t)
+		r := must.Have(report.ReadJSON(bytes.NewReader(raw)))(t)
 		r.Verdict = verdict.Of(r) // a page has one, also of reports of earlier versions
 		m := data.FindAllStringSubmatch(write(t, r), -1)
 		if len(m) != 1 {
@@ -64,9 +57,7 @@ func TestHostileNamesStayText(t *testing.T) {
 	r := &report.Report{Schema: report.Schema, Groups: []report.Group{{Name: evil, Kind: report.KindTask}}}
 	r.Input.Name = evil
 	var out bytes.Buffer
-	if err := html.Write(&out, r, html.Options{Command: evil, Version: evil}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, html.Write(&out, r, html.Options{Command: evil, Version: evil}))
 	page := out.String()
 	plain := write(t, &report.Report{Schema: report.Schema})
 	for _, tag := range []string{"<script", "</script", "<!--", "<img", "<style"} {
@@ -120,10 +111,7 @@ func TestModulesJoin(t *testing.T) {
 		t.Errorf("%d modules, %d of them in the page", len(files), len(order))
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Have(os.ReadFile(f))(t)
 		name := strings.TrimSuffix(filepath.Base(f), ".js")
 		for _, m := range regexp.MustCompile(`(?m)^import \{(.*)\} from '\./(\w+)\.js';`).FindAllStringSubmatch(string(text), -1) {
 			at, ok := order[m[2]]
@@ -141,10 +129,7 @@ func TestModulesJoin(t *testing.T) {
 
 func mustRead(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(os.ReadFile(name))(t)
 	return text
 }
 
@@ -173,18 +158,9 @@ func TestLargeReports(t *testing.T) {
 	if m == nil {
 		t.Fatal("the report is not in the page")
 	}
-	packed, err := base64.StdEncoding.DecodeString(m[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, err := report.ReadJSON(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := must.Have(base64.StdEncoding.DecodeString(m[1]))(t)
+	z := must.Have(gzip.NewReader(bytes.NewReader(packed)))(t)
+	back := must.Have(report.ReadJSON(z))(t)
 	var want, got bytes.Buffer
 	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
 		t.Error("what the page holds is another report")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -32,9 +33,7 @@ func TestPageSaysWhatTheTextSays(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"said.js", "format.js"} {
-		if err := os.WriteFile(filepath.Join(dir, name), mustRead(t, "page/"+name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), mustRead(t, "page/"+name), 0o644))
 	}
 	for name, data := range map[string]string{
 		"package.json": `{"type":"module"}`,
@@ -42,35 +41,20 @@ func TestPageSaysWhatTheTextSays(t *testing.T) {
 import { readFileSync } from 'node:fs';
 process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(saidOf)));`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644))
 	}
 	for _, name := range []string{"pubsub", "tso", "none"} {
 		t.Run(name, func(t *testing.T) {
-			r, err := report.ReadJSON(bytes.NewReader(mustRead(t, "../testdata/"+name+".json")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Have(report.ReadJSON(bytes.NewReader(mustRead(t, "../testdata/"+name+".json"))))(t)
 			r.Verdict = verdict.Of(r)
-			verdicts, err := json.Marshal(r.Verdict)
-			if err != nil {
-				t.Fatal(err)
-			}
+			verdicts := must.Have(json.Marshal(r.Verdict))(t)
 			cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
 			cmd.Stdin = bytes.NewReader(verdicts)
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Have(cmd.Output())(t)
 			var page []said
-			if err := json.Unmarshal(out, &page); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(out, &page))
 			var shown bytes.Buffer
-			if err := text.Write(&shown, r, text.Options{Width: 200}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, text.Write(&shown, r, text.Options{Width: 200}))
 			var want strings.Builder
 			for i := range page {
 				s, g := &page[i], r.Group(r.Verdict[i].Group)

@@ -8,15 +8,14 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report/text"
 )
 
 func summary(t *testing.T, list []text.Named, opts text.Options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := text.WriteSummary(&out, list, opts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.WriteSummary(&out, list, opts))
 	return out.String()
 }
 

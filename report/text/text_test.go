@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -21,10 +22,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func read(t testing.TB, name string) *report.Report {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "testdata", name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(os.Open(filepath.Join("..", "testdata", name+".json")))(t)
 	defer f.Close()
 	r, err := report.ReadJSON(f)
 	if err != nil {
@@ -36,9 +34,7 @@ func read(t testing.TB, name string) *report.Report {
 func render(t testing.TB, r *report.Report, opts text.Options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := text.Write(&out, r, opts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.Write(&out, r, opts))
 	return out.String()
 }
 
@@ -60,14 +56,9 @@ func TestGolden(t *testing.T) {
 		got := render(t, read(t, c.sample), c.opts)
 		file := filepath.Join("testdata", c.golden+".golden")
 		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Have(os.ReadFile(file))(t)
 		if got != string(want) {
 			t.Errorf("%s differs (go test ./report/text -update rewrites it):\n%s", file, got)
 		}

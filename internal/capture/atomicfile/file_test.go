@@ -8,22 +8,19 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func write(t *testing.T, f *File, s string) {
 	t.Helper()
-	if _, err := f.Write([]byte(s)); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(f.Write([]byte(s)))(t)
 }
 
 // only fails unless dir holds exactly the named files.
 func only(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Have(os.ReadDir(dir))(t)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -36,20 +33,13 @@ func only(t *testing.T, dir string, want ...string) {
 func TestCommitReplacesAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "x.trace")
-	if err := os.WriteFile(name, []byte("old"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte("old"), 0o640))
+	f := must.Have(Create(name))(t)
 	write(t, f, "new")
 	if b, _ := os.ReadFile(name); string(b) != "old" {
 		t.Errorf("before Commit the file reads %q, want the old content", b)
 	}
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Commit())
 	f.Discard() // deferred in practice: must not undo Commit
 	if b, _ := os.ReadFile(name); string(b) != "new" {
 		t.Errorf("after Commit the file reads %q", b)
@@ -63,13 +53,8 @@ func TestCommitReplacesAtOnce(t *testing.T) {
 func TestDiscardLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "x.trace")
-	if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte("old"), 0o600))
+	f := must.Have(Create(name))(t)
 	write(t, f, "half")
 	f.Discard()
 	if err := f.Commit(); err != nil {
@@ -84,20 +69,13 @@ func TestDiscardLeavesTheOldFile(t *testing.T) {
 func TestSymbolicLinkIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
-	if err := os.WriteFile(real, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(real, nil, 0o600))
 	if err := os.Symlink(real, link); err != nil {
 		t.Skip("no symbolic links here:", err)
 	}
-	f, err := Create(link)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(Create(link))(t)
 	write(t, f, "x")
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Commit())
 	if info, _ := os.Lstat(link); info.Mode()&fs.ModeSymlink == 0 {
 		t.Error("the link was replaced by a file")
 	}
@@ -111,14 +89,9 @@ func TestDeviceIsWrittenNotReplaced(t *testing.T) {
 	if err != nil || info.Mode().IsRegular() || runtime.GOOS == "windows" {
 		t.Skip("no null device of the usual kind")
 	}
-	f, err := Create(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(Create(os.DevNull))(t)
 	write(t, f, "x")
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Commit())
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
 		t.Fatalf("the null device became a file: %v, %v", info, err)
 	}

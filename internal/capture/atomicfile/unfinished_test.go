@@ -6,23 +6,16 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestRemoveUnfinished ends a process's files at once: what was not committed is gone, the rest stays.
 func TestRemoveUnfinished(t *testing.T) {
 	dir := t.TempDir()
-	open, err := atomicfile.Create(filepath.Join(dir, "open"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := must.Have(atomicfile.Create(filepath.Join(dir, "open")))(t)
 	defer open.Discard()
-	done, err := atomicfile.Create(filepath.Join(dir, "done"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := done.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	done := must.Have(atomicfile.Create(filepath.Join(dir, "done")))(t)
+	must.Do(t, done.Commit())
 	atomicfile.RemoveUnfinished()
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 || left[0].Name() != "done" {

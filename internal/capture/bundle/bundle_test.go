@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/modules"
 )
 
@@ -29,27 +30,18 @@ var sampleMeta = Meta{
 
 func sample(t testing.TB, trace []byte) []byte {
 	var buf bytes.Buffer
-	w, err := NewWriter(&buf, sampleMeta.Start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(NewWriter(&buf, sampleMeta.Start))(t)
 	// In pieces, as it streams.
 	for rest := trace; len(rest) > 0; {
 		n := min(len(rest), 1000)
-		if _, err := w.Write(rest[:n]); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(w.Write(rest[:n]))(t)
 		rest = rest[n:]
 	}
-	if err := w.Add(NameCPU, []byte("cpu")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Add(NameCPU, []byte("cpu")))
 	if err := w.Add(NameAllocs, nil); err != nil { // nothing recorded: no entry
 		t.Fatal(err)
 	}
-	if err := w.Close(sampleMeta); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close(sampleMeta))
 	return buf.Bytes()
 }
 
@@ -62,10 +54,7 @@ func TestRoundTrip(t *testing.T) {
 	if !bytes.Contains(data, trace) {
 		t.Error("the trace is not stored as it is")
 	}
-	b, err := New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(New(bytes.NewReader(data), int64(len(data))))(t)
 	want := sampleMeta
 	want.Schema = Schema
 	if got := b.Meta(); !reflect.DeepEqual(got, want) {
@@ -94,13 +83,8 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestWriterOrder(t *testing.T) {
-	w, err := NewWriter(io.Discard, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Add(NameCPU, []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(NewWriter(io.Discard, time.Time{}))(t)
+	must.Do(t, w.Add(NameCPU, []byte("x")))
 	if _, err := w.Write([]byte("late")); err == nil {
 		t.Error("trace bytes after another entry were accepted")
 	}
@@ -111,10 +95,7 @@ func TestWriterOrder(t *testing.T) {
 
 // The format is a promise to other programs: the field names are spelled out here, apart from the types.
 func TestMetaFieldNames(t *testing.T) {
-	data, err := json.Marshal(Meta{Schema: Schema, Tool: "t", TraceVersion: "v", Go: "g", Warnings: []Warning{{"c", "t"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(json.Marshal(Meta{Schema: Schema, Tool: "t", TraceVersion: "v", Go: "g", Warnings: []Warning{{"c", "t"}}}))(t)
 	const want = `{"schema":"whylate.bundle/v1","tool":"t","url":"","start":"0001-01-01T00:00:00Z","asked_ns":0,"window_ns":0,` +
 		`"got_ns":0,"truncated":false,"trace_version":"v","go":"g","warnings":[{"code":"c","text":"t"}]}`
 	if string(data) != want {
@@ -133,9 +114,7 @@ func TestUnzipReadsIt(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "x.whylate")
 	trace := bytes.Repeat([]byte("abc"), 5000)
-	if err := os.WriteFile(name, sample(t, trace), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, sample(t, trace), 0o600))
 	cmd := exec.Command(unzip, "-p", name, "trace")
 	if strings.HasSuffix(unzip, "python3") {
 		cmd = exec.Command(unzip, "-c", "import sys,zipfile; z=zipfile.ZipFile(sys.argv[1]); assert z.testzip() is None; sys.stdout.buffer.write(z.read('trace'))", name)
@@ -156,17 +135,10 @@ func zipOf(t testing.TB, entries ...entry) []byte {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	for _, e := range entries {
-		w, err := z.CreateHeader(&zip.FileHeader{Name: e.name, Method: e.method})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, e.data); err != nil {
-			t.Fatal(err)
-		}
+		w := must.Have(z.CreateHeader(&zip.FileHeader{Name: e.name, Method: e.method}))(t)
+		must.Have(io.WriteString(w, e.data))(t)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	return buf.Bytes()
 }
 
@@ -207,17 +179,10 @@ func unknownMethod(t testing.TB) []byte {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	for _, name := range []string{"trace", "meta.json"} {
-		w, err := z.CreateRaw(&zip.FileHeader{Name: name, Method: 99, CompressedSize64: 4, UncompressedSize64: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte("four")); err != nil {
-			t.Fatal(err)
-		}
+		w := must.Have(z.CreateRaw(&zip.FileHeader{Name: name, Method: 99, CompressedSize64: 4, UncompressedSize64: 4}))(t)
+		must.Have(w.Write([]byte("four")))(t)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	return buf.Bytes()
 }
 
@@ -227,10 +192,7 @@ func TestRepackedReads(t *testing.T) {
 	if Magic(data) {
 		t.Error("recognized as a recording by its first bytes, although the trace is not first")
 	}
-	b, err := New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(New(bytes.NewReader(data), int64(len(data))))(t)
 	r, _, err := b.Trace()
 	if err != nil {
 		t.Fatal(err)
@@ -244,14 +206,8 @@ func TestRepackedReads(t *testing.T) {
 func TestTraceLongerThanClaimed(t *testing.T) {
 	body := bytes.Repeat([]byte{0}, 1<<20)
 	packed := zipOf(t, entry{"trace", string(body), zip.Deflate})
-	zr, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := zr.File[0].OpenRaw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	zr := must.Have(zip.NewReader(bytes.NewReader(packed), int64(len(packed))))(t)
+	raw := must.Have(zr.File[0].OpenRaw())(t)
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
 	w, err := z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, CRC32: crc32.ChecksumIEEE(body),
@@ -259,22 +215,11 @@ func TestTraceLongerThanClaimed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(w, raw); err != nil {
-		t.Fatal(err)
-	}
-	if w, err = z.Create("meta.json"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, goodMeta); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b, err := New(bytes.NewReader(buf.Bytes()), int64(buf.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Have(io.Copy(w, raw))(t)
+	w = must.Have(z.Create("meta.json"))(t)
+	must.Have(io.WriteString(w, goodMeta))(t)
+	must.Do(t, z.Close())
+	b := must.Have(New(bytes.NewReader(buf.Bytes()), int64(buf.Len())))(t)
 	r, _, err := b.Trace()
 	if err != nil {
 		t.Fatal(err)
@@ -290,19 +235,12 @@ func TestOpenFile(t *testing.T) {
 	if _, err := Open(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such file: %v", err)
 	}
-	if err := os.WriteFile(name, sample(t, []byte("trace")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, sample(t, []byte("trace")), 0o600))
+	f := must.Have(Open(name))(t)
 	if f.Meta().Tool != "v1.2.3" {
 		t.Errorf("metadata %+v", f.Meta())
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Close())
 }
 
 // FuzzRead: no input panics, takes more memory than its limits allow, or gives more trace bytes than announced.

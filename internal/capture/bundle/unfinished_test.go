@@ -7,22 +7,16 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestUnfinished reads the trace of a recording whose writer was killed at any point.
 func TestUnfinished(t *testing.T) {
 	var out bytes.Buffer
-	w, err := bundle.NewWriter(&out, time.Unix(1e9, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(bundle.NewWriter(&out, time.Unix(1e9, 0)))(t)
 	const trace = "go 1.26 trace\x00\x00\x00 and so on"
-	if _, err := w.Write([]byte(trace)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(bundle.Meta{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(w.Write([]byte(trace)))(t)
+	must.Do(t, w.Close(bundle.Meta{}))
 	whole := out.Bytes()
 	start := bytes.Index(whole, []byte(trace))
 	for n := range len(whole) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -99,9 +100,7 @@ func TestDraw(t *testing.T) {
 			}
 			file := filepath.Join("testdata", c.name+".txt")
 			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(b.String()), 0o666))
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || b.String() != string(want) {
@@ -261,9 +260,7 @@ func TestPlain(t *testing.T) {
 	w := NewPlain(&b, 100, false)
 	s := state("shop-1:6060")
 	for range 2 {
-		if err := w.Write(&s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Write(&s))
 	}
 	s.Findings[0].State = watch.StateGone
 	w.Write(&s)

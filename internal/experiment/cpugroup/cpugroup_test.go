@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func group(t *testing.T, o Options) *Group {
@@ -44,15 +46,10 @@ func TestKill(t *testing.T) {
 	g := group(t, Options{CPUs: 0.5, Memory: 64 << 20, Usage: true, Owner: "whylate-test"})
 	cmd := exec.Command("sh", "-c", "setsid sleep 100 & sleep 100 & while :; do :; done")
 	g.Take(cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		used, err := g.CPUTime()
-		if err != nil {
-			t.Fatal(err)
-		}
+		used := must.Have(g.CPUTime())(t)
 		if len(g.Procs()) >= 3 && used > 20*time.Millisecond {
 			break
 		}
@@ -78,16 +75,12 @@ func TestRemoveLeft(t *testing.T) {
 	mine := group(t, Options{Owner: "whylate-test", Usage: true})
 	left := group(t, Options{Owner: "whylate-test", Usage: true})
 	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, gone.Run())
 	for i, dir := range left.Dirs() { // as its owner would have called it
 		name := filepath.Join(filepath.Dir(dir), "whylate-test-999999999-1-"+filepath.Base(dir)[len("whylate-test-"):])
 		if left.v2 || i > 0 || os.Rename(dir, name) != nil {
 			_ = os.Remove(dir)
-			if err := os.Mkdir(name, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(name, 0o755))
 		}
 		if i == 0 {
 			left.Dir = name
@@ -97,9 +90,7 @@ func TestRemoveLeft(t *testing.T) {
 	}
 	cmd := exec.Command("sleep", "100")
 	left.Take(cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if n, err := RemoveLeft("whylate-test", nil); n != 1 || err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -70,10 +71,7 @@ func TestJudge(t *testing.T) {
 // TestServiceUnderLoad runs service and load in one process: every route answers, and each is at least as slow as its
 // fault makes it.
 func TestServiceUnderLoad(t *testing.T) {
-	store, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer store.Close()
 	go Store(store)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -109,10 +107,7 @@ func TestServiceUnderLoad(t *testing.T) {
 }
 
 func TestServeWithoutAStore(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	l.Close()
 	if err := Serve(context.Background(), address, "", func(string) { t.Error("ready") }); err == nil {

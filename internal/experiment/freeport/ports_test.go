@@ -3,6 +3,8 @@ package freeport
 import (
 	"net"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestFind: the ports differ and can be used. A listener that stays open, or one that is closed before the next port is asked
@@ -13,10 +15,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(ports, err)
 	}
 	for _, p := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:"+p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Have(net.Listen("tcp", "127.0.0.1:"+p))(t)
 		defer l.Close()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
 
@@ -46,39 +47,22 @@ func TestNobodyListens(t *testing.T) {
 		t.Skip("starts processes")
 	}
 	fifo := filepath.Join(t.TempDir(), "end")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	guard := testchild.Command("guard")
 	guard.Stderr = nil
-	stdin, err := guard.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := guard.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := guard.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := guard.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Have(guard.StdinPipe())(t)
+	stdout := must.Have(guard.StdoutPipe())(t)
+	stderr := must.Have(guard.StderrPipe())(t)
+	must.Do(t, guard.Start())
 	defer guard.Process.Kill()
 	// The sleeper keeps no pipe of the guard's open.
 	script := "setsid sleep 60 >/dev/null 2>&1 & echo $! >&2; read end <" + fifo
-	if err := json.NewEncoder(stdin).Encode(Command{Args: []string{"sh", "-c", script}, Env: os.Environ()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewEncoder(stdin).Encode(Command{Args: []string{"sh", "-c", script}, Env: os.Environ()}))
 	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil { // the command's pid
 		t.Fatal(err)
 	}
 	sleeper := 0
-	if _, err := fmt.Fscan(stderr, &sleeper); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(fmt.Fscan(stderr, &sleeper))(t)
 	defer syscall.Kill(sleeper, syscall.SIGKILL)
 	stdout.Close()
 	end, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for its reader

@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
 
@@ -79,10 +80,7 @@ func full(t *testing.T) {
 // options are of a sweep of this test program as the service.
 func options(t *testing.T, axes ...Axis) Options {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Close()
 	return optionsAt(l.Addr().String(), axes...)
 }
@@ -120,10 +118,7 @@ func TestDo(t *testing.T) {
 	o.ReadyTimeout = 1500 * time.Millisecond
 	saved := 0
 	o.Save = func(r *Result) error { saved = len(r.Measurements); return nil }
-	r, err := Do(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Do(context.Background(), o))(t)
 	want := map[string]string{"die": "the service ended before it was ready (exit status 1); it said: no configuration", "hang": "was not ready within 1.5s", "dies-later": "the service ended during the run (exit status 7)"}
 	for _, a := range r.Arms {
 		mode := a.Settings["MODE"]
@@ -146,14 +141,9 @@ func TestResume(t *testing.T) {
 	full(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"1", "2"}})
 	o.Runs = 1
-	first, err := Do(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Have(Do(context.Background(), o))(t)
 	o.Runs = 2
-	if err := o.Resume(first); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.Resume(first))
 	full := errors.New("no space left on device")
 	o.Save = func(*Result) error { return full }
 	made := 0
@@ -199,10 +189,7 @@ func TestLimits(t *testing.T) {
 	o.Command = []string{"sh", "-c", `WHYLATE_TEST_CHILD="serve 127.0.0.1:{port}" exec "$0"`, os.Args[0]}
 	o.Load.Targets[0].URL = "http://127.0.0.1:{port}/work"
 	o.Measure = time.Second
-	r, err := Do(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Do(context.Background(), o))(t)
 	for _, a := range r.Arms {
 		if a.Runs != 2 || a.Throttled == nil {
 			t.Fatalf("%+v", a)
@@ -219,10 +206,7 @@ func TestTrace(t *testing.T) {
 	full(t)
 	o := options(t, Axis{GOMAXPROCS, []string{"2"}})
 	o.Runs, o.Trace = 1, time.Second
-	r, err := Do(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Do(context.Background(), o))(t)
 	sum := 0.0
 	for _, c := range r.Arms[0].Causes {
 		sum += c.ShareAll
@@ -234,10 +218,7 @@ func TestTrace(t *testing.T) {
 
 // TestPortInUse: what is there already is not measured.
 func TestPortInUse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	if _, err := Do(context.Background(), optionsAt(l.Addr().String())); err == nil || !strings.Contains(err.Error(), "something listens at") {
 		t.Errorf("%v", err)
@@ -258,17 +239,12 @@ func TestKilled(t *testing.T) {
 	full(t)
 	for _, guardToo := range []bool{false, true} {
 		t.Run(fmt.Sprintf("guard killed %v", guardToo), func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 			l.Close()
 			file := filepath.Join(t.TempDir(), "pids")
 			cmd := testchild.Command("sweep " + l.Addr().String())
 			cmd.Env = append(cmd.Env, "GRANDCHILD="+file)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			sweepPID := cmd.Process.Pid
 			deadline := time.Now().Add(30 * time.Second)
 			for !inUse("http://"+l.Addr().String()) && time.Now().Before(deadline) {
@@ -279,9 +255,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("only %v run below the sweep", tree)
 			}
 			grouped := len(groupsOf(sweepPID)) > 0
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Kill())
 			if guardToo {
 				_ = syscall.Kill(tree[0], syscall.SIGKILL)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func TestArms(t *testing.T) {
@@ -96,9 +97,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("the third arm's p99 against the first: %+v", d)
 	}
 	var b bytes.Buffer
-	if err := WriteText(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteText(&b, r))
 	for _, want := range []string{"+100%", "~", "best p99:            gomaxprocs=2", "throttle 80%, cpu 20%", "Its price: CPU a request +50%"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
@@ -119,10 +118,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("for less CPU, %+v", r.Recommended)
 	}
 	// Goals: the cheapest arm that meets them, with the interval's upper end.
-	slo, err := ParseSLO("p99=41ms,p99.9=81ms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	slo := must.Have(ParseSLO("p99=41ms,p99.9=81ms"))(t)
 	arms := [][]Run{runsOf(20e6, 2e6, 1e8, 5), runsOf(10e6, 1e6, 1e8, 5), runsOf(40e6, 0.5e6, 1e8, 5)}
 	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["slo"] != 1 || r.Best["recommended"] != 1 {
 		t.Errorf("p99.9 of the third is just below, its interval is not: %v", r.Best)
@@ -192,10 +188,7 @@ func TestKnee(t *testing.T) {
 func TestJSON(t *testing.T) {
 	o := Options{Runs: 3, Measure: time.Second}
 	r := result(o, Axis{GOMAXPROCS, []string{"1", "2"}}, [][]Run{runsOf(20e6, 1e6, 1e8, 3), runsOf(10e6, 1e6, 1e8, 3)})
-	b, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(json.Marshal(r))(t)
 	type figure struct{ Est, Low, High *float64 }
 	var got struct {
 		Arms []struct {
@@ -209,9 +202,7 @@ func TestJSON(t *testing.T) {
 		}
 		Best map[string]int
 	}
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(b, &got))
 	if len(got.Arms) != 2 || got.Arms[1].Settings["gomaxprocs"] != "2" || got.Arms[1].Runs != 3 || got.Arms[1].Causes[0].Cause != "throttle" || got.Best["p99_ns"] != 1 {
 		t.Errorf("%s", b)
 	}
@@ -220,10 +211,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("a figure is %+v", f)
 		}
 	}
-	again, err := Read(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Have(Read(bytes.NewReader(b)))(t)
 	o.Command, o.Load.Targets = []string{"server"}, []load.Target{{URL: "http://u:secret@127.0.0.1/x?token=1"}}
 	if err := o.Resume(again); err != nil || len(o.Done) != 6 {
 		t.Errorf("%d runs, %v", len(o.Done), err)
@@ -255,9 +243,7 @@ func TestHTML(t *testing.T) {
 	axis := Axis{"MODE", []string{"</pre><script>alert(1)</script>", "2", "8"}}
 	r := result(Options{Runs: 5}, axis, [][]Run{runsOf(20e6, 1e6, 1e8, 5), runsOf(10e6, 1.5e6, 1e8, 5), runsOf(40e6, 2e6, 2e8, 5)})
 	var b bytes.Buffer
-	if err := WriteHTML(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteHTML(&b, r))
 	page := b.String()
 	for _, want := range []string{"Latency by arm", "Throughput against p99.9", "CPU time a request by arm", "Its price: CPU a request", "var(--throttle)"} {
 		if !strings.Contains(page, want) {

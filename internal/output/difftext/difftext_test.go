@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -57,9 +58,7 @@ func TestHostile(t *testing.T) {
 	odd := []int64{0, -1, 1, math.MaxInt64, math.MinInt64, 1 << 40}
 	for range 50 {
 		var out bytes.Buffer
-		if err := Write(&out, diff("\x1b[2J\u202e", func() int64 { return odd[rng.IntN(len(odd))] }), Options{Full: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Write(&out, diff("\x1b[2J\u202e", func() int64 { return odd[rng.IntN(len(odd))] }), Options{Full: true}))
 		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x202e }); i >= 0 {
 			t.Fatalf("control character in %q", out.String())
 		}
@@ -73,9 +72,7 @@ func TestFits(t *testing.T) {
 	for _, width := range []int{0, 72, 80, 100, 200} {
 		for _, full := range []bool{false, true} {
 			var plain, colored bytes.Buffer
-			if err := errors.Join(Write(&plain, d, Options{Width: width, Full: full}), Write(&colored, d, Options{Width: width, Full: full, Color: true})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(Write(&plain, d, Options{Width: width, Full: full}), Write(&colored, d, Options{Width: width, Full: full, Color: true})))
 			lines := strings.Split(strings.TrimSuffix(plain.String(), "\n"), "\n")
 			for _, l := range lines {
 				if n := termtext.Width(l); n > max(width, 72) && width > 0 || n > 100 && width == 0 {
@@ -101,9 +98,7 @@ func TestShifts(t *testing.T) {
 		{Name: "GET /report", OldLooks: 8, NewLooks: 3, OldNS: 100e6, NewNS: 200e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: 1, Low: &low, High: &high}, Relative: true, Evidence: true}},
 		{Name: "GET /order", OldLooks: 2, NewLooks: 2, OldNS: 90e6, NewNS: 80e6, RunsChange: compare.RunsChange{Interval: compare.Interval{Est: -0.1, Low: &less, High: &high}, Relative: true}},
 	}
-	if err := WriteShifts(&b, shifts, Options{Width: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteShifts(&b, shifts, Options{Width: 100}))
 	const want = `
 Over the looks so far: p99 of each look, or its slowest request; the last looks with requests
 against those before them, with a 99% interval of the change.
@@ -128,9 +123,7 @@ func TestRoutes(t *testing.T) {
 	}
 	for _, full := range []bool{true, false} {
 		var b strings.Builder
-		if err := Write(&b, d, Options{Full: full}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Write(&b, d, Options{Full: full}))
 		for _, want := range []string{"GET /items/{id}", "POST /orders/{id}/items"} {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("full %v: %q is not in %s", full, want, b.String())

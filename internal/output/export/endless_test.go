@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/endless"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestEndlessHeads sends spans to endpoints whose answers never come to their body.
@@ -15,10 +16,7 @@ func TestEndlessHeads(t *testing.T) {
 	}
 	for _, kind := range endless.Heads() {
 		t.Run(kind, func(t *testing.T) {
-			c, err := export.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Have(export.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil))(t)
 			defer c.Close()
 			if n := endless.Allocated(func() {
 				if c.Send(context.Background(), []byte("{}"), 1) == nil {

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/trace"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +24,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -57,10 +58,7 @@ func reports(t *testing.T) map[string]*report.Report {
 		t.Fatalf("no samples: %v", err)
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(name))(t)
 		if out[filepath.Base(name)], err = report.ReadJSON(bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
@@ -78,9 +76,7 @@ func reports(t *testing.T) map[string]*report.Report {
 func write(t *testing.T, f func(io.Writer, *report.Report) error, r *report.Report) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := f(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f(&out, r))
 	return out.Bytes()
 }
 
@@ -137,9 +133,7 @@ func TestGoToolPprof(t *testing.T) {
 	}
 	r := reports(t)["pubsub.json"]
 	file := filepath.Join(t.TempDir(), "x.pb.gz")
-	if err := os.WriteFile(file, write(t, export.Pprof, r), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, write(t, export.Pprof, r), 0o644))
 	for _, band := range r.Groups[0].Bands {
 		if band.Count == 0 {
 			continue
@@ -181,10 +175,7 @@ func TestCSVTotals(t *testing.T) {
 		}
 		got := map[string]int64{}
 		for _, row := range rows[1:] {
-			ns, err := strconv.ParseInt(row[at["total_ns"]], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ns := must.Have(strconv.ParseInt(row[at["total_ns"]], 10, 64))(t)
 			got[row[at["group_id"]]+row[at["band"]]] += ns
 			for _, cell := range row {
 				if cell != "" && strings.ContainsAny(cell[:1], "=+-@") {

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,9 +35,7 @@ func TestHostileNames(t *testing.T) {
 		t.Skip("a trace is being recorded already")
 	}
 	var out bytes.Buffer
-	if err := trace.Start(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&out))
 	for range 15 {
 		for _, name := range hostile {
 			_, task := trace.NewTask(context.Background(), name)
@@ -45,10 +44,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	trace.Stop()
 	data := out.Bytes()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "<x>\"\n=1.trace"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: "<x>\"\n=1.trace"}))(t)
 	names := map[string]bool{}
 	for _, g := range rep.Groups {
 		names[g.Name] = true
@@ -61,13 +57,8 @@ func TestHostileNames(t *testing.T) {
 	text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 	t.Run("pprof", func(t *testing.T) {
-		p, err := profile.ParseData(write(t, export.Pprof, rep))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.CheckValid(); err != nil {
-			t.Fatal(err)
-		}
+		p := must.Have(profile.ParseData(write(t, export.Pprof, rep)))(t)
+		must.Do(t, p.CheckValid())
 		seen := map[string]bool{}
 		for _, s := range p.Sample {
 			seen[s.Label["group"][0]] = true
@@ -97,10 +88,7 @@ func TestHostileNames(t *testing.T) {
 				if r.Input.Start == nil {
 					t.Skip("this Go version's traces do not know the time of day")
 				}
-				s, err := export.NewSpans(r, enc, true, export.ToWriter(w))
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Have(export.NewSpans(r, enc, true, export.ToWriter(w)))(t)
 				return s
 			})
 			read := spansOfJSON
@@ -126,10 +114,7 @@ func TestHostileNames(t *testing.T) {
 			if rows == export.RowRequests {
 				data, _ = replayed(t, out.Bytes(), sinkOf(t, "csv", export.Options{Rows: rows}))
 			}
-			table, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Have(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
 			seen := map[string]bool{}
 			for _, row := range table[1:] {
 				for i, cell := range row {
@@ -185,13 +170,8 @@ func TestGoToolPprofDiff(t *testing.T) {
 	dir := t.TempDir()
 	one := reports(t)["pubsub.json"]
 	var twice report.Report
-	copied, err := json.Marshal(one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(copied, &twice); err != nil {
-		t.Fatal(err)
-	}
+	copied := must.Have(json.Marshal(one))(t)
+	must.Do(t, json.Unmarshal(copied, &twice))
 	site := ""
 	var added int64
 	for i := range twice.Groups {
@@ -207,9 +187,7 @@ func TestGoToolPprofDiff(t *testing.T) {
 	}
 	old, young := filepath.Join(dir, "old.pb.gz"), filepath.Join(dir, "new.pb.gz")
 	for file, r := range map[string]*report.Report{old: one, young: &twice} {
-		if err := os.WriteFile(file, write(t, export.Pprof, r), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, write(t, export.Pprof, r), 0o644))
 	}
 	cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-diff_base="+old, young)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+dir)

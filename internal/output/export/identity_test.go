@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -49,9 +50,7 @@ func TestJoinedTraces(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	if err := trace.Start(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&out))
 	// A tracer's hook writes before the task begins: of a child, in its parent.
 	hooked := func(i int) {
 		trace.Log(context.Background(), "traceparent", "00-"+traceID(i)+"-"+spanID(i)+"-01")
@@ -76,10 +75,7 @@ func TestJoinedTraces(t *testing.T) {
 	var joined int
 	var spans *export.Spans
 	written, rep := replayed(t, out.Bytes(), func(w io.Writer, r *report.Report) export.Sink {
-		s, err := export.NewSpans(r, export.EncodingJSON, true, export.ToWriter(w))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(export.NewSpans(r, export.EncodingJSON, true, export.ToWriter(w)))(t)
 		spans = s
 		return s
 	})

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -57,15 +58,11 @@ func TestRowsByHand(t *testing.T) {
 
 		var want bytes.Buffer
 		slow := newLines(&want, &report.Report{})
-		if err := slow.buf.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, slow.buf.Flush())
 		want.Reset()
 		slow.line("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
 		slow.line("segment", s, map[string]any{"request_id": q.ID})
-		if err := slow.Close(0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, slow.Close(0))
 		var row jsonRow
 		row.request(&g, &q)
 		got := string(row)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // schema is Perfetto's published one: fields by message and number, values by
@@ -26,10 +28,7 @@ type field struct {
 
 func readSchema(t *testing.T, name string) *schema {
 	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(os.Open(name))(t)
 	defer f.Close()
 	s := &schema{fields: map[string]map[uint64]field{}, enums: map[string]map[uint64]string{}}
 	var of string
@@ -43,10 +42,7 @@ func readSchema(t *testing.T, name string) *schema {
 			of, enum = words[1], words[0] == "enum"
 			s.fields[of], s.enums[of] = map[uint64]field{}, map[uint64]string{}
 		default:
-			n, err := strconv.ParseUint(words[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.ParseUint(words[0], 10, 64))(t)
 			if enum {
 				s.enums[of][n] = words[1]
 				continue
@@ -220,10 +216,7 @@ func (s *shown) byName(parent uint64, name string) *shownTrack {
 func showPerfetto(t *testing.T, data []byte) *shown {
 	t.Helper()
 	s := readSchema(t, "testdata/perfetto.schema")
-	trace, err := s.decode("Trace", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trace := must.Have(s.decode("Trace", data))(t)
 	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
 	texts := map[string]map[uint64]string{}
 	for i, raw := range trace["packet"] {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -298,25 +299,17 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 // TestPerfettoOfOddTraces writes the test traces of the reference reader: a few
 // events each, of all that can happen at the border of two generations.
 func TestPerfettoOfOddTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
-			data, err := tracetext.Assemble(tr.Text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(tracetext.Assemble(tr.Text))(t)
 			var kept explain.Kept
 			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
 			if err != nil {
 				t.Skip("not one whole generation")
 			}
 			var out bytes.Buffer
-			if err := kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(&out, rep, export.Options{All: true})))
 			full := showPerfetto(t, out.Bytes())
 			checkFlows(t, full)
 			for _, x := range parts(rep.Input.DurationNS) {

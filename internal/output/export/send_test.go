@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -162,10 +163,7 @@ func TestSendRetries(t *testing.T) {
 	// Who is interrupted does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
-	client, err := export.NewClient(srv.URL, "json", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
 	time.AfterFunc(10*time.Millisecond, stop)
 	if err := client.Send(ctx, []byte("{}"), 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: error %v", err)
@@ -273,10 +271,7 @@ func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
 
 func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
 	t.Helper()
-	request, err := readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Have(readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data))(t)
 	for _, from := range request["resource_spans"] {
 		for _, scope := range from.(decoded)["scope_spans"] {
 			for _, raw := range scope.(decoded)["spans"] {
@@ -307,13 +302,8 @@ func TestOTLPEncodingsAgree(t *testing.T) {
 		}
 		var out [2]bytes.Buffer
 		for i, enc := range []string{"json", "protobuf"} {
-			s, err := export.NewSpans(r, enc, true, export.ToWriter(&out[i]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.FromReport(r); err != nil {
-				t.Fatal(err)
-			}
+			s := must.Have(export.NewSpans(r, enc, true, export.ToWriter(&out[i])))(t)
+			must.Do(t, s.FromReport(r))
 		}
 		a, b := spansOfJSON(t, out[0].Bytes()), spansOfProtobuf(t, out[1].Bytes())
 		if len(a) == 0 && len(r.Groups) > 0 || fmt.Sprint(a) != fmt.Sprint(b) {

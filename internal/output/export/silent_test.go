@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -28,25 +29,16 @@ func TestSilentGoroutine(t *testing.T) {
 		}
 		b.NextGeneration(at)
 	}
-	text, err := b.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(b.Text())(t)
 	var kept []string
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "GoStatus") || !strings.Contains(line, "g=77 ") {
 			kept = append(kept, line)
 		}
 	}
-	data, err := tracetext.Assemble([]byte(strings.Join(kept, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(tracetext.Assemble([]byte(strings.Join(kept, ""))))(t)
 	var k explain.Kept
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &k})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &k}))(t)
 	if err := k.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(io.Discard, rep, export.Options{All: true})); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -78,10 +79,7 @@ func (x *totals) check(t *testing.T, rep *report.Report) {
 
 func sinkOf(t *testing.T, name string, o export.Options) func(io.Writer, *report.Report) export.Sink {
 	t.Helper()
-	f, err := export.Find(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(export.Find(name))(t)
 	return func(w io.Writer, r *report.Report) export.Sink { return f.Sink(w, r, o) }
 }
 
@@ -104,10 +102,7 @@ func TestAllRequestsAddUp(t *testing.T) {
 				if rep = r; r.Input.Start == nil {
 					t.Skip("this Go version's traces do not know the time of day")
 				}
-				s, err := export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w))
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 				return s
 			})
 			totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)
@@ -121,10 +116,7 @@ func TestAllRequestsAddUp(t *testing.T) {
 
 func readTable(t *testing.T, data []byte) *totals {
 	t.Helper()
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Have(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
 	x := newTotals()
 	at := map[string]int{}
 	for i, c := range rows[0] {
@@ -132,10 +124,7 @@ func readTable(t *testing.T, data []byte) *totals {
 	}
 	for _, row := range rows[1:] {
 		num := func(name string) int64 {
-			n, err := strconv.ParseInt(row[at[name]], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.ParseInt(row[at[name]], 10, 64))(t)
 			return n
 		}
 		group, sum := row[at["group_id"]], int64(0)
@@ -206,10 +195,7 @@ func totalsOfSpans(t *testing.T, spans []readSpan) *totals {
 		case s.attributes["whylate.cause"] == string(report.CauseOther):
 			for key, v := range s.attributes {
 				if c, ok := strings.CutPrefix(key, "whylate.joined."); ok {
-					ns, err := strconv.ParseInt(v, 10, 64)
-					if err != nil {
-						t.Fatal(err)
-					}
+					ns := must.Have(strconv.ParseInt(v, 10, 64))(t)
 					x.cause(group, strings.TrimSuffix(c, "_ns"), ns)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -23,14 +24,9 @@ import (
 func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
 	var kept explain.Kept
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &kept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &kept}))(t)
 	var out bytes.Buffer
-	if err := kept.Replay(context.Background(), bytes.NewReader(data), make(&out, rep)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), make(&out, rep)))
 	return out.Bytes(), rep
 }
 
@@ -111,10 +107,7 @@ func TestPartsAddUp(t *testing.T) {
 			continue
 		}
 		out, rep = part(t, data, x[0], x[1], func(w io.Writer, r *report.Report) export.Sink {
-			s, err := export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 			return s
 		})
 		totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)

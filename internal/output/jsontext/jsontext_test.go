@@ -6,20 +6,16 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/output/jsontext"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestEscape checks that nothing a terminal obeys is left, and that the text stays the same.
 func TestEscape(t *testing.T) {
 	for _, text := range []string{"plain", "ümläut 漢字", "a\u009b31mred", "\x7f\u0085\u200e\u202e", "\U000e0001\U0010fffd", "\x1b[2J\x00\n", "\xff\xfe"} {
-		data, err := json.Marshal(map[string]string{text: text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(json.Marshal(map[string]string{text: text}))(t)
 		var want, got map[string]string
 		out := jsontext.Escape(data)
-		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &want))
 		if err := json.Unmarshal(out, &got); err != nil {
 			t.Fatalf("%q: %v", out, err)
 		}

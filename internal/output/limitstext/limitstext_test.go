@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/traps"
 )
@@ -19,29 +20,17 @@ var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 // TestGolden writes the answers that package limits holds as data.
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"docker-v2", "kubernetes-v2-from-the-node", "above-the-namespace"} {
-		data, err := os.ReadFile(filepath.Join("..", "..", "limits", "testdata", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(filepath.Join("..", "..", "limits", "testdata", name+".json")))(t)
 		var a limits.Answer
-		if err := json.Unmarshal(data, &a); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &a))
 		var b bytes.Buffer
-		if err := Write(&b, &a); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Write(&b, &a))
 		golden := filepath.Join("testdata", name+".golden")
 		if *update {
-			if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(golden, b.Bytes(), 0o644))
 			continue
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Have(os.ReadFile(golden))(t)
 		if !bytes.Equal(b.Bytes(), want) {
 			t.Errorf("%s differs from %s:\n%s", name, golden, b.Bytes())
 		}
@@ -61,9 +50,7 @@ func TestEscapes(t *testing.T) {
 		Choices: []limits.Choice{{Knob: "GOMAXPROCS", Who: evil, Why: evil}}, Traps: []traps.Trap{{Code: traps.Codes()[0], Text: evil, Fix: evil}},
 	}
 	var b bytes.Buffer
-	if err := Write(&b, a); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Write(&b, a))
 	if strings.ContainsAny(b.String(), "\x1b\u202e") || strings.Contains(b.String(), "b\nc") {
 		t.Errorf("control characters came through:\n%q", b.String())
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func TestWanted(t *testing.T) {
@@ -31,10 +32,7 @@ func TestWanted(t *testing.T) {
 }
 
 func TestNoBarOnAFile(t *testing.T) {
-	f, err := os.Create(t.TempDir() + "/out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(os.Create(t.TempDir() + "/out"))(t)
 	defer f.Close()
 	bar := On(f, func(string) string { return "" })
 	bar.Set(State{Label: "x", Bytes: 1}) // nil bars are valid

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/whylate/whylate/internal/judge/budget"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -46,9 +47,7 @@ func TestGitHub(t *testing.T) {
 		{Code: "budget", Severity: report.SeverityLow, Text: "\x1b[2J", Site: site("f", "sub/x.go", 0)},
 	}}
 	var out bytes.Buffer
-	if err := WriteGitHub(&out, r, "/src/shop"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteGitHub(&out, r, "/src/shop"))
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 3 || strings.ContainsAny(out.String(), "\r\x1b") {
 		t.Fatalf("%q", out.String())
@@ -79,16 +78,12 @@ func TestSARIF(t *testing.T) {
 		v(budget.KindBaseline, report.SeverityLow, site("main.f", "/src/shop/main.go", 0)), v("WL2001", report.SeverityInfo, nil),
 	}}
 	var out bytes.Buffer
-	if err := WriteSARIF(&out, res, "/src/shop", "v1.2.3"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteSARIF(&out, res, "/src/shop", "v1.2.3"))
 	if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
 		t.Errorf("a terminal would obey %q", out.String()[at:min(at+10, out.Len())])
 	}
 	var log map[string]any
-	if err := json.Unmarshal(out.Bytes(), &log); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out.Bytes(), &log))
 	if log["version"] != "2.1.0" || !strings.Contains(log["$schema"].(string), "sarif-schema-2.1.0.json") {
 		t.Errorf("version %v, schema %v", log["version"], log["$schema"])
 	}
@@ -162,13 +157,9 @@ func TestDependency(t *testing.T) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	out.Reset()
-	if err := WriteSARIF(&out, r, "/co", "v"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteSARIF(&out, r, "/co", "v"))
 	var log sarifLog
-	if err := json.Unmarshal(out.Bytes(), &log); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out.Bytes(), &log))
 	res := log.Runs[0].Results[0]
 	if l := res.Locations[0]; l.Physical.Artifact.URI != "load.go" || l.Physical.Region.StartLine != 12 || l.Logical[0].Name != "main.load" {
 		t.Errorf("location %+v", l)
@@ -193,9 +184,7 @@ func TestInside(t *testing.T) {
 func TestTextIsOneLineEach(t *testing.T) {
 	r := &budget.Result{Violations: []budget.Violation{{Code: "a", Text: "x\n::error::y\x1b[2J" + strings.Repeat("z", 1e6)}, {Code: "b", Text: "c"}}}
 	var out bytes.Buffer
-	if err := WriteText(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteText(&out, r))
 	if n := strings.Count(out.String(), "\n"); n != 2 || out.Len() > 3*maxLine || strings.Contains(out.String(), "\x1b") || strings.Contains(out.String(), "\n::") {
 		t.Errorf("%d lines, %d bytes", n, out.Len())
 	}

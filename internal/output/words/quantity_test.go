@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestQuantities holds each writer to cases in which it was once otherwise somewhere in the tool: exponents of amounts above
@@ -38,10 +40,7 @@ func TestServicesWriteAlike(t *testing.T) {
 	}
 	for line := range strings.Lines(string(text)) {
 		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
-		v, err := strconv.ParseFloat(f[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Have(strconv.ParseFloat(f[1], 64))(t)
 		if got := writers[f[0]](v); got != f[2] {
 			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestUnpacked: what is unpacked is what is packed now. It would catch an unpacked file that is found by its name although
@@ -14,25 +16,17 @@ import (
 // and disturb each other.
 func TestUnpacked(t *testing.T) {
 	kept := func(name string) []byte {
-		b, err := os.ReadFile(filepath.Join(recordings(t), "programs", name+".trace"+Packed))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Have(os.ReadFile(filepath.Join(recordings(t), "programs", name+".trace"+Packed)))(t)
 		return b
 	}
 	one, two := kept("cgo-block"), kept("http1")
 	file := filepath.Join(t.TempDir(), "x.trace")
 	write := func(b []byte) {
-		if err := os.WriteFile(file+Packed, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file+Packed, b, 0o600))
 	}
 	for _, packed := range [][]byte{one, two, one} {
 		write(packed)
-		want, err := Unpack(packed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Have(Unpack(packed))(t)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -74,10 +68,7 @@ func TestPack(t *testing.T) {
 		for i := range data {
 			data[i] = byte(i * i >> 7)
 		}
-		packed, err := Pack(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		packed := must.Have(Pack(data))(t)
 		if got, err := Unpack(packed); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("of %d bytes come %d: %v", n, len(got), err)
 		}

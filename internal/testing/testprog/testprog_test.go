@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -48,10 +49,7 @@ func TestRecordings(t *testing.T) {
 	}
 	dir, names := Corpus(t)
 	for _, name := range names {
-		f, err := ReadField(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(ReadField(dir, name))(t)
 		if b, err := os.ReadFile(FieldRecording(t, dir, name)); err != nil || !bundle.Magic(b) {
 			t.Errorf("%s is no recording: %v", name, err)
 		}
@@ -66,18 +64,12 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	size := int64(0)
-	files, err := filepath.Glob(filepath.Join(recordings(t), "*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Have(filepath.Glob(filepath.Join(recordings(t), "*", "*")))(t)
 	for _, f := range files {
 		if name, _, _ := strings.Cut(filepath.Base(f), "."); !known[name] {
 			t.Errorf("%s is of no program that tests ask for", f)
 		}
-		info, err := os.Stat(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Have(os.Stat(f))(t)
 		size += info.Size()
 	}
 	if size > 12<<20 {
@@ -88,10 +80,7 @@ func TestRecordings(t *testing.T) {
 func TestWithService(t *testing.T) {
 	truth := `{"share":0.5,"service":{"name":"x","truth":{"cause":"cpu","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"h","line":9}]}}}`
 	now := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
-	got, err := WithService([]byte(truth), []byte(now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Have(WithService([]byte(truth), []byte(now)))(t)
 	var a, b any
 	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
 		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
@@ -105,18 +94,12 @@ func TestWithService(t *testing.T) {
 func TestBuildOnce(t *testing.T) {
 	testfull.Need(t, "to build a program twice")
 	first := Build(t, "lab/traceprog")
-	before, err := os.Stat(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Have(os.Stat(first))(t)
 	again, err := build("lab/traceprog") // as another test process would
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := os.Stat(again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Have(os.Stat(again))(t)
 	if first != again || !os.SameFile(before, after) {
 		t.Errorf("the same program built twice is kept as %s and %s", first, again)
 	}

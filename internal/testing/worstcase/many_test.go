@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -380,10 +381,7 @@ func TestManyAreRead(t *testing.T) {
 	for _, s := range many {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			rep, err := explain.Explain(context.Background(), bytes.NewReader(build(t, s.make, 160)), explain.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(build(t, s.make, 160)), explain.Options{}))(t)
 			if rep.Input.Truncated {
 				t.Error("the trace is cut or damaged")
 			}

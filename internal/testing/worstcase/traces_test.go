@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -38,10 +39,7 @@ func build(t testing.TB, f func(*tracetext.Builder, int), n int) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	f(b, n)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -22,10 +23,7 @@ const mostGrowth = 2.3
 // work counts what finding and walking all requests of a trace takes: events gone through and steps made.
 func work(t *testing.T, data []byte) (requests int, work int64) {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	dec := timeline.NewDecoder(rd, 2)
 	defer dec.Close()
 	var passed atomic.Int64
@@ -95,16 +93,10 @@ func TestWorkWithHoles(t *testing.T) {
 			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
 			at += 100
 		}
-		text, err := b.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Have(b.Text())(t)
 		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", main))
 		from, to := strings.LastIndexByte(before, '\n')+1, strings.IndexByte(after, '\n')+1
-		data, err := tracetext.Assemble([]byte(before[:from] + after[to:]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(tracetext.Assemble([]byte(before[:from] + after[to:])))(t)
 		return data
 	}
 	some, one := work(t, make(4000))

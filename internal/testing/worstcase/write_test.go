@@ -4,6 +4,8 @@ import (
 	"flag"
 	"os"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 var (
@@ -21,9 +23,7 @@ func TestWrite(t *testing.T) {
 	}
 	for _, s := range append(shapes, many...) {
 		if s.name == *shapeName {
-			if err := os.WriteFile(*shapeFile, build(t, s.make, *shapeSize), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(*shapeFile, build(t, s.make, *shapeSize), 0o644))
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -28,24 +29,15 @@ func TestYears(t *testing.T) {
 			at += int64(each)
 			b.NextGeneration(at)
 		}
-		text, err := b.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := tracetext.Assemble([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Have(b.Text())(t)
+		data := must.Have(tracetext.Assemble([]byte(text)))(t)
 		return data
 	}
 	cost := func(each time.Duration) uint64 {
 		data := build(each)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{}))(t)
 		runtime.ReadMemStats(&after)
 		if s := rep.Runtime.Series; len(s.PsIdle) > 500 || len(s.Running) > 500 || s.StepNS*500 < int64(each)*(generations-1) {
 			t.Errorf("generations of %v: steps of %v, %d and %d of them", each, time.Duration(s.StepNS), len(s.PsIdle), len(s.Running))

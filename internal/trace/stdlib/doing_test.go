@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestDoing: every call that is named is one that the function makes, by net/http's own source. It would catch a name
@@ -24,10 +26,7 @@ func TestDoing(t *testing.T) {
 	}
 	calls := map[string]map[string]bool{} // by name of function or method, those that it calls
 	for _, name := range []string{"server.go", "transport.go"} {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, 0))(t)
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -17,10 +18,7 @@ func TestLookingOnWhileReading(t *testing.T) {
 	th := b.Thread()
 	th.Create(1000, 7, "main.f")
 	b.NextGeneration(1_000_000_000)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	src, w := io.Pipe()
 	go func() {
 		for _, c := range data {
@@ -28,10 +26,7 @@ func TestLookingOnWhileReading(t *testing.T) {
 		}
 		w.Close()
 	}()
-	r, err := tracefmt.NewReader(src, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(tracefmt.NewReader(src, tracefmt.Options{}))(t)
 	done := make(chan error)
 	go func() {
 		for {
@@ -54,10 +49,7 @@ func TestLookingOnWhileReading(t *testing.T) {
 				t.Errorf("%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
 			}
 			// The same, packed: what is unpacked counts after unpacking.
-			z, err := tracefmt.NewReader(bytes.NewReader(packed(data)), tracefmt.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			z := must.Have(tracefmt.NewReader(bytes.NewReader(packed(data)), tracefmt.Options{}))(t)
 			for err == nil {
 				_, err = z.Next()
 			}

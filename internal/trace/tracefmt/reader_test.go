@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -33,10 +34,7 @@ func sample(t testing.TB, minor, n int) []byte {
 		th.Stop(int64(k)*1e6+500, "preempted", fmt.Sprintf("main.f%d:%d", k, k))
 		th.Start(int64(k)*1e6+600, 1)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 
@@ -44,12 +42,8 @@ func zipped(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(w.Write(data))(t)
+	must.Do(t, w.Close())
 	return b.Bytes()
 }
 
@@ -110,10 +104,7 @@ func TestReadsAnySource(t *testing.T) {
 // generation as soon as its last byte is there.
 func TestLiveGenerationComesAtOnce(t *testing.T) {
 	data := sample(t, 26, 3)
-	chunks, err := tracetext.Split(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chunks := must.Have(tracetext.Split(data))(t)
 	pr, pw := io.Pipe()
 	defer pw.Close()
 	from := 0
@@ -126,10 +117,7 @@ func TestLiveGenerationComesAtOnce(t *testing.T) {
 	}()
 	defer close(more)
 	more <- 16
-	rd, err := tracefmt.NewReader(pr, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(pr, tracefmt.Options{}))(t)
 	n := 0
 	for _, c := range chunks {
 		if c.Type != tracefmt.EvEndOfGeneration {
@@ -234,10 +222,7 @@ func TestSourceFails(t *testing.T) {
 
 func TestSkipsLargeGenerations(t *testing.T) {
 	data := sample(t, 26, 3)
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{MaxGeneration: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{MaxGeneration: 100}))(t)
 	var sum int64
 	for k := range 3 {
 		g, err := rd.Next()
@@ -266,14 +251,9 @@ func TestSkipsLargeGenerations(t *testing.T) {
 func TestNewerFormat(t *testing.T) {
 	data := sample(t, 26, 2)
 	copy(data, tracetext.Header(29))
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	for range 2 {
-		if _, err := rd.Next(); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(rd.Next())(t)
 	}
 	if w := rd.Warnings(); len(w) != 1 || w[0].Code != "newer-format" {
 		t.Errorf("warnings %v", w)

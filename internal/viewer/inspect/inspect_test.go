@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -24,14 +25,8 @@ import (
 func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
 	t.Helper()
 	x := inspect.NewIndex(limits)
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: math.MaxInt32, Index: x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: math.MaxInt32, Index: x}))(t)
+	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
 	return rep, tr
 }
 
@@ -105,18 +100,12 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, few bo
 			if row.StartNS != want.StartNS || row.LatencyNS != want.LatencyNS || row.Goroutine != want.Goroutine || row.Group != g.ID {
 				t.Errorf("%s: row %+v, report %d %d %d", g.Name, row, want.StartNS, want.LatencyNS, want.Goroutine)
 			}
-			got, err := tr.Request(ctx, row.N)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Have(tr.Request(ctx, row.N))(t)
 			if a, b := asJSON(t, got), asJSON(t, want); a != b {
 				t.Fatalf("%s: opened\n%s\nreport\n%s", g.Name, a, b)
 			}
 		}
-		page, err := tr.Requests(ctx, inspect.Query{Group: g.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must.Have(tr.Requests(ctx, inspect.Query{Group: g.ID}))(t)
 		open := int64(0)
 		for _, r := range all(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}) {
 			open += r.LatencyNS
@@ -159,10 +148,7 @@ func compareCauses(t *testing.T, g *report.Group, page *inspect.Page, open []ins
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(json.Marshal(v))(t)
 	return string(b)
 }
 
@@ -172,10 +158,7 @@ func all(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 	var out []inspect.Row
 	q.Limit = 97
 	for {
-		p, err := tr.Requests(context.Background(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Have(tr.Requests(context.Background(), q))(t)
 		out = append(out, p.Rows...)
 		if len(p.Rows) == 0 || len(out) == p.Total {
 			if len(out) != p.Total {
@@ -212,10 +195,7 @@ func TestStrips(t *testing.T) {
 				from, to int64
 				buckets  int
 			}{{0, d, 100}, {0, d, 4096}, {d / 3, d/3 + d/10, 700}, {d / 2, d/2 + d/1000 + 1, 50}, {d / 2, d/2 + 100, 50}, {d - d/20, d + 1e9, 64}, {d / 4, d / 2, 3}} {
-				got, err := tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes})
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Have(tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes}))(t)
 				to := min(z.to, d)
 				if len(got.Strips) != len(lanes) {
 					t.Fatalf("%d strips for %d lanes", len(got.Strips), len(lanes))
@@ -575,18 +555,12 @@ func TestTileDecodesWhatItTouches(t *testing.T) {
 		at += 1000
 	}
 	m.Block(at, "chan receive", "main.work:9")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	_, tr := opened(t, data, inspect.Limits{Generations: 1})
 	for _, k := range []int{8, 12, 16} {
 		from := (ends[k] + ends[k+1]) / 2
 		before := tr.Facts().DecodedAgain
-		out, err := tr.Strips(context.Background(), inspect.Tile{From: from, To: from + 1e6, Buckets: 512, Lanes: []inspect.Lane{{ID: 1}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Have(tr.Strips(context.Background(), inspect.Tile{From: from, To: from + 1e6, Buckets: 512, Lanes: []inspect.Lane{{ID: 1}}}))(t)
 		if len(out.Strips[0].Pieces) == 0 {
 			t.Errorf("generation %d: the tile is empty", k+1)
 		}

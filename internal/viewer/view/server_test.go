@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -55,23 +56,11 @@ var recorded = sync.OnceValues(func() ([]byte, error) {
 
 func served(t *testing.T, opts Options) (*report.Report, *inspect.Trace, *Server) {
 	t.Helper()
-	data, err := recorded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(recorded())(t)
 	x := inspect.NewIndex(inspect.Limits{})
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: 1000, Index: x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(tr, rep, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: 1000, Index: x}))(t)
+	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
+	s := must.Have(New(tr, rep, opts))(t)
 	return rep, tr, s
 }
 
@@ -265,10 +254,7 @@ func TestStripsJSON(t *testing.T) {
 	g := rep.Groups[0].Slowest[0].Goroutine
 	for _, buckets := range []int{2, 4000} {
 		got := answer[strips](t, s, fmt.Sprintf("/api/strips?from=0&to=%d&buckets=%d&p=0&g=%d,1", rep.Input.DurationNS, buckets, g))
-		want, err := tr.Strips(context.Background(), inspect.Tile{From: 0, To: rep.Input.DurationNS, Buckets: buckets, Lanes: []inspect.Lane{{Proc: true}, {ID: g}, {ID: 1}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Have(tr.Strips(context.Background(), inspect.Tile{From: 0, To: rep.Input.DurationNS, Buckets: buckets, Lanes: []inspect.Lane{{Proc: true}, {ID: g}, {ID: 1}}}))(t)
 		if len(got.Strips) != 3 || got.Strips[0].P == nil || got.Strips[1].G == nil || *got.Strips[1].G != g || got.BucketNS != want.BucketNS {
 			t.Fatalf("%+v", got)
 		}

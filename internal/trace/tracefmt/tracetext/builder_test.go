@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -104,10 +105,7 @@ func everything(minor int) *tracetext.Builder {
 func TestReferenceReaderAcceptsEverything(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
 		t.Run(fmt.Sprint(minor), func(t *testing.T) {
-			data, err := everything(minor).Bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(everything(minor).Bytes())(t)
 			lines, err := read(data)
 			if err != nil {
 				t.Fatalf("the reference reader: %v\n%s", err, strings.Join(lines, "\n"))
@@ -130,14 +128,8 @@ func TestTimes(t *testing.T) {
 	th := b.Thread()
 	th.Was(1)
 	th.Block(12345, "sleep")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	for {
 		ev, err := r.ReadEvent()
 		if err != nil {
@@ -185,10 +177,7 @@ func TestContradictions(t *testing.T) {
 }
 
 func TestAssembleReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	for _, tr := range traces {
 		data, err := tracetext.Assemble(tr.Text)
 		if err != nil {
