@@ -22,6 +22,8 @@ go install "github.com/whylate/whylate/cmd/whylate@$version"
 "$tmp/bin/whylate" version | tee version
 grep -qE "^whylate $version \(revision [0-9a-f]{40}" version
 grep -q "^github.com/whylate/whylate/service $version" version
+go install "github.com/whylate/whylate/mcp/cmd/whylate-mcp@$version"
+"$tmp/bin/whylate-mcp" -root . </dev/null
 "$tmp/bin/whylate" demo >demo || grep -q 'known faults found' demo
 tail -2 demo
 

@@ -1,10 +1,8 @@
 package text
 
 import (
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/output/names"
@@ -134,39 +132,9 @@ func (p *page) evidence(list []report.Evidence) []span {
 		if i > 0 {
 			spans = append(spans, span{plain, "; "})
 		}
-		spans = append(spans, span{plain, p.sentence(e.Text) + ": "}, span{bold, value(e)})
+		spans = append(spans, span{plain, p.sentence(e.Text) + ": "}, span{bold, names.Value(e)})
 	}
 	return spans
-}
-
-// value writes a piece of evidence in its unit.
-func value(e report.Evidence) string {
-	v := e.Value
-	if math.IsNaN(v) || math.Abs(v) >= 1e18 {
-		return words.None
-	}
-	switch e.Unit {
-	case "ns":
-		return words.Duration(int64(v))
-	case "share":
-		return words.PercentOr0(v)
-	case "bytes":
-		return words.Bytes(int64(v))
-	}
-	text := words.Number(int64(math.Round(v)))
-	if a := math.Abs(v); a < 100 && a != math.Trunc(a) {
-		text = strconv.FormatFloat(v, 'g', 2, 64)
-		if a >= 10 {
-			text = strconv.FormatFloat(v, 'f', 0, 64)
-		}
-	}
-	if e.Unit == "" || e.Unit == "count" {
-		return text
-	}
-	if per, ok := strings.CutPrefix(e.Unit, "1/"); ok {
-		return text + "/" + termtext.Head(per, 20)
-	}
-	return text + " " + termtext.Head(e.Unit, 20)
 }
 
 // gain says what a change would win, how sure that is, and where to read more.

@@ -7,7 +7,7 @@
 // It works in a clone, on what is committed. Modules are packed in the order in which they need each other: one that
 // requires another has that one's checksum in its go.sum. Pushing the tags publishes them:
 //
-//	git push origin service/v0.1.0 v0.1.0 adapters/otel/v0.1.0 adapters/prometheus/v0.1.0
+//	git push origin service/v0.1.0 v0.1.0 adapters/otel/v0.1.0 adapters/prometheus/v0.1.0 mcp/v0.1.0
 package main
 
 import (
@@ -34,7 +34,7 @@ const (
 
 // released are the directories of the modules that others may require, those first that the next ones require. The lab
 // is not among them.
-var released = []string{"service", ".", "adapters/otel", "adapters/prometheus"}
+var released = []string{"service", ".", "adapters/otel", "adapters/prometheus", "mcp"}
 
 func main() {
 	out := flag.String("o", "", "write what a module proxy serves to `directory`")

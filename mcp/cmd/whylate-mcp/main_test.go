@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// The test program is the command, too.
+func TestMain(m *testing.M) {
+	if os.Getenv("WHYLATE_MCP_TEST") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestWorkedExamples replays the calls of docs/assistants.md against the program over standard input and output.
+func TestWorkedExamples(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/assistants.md")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir, _ := testprog.Corpus(t)
+	root := t.TempDir()
+	for _, name := range []string{"sql-pool", "coredns-erratic", "chi-lock"} {
+		data, err := os.ReadFile(testprog.FieldRecording(t, dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name+".whylate"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(os.Args[0], "-root", root)
+	cmd.Env = append(os.Environ(), "WHYLATE_MCP_TEST=1")
+	cmd.Stderr = t.Output()
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	calls, report, answer := 0, "", ""
+	blocks := strings.Split(string(text), "```call\n")
+	for _, block := range blocks[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		for line := range strings.Lines(block) {
+			line = strings.TrimSuffix(line, "\n")
+			word, rest, _ := strings.Cut(line, " ")
+			if word == "answer" {
+				if !strings.Contains(answer, rest) {
+					t.Errorf("the answer does not hold %q:\n%s", rest, answer)
+				}
+				continue
+			}
+			calls++
+			args := strings.ReplaceAll(rest, "REPORT", report)
+			res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: word, Arguments: json.RawMessage(args)})
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			answer = res.Content[0].(*mcp.TextContent).Text
+			var id struct {
+				Report string `json:"report"`
+			}
+			if json.Unmarshal([]byte(answer), &id) == nil && id.Report != "" {
+				report = id.Report
+			}
+		}
+	}
+	if len(blocks) != 4 || calls != 8 {
+		t.Errorf("%d examples with %d calls", len(blocks)-1, calls)
+	}
+}

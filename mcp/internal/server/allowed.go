@@ -1,0 +1,152 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// allowed says which files and addresses a client may name.
+type allowed struct {
+	roots   []string // absolute, without symbolic links
+	urls    []*url.URL
+	maxFile int64
+	// recordings is where new ones go; it is a root, too.
+	recordings string
+}
+
+func newAllowed(c Config) (*allowed, error) {
+	a := &allowed{maxFile: c.MaxFile}
+	for _, root := range c.Roots {
+		real, err := realPath(root)
+		if err != nil {
+			return nil, fmt.Errorf("-root %s: %w", root, err)
+		}
+		if info, err := os.Stat(real); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("-root %s is not a directory", root)
+		}
+		a.roots = append(a.roots, real)
+	}
+	for _, text := range c.URLs {
+		u, err := parseURL(text)
+		if err != nil {
+			return nil, fmt.Errorf("-url %s: %w", text, err)
+		}
+		a.urls = append(a.urls, u)
+	}
+	if len(a.urls) > 0 {
+		a.recordings = c.Recordings
+		if a.recordings == "" {
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				return nil, fmt.Errorf("finding a directory for recordings: %w; name one with -recordings", err)
+			}
+			a.recordings = filepath.Join(cache, "whylate", "recordings")
+		}
+		if err := os.MkdirAll(a.recordings, 0o700); err != nil {
+			return nil, fmt.Errorf("making the directory of recordings: %w", err)
+		}
+		real, err := realPath(a.recordings)
+		if err != nil {
+			return nil, fmt.Errorf("-recordings %s: %w", a.recordings, err)
+		}
+		a.recordings, a.roots = real, append(a.roots, real)
+	}
+	return a, nil
+}
+
+func realPath(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// file returns the absolute path of a regular file below one of the roots, links followed. A relative path is looked up
+// below each root in turn. The error of a path outside does not say whether the file exists.
+func (a *allowed) file(path string) (string, error) {
+	if path == "" || strings.ContainsRune(path, 0) {
+		return "", errors.New("name a file")
+	}
+	candidates := []string{path}
+	if !filepath.IsAbs(path) {
+		candidates = nil
+		for _, root := range a.roots {
+			candidates = append(candidates, filepath.Join(root, path))
+		}
+	}
+	for _, c := range candidates {
+		real, err := filepath.EvalSymlinks(c)
+		if err != nil || !a.below(real) {
+			if err == nil || !a.below(filepath.Clean(c)) {
+				return "", fmt.Errorf("%q lies outside of the directories that this server may read: start whylate-mcp with -root for it", path)
+			}
+			continue
+		}
+		info, err := os.Stat(real)
+		switch {
+		case err != nil:
+			continue
+		case !info.Mode().IsRegular():
+			return "", fmt.Errorf("%q is not a regular file", path)
+		case info.Size() > a.maxFile:
+			return "", fmt.Errorf("%q has %d bytes, more than the %d that this server reads: cut it, or start whylate-mcp with a larger -max-file", path, info.Size(), a.maxFile)
+		}
+		return real, nil
+	}
+	return "", fmt.Errorf("%q: %w in any directory that this server may read", path, fs.ErrNotExist)
+}
+
+func (a *allowed) below(path string) bool {
+	return slices.ContainsFunc(a.roots, func(root string) bool {
+		rel, err := filepath.Rel(root, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
+func parseURL(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("%q is neither http nor https", u.Scheme)
+	case u.Host == "":
+		return nil, errors.New("there is no host in it")
+	}
+	return u, nil
+}
+
+// url returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path.
+// Credentials and queries come from the operator, never from a client.
+func (a *allowed) url(text string) (string, error) {
+	u, err := parseURL(text)
+	if err != nil {
+		return "", fmt.Errorf("%q is no address: %w", text, err)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("an address may not hold credentials, a query or a fragment")
+	}
+	for _, ok := range a.urls {
+		under := strings.TrimSuffix(ok.Path, "/")
+		path := u.JoinPath().Path // cleaned of dots
+		if u.Scheme == ok.Scheme && strings.EqualFold(u.Host, ok.Host) && (path == under || path == under+"/" || strings.HasPrefix(path, under+"/")) {
+			out := *ok
+			out.Path = path
+			return out.String(), nil
+		}
+	}
+	return "", fmt.Errorf("%s was not allowed: start whylate-mcp with -url %s://%s", u.Redacted(), u.Scheme, u.Host)
+}
+
+// isURL reports whether a source names an address and not a file.
+func isURL(source string) bool { return strings.Contains(source, "://") }

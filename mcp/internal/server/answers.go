@@ -1,0 +1,276 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// maxAnswer bounds an answer in bytes of JSON. JSON of this kind has 3 to 4 bytes a token, so that an answer stays below
+// the 8,000 tokens that docs/assistants.md promises.
+const maxAnswer = 22 << 10
+
+// Bounds of what an answer holds. A report has more; the tools that ask for one thing return the rest.
+const (
+	maxFindings = 8
+	maxVerdicts = 3
+	maxGroups   = 12
+	maxEvidence = 5
+	maxWarnings = 6
+	maxSegments = 40
+	maxText     = 700 // characters of a sentence
+	maxName     = 160 // and of a name
+)
+
+// cut makes text of a recording safe and short: no control characters, at most max columns.
+func cut(text string, max int) string { return termtext.Head(text, max) }
+
+// An Explanation is the short form of a report.
+type Explanation struct {
+	Report   string    `json:"report" jsonschema:"id of this report, for the tools request and what_if"`
+	Recorded string    `json:"recorded" jsonschema:"what was recorded: length, Go version, GOMAXPROCS"`
+	Verdict  []Verdict `json:"verdict" jsonschema:"what slow requests spent their time on, of the groups with the most latency"`
+	Findings []Finding `json:"findings" jsonschema:"what to change, the foremost first; severity info is no fault"`
+	More     int       `json:"more_findings,omitempty" jsonschema:"findings that were left out here"`
+	Judged   string    `json:"judged,omitempty" jsonschema:"which rules found nothing, and which could not judge for want of what"`
+	Groups   []Group   `json:"groups" jsonschema:"groups of requests, those with the most latency first"`
+	Warnings []string  `json:"warnings,omitempty"`
+}
+
+// A Verdict is what one group's slow requests spent their time on.
+type Verdict struct {
+	Group  string   `json:"group"`
+	Causes []Cause  `json:"causes"`
+	Text   string   `json:"text"`
+	Places []string `json:"places" jsonschema:"function (file:line) of the largest causes"`
+}
+
+// A Cause is one cause of a verdict.
+type Cause struct {
+	Cause string  `json:"cause"`
+	Share float64 `json:"share" jsonschema:"of the slow requests' time, 0 to 1"`
+	Each  string  `json:"each" jsonschema:"of one request, on average"`
+	Text  string  `json:"text"`
+}
+
+// A Finding is one of the report's in words.
+type Finding struct {
+	Code       string   `json:"code"`
+	Severity   string   `json:"severity"`
+	Title      string   `json:"title"`
+	Groups     []string `json:"groups,omitempty"`
+	Site       string   `json:"site,omitempty" jsonschema:"where: function (file:line); in a dependency's code with the own line that called it"`
+	File       string   `json:"file,omitempty" jsonschema:"file of the service's own line to change, as the recording names it; pass it to the tool source"`
+	Line       int      `json:"line,omitempty"`
+	Evidence   []string `json:"evidence,omitempty"`
+	Fix        string   `json:"fix,omitempty"`
+	Predicted  string   `json:"predicted,omitempty"`
+	Confidence float64  `json:"confidence" jsonschema:"0 to 1"`
+}
+
+// A Group is the latency of one kind of requests.
+type Group struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+	Open  int    `json:"still_running,omitempty" jsonschema:"requests that had not ended"`
+	P50   string `json:"p50"`
+	P99   string `json:"p99"`
+	Max   string `json:"max"`
+}
+
+// explanation shortens a report, and shortens it further until it fits.
+func explanation(id string, r *report.Report) *Explanation {
+	e := &Explanation{Report: id, Verdict: []Verdict{}, Findings: []Finding{}, Groups: []Group{}}
+	e.Recorded = fmt.Sprintf("%s, Go %s, GOMAXPROCS %d", words.Brief(r.Input.DurationNS), cut(names.GoVersion(r), 40), r.Input.GOMAXPROCS)
+	for i := range r.Verdict[:min(len(r.Verdict), maxVerdicts)] {
+		e.Verdict = append(e.Verdict, verdict(r, &r.Verdict[i]))
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Ignored != "" {
+			continue
+		}
+		same := slices.IndexFunc(r.Findings[:i], func(o report.Finding) bool {
+			return o.Ignored == "" && o.Code == f.Code && o.Title == f.Title && o.Site.Equal(f.Site)
+		})
+		if same >= 0 {
+			title := cut(f.Title, maxText)
+			if at := slices.IndexFunc(e.Findings, func(o Finding) bool { return o.Code == string(f.Code) && o.Title == title }); at >= 0 && len(e.Findings[at].Groups) < 4 {
+				e.Findings[at].Groups = append(e.Findings[at].Groups, groupName(r, f.Group))
+			}
+			continue
+		}
+		if len(e.Findings) == maxFindings {
+			e.More++
+			continue
+		}
+		e.Findings = append(e.Findings, finding(r, f))
+	}
+	if r.Judged != nil {
+		e.Judged = cut(r.Judged.Text, maxText)
+	}
+	for i := range r.Groups[:min(len(r.Groups), maxGroups)] {
+		g := &r.Groups[i]
+		e.Groups = append(e.Groups, Group{g.ID, cut(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.Maybe(g.LatencyNS.P50), words.Maybe(g.LatencyNS.P99), words.Maybe(g.LatencyNS.Max)})
+	}
+	for _, w := range r.Input.Warnings[:min(len(r.Input.Warnings), maxWarnings)] {
+		e.Warnings = append(e.Warnings, cut(w.Text, maxText))
+	}
+	for size(e) > maxAnswer {
+		switch {
+		case len(e.Groups) > 3:
+			e.Groups = e.Groups[:len(e.Groups)-1]
+		case len(e.Findings) > 1:
+			e.Findings, e.More = e.Findings[:len(e.Findings)-1], e.More+1
+		case len(e.Verdict) > 1:
+			e.Verdict = e.Verdict[:len(e.Verdict)-1]
+		default:
+			return e
+		}
+	}
+	return e
+}
+
+// size is how many bytes of JSON v takes.
+func size(v any) int {
+	b, _ := json.Marshal(v)
+	return len(b)
+}
+
+func verdict(r *report.Report, v *report.Verdict) Verdict {
+	out := Verdict{Group: groupName(r, v.Group), Causes: []Cause{}, Text: cut(v.Text, 2*maxText), Places: []string{}}
+	for i := range v.Causes {
+		c := &v.Causes[i]
+		if !c.Said {
+			continue
+		}
+		out.Causes = append(out.Causes, Cause{string(c.Cause), c.Share, words.Brief(c.EachNS), cut(c.Text, maxText)})
+		for k := range c.Sites[:min(len(c.Sites), 2)] {
+			if at := place(c.Sites[k].Site); at != "" {
+				out.Places = append(out.Places, at)
+			}
+		}
+	}
+	return out
+}
+
+func groupName(r *report.Report, id string) string {
+	if g := r.Group(id); g != nil {
+		return cut(g.Name, maxName)
+	}
+	return ""
+}
+
+// place writes a site with its full function and file, which source and a reader's editor need.
+func place(s *report.Site) string {
+	if s == nil || s.Func == "" {
+		return ""
+	}
+	text := fmt.Sprintf("%s (%s:%d)", s.Func, s.File, s.Line)
+	if c := s.CalledFrom; c != nil {
+		text += fmt.Sprintf(", called from %s (%s:%d)", c.Func, c.File, c.Line)
+	}
+	return cut(text, 2*maxName)
+}
+
+func finding(r *report.Report, f *report.Finding) Finding {
+	out := Finding{
+		Code: string(f.Code), Severity: string(f.Severity), Title: cut(f.Title, maxText), Site: place(f.Site), Fix: cut(f.Fix, maxText),
+		Predicted: predicted(f.Predicted), Confidence: f.Confidence,
+	}
+	if name := groupName(r, f.Group); name != "" {
+		out.Groups = []string{name}
+	}
+	if own := f.Site.Own(); own != nil {
+		out.File, out.Line = cut(own.File, 2*maxName), own.Line
+	}
+	for _, e := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
+		out.Evidence = append(out.Evidence, cut(e.Text, maxText)+": "+names.Value(e))
+	}
+	return out
+}
+
+func predicted(p *report.Predicted) string {
+	if p == nil {
+		return ""
+	}
+	one := func(name string, was *int64, e report.Estimate) string {
+		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.Maybe(was), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
+	}
+	parts := []string{one("p50", p.WasP50NS, p.P50NS), one("p99", p.WasP99NS, p.P99NS)}
+	if p.MaxNS != nil {
+		parts = append(parts, one("max", p.WasMaxNS, *p.MaxNS))
+	}
+	return cut(p.Change, maxText) + ": " + strings.Join(parts, ", ")
+}
+
+// A Path is one request as a chain of segments.
+type Path struct {
+	Group     string    `json:"group"`
+	ID        string    `json:"id"`
+	Latency   string    `json:"latency"`
+	Start     string    `json:"start" jsonschema:"since the recording began"`
+	Status    string    `json:"status,omitempty"`
+	TraceID   string    `json:"trace_id,omitempty"`
+	Others    []string  `json:"others,omitempty" jsonschema:"ids of other requests of the group that can be asked for"`
+	Segments  []Segment `json:"segments" jsonschema:"in order of time; short neighbours are joined"`
+	Shortened int       `json:"shortened,omitempty" jsonschema:"the shortest segments, which were left out"`
+}
+
+// A Segment is a part of a request's time with one cause.
+type Segment struct {
+	At        string   `json:"at" jsonschema:"since the request began"`
+	Takes     string   `json:"takes"`
+	Cause     string   `json:"cause"`
+	Site      string   `json:"site,omitempty"`
+	Goroutine uint64   `json:"goroutine"`
+	Via       []string `json:"via,omitempty" jsonschema:"the chain of waits from the request to the goroutine whose time it was"`
+}
+
+// path shortens a request: the longest segments stay.
+func path(g *report.Group, q *report.Request) *Path {
+	p := &Path{Group: cut(g.Name, maxName), ID: q.ID, Latency: words.Brief(q.LatencyNS), Start: words.Brief(q.StartNS), Status: cut(q.Status, 40), TraceID: q.TraceID, Segments: []Segment{}}
+	for i := range g.Slowest {
+		if g.Slowest[i].ID != q.ID {
+			p.Others = append(p.Others, g.Slowest[i].ID)
+		}
+	}
+	if t := g.Typical; t != nil && t.ID != q.ID {
+		p.Others = append(p.Others, t.ID)
+	}
+	for most := maxSegments; ; most = most * 3 / 4 {
+		p.segments(q, most)
+		if size(p) <= maxAnswer || most < 2 {
+			return p
+		}
+	}
+}
+
+func (p *Path) segments(q *report.Request, most int) {
+	least := int64(0)
+	if len(q.Segments) > most {
+		long := slices.SortedFunc(slices.Values(q.Segments), func(a, b report.Segment) int { return int(b.DurationNS - a.DurationNS) })
+		least = long[most-1].DurationNS
+	}
+	p.Segments, p.Shortened = p.Segments[:0], 0
+	for i := range q.Segments {
+		s := &q.Segments[i]
+		if s.DurationNS < least || len(p.Segments) == most {
+			p.Shortened++
+			continue
+		}
+		out := Segment{At: words.Brief(s.StartNS - q.StartNS), Takes: words.Brief(s.DurationNS), Cause: string(s.Cause), Site: place(s.Site), Goroutine: s.Goroutine}
+		for k := range s.Via[:min(len(s.Via), 4)] {
+			out.Via = append(out.Via, strings.TrimSpace(string(s.Via[k].Wait)+" "+place(s.Via[k].Site)))
+		}
+		p.Segments = append(p.Segments, out)
+	}
+}

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+func (s *Server) limits(ctx context.Context, args []string) (*Limits, error) {
+	var a limits.Answer
+	if err := s.verbs.run(ctx, 0, &a, args...); err != nil {
+		return nil, err
+	}
+	out := &Limits{CPU: "not measurable here", Memory: "not measurable here", Traps: []string{}}
+	if l := a.Limits; l != nil {
+		out.CPU = words.CPUs(l.CPU.Effective)
+		for _, b := range l.CPU.Bounds {
+			if b.Won {
+				out.CPU += fmt.Sprintf(", by the %s in %s", b.Kind, b.File)
+			}
+		}
+		out.CPU = cut(out.CPU+"; "+l.CPU.Seen, maxText)
+		out.Memory = cut(words.Binary(l.Memory.Effective)+"; "+l.Memory.Seen, maxText)
+	}
+	for _, c := range a.Choices {
+		if c.InForce && c.Value != nil {
+			out.CPU = cut(fmt.Sprintf("%s; %s=%d is in force: %s", out.CPU, c.Knob, *c.Value, c.Why), 2*maxText)
+		}
+	}
+	for _, t := range a.Traps {
+		out.Traps = append(out.Traps, cut(fmt.Sprintf("%s (%s): %s Fix: %s", t.Code, t.Severity, t.Text, t.Fix), maxText))
+	}
+	return out, nil
+}

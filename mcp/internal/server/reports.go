@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/whylate/whylate/report"
+)
+
+// maxReports bounds the reports that are kept to be asked on.
+const maxReports = 16
+
+// reports are the newest reports, by an id that names what was explained and how.
+type reports struct {
+	mu   sync.Mutex
+	list []kept // the newest last
+}
+
+type kept struct {
+	id     string
+	source string // the file, "" for a report of a service
+	args   []string
+	report *report.Report
+}
+
+func newReports() *reports { return new(reports) }
+
+func (r *reports) add(k kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = slices.DeleteFunc(r.list, func(o kept) bool { return o.id == k.id })
+	r.list = append(r.list, k)
+	if len(r.list) > maxReports {
+		r.list = slices.Delete(r.list, 0, 1)
+	}
+}
+
+func (r *reports) get(id string) (kept, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.list, func(k kept) bool { return k.id == id })
+	if i < 0 {
+		return kept{}, fmt.Errorf("there is no report %q (the last %d are kept): call explain first and pass its \"report\"", id, maxReports)
+	}
+	return r.list[i], nil
+}
+
+// explain returns the report of a file or of a service's address, which is kept. A file that did not change since is not
+// read again.
+func (s *Server) explain(ctx context.Context, source string, args []string) (kept, error) {
+	if isURL(source) {
+		return kept{}, fmt.Errorf("%s is an address: call record first, then explain the file that it names", source)
+	}
+	path, err := s.allow.file(source)
+	if err != nil {
+		return kept{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return kept{}, err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %d %q", path, info.Size(), info.ModTime().UnixNano(), args))
+	id := hex.EncodeToString(sum[:5])
+	if k, err := s.reports.get(id); err == nil {
+		return k, nil
+	}
+	return s.explainAs(ctx, id, path, args)
+}
+
+func (s *Server) explainAs(ctx context.Context, id, path string, args []string) (kept, error) {
+	rep := new(report.Report)
+	if err := s.verbs.run(ctx, 0, rep, slices.Concat([]string{"explain", "--json", "--max-memory", childMemory}, args, []string{"--", path})...); err != nil {
+		return kept{}, err
+	}
+	k := kept{id: id, source: path, args: args, report: rep}
+	s.reports.add(k)
+	return k, nil
+}
+
+// group finds a group by id, by name, or by a part of its name that only one has.
+func (k *kept) group(name string) (*report.Group, error) {
+	gs := k.report.Groups
+	if name == "" && len(gs) > 0 {
+		return &gs[0], nil
+	}
+	var found []*report.Group
+	for i := range gs {
+		if gs[i].ID == name || gs[i].Name == name {
+			return &gs[i], nil
+		}
+		if strings.Contains(gs[i].Name, name) {
+			found = append(found, &gs[i])
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, fmt.Errorf("no group is called %q; there are: %s", name, groupNames(gs))
+	}
+	return nil, fmt.Errorf("several groups match %q; name one of: %s", name, groupNames(gs))
+}
+
+func groupNames(gs []report.Group) string {
+	list := []string{}
+	for i := range gs[:min(len(gs), maxGroups)] {
+		list = append(list, cut(gs[i].Name, maxName))
+	}
+	return strings.Join(list, ", ")
+}

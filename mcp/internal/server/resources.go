@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/report"
+)
+
+const (
+	recordingsURI = "whylate://recordings"
+	ruleURI       = "whylate://rules/"
+	maxListed     = 100
+)
+
+// addResources adds the list of recordings below the roots, and the page of each rule.
+func (s *Server) addResources() {
+	s.mcp.AddResource(&mcp.Resource{
+		URI: recordingsURI, Name: "recordings", Title: "Recordings that can be explained", MIMEType: "application/json",
+		Description: "Execution traces and .whylate files below the allowed directories, the newest first.",
+	}, func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return asJSON(req.Params.URI, s.allow.list(ctx))
+	})
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+		URITemplate: ruleURI + "{code}", Name: "rule", Title: "What a finding means", MIMEType: "application/json",
+	}, func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		code := strings.TrimPrefix(req.Params.URI, ruleURI)
+		if !slices.Contains(report.RuleCodes(), report.RuleCode(code)) {
+			return nil, mcp.ResourceNotFoundError(req.Params.URI)
+		}
+		rules, err := s.rulesTool(ctx, rulesIn{Codes: []string{code}})
+		if err != nil {
+			return nil, err
+		}
+		return asJSON(req.Params.URI, rules)
+	})
+}
+
+func asJSON(uri string, v any) (*mcp.ReadResourceResult, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: "application/json", Text: string(text)}}}, nil
+}
+
+// A Listed is a recording that can be explained.
+type Listed struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	Time  string `json:"time"`
+}
+
+// list returns the newest recordings below the roots, by their names' endings.
+func (a *allowed) list(ctx context.Context) []Listed {
+	out := []Listed{}
+	seen := 0
+	for _, root := range a.roots {
+		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if seen++; seen > maxFiles || ctx.Err() != nil {
+				return filepath.SkipAll
+			}
+			if err != nil || d.IsDir() {
+				if d != nil && d.IsDir() && p != root && strings.HasPrefix(d.Name(), ".") {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+			name := strings.TrimSuffix(d.Name(), ".gz")
+			if !d.Type().IsRegular() || !strings.HasSuffix(name, ".whylate") && !strings.HasSuffix(name, ".trace") {
+				return nil
+			}
+			if info, err := d.Info(); err == nil && info.Size() <= a.maxFile {
+				out = append(out, Listed{p, info.Size(), info.ModTime().UTC().Format("2006-01-02T15:04:05Z")})
+			}
+			return nil
+		})
+	}
+	slices.SortFunc(out, func(x, y Listed) int { return strings.Compare(y.Time+x.File, x.Time+y.File) })
+	return out[:min(len(out), maxListed)]
+}

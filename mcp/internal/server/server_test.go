@@ -1,0 +1,414 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// The test program is also the child process that runs verbs.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == VerbArg {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// connect returns a client's session with a server of the configuration. The client's user answers what he is asked with
+// action; with "" it has no way to ask him.
+func connect(t *testing.T, c Config, action string) *mcp.ClientSession {
+	t.Helper()
+	if c.MaxFile == 0 {
+		c.MaxFile = 64 << 20
+	}
+	c.MaxRecord, c.Timeout = 5*time.Second, time.Minute
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opts mcp.ClientOptions
+	if action != "" {
+		opts.ElicitationHandler = func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: action}, nil
+		}
+	}
+	a, b := mcp.NewInMemoryTransports()
+	if _, err := s.mcp.Connect(t.Context(), a, nil); err != nil {
+		t.Fatal(err)
+	}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, &opts).Connect(t.Context(), b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	return session
+}
+
+// ask calls a tool and returns its text, and whether that is an error.
+func ask(t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) (string, bool) {
+	t.Helper()
+	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return err.Error(), true
+	}
+	var text strings.Builder
+	for _, c := range res.Content {
+		text.WriteString(c.(*mcp.TextContent).Text)
+	}
+	if strings.ContainsAny(text.String(), "\x1b\x00\u202e") {
+		t.Errorf("%s %v: control characters in %q", tool, args, text.String())
+	}
+	return text.String(), res.IsError
+}
+
+// answer calls a tool that must not fail and decodes what it answers.
+func answer[T any](t *testing.T, s *mcp.ClientSession, tool string, args map[string]any) *T {
+	t.Helper()
+	text, failed := ask(t, s, tool, args)
+	if failed {
+		t.Fatalf("%s %v: %s", tool, args, text)
+	}
+	v := new(T)
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("%s %v: %v", tool, args, err)
+	}
+	return v
+}
+
+// corpus are recordings of programs with one known fault each, by every kind of cause.
+var corpus = []string{
+	"ants-few", "badger", "cache-sweep", "caddy-gzip", "caddy-slow-upstream", "checker-herd", "chi-lock", "controller-few-qps", "coredns-erratic",
+	"coredns-slow-upstream", "cron-lock", "dns-lock", "dns-upstream", "etcd-defragment", "fasthttp-lock", "nats-sync-always", "redis-pool",
+	"slog-pipe", "sql-pool", "transport-conns", "websocket-broadcast",
+}
+
+// TestCorpus asks as the skill teaches, explain and then request, and looks for the cause and the line that are known to
+// be true in what was returned.
+func TestCorpus(t *testing.T) {
+	dir, names := testprog.Corpus(t)
+	type asked struct {
+		name string
+		f    *testprog.Field
+	}
+	var list []asked
+	for _, name := range names {
+		f, err := testprog.ReadField(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(corpus, name) && !f.Healthy && len(f.KnownWrong) == 0 {
+			list = append(list, asked{name, f})
+		}
+	}
+	if testing.Short() {
+		list = list[:min(len(list), 2)]
+	}
+	found := 0
+	for _, a := range list {
+		path := testprog.FieldRecording(t, dir, a.name)
+		s := connect(t, Config{Roots: []string{filepath.Dir(path)}}, "")
+		first, failed := ask(t, s, "explain", map[string]any{"source": path})
+		if failed {
+			t.Errorf("%s: %s", a.name, first)
+			continue
+		}
+		var e Explanation
+		if err := json.Unmarshal([]byte(first), &e); err != nil {
+			t.Fatal(err)
+		}
+		next, failed := ask(t, s, "request", map[string]any{"report": e.Report})
+		if failed {
+			t.Errorf("%s: %s", a.name, next)
+		}
+		all := first + next
+		missing := []string{}
+		for what, want := range map[string]string{"cause": a.f.Truth.Cause, "site": a.f.Truth.Site, "own": a.f.Truth.Own, "code": a.f.Truth.Code} {
+			if ok, err := regexp.MatchString(want, all); err != nil || !ok {
+				missing = append(missing, what)
+			}
+		}
+		if len(missing) == 0 {
+			found++
+		} else {
+			t.Logf("%s: not in the answers: %v", a.name, missing)
+		}
+		for tool, text := range map[string]string{"explain": first, "request": next} {
+			if len(text) > maxAnswer {
+				t.Errorf("%s: %s answers with %d bytes", a.name, tool, len(text))
+			}
+		}
+		t.Logf("%-24s explain %5d bytes, request %5d", a.name, len(first), len(next))
+	}
+	if found*20 < len(list)*18 {
+		t.Errorf("cause and line were found for %d of %d recordings, want 18 of 20", found, len(list))
+	}
+}
+
+// TestNotAllowed asks for what the server may not touch.
+func TestNotAllowed(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	write := func(dir, name, text string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	secret := write(outside, "secret.trace", "secret")
+	write(outside, "secret.go", "package secret // hidden\n")
+	write(root, "no.trace", "\x1b]0;hostile\u202e\x07 this is no trace")
+	if err := os.Symlink(secret, filepath.Join(root, "link.trace")); err != nil {
+		t.Skip(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(root, "dir")); err != nil {
+		t.Fatal(err)
+	}
+	large, err := os.Create(filepath.Join(root, "large.trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := large.Truncate(2 << 30); err != nil {
+		t.Skip(err)
+	}
+	large.Close()
+	s := connect(t, Config{Roots: []string{root}, URLs: []string{"http://127.0.0.1:1/debug"}, Recordings: filepath.Join(t.TempDir(), "new")}, "accept")
+	for _, c := range []struct{ tool, arg, value, want string }{
+		{"explain", "source", secret, "outside"},
+		{"explain", "source", "../" + filepath.Base(outside) + "/secret.trace", "outside"},
+		{"explain", "source", "link.trace", "outside"},
+		{"explain", "source", "dir/secret.trace", "outside"},
+		{"explain", "source", "/proc/self/environ", "outside"},
+		{"explain", "source", root, "not a regular file"},
+		{"explain", "source", "large.trace", "more than the"},
+		{"explain", "source", "absent.trace", "does not exist"},
+		{"explain", "source", "no.trace", "trace"},
+		{"explain", "source", "--output=x", "does not exist"},
+		{"explain", "source", "http://127.0.0.1:1/debug", "call record first"},
+		{"record", "url", "http://127.0.0.1:2/debug", "was not allowed"},
+		{"record", "url", "http://127.0.0.1:1/debug/../../admin", "was not allowed"},
+		{"record", "url", "http://127.0.0.1:1/debugger", "was not allowed"},
+		{"record", "url", "https://127.0.0.1:1/debug", "was not allowed"},
+		{"record", "url", "http://user:pw@127.0.0.1:1/debug", "credentials"},
+		{"record", "url", "file:///etc/passwd", "neither http nor https"},
+		{"record", "url", "http://127.0.0.1:1/debug", "refused"}, // allowed, but nobody listens
+		{"request", "report", "nothing", "explain first"},
+	} {
+		text, failed := ask(t, s, c.tool, map[string]any{c.arg: c.value})
+		if !failed || !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %v, %q; want an error with %q", c.tool, c.value, failed, text, c.want)
+		}
+	}
+	for _, file := range []string{filepath.Join(outside, "secret.go"), "secret.go", "../secret.go"} {
+		if text, failed := ask(t, s, "source", map[string]any{"file": file, "line": 1}); !failed || strings.Contains(text, "hidden") {
+			t.Errorf("source %s: %q", file, text)
+		}
+	}
+	if text, failed := ask(t, s, "source", map[string]any{"file": "no.trace", "line": 1}); !failed || !strings.Contains(text, "not a Go source file") {
+		t.Errorf("source of a trace: %q", text)
+	}
+}
+
+// service serves profiles as a Go service does.
+func service(t *testing.T) string {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestRecordAsks records a service only if the client's user agrees.
+func TestRecordAsks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("records for a second")
+	}
+	address := service(t)
+	for action, want := range map[string]string{"": "cannot ask", "decline": "did not agree", "cancel": "did not agree"} {
+		s := connect(t, Config{Roots: []string{t.TempDir()}, URLs: []string{address}, Recordings: t.TempDir()}, action)
+		if text, failed := ask(t, s, "record", map[string]any{"url": address, "seconds": 1}); !failed || !strings.Contains(text, want) {
+			t.Errorf("action %q: %q", action, text)
+		}
+	}
+	s := connect(t, Config{Roots: []string{t.TempDir()}, URLs: []string{address}, Recordings: t.TempDir()}, "accept")
+	if text, failed := ask(t, s, "record", map[string]any{"url": address, "seconds": 60}); !failed || !strings.Contains(text, "from 1 to 5 seconds") {
+		t.Errorf("a minute: %q", text)
+	}
+	rec := answer[Recording](t, s, "record", map[string]any{"url": address, "seconds": 1})
+	if e := answer[Explanation](t, s, "explain", map[string]any{"source": rec.File}); e.Report == "" || !strings.Contains(e.Recorded, "Go 1.") {
+		t.Errorf("explain of what was recorded: %+v", e)
+	}
+	res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: recordingsURI})
+	if err != nil || !strings.Contains(res.Contents[0].Text, filepath.Base(rec.File)) {
+		t.Errorf("the recording is not in the list: %v, %v", res, err)
+	}
+}
+
+// TestTools asks every tool about one recording, and the tools' descriptions.
+func TestTools(t *testing.T) {
+	dir, _ := testprog.Corpus(t)
+	file := testprog.FieldRecording(t, dir, "sql-pool")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := connect(t, Config{Roots: []string{filepath.Dir(file), here}}, "")
+	e := answer[Explanation](t, s, "explain", map[string]any{"source": filepath.Base(file)})
+	again := answer[Explanation](t, s, "explain", map[string]any{"source": file})
+	if again.Report != e.Report {
+		t.Errorf("the same file is report %s and %s", e.Report, again.Report)
+	}
+	slow := answer[Path](t, s, "request", map[string]any{"report": e.Report, "group": e.Groups[0].Name})
+	if len(slow.Segments) == 0 || len(slow.Others) == 0 {
+		t.Errorf("path: %+v", slow)
+	}
+	if other := answer[Path](t, s, "request", map[string]any{"report": e.Report, "id": slow.Others[0]}); other.ID != slow.Others[0] {
+		t.Errorf("asked for %s, got %s", slow.Others[0], other.ID)
+	}
+	d := answer[Comparison](t, s, "diff", map[string]any{"before": file, "after": file})
+	if len(d.Changed) != 0 || len(d.Same) == 0 {
+		t.Errorf("diff of a recording with itself: %+v", d)
+	}
+	if p := answer[Proof](t, s, "verify", map[string]any{"before": file, "after": file}); len(p.Verdicts) == 0 {
+		t.Errorf("verify: %+v", p)
+	}
+	if w := answer[WhatIf](t, s, "what_if", map[string]any{"source": file, "changes": []string{"network@=50%"}}); len(w.Groups) == 0 {
+		t.Errorf("what_if: %+v", w)
+	}
+	if text, failed := ask(t, s, "what_if", map[string]any{"source": file, "changes": []string{"nowhere=5ms"}}); !failed || !strings.Contains(text, "nowhere") {
+		t.Errorf("a change that meets nothing: %q", text)
+	}
+	if text, failed := ask(t, s, "explain", map[string]any{"source": file, "group": "("}); !failed || !strings.Contains(text, "regular expression") && !strings.Contains(text, "missing") {
+		t.Errorf("a group that is no expression: %q", text)
+	}
+	if r := answer[Rules](t, s, "rules", nil); len(r.Rules) != len(report.RuleCodes()) || r.Rules[0].Means != "" {
+		t.Errorf("rules: %d of %d", len(r.Rules), len(report.RuleCodes()))
+	}
+	if r := answer[Rules](t, s, "rules", map[string]any{"codes": []string{"WL2003"}}); len(r.Rules) != 1 || r.Rules[0].Means == "" {
+		t.Errorf("rules WL2003: %+v", r)
+	}
+	if l := answer[Limits](t, s, "limits", nil); l.CPU == "" || l.Memory == "" {
+		t.Errorf("limits: %+v", l)
+	}
+	src := answer[Source](t, s, "source", map[string]any{"file": "github.com/whylate/whylate/mcp/internal/server/server_test.go", "line": 1, "around": 1})
+	if len(src.Lines) != 2 || src.Lines[0] != ">    1  package server" {
+		t.Errorf("source: %q", src.Lines)
+	}
+	if text, failed := ask(t, s, "source", map[string]any{"file": "server_test.go", "line": 100000}); !failed || !strings.Contains(text, "lines only") {
+		t.Errorf("a line beyond the end: %q", text)
+	}
+	for code, ok := range map[string]bool{"WL2001": true, "WL9": false, "--json": false} {
+		if _, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: ruleURI + code}); (err == nil) != ok {
+			t.Errorf("resource of rule %s: %v", code, err)
+		}
+	}
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		a := tool.Annotations
+		if a == nil || a.ReadOnlyHint != (tool.Name != "record") || a.OpenWorldHint == nil || *a.OpenWorldHint || tool.OutputSchema == nil || tool.Description == "" {
+			t.Errorf("tool %s: annotations %+v, schema %v", tool.Name, a, tool.OutputSchema != nil)
+		}
+	}
+	for _, name := range []string{"why-is-this-service-slow", "is-this-change-slower"} {
+		p, err := s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"source": "x.trace", "before": "x.trace", "after": "y.trace"}})
+		if err != nil || !strings.Contains(p.Messages[0].Content.(*mcp.TextContent).Text, "x.trace") {
+			t.Errorf("prompt %s: %v, %v", name, p, err)
+		}
+	}
+}
+
+// TestAnswersFit gives explanation and path more than fits.
+func TestAnswersFit(t *testing.T) {
+	long := strings.Repeat("\x1b[31mverylongname.", 500)
+	r := &report.Report{}
+	for i := range 200 {
+		site := &report.Site{Func: long, File: long + ".go", Line: i}
+		g := report.Group{ID: fmt.Sprint(i), Name: fmt.Sprint(long, i)}
+		q := report.Request{ID: "q", LatencyNS: 1e9}
+		for k := range 500 {
+			q.Segments = append(q.Segments, report.Segment{DurationNS: int64(k), Site: site, Via: []report.Via{{Site: site}, {Site: site}, {Site: site}, {Site: site}}})
+		}
+		g.Slowest = []report.Request{q}
+		r.Groups = append(r.Groups, g)
+		r.Findings = append(r.Findings, report.Finding{Code: "WL2001", Title: fmt.Sprint(i, long), Fix: long, Site: site, Group: g.ID, Evidence: []report.Evidence{{Text: long}, {Text: long}, {Text: long}}})
+		r.Verdict = append(r.Verdict, report.Verdict{Group: g.ID, Text: long})
+	}
+	e := explanation("x", r)
+	if n := size(e); n > maxAnswer || len(e.Findings) == 0 || len(e.Findings)+e.More != len(r.Findings) || strings.Contains(e.Findings[0].Title, "\x1b") {
+		t.Errorf("%d bytes, %d findings and %d more", n, len(e.Findings), e.More)
+	}
+	p := path(&r.Groups[0], &r.Groups[0].Slowest[0])
+	if n := size(p); n > maxAnswer || len(p.Segments) == 0 || len(p.Segments)+p.Shortened != 500 {
+		t.Errorf("%d bytes, %d segments and %d more", n, len(p.Segments), p.Shortened)
+	}
+}
+
+// TestHTTP serves on loopback only, and no web page.
+func TestHTTP(t *testing.T) {
+	s, err := New(Config{Roots: []string{t.TempDir()}, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ServeHTTP(t.Context(), "0.0.0.0:0", t.Output()); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("serving on all addresses: %v", err)
+	}
+	said := make(chan string, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeHTTP(ctx, "127.0.0.1:0", lines(said)) }()
+	address := regexp.MustCompile(`http://\S+`).FindString(<-said)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: address}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := answer[Rules](t, session, "rules", map[string]any{"codes": []string{"WL2001"}}); len(r.Rules) != 1 {
+		t.Errorf("rules over HTTP: %+v", r)
+	}
+	session.Close()
+	for header, value := range map[string]string{"Origin": "http://evil.example", "Host": "evil.example"} {
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", address, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if req.Header.Set(header, value); header == "Host" {
+			req.Host = value
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden {
+			t.Errorf("a request with %s %s: status %d", header, value, res.StatusCode)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// lines hands on what is written.
+type lines chan<- string
+
+func (l lines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }

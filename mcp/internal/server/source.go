@@ -1,0 +1,145 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Bounds of what source reads.
+const (
+	maxSource = 4 << 20 // bytes of a file
+	maxLines  = 80
+	maxLine   = 240 // columns
+	usualSide = 12  // lines before and after
+	maxDepth  = 12  // of directories that are searched
+	maxFiles  = 50_000
+)
+
+type sourceIn struct {
+	File   string `json:"file" jsonschema:"file of a place, as a report names it"`
+	Line   int    `json:"line"`
+	Around int    `json:"around,omitempty" jsonschema:"lines before and after it (default: 12)"`
+}
+
+// Source is lines of a file.
+type Source struct {
+	File  string   `json:"file" jsonschema:"the file that was read"`
+	Lines []string `json:"lines" jsonschema:"each begins with its number; > marks the one that was asked for"`
+	Note  string   `json:"note,omitempty"`
+}
+
+// sourceTool finds a file that a report names by its longest ending that exists below a root: recordings name files as
+// the service's build saw them, on another machine or with -trimpath.
+func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
+	if in.Line < 1 {
+		return nil, errors.New("lines count from 1")
+	}
+	path, note, err := s.allow.find(ctx, in.File)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() > maxSource {
+		return nil, fmt.Errorf("%s is too large for a source file", path)
+	}
+	side := in.Around
+	if side <= 0 {
+		side = usualSide
+	}
+	side = min(side, maxLines/2)
+	out := &Source{File: path, Lines: []string{}, Note: note}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	n := 0
+	for lines.Scan() {
+		if n++; n < in.Line-side || n > in.Line+side {
+			continue
+		}
+		mark := " "
+		if n == in.Line {
+			mark = ">"
+		}
+		out.Lines = append(out.Lines, fmt.Sprintf("%s%5d  %s", mark, n, cut(strings.ReplaceAll(lines.Text(), "\t", "    "), maxLine)))
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if n < in.Line {
+		return nil, fmt.Errorf("%s has %d lines only: the checkout is not at the recorded version", path, n)
+	}
+	return out, nil
+}
+
+// find returns the Go source file below a root that a report's file name means.
+func (a *allowed) find(ctx context.Context, name string) (path, note string, err error) {
+	if !strings.HasSuffix(name, ".go") {
+		return "", "", fmt.Errorf("%q is not a Go source file", name)
+	}
+	if filepath.IsAbs(name) {
+		if real, err := filepath.EvalSymlinks(name); err == nil && a.below(real) {
+			return real, "", nil
+		}
+	}
+	parts := strings.Split(strings.Trim(filepath.ToSlash(name), "/"), "/")
+	base := parts[len(parts)-1]
+	best, same, seen := 0, 0, 0
+	stop := errors.New("enough")
+	for _, root := range a.roots {
+		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // a directory that cannot be read holds no source of ours
+			}
+			if seen++; seen > maxFiles || ctx.Err() != nil {
+				return stop
+			}
+			if d.IsDir() {
+				if n := d.Name(); p != root && (strings.HasPrefix(n, ".") || n == "node_modules") || strings.Count(p[len(root):], string(filepath.Separator)) > maxDepth {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+			if d.Name() != base || !d.Type().IsRegular() {
+				return nil
+			}
+			switch k := commonEnd(strings.Split(filepath.ToSlash(p), "/"), parts); {
+			case k > best:
+				best, same, path = k, 1, p
+			case k == best:
+				same++
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stop) {
+			return "", "", err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", "", ctx.Err()
+	case path == "":
+		return "", "", fmt.Errorf("no file of the directories that this server may read is called %s: the code is not checked out there, or is a dependency's", cut(base, maxName))
+	case same > 1:
+		note = fmt.Sprintf("%d files end as %q does; this may be another one", same, cut(name, maxName))
+	case best < len(parts):
+		note = fmt.Sprintf("found by the last %d of %d parts of its name", best, len(parts))
+	}
+	return path, note, nil
+}
+
+// commonEnd returns how many parts at the end of two paths are equal.
+func commonEnd(a, b []string) (n int) {
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
+}

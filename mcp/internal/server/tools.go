@@ -1,0 +1,350 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/judge/verify"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// addTools adds a tool for each question. All but record only read.
+func (s *Server) addTools() {
+	add(s, "explain", "Why were requests late?",
+		"Explains a recording (a Go execution trace, or a .whylate file that record made): what slow requests spent their time on, what to change with the predicted gain, and the groups of requests. Ask this first.",
+		s.explainTool)
+	add(s, "request", "One slow request's path",
+		"Shows one request of a report as a chain of segments, each with its cause, place and goroutine. Without an id: the slowest of the group.",
+		s.requestTool)
+	add(s, "source", "Lines around a place",
+		"Shows the lines around a place that a report names, where the checkout lies below an allowed directory.",
+		s.sourceTool)
+	add(s, "diff", "What changed?",
+		"Compares two recordings of a service: which groups of requests became slower or faster, with intervals, and by which causes and lines.",
+		s.diffTool)
+	add(s, "verify", "Were the promises kept?",
+		"Compares a recording from before a change with one from after it, and says for each finding of the first what its prediction promised and what came of it.",
+		s.verifyTool)
+	add(s, "what_if", "Predict a change",
+		"Predicts the latencies of a recording with something made shorter: SITE=VALUE such as fetchOffsets=5ms, lock@main.save=50%, queue@main.take=gone, or a setting such as GOGC=400, GOMAXPROCS=2, quota=1.5.",
+		s.whatIfTool)
+	add(s, "rules", "What a finding means",
+		"Without codes: every rule in a line. With codes such as WL2001: what they mean, how they are measured, the fix, and when they are wrong.",
+		s.rulesTool)
+	add(s, "limits", "What a process may use",
+		"Reads the CPU and memory limits of a Go process on this machine, or of one that would be started here, with the files that set them, and the traps between them.",
+		s.limitsTool)
+	s.addRecord()
+}
+
+// add adds a tool that changes nothing and reaches nothing outside of this machine.
+func add[In, Out any](s *Server, name, title, about string, answer func(context.Context, In) (Out, error)) {
+	closed := false
+	mcp.AddTool(s.mcp, &mcp.Tool{
+		Name: name, Title: title, Description: about,
+		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed},
+	}, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := answer(ctx, in)
+		return nil, out, err
+	})
+}
+
+// Selection says which part of a recording is meant.
+type Selection struct {
+	Group   string `json:"group,omitempty" jsonschema:"report only groups whose name matches this regular expression"`
+	Request string `json:"request,omitempty" jsonschema:"take calls of functions that match this regular expression as requests"`
+	From    string `json:"from,omitempty" jsonschema:"leave out requests that end before this time of the recording, such as 1.5s"`
+	To      string `json:"to,omitempty" jsonschema:"leave out requests that end after this time"`
+}
+
+// args are the flags of explain. A value stands in the same word as its flag, so none can become a flag itself.
+func (x *Selection) args() []string {
+	var out []string
+	for _, f := range [][2]string{{"--group=", x.Group}, {"--request=", x.Request}, {"--from=", x.From}, {"--to=", x.To}} {
+		if f[1] != "" {
+			out = append(out, f[0]+f[1])
+		}
+	}
+	return out
+}
+
+type explainIn struct {
+	Source string `json:"source" jsonschema:"path of a recording below an allowed directory"`
+	Selection
+}
+
+func (s *Server) explainTool(ctx context.Context, in explainIn) (*Explanation, error) {
+	k, err := s.explain(ctx, in.Source, in.args())
+	if err != nil {
+		return nil, err
+	}
+	return explanation(k.id, k.report), nil
+}
+
+type requestIn struct {
+	Report string `json:"report" jsonschema:"the report's id, from explain"`
+	Group  string `json:"group,omitempty" jsonschema:"id, name or a part of the name of a group (default: the first)"`
+	ID     string `json:"id,omitempty" jsonschema:"id of a request (default: the slowest)"`
+}
+
+func (s *Server) requestTool(_ context.Context, in requestIn) (*Path, error) {
+	k, err := s.reports.get(in.Report)
+	if err != nil {
+		return nil, err
+	}
+	g, err := k.group(in.Group)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Clone(g.Slowest)
+	if g.Typical != nil {
+		list = append(list, *g.Typical)
+	}
+	ids := []string{}
+	for i := range list {
+		if in.ID == "" || list[i].ID == in.ID {
+			return path(g, &list[i]), nil
+		}
+		ids = append(ids, list[i].ID)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("the report holds no request of %s in full", cut(g.Name, maxName))
+	}
+	return nil, fmt.Errorf("there is no request %q in the report; of this group it holds %s", in.ID, strings.Join(ids, ", "))
+}
+
+type whatIfIn struct {
+	Source  string   `json:"source" jsonschema:"path of a recording below an allowed directory"`
+	Changes []string `json:"changes" jsonschema:"changes that are made together, such as [\"fetchOffsets=5ms\"]"`
+	Selection
+}
+
+// A WhatIf is what changes would win.
+type WhatIf struct {
+	Groups []Gain `json:"groups"`
+}
+
+// A Gain is what changes would win in one group.
+type Gain struct {
+	Group     string `json:"group"`
+	Requests  int    `json:"requests"`
+	Predicted string `json:"predicted"`
+	Note      string `json:"note,omitempty"`
+}
+
+func (s *Server) whatIfTool(ctx context.Context, in whatIfIn) (*WhatIf, error) {
+	if len(in.Changes) == 0 {
+		return nil, fmt.Errorf("name a change, such as fetchOffsets=5ms")
+	}
+	args := in.args()
+	for _, c := range in.Changes {
+		args = append(args, "--what-if="+c)
+	}
+	k, err := s.explain(ctx, in.Source, args)
+	if err != nil {
+		return nil, err
+	}
+	out := &WhatIf{Groups: []Gain{}}
+	for _, w := range k.report.WhatIf[:min(len(k.report.WhatIf), maxGroups)] {
+		out.Groups = append(out.Groups, Gain{cut(w.Name, maxName), w.Requests, predicted(&w.Predicted), cut(w.Note, maxText)})
+	}
+	return out, nil
+}
+
+type pairIn struct {
+	Before string `json:"before" jsonschema:"path of the recording from before the change"`
+	After  string `json:"after" jsonschema:"path of the recording from after it"`
+	Group  string `json:"group,omitempty" jsonschema:"look only at groups whose name matches this regular expression"`
+}
+
+// compare runs a verb that reads two recordings.
+func (s *Server) compare(ctx context.Context, in pairIn, v any, verb ...string) error {
+	args := append(verb, "--json", "--max-memory", childMemory)
+	if in.Group != "" {
+		args = append(args, "--group="+in.Group)
+	}
+	args = append(args, "--")
+	for _, name := range []string{in.Before, in.After} {
+		path, err := s.allow.file(name)
+		if err != nil {
+			return err
+		}
+		args = append(args, path)
+	}
+	return s.verbs.run(ctx, 0, v, args...)
+}
+
+// A Comparison is what changed between two recordings.
+type Comparison struct {
+	Warnings []string      `json:"warnings,omitempty"`
+	Changed  []GroupChange `json:"changed" jsonschema:"groups with evidence of a change"`
+	Same     []GroupChange `json:"same" jsonschema:"groups without"`
+	Appeared []string      `json:"appeared,omitempty"`
+	Vanished []string      `json:"vanished,omitempty"`
+}
+
+// A GroupChange is how one group changed.
+type GroupChange struct {
+	Group  string   `json:"group"`
+	P50    string   `json:"p50"`
+	P99    string   `json:"p99"`
+	Causes []string `json:"causes,omitempty" jsonschema:"what the change of the mean is made of, the largest first"`
+}
+
+func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
+	var d compare.Diff
+	if err := s.compare(ctx, in, &d, "diff"); err != nil {
+		return nil, err
+	}
+	out := &Comparison{Changed: []GroupChange{}, Same: []GroupChange{}, Warnings: warnings(d.Warnings)}
+	for i := range d.Groups[:min(len(d.Groups), maxGroups)] {
+		g := &d.Groups[i]
+		c := GroupChange{Group: cut(g.Name, maxName), P50: change(&g.P50), P99: change(&g.P99)}
+		if !g.Changed {
+			out.Same = append(out.Same, c)
+			continue
+		}
+		for _, row := range g.Causes[:min(len(g.Causes), 4)] {
+			site := row.NewSite
+			if site == nil {
+				site = row.OldSite
+			}
+			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", row.Cause, words.Brief(row.OldNS), words.Brief(row.NewNS), place(site)))
+		}
+		out.Changed = append(out.Changed, c)
+	}
+	out.Appeared, out.Vanished = refs(d.Appeared), refs(d.Vanished)
+	return out, nil
+}
+
+// change writes a latency before and after, and whether there is evidence of a difference.
+func change(c *compare.Change) string {
+	text := words.Maybe(c.Old) + " → " + words.Maybe(c.New)
+	switch {
+	case c.Low == nil || c.High == nil:
+		return text + " (too few requests to tell)"
+	case !c.Evidence:
+		return text + " (no evidence of a change)"
+	}
+	return fmt.Sprintf("%s (by %s to %s)", text, words.Brief(*c.Low), words.Brief(*c.High))
+}
+
+func refs(list []compare.GroupRef) []string {
+	var out []string
+	for i := range list[:min(len(list), maxGroups)] {
+		out = append(out, cut(list[i].Name, maxName))
+	}
+	return out
+}
+
+func warnings(list []report.Warning) []string {
+	var out []string
+	for _, w := range list[:min(len(list), maxWarnings)] {
+		out = append(out, cut(w.Text, maxText))
+	}
+	return out
+}
+
+// A Proof is what became of the findings' promises.
+type Proof struct {
+	Verdicts []Promise `json:"verdicts"`
+	Warnings []string  `json:"warnings,omitempty"`
+}
+
+// A Promise is one finding's prediction, and what came of it.
+type Promise struct {
+	Finding   string `json:"finding"`
+	Group     string `json:"group"`
+	Metric    string `json:"metric"`
+	Was       string `json:"was"`
+	Promised  string `json:"promised"`
+	Is        string `json:"is"`
+	Judgement string `json:"judgement" jsonschema:"kept, better, short (less than promised), chance (no evidence either way), unmade (the finding still stands), unknown (too few requests)"`
+}
+
+func (s *Server) verifyTool(ctx context.Context, in pairIn) (*Proof, error) {
+	var r verify.Result
+	if err := s.compare(ctx, in, &r, "verify", "--no-ledger"); err != nil {
+		return nil, err
+	}
+	out := &Proof{Verdicts: []Promise{}, Warnings: warnings(r.Warnings)}
+	for i := range r.Verdicts[:min(len(r.Verdicts), 2*maxFindings)] {
+		v := &r.Verdicts[i]
+		out.Verdicts = append(out.Verdicts, Promise{
+			cut(string(v.Code)+" "+v.Title, maxText), cut(v.Group, maxName), v.Metric, words.Brief(v.WasNS),
+			fmt.Sprintf("%s (%s to %s)", words.Rough(v.WasNS+v.Promised.Est), words.Rough(v.WasNS+v.Promised.Low), words.Rough(v.WasNS+v.Promised.High)),
+			words.Maybe(v.IsNS), string(v.Judgement),
+		})
+	}
+	return out, nil
+}
+
+type rulesIn struct {
+	Codes []string `json:"codes,omitempty" jsonschema:"codes such as WL2001 (default: every rule in a line)"`
+}
+
+// Rules are what findings mean.
+type Rules struct {
+	Rules []Rule `json:"rules"`
+}
+
+// A Rule is one rule's documentation.
+type Rule struct {
+	Code     string `json:"code"`
+	Name     string `json:"name"`
+	Summary  string `json:"summary"`
+	Means    string `json:"means,omitempty"`
+	Measured string `json:"measured,omitempty"`
+	Fix      string `json:"fix,omitempty"`
+	Before   string `json:"before,omitempty"`
+	After    string `json:"after,omitempty"`
+	Wrong    string `json:"wrong,omitempty" jsonschema:"when the rule is wrong"`
+}
+
+// maxRules is how many rules are explained in one answer.
+const maxRules = 4
+
+func (s *Server) rulesTool(ctx context.Context, in rulesIn) (*Rules, error) {
+	if len(in.Codes) > maxRules {
+		return nil, fmt.Errorf("ask for at most %d codes at once", maxRules)
+	}
+	out := new(Rules)
+	if err := s.verbs.run(ctx, 0, &out.Rules, append([]string{"rules", "--json", "--"}, in.Codes...)...); err != nil {
+		return nil, err
+	}
+	if len(in.Codes) == 0 {
+		for i := range out.Rules {
+			out.Rules[i] = Rule{Code: out.Rules[i].Code, Name: out.Rules[i].Name, Summary: out.Rules[i].Summary}
+		}
+	}
+	return out, nil
+}
+
+type limitsIn struct {
+	PID int `json:"pid,omitempty" jsonschema:"a process of this machine (default: one that would be started here)"`
+}
+
+// Limits is what a process may use.
+type Limits struct {
+	CPU    string   `json:"cpu"`
+	Memory string   `json:"memory"`
+	Traps  []string `json:"traps" jsonschema:"differences between what bounds the process and what somebody will assume"`
+}
+
+func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
+	args := []string{"limits", "--json"}
+	if in.PID < 0 {
+		return nil, fmt.Errorf("a process id is positive")
+	}
+	if in.PID > 0 {
+		args = append(args, "--pid="+strconv.Itoa(in.PID))
+	}
+	return s.limits(ctx, args)
+}

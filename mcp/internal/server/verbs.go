@@ -1,0 +1,102 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// VerbArg is the first argument of a child process that runs a verb of whylate.
+const VerbArg = "verb"
+
+const (
+	maxOutput = 64 << 20 // bytes of a verb's JSON
+	maxError  = 8 << 10  // bytes of what it says of an error
+	// childMemory is what --max-memory gets: the largest generation of a trace has to fit.
+	childMemory = "1GiB"
+	killAfter   = 3 * time.Second
+)
+
+// verbs runs whylate's verbs, one at a time: a machine that runs a service has no CPUs for more.
+type verbs struct {
+	timeout time.Duration
+	slots   chan struct{}
+}
+
+// run runs a verb with arguments and decodes the JSON that it prints into v. It takes at most the timeout and extra.
+func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...string) error {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout+extra)
+	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{VerbArg}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = killAfter
+	out, said := &bounded{most: maxOutput}, &bounded{most: maxError, rest: true}
+	cmd.Stdout, cmd.Stderr = out, said
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("whylate %s took longer than %v and was stopped", args[0], r.timeout+extra)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case out.over:
+		return fmt.Errorf("whylate %s answered with more than %d MB", args[0], maxOutput>>20)
+	case err != nil:
+		if line := lastLine(said.String()); line != "" {
+			return errors.New(line)
+		}
+		return fmt.Errorf("whylate %s: %w", args[0], err)
+	}
+	if err := json.Unmarshal(out.Bytes(), v); err != nil {
+		return fmt.Errorf("reading what whylate %s answered: %w", args[0], err)
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
+}
+
+// A bounded buffer keeps the first bytes written to it. Beyond, it drops the rest, or with rest unset fails, which ends
+// the child.
+type bounded struct {
+	bytes.Buffer
+	most       int
+	rest, over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.most-b.Len())
+	b.Buffer.Write(p[:n])
+	if n < len(p) && !b.rest {
+		b.over = true
+		return n, errors.New("too much output")
+	}
+	return len(p), nil
+}
+
+// version is that of the module, as far as the build knows.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
