@@ -39,4 +39,3 @@ func Value(e report.Evidence) string {
 	}
 	return text + " " + termtext.Head(e.Unit, 20)
 }
-
