@@ -28,8 +28,10 @@ type input struct {
 	isReport bool     // a report in JSON, not a trace
 	plain    *os.File // the regular file that Reader reads as it is; nil for all else
 	// again returns the trace once more, from its beginning; nil where it can be read only once.
-	again  func() (io.ReadCloser, error)
-	meta   *bundle.Meta
+	again func() (io.ReadCloser, error)
+	meta  *bundle.Meta
+	// bundle is the recording that the trace is of; nil for a bare trace, and for a recording that was not finished.
+	bundle *bundle.Bundle
 	host   io.Reader // host samples, nil if there are none
 	allocs io.Reader // an allocation profile of the same time, nil if there is none
 	// hostWarnings are known when the input is closed.
@@ -253,6 +255,7 @@ func (in *input) unpack(file *os.File) error {
 	if err != nil {
 		return err
 	}
+	in.bundle = b
 	trace, size, err := b.Trace()
 	if err != nil {
 		return err

@@ -53,6 +53,8 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newView(s),
 		newWatch(s),
 		newExport(s),
+		newCut(s),
+		newRedact(s),
 		newDiff(s),
 		newCheck(s),
 		newVerify(s),

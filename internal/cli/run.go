@@ -69,7 +69,7 @@ func isPatient(args []string) bool {
 		return false
 	}
 	switch verb.Name() {
-	case "explain", "check", "diff", "verify", "export", "report", "view", "limits", "rules":
+	case "explain", "check", "diff", "verify", "export", "cut", "redact", "report", "view", "limits", "rules":
 		return false
 	}
 	return true

@@ -54,6 +54,10 @@ type Options struct {
 	// library and of modules' versions are trimmed: their functions' names tell
 	// as much.
 	Files Mode
+	// Allow, if not nil, reports which of the program's texts stay as they are,
+	// whatever the modes say: names of tasks and regions, keys and messages of
+	// logs, and names of marked requests. It is not asked about ids and files.
+	Allow func(text string) bool
 	// Main is the import path of the main package, for Trim; without it its
 	// files are called main/x.go.
 	Main string
@@ -97,13 +101,16 @@ func (o *Options) Route(name string) string { return o.text(o.Routes, name, "") 
 // text hides a text by a mode.
 func (o *Options) text(m Mode, s, dropped string) string {
 	switch {
-	case m == Keep || s == "":
+	case m == Keep || s == "" || o.Allow != nil && o.Allow(s):
 		return s
 	case m == Drop:
 		return dropped
 	}
-	return "#" + hex.EncodeToString(o.hash(s))[:12]
+	return o.short(s)
 }
+
+// short is what stands in the place of a text that is hashed.
+func (o *Options) short(s string) string { return "#" + hex.EncodeToString(o.hash(s))[:12] }
 
 func (o *Options) hash(s string) []byte {
 	h := hmac.New(sha256.New, o.Key)
@@ -175,6 +182,10 @@ func (o *Options) parent(s string) (out string, ok bool) {
 	return "", true
 }
 
+// File returns the name of a file in which a function is as a redacted trace has
+// it.
+func (o *Options) File(name, fn string) string { return o.file(name, fn) }
+
 // file hides the name of a file in which a function is.
 func (o *Options) file(name, fn string) string {
 	if o.Files == Keep || name == "" {
@@ -196,7 +207,7 @@ func (o *Options) file(name, fn string) string {
 	switch {
 	case public || o.Files == Trim:
 	case o.Files == Hash:
-		base = o.text(Hash, slashed, "") + ".go"
+		base = o.short(slashed) + ".go"
 	default:
 		base = droppedFile
 	}

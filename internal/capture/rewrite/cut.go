@@ -1,0 +1,161 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Part is what Cut kept.
+type Part struct {
+	// From and To are since the trace's start; of the last generation, To is the beginning of its last batch.
+	From, To    time.Duration
+	Generations int
+	// Truncated says that the trace is cut or damaged behind what was read.
+	Truncated bool
+}
+
+// beside is for how long before and after its part the samples of the host are kept: some are taken once a second, and
+// counters mean something only as differences.
+const beside = 1100 * time.Millisecond
+
+// ErrOutside is wrapped where nothing of a trace lies in the time that was asked for.
+var ErrOutside = errors.New("nothing of the trace lies in that time")
+
+// Cut writes the generations of a trace that lie in [from, to), counted from its start, as a trace of its own: each stands
+// for itself, as those of the flight recorder do, so a part is at most about a second longer on each side than asked for.
+// A to of 0 means the end. The CPU profile of a bundle, which is of the whole time, is left out; its samples stand in the
+// trace, too. The profile of allocations stays: only shares are read from it.
+//
+// An error wraps ErrOutside, or is what reading s or writing w failed with; what was written by then is of no use.
+func Cut(w io.Writer, s *Source, from, to time.Duration) (Part, error) {
+	if to <= 0 {
+		to = math.MaxInt64
+	}
+	if s.Bundle == nil {
+		p, _, err := cutTrace(w, s, from, to)
+		return p, err
+	}
+	e, err := s.entries()
+	if err != nil {
+		return Part{}, err
+	}
+	var p Part
+	var start int64
+	err = e.write(w, func(w io.Writer) (err error) {
+		p, start, err = cutTrace(w, s, from, to)
+		return err
+	}, func() (err error) {
+		if start != 0 {
+			begin, end := start+int64(p.From), start+int64(p.To)
+			e.host, err = hostLines(e.host, func(l *host.Line) bool {
+				once := l.Kind == host.KindStart || l.Kind == host.KindEnd
+				return once || l.Kind != host.KindTrace && l.MonoNS >= begin-int64(beside) && l.MonoNS <= end+int64(beside)
+			})
+		}
+		e.cpu = nil
+		m, length := &e.meta, int64(p.To-p.From)
+		m.Start = m.Start.Add(p.From)
+		m.AskedNS, m.WindowNS, m.GotNS, m.Truncated = length, length, length, m.Truncated || p.Truncated
+		m.Warnings = append(m.Warnings, bundle.Warning{Code: "cut", Text: fmt.Sprintf("this is a part of a longer recording, from %v to %v of it", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond))})
+		return err
+	})
+	return p, err
+}
+
+// cutTrace writes a part of a trace; start is its beginning by the monotonic clock, in ns, 0 where that is not known.
+func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int64, err error) {
+	rd, err := tracefmt.NewReader(s.Trace, tracefmt.Options{})
+	if err != nil {
+		return p, start, fmt.Errorf("reading %s: %w", s.Name, err)
+	}
+	header := make([]byte, 16)
+	copy(header, fmt.Sprintf("go 1.%d trace", rd.Minor()))
+	if _, err := w.Write(header); err != nil {
+		return p, start, err
+	}
+	var first, last *tracefmt.Generation // of the trace; the one before
+	var end time.Duration
+	keep := func(g *tracefmt.Generation, until time.Duration) error {
+		begin := since(g, first)
+		if until <= from || begin >= to {
+			return nil
+		}
+		if p.Generations++; p.Generations == 1 {
+			p.From = begin
+		}
+		p.To = until
+		if g.Skipped {
+			return fmt.Errorf("a generation of %d bytes, %v into the trace, is too large to be copied", g.Bytes, begin)
+		}
+		_, err := w.Write(g.Data)
+		return err
+	}
+	for {
+		g, err := rd.Next()
+		if err != nil {
+			var bad *tracefmt.Error
+			if p.Truncated = errors.As(err, &bad); !p.Truncated && !errors.Is(err, io.EOF) {
+				return p, start, fmt.Errorf("reading %s: %w", s.Name, err)
+			}
+			break
+		}
+		if first == nil {
+			first = &tracefmt.Generation{MinTime: g.MinTime, Freq: g.Freq}
+			if g.HasSnapshot {
+				start = int64(g.Snapshot.Mono) - int64(ticks(g.Snapshot.Time, g.Freq)-ticks(g.MinTime, g.Freq))
+			}
+		}
+		if last != nil {
+			if err := keep(last, since(g, first)); err != nil {
+				return p, start, err
+			}
+			last.Release()
+		}
+		last = g
+		if since(g, first) >= to {
+			break
+		}
+	}
+	if last == nil {
+		return p, start, fmt.Errorf("reading %s: %w: it holds no whole generation", s.Name, ErrOutside)
+	}
+	end = since(last, first)
+	for _, b := range last.Batches {
+		end = max(end, ticks(b.Time, last.Freq)-ticks(first.MinTime, first.Freq))
+	}
+	// A batch holds events from its time on; a generation takes about a second.
+	if err := keep(last, end+time.Second); err != nil {
+		return p, start, err
+	}
+	p.To = min(p.To, end)
+	if p.Generations == 0 {
+		return p, start, fmt.Errorf("%w: it lasts about %v", ErrOutside, end.Round(10*time.Millisecond))
+	}
+	return p, start, nil
+}
+
+// since is when a generation begins, counted from the first one.
+func since(g, first *tracefmt.Generation) time.Duration {
+	return ticks(g.MinTime, g.Freq) - ticks(first.MinTime, first.Freq)
+}
+
+// ticks is a time of the trace's clock, which counts freq a second, in ns.
+func ticks(t, freq uint64) time.Duration {
+	if freq == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(t, 1e9)
+	if hi >= freq {
+		return math.MaxInt64
+	}
+	ns, _ := bits.Div64(hi, lo, freq)
+	return time.Duration(min(ns, math.MaxInt64))
+}

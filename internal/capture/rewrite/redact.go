@@ -1,0 +1,147 @@
+package rewrite
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// Redact writes a recording with its texts hidden as o says. Of a bundle also what stands beside the trace: addresses
+// become others (equal ones stay equal, those of loopback stay), directories and labels of profiles go, as do names of
+// control groups, the URL, and what a service said of itself. Times, counters and names of functions stay.
+func Redact(w io.Writer, s *Source, o redact.Options) error {
+	o = o.WithKey()
+	trace := func(w io.Writer) error {
+		hide := redact.NewWriter(w, o)
+		if _, err := io.Copy(hide, s.Trace); err != nil {
+			return fmt.Errorf("redacting %s: %w", s.Name, err)
+		}
+		if err := hide.Close(); err != nil {
+			return fmt.Errorf("redacting %s: %w", s.Name, err)
+		}
+		return nil
+	}
+	if s.Bundle == nil {
+		return trace(w)
+	}
+	e, err := s.entries()
+	if err != nil {
+		return err
+	}
+	h := &hider{o}
+	return e.write(w, trace, func() (err error) {
+		h.meta(&e.meta)
+		for _, p := range []*[]byte{&e.allocs, &e.cpu} {
+			if *p, err = h.profile(*p); err != nil {
+				return fmt.Errorf("redacting %s: %w", s.Name, err)
+			}
+		}
+		e.host, err = hostLines(e.host, func(l *host.Line) bool { h.line(l); return true })
+		return err
+	})
+}
+
+type hider struct{ redact.Options }
+
+func (h *hider) meta(m *bundle.Meta) {
+	m.URL = ""
+	h.facts(m.Host)
+	h.warnings(m.Warnings)
+	if f := m.Flight; f != nil {
+		for _, t := range append([]*bundle.Trigger{&f.Reason}, pointers(f.Also)...) {
+			t.Text, t.Route = "", h.Route(t.Route)
+		}
+		kept := map[string]string{}
+		if module := f.Service["module"]; module != "" {
+			kept["module"] = module // says whose code a function is; functions' names hold it anyway
+		}
+		f.Service = kept
+	}
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// facts hides names; what the limits are stays.
+func (h *hider) facts(f *bundle.Host) {
+	if f != nil {
+		f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", ""
+	}
+}
+
+// warnings leaves the code, which says what it is about: texts may hold names and addresses.
+func (h *hider) warnings(list []bundle.Warning) {
+	for i := range list {
+		list[i].Text = "(left out: " + list[i].Code + ")"
+	}
+}
+
+func (h *hider) line(l *host.Line) {
+	l.PID, l.Text = 0, ""
+	h.facts(l.Facts)
+	h.warnings(l.Warnings)
+	for i := range l.Levels {
+		l.Levels[i].Group = fmt.Sprint("level ", l.Levels[i].Depth)
+	}
+	for i := range l.Sockets {
+		s := &l.Sockets[i]
+		s.Local, s.Remote = h.address(s.Local), h.address(s.Remote)
+	}
+}
+
+// address replaces an address by one of 2001:db8::/32, which RFC 3849 keeps for documentation: the same by the same.
+func (h *hider) address(text string) string {
+	a, err := netip.ParseAddrPort(text)
+	if err != nil || text == "" {
+		return ""
+	}
+	ip := a.Addr().Unmap()
+	if ip.IsLoopback() || ip.IsUnspecified() {
+		return text
+	}
+	sum := hmac.New(sha256.New, h.Key)
+	sum.Write(ip.AsSlice())
+	out := [16]byte{0x20, 0x01, 0x0d, 0xb8}
+	copy(out[4:], sum.Sum(nil))
+	return netip.AddrPortFrom(netip.AddrFrom16(out), a.Port()).String()
+}
+
+// profile hides files, labels and comments of a gzipped pprof profile, and keeps functions and numbers.
+func (h *hider) profile(data []byte) ([]byte, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	p, err := profile.ParseData(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading a profile: %w", err)
+	}
+	for _, f := range p.Function {
+		f.Filename = h.File(f.Filename, f.Name)
+	}
+	for _, m := range p.Mapping {
+		m.File, m.BuildID, m.KernelRelocationSymbol = "", "", ""
+	}
+	for _, s := range p.Sample {
+		s.Label, s.NumLabel, s.NumUnit = nil, nil, nil
+	}
+	p.Comments, p.DocURL, p.DropFrames, p.KeepFrames = nil, "", "", ""
+	var out bytes.Buffer
+	if err := p.Write(&out); err != nil {
+		return nil, fmt.Errorf("writing a profile: %w", err)
+	}
+	return out.Bytes(), nil
+}

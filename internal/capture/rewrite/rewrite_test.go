@@ -1,0 +1,345 @@
+package rewrite_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// long are recordings of more than one generation; a dozen and a half of services and of real programs.
+func long(t *testing.T) map[string][]byte {
+	out := map[string][]byte{}
+	read := func(name, path string) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = data
+	}
+	services := testprog.Services(t)
+	for i, name := range services {
+		if i%max(1, len(services)/20) == 0 {
+			read(name, testprog.Recording(t, "truth/"+name+".trace"))
+		}
+	}
+	dir, names := testprog.Corpus(t)
+	for i, name := range names {
+		if i%max(1, len(names)/12) == 0 {
+			read(name, testprog.FieldRecording(t, dir, name))
+		}
+	}
+	if testing.Short() {
+		for name := range out {
+			if len(out) <= 3 {
+				break
+			}
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// source opens a recording, be it a trace or a bundle.
+func source(t *testing.T, data []byte) *rewrite.Source {
+	t.Helper()
+	if !bundle.IsZip(data) {
+		return &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}
+	}
+	b, err := bundle.New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := b.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return &rewrite.Source{Name: "x", Trace: r, Bundle: b}
+}
+
+func traceOf(t *testing.T, data []byte) []byte {
+	t.Helper()
+	all, err := io.ReadAll(source(t, data).Trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// accepted reads a trace with the reference reader and returns how many events it has.
+func accepted(t *testing.T, name string, data []byte) (events int) {
+	t.Helper()
+	r, err := trace.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for {
+		if _, err := r.ReadEvent(); err == io.EOF {
+			return events
+		} else if err != nil {
+			t.Fatalf("%s: after %d events: %v", name, events, err)
+		}
+		events++
+	}
+}
+
+func explain(t *testing.T, data []byte) *report.Report {
+	t.Helper()
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(traceOf(t, data)), whylate.Options{Slowest: 1 << 20, Exact: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// requests are all requests that a report holds in full: their path, by start and goroutine.
+func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]string {
+	out := map[[2]int64]string{}
+	for i := range rep.Groups {
+		for _, q := range rep.Groups[i].Slowest {
+			segments := slices.Clone(q.Segments)
+			for k := range segments {
+				segments[k].StartNS += shift
+			}
+			text, err := json.Marshal([]any{rep.Groups[i].Name, q.LatencyNS, segments})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[[2]int64{q.StartNS + shift, int64(q.Goroutine)}] = string(text)
+		}
+	}
+	return out
+}
+
+// TestCut takes the last generation of recordings away, and the first. The reference reader must accept what remains, and
+// what is said of the requests that lie in it must not change.
+func TestCut(t *testing.T) {
+	cutAny, same, all := 0, 0, 0
+	for name, data := range long(t) {
+		whole := explain(t, data)
+		before := requests(t, whole, 0)
+		middle := time.Duration(whole.Input.DurationNS / 2)
+		for _, part := range [][2]time.Duration{{0, middle}, {middle, 0}} {
+			var out bytes.Buffer
+			p, err := rewrite.Cut(&out, source(t, data), part[0], part[1])
+			if err != nil {
+				t.Fatalf("%s %v: %v", name, part, err)
+			}
+			if p.Generations == 0 || p.From > part[0] || part[1] > 0 && p.To < part[1] {
+				t.Errorf("%s: asked for %v, got %+v", name, part, p)
+			}
+			short := traceOf(t, out.Bytes())
+			accepted(t, name, short)
+			if len(short) == len(traceOf(t, data)) {
+				continue // one generation
+			}
+			cutAny++
+			rep := explain(t, out.Bytes())
+			after := requests(t, rep, int64(p.From))
+			for key, want := range after {
+				// A request at an end of the part may have had more before or behind it.
+				if key[0] < int64(p.From)+50e6 || key[0] > int64(p.From)+rep.Input.DurationNS-100e6 {
+					continue
+				}
+				if all++; before[key] == want {
+					same++
+				}
+			}
+		}
+	}
+	if cutAny == 0 || all == 0 {
+		t.Skip("no recording of this run has several generations")
+	}
+	t.Logf("%d parts, %d of %d requests as before", cutAny, same, all)
+	if same < all*98/100 {
+		t.Errorf("of %d requests %d are explained as before", all, same)
+	}
+}
+
+// TestCutBundle keeps what was recorded beside the trace, of the part's time.
+func TestCutBundle(t *testing.T) {
+	dir, _ := testprog.Corpus(t)
+	data, err := os.ReadFile(testprog.FieldRecording(t, dir, "sql-pool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := rewrite.Cut(&out, source(t, data), 0, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	was, is := source(t, data).Bundle, source(t, out.Bytes()).Bundle
+	if _, err := is.CPUProfile(); err == nil {
+		t.Error("the CPU profile of the whole time is left")
+	}
+	old, err := was.HostSamples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := is.HostSamples()
+	if err != nil || bytes.Count(kept, []byte("\n")) < bytes.Count(old, []byte("\n"))/2 {
+		t.Errorf("%d of %d lines of host samples: %v", bytes.Count(kept, []byte("\n")), bytes.Count(old, []byte("\n")), err)
+	}
+	if w := is.Meta().Warnings; len(w) == 0 || w[len(w)-1].Code != "cut" {
+		t.Errorf("warnings %v", w)
+	}
+}
+
+func TestCutOutside(t *testing.T) {
+	data := testprog.Trace(t, "http1")
+	_, err := rewrite.Cut(io.Discard, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, time.Hour, 0)
+	if !errors.Is(err, rewrite.ErrOutside) || !strings.Contains(err.Error(), "it lasts about") {
+		t.Errorf("a part after the end: %v", err)
+	}
+	var out bytes.Buffer
+	p, err := rewrite.Cut(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data[:len(data)-1])}, 0, time.Hour)
+	if err == nil && !p.Truncated {
+		t.Errorf("a damaged end: %+v", p)
+	}
+	if _, err := rewrite.Cut(io.Discard, &rewrite.Source{Name: "x", Trace: strings.NewReader("no trace")}, 0, time.Hour); err == nil || !strings.Contains(err.Error(), "reading x") {
+		t.Errorf("no trace: %v", err)
+	}
+}
+
+// texts are what a recording's program and machine gave away: all strings of tasks, regions, logs, directories, addresses.
+func texts(t *testing.T, data []byte) map[string]bool {
+	out := map[string]bool{}
+	var stays strings.Builder // functions' names, of which a text may be a part
+	r, err := trace.NewReader(bytes.NewReader(traceOf(t, data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := r.ReadEvent()
+		if err != nil {
+			break
+		}
+		switch e.Kind() {
+		case trace.EventLog:
+			out[e.Log().Category], out[e.Log().Message] = true, true
+		case trace.EventTaskBegin:
+			out[e.Task().Type] = true
+		case trace.EventRegionBegin:
+			out[e.Region().Type] = true
+		}
+		for f := range e.Stack().Frames() {
+			stays.WriteString(f.Func + " ")
+			if i := strings.LastIndexByte(f.File, '/'); i > 0 && strings.HasPrefix(f.File, "/") {
+				out[f.File[:i]] = true
+			}
+		}
+	}
+	if b := source(t, data).Bundle; b != nil {
+		m := b.Meta()
+		out[m.URL] = true
+		if h := m.Host; h != nil {
+			out[h.Group], out[h.QuotaFrom], out[h.MemoryFrom] = true, true, true
+		}
+		lines, _ := b.HostSamples()
+		for line := range bytes.Lines(lines) {
+			var l struct {
+				Sockets []struct{ Local, Remote string }
+			}
+			_ = json.Unmarshal(line, &l)
+			for _, s := range l.Sockets {
+				out[s.Local], out[s.Remote] = true, true
+			}
+		}
+	}
+	for s := range out {
+		if len(s) < 5 || strings.Contains(stays.String(), s) || strings.HasPrefix(s, "127.") || strings.HasPrefix(s, "[::") || strings.HasPrefix(s, "whylate.") {
+			delete(out, s)
+		}
+	}
+	return out
+}
+
+// TestRedact hides recordings: the reference reader accepts them, the report is the same but for names, and none of the
+// original's texts is left anywhere in the file, packed entries included.
+func TestRedact(t *testing.T) {
+	all := long(t)
+	for _, name := range []string{"tasks", "marked", "snapshot"} {
+		all[name] = testprog.Trace(t, name)
+	}
+	hidden := 0
+	for name, data := range all {
+		var out bytes.Buffer
+		o := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Routes: redact.Hash, Parents: redact.Hash, Files: redact.Trim, Key: []byte("0123456789abcdef")}
+		if err := rewrite.Redact(&out, source(t, data), o); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if a, b := accepted(t, name, traceOf(t, data)), accepted(t, name, traceOf(t, out.Bytes())); a != b {
+			t.Errorf("%s: %d events, %d after", name, a, b)
+		}
+		plain := everything(t, out.Bytes())
+		for text := range texts(t, data) {
+			if bytes.Contains(plain, []byte(text)) {
+				t.Errorf("%s: %q is left", name, text)
+			}
+			hidden++
+		}
+		a, b := explain(t, data), explain(t, out.Bytes())
+		if len(a.Groups) != len(b.Groups) || len(a.Findings) != len(b.Findings) {
+			t.Errorf("%s: %d groups and %d findings, %d and %d after", name, len(a.Groups), len(a.Findings), len(b.Groups), len(b.Findings))
+			continue
+		}
+		for i := range a.Groups {
+			if x, y := &a.Groups[i], &b.Groups[i]; x.Count != y.Count || x.LatencyNS.Max != nil && *x.LatencyNS.Max != *y.LatencyNS.Max {
+				t.Errorf("%s: group %s has another latency", name, x.Name)
+			}
+		}
+	}
+	if hidden < 10 {
+		t.Errorf("only %d texts were looked for", hidden)
+	}
+}
+
+// everything is the bytes of a recording with its packed entries unpacked.
+func everything(t *testing.T, data []byte) []byte {
+	if !bundle.IsZip(data) {
+		return data
+	}
+	b := source(t, data).Bundle
+	host, _ := b.HostSamples()
+	meta, err := json.Marshal(b.Meta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(traceOf(t, data), host, meta)
+}
+
+// TestRedactKeeps leaves what is allowed, and compares under one key.
+func TestRedactKeeps(t *testing.T) {
+	data := testprog.Trace(t, "tasks")
+	names := func(allow func(string) bool, key string) []string {
+		var out bytes.Buffer
+		o := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Allow: allow, Key: []byte(key)}
+		if err := rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Sorted(maps.Keys(texts(t, out.Bytes())))
+	}
+	one, same, other := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
+	if !slices.Equal(one, same) || slices.Equal(one, other) {
+		t.Errorf("hashes by key: %v, %v, %v", one, same, other)
+	}
+	if kept := names(func(string) bool { return true }, "0123456789abcdef"); slices.ContainsFunc(kept, func(s string) bool { return strings.HasPrefix(s, "#") }) {
+		t.Errorf("all are allowed: %v", kept)
+	}
+}

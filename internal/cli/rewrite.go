@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/service/redact"
+)
+
+func newCut(s *streams) *cobra.Command {
+	var from, to time.Duration
+	cmd := &cobra.Command{
+		Use:   "cut [flags] IN OUT",
+		Short: "Write a part of a recording's time as a recording of its own",
+		Long: `Writes the part of a trace from --from to --to as a shorter trace, which every reader of traces takes, and of a recording
+(x.whylate) the same with what was recorded beside it in that time.
+
+A trace is divided into generations of about a second, each of which stands for itself. What is kept are those in which the
+time lies, so up to a second more at both ends; what was kept is reported. Requests that lie within the part are explained as
+before; those that cross its ends are cut, as at the ends of any trace.`,
+		Example: `  whylate cut --from 12s --to 14s incident.whylate part.whylate
+  whylate cut --to 1s x.trace - | go tool trace /dev/stdin
+  whylate cut --from 12s --to 14s incident.whylate part.whylate && whylate redact part.whylate share.whylate`,
+		Args: cobra.ExactArgs(2),
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			switch {
+			case from < 0 || to < 0:
+				return usage(cmd, "--from and --to count from the trace's start and cannot be negative")
+			case to > 0 && to <= from:
+				return usage(cmd, "--to %v does not lie after --from %v", to, from)
+			case from == 0 && to == 0:
+				return usage(cmd, "say with --from and --to which part")
+			}
+			var p rewrite.Part
+			err := s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) (err error) {
+				p, err = rewrite.Cut(w, src, from, to)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
+			if p.Truncated {
+				fmt.Fprintf(s.err, "whylate: %s is cut or damaged behind what could be read: the part ends there\n", args[0])
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.DurationVar(&from, "from", 0, "keep what is from this time of the trace on")
+	f.DurationVar(&to, "to", 0, "keep what is before this time of the trace (default: its end)")
+	return cmd
+}
+
+func newRedact(s *streams) *cobra.Command {
+	var (
+		keep    []string
+		drop    bool
+		keyFile string
+		o       redact.Options
+	)
+	cmd := &cobra.Command{
+		Use:   "redact [flags] IN OUT",
+		Short: "Hide the texts of a recording before it is handed on",
+		Long: `Writes a trace or a recording (x.whylate) again with its texts hidden, as the flight recorder does before a recording leaves
+its process: names of tasks, regions and marked requests, user logs, ids of a tracing system, and directories of source files.
+Of a recording also addresses, the URL, names of control groups, labels of profiles, and what the service said of itself.
+
+Each text becomes a keyed hash: equal ones stay equal, so that groups stay apart. The key is new each time unless --key-file
+gives one; with the same key, two recordings can be compared ("whylate diff").
+
+Times, numbers, and names of functions and of modules stay: without them a recording says nothing. Who must hide those as
+well cannot share a recording.`,
+		Example: `  whylate redact incident.whylate share.whylate
+  whylate redact --keep '^(checkout|search)$' incident.whylate share.whylate   # these names may be seen
+  whylate redact --drop x.trace share.trace                                  # no hashes either`,
+		Args: cobra.ExactArgs(2),
+		RunE: verb(func(cmd *cobra.Command, args []string) error {
+			mode := redact.Hash
+			o.Files = redact.Trim
+			if drop {
+				mode, o.Files = redact.Drop, redact.Drop
+			}
+			o.Logs, o.Tasks, o.Routes, o.Parents = mode, mode, mode, mode
+			var allowed []*regexp.Regexp
+			for _, k := range keep {
+				re, err := regexp.Compile(k)
+				if err != nil {
+					return usage(cmd, "--keep: %v", err)
+				}
+				allowed = append(allowed, re)
+			}
+			o.Allow = func(text string) bool {
+				for _, re := range allowed {
+					if re.MatchString(text) {
+						return true
+					}
+				}
+				return false
+			}
+			if keyFile != "" {
+				key, err := os.ReadFile(keyFile)
+				if err != nil {
+					return fmt.Errorf("reading the key: %w", err)
+				}
+				if len(key) < 16 {
+					return usage(cmd, "--key-file: a key has at least 16 bytes, this one %d", len(key))
+				}
+				o.Key = key
+			}
+			return s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) error { return rewrite.Redact(w, src, o) })
+		}),
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&keep, "keep", nil, "texts that match this regular `expression` stay as they are (may be repeated)")
+	f.BoolVar(&drop, "drop", false, "leave texts out instead of hashing them")
+	f.StringVar(&keyFile, "key-file", "", "make hashes with the key in this `file`")
+	f.StringVar(&o.Main, "main", "", "the import `path` of the main package, for names of its files")
+	return cmd
+}
+
+// rewrite opens a recording and writes another one from it, whole or not at all.
+func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Writer, *rewrite.Source) error) error {
+	in, err := s.openTrace(cmd.Context(), from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if in.isReport {
+		return fmt.Errorf("%s is a report, not a recording", in.name)
+	}
+	if to == from && to != "-" {
+		return usage(cmd, "name another file to write to than %s", from)
+	}
+	bar := s.bar()
+	defer bar.Clear()
+	src := &rewrite.Source{Name: in.name, Trace: &interruptible{ctx: cmd.Context(), r: progress.NewReader(in.Reader, bar, in.name, in.size)}, Bundle: in.bundle}
+	if to == "-" {
+		if width(s.out) > 0 {
+			return usage(cmd, "a recording is no text for a terminal: name a file")
+		}
+		out := bufio.NewWriter(s.out)
+		if err := write(out, src); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	f, err := atomicfile.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	out := bufio.NewWriterSize(f, 1<<20)
+	if err := write(out, src); err != nil {
+		return err
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return f.Commit()
+}
