@@ -47,14 +47,17 @@ type file struct {
 
 // surplus returns what must go so that the files take no more than budget
 // bytes: the oldest first, but of each kind the newest stays. The file latest is
-// the newest, whatever a clock that has jumped says of it.
+// the newest, whatever a clock that has jumped says of it: what seems to be newer is
+// of before the clock went back, and older than all that was written since.
 func surplus(files []file, budget int64, latest string) []file {
 	files = slices.Clone(files)
+	now := time.Time{}
+	if i := slices.IndexFunc(files, func(f file) bool { return f.name == latest }); i >= 0 {
+		now = files[i].mod
+	}
+	later := func(f file) int { return btoi(!now.IsZero() && f.mod.After(now)) }
 	slices.SortFunc(files, func(a, b file) int {
-		if a.name == latest || b.name == latest {
-			return cmp.Compare(btoi(a.name == latest), btoi(b.name == latest))
-		}
-		return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(btoi(a.name == latest), btoi(b.name == latest)), cmp.Compare(later(b), later(a)), a.mod.Compare(b.mod), cmp.Compare(a.name, b.name))
 	})
 	total := int64(0)
 	newest := make(map[Kind]string)

@@ -141,10 +141,19 @@ func (p *plan) add(m moment, now time.Time) bool {
 	case len(p.waiting) < mostNamed:
 		p.waiting = append(p.waiting, m)
 	default:
-		// The shortest of them gives way, but the kind that it alone is of stays.
-		least := slices.MinFunc(p.waiting, func(a, b moment) int { return cmp.Compare(a.took, b.took) })
-		if i := slices.Index(p.waiting, least); least.took < m.took && least.kind == m.kind {
-			p.waiting[i] = m
+		// The shortest of them gives way, but one of each kind stays.
+		of := make(map[Kind]int)
+		for _, w := range p.waiting {
+			of[w.kind]++
+		}
+		least := -1
+		for i, w := range p.waiting {
+			if (w.kind == m.kind || of[w.kind] > 1) && (least < 0 || w.took < p.waiting[least].took) {
+				least = i
+			}
+		}
+		if least >= 0 && (of[m.kind] == 0 || p.waiting[least].took < m.took) {
+			p.waiting[least] = m
 		}
 	}
 	return true

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -400,25 +399,137 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestNamed holds what a recording names to the longest of each kind and route.
+// TestNamed holds what a recording names to the longest of each kind and route: a kind that
+// comes first, or last, is named however short, and takes no longer request's place.
 func TestNamed(t *testing.T) {
-	now := time.Unix(1000, 0)
-	p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
-	add := func(k Kind, name string, took time.Duration) {
-		if !p.add(moment{kind: k, at: now, took: took, name: name}, now) {
-			t.Error("not taken")
+	for _, first := range []bool{true, false} {
+		now := time.Unix(1000, 0)
+		p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
+		add := func(k Kind, name string, took time.Duration) {
+			if !p.add(moment{kind: k, at: now, took: took, name: name}, now) {
+				t.Error("not taken")
+			}
+		}
+		if first {
+			add(KindFreeze, "", ms)
+		}
+		for i := range 20 {
+			add(KindSlow, string(rune('a'+i)), time.Duration(i+1)*10*ms)
+			add(KindSlow, "a", 5*ms)
+		}
+		if !first {
+			add(KindFreeze, "", ms)
+		}
+		add(KindSlow, "short", 3*ms)
+		add(KindFreeze, "", ms/2)
+		why, also, counts := p.take(now)
+		if why.name != "t" || why.took != 200*ms || len(also) != mostNamed-1 || counts[KindSlow] != 41 {
+			t.Errorf("it is kept for %+v and names %+v of %v", why, also, counts)
+		}
+		for i, m := range also[:mostNamed-2] {
+			if want := string(rune('s' - i)); m.name != want {
+				t.Errorf("it names %+v in place of %s", m, want)
+			}
+		}
+		if last := also[mostNamed-2]; last.kind != KindFreeze || last.took != ms {
+			t.Errorf("it does not name the freeze: %+v", also)
+		}
+		if p.longest[classRequests] != 200*ms {
+			t.Errorf("the longest that it holds is %v", p.longest[classRequests])
 		}
 	}
-	add(KindFreeze, "", time.Second)
-	for i := range 20 {
-		add(KindSlow, string(rune('a'+i)), time.Duration(i+1)*10*ms)
-		add(KindSlow, "a", 5*ms)
+}
+
+// TestWorseThanTheLast tests that what is far longer than all that the last recording of its class
+// holds has its own at once, also where an earlier recording held something longer.
+func TestWorseThanTheLast(t *testing.T) {
+	now := time.Unix(1000, 0)
+	p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
+	none := func(time.Time, time.Time) int { return 0 }
+	for i, c := range []struct{ after, took time.Duration }{{0, 2 * time.Second}, {2 * time.Minute, 30 * ms}, {10 * time.Second, 200 * ms}} {
+		now = now.Add(c.after)
+		if !p.add(moment{kind: KindSlow, at: now, took: c.took}, now) {
+			t.Fatalf("number %d is not taken", i)
+		}
+		if wait := p.step(now, none); wait > 200*ms || wait <= 0 {
+			t.Fatalf("number %d waits for %v", i, wait)
+		}
+		now = now.Add(200 * ms)
+		if p.step(now, none) != 0 {
+			t.Fatalf("number %d is not due", i)
+		}
+		p.take(now)
 	}
-	why, also, counts := p.take(now)
-	if why.name != "t" || why.took != 200*ms || len(also) != mostNamed-1 || counts[KindSlow] != 40 {
-		t.Errorf("it is kept for %+v and names %+v of %v", why, also, counts)
+}
+
+// TestSignals tests each bound on what a second shows: at it there is no trigger, above it there is one.
+func TestSignals(t *testing.T) {
+	opts := Options{Latency: 10 * ms, Goroutines: 1000, GC: 0.2, Share: 0.5}
+	at := signals{late: 10 * ms, goroutines: 1000, gc: 0.2, took: time.Second}
+	for kind, c := range map[Kind]struct {
+		above      signals
+		seen, slow uint64
+	}{
+		KindLatency:    {signals{late: 10*ms + 1}, 0, 0},
+		KindGoroutines: {signals{goroutines: 1001}, 0, 0},
+		KindGC:         {signals{gc: 0.201}, 0, 0},
+		KindMany:       {signals{}, 20, 10},
+	} {
+		play(t, opts, func(s *scene) {
+			s.r.opts.Slow = time.Hour
+			second := func(is signals, seen, slow uint64) map[Kind]uint64 {
+				s.r.mu.Lock()
+				s.r.seen, s.r.slow = seen, slow
+				s.r.mu.Unlock()
+				s.r.second(1, is)
+				return s.r.State().Triggers
+			}
+			s.r.Stop() // the goroutine is the test's
+			if got := second(at, 21, 10); len(got) > 0 {
+				t.Errorf("at the bounds: %v", got)
+			}
+			if got := second(at, 10, 9); len(got) > 0 {
+				t.Errorf("nine slow ones: %v", got)
+			}
+			c.above.took = time.Second
+			if got := second(c.above, c.seen, c.slow); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
+				t.Errorf("above the bound of %s: %v", kind, got)
+			}
+			if got := second(signals{took: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
+				t.Errorf("a second later: %v", got)
+			}
+		})
 	}
-	if !slices.ContainsFunc(also, func(m moment) bool { return m.kind == KindFreeze }) {
-		t.Errorf("it does not name the freeze: %+v", also)
-	}
+}
+
+// TestMissedAfterAFailure tests that triggers which no recording holds are named in the next one
+// that is written, also if one that was to name them could not be, with what that was to hold.
+func TestMissedAfterAFailure(t *testing.T) {
+	play(t, Options{}, func(s *scene) {
+		s.ring.taken(true)
+		s.request("missed", 2*time.Second, 3*time.Second)
+		s.after(5 * time.Second)
+		s.ring.taken(false)
+		time.Sleep(5 * time.Second)
+		if err := os.Remove(s.dir); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(s.dir, nil, 0o600); err != nil { // in the folder's place
+			s.t.Fatal(err)
+		}
+		s.request("not written", 20*time.Second, 21*time.Second)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if st := s.r.State(); st.Failed != 1 || st.Kept != 0 || st.LastError == "" || st.Missed[KindSlow] != 2 {
+			s.t.Fatalf("the state is %+v", st)
+		}
+		if err := os.Remove(s.dir); err != nil {
+			s.t.Fatal(err)
+		}
+		s.ring.when = nil
+		s.request("kept", 120*time.Second, 121*time.Second)
+		if got := s.after(150 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 2 || got[0].Held[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {
+			s.t.Errorf("recordings %+v, the state is %+v", got, s.r.State())
+		}
+	})
 }

@@ -128,6 +128,14 @@ func TestClockBack(t *testing.T) {
 	if len(got) != 2 || got[0].name != at(50).name || got[1].name != at(51).name {
 		t.Errorf("%v go", got)
 	}
+	// A clock that was a day ahead for a while: those of that day do not take the place of
+	// those that were written since it was put right.
+	day := 24 * 60
+	files = []file{at(50), at(day + 51), at(day + 52), at(53), at(54)}
+	got = surplus(files, 20, at(54).name)
+	if len(got) != 3 || got[0].name != at(day+51).name || got[1].name != at(day+52).name || got[2].name != at(50).name {
+		t.Errorf("%v go", got)
+	}
 }
 
 // TestParts tests that what a killed process left is removed, and nothing else: neither
@@ -331,6 +339,33 @@ func TestGovernor(t *testing.T) {
 	}
 	if g.how != costByStarts || g.share > 0.5 {
 		t.Errorf("by %s it runs %v of the time", g.how, g.share)
+	}
+}
+
+// TestGovernorTakesTheMedian tests that what the recorder costs is the median of the last cycles:
+// one in which something else used CPU time, or none, is not believed.
+func TestGovernorTakesTheMedian(t *testing.T) {
+	const start = startBytes * byteCost
+	g := newGovernor(0.02, 10*time.Second)
+	cycle := func(cost float64) {
+		const starts = 1e4
+		g.seen[1] = usage{cpu: starts * 20e-6, starts: starts}
+		g.seen[0] = usage{cpu: starts * (20e-6 + cost*start), starts: starts}
+		g.compare()
+	}
+	for i, c := range []struct{ cost, want float64 }{
+		{2, 1}, {0.1, 1}, {2.2, 1}, {2.4, 2.2}, // four are needed
+		{90, 2.2}, {90, 2.4}, {2.1, 2.2}, // 0.1 2 2.1 2.2 2.4 90 90
+		{2.3, 2.3}, {2.3, 2.3}, // the oldest go: 2.1 2.2 2.3 2.3 2.4 90 90
+	} {
+		if cycle(c.cost); math.Abs(g.factor-c.want) > 1e-9 {
+			t.Errorf("after %d cycles the factor is %v, want %v", i+1, g.factor, c.want)
+		}
+	}
+	before := g.factor
+	g.seen = [2]usage{{cpu: 1, starts: leastStarts - 1}, {cpu: 1, starts: leastStarts}}
+	if g.compare(); g.factor != before || len(g.saw) != cycles {
+		t.Errorf("a phase of few starts is compared: %+v", g)
 	}
 }
 

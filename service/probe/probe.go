@@ -229,7 +229,8 @@ func (p *Probe) begin() time.Duration {
 // tick accounts for one tick that was to take interval. It does not allocate,
 // but for the rare case that the process was moved to another cgroup.
 func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
-	now := time.Since(p.begun)
+	end := time.Now()
+	now := end.Sub(p.begun)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.state
@@ -266,7 +267,6 @@ func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 	if cpus == 0 {
 		cpus = t.procs
 	}
-	end := p.begun.Add(now)
 	f := Freeze{
 		Start: end.Add(-lost.likely), End: end,
 		Least: lost.least, Likely: lost.likely, Most: lost.most,

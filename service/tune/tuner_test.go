@@ -409,6 +409,15 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		tuner = newTuner(Options{Procs: ModeOff, Memory: mode, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
 			Cgroup: cgroup.Options{FS: fsys}, OnEvent: func(e Event) { events.events = append(events.events, e) }}, s.knobs(), environment{})
 		close(tuner.done)
+		// Not even between the two steps of one look.
+		setGOGC, setMemory := tuner.knobs.setGOGC, tuner.knobs.setMemory
+		bounded := func() {
+			if s.percent > 100 && s.limit == noMemoryLimit {
+				t.Errorf("%v: GOGC %d without a limit: %q", mode, s.percent, s.log)
+			}
+		}
+		tuner.knobs.setGOGC = func(n int) { setGOGC(n); bounded() }
+		tuner.knobs.setMemory = func(n int64) { setMemory(n); bounded() }
 		for range 30 {
 			// The share is measured over time on the clock, which this test has not.
 			tuner.gcShare = 0.3
@@ -436,6 +445,102 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		tuner.Stop()
 		if s.percent != 100 || s.limit != noMemoryLimit {
 			t.Errorf("%v: after Stop: GOGC %d, limit %s", mode, s.percent, bytesText(s.limit))
+		}
+	}
+}
+
+// Where GOGC falls and the limit goes in one look, GOGC is first.
+func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
+	s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: noMemoryLimit, percent: 100}
+	fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	close(tuner.done)
+	defer tuner.Stop()
+	for range 30 {
+		tuner.gcShare = 0.3
+		tuner.look()
+	}
+	if s.percent < 300 || s.limit == noMemoryLimit {
+		t.Fatalf("GOGC %d, limit %s", s.percent, bytesText(s.limit))
+	}
+	s.log = nil
+	// The container's limit goes away.
+	fsys["sys/fs/cgroup/pod/app/memory.max"] = &fstest.MapFile{Data: []byte("max\n")}
+	for range 3 {
+		tuner.look()
+	}
+	if len(s.log) != 2 || s.log[0] != "GOGC 100" || s.log[1] != "limit none" {
+		t.Errorf("it did %q", s.log)
+	}
+}
+
+// A limit rises when other memory was less for ten looks in a row, and falls at once: what
+// comes and goes each few seconds would move it all the time.
+func TestALimitRisesWhenSettled(t *testing.T) {
+	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "")
+	other := func(n int64) {
+		fsys["sys/fs/cgroup/pod/app/memory.current"] = &fstest.MapFile{Data: fmt.Append(nil, n*mib+s.goal()+4*mib)}
+	}
+	other(500)
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	close(tuner.done)
+	defer tuner.Stop()
+	tuner.look()
+	low := s.limit
+	if low > 430*mib {
+		t.Fatalf("GOMEMLIMIT is %s beside 500 MiB of others", bytesText(low))
+	}
+	for round := range 3 {
+		other(100)
+		for range settledAfter - 1 {
+			if tuner.look(); s.limit != low {
+				t.Fatalf("round %d: GOMEMLIMIT rises to %s although other memory comes and goes", round, bytesText(s.limit))
+			}
+		}
+		other(500)
+		tuner.look()
+	}
+	other(100)
+	looks := 0
+	for ; s.limit == low && looks < 100; looks++ {
+		tuner.look()
+	}
+	if looks != settledAfter+1 || s.limit < 800*mib {
+		t.Errorf("after %d looks GOMEMLIMIT is %s", looks, bytesText(s.limit))
+	}
+	other(500)
+	if tuner.look(); s.limit != low {
+		t.Errorf("GOMEMLIMIT is %s when others need memory again", bytesText(s.limit))
+	}
+}
+
+// The guard's alarm is told once a minute at most, but what it does always.
+func TestAlarmsAreFew(t *testing.T) {
+	f := &fake{procs: 8}
+	tuner, r := start(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff})
+	defer tuner.Stop()
+	begun := time.Now()
+	tell := func(after time.Duration, d gcDecision) (told bool) {
+		tuner.mu.Lock()
+		tuner.now.at = begun.Add(after)
+		n := len(tuner.events)
+		tuner.tellGuard(d)
+		told = len(tuner.events) > n
+		tuner.unlockAndTell()
+		return told
+	}
+	alarm := gcDecision{alarm: true, reason: "it crawls"}
+	for _, c := range []struct {
+		after time.Duration
+		d     gcDecision
+		want  bool
+	}{
+		{0, gcDecision{}, false}, {time.Second, alarm, true}, {2 * time.Second, alarm, false}, {60 * time.Second, alarm, false}, {61 * time.Second, alarm, true},
+		{62 * time.Second, gcDecision{alarm: true, relax: true, reason: "it crawls"}, true}, {63 * time.Second, alarm, false},
+	} {
+		if tell(c.after, c.d) != c.want {
+			t.Errorf("after %v: %+v is told, or is not; told were %+v", c.after, c.d, r.events)
 		}
 	}
 }
