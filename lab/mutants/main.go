@@ -1,14 +1,16 @@
-// Command mutants asks which wrong lines of the engine its tests would catch: it changes one thing in one line, runs the tests, and
-// counts the changes after which some test fails.
+// Command mutants asks which wrong lines the tests would catch: it changes one thing in one line, runs the tests, and counts the
+// changes after which some test fails.
 //
 //	go run ./lab/mutants -n 60                       of the engine's packages
 //	go run ./lab/mutants -n 20 -seed 3 ./internal/explain/request
+//	go run ./lab/mutants -n 30 ./service/...         of what services import
+//	go run ./lab/mutants -n 30 ./internal/judge/... ./internal/experiment/... ./internal/capture/...
 //	go run ./lab/mutants -only 17,23                 these again, by their numbers
 //
 // A change is a border moved (< for <=), a condition turned round, + for -, min for max, a number one larger, true for false, or a
 // call left out. Which ones is decided by -seed. The files stay as they are: go test is given the changed one by -overlay. Each
-// change first meets the short tests of its own package, then, if these pass, those of all packages of the engine and of the
-// module's root. What does not compile is left out and another one taken; what runs for longer than -timeout is caught.
+// change first meets the short tests of its own package, then, if these pass, those of all packages of its module whose tests depend
+// on it. What does not compile is left out and another one taken; what runs for longer than -timeout is caught.
 package main
 
 import (
@@ -61,14 +63,19 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
+	sources, err := packages(pkgs)
+	if err != nil {
+		return err
+	}
 	var all []mutant
-	for _, pkg := range pkgs {
-		list, err := mutantsOf(pkg)
+	for _, pkg := range sources {
+		list, err := mutantsOf(pkg.dir)
 		if err != nil {
 			return err
 		}
 		all = append(all, list...)
 	}
+	dependents := map[string][]string{}
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	wanted := map[int]bool{}
 	for _, s := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
@@ -102,15 +109,25 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 		verdict := "SURVIVED"
 		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
 			verdict, near = "caught by its package"+late(err), near+1
-		} else if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay, ".", "./report/...", "./internal/explain", "./internal/viewer/inspect", "./internal/output/export"}, engine...)...); err != nil {
-			verdict, far = "caught by "+strings.Join(failed(out), ", ")+late(err), far+1
 		} else {
+			others, known := dependents[m.Pkg]
+			if !known {
+				if others, err = dependentsOf(m.Pkg); err != nil {
+					return err
+				}
+				dependents[m.Pkg] = others
+			}
 			survived++
+			if len(others) > 0 {
+				if out, err := oneline.Go(timeout, append([]string{"test", "-short", "-failfast", "-overlay", overlay}, others...)...); err != nil {
+					verdict, far, survived = "caught by "+strings.Join(failed(out), ", ")+late(err), far+1, survived-1
+				}
+			}
 		}
 		fmt.Printf("%4d  %s:%d  %s -> %s: %s\n", i, m.File, m.Line, m.Was, m.text, verdict)
 	}
 	total := near + far + survived
-	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(pkgs))
+	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(sources))
 	return nil
 }
 
@@ -138,6 +155,53 @@ func failed(out []byte) []string {
 var swapped = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.LAND: "||", token.LOR: "&&",
+}
+
+// A source is a package: its folder as ./FOLDER, its path, and its module's folder.
+type source struct{ dir, path, module string }
+
+// packages returns those of patterns, but for packages that only tests use: their names end so.
+func packages(patterns []string) (list []source, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	out, err := oneline.Go(time.Minute, append([]string{"list", "-f", "{{.Dir}}\t{{.ImportPath}}\t{{.Module.Dir}}"}, patterns...)...)
+	if err != nil {
+		return nil, fmt.Errorf("listing packages: %w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Split(strings.TrimSpace(line), "\t")
+		dir, err := filepath.Rel(root, words[0])
+		if err != nil || len(words) != 3 {
+			return nil, fmt.Errorf("listing packages: %q", line)
+		}
+		if !strings.HasSuffix(dir, "test") {
+			list = append(list, source{"./" + dir, words[1], words[2]})
+		}
+	}
+	return list, nil
+}
+
+// dependentsOf returns the packages of a package's module whose tests it is part of, but for itself.
+func dependentsOf(dir string) (list []string, err error) {
+	self, err := packages([]string{dir})
+	if err != nil || len(self) != 1 {
+		return nil, fmt.Errorf("%s is %d packages: %w", dir, len(self), err)
+	}
+	out, err := oneline.Go(time.Minute, "-C", self[0].module, "list", "-test", "-f", "{{.ImportPath}}\t{{join .Deps \"\t\"}}", "./...")
+	if err != nil {
+		return nil, fmt.Errorf("listing dependents: %w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Split(strings.TrimSpace(line), "\t")
+		name, isTest := strings.CutSuffix(words[0], ".test")
+		is := func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return dep == self[0].path } // "pkg [x.test]"
+		if isTest && name != self[0].path && slices.ContainsFunc(words[1:], is) {
+			list = append(list, name)
+		}
+	}
+	return list, nil
 }
 
 // mutantsOf returns all changes that can be made in a package, but for files that are generated or only of another system.

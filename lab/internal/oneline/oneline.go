@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -65,7 +67,8 @@ func (f *File) Place(from, to token.Pos) Place {
 // Line returns the line of a position.
 func (f *File) Line(p token.Pos) int { return f.set.Position(p).Line }
 
-// Files parses a package's files, but for tests and what is generated.
+// Files parses a package's files, but for tests, what is generated, and what is of another system or Go version: no test here would
+// notice a change of it.
 func Files(pkg string) ([]*File, error) {
 	names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 	if err != nil {
@@ -74,6 +77,9 @@ func Files(pkg string) ([]*File, error) {
 	var out []*File
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		if here, err := build.Default.MatchFile(pkg, filepath.Base(name)); err != nil || !here {
 			continue
 		}
 		data, err := os.ReadFile(name)
@@ -97,6 +103,9 @@ func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "go", args...)
+	// What is ended is go test and the tests that it has started: a loop without end would run on.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
 	out, err := c.CombinedOutput()
 	if ctx.Err() != nil {

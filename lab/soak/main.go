@@ -1,0 +1,407 @@
+// Command soak runs a service with the flight recorder under load for long, gives it a fault each minute, and asks whether the
+// recorder does what docs/flight.md says: every fault recorded, memory flat, cost within the budget, nothing left behind.
+//
+//	go run ./lab/soak -d 1h -rate 5000
+//
+// The service is this program in a process of its own, with all that service.Start starts; clients and a collector of recordings are
+// here. The collector fails now and then: 500, 503 with Retry-After, 422. What it was given is the evidence: a fault counts as recorded
+// if a recording arrived that names a request of its time and length. Exit status 1 says that something was not as it should be.
+package main
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/service/flight"
+)
+
+func main() {
+	long := flag.Duration("d", time.Hour, "for how long")
+	rate := flag.Float64("rate", 5000, "requests a second")
+	every := flag.Duration("every", time.Minute, "between two faults")
+	child := flag.Bool("service", false, "be the service")
+	collector := flag.String("collector", "", "of the service")
+	dir := flag.String("dir", "", "of the service")
+	flag.Parse()
+	var err error
+	if *child {
+		err = serve(*dir, *collector)
+	} else {
+		err = soak(*long, *rate, *every)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// A fault is what was done to the service, and when.
+type fault struct {
+	name     string
+	from, to time.Time
+	recorded bool
+	slowest  time.Duration // by the clients
+}
+
+// A run is one soak.
+type run struct {
+	mu        sync.Mutex
+	faults    []*fault
+	arrived   map[string]bool // recordings, by id
+	asked     int             // requests of the uploader
+	sent      atomic.Uint64
+	failed    atomic.Uint64
+	base      string // the service's
+	client    *http.Client
+	lastError string
+}
+
+func soak(long time.Duration, rate float64, every time.Duration) error {
+	dir, err := os.MkdirTemp("", "soak")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r := &run{arrived: make(map[string]bool), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go http.Serve(ln, http.HandlerFunc(r.collect))
+	defer ln.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "-service", "-dir", dir, "-collector", "http://"+ln.Addr().String())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		return errors.New("the service did not start")
+	}
+	r.base = lines.Text()
+
+	began := time.Now()
+	end := began.Add(long)
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() { r.load(i, began, end, rate) })
+	}
+	all.Go(func() { r.harm(began, end, every) })
+	var seen []sample
+	for next := began.Add(10 * time.Second); next.Before(end); next = next.Add(5 * time.Second) {
+		time.Sleep(time.Until(next))
+		s, err := r.sample()
+		if err != nil {
+			return err
+		}
+		seen = append(seen, s)
+		if len(seen)%12 == 0 {
+			r.tell(began, s)
+		}
+	}
+	all.Wait()
+	// What is still to be sent is, and what waits to be written.
+	var last sample
+	for wait := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
+		if last, err = r.sample(); err != nil {
+			return err
+		}
+		if u := last.State.Upload; u.Waiting == 0 && time.Since(end) > 10*time.Second || time.Now().After(wait) {
+			break
+		}
+	}
+	_ = in.Close()
+	var left leftover
+	if !lines.Scan() {
+		return errors.New("the service ended without a word")
+	}
+	if err := json.Unmarshal(lines.Bytes(), &left); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("the service: %w", err)
+	}
+	return r.judge(began, seen, last, left, long, rate)
+}
+
+const workers = 64
+
+// load sends one worker's part of the requests, each at its time. One that is more than a second behind leaves out what it missed.
+func (r *run) load(i int, began, end time.Time, rate float64) {
+	apart := time.Duration(workers / rate * float64(time.Second))
+	for at := began.Add(apart * time.Duration(i) / workers); at.Before(end); at = at.Add(apart) {
+		behind := -time.Until(at)
+		if behind < 0 {
+			time.Sleep(-behind)
+		} else if behind > time.Second {
+			continue
+		}
+		path := "/list"
+		if i%8 == 0 {
+			path = "/order"
+		}
+		start := time.Now()
+		err := r.get(path, nil)
+		if err != nil {
+			r.failed.Add(1)
+			r.mu.Lock()
+			r.lastError = err.Error()
+			r.mu.Unlock()
+		}
+		r.sent.Add(1)
+		if took := time.Since(start); took > slow {
+			r.mu.Lock()
+			for _, f := range r.faults {
+				if start.Before(f.to) && start.Add(took).After(f.from) {
+					f.slowest = max(f.slowest, took)
+				}
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+func (r *run) get(path string, into any) error {
+	res, err := r.client.Get(r.base + path)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, res.Status)
+	}
+	if into != nil {
+		return json.NewDecoder(res.Body).Decode(into)
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return err
+}
+
+// harm does something to the service now and then.
+func (r *run) harm(began, end time.Time, every time.Duration) {
+	for n := 1; ; n++ {
+		at := began.Add(time.Duration(n)*every - every/2)
+		if at.After(end.Add(-15 * time.Second)) {
+			return
+		}
+		time.Sleep(time.Until(at))
+		f := &fault{name: faults[n%len(faults)], from: time.Now(), to: time.Now().Add(5 * time.Second)}
+		r.mu.Lock()
+		r.faults = append(r.faults, f)
+		r.mu.Unlock()
+		if err := r.get("/fault?name="+f.name, nil); err != nil {
+			r.failed.Add(1)
+		}
+	}
+}
+
+// collect is the collector.
+func (r *run) collect(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	r.asked++
+	n := r.asked
+	r.mu.Unlock()
+	switch {
+	case n%7 == 0:
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	case n%11 == 0:
+		w.Header().Set("Retry-After", "2")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	named, err := triggers(q.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrived[q.Header.Get("Whylate-Recording-Id")] = true
+	for _, t := range named {
+		for _, f := range r.faults {
+			if t.Route == "GET /order" && time.Duration(t.TookNS) >= slow && t.At.After(f.from) && t.At.Before(f.to) {
+				f.recorded = true
+			}
+		}
+	}
+	if n%13 == 0 {
+		w.WriteHeader(http.StatusUnprocessableEntity) // it has seen enough of it
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// triggers returns why a recording was kept.
+func triggers(body io.Reader) ([]flight.Trigger, error) {
+	z, err := gzip.NewReader(body)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(z, 256<<20))
+	if err != nil {
+		return nil, err
+	}
+	b, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	if t, err := b.Open("trace"); err != nil {
+		return nil, err
+	} else if _, err := io.Copy(io.Discard, t); err != nil { // it is whole
+		return nil, err
+	}
+	f, err := b.Open("meta.json")
+	if err != nil {
+		return nil, err
+	}
+	var m struct {
+		Flight struct {
+			Reason flight.Trigger   `json:"reason"`
+			Also   []flight.Trigger `json:"also"`
+		} `json:"flight"`
+	}
+	err = json.NewDecoder(f).Decode(&m)
+	return append(m.Flight.Also, m.Flight.Reason), err
+}
+
+func (r *run) sample() (s sample, err error) {
+	err = r.get("/sample", &s)
+	return s, err
+}
+
+func (r *run) tell(began time.Time, s sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	recorded := 0
+	for _, f := range r.faults {
+		if f.recorded {
+			recorded++
+		}
+	}
+	st := &s.State
+	fmt.Printf("%6s  %9d requests  %3d faults, %3d recorded  %3d kept, %d failed  RSS %.1f MB, live heap %.1f MB, %d goroutines, %d files  cost %.2f %% by %s, duty %.2f, own %.3f %%\n",
+		time.Since(began).Round(time.Second), r.sent.Load(), len(r.faults), recorded, st.Kept, st.Failed, mb(s.RSS), mb(s.Live), s.Goroutines, s.Files, 100*st.Cost, st.CostFrom, st.Duty, 100*st.OwnCost)
+}
+
+func mb(n uint64) float64 { return float64(n) / 1e6 }
+
+// judge prints the outcome, and returns what is wrong with it.
+func (r *run) judge(began time.Time, seen []sample, last sample, left leftover, long time.Duration, rate float64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var wrong []string
+	check := func(ok bool, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		fmt.Println(text)
+		if !ok {
+			wrong = append(wrong, text)
+		}
+	}
+	st := &last.State
+	n := float64(r.sent.Load())
+	check(r.failed.Load() == 0, "%.0f requests in %v, %.0f a second, %.1f %% of what was wanted; %d failed %s", n, long, n/long.Seconds(), 100*n/(rate*long.Seconds()), r.failed.Load(), r.lastError)
+	recorded, met := 0, 0
+	for _, f := range r.faults {
+		switch {
+		case f.recorded:
+			recorded++
+		case f.slowest > 0:
+			fmt.Printf("not recorded: %s at %v; the clients' slowest %v\n", f.name, f.from.Sub(began).Round(time.Second), f.slowest)
+		}
+		if f.recorded || f.slowest > 0 {
+			met++
+		}
+	}
+	check(recorded == len(r.faults), "%d faults, %d of them met by requests, %d recorded", len(r.faults), met, recorded)
+	// The first quarter fills what is kept: the ring, routes, connections.
+	quarter := len(seen) / 4
+	for _, m := range []struct {
+		name string
+		of   func(*sample) uint64
+	}{{"RSS", func(s *sample) uint64 { return s.RSS }}, {"live heap", func(s *sample) uint64 { return s.Live }}} {
+		second, fourth := median(seen[quarter:2*quarter], m.of), median(seen[3*quarter:], m.of)
+		change := fourth/second - 1
+		check(math.Abs(change) <= 0.05, "%s: %.1f MB in the second quarter, %.1f MB in the fourth (medians): %+.1f %%", m.name, second/1e6, fourth/1e6, 100*change)
+	}
+	cost, own, duty := 0., 0., 0.
+	for i := range seen {
+		if seen[i].State.Recording {
+			cost += seen[i].State.Cost / float64(len(seen))
+			duty += 1 / float64(len(seen))
+		}
+		own += seen[i].State.OwnCost / float64(len(seen))
+	}
+	check(cost <= st.Budget && own <= 0.002, "the recorder cost %.2f %% of the CPUs by %s (budget %.0f %%), and ran %.1f %% of the time; its own part %.3f %%; the service used %.1f %% of a CPU",
+		100*cost, st.CostFrom, 100*st.Budget, 100*duty, 100*own, 100*(last.CPU-seen[0].CPU).Seconds()/last.At.Sub(seen[0].At).Seconds())
+	u := st.Upload
+	check(st.Failed == 0 && u.Waiting == 0 && u.Sent+u.Refused == st.Kept && uint64(len(r.arrived)) == st.Kept,
+		"%d recordings kept, %d failed; %d triggers, %d in no recording; uploads: %d sent, %d refused, %d attempts failed, %d wait, %d different ones arrived",
+		st.Kept, st.Failed, sum(st.Triggers), sum(st.Missed), u.Sent, u.Refused, u.Failed, u.Waiting, len(r.arrived))
+	check(left.Goroutines <= 0 && left.Files <= 0 && len(left.Parts) == 0 && left.Disk <= maxDisk,
+		"after Stop: %d goroutines more than before, %d open files more, half written %v, %.1f MB in the folder", left.Goroutines, left.Files, left.Parts, float64(left.Disk)/1e6)
+	if len(wrong) > 0 {
+		return fmt.Errorf("not as it should be:\n\t%s", strings.Join(wrong, "\n\t"))
+	}
+	return nil
+}
+
+func median(seen []sample, of func(*sample) uint64) float64 {
+	var v []uint64
+	for i := range seen {
+		v = append(v, of(&seen[i]))
+	}
+	slices.Sort(v)
+	if len(v) == 0 {
+		return 0
+	}
+	return float64(v[len(v)/2])
+}
+
+func sum(m map[flight.Kind]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func size(dir string) (n int64) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}

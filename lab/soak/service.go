@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/whylate/whylate/service"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
+)
+
+const (
+	slow    = 150 * time.Millisecond
+	maxDisk = 64 << 20
+)
+
+// faults are done in turns, all to the orders.
+var faults = []string{"lock", "backend", "compute"}
+
+// A sample is what the service says of itself.
+type sample struct {
+	At                time.Time
+	RSS, Live         uint64
+	Goroutines, Files int
+	CPU               time.Duration
+	State             flight.State
+}
+
+// A leftover is what is there after Stop and was not before Start.
+type leftover struct {
+	Goroutines, Files int
+	Parts             []string
+	Disk              int64
+}
+
+// serve is the service: it runs until standard input ends, and then says what is left.
+func serve(dir, collector string) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // before anything is counted: the poller's own files stay
+	if err != nil {
+		return err
+	}
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	s := service.Start(service.Options{Flight: &flight.Options{
+		Dir: dir, MaxDisk: maxDisk, Slow: slow, Factor: -1, Gap: 5 * time.Second, Freeze: 5 * time.Second, PerHour: -1, PerDay: -1,
+		Upload: &flight.UploadOptions{URL: collector},
+	}})
+	rec := s.Flight()
+	if rec == nil {
+		return fmt.Errorf("the recorder did not start")
+	}
+	o := new(orders)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /list", func(w http.ResponseWriter, _ *http.Request) {
+		done := make(chan []byte)
+		go func() { done <- []byte(strings.Repeat("x", 512)) }()
+		_, _ = w.Write(<-done)
+	})
+	mux.HandleFunc("GET /order", o.order)
+	all := http.NewServeMux()
+	all.Handle("/", mark.Handler(mux))
+	all.HandleFunc("/fault", o.fault)
+	all.HandleFunc("/sample", func(w http.ResponseWriter, _ *http.Request) {
+		m := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(m)
+		_ = json.NewEncoder(w).Encode(sample{
+			At: time.Now(), RSS: rss(), Live: m[0].Value.Uint64(), Goroutines: runtime.NumGoroutine(), Files: openFiles(), CPU: cpuTime(), State: rec.State(),
+		})
+	})
+	srv := &http.Server{Handler: all}
+	served := make(chan struct{})
+	go func() { _ = srv.Serve(ln); close(served) }()
+	fmt.Println("http://" + ln.Addr().String())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = srv.Close()
+	<-served
+	s.Stop()
+	var left leftover
+	for range 50 { // connections' goroutines end by themselves
+		left.Goroutines, left.Files = runtime.NumGoroutine()-goroutines, openFiles()-(files-1) // the listener is closed
+		if left.Goroutines <= 0 && left.Files <= 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	left.Parts, _ = filepath.Glob(filepath.Join(dir, "*.part-*"))
+	left.Disk = size(dir)
+	return json.NewEncoder(os.Stdout).Encode(left)
+}
+
+// orders are what faults are done to.
+type orders struct {
+	mu      sync.Mutex
+	late    atomic.Int32 // requests that the backend answers late
+	compute atomic.Int32
+}
+
+func (o *orders) order(w http.ResponseWriter, _ *http.Request) {
+	o.mu.Lock()
+	o.mu.Unlock()
+	if o.late.Load() > 0 && o.late.Add(-1) >= 0 {
+		time.Sleep(400 * time.Millisecond)
+	}
+	if o.compute.Load() > 0 && o.compute.Add(-1) >= 0 {
+		for end := cpuTime() + 250*time.Millisecond; cpuTime() < end; {
+		}
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+func (o *orders) fault(_ http.ResponseWriter, q *http.Request) {
+	switch q.FormValue("name") {
+	case "lock":
+		o.mu.Lock()
+		time.Sleep(300 * time.Millisecond)
+		o.mu.Unlock()
+	case "backend":
+		o.late.Store(3)
+	case "compute":
+		o.compute.Store(1)
+	}
+}
+
+func openFiles() int {
+	files, _ := os.ReadDir("/proc/self/fd")
+	return len(files)
+}
+
+func rss() uint64 {
+	text, _ := os.ReadFile("/proc/self/statm")
+	var all, resident uint64
+	_, _ = fmt.Sscan(string(text), &all, &resident)
+	return resident * uint64(os.Getpagesize())
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
