@@ -78,6 +78,7 @@ func TestVM(t *testing.T) {
 				{"v2", Machine{Layout: "v2", CPUs: 4, MemoryMB: 512}},
 				{"v1", Machine{Layout: "v1", CPUs: 4, MemoryMB: 512}},
 				{"hybrid", Machine{Layout: "hybrid", CPUs: 4, MemoryMB: 512}},
+				{"v2-clock", Machine{Layout: "v2", CPUs: 2, MemoryMB: 512, Run: "^clock/"}},
 				// Set-up only: 24 emulated CPUs on one thread measure nothing.
 				{"v2-24-cpus", Machine{Layout: "v2", CPUs: 24, MemoryMB: 768, Run: "many-cores|leaf-quota|ancestor-quota"}},
 			} {

@@ -3,10 +3,15 @@
 package flight
 
 import (
+	"bytes"
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,19 +20,18 @@ import (
 
 const mountedDir = "WHYLATE_TEST_FLIGHT_MOUNT"
 
-// TestFullDisk runs a recorder in a folder of four megabytes, which only this test's own
-// child process sees: its oldest recordings give way when the disk is full, a disk that
-// somebody else fills, or that can be read only, is told, and nothing half written stays.
-func TestFullDisk(t *testing.T) {
+// ownMounts runs a test in a child process that has mounts of its own, and is their
+// root, with a folder to mount on.
+func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	if dir := os.Getenv(mountedDir); dir != "" {
-		onSmallDisk(t, dir)
+		f(t, dir)
 		return
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^TestFullDisk$", "-test.v")
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), mountedDir+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
@@ -45,11 +49,176 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-func onSmallDisk(t *testing.T, dir string) {
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+// disk mounts a file system in memory, and returns what remounts it read-only or back.
+func disk(t *testing.T, dir, options string) (readOnly func(is bool)) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		t.Skipf("no mount: %v", err)
 	}
-	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return func(is bool) {
+		t.Helper()
+		flags := uintptr(syscall.MS_REMOUNT)
+		if is {
+			flags |= syscall.MS_RDONLY
+		}
+		if err := syscall.Mount("", dir, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFullDisk runs a recorder in a folder of four megabytes, which only this test's own
+// child process sees: its oldest recordings give way when the disk is full, a disk that
+// somebody else fills, or that can be read only, is told, and nothing half written stays.
+func TestFullDisk(t *testing.T) { ownMounts(t, onSmallDisk) }
+
+// TestNoMoreFiles is a disk that has room but holds no more files: neither the recording's own
+// nor the folder can be made.
+func TestNoMoreFiles(t *testing.T) {
+	ownMounts(t, func(t *testing.T, disc string) {
+		disk(t, disc, "size=64m,nr_inodes=8") // two are the disk's and the folder's
+		dir := filepath.Join(disc, "flight")
+		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
+		capture := func() error { _, err := r.Capture(context.Background(), "x"); return err }
+		for range 20 {
+			if err := capture(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill := func() (names []string) {
+			for i := 0; ; i++ {
+				name := filepath.Join(disc, "other"+strconv.Itoa(i))
+				f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0o600)
+				switch {
+				case err == nil:
+					f.Close()
+					names = append(names, name)
+				case !os.IsExist(err):
+					return names
+				}
+			}
+		}
+		for range 5 { // the oldest give way, down to two
+			fill()
+			if err := capture(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := list(dir)
+		if err != nil || len(files) != 2 {
+			t.Fatalf("%d recordings are left, %v", len(files), err)
+		}
+		for _, f := range files {
+			if f.name != r.State().Last {
+				if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		fill()
+		if capture() == nil {
+			t.Error("it was kept although the newest one stays")
+		}
+		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "no space") || !s.Recording {
+			t.Errorf("where others have all files the state is %+v", s)
+		}
+		if files, _ := list(dir); len(files) == 0 {
+			t.Error("the newest recording is gone")
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		fill()
+		if capture() == nil {
+			t.Error("it was kept where no folder can be made")
+		}
+		for i := range 8 {
+			_ = os.Remove(filepath.Join(disc, "other"+strconv.Itoa(i)))
+		}
+		if err := capture(); err != nil {
+			t.Errorf("when there is room again: %v", err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(left) > 0 {
+			t.Errorf("half written is %v", left)
+		}
+	})
+}
+
+// TestReadOnlyDisk starts a recorder where nothing can be written, with more in the folder than may
+// be and something half written: it records, says what is wrong, and keeps the folder in
+// order when it can.
+func TestReadOnlyDisk(t *testing.T) {
+	ownMounts(t, func(t *testing.T, dir string) {
+		readOnly := disk(t, dir, "size=64m")
+		for n := range 4 {
+			put(t, dir, n, strings.Repeat("x", 1000))
+		}
+		half := filepath.Join(dir, fileName(time.Unix(1, 0), KindSlow, 1, 9)+partInfix+"1")
+		if err := os.WriteFile(half, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		readOnly(true)
+		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second, MaxDisk: 2000})
+		if _, err := r.Capture(context.Background(), "x"); err == nil {
+			t.Error("it was kept where nothing can be written")
+		}
+		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "read-only") || !s.Recording || len(names(t, dir)) != 4 {
+			t.Errorf("the state is %+v", s)
+		}
+		var b bytes.Buffer
+		a := &asked{trigger: Trigger{Kind: KindAsked}, to: &b, done: make(chan struct{})}
+		if err := r.request(t.Context(), a); err != nil || a.err != nil || b.Len() == 0 {
+			t.Errorf("a snapshot by GET: %v, %v", err, a.err)
+		}
+		readOnly(false)
+		if _, err := r.Capture(context.Background(), "x"); err != nil || len(names(t, dir)) > 2 {
+			t.Errorf("when it can be written: %v, there are %q", err, names(t, dir))
+		}
+		r.Stop()
+		start(t, Options{Dir: dir, NoHost: true})
+		if _, err := os.Stat(half); err == nil {
+			t.Error("what was half written is left")
+		}
+	})
+}
+
+// TestReadOnlySpool is a disk that can be read only when a recording has arrived: it is sent once,
+// and marked when that is possible.
+func TestReadOnlySpool(t *testing.T) {
+	ownMounts(t, func(t *testing.T, dir string) {
+		readOnly := disk(t, dir, "size=1m")
+		name := put(t, dir, 1, "x")
+		refusedOne := put(t, dir, 2, "y")
+		requests := 0
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			readOnly(true)
+			if requests++; q.Header.Get("Whylate-Recording-Name") == refusedOne {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+			}
+		}))
+		defer srv.Close()
+		up, err := newUploader(dir, UploadOptions{URL: srv.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			pass(up)
+		}
+		if s := up.State(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
+			t.Errorf("%d requests, the state is %+v, there are %q", requests, s, names(t, dir))
+		}
+		readOnly(false)
+		pass(up)
+		stem := func(name string) string { return strings.TrimSuffix(name, nameSuffix) }
+		if got, want := names(t, dir), []string{stem(name) + sentMark + nameSuffix, stem(refusedOne) + refusedMark + nameSuffix}; requests != 2 || !slices.Equal(got, want) {
+			t.Errorf("after %d requests there are %q, want %q", requests, got, want)
+		}
+	})
+}
+
+func onSmallDisk(t *testing.T, dir string) {
+	readOnly := disk(t, dir, "size=4m")
 	r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
 	parts := func() {
 		t.Helper()
@@ -108,9 +277,7 @@ func onSmallDisk(t *testing.T, dir string) {
 	if _, err := r.Capture(context.Background(), "x"); err != nil {
 		t.Errorf("when there is room again: %v", err)
 	}
-	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	readOnly(true)
 	before := r.State()
 	if _, err := r.Capture(context.Background(), "x"); err == nil {
 		t.Error("it was kept where nothing can be written")

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -531,5 +532,91 @@ func TestMissedAfterAFailure(t *testing.T) {
 		if got := s.after(150 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 2 || got[0].Held[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {
 			s.t.Errorf("recordings %+v, the state is %+v", got, s.r.State())
 		}
+	})
+}
+
+// TestDay is a day of a service that answers a thousand requests a second, with a fault each twenty minutes
+// and a minute in which all is slow, by a made clock and with a made ring: what the recorder
+// itself counts and keeps. Every fault is in a recording, the bounds on their number and on
+// the disk hold, and memory is after a day what it was after an hour. In the ordinary tests the day has
+// three hours.
+func TestDay(t *testing.T) {
+	hours := 3
+	if os.Getenv("WHYLATE_FULL") == "1" {
+		hours = 24
+	}
+	if testing.Short() {
+		t.Skip("three hours of requests take seconds")
+	}
+	dir := t.TempDir()
+	const disk = 40 << 10
+	synctest.Test(t, func(t *testing.T) {
+		ring := new(madeRing)
+		r, err := startWith(Options{Dir: dir, MaxDisk: disk, Budget: -1, NoHost: true, Gap: time.Minute}, ring)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Stop()
+		routes := []string{"GET /", "GET /items/{id}", "POST /order", "GET /search"}
+		faults, named, early := 0, 0, uint64(0)
+		live := func() uint64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		for second := range hours * 3600 {
+			storm := second/60 == 90
+			for i := range 1000 {
+				took := time.Duration(1+(i*7+second)%9) * ms
+				if storm {
+					took *= 50
+				}
+				r.ended(mark.Ended{Name: routes[i%len(routes)], Status: "2xx", Began: time.Now(), Took: took})
+			}
+			m := mark.Begin(mark.HTTP, "GET /marked", "")
+			if second%1200 == 1190 {
+				faults++
+				r.ended(mark.Ended{Name: "POST /order", Status: "5xx", Began: time.Now(), Took: time.Duration(700+faults) * ms})
+			}
+			time.Sleep(time.Second)
+			m.End("", "2xx")
+			switch second {
+			case 3599:
+				early = live()
+			case hours*3600 - 1:
+				if late := live(); float64(late) > 1.05*float64(early)+64<<10 {
+					t.Errorf("the heap has %d bytes after an hour and %d after %d hours", early, late, hours)
+				}
+			}
+			if second%600 != 599 {
+				continue
+			}
+			synctest.Wait()
+			files, err := list(dir)
+			total := int64(0)
+			for _, f := range files {
+				total += f.size
+				data, rerr := os.ReadFile(filepath.Join(dir, f.name))
+				var m meta
+				if rerr != nil || json.Unmarshal(entries(t, data)["meta.json"], &m) != nil {
+					t.Fatalf("%s: %v", f.name, rerr)
+				}
+				if m.Flight.Reason.Route == "POST /order" && m.Flight.Reason.Status == "5xx" && m.Flight.Reason.TookNS == int64(time.Duration(700+faults)*ms) {
+					named++
+					if err := os.Rename(filepath.Join(dir, f.name), filepath.Join(dir, f.name+".seen")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err != nil || total > disk {
+				t.Fatalf("%d bytes in %d files, %v", total, len(files), err)
+			}
+		}
+		s := r.State()
+		if named != faults || s.Failed != 0 || s.Kept > uint64(6+6*hours) || s.Kept < uint64(faults) || s.Triggers[KindUnusual] < 5000 || s.Missed[KindUnusual] >= s.Triggers[KindUnusual] {
+			t.Errorf("of %d faults %d are recorded; the state is %+v", faults, named, s)
+		}
+		t.Logf("%d faults, %d recorded; the state is %+v", faults, named, s)
 	})
 }

@@ -25,6 +25,7 @@ func All() []Check {
 	var all []Check
 	all = append(all, cgroupChecks()...)
 	all = append(all, serviceChecks()...)
+	all = append(all, clockChecks()...) // last: the clock is set
 	return all
 }
 
