@@ -12,28 +12,29 @@ import (
 // order, names are those of the vocabulary. ReadJSON calls it; Explain's reports keep it. It takes time in proportion to
 // the report.
 func (r *Report) CheckValid() error {
-	c := checker{sampled: r.Input.Sampled != nil}
-	c.input(&r.Input)
+	var err error
+	c := checker{first: &err, sampled: r.Input.Sampled != nil}
+	c.in("input").input(&r.Input)
 	ids := map[string]bool{"": true}
 	for i := range r.Groups {
 		ids[r.Groups[i].ID] = true
-		c.group(&r.Groups[i], i)
+		c.in("groups", i).group(&r.Groups[i])
 	}
 	for i := range r.Findings {
-		c.finding(&r.Findings[i], i, ids)
+		c.in("findings", i).finding(&r.Findings[i], ids)
 	}
-	c.judged(r.Judged)
+	c.in("judged").judged(r.Judged)
 	for i := range r.WhatIf {
-		c.predicted(&r.WhatIf[i].Predicted, "what_if", i)
+		c.in("what_if", i).predicted(&r.WhatIf[i].Predicted)
 	}
-	c.runtime(&r.Runtime)
+	c.in("runtime").runtime(&r.Runtime)
 	for i := range r.Moments {
-		c.moment(&r.Moments[i], i, ids)
+		c.in("moments", i).moment(&r.Moments[i], ids)
 	}
 	if r.Host != nil {
-		c.host(r.Host)
+		c.in("host").host(r.Host)
 	}
-	return c.err
+	return err
 }
 
 // shareSlack is what rounding may add to a sum of shares.
@@ -43,453 +44,387 @@ const shareSlack = 1e-6
 // split over their routes.
 const routeSlack = 64
 
-// A checker keeps the first error. Places are spelled only for it.
+// A checker looks at the field at a path: names, and the indices of lists behind their names. It keeps the first error. Paths are
+// spelled only for it.
 type checker struct {
-	err     error
+	first   *error
 	sampled bool // not all requests were followed
+	path    []any
 }
 
-// say keeps an error about the field at a path: names, and the indices of lists behind their names.
-func (c *checker) say(format string, args []any, path ...any) {
-	if c.err != nil {
+// in returns a checker for what lies below a field.
+func (c checker) in(path ...any) checker {
+	c.path = append(slices.Clip(c.path), path...)
+	return c
+}
+
+// refuse keeps an error about the field if it is bad.
+func (c checker) refuse(bad bool, format string, args ...any) {
+	if !bad || *c.first != nil {
 		return
 	}
 	where := ""
-	for _, p := range path {
+	for _, p := range c.path {
 		switch p := p.(type) {
 		case int:
 			where += fmt.Sprintf("[%d]", p)
 		case string:
-			if where != "" {
-				where += "."
-			}
-			where += p
+			where = strings.TrimPrefix(where+"."+p, ".")
 		}
 	}
-	c.err = fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...))
+	*c.first = fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...))
 }
 
-func (c *checker) notNegative(n int64, path ...any) {
-	if n < 0 {
-		c.say("%d is negative", []any{n}, path...)
+// notNegative checks fields, given as names and numbers. A nil number is not known.
+func (c checker) notNegative(fields ...any) {
+	for i := 0; i < len(fields); i += 2 {
+		n := int64(0)
+		switch v := fields[i+1].(type) {
+		case int:
+			n = int64(v)
+		case int64:
+			n = v
+		case *int64:
+			if v != nil {
+				n = *v
+			}
+		}
+		if n < 0 {
+			c.in(fields[i]).refuse(true, "%d is negative", n)
+		}
 	}
 }
 
-func (c *checker) share(v float64, path ...any) {
+func (c checker) share(v float64, path ...any) {
 	if !(v >= 0 && v <= 1+shareSlack) { // catches NaN as well
-		c.say("%g is not in 0..1", []any{v}, path...)
+		c.in(path...).refuse(true, "%g is not in 0..1", v)
 	}
 }
 
 // one holds a name to its vocabulary.
-func one[S ~string](c *checker, name S, all []S, path ...any) {
+func one[S ~string](c checker, name S, all []S, path ...any) {
 	if !slices.Contains(all, name) {
-		c.say("%.40q is none of %s", []any{name, Join(all)}, path...)
+		c.in(path...).refuse(true, "%.40q is none of %s", name, Join(all))
 	}
 }
 
 // same holds a sum to the whole.
-func (c *checker) same(sum, whole int64, path ...any) {
+func (c checker) same(sum, whole int64, path ...any) {
 	if sum != whole {
-		c.say("its parts add up to %d of %d", []any{sum, whole}, path...)
+		c.in(path...).refuse(true, "its parts add up to %d of %d", sum, whole)
 	}
 }
 
-func (c *checker) input(in *Input) {
-	c.notNegative(in.Bytes, "input", "bytes")
-	c.notNegative(in.Events, "input", "events")
-	c.notNegative(in.DurationNS, "input", "duration_ns")
-	c.notNegative(int64(in.GOMAXPROCS), "input", "gomaxprocs")
-	c.notNegative(int64(in.Observer), "input", "observer")
+func (c checker) input(in *Input) {
+	c.notNegative("bytes", in.Bytes, "events", in.Events, "duration_ns", in.DurationNS, "gomaxprocs", in.GOMAXPROCS, "observer", in.Observer)
 	if s := in.Sampled; s != nil && (s.Walked <= 0 || s.Walked >= s.Of) {
-		c.say("of %d requests %d were walked", []any{s.Of, s.Walked}, "input", "sampled")
+		c.in("sampled").refuse(true, "of %d requests %d were walked", s.Of, s.Walked)
 	}
 	for i := range in.LeftOut {
-		c.notNegative(int64(in.LeftOut[i].Count), "input", "left_out", i, "count")
-		one(c, in.LeftOut[i].Kind, Kinds(), "input", "left_out", i, "kind")
-		one(c, in.LeftOut[i].Why, LeftOutReasons(), "input", "left_out", i, "why")
+		l, c := &in.LeftOut[i], c.in("left_out", i)
+		c.notNegative("count", l.Count)
+		one(c, l.Kind, Kinds(), "kind")
+		one(c, l.Why, LeftOutReasons(), "why")
 	}
 }
 
-func (c *checker) group(g *Group, i int) {
-	if c.err != nil {
+func (c checker) group(g *Group) {
+	if *c.first != nil {
 		return
 	}
-	one(c, g.Kind, Kinds(), "groups", i, "kind")
-	one(c, g.Role, Roles(), "groups", i, "role")
-	c.notNegative(int64(g.Count), "groups", i, "count")
-	c.notNegative(g.TotalNS, "groups", i, "total_ns")
-	c.notNegative(int64(g.CutAtStart), "groups", i, "cut_at_start")
-	c.notNegative(int64(g.Open.Count), "groups", i, "open", "count")
-	c.notNegative(g.Open.OldestNS, "groups", i, "open", "oldest_ns")
+	one(c, g.Kind, Kinds(), "kind")
+	one(c, g.Role, Roles(), "role")
+	c.notNegative("count", g.Count, "total_ns", g.TotalNS, "cut_at_start", g.CutAtStart)
 	if p := g.Peer; p != nil {
-		c.notNegative(p.WaitNS, "groups", i, "peer", "wait_ns")
-		c.notNegative(p.ServedNS, "groups", i, "peer", "served_ns")
-		c.notNegative(p.LateNS, "groups", i, "peer", "late_ns")
-		for name, ns := range map[string]*int64{"there_ns": p.ThereNS, "unseen_ns": p.UnseenNS, "back_ns": p.BackNS} {
-			if ns != nil {
-				c.notNegative(*ns, "groups", i, "peer", name)
-			}
-		}
-		if p.Held < 0 || p.Held > p.Waits || !(p.ByChance >= 0 && p.ByChance <= 1) || !(p.Confidence >= 0 && p.Confidence <= 1) {
-			c.say("%d of %d waits, %v by chance, confidence %v", []any{p.Held, p.Waits, p.ByChance, p.Confidence}, "groups", i, "peer")
-		}
+		c := c.in("peer")
+		c.notNegative("wait_ns", p.WaitNS, "served_ns", p.ServedNS, "late_ns", p.LateNS, "there_ns", p.ThereNS, "unseen_ns", p.UnseenNS, "back_ns", p.BackNS)
+		c.refuse(p.Held < 0 || p.Held > p.Waits || !(p.ByChance >= 0 && p.ByChance <= 1) || !(p.Confidence >= 0 && p.Confidence <= 1), "%d of %d waits, %v by chance, confidence %v", p.Held, p.Waits, p.ByChance, p.Confidence)
 	}
-	c.openWaits(&g.Open, i)
+	c.in("open").open(&g.Open)
 	l := &g.LatencyNS
-	if l.Mean != nil {
-		c.notNegative(*l.Mean, "groups", i, "latency_ns", "mean")
-	}
-	c.ordered([]*int64{l.P50, l.P90, l.P99, l.P999, l.Max}, "groups", i, "latency_ns")
-	c.ordered([]*int64{g.ReadyToRunNS.P50, g.ReadyToRunNS.P99, g.ReadyToRunNS.Max}, "groups", i, "ready_to_run_ns")
-	c.ordered([]*int64{g.PollGapNS.P50, g.PollGapNS.P99, g.PollGapNS.Max}, "groups", i, "poll_gap_ns")
-	if n := c.histogram(g.Histogram, "groups", i, "histogram"); len(g.Histogram) > 0 {
-		c.same(n, int64(g.Count), "groups", i, "histogram")
+	c.in("latency_ns").notNegative("mean", l.Mean)
+	c.ordered([]*int64{l.P50, l.P90, l.P99, l.P999, l.Max}, "latency_ns")
+	c.ordered([]*int64{g.ReadyToRunNS.P50, g.ReadyToRunNS.P99, g.ReadyToRunNS.Max}, "ready_to_run_ns")
+	c.ordered([]*int64{g.PollGapNS.P50, g.PollGapNS.P99, g.PollGapNS.Max}, "poll_gap_ns")
+	if n := c.histogram(g.Histogram); len(g.Histogram) > 0 {
+		c.same(n, int64(g.Count), "histogram")
 	}
 	for name, list := range g.HistogramCauses {
-		one(c, name, Causes(), "groups", i, "histogram_causes")
-		if len(list) != len(g.Histogram) {
-			c.say("%d buckets of %s, %d of latency", []any{len(list), name, len(g.Histogram)}, "groups", i, "histogram_causes")
-		}
+		one(c, name, Causes(), "histogram_causes")
+		c.in("histogram_causes").refuse(len(list) != len(g.Histogram), "%d buckets of %s, %d of latency", len(list), name, len(g.Histogram))
 		for _, ns := range list {
-			c.notNegative(ns, "groups", i, "histogram_causes", string(name))
+			c.in("histogram_causes").notNegative(string(name), ns)
 		}
 	}
 	for k := range g.Blocks {
-		b := &g.Blocks[k]
-		c.notNegative(b.DurationNS, "groups", i, "blocks", k, "duration_ns")
-		c.notNegative(int64(b.Count), "groups", i, "blocks", k, "count")
-		c.notNegative(b.TotalNS, "groups", i, "blocks", k, "total_ns")
-		c.histogram(b.Histogram, "groups", i, "blocks", k, "histogram")
+		b, c := &g.Blocks[k], c.in("blocks", k)
+		c.notNegative("duration_ns", b.DurationNS, "count", b.Count, "total_ns", b.TotalNS)
+		c.histogram(b.Histogram)
 		for name, ns := range b.Causes {
-			one(c, name, Causes(), "groups", i, "blocks", k, "causes")
-			c.notNegative(ns, "groups", i, "blocks", k, "causes", string(name))
+			one(c, name, Causes(), "causes")
+			c.in("causes").notNegative(string(name), ns)
 		}
 	}
-	c.bands(g, i)
+	c.bands(g)
 	for k := range g.Slowest {
-		c.request(&g.Slowest[k], "groups", i, "slowest", k)
+		c.in("slowest", k).request(&g.Slowest[k])
 	}
 	if g.Typical != nil {
-		c.request(g.Typical, "groups", i, "typical")
+		c.in("typical").request(g.Typical)
 	}
 }
 
-// openWaits holds the places of open requests to their number.
-func (c *checker) openWaits(o *Open, i int) {
+// open holds the places of open requests to their number.
+func (c checker) open(o *Open) {
+	c.notNegative("count", o.Count, "oldest_ns", o.OldestNS)
 	n := 0
 	for k := range o.Waits {
-		w := &o.Waits[k]
-		one(c, w.Cause, Causes(), "groups", i, "open", "waits", k, "cause")
-		c.notNegative(int64(w.Count), "groups", i, "open", "waits", k, "count")
-		c.notNegative(w.OldestNS, "groups", i, "open", "waits", k, "oldest_ns")
+		w, c := &o.Waits[k], c.in("waits", k)
+		one(c, w.Cause, Causes(), "cause")
+		c.notNegative("count", w.Count, "oldest_ns", w.OldestNS)
 		for _, ns := range append(slices.Clone(w.StuckNS), w.AgesNS...) {
-			c.notNegative(ns, "groups", i, "open", "waits", k)
+			c.notNegative("", ns)
 		}
 		n += w.Count
 	}
-	if n > o.Count {
-		c.say("%d requests stand at places, of %d", []any{n, o.Count}, "groups", i, "open", "waits")
-	}
+	c.in("waits").refuse(n > o.Count, "%d requests stand at places, of %d", n, o.Count)
 }
 
 // ordered holds points of a distribution, each of which may be unknown, to their order.
-func (c *checker) ordered(points []*int64, path ...any) {
+func (c checker) ordered(points []*int64, path ...any) {
 	last := int64(0)
 	for _, p := range points {
 		if p == nil {
 			continue
 		}
 		if *p < last {
-			c.say("percentiles are not in order: %d after %d", []any{*p, last}, path...)
+			c.in(path...).refuse(true, "percentiles are not in order: %d after %d", *p, last)
 		}
 		last = *p
 	}
 }
 
 // histogram returns the sum of the counts.
-func (c *checker) histogram(pairs [][2]int64, path ...any) (sum int64) {
+func (c checker) histogram(pairs [][2]int64) (sum int64) {
 	last := int64(-1)
 	for _, p := range pairs {
-		if p[0] <= last {
-			c.say("buckets are not in order: %d after %d", []any{p[0], last}, path...)
-		}
-		c.notNegative(p[1], path...)
+		c.in("histogram").refuse(p[0] <= last, "buckets are not in order: %d after %d", p[0], last)
+		c.notNegative("histogram", p[1])
 		last = p[0]
 		sum += p[1]
 	}
 	return sum
 }
 
-func (c *checker) bands(g *Group, i int) {
+func (c checker) bands(g *Group) {
 	if len(g.Bands) == 0 {
 		return
 	}
 	all := &g.Bands[0]
-	if all.Band != BandAll {
-		c.say("the first band is %.40q, not %s", []any{all.Band, BandAll}, "groups", i, "bands", 0)
-	}
-	c.same(int64(all.Count), int64(g.Count), "groups", i, "bands", 0, "count")
+	c.in("bands", 0).refuse(all.Band != BandAll, "the first band is %.40q, not %s", all.Band, BandAll)
+	c.same(int64(all.Count), int64(g.Count), "bands", 0, "count")
 	last, rank := int64(0), -1
 	for k := range g.Bands {
-		b := &g.Bands[k]
-		one(c, b.Band, BandNames(), "groups", i, "bands", k, "band")
+		b, c := &g.Bands[k], c.in("bands", k)
+		one(c, b.Band, BandNames(), "band")
 		if at := slices.Index(BandNames(), b.Band); at <= rank {
-			c.say("bands are not in order", nil, "groups", i, "bands", k)
+			c.refuse(true, "bands are not in order")
 		} else {
 			rank = at
 		}
-		c.notNegative(int64(b.Count), "groups", i, "bands", k, "count")
-		c.notNegative(b.FromNS, "groups", i, "bands", k, "from_ns")
-		if b.ToNS < b.FromNS {
-			c.say("it ends at %d ns, before %d", []any{b.ToNS, b.FromNS}, "groups", i, "bands", k)
-		}
+		c.notNegative("count", b.Count, "from_ns", b.FromNS)
+		c.refuse(b.ToNS < b.FromNS, "it ends at %d ns, before %d", b.ToNS, b.FromNS)
 		// The slowest requests are always in the last band, also where there are so few that they belong to the one before.
 		if b.Band == BandOutliers {
 			last = all.FromNS // they are among those of the bands before
-			if b.Count == 0 {
-				c.say("%d are not there", []any{b.Count}, "groups", i, "bands", k, "count")
-			}
+			c.in("count").refuse(b.Count == 0, "%d are not there", b.Count)
 		}
 		if k > 0 && b.Count > 0 {
-			if b.FromNS < max(last, all.FromNS) || b.ToNS > all.ToNS || b.Count > all.Count {
-				c.say("%d requests of %d to %d ns are not within all and after the band before", []any{b.Count, b.FromNS, b.ToNS}, "groups", i, "bands", k)
-			}
+			c.refuse(b.FromNS < max(last, all.FromNS) || b.ToNS > all.ToNS || b.Count > all.Count, "%d requests of %d to %d ns are not within all and after the band before", b.Count, b.FromNS, b.ToNS)
 			last = b.FromNS
 		}
-		c.rows(b, i, k)
+		c.rows(b)
 	}
 }
 
 // site holds a place to its promise: who called it is told by name, and a version is a module's.
-func (c *checker) site(s *Site, path ...any) {
+func (c checker) site(s *Site) {
 	switch {
 	case s == nil:
 	case s.CalledFrom != nil && (s.CalledFrom.Func == "" || s.CalledFrom.Line < 0):
-		c.say("what called %.80q has no name, or a line of %d", []any{s.Func, s.CalledFrom.Line}, append(slices.Clip(path), "called_from")...)
+		c.in("site", "called_from").refuse(true, "what called %.80q has no name, or a line of %d", s.Func, s.CalledFrom.Line)
 	case s.Version != "" && s.Module == "":
-		c.say("%.80q has a version and no module", []any{s.Func}, path...)
+		c.in("site").refuse(true, "%.80q has a version and no module", s.Func)
 	}
 }
 
-func (c *checker) via(via []Via, path ...any) {
+func (c checker) via(via []Via) {
 	for i := range via {
-		c.site(via[i].Site, append(slices.Clip(path), "via", i, "site")...)
+		c.in("via", i).site(via[i].Site)
 	}
 }
 
-func (c *checker) rows(b *Band, i, k int) {
+func (c checker) rows(b *Band) {
 	var total, sum = int64(0), 0.0
 	for j := range b.Causes {
-		row := &b.Causes[j]
+		row, c := &b.Causes[j], c.in("causes", j)
 		total += row.TotalNS
 		sum += row.Share
-		if c.err != nil {
+		if *c.first != nil {
 			return
 		}
-		one(c, row.Cause, Causes(), "groups", i, "bands", k, "causes", j, "cause")
-		c.site(row.Site, "groups", i, "bands", k, "causes", j, "site")
-		c.via(row.Via, "groups", i, "bands", k, "causes", j)
-		c.notNegative(row.TotalNS, "groups", i, "bands", k, "causes", j, "total_ns")
-		c.share(row.Share, "groups", i, "bands", k, "causes", j, "share")
-		if !(row.ShareError >= 0) || row.ShareError > 0 && !c.sampled {
-			c.say("%g, of requests that were sampled: %t", []any{row.ShareError, c.sampled}, "groups", i, "bands", k, "causes", j, "share_error")
-		}
-		c.notNegative(int64(row.Requests), "groups", i, "bands", k, "causes", j, "requests")
-		c.notNegative(int64(row.Samples), "groups", i, "bands", k, "causes", j, "samples")
-		if row.Samples > 0 && row.Cause != CauseCPU && row.Cause != CauseOther {
-			c.say("%d CPU samples of %s", []any{row.Samples, row.Cause}, "groups", i, "bands", k, "causes", j)
-		}
-		if row.Requests > b.Count {
-			c.say("%d requests of a band of %d", []any{row.Requests, b.Count}, "groups", i, "bands", k, "causes", j)
-		}
+		one(c, row.Cause, Causes(), "cause")
+		c.site(row.Site)
+		c.via(row.Via)
+		c.share(row.Share, "share")
+		c.in("share_error").refuse(!(row.ShareError >= 0) || row.ShareError > 0 && !c.sampled, "%g, of requests that were sampled: %t", row.ShareError, c.sampled)
+		c.notNegative("total_ns", row.TotalNS, "requests", row.Requests, "samples", row.Samples)
+		c.refuse(row.Samples > 0 && row.Cause != CauseCPU && row.Cause != CauseOther, "%d CPU samples of %s", row.Samples, row.Cause)
+		c.refuse(row.Requests > b.Count, "%d requests of a band of %d", row.Requests, b.Count)
 		var byRoute int64
 		for _, r := range row.Routes {
-			c.notNegative(r.TotalNS, "groups", i, "bands", k, "causes", j, "routes")
+			c.notNegative("routes", r.TotalNS)
 			byRoute += r.TotalNS
 		}
-		if byRoute > row.TotalNS+routeSlack {
-			c.say("its routes take %d of %d ns", []any{byRoute, row.TotalNS}, "groups", i, "bands", k, "causes", j)
-		}
+		c.refuse(byRoute > row.TotalNS+routeSlack, "its routes take %d of %d ns", byRoute, row.TotalNS)
 		ran := 0.0
 		for _, s := range row.RanMeanwhile {
-			c.share(s.Share, "groups", i, "bands", k, "causes", j, "ran_meanwhile")
+			c.share(s.Share, "ran_meanwhile")
 			ran += s.Share
 		}
-		if ran > 1+shareSlack {
-			c.say("what ran meanwhile has %g of the time", []any{ran}, "groups", i, "bands", k, "causes", j)
-		}
+		c.refuse(ran > 1+shareSlack, "what ran meanwhile has %g of the time", ran)
 	}
-	if len(b.Causes) > 0 && total > 0 && math.Abs(sum-1) > shareSlack {
-		c.say("shares add up to %g", []any{sum}, "groups", i, "bands", k, "causes")
-	}
+	c.in("causes").refuse(len(b.Causes) > 0 && total > 0 && math.Abs(sum-1) > shareSlack, "shares add up to %g", sum)
 }
 
 // request holds a request's segments to it: they follow each other and make up its latency.
-func (c *checker) request(q *Request, path ...any) {
-	c.notNegative(q.LatencyNS, append(slices.Clip(path), "latency_ns")...)
-	c.hexID(q.TraceID, 32, append(slices.Clip(path), "trace_id")...)
-	c.hexID(q.SpanID, 16, append(slices.Clip(path), "span_id")...)
-	c.hexID(q.ParentSpanID, 16, append(slices.Clip(path), "parent_span_id")...)
+func (c checker) request(q *Request) {
+	c.notNegative("latency_ns", q.LatencyNS)
+	c.hexID(q.TraceID, 32, "trace_id")
+	c.hexID(q.SpanID, 16, "span_id")
+	c.hexID(q.ParentSpanID, 16, "parent_span_id")
 	at := q.StartNS
 	for j := range q.Segments {
-		s := &q.Segments[j]
-		if c.err != nil {
+		s, c := &q.Segments[j], c.in("segments", j)
+		if *c.first != nil {
 			return
 		}
-		if !slices.Contains(Causes(), s.Cause) {
-			c.say("there is no cause %.40q", []any{s.Cause}, append(slices.Clip(path), "segments", j)...)
-		}
-		c.site(s.Site, append(slices.Clip(path), "segments", j, "site")...)
-		c.via(s.Via, append(slices.Clip(path), "segments", j)...)
-		if s.StartNS != at || s.DurationNS < 0 {
-			c.say("it begins at %d ns for %d, the one before ends at %d", []any{s.StartNS, s.DurationNS, at}, append(slices.Clip(path), "segments", j)...)
-		}
+		c.refuse(!slices.Contains(Causes(), s.Cause), "there is no cause %.40q", s.Cause)
+		c.site(s.Site)
+		c.via(s.Via)
+		c.refuse(s.StartNS != at || s.DurationNS < 0, "it begins at %d ns for %d, the one before ends at %d", s.StartNS, s.DurationNS, at)
 		at += s.DurationNS
 		if s.Joined != nil {
 			var sum int64
 			for _, ns := range s.Joined.Causes {
 				sum += ns
 			}
-			c.same(sum, s.DurationNS, append(slices.Clip(path), "segments", j, "joined")...)
+			c.same(sum, s.DurationNS, "joined")
 		}
 	}
 	if len(q.Segments) > 0 {
-		c.same(at-q.StartNS, q.LatencyNS, append(slices.Clip(path), "segments")...)
+		c.same(at-q.StartNS, q.LatencyNS, "segments")
 	}
 }
 
 // hexID holds an id of a tracing system to its form, so that it can be pasted there; empty is none.
-func (c *checker) hexID(id string, digits int, path ...any) {
+func (c checker) hexID(id string, digits int, path ...any) {
 	if id != "" && (len(id) != digits || strings.Trim(id, "0123456789abcdef") != "") {
-		c.say("%.40q is no id of %d hexadecimal digits", []any{id, digits}, path...)
+		c.in(path...).refuse(true, "%.40q is no id of %d hexadecimal digits", id, digits)
 	}
 }
 
-func (c *checker) finding(f *Finding, i int, groups map[string]bool) {
-	one(c, f.Severity, Severities(), "findings", i, "severity")
-	if f.Cause != "" && Family(f.Cause) == nil {
-		c.say("%.40q is no cause and no family of causes", []any{f.Cause}, "findings", i, "cause")
-	}
-	c.site(f.Site, "findings", i, "site")
+func (c checker) finding(f *Finding, groups map[string]bool) {
+	one(c, f.Severity, Severities(), "severity")
+	c.in("cause").refuse(f.Cause != "" && Family(f.Cause) == nil, "%.40q is no cause and no family of causes", f.Cause)
+	c.site(f.Site)
 	if d := f.Decided; d != nil {
-		one(c, d.By, DecidedBys(), "findings", i, "decided", "by")
-		if d.Share < d.LeastShare || d.NS < d.LeastNS {
-			c.say("it has less than the least of its severity", nil, "findings", i, "decided")
-		}
+		one(c, d.By, DecidedBys(), "decided", "by")
+		c.in("decided").refuse(d.Share < d.LeastShare || d.NS < d.LeastNS, "it has less than the least of its severity")
 	}
-	if f.Code == "" {
-		c.say("it has no code", nil, "findings", i)
-	}
-	c.share(f.Share, "findings", i, "share")
-	c.share(f.Confidence, "findings", i, "confidence")
-	if !groups[f.Group] {
-		c.say("there is no group with the id %.40q", []any{f.Group}, "findings", i, "group")
-	}
+	c.refuse(f.Code == "", "it has no code")
+	c.share(f.Share, "share")
+	c.share(f.Confidence, "confidence")
+	c.in("group").refuse(!groups[f.Group], "there is no group with the id %.40q", f.Group)
 	for k := range f.AskedBy {
 		a := &f.AskedBy[k]
-		if !(a.Share >= 0 && a.Share <= 1) || a.EachNS < 0 {
-			c.say("share %v, %d ns", []any{a.Share, a.EachNS}, "findings", i, "asked_by", k)
-		}
+		c.in("asked_by", k).refuse(!(a.Share >= 0 && a.Share <= 1) || a.EachNS < 0, "share %v, %d ns", a.Share, a.EachNS)
 		if a.Predicted != nil {
-			c.predicted(a.Predicted, "findings", i, "asked_by", k, "predicted")
+			c.in("asked_by", k, "predicted").predicted(a.Predicted)
 		}
 	}
 	if f.Predicted != nil {
-		c.predicted(f.Predicted, "findings", i, "predicted")
+		c.in("predicted").predicted(f.Predicted)
 	}
 }
 
 // judged holds the account of rules to its promise: each of them is in one place.
-func (c *checker) judged(j *Judged) {
+func (c checker) judged(j *Judged) {
 	if j == nil {
 		return
 	}
 	seen := map[RuleCode]bool{}
 	each := func(codes []RuleCode, where ...any) {
 		for _, code := range codes {
-			if seen[code] {
-				c.say("%.20q is told twice", []any{code}, append([]any{"judged"}, where...)...)
-			}
+			c.in(where...).refuse(seen[code], "%.20q is told twice", code)
 			seen[code] = true
 		}
 	}
 	each(j.Found, "found")
 	each(j.Clear, "clear")
 	for i := range j.Blind {
-		one(c, j.Blind[i].Reason, BlindReasons(), "judged", "blind", i, "reason")
+		one(c, j.Blind[i].Reason, BlindReasons(), "blind", i, "reason")
 		each(j.Blind[i].Codes, "blind", i)
 	}
-	if len(seen) != j.Rules {
-		c.say("%d of %d rules are told", []any{len(seen), j.Rules}, "judged")
-	}
+	c.refuse(len(seen) != j.Rules, "%d of %d rules are told", len(seen), j.Rules)
 }
 
-func (c *checker) predicted(p *Predicted, path ...any) {
+func (c checker) predicted(p *Predicted) {
 	for _, e := range []*Estimate{&p.P50NS, &p.P99NS, p.MaxNS} {
 		if e == nil {
 			continue
 		}
-		if e.Est < e.Low || e.High < e.Est {
-			c.say("an estimate of %d ns is not within %d to %d", []any{e.Est, e.Low, e.High}, path...)
-		}
+		c.refuse(e.Est < e.Low || e.High < e.Est, "an estimate of %d ns is not within %d to %d", e.Est, e.Low, e.High)
 	}
 }
 
-func (c *checker) moment(m *Moment, i int, ids map[string]bool) {
-	if !ids[m.Group] || m.Group == "" {
-		c.say("there is no group %.40q", []any{m.Group}, "moments", i, "group")
-	}
-	if m.EndNS < m.StartNS || m.UntilNS < m.EndNS || m.StartNS < 0 {
-		c.say("it is from %d to %d and until %d", []any{m.StartNS, m.EndNS, m.UntilNS}, "moments", i)
-	}
-	if m.Slow < 0 || m.Slow > m.Of {
-		c.say("%d of %d", []any{m.Slow, m.Of}, "moments", i, "slow")
-	}
-	c.share(m.ShareOfSlow, "moments", i, "share_of_slow")
-	c.share(m.CauseShare, "moments", i, "cause_share")
-	one(c, m.Cause, Causes(), "moments", i, "cause")
+func (c checker) moment(m *Moment, ids map[string]bool) {
+	c.in("group").refuse(!ids[m.Group] || m.Group == "", "there is no group %.40q", m.Group)
+	c.refuse(m.EndNS < m.StartNS || m.UntilNS < m.EndNS || m.StartNS < 0, "it is from %d to %d and until %d", m.StartNS, m.EndNS, m.UntilNS)
+	c.in("slow").refuse(m.Slow < 0 || m.Slow > m.Of, "%d of %d", m.Slow, m.Of)
+	c.share(m.ShareOfSlow, "share_of_slow")
+	c.share(m.CauseShare, "cause_share")
+	one(c, m.Cause, Causes(), "cause")
 	for k := range m.With {
-		one(c, m.With[k].Kind, MomentKinds(), "moments", i, "with", k, "kind")
-		c.notNegative(m.With[k].DurationNS, "moments", i, "with", k, "duration_ns")
+		one(c, m.With[k].Kind, MomentKinds(), "with", k, "kind")
+		c.in("with", k).notNegative("duration_ns", m.With[k].DurationNS)
 	}
 }
 
-func (c *checker) runtime(rt *Runtime) {
-	c.notNegative(int64(rt.GC.Cycles), "runtime", "gc", "cycles")
-	c.notNegative(rt.GC.MarkNS, "runtime", "gc", "mark_ns")
-	c.notNegative(int64(rt.Sched.Goroutines), "runtime", "sched", "goroutines")
-	c.share(rt.Sched.PsIdle, "runtime", "sched", "ps_idle")
+func (c checker) runtime(rt *Runtime) {
+	c.in("gc").notNegative("cycles", rt.GC.Cycles, "mark_ns", rt.GC.MarkNS)
+	c.in("sched").notNegative("goroutines", rt.Sched.Goroutines)
+	c.share(rt.Sched.PsIdle, "sched", "ps_idle")
 	for i := range rt.STW {
-		s := &rt.STW[i]
-		c.notNegative(int64(s.Count), "runtime", "stw", i, "count")
-		if s.MaxNS < 0 || s.TotalNS < s.MaxNS {
-			c.say("the longest stop took %d of %d ns", []any{s.MaxNS, s.TotalNS}, "runtime", "stw", i)
-		}
+		s, c := &rt.STW[i], c.in("stw", i)
+		c.notNegative("count", s.Count)
+		c.refuse(s.MaxNS < 0 || s.TotalNS < s.MaxNS, "the longest stop took %d of %d ns", s.MaxNS, s.TotalNS)
 	}
-	c.throttle(&rt.Throttle, "runtime", "throttle")
+	c.in("throttle").throttle(&rt.Throttle)
 }
 
-func (c *checker) throttle(t *Throttle, path ...any) {
-	if t.Verdict != "" && !slices.Contains(ThrottleVerdicts(), t.Verdict) {
-		c.say("there is no verdict %.40q", []any{t.Verdict}, path...)
-	}
-	if t.LostWallNS < 0 || t.LostCPUNS < 0 {
-		c.say("less than no time was lost", nil, path...)
-	}
-	if !(t.Confidence >= 0 && t.Confidence <= 1+shareSlack) {
-		c.say("a confidence of %g is not in 0..1", []any{t.Confidence}, path...)
-	}
+func (c checker) throttle(t *Throttle) {
+	c.refuse(t.Verdict != "" && !slices.Contains(ThrottleVerdicts(), t.Verdict), "there is no verdict %.40q", t.Verdict)
+	c.refuse(t.LostWallNS < 0 || t.LostCPUNS < 0, "less than no time was lost")
+	c.refuse(!(t.Confidence >= 0 && t.Confidence <= 1+shareSlack), "a confidence of %g is not in 0..1", t.Confidence)
 }
 
-func (c *checker) host(h *Host) {
-	c.share(h.Coverage, "host", "coverage")
-	if h.ToNS < h.FromNS {
-		c.say("samples end at %d ns, before %d", []any{h.ToNS, h.FromNS}, "host")
-	}
-	one(c, h.Quota.Verdict, ThrottleVerdicts(), "host", "quota", "verdict")
-	one(c, h.Network.Verdict, NetworkVerdicts(), "host", "network", "verdict")
+func (c checker) host(h *Host) {
+	c.share(h.Coverage, "coverage")
+	c.refuse(h.ToNS < h.FromNS, "samples end at %d ns, before %d", h.ToNS, h.FromNS)
+	one(c, h.Quota.Verdict, ThrottleVerdicts(), "quota", "verdict")
+	one(c, h.Network.Verdict, NetworkVerdicts(), "network", "verdict")
 	if h.Freezes != nil {
-		c.throttle(h.Freezes, "host", "freezes")
+		c.in("freezes").throttle(h.Freezes)
 	}
 }
