@@ -117,8 +117,10 @@ func run(count, list bool, only string, n int, out string, timeout time.Duration
 				if o, err = try(&all[i], factor, dir, timeout); err != nil {
 					return err
 				}
-				if err := keep(out, &o); err != nil {
-					return err
+				if o.Failed != late { // another run may have the time
+					if err := keep(out, &o); err != nil {
+						return err
+					}
 				}
 			}
 			if len(o.Changed) > 0 {
@@ -142,6 +144,8 @@ func (o *outcome) print() {
 	fmt.Printf("%s (%s), %s: %s\n", o.Name, o.Was, o.Factor, what)
 }
 
+const late = "ran for too long"
+
 // try judges the recordings with a threshold that is half of what it was, or twice.
 func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, error) {
 	o := outcome{Name: t.name, Where: fmt.Sprintf("%s:%d", t.File, t.Line), Was: t.Was, Factor: factor, Changed: []string{}}
@@ -153,7 +157,7 @@ func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, erro
 	switch {
 	case err == nil:
 	case oneline.Late(err):
-		o.Failed = "ran for too long"
+		o.Failed = late
 	default:
 		if o.Changed = failed(said); len(o.Changed) == 0 {
 			o.Failed = "does not build, or panics"
