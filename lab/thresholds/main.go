@@ -161,12 +161,18 @@ func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, erro
 	default:
 		if o.Changed = failed(said); len(o.Changed) == 0 {
 			o.Failed = "does not build, or panics"
+			if m := page.FindSubmatch(said); m != nil {
+				o.Changed, o.Failed = []string{string(m[1])}, ""
+			}
 		}
 	}
 	return o, nil
 }
 
 var subtest = regexp.MustCompile(`(?m)^ +--- FAIL: (?:TestField|TestTruth)/(\S+) .*\n\s+\S+_test\.go:\d+: (.*)`)
+
+// page matches what is said of a page of docs that the answers no longer fit, where all that is judged is as it was.
+var page = regexp.MustCompile(`(?m)_test\.go:\d+: (docs/\S+ is not what .*)`)
 
 // failed returns the recordings whose answer is judged otherwise, with the first thing that is said of each.
 func failed(said []byte) (out []string) {

@@ -67,7 +67,8 @@ type FieldTruth struct {
 	// MaySay are true things that may be said beside what must be said: each a regular expression for the beginning of
 	// "CODE place < line of the program's own" of a loud finding, or of "sentence CAUSE place < line".
 	MaySay []string `json:"may_say,omitempty"`
-	// MustNot is what no sentence of the verdict and no loud finding, with its advice, may contain: a regular expression.
+	// MustNot is what no sentence of the verdict about such a group and no loud finding, with its advice, may contain without a
+	// hedge: a regular expression.
 	MustNot string `json:"must_not,omitempty"`
 	// MustSay is what the verdict or a finding with its evidence and advice must contain: a regular expression. Loud says that the
 	// first finding must be of severity medium or high.
