@@ -183,14 +183,7 @@ func TestAnswers(t *testing.T) {
 		got := must.Have(json.MarshalIndent(Judge(&f), "", "  "))(t)
 		got = append(got, '\n')
 		golden := filepath.Join("testdata", name+".json")
-		if *update {
-			must.Do(t, os.WriteFile(golden, got, 0o644))
-			continue
-		}
-		want := must.Have(os.ReadFile(golden))(t)
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s differs from %s:\n%s", name, golden, got)
-		}
+		must.Golden(t, *update, golden, got)
 	}
 }
 

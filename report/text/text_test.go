@@ -55,13 +55,7 @@ func TestGolden(t *testing.T) {
 	} {
 		got := render(t, read(t, c.sample), c.opts)
 		file := filepath.Join("testdata", c.golden+".golden")
-		if *update {
-			must.Do(t, os.WriteFile(file, []byte(got), 0o644))
-		}
-		want := must.Have(os.ReadFile(file))(t)
-		if got != string(want) {
-			t.Errorf("%s differs (go test ./report/text -update rewrites it):\n%s", file, got)
-		}
+		must.Golden(t, *update, file, []byte(got))
 	}
 }
 

@@ -3,7 +3,6 @@ package screen
 import (
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -99,13 +98,7 @@ func TestDraw(t *testing.T) {
 				b.WriteString(strings.ReplaceAll(strings.TrimRight(l, " "), "\x1b", "^") + "\n")
 			}
 			file := filepath.Join("testdata", c.name+".txt")
-			if *update {
-				must.Do(t, os.WriteFile(file, []byte(b.String()), 0o666))
-			}
-			want, err := os.ReadFile(file)
-			if err != nil || b.String() != string(want) {
-				t.Errorf("%v; -update rewrites it:\n%s", err, b.String())
-			}
+			must.Golden(t, *update, file, []byte(b.String()))
 		})
 	}
 }
@@ -267,10 +260,5 @@ func TestPlain(t *testing.T) {
 	s.Failures, s.Trouble = 1, "connection refused"
 	w.Write(&s)
 	file := filepath.Join("testdata", "plain.txt")
-	if *update {
-		os.WriteFile(file, []byte(b.String()), 0o666)
-	}
-	if want, err := os.ReadFile(file); err != nil || b.String() != string(want) {
-		t.Errorf("%v; -update rewrites it:\n%s", err, b.String())
-	}
+	must.Golden(t, *update, file, []byte(b.String()))
 }

@@ -26,14 +26,7 @@ func TestGolden(t *testing.T) {
 		var b bytes.Buffer
 		must.Do(t, Write(&b, &a))
 		golden := filepath.Join("testdata", name+".golden")
-		if *update {
-			must.Do(t, os.WriteFile(golden, b.Bytes(), 0o644))
-			continue
-		}
-		want := must.Have(os.ReadFile(golden))(t)
-		if !bytes.Equal(b.Bytes(), want) {
-			t.Errorf("%s differs from %s:\n%s", name, golden, b.Bytes())
-		}
+		must.Golden(t, *update, golden, b.Bytes())
 	}
 }
 

@@ -40,9 +40,8 @@ const (
 
 // connections: n connections with one request each, one after the other.
 func connections(b *tracetext.Builder, n int) {
-	m, poller := b.Thread(), b.Spare()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	poller := b.Spare()
 	for i := range n {
 		id := uint64(first + 2*i)
 		m.Create(at, id, "net/http.(*conn).serve", "net/http.(*Server).Serve:30")
@@ -63,10 +62,8 @@ func connections(b *tracetext.Builder, n int) {
 
 // openAtOnce: n pieces of work that begin in the first of ten generations and end in the last.
 func openAtOnce(b *tracetext.Builder, n int) {
-	m := b.Thread()
+	m, at := begin(b)
 	poller := b.Spare()
-	m.Was(main)
-	at := int64(1000)
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		at += 10
@@ -93,9 +90,7 @@ func openAtOnce(b *tracetext.Builder, n int) {
 
 // relay: each of n pieces of work begins the next and waits for it; the last one ends, and with it, one after the other, all.
 func relay(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	m.Create(at, first, "main.work", "main.start:10")
 	m.Block(at+10, "chan receive", "runtime.chanrecv1", "main.start:13")
 	for i := range n {
@@ -122,9 +117,8 @@ func relay(b *tracetext.Builder, n int) {
 
 // pingpong: a piece of work waits n times for the same other goroutine, which waits for it.
 func pingpong(b *tracetext.Builder, n int) {
-	m, o := b.Thread(), b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	o := b.Thread()
 	m.Create(at, first, "main.other", "main.start:10")
 	o.Start(at+10, first)
 	o.Block(at+20, "chan receive", "runtime.chanrecv1", "main.other:20")
@@ -145,9 +139,7 @@ func pingpong(b *tracetext.Builder, n int) {
 
 // nestedRegions: n regions, each inside of the one before.
 func nestedRegions(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for range n {
 		m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 		at += 10
@@ -161,9 +153,7 @@ func nestedRegions(b *tracetext.Builder, n int) {
 
 // nestedTasks: n tasks, each a part of the one before.
 func nestedTasks(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		m.TaskBegin(at, uint64(i+1), uint64(i), "order", "main.begin:7")
 		at += 10
@@ -177,9 +167,7 @@ func nestedTasks(b *tracetext.Builder, n int) {
 
 // openTasks: n tasks that nobody ends, over a few generations.
 func openTasks(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		m.TaskBegin(at, uint64(i+1), 0, "order", "main.begin:7")
 		at += 10
@@ -191,13 +179,10 @@ func openTasks(b *tracetext.Builder, n int) {
 
 // manyGroups: n pieces of work, each of a name of its own.
 func manyGroups(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		name := fmt.Sprintf("order-%d", i)
-		m.RegionBegin(at, 0, name, "runtime/trace.WithRegion", "main.work:7")
-		m.RegionEnd(at+60, 0, name, "runtime/trace.WithRegion", "main.work:7")
+		region(m, at, 60, name)
 		at += 100
 	}
 	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
@@ -205,9 +190,7 @@ func manyGroups(b *tracetext.Builder, n int) {
 
 // logs: n words of the user in one run.
 func logs(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for range n {
 		m.Log(at, 0, "step", "done", "main.work:7")
 		at += 10
@@ -217,9 +200,7 @@ func logs(b *tracetext.Builder, n int) {
 
 // marks: n requests of service/mark that begin inside of each other.
 func marks(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		m.Log(at, 0, fmt.Sprintf("whylate.mark/1 begin http GET /%d", i%100), "", "service/mark.begin", "main.work")
 		at += 10
@@ -233,9 +214,7 @@ func marks(b *tracetext.Builder, n int) {
 
 // distinctStrings: n words of the user, all different.
 func distinctStrings(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		m.Log(at, 0, "key", fmt.Sprintf("value of some length that nobody else has, number %d", i), "main.work:7")
 		at += 10
@@ -245,10 +224,8 @@ func distinctStrings(b *tracetext.Builder, n int) {
 
 // deepStacks: one goroutine waits at n/16 different places, each 128 calls deep.
 func deepStacks(b *tracetext.Builder, n int) {
-	m := b.Thread()
+	m, at := begin(b)
 	poller := b.Spare()
-	m.Was(main)
-	at := int64(1000)
 	for i := range n / 16 {
 		stack := []string{"runtime.chanrecv1"}
 		for k := range 127 {
@@ -265,9 +242,7 @@ func deepStacks(b *tracetext.Builder, n int) {
 
 // samples: n samples of the CPU in one run, each at a line of its own.
 func samples(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 	for i := range n {
 		at += 100
@@ -279,10 +254,9 @@ func samples(b *tracetext.Builder, n int) {
 
 // collections: n garbage collections, each with two stops of the world, while one request runs after the other.
 func collections(b *tracetext.Builder, n int) {
-	m, gc := b.Thread(), b.Thread()
-	m.Was(main)
+	m, at := begin(b)
+	gc := b.Thread()
 	gc.Was(2)
-	at := int64(1000)
 	for range n {
 		m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 		gc.StopWorld(at+10, "GC sweep termination", "runtime.gcStart")
@@ -319,12 +293,9 @@ func procs(b *tracetext.Builder, n int) {
 
 // generations: n/4 of them, each with next to nothing in it.
 func generations(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for range n / 4 {
-		m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-		m.RegionEnd(at+60, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+		region(m, at, 60, "order")
 		at += 1000
 		b.NextGeneration(at)
 	}
@@ -340,8 +311,7 @@ func waiting(b *tracetext.Builder, n int) {
 	at := int64(1000)
 	for range 4 {
 		for range 100 {
-			m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-			m.RegionEnd(at+60, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+			region(m, at, 60, "order")
 			at += 100
 		}
 		b.NextGeneration(at)
@@ -350,9 +320,8 @@ func waiting(b *tracetext.Builder, n int) {
 
 // herd: n requests sleep until the same instant, are all ready at once, and run one after the other.
 func herd(b *tracetext.Builder, n int) {
-	m, poller := b.Thread(), b.Spare()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	poller := b.Spare()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		at += 10

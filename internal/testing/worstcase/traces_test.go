@@ -48,6 +48,19 @@ const (
 	first = 1000 // of the goroutines that there are many of
 )
 
+// begin adds a thread on which main has run since before the trace, and returns the time at which things begin to happen.
+func begin(b *tracetext.Builder) (m *tracetext.Thread, at int64) {
+	m = b.Thread()
+	m.Was(main)
+	return m, 1000
+}
+
+// region is a piece of work that takes so long.
+func region(m *tracetext.Thread, at, length int64, name string) {
+	m.RegionBegin(at, 0, name, "runtime/trace.WithRegion", "main.work:7")
+	m.RegionEnd(at+length, 0, name, "runtime/trace.WithRegion", "main.work:7")
+}
+
 // finish lets each of n goroutines, which are runnable from at on, run to its end.
 func finish(th *tracetext.Thread, n int, at int64) {
 	for i := range n {
@@ -59,9 +72,8 @@ func finish(th *tracetext.Thread, n int, at int64) {
 
 // release: n goroutines wait at a gate, which one run opens for all of them, one after the other.
 func release(b *tracetext.Builder, n int, place func(int) string) {
-	m, o := b.Thread(), b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	o := b.Thread()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.wait", "main.start:10")
 		o.Start(at+10, uint64(first+i))
@@ -82,9 +94,8 @@ func release(b *tracetext.Builder, n int, place func(int) string) {
 
 // create: one run starts n goroutines, which have to wait until it is over.
 func create(b *tracetext.Builder, n int) {
-	m, o := b.Thread(), b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	o := b.Thread()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		at += 100
@@ -95,9 +106,8 @@ func create(b *tracetext.Builder, n int) {
 
 // onePlace: n goroutines queue for one place, and each that has had it gives it to the next: the last waited for all others.
 func onePlace(b *tracetext.Builder, n int) {
-	m, o := b.Thread(), b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	o := b.Thread()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		o.Start(at+10, uint64(first+i))
@@ -118,13 +128,10 @@ func onePlace(b *tracetext.Builder, n int) {
 
 // regions: n pieces of work in one run.
 func regions(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		name := fmt.Sprintf("region-%d", i%10)
-		m.RegionBegin(at, 0, name, "runtime/trace.WithRegion", "main.work:7")
-		m.RegionEnd(at+60, 0, name, "runtime/trace.WithRegion", "main.work:7")
+		region(m, at, 60, name)
 		at += 100
 	}
 	m.Block(at, "chan receive", "runtime.chanrecv1", "main.start:13")
@@ -132,9 +139,7 @@ func regions(b *tracetext.Builder, n int) {
 
 // tasks: n tasks that begin one after the other, and then end one after the other, in one run.
 func tasks(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
 	for i := range n {
 		m.TaskBegin(at, uint64(i+1), 0, "order", "main.begin:7")
 		at += 100
@@ -148,9 +153,8 @@ func tasks(b *tracetext.Builder, n int) {
 
 // syscalls: n goroutines wait for one that makes a system call for each of them, in one run.
 func syscalls(b *tracetext.Builder, n int) {
-	m, o := b.Thread(), b.Thread()
-	m.Was(main)
-	at := int64(1000)
+	m, at := begin(b)
+	o := b.Thread()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.ask", "main.start:10")
 		o.Start(at+10, uint64(first+i))

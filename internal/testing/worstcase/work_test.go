@@ -82,9 +82,8 @@ func TestWorkIsLinear(t *testing.T) {
 func TestWorkWithHoles(t *testing.T) {
 	make := func(n int) []byte {
 		b := tracetext.New(26)
-		m, o := b.Thread(), b.Thread()
-		m.Was(main)
-		at := int64(1000)
+		m, at := begin(b)
+		o := b.Thread()
 		for range n {
 			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
 			m.Block(at+10, "chan receive", "runtime.chanrecv1", "main.work:8")

@@ -20,12 +20,9 @@ func TestYears(t *testing.T) {
 	const generations = 20
 	build := func(each time.Duration) []byte {
 		b := tracetext.New(26)
-		m := b.Thread()
-		m.Was(main)
-		at := int64(1000)
+		m, at := begin(b)
 		for range generations {
-			m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", "main.work:7")
-			m.RegionEnd(at+80, 0, "r", "runtime/trace.WithRegion", "main.work:7")
+			region(m, at, 80, "r")
 			at += int64(each)
 			b.NextGeneration(at)
 		}
