@@ -8,6 +8,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -26,9 +27,7 @@ func compile(t testing.TB, schema []byte) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	const name = "schema.json"
-	if err := c.AddResource(name, doc); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddResource(name, doc))
 	s, err := c.Compile(name)
 	if err != nil {
 		t.Fatalf("the schema is not valid: %v", err)
@@ -54,10 +53,7 @@ func Validate(t testing.TB, name string, data []byte) {
 // Closed reads a schema and closes it for the test: a field that it does not describe breaks it, too.
 func Closed(t testing.TB, file string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(os.ReadFile(file))(t)
 	return bytes.ReplaceAll(text, []byte(`"type": "object",`), []byte(`"type": "object", "additionalProperties": false,`))
 }
 

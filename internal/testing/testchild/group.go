@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -34,9 +35,6 @@ func NewGroup(t testing.TB, above *cpugroup.Group, cpus float64) *cpugroup.Group
 // throttled time in ns, summed over CPUs.
 func Throttled(t testing.TB, g *cpugroup.Group) (periods, lost int64) {
 	t.Helper()
-	s, err := cpugroup.ReadStat(g.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(cpugroup.ReadStat(g.Dir))(t)
 	return s.Throttled, s.ThrottledNS
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // FieldDir is where recordings of programs that nobody here wrote are kept, relative to the repository's root. The maker,
@@ -121,10 +123,7 @@ func (f *Field) WriteRecording(dir string, data []byte) error {
 // FieldRecording returns the path of the recording of that name, unpacked, from the directory given.
 func FieldRecording(t testing.TB, dir, name string) string {
 	t.Helper()
-	file, err := unpacked(filepath.Join(dir, name+fieldExt))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Have(unpacked(filepath.Join(dir, name+fieldExt)))(t)
 	return file
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -64,10 +65,7 @@ func Record(t testing.TB, name string) ([]byte, Facts) {
 	}
 	p := &all[i]
 	path := filepath.Join(t.TempDir(), name+".trace")
-	stdout, err := run(Build(t, p.Package()), append(slices.Clone(p.Args), "-o", path)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout := must.Have(run(Build(t, p.Package()), append(slices.Clone(p.Args), "-o", path)...))(t)
 	var facts Facts
 	if err := json.Unmarshal(stdout, &facts); err != nil {
 		t.Fatalf("reading what %s did: %v", name, err)
@@ -109,10 +107,7 @@ func Service(t testing.TB, name string) *Recorded {
 // Services returns the names of all recordings of lab/truth.
 func Services(t testing.TB) (names []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace"+Packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Have(filepath.Glob(filepath.Join(recordings(t), "truth", "*.trace"+Packed)))(t)
 	for _, f := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(f), ".trace"+Packed))
 	}
@@ -168,10 +163,7 @@ func recordings(t testing.TB) string {
 // there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
-	file, err := unpacked(filepath.Join(recordings(t), filepath.FromSlash(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Have(unpacked(filepath.Join(recordings(t), filepath.FromSlash(name))))(t)
 	return file
 }
 
@@ -198,9 +190,6 @@ func recording(t testing.TB, path string, mayLack bool) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(file))(t)
 	return data
 }

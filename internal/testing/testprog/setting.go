@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // A Setting is a run of a service of lab/truth, and what its client measured in further runs that were the same but for
@@ -39,10 +41,7 @@ func Settings(t testing.TB) map[string]*Setting {
 	}
 	out := map[string]*Setting{}
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Have(os.ReadFile(f))(t)
 		s := new(Setting)
 		if err := json.Unmarshal(b, s); err != nil {
 			t.Fatalf("%s: %v", f, err)
@@ -64,19 +63,14 @@ type Side struct {
 func Sides(t testing.TB) (server, gateway Side) {
 	t.Helper()
 	dir := filepath.Join(recordings(t), "peers")
-	b, err := os.ReadFile(filepath.Join(dir, "peers.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile(filepath.Join(dir, "peers.json")))(t)
 	var about struct {
 		Sides map[string]struct {
 			Count int   `json:"count"`
 			NS    int64 `json:"ns"`
 		} `json:"sides"`
 	}
-	if err := json.Unmarshal(b, &about); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(b, &about))
 	side := func(name string) Side {
 		s := about.Sides[name]
 		return Side{Trace: recording(t, filepath.Join(dir, name+".trace"), false), Count: s.Count, NS: s.NS}
