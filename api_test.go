@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestPublicAPI compares what users' programs can name of the tool's and the service's packages with docs/internals/api.txt, as
@@ -26,20 +28,12 @@ func TestPublicAPI(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the API is written down as it is on Linux")
 	}
-	got, err := publicAPI(".", "./report/...", "./service/...")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Have(publicAPI(".", "./report/...", "./service/..."))(t)
 	file := filepath.Join("docs", "internals", "api.txt")
 	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, got, 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Have(os.ReadFile(file))(t)
 	gone, added := without(want, got), without(got, want)
 	if len(gone)+len(added) > 0 {
 		t.Errorf("the public API is not that of %s (-update writes it)\ngone:\n%s\nadded:\n%s", file, strings.Join(gone, "\n"), strings.Join(added, "\n"))

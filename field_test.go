@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -253,10 +254,7 @@ func TestField(t *testing.T) {
 	page := fieldPage{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			f, err := testprog.ReadField(dir, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Have(testprog.ReadField(dir, name))(t)
 			rep := explainFile(t, testprog.FieldRecording(t, dir, name))
 			wrong, said := judgeField(rep, f)
 			if *update {
@@ -271,9 +269,7 @@ func TestField(t *testing.T) {
 					}
 				}
 				f.KnownWrong = known
-				if err := f.Write(dir); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, f.Write(dir))
 			}
 			for key, is := range wrong {
 				switch known := f.KnownWrong[key]; {
@@ -305,21 +301,12 @@ func TestFieldAnew(t *testing.T) {
 	if dir == "" {
 		t.Skip("needs fresh recordings: only with WHYLATE_FIELD=DIR (.ci/full field)")
 	}
-	names, err := testprog.Fields(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Have(testprog.Fields(dir))(t)
 	corpus, _ := testprog.Corpus(t)
 	right, all := 0, 0
 	for _, name := range names {
-		f, err := testprog.ReadField(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept, err := testprog.ReadField(corpus, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(testprog.ReadField(dir, name))(t)
+		kept := must.Have(testprog.ReadField(corpus, name))(t)
 		wrong, _ := judgeField(explainFile(t, testprog.FieldRecording(t, dir, name)), f)
 		for _, key := range slices.Sorted(maps.Keys(wrong)) {
 			if kept.KnownWrong[key] != "" {
@@ -349,19 +336,13 @@ func TestFieldHeld(t *testing.T) {
 	if *fieldHeld == "" {
 		t.Skip("needs recordings that are held out: -field DIR")
 	}
-	names, err := testprog.Fields(*fieldHeld)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Have(testprog.Fields(*fieldHeld))(t)
 	if len(names) == 0 {
 		t.Fatalf("there are no recordings in %s", *fieldHeld)
 	}
 	page := fieldPage{}
 	for _, name := range names {
-		f, err := testprog.ReadField(*fieldHeld, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(testprog.ReadField(*fieldHeld, name))(t)
 		wrong, said := judgeField(explainFile(t, testprog.FieldRecording(t, *fieldHeld, name)), f)
 		page.add(f, wrong, &said)
 	}
@@ -378,10 +359,7 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	if status := cli.Run(t.Context(), append([]string{"explain", "--json", file}, flags...), strings.NewReader(""), &out, &says); status != 0 {
 		t.Fatalf("explaining %s: status %d: %s", file, status, says.Bytes())
 	}
-	rep, err := report.ReadJSON(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(report.ReadJSON(&out))(t)
 	schematest.Report(t, rep)
 	return rep
 }
@@ -560,9 +538,7 @@ func (p *fieldPage) check(t *testing.T) {
 	head, _, _ := strings.Cut(string(old), accuracyBegin)
 	text := head + p.text()
 	if *update {
-		if err := os.WriteFile(accuracyPage, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(accuracyPage, []byte(text), 0o666))
 		return
 	}
 	// Words and numbers change with nearly every rule; who changes one need not write this page each time.

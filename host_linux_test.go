@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -153,9 +154,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 		t.Fatal(err)
 	}
 	var got told
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out, &got))
 	if got.Report.Host == nil {
 		t.Fatalf("no host samples in the report: %v", got.Report.Input.Warnings)
 	}
@@ -165,9 +164,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 func printed(t *testing.T, rep *report.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := text.Write(&b, rep, text.Options{Width: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.Write(&b, rep, text.Options{Width: 100}))
 	_, host, _ := strings.Cut(b.String(), "\nhost ")
 	return "host " + host
 }
@@ -260,17 +257,9 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	group := testchild.NewGroup(t, nil, 0.5)
 	cmd := exec.Command(testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
 	group.Take(cmd)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Have(cmd.StdinPipe())(t)
+	out := must.Have(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	defer func() {
 		in.Close()
 		cmd.Process.Kill()

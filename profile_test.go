@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate"
 	engine "github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -104,10 +105,7 @@ func total(m map[string]float64) (sum float64) {
 // frame of the program's own, else root.
 func profileOf(t *testing.T, data []byte, root string) map[string]float64 {
 	t.Helper()
-	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	states := map[trace.GoID]trace.GoState{}
 	out := map[string]float64{}
 	for {
@@ -163,9 +161,7 @@ func TestBandsHaveNoMoreThanAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			opts := engine.Options{Validate: new(validate.Checks)}
-			if _, err := engine.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), opts); err != nil {
-				t.Fatal(err)
-			}
+			must.Have(engine.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), opts))(t)
 			if err := opts.Validate.Err(); err != nil {
 				t.Error(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -290,10 +291,7 @@ func optionsOf(name string, rec *testprog.Recorded) whylate.Options {
 
 func explain(t testing.TB, r io.Reader, opts whylate.Options) *report.Report {
 	t.Helper()
-	rep, err := whylate.Explain(t.Context(), r, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(t.Context(), r, opts))(t)
 	schematest.Report(t, rep)
 	return rep
 }

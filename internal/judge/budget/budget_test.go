@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -119,10 +120,7 @@ func TestLimits(t *testing.T) {
 		{"group=g1,p90-99:sched=1%", []string{"unknown shop.handle: the share of sched is not known: no requests in band p90-99"}},
 		{"group=g2,p50-90:sched=1%", []string{"unknown main.rare: the share of sched is not known"}},
 	} {
-		limits, err := Parse(c.budget)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limits := must.Have(Parse(c.budget))(t)
 		r := Check(sample(), Rules{Limits: limits})
 		ok := len(r.Violations) == len(c.want) && r.OK == (len(c.want) == 0) && r.Checked > 0
 		for i := range min(len(c.want), len(r.Violations)) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -322,9 +323,7 @@ func TestHostileNumbers(t *testing.T) {
 			return r
 		}
 		d := Reports(made(), made())
-		if _, err := json.Marshal(d); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(json.Marshal(d))(t)
 	}
 }
 

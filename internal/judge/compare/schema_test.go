@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/report"
 )
@@ -15,10 +16,7 @@ func TestSchema(t *testing.T) {
 	now := reportOf("b", shop(3e6).group(2), load{"main.new", report.KindTask, 2, 7, shop(0).request}.group(4))
 	old.Input.Truncated = true
 	for name, d := range map[string]*Diff{"grown": Reports(old, now), "itself": Reports(old, old), "nothing": Reports(&report.Report{}, &report.Report{})} {
-		data, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(json.Marshal(d))(t)
 		schematest.ValidateBy(t, closed, name, data)
 	}
 }
