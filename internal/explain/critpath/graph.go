@@ -276,11 +276,11 @@ func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *in
 		}
 	}
 	if v.futile {
-		start = w.futile(f, s, start)
+		start = w.inVain(f, s, start, w.isBroadcast)
 	}
-	if v.step.Kind == Sleep && w.reason(s.Reason) != reasonSleep && s.Woken {
+	if v.ticked {
 		at := *s // the span moves
-		start = b.ticked(f, &at, start)
+		start = w.inVain(f, &at, start, isOthers)
 		period, ticks := b.period(p.g, &at)
 		b.leaf(p, hi, start, v.step, max(period, *hi-start))
 		if n := len(p.items); n > 0 {
@@ -310,30 +310,6 @@ func (b *grapher) isKnown(g uint64, t int64) bool {
 		}
 	}
 	return false
-}
-
-// ticked returns the start of the first of a row of waits at one place, of
-// which s, the last, was ended by a timer: those before were ended by others,
-// who gave the goroutine something to keep until then. Only the timer counts.
-func (b *grapher) ticked(f *frame, s *timeline.Span, start int64) int64 {
-	w := b.w
-	resumed := s.Start
-	for i := f.idx; i >= f.lo && start > f.a; i-- {
-		p := &w.spans[i]
-		switch {
-		case p.State == timeline.Waiting && p.Stack == s.Stack && p.Reason == s.Reason && p.Woken && p.Waker != 0:
-			start, resumed = max(p.Start, f.a), p.Start
-			f.idx = i - 1
-			continue
-		case p.State == timeline.Running && resumed-p.Start <= maxFutile:
-			continue
-		case p.State == timeline.Runnable && p.How != timeline.HowCreated:
-			resumed = p.Start
-			continue
-		}
-		break
-	}
-	return start
 }
 
 // period returns the time between the timer that ended s and the one before

@@ -3,6 +3,7 @@ package critpath
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -38,12 +39,13 @@ type naiveSpan struct {
 type naiveTrace struct {
 	spans map[int64][]naiveSpan
 	end   int64
+	depth int // of walks within walks
 }
 
 func funcsOf(s trace.Stack) []string {
 	var out []string
 	for f := range s.Frames() {
-		out = append(out, f.Func)
+		out = append(out, fmt.Sprintf("%s:%d", f.Func, f.Line))
 	}
 	return out
 }
@@ -172,6 +174,9 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, a, b int64) bool {
 	if a >= b {
 		return true
 	}
+	n.depth++
+	defer func() { n.depth-- }()
+	var later []string // where the wait after this one was
 	spans := n.spans[g]
 	i := len(spans) - 1
 	for i >= 0 && spans[i].start >= b {
@@ -194,7 +199,9 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, a, b int64) bool {
 		from := max(s.start, a)
 		switch s.state {
 		case "waiting":
-			b = n.wait(sums, g, i, from, a, b)
+			stack := s.stack
+			b = n.wait(sums, g, i, from, a, b, later)
+			later = stack
 			if s.born {
 				break
 			}
@@ -243,7 +250,7 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, a, b int64) bool {
 
 // wait accounts for spans[i] of goroutine g, a wait, from from to b, and
 // returns down to when it accounted.
-func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b int64) int64 {
+func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b int64, later []string) int64 {
 	spans := n.spans[g]
 	s := &spans[i]
 	ended := s.woken && s.end <= b
@@ -260,6 +267,23 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 		}
 		return from
 	}
+	// vain takes the waits before at the same place that were ended for nothing.
+	vain := func(isVain func(*naiveSpan) bool) {
+		next := s.start
+		for k := i - 1; k >= 0 && from > a; k-- {
+			p := &spans[k]
+			if p.state == "waiting" && p.reason == s.reason && slices.Equal(p.stack, s.stack) && isVain(p) {
+				from, next = max(p.start, a), p.start
+			} else if p.state == "running" && next-p.start <= maxFutile {
+			} else if p.state == "runnable" && !p.born {
+				next = p.start
+			} else if p.state == "waiting" && has(p.stack, "sync.(*Cond).Wait") && has(p.stack, "sync.(*Mutex).", "sync.(*RWMutex).", "internal/sync.(*Mutex).") {
+				next = p.start
+			} else {
+				break
+			}
+		}
+	}
 	if s.assist || has(s.stack, "runtime.gcAssistAlloc") {
 		return leaf("assist")
 	}
@@ -273,6 +297,9 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 		return leaf("network")
 	case "chan receive", "select":
 		if ended && s.waker == 0 {
+			if n.depth > 1 && !slices.Equal(s.stack, later) {
+				vain(func(p *naiveSpan) bool { return p.woken && p.waker != 0 }) // they gave it what it kept until then
+			}
 			return leaf("sleep")
 		}
 		return follow("chan")
@@ -282,21 +309,7 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 		return leaf("chan")
 	case "sync.(*Cond).Wait":
 		if ended && s.waker != 0 && s.waker != g {
-			// Broadcasts for nothing before it.
-			next := s.start
-			for k := i - 1; k >= 0 && from > a; k-- {
-				p := &spans[k]
-				if p.state == "waiting" && p.reason == s.reason && slices.Equal(p.stack, s.stack) && p.waker != 0 && has(p.wakerStack, "sync.(*Cond).Broadcast") {
-					from, next = max(p.start, a), p.start
-				} else if p.state == "running" && next-p.start <= maxFutile {
-				} else if p.state == "runnable" && !p.born {
-					next = p.start
-				} else if p.state == "waiting" && has(p.stack, "sync.(*Cond).Wait") && has(p.stack, "sync.(*Mutex).", "sync.(*RWMutex).", "internal/sync.(*Mutex).") {
-					next = p.start
-				} else {
-					break
-				}
-			}
+			vain(func(p *naiveSpan) bool { return p.waker != 0 && has(p.wakerStack, "sync.(*Cond).Broadcast") })
 		}
 		return follow("lock")
 	case "sync":

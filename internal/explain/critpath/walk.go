@@ -127,6 +127,8 @@ const maxDeep = 256
 //     again, was not meant: only the last wake counts. (A lock's waiter that was
 //     woken and lost had a holder to wait for each time, and a Signal means
 //     one: those waits are followed one by one.)
+//   - so it is where a goroutine that serves several was woken by later arrivals, which it kept, and a timer in the same
+//     select ended its last wait there: the timer ran meanwhile, and the arrivals held nobody up.
 type Walker struct {
 	// Vias of the last walk.
 	Vias []Via
@@ -152,13 +154,14 @@ type Walker struct {
 }
 
 type frame struct {
-	g   uint64
-	a   int64 // the walk ends here
-	lo  int   // spans[lo:idx+1] are still to be looked at
-	idx int
-	n   int // how many spans it began with
-	via int32
-	own bool
+	g     uint64
+	a     int64 // the walk ends here
+	lo    int   // spans[lo:idx+1] are still to be looked at
+	idx   int
+	n     int // how many spans it began with
+	via   int32
+	own   bool
+	place tracefmt.StackID // of the wait that was dealt with last, the next one in time
 	// for the request whose work this is: what it waits for here, and at which level it was itself asked for
 	answers []Answer
 	level   int
@@ -373,8 +376,12 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 	if answer != nil && w.peer(f, s, start, hi, &v, answer) {
 		return true
 	}
+	again := f.place == s.Stack
+	f.place = s.Stack
 	if v.futile {
-		start = w.futile(f, s, start)
+		start = w.inVain(f, s, start, w.isBroadcast)
+	} else if v.ticked && !f.own && !again {
+		start = w.inVain(f, s, start, isOthers)
 	}
 	if !v.followed || len(w.frames) >= maxDeep {
 		w.emit(hi, start, v.step)
@@ -413,7 +420,8 @@ type verdict struct {
 	step     Step  // what it is if it is not followed
 	wait     Wait  // what it is if it is
 	followed bool  // the waker is believed
-	futile   bool  // the waits before it may have been for the same
+	futile   bool  // the waits on the same Cond before it may have been for the same
+	ticked   bool  // a timer ended it, beside which others may do so
 	gap      int64 // nobody polled the network since; 0: not known, or somebody did
 }
 
@@ -452,7 +460,7 @@ func (w *Walker) judge(f *frame, s *timeline.Span, hi int64) verdict {
 			v.wait = WaitSelect
 		}
 		if ended && s.Waker == 0 {
-			st.Kind = Sleep // a timer's channel
+			st.Kind, v.ticked = Sleep, true // a timer's channel
 		}
 	case reasonSend:
 		st.Kind, v.wait = Chan, WaitSend
@@ -510,15 +518,14 @@ func (w *Walker) resumed(f *frame) tracefmt.StackID {
 // waits again for the wake to count as futile: it only compared something.
 const maxFutile = 100e3
 
-// futile returns the start of the first of a row of waits on a Cond, of which
-// s is the last: woken by a Broadcast, found nothing done, waited again. It
-// takes those before s off the frame.
-func (w *Walker) futile(f *frame, s *timeline.Span, start int64) int64 {
+// inVain returns the start of the first of a row of waits at one place, of which s is the last: each of those before was
+// ended by a wake that is vain, and its goroutine waited again. It takes those before s off the frame.
+func (w *Walker) inVain(f *frame, s *timeline.Span, start int64, vain func(*timeline.Span) bool) int64 {
 	resumed := s.Start // of the wait after this one
 	for i := f.idx; i >= f.lo && start > f.a; i-- {
 		p := &w.spans[i]
 		switch {
-		case p.State == timeline.Waiting && p.Stack == s.Stack && p.Reason == s.Reason && p.Waker != 0 && w.bits(p.WakerStack)&broadcast != 0:
+		case p.State == timeline.Waiting && p.Stack == s.Stack && p.Reason == s.Reason && vain(p):
 			start, resumed = max(p.Start, f.a), p.Start
 			f.idx = i - 1
 			continue
@@ -535,6 +542,14 @@ func (w *Walker) futile(f *frame, s *timeline.Span, start int64) int64 {
 	}
 	return start
 }
+
+// isBroadcast reports whether a Broadcast ended a wait, which need not have been meant for who waited.
+func (w *Walker) isBroadcast(s *timeline.Span) bool {
+	return s.Waker != 0 && w.bits(s.WakerStack)&broadcast != 0
+}
+
+// isOthers reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
+func isOthers(s *timeline.Span) bool { return s.Woken && s.Waker != 0 }
 
 // leastGap is from when on, in ns, a stretch without a poll that a P ended tells
 // something: a P polls whenever it has nothing left to run, and what it steals then

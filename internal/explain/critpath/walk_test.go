@@ -676,6 +676,33 @@ var graphs = []struct {
 510-520 g1 runnable sync.(*Cond).Wait
 520-600 g1 cpu main.end
 `},
+	{"a batch: who came later held nobody up, a timer did", 100, 600, func(b *tracetext.Builder) {
+		// Goroutine 1 is the request, 3 the batcher, 2 another request that came at 300 and added its own.
+		m, n, o := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		n.Was(2)
+		o.Was(3)
+		n.Block(10, "network", pollRead...)
+		o.Block(90, "select", "runtime.selectgo", "main.flush")
+		m.Block(200, "chan receive", "runtime.chanrecv1", "main.add")
+		n.Unblock(300, 2)
+		n.Start(300, 2)
+		n.Unblock(310, 3, "runtime.chansend1", "main.add")
+		o.Start(315, 3)
+		o.Block(320, "select", "runtime.selectgo", "main.flush")
+		o.Unblock(500, 3)
+		o.Start(505, 3)
+		o.Unblock(510, 1, "runtime.closechan", "main.flush")
+		m.Start(520, 1)
+		m.Block(600, "forever", "main.end")
+	}, `
+100-200 g1 cpu runtime.chanrecv1
+200-500 g3 sleep runtime.selectgo <chan runtime.chanrecv1
+500-505 g3 runnable runtime.selectgo <chan runtime.chanrecv1
+505-510 g3 cpu runtime.closechan <chan runtime.chanrecv1
+510-520 g1 runnable runtime.chanrecv1
+520-600 g1 cpu main.end
+`},
 	{"a Signal means one", 100, 600, func(b *tracetext.Builder) {
 		m, n, o := b.Thread(), b.Thread(), b.Thread()
 		m.Was(1)

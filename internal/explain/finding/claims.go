@@ -80,14 +80,14 @@ type owner struct {
 type claims struct {
 	in    *Input
 	g     *report.Group
-	queue map[viaKey]bool         // waits for channels, selects, Conds that are queues
-	lead  map[viaKey]leaf         // what is mostly done behind a contended wait
-	own   map[leaf]viaKey         // sites whose own time belongs to a contended wait
-	slack map[viaKey]bool         // contended waits that are not worth it
-	alias map[viaKey]viaKey       // contended waits for one and the same site are one fault
-	fixed map[report.SiteKey]bool // sleeps of a dependency that every request meets
-	sleep map[viaKey]*part        // the heaviest sleep behind the outermost wait
-	polls map[leaf]*longPoll      // where requests wait on purpose
+	queue map[viaKey]bool              // waits for channels, selects, Conds that are queues
+	lead  map[viaKey]leaf              // what is mostly done behind a contended wait
+	own   map[leaf]viaKey              // sites whose own time belongs to a contended wait
+	slack map[viaKey]bool              // contended waits that are not worth it
+	alias map[viaKey]viaKey            // contended waits for one and the same site are one fault
+	fixed map[report.SiteKey]bool      // sleeps of a dependency that every request meets
+	sleep map[viaKey]*part             // the heaviest sleep behind the outermost wait
+	polls map[report.SiteKey]*longPoll // where requests wait on purpose
 	// served says that the groups of this process that requests wait for over the network are judged themselves: what
 	// happens there is their fault, and their finding.
 	served bool
@@ -102,7 +102,7 @@ func routesOf(c *report.Cause) []report.Route {
 }
 
 func claimsOf(in *Input, g *report.Group) *claims {
-	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}, polls: map[leaf]*longPoll{}}
+	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, lead: map[viaKey]leaf{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{}, fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}, polls: map[report.SiteKey]*longPoll{}}
 	if len(g.Bands) == 0 {
 		return cl
 	}
@@ -115,8 +115,8 @@ func claimsOf(in *Input, g *report.Group) *claims {
 		}
 	})
 	cl.findFixed()
-	cl.findPatience()
 	cl.findQueues()
+	cl.findPatience()
 	cl.findLeads()
 	return cl
 }
@@ -456,8 +456,8 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		return owner{}
 	}
-	if p := cl.polled(via); p != nil {
-		return cl.of(p.Cause, nil)
+	if p := cl.polled(c, via); p != nil {
+		return p.owner()
 	}
 	if isNextMessage(c) {
 		return owner{}
@@ -479,7 +479,6 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		code = report.RuleSleep
 		switch {
-		case cl.polls[l] != nil:
 		case verdict.KindOf(c) == verdict.Limiter:
 			code = report.RulePoolTooSmall
 		case len(via) > 0 && cl.flush(c) != nil: // what a request's own goroutine does at intervals, it begins itself

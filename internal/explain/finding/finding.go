@@ -54,6 +54,8 @@ type Input struct {
 	Turns []queues.Turns
 	// Places says of what others ended the waits of requests, and whether that are places of a pool.
 	Places []queues.Places
+	// Readers says of requests that only wait at a line whether they had given anything to anybody.
+	Readers []queues.Readers
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -18,7 +19,7 @@ func hungRule() Rule {
 				"No percentile knows of them, for they have no latency yet; their clients wait, and what they hold (memory, places of pools, locks) is held.",
 			Measured: fmt.Sprintf("Of requests that had not ended, their age and the last wait on their path, by place. They count where they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and %s; "+
 				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
-				"So a select, and where none of the group ended a channel or a peer, are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
+				"So a select, an answer that is being read and a library's call for what comes next are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
 				hungFactor, hungUsual, words.Brief(hungLeast), words.Brief(hungAlone)),
 			Before: "v := <-results // nobody sends after an error",
 			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
@@ -79,8 +80,8 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		return v, false
 	}
 	stands := 2*w.StuckNS[0] >= ages[0]
-	if n == len(ages) {
-		n = w.Count // of more than these it is not told for how long
+	if n == len(ages) || !known {
+		n = w.Count // of more than these it is not told for how long; and who came later to where none got on stands as well
 	}
 	severe, confidence := report.SeverityMedium, 0.95
 	if n >= hungMany || float64(n) >= hungPart*float64(g.Count+g.Open.Count) {
@@ -98,11 +99,11 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		confidence = 0.8
 	}
 	if !known && confidence < 0.95 {
-		switch w.Cause {
-		case report.CauseNetwork:
-			severe, confidence = report.SeverityLow, 0.5
+		switch {
+		case w.Call == "runtime.selectgo" || w.Cause == report.CauseSleep || readsOn(w):
+			severe, confidence, v.Fact = "", 0.4, true // a stream, or a long poll
 		default:
-			severe, confidence, v.Fact = "", 0.4, true
+			confidence = 0.6 // nothing but what it waits for can end it, not even a client that gives up
 		}
 	}
 	row := report.Cause{Cause: w.Cause, Site: w.Site, Call: w.Call, Kind: w.Kind}
@@ -144,10 +145,44 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		v.Fix = "if it is no stream: end the wait with the request's context or a deadline"
 	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
 		v.Fix = "find who holds the lock and does not come back: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock over what may not end, and unlock with defer"
+		if o, before := in.holder(w); o != nil {
+			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
+			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request that stands " + at + ": it came to stand there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
+			v.Fix = "look first at the request that stands " + at + "; else " + v.Fix
+		}
 	case w.Call == sqlPool:
 		v.Fix = "find what keeps the connections of the pool: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context"
 	}
 	return v, true
+}
+
+// readsOn reports whether who waits has had an answer, of which more may come at any time, or asks a library for whatever comes next.
+func readsOn(w *report.OpenWait) bool {
+	if w.Cause == report.CauseNetwork && w.Call == "net/http.(*body).Read" {
+		return true
+	}
+	s := w.Site
+	return s != nil && (s.Module != "" && request.AsksForNext(s.Func) || s.CalledFrom != nil && request.AsksForNext(s.CalledFrom.Calls))
+}
+
+// holder returns where somebody stands who may hold what requests wait for at w: the one of all open requests that came to stand
+// elsewhere last before the first of these did, and how long before. No event of the trace says who has a lock.
+func (in *Input) holder(w *report.OpenWait) (at *report.OpenWait, before int64) {
+	for i := range in.Report.Groups {
+		waits := in.Report.Groups[i].Open.Waits
+		for k := range waits {
+			o := &waits[k]
+			if o.Cause == report.CauseLock || o.Cause == report.CauseNetwork && o.Kind == "inbound" {
+				continue
+			}
+			for _, ns := range o.StuckNS {
+				if d := ns - w.StuckNS[0]; d >= 0 && (at == nil || d < before) {
+					at, before = o, d
+				}
+			}
+		}
+	}
+	return at, before
 }
 
 // isPlace reports whether a wait is for a lock, a WaitGroup or a place of a pool, where nobody waits for what may come at any

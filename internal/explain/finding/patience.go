@@ -5,64 +5,119 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
-// patience is how long a request must be ready to wait in one wait for it to be a long poll: intervals at which something
-// is done or looked at again are shorter, the time-outs of long polls are seconds.
+// Nobody is late in a long poll, whoever brings the news and whenever. Who reads news is known by what he does: he gives nothing to
+// anybody before he waits (see queues.Readers), and then waits for nearly all of his time in one wait:
+//
+//   - in a select or for a context, which bound it, until somebody has news who had rested, or goes about something of his own;
+//   - in whatever wait, until the next turn of something that happens at intervals, for a whole one each time, because he asks
+//     again at once: requests of a batch come at any time;
+//   - until his own time is up, which alone does not tell a long poll from a pause: then it takes patience, a second or more.
+
+// patience is how long a request must be ready to wait for that to be a long poll although no news came.
 const patience = int64(1e9)
 
 // nearlyAll is the part of a group's time that long polls wait, and of what is behind these waits that must be nobody's work.
 const nearlyAll = 0.9
 
-// alike is the part of the longest wait that the mean of those at a line must be, for them to be of one length: some requests
-// are told to have waited there for a moment before others' part of their wait begins.
-const alike = 0.75
+// whole is the part of an interval from which on requests wait for all of it, on average: those that come at any time wait half.
+const whole = 0.75
+
+// hardly is the part of those who wait at a line that may be seen to have given something to somebody: what they give besides.
+const hardly = 0.1
 
 // A longPoll is a wait on purpose.
 type longPoll struct {
-	*report.Cause       // of those whose time was up
-	limit         int64 // for how long that lets them wait
-	news          int64 // for how long the others waited, in all
+	site   *report.Site  // where they wait
+	over   *report.Cause // of those whose time was up; nil: it never was
+	limit  int64         // for how long the slowest waited
+	news   int64         // for how long those waited to whom somebody had news, in all
+	bound  int64         // of that, in waits that something else could have ended
+	period int64         // at which there is news; 0: at none
+	inLine bool          // they have it one after the other, as turns in a queue
 }
 
-// findPatience notes where requests wait on purpose until something comes or their time is up. Nobody is late there, whoever
-// brings the news and whenever. They are known by what they do: they wait once, in a select or for a context, for nearly all
-// of their time; where a timer ended that, always after the same time, of a second or more; and where somebody else did, he
-// had rested before, so that nobody has been at work for them. Requests that give up after a second what workers have no
-// time for wait for those workers' work.
+func (p *longPoll) owner() owner {
+	return owner{code: report.RuleSleep, leaf: leaf{cause: pollLeaf, site: p.site.LineKey()}}
+}
+
+// pollLeaf is what long polls are spent on: no cause of their own, but one fault if any.
+const pollLeaf report.CauseName = "poll"
+
+// readers returns the facts about requests that wait at a line; nil: none were seen.
+func (in *Input) readers(at *report.Site) *queues.Readers {
+	for i := range in.Readers {
+		if r := &in.Readers[i]; r.Site.Meets(at) {
+			return r
+		}
+	}
+	return nil
+}
+
+// findPatience notes where requests only wait.
 func (cl *claims) findPatience() {
 	g := cl.g
 	if g.Kind != report.KindMark && !g.Kind.IsCall() {
 		return
 	}
+	found := map[report.SiteKey]*longPoll{}
+	at := func(s *report.Site) *longPoll {
+		p := found[s.LineKey()]
+		if p == nil {
+			p = &longPoll{site: s}
+			found[s.LineKey()] = p
+		}
+		return p
+	}
+	own, rest := map[*longPoll]int64{}, map[*longPoll]int64{}
 	cl.each(func(c *report.Cause, r *report.Route) {
-		if c.Cause != report.CauseSleep || len(r.Via) > 0 || c.Site == nil || c.Call != "runtime.selectgo" && !strings.HasPrefix(c.Call, "context.") {
-			return
-		}
-		limit := timeOut(g, c.Site)
-		if limit < patience || float64(r.TotalNS) < alike*float64(limit)*float64(c.Requests) {
-			return
-		}
-		news, rest := int64(0), int64(0)
-		cl.each(func(o *report.Cause, r *report.Route) {
-			if len(r.Via) == 0 || !isHandOver(r.Via[0].Wait) || !c.Site.Meets(r.Via[0].Site) {
+		switch {
+		case c.Site == nil:
+		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == "runtime.selectgo" || strings.HasPrefix(c.Call, "context.")):
+			p := at(c.Site)
+			p.over = c
+			own[p] += r.TotalNS
+		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOver(r.Via[0].Wait):
+			k := keyOfVia(&r.Via[0])
+			who := cl.in.places(&k)
+			if isPool(who) || isSemaphore(&k) {
 				return
 			}
-			news += r.TotalNS
-			if o.Cause == report.CauseNetwork && o.Kind == "inbound" || o.Cause == report.CauseSleep && o.Call != "time.Sleep" || o.Cause == report.CauseChan {
-				rest += r.TotalNS
+			p := at(r.Via[0].Site)
+			p.inLine = p.inLine || cl.queue[k]
+			p.news += r.TotalNS
+			bound := k.wait == report.WaitSelect
+			if bound {
+				p.bound += r.TotalNS
 			}
-		})
-		if float64(r.TotalNS+news) < nearlyAll*float64(g.TotalNS) || float64(rest) < nearlyAll*float64(news) {
-			return
+			if t := cl.flush(c); t != nil && float64(t.PartNS) >= whole*float64(t.PeriodNS) {
+				p.period = t.PeriodNS
+				rest[p] += r.TotalNS
+			} else if bound && t == nil && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || c.Cause == report.CauseChan) {
+				rest[p] += r.TotalNS
+			}
 		}
-		cl.polls[leafOf(c)] = &longPoll{Cause: c, limit: limit, news: news}
 	})
+	for key, p := range found {
+		r := cl.in.readers(p.site)
+		if r == nil || p.inLine && p.over == nil || r.Gave > hardly || r.Started > hardly || float64(own[p]+p.news) < nearlyAll*float64(g.TotalNS) || float64(rest[p]) < nearlyAll*float64(p.news) {
+			continue
+		}
+		if r.News == 0 {
+			p.news = 0
+		}
+		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= patience {
+			cl.polls[key] = p
+		}
+	}
 }
 
-// timeOut returns for how long the slowest requests waited at a line, if each did so once and for nearly all of its time.
+// timeOut returns for how long the slowest requests waited at a line until their time was up, if each did so once and for nearly
+// all of its time.
 func timeOut(g *report.Group, at *report.Site) (limit int64) {
 	for i := range g.Slowest {
 		q := &g.Slowest[i]
@@ -80,13 +135,19 @@ func timeOut(g *report.Group, at *report.Site) (limit int64) {
 	return limit
 }
 
-// polled returns the long poll through whose wait a way leads.
-func (cl *claims) polled(via []report.Via) *longPoll {
-	if len(via) == 0 || !isHandOver(via[0].Wait) {
+// polled returns the long poll that a way is a part of.
+func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
+	at := c.Site
+	if len(via) > 0 {
+		if !isHandOver(via[0].Wait) {
+			return nil
+		}
+		at = via[0].Site
+	} else if c.Cause != report.CauseSleep {
 		return nil
 	}
 	for _, p := range cl.polls {
-		if p.Site.Meets(via[0].Site) {
+		if p.site.Meets(at) {
 			return p
 		}
 	}
@@ -96,16 +157,28 @@ func (cl *claims) polled(via []report.Via) *longPoll {
 // pollVerdict is what WL2001 says of a long poll.
 func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 	v := Verdict{Won: c.won, Changes: []predict.Change{}, Severe: report.SeverityLow, Finding: report.Finding{
-		Cause: report.CauseSleep, Site: users(p.Cause, nil), Group: cl.g.ID, Share: c.share, Confidence: 0.5,
-		Evidence: []report.Evidence{
-			{Text: "requests whose time was up", Value: float64(p.Requests), Unit: "count"},
-			{Text: "after", Value: float64(p.limit), Unit: "ns"},
-		},
+		Cause: report.CauseSleep, Site: p.site, Group: cl.g.ID, Share: c.share, Confidence: 0.5,
 		Fix: "nothing, if a request waits there for what may come: its latency is then nobody's; ignore the finding with that reason, or mark the requests by what follows the wait",
 	}}
+	until := "something comes"
+	if p.over != nil {
+		v.Site = users(p.over, nil)
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests whose time was up", Value: float64(p.over.Requests), Unit: "count"})
+		if p.limit > 0 {
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "after", Value: float64(p.limit), Unit: "ns"})
+			until += fmt.Sprintf(" or %s are over", words.Brief(p.limit))
+		} else {
+			until += " or their time is over"
+		}
+	}
+	if p.news > 2*p.bound {
+		v.Title = fmt.Sprintf("requests wait at %s until something comes, each for a whole interval of %s: a long poll, or a batch whose clients ask again at once", place(v.Site), words.Brief(p.period))
+		v.Fix += "; if they hand over there what is done at that interval, do it as soon as nobody else is waiting to be added"
+		return v
+	}
 	if p.news > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until something comes or %s are over: a long poll", place(v.Site), words.Brief(p.limit))
-		v.Confidence = 0.8
+		v.Title = fmt.Sprintf("requests wait at %s until %s: a long poll", place(v.Site), until)
+		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
 	v.Title = fmt.Sprintf("requests wait at %s until %s are over: a long poll to which nothing came, or a pause", place(v.Site), words.Brief(p.limit))

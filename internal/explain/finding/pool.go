@@ -38,8 +38,8 @@ func poolRule() Rule {
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
 			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
-				if c.via == (viaKey{}) {
-					out = append(out, limiterVerdict(cl, c))
+				if top := topPart(cl, c.parts); c.via == (viaKey{}) || cl.pace(top) != 0 {
+					out = append(out, limiterVerdict(cl, c, top))
 				} else {
 					out = append(out, poolVerdict(cl, c))
 				}
@@ -173,12 +173,26 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if serves {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Servers), Unit: "count"})
 	}
-	if !bursts {
+	// While somebody waits all places are in use. Where that contradicts the time in them, who holds them does something else:
+	// then neither for how long nor how many would do is known.
+	counted := serves || known != nil && (known.Most > 0 || known.HeldNS > 0) || 2*l.inUse >= 1 || l.waiting < 1
+	if !bursts && counted {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
 	}
-	f.Fix = fmt.Sprintf("%s: about %d would do for this load, or make what is done at %s shorter than %s", kind.fix, l.size, place(f.Site), words.Brief(int64(l.placeNS)))
-	if divided {
-		f.Fix = fmt.Sprintf("%s: about %d would do for this load, or compute for less than %s with it", kind.fix, l.size, words.Brief(int64(l.placeNS)))
+	f.Fix = kind.fix
+	if counted {
+		f.Fix += fmt.Sprintf(": about %d would do for this load", l.size)
+	}
+	switch {
+	case counted && divided:
+		f.Fix += fmt.Sprintf(", or compute for less than %s with it", words.Brief(int64(l.placeNS)))
+	case counted:
+		f.Fix += fmt.Sprintf(", or make what is done at %s shorter than %s", place(f.Site), words.Brief(int64(l.placeNS)))
+	default:
+		f.Fix += fmt.Sprintf(", or find out why its holders wait for so long at %s", place(f.Site))
+	}
+	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= hardly {
+		f.Fix += "; if it only paces them on purpose, answer at once what is too much"
 	}
 	if bursts {
 		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
@@ -350,16 +364,33 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 	return poolKind{"a worker goroutine", "it", "let more goroutines serve the queue"}
 }
 
-func limiterVerdict(cl *claims, c *claim) Verdict {
-	top := c.heaviest("sleep")
+// pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
+// limiter's, and not a goroutine that is busy with them. It is 0 for others.
+func (cl *claims) pace(top *part) int64 {
+	if top.Cause.Cause != report.CauseSleep || top.Call == "time.Sleep" {
+		return 0
+	}
+	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Taken <= 0.5 {
+		return t.PeriodNS
+	}
+	return 0
+}
+
+// limiterVerdict promises nothing: how fast it lets requests go on is as it is meant to be.
+func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
-	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
-		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: top.Site, Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+	f := report.Finding{
+		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},
 			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
 			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("more come than it lets through: raise its rate above %s/s and what is asked for beside it, or answer at once that it is too many (Allow instead of Wait)", words.Figure(l.rate)),
-	}}
+		Fix: fmt.Sprintf("more come than it lets through: answer at once that it is too many (Allow instead of Wait); or, if what is behind it bears more, raise its rate above %s/s and what is asked for beside it", words.Figure(l.rate)),
+	}
+	if every := cl.pace(top); every != 0 {
+		f.Title = fmt.Sprintf("requests wait for their turn at a pace: one every %s, set at %s", words.Brief(every), place(f.Site))
+		f.Fix = "more come than that lets through: if the limit is meant, answer at once what is too much for it, or ask less often; if it is not, make the interval shorter"
+	}
+	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: f}
 }

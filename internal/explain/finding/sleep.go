@@ -33,7 +33,7 @@ func sleepRule() Rule {
 }
 
 func sleepVerdict(cl *claims, c *claim) Verdict {
-	if p := cl.polls[c.leaf]; p != nil {
+	if p := cl.polls[c.leaf.site]; p != nil && c.leaf.cause == pollLeaf {
 		return pollVerdict(cl, c, p)
 	}
 	top := c.heaviest("sleep")

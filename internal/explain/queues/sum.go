@@ -35,6 +35,7 @@ func (s *Sum) Merge() {
 	for _, p := range s.parts[1:] {
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
+		s.parts[0].turns.mergeReaders(&p.turns)
 	}
 	s.parts = s.parts[:1]
 }
@@ -53,5 +54,6 @@ func (p *part) Add(w *path.Walked) {
 	if w.Form == path.Whole && !w.Observer && !w.Req.Open {
 		p.addTurns(w)
 		p.addPlaces(w)
+		p.addReader(w)
 	}
 }

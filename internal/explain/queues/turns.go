@@ -87,6 +87,7 @@ type turns struct {
 
 	hands     []handOver
 	placeSums map[placeKey]*placeSum
+	readers   map[tracefmt.FrameID]*readerSum // by where they wait
 
 	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
 	keys    map[turnKey]int32
@@ -148,20 +149,21 @@ func (p *part) addTurns(w *path.Walked) {
 		return turnKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
 	}
 	first := len(ts.list)
-	for i := range w.Segments {
+	for i := len(w.Segments) - 1; i >= 0; i-- {
 		s := &w.Segments[i]
 		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
 			continue // or the request that is served in its stead has the turn
 		}
-		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].end == s.Start {
-			ts.list[n-1].end = s.End
+		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].start == s.End {
+			ts.list[n-1].start = s.Start
 			continue
 		}
 		if len(ts.list)-first >= turnsPieces {
-			break
+			break // the last ones are its own turns
 		}
 		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
 	}
+	slices.Reverse(ts.list[first:])
 	mine := ts.list[first:]
 	for i := range mine {
 		a := &mine[i]

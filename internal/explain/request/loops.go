@@ -99,7 +99,7 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 		library = library || !stdlib.Is(name)
 		called = name
 	}
-	delays = own && library && !isPolling(called)
+	delays = own && library && !AsksForNext(called)
 	if asks {
 		return 0, false
 	}
@@ -159,9 +159,9 @@ func isAsking(fn string) bool {
 	return false
 }
 
-// isPolling reports whether a library's function is asked for the next thing to
+// AsksForNext reports whether a library's function is asked for the next thing to
 // do, by its name: how long that takes is nobody's latency.
-func isPolling(fn string) bool {
+func AsksForNext(fn string) bool {
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
 	for _, p := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"} {
 		if strings.HasPrefix(fn, p) {

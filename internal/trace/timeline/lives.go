@@ -100,7 +100,8 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 		switch tracefmt.EventType(r.kind()) {
 		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
 			return g.Base + r.time(), true
-		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSwitch, tracefmt.EvGoSyscallEndBlocked:
+		}
+		if endsRun(r) {
 			return 0, false
 		}
 	}
@@ -199,6 +200,50 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// mostWoke bounds the events of a goroutine that Woke looks at.
+const mostWoke = 1 << 12
+
+// Woke calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
+// it returns false. It reports whether it looked at all of that time: where very much happened it does not.
+func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
+	looked := 0
+	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
+		g := w.Gens[i]
+		d := g.ids.lookup(id)
+		if d == 0 {
+			continue
+		}
+		lo, hi := g.base[d], g.base[d+1]
+		for k := max(g.slotAfter(lo, hi, from-g.Base), lo+1) - 1; k < hi; k++ {
+			s := &g.slots[k]
+			if s.rec == 0 || !opensRun(g.record(s.rec)) {
+				continue
+			}
+			if g.Base+g.record(s.rec).time() >= to {
+				return true
+			}
+			for at, r := g.next(s.rec); !endsWalk(r) && !endsRun(r) && g.Base+r.time() < to; at, r = g.next(at) {
+				if looked++; looked > mostWoke {
+					return false
+				}
+				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(g.ids.ids[r.peer()], g.stack(r.stack())) {
+					return true
+				}
+			}
+		}
+	}
+	return true
+}
+
+// endsRun reports whether the goroutine of a run is no longer on its thread after r.
+func endsRun(r record) bool {
+	switch tracefmt.EventType(r.kind()) {
+	case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSwitch, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
+		return true
+	}
+	return false
 }
 
 // Pieces returns how many pieces (runs and events about it) a goroutine has

@@ -1,0 +1,132 @@
+package queues
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Who waits for work that is done for it has given that to somebody: it sent something, ended somebody's wait, or started a
+// goroutine. Who reads news has not: it only waits, until there is some or its time is up, and is late with nothing.
+
+// readerSum adds up the requests that wait at one line for most of their time.
+type readerSum struct {
+	waits   int64
+	gave    int64 // of them, those that had given somebody something in the same request
+	news    int64 // of them, those whose wait somebody ended
+	started int64 // of those, by a goroutine that the request had started
+}
+
+// addReader takes note of what a request did before the wait that took most of its time.
+func (p *part) addReader(w *path.Walked) {
+	r, ts := w.Req, &p.turns
+	if r.End >= ts.until || !r.Kind.Served() {
+		return
+	}
+	var site tracefmt.FrameID
+	var from, to int64
+	waker := uint64(0)
+	for i := range w.Segments {
+		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep && s.End-s.Start > to-from {
+			site, from, to = s.Site, s.Start, s.End
+		}
+	}
+	waits := w.Waits()
+	for i := range waits {
+		if v := &waits[i]; v.G == r.G && v.Parent < 0 && min(v.To, r.End)-max(v.From, r.Start) > to-from {
+			site, from, to, waker = p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), v.Waker
+		}
+	}
+	if 2*(to-from) <= r.End-r.Start {
+		return
+	}
+	if ts.readers == nil {
+		ts.readers = map[tracefmt.FrameID]*readerSum{}
+	}
+	sum := ts.readers[site]
+	if sum == nil {
+		sum = &readerSum{}
+		ts.readers[site] = sum
+	}
+	sum.waits++
+	if p.gave(r.G, r.Start, from) {
+		sum.gave++
+	}
+	if b, born := p.stage.Win.Born(waker, to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
+		sum.news++
+		if born && b.By == r.G && b.Time >= r.Start {
+			sum.started++
+		}
+	}
+}
+
+// gave reports whether a goroutine gave somebody something in [from, to): the library of the connection that it serves does
+// nothing of that sort for it.
+func (p *part) gave(g uint64, from, to int64) bool {
+	gave := false
+	seen := p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+		gave = p.gives(stack)
+		return !gave
+	})
+	if gave || !seen {
+		return true
+	}
+	p.stage.Win.Children(g, from, to, func(child uint64, at int64) bool {
+		b, ok := p.stage.Win.Born(child, at+1)
+		gave = ok && p.gives(b.Stack)
+		return !gave
+	})
+	return gave
+}
+
+// gives reports whether a stack from which somebody was woken, or started, is that of a hand-over: not of a lock that is given
+// back, nor of what net/http does for each request.
+func (p *part) gives(stack tracefmt.StackID) bool {
+	syms := p.stage.Syms
+	for _, fr := range syms.Stack(stack) {
+		if fn := syms.String(syms.Frame(fr).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") {
+			return false
+		}
+	}
+	return true
+}
+
+func (ts *turns) mergeReaders(o *turns) {
+	for k, s := range o.readers {
+		if m := ts.readers[k]; m != nil {
+			m.waits, m.gave, m.news, m.started = m.waits+s.waits, m.gave+s.gave, m.news+s.news, m.started+s.started
+			continue
+		}
+		if ts.readers == nil {
+			ts.readers = map[tracefmt.FrameID]*readerSum{}
+		}
+		ts.readers[k] = s
+	}
+}
+
+// Readers sums up the requests that spent most of their time in one wait of their own at a line, in the slices of time that were
+// looked at.
+type Readers struct {
+	Site *report.Site
+	// Waits counts them; Gave is the part that had given somebody something before; News the part whose wait somebody ended,
+	// and Started that of a goroutine which the request itself had started.
+	Waits               int
+	Gave, News, Started float64
+}
+
+// Readers returns these sums. Merge must have been called.
+func (s *Sum) Readers(sp *spell.Speller) []Readers {
+	var out []Readers
+	for k, r := range s.parts[0].turns.readers {
+		n := float64(r.waits)
+		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, float64(r.started) / n})
+	}
+	slices.SortFunc(out, func(a, b Readers) int { return a.Site.Compare(b.Site) })
+	return out
+}
