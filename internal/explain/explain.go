@@ -270,24 +270,25 @@ func (o *Options) name() string {
 
 // An engine makes one report.
 type engine struct {
-	opts    Options
-	pass    *pass.Pass
-	groups  *groups.Sum
-	slowest *detailed.Sum
-	samples *predict.Samples
-	queues  *queues.Sum
-	peers   *peers.Sum
-	moments *moments.Sum
-	process *process.Collector
-	freezes *freeze.Detector // by itself: later questions hold it, and must not hold the engine
-	hosts   hostLog
-	model   *predict.Model
-	work    *found
-	ofRows  []path.GroupID // of the report's groups
-	ts      []path.Translation
-	became  []path.GroupID // see groups.Sum.Merge
-	known   *itself        // nil in the first reading
-	spare   spare
+	unawaited map[string]bool // groups of turns that loops begin by their own pauses, by id
+	opts      Options
+	pass      *pass.Pass
+	groups    *groups.Sum
+	slowest   *detailed.Sum
+	samples   *predict.Samples
+	queues    *queues.Sum
+	peers     *peers.Sum
+	moments   *moments.Sum
+	process   *process.Collector
+	freezes   *freeze.Detector // by itself: later questions hold it, and must not hold the engine
+	hosts     hostLog
+	model     *predict.Model
+	work      *found
+	ofRows    []path.GroupID // of the report's groups
+	ts        []path.Translation
+	became    []path.GroupID // see groups.Sum.Merge
+	known     *itself        // nil in the first reading
+	spare     spare
 	// walks is how many generations' requests were added, while that is guessed by.
 	walks int
 	// unfollowed is why paths that lead to this process were not followed, though it is known that they do.
@@ -391,7 +392,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Places: e.queues.Places(sp), Readers: e.queues.Readers(sp), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp),
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Unawaited: func(group string) bool { return e.unawaited[group] },
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -443,6 +444,10 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.selected)
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
+	e.unawaited = map[string]bool{}
+	for i := range rows {
+		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))
+	}
 	e.serves(rows)
 	for _, row := range rows {
 		g := row.Group

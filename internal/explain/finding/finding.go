@@ -54,6 +54,9 @@ type Input struct {
 	Turns []queues.Turns
 	// Places says of what others ended the waits of requests, and whether that are places of a pool.
 	Places []queues.Places
+	// Unawaited reports whether a group, by its id, is turns of loops that begin them by their own pauses: nobody waits for those,
+	// neither a client nor a goroutine. The field may be nil.
+	Unawaited func(group string) bool
 	// Readers says of requests that only wait at a line whether they had given anything to anybody.
 	Readers []queues.Readers
 	// Hubs are goroutines for which requests of others waited while they were
@@ -115,6 +118,9 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			in.fewOfMany(&v)
 			if v.Severity, v.Decided = in.judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
+			}
+			if in.Unawaited != nil && r.Code[2] == '2' && in.Unawaited(v.Group) {
+				v.Severity, v.Decided = report.SeverityInfo, nil // what it waits for is nobody's latency
 			}
 			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
 				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)

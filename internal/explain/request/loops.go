@@ -40,6 +40,23 @@ type loops struct {
 	spans  []timeline.Span
 	// ended are turns of the current generation.
 	ended []turned
+	// accepts says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
+	accepts bool
+	scanned int
+}
+
+// listens looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
+// asks it for, and else it is the answer to what it asked.
+func (l *loops) listens(syms *tracefmt.Symbols) {
+	for ; l.scanned < syms.Stacks() && !l.accepts; l.scanned++ {
+		accepts, known := false, false
+		for _, fr := range syms.Stack(tracefmt.StackID(l.scanned)) {
+			fn := syms.String(syms.Frame(fr).Func)
+			accepts = accepts || strings.HasPrefix(fn, "net.(*") && strings.HasSuffix(fn, "Listener).Accept")
+			known = known || strings.HasPrefix(fn, "net/http.(*Server).") || strings.HasPrefix(fn, "google.golang.org/grpc.(*Server).")
+		}
+		l.accepts = accepts && !known
+	}
 }
 
 // A root is a function that goroutines were started with.
@@ -108,6 +125,9 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 		if library {
 			return 1, delays // a client's wait for an answer, more often than not
 		}
+		if !l.accepts {
+			return 2, delays // it asks: all who could ask this process are known
+		}
 		return idleMost, false
 	case "chan receive", "select", "sync.(*Cond).Wait":
 		return idleMost, delays
@@ -123,6 +143,9 @@ func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
 			// Where a library's loop calls the service, what that does is work.
 			outer := f.syms.Frame(frames[len(frames)-1])
 			delays = delays || !f.work.namer.owned(outer) && !stdlib.Is(f.syms.String(outer.Func))
+		}
+		if own && deep == 1 && !library {
+			return 2, delays // the loop's own pause
 		}
 		return 1, delays || deep >= deepSleep
 	}
@@ -181,6 +204,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
 	}
 	l.forget(g)
+	l.listens(f.syms)
 	ids := l.candidates(f, g)
 	from, to := g.Base, g.End+1
 	for _, c := range ids {
