@@ -185,6 +185,8 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 		return fmt.Errorf("%w (%d spans were sent before)", err, c.Spans)
 	case err != nil:
 		return err
+	case c.Refusal != nil:
+		return fmt.Errorf("sending spans: the endpoint took %d spans and refused %d messages, the first with: %w", c.Spans, c.Refused, c.Refusal)
 	case c.Rejected > 0:
 		return fmt.Errorf("sending spans: the endpoint rejected %d of %d: %s", c.Rejected, c.Spans, termtext.Escape(c.Message))
 	case c.Message != "": // a warning, by the specification

@@ -20,7 +20,7 @@ import (
 const (
 	sendTimeout  = time.Minute      // an endpoint's answer
 	sendAttempts = 6                // of which all but the first are retries
-	longestWait  = 30 * time.Second // before a retry, whatever Retry-After says
+	longestWait  = 5 * time.Minute  // before a retry: who asks for more is not asked again
 	firstWait    = time.Second      // doubled with each, where it says nothing
 )
 
@@ -35,6 +35,9 @@ type Client struct {
 	Spans, Rejected int64
 	Message         string // its reason, the last one
 	Retries         int
+	// Refused are the messages that the endpoint refused, for reasons that are about them alone; Refusal is the first one's.
+	Refused int
+	Refusal error
 
 	endpoint, shown string
 	header          http.Header
@@ -75,19 +78,29 @@ func (c *Client) Close() { c.client.CloseIdleConnections() }
 
 // Send sends one message. It is sent again, a bounded number of times, when
 // the endpoint says that it is busy (status 429, 502, 503, 504: OTLP
-// specification, "Failures"), after the time that it asks for. What the
-// endpoint rejects of it is counted, and no error.
+// specification, "Failures"), never before the time that it asks for, or when
+// the connection fails to an endpoint that has taken some. What the
+// endpoint rejects of it is counted, and no error; so is a message that it
+// refuses, while the next may be taken. An error ends the sending: the
+// endpoint takes none.
 func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 	for try := 1; ; try++ {
 		wait, err := c.post(ctx, body)
-		if err == nil {
+		var refused *refusal
+		switch {
+		case err == nil:
 			c.Spans += int64(spans)
 			return nil
-		}
-		if wait < 0 || try == sendAttempts {
+		case errors.As(err, &refused):
+			if c.Refused++; c.Refusal == nil {
+				c.Refusal = err
+			}
+			return nil
+		case wait > longestWait:
+			return fmt.Errorf("sending spans to %s: %w: it asks to be left alone for %v", c.shown, err, wait.Round(time.Second))
+		case wait < 0 || try == sendAttempts:
 			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
-		}
-		if wait == 0 {
+		case wait == 0:
 			wait = firstWait << (try - 1)
 		}
 		c.Retries++
@@ -95,7 +108,7 @@ func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 		if sleep == nil {
 			sleep = pause
 		}
-		if err := sleep(ctx, min(wait, longestWait)); err != nil {
+		if err := sleep(ctx, wait); err != nil {
 			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
 		}
 	}
@@ -127,6 +140,9 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 		if errors.As(err, &ue) {
 			err = ue.Err // the URL in it may hold credentials
 		}
+		if c.Spans > 0 && ctx.Err() == nil {
+			return 0, err
+		}
 		return -1, err
 	}
 	defer resp.Body.Close()
@@ -142,9 +158,17 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return retryAfter(resp.Header.Get("Retry-After"), time.Now()), err
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired, http.StatusGone, http.StatusUnsupportedMediaType:
+		return -1, err // so will be all others
 	}
-	return -1, err
+	if resp.StatusCode < 400 {
+		return -1, err
+	}
+	return -1, &refusal{err}
 }
+
+// A refusal is of one message: others may be taken.
+type refusal struct{ error }
 
 // retryAfter reads the header (RFC 9110, 10.2.3): seconds or a date. It returns
 // 0 where there is nothing to be read.

@@ -56,6 +56,9 @@ func newReceiver(t *testing.T, start func(*httptest.Server), answers ...answer) 
 		if a.retryAfter != "" {
 			w.Header().Set("Retry-After", a.retryAfter)
 		}
+		if a.status < 0 {
+			panic(http.ErrAbortHandler)
+		}
 		w.WriteHeader(a.status)
 		io.WriteString(w, a.body)
 	}))
@@ -108,7 +111,6 @@ func TestSendOTLP(t *testing.T) {
 		want       string
 	}{
 		{"refused", "/v1/traces", answer{status: 403, body: "no"}, "403"},
-		{"refused in protocol buffers", "/v1/traces", answer{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, `bad "x"`},
 		{"a redirect", "/moved", answer{status: 200}, "307"},
 		{"always busy", "/v1/traces", answer{status: 429, body: "wait"}, "429"},
 	} {
@@ -144,11 +146,12 @@ func TestSendRetries(t *testing.T) {
 	}{
 		{"busy once", []answer{{status: 429, retryAfter: "7"}, ok}, []time.Duration{7 * time.Second}, false},
 		{"busy without a time", []answer{{status: 503}, {status: 502}, {status: 504}, ok}, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, false},
-		{"a time beyond all patience", []answer{{status: 503, retryAfter: "86400"}, ok}, []time.Duration{30 * time.Second}, false},
-		{"a date", []answer{{status: 503, retryAfter: date}, ok}, []time.Duration{30 * time.Second}, false},
+		{"a long time", []answer{{status: 503, retryAfter: "250"}, ok}, []time.Duration{250 * time.Second}, false},
+		{"a time beyond all patience", []answer{{status: 503, retryAfter: "86400"}, ok}, nil, true},
+		{"a date", []answer{{status: 503, retryAfter: date}, ok}, nil, true},
 		{"a date that is past", []answer{{status: 503, retryAfter: "Sat, 01 Jan 2000 00:00:00 GMT"}, ok}, []time.Duration{1}, false},
 		{"nonsense", []answer{{status: 429, retryAfter: "soon"}, ok}, []time.Duration{time.Second}, false},
-		{"not to be sent again", []answer{{status: 500}, ok}, nil, true},
+		{"not to be sent again", []answer{{status: 404}, ok}, nil, true},
 		{"busy for ever", []answer{{status: 429}}, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9}, true},
 	} {
 		srv := newReceiver(t, plainHTTP, c.answers...)
@@ -160,13 +163,53 @@ func TestSendRetries(t *testing.T) {
 			t.Errorf("%s: another body was sent again", c.name)
 		}
 	}
+	// An endpoint that took some and closes its connections is asked again.
+	reset := newReceiver(t, plainHTTP, ok, answer{status: -1}, answer{status: -1}, ok)
+	client, err := export.NewClient(reset.URL, "json", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	client.Wait = func(context.Context, time.Duration) error { return nil }
+	for range 2 {
+		if err := client.Send(context.Background(), []byte("{}"), 1); err != nil {
+			t.Error(err)
+		}
+	}
+	if client.Spans != 2 || client.Retries == 0 {
+		t.Errorf("%d spans are sent with %d retries over connections that are closed", client.Spans, client.Retries)
+	}
 	// Who is interrupted does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
-	client := must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
+	client, err = export.NewClient(srv.URL, "json", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	time.AfterFunc(10*time.Millisecond, stop)
 	if err := client.Send(ctx, []byte("{}"), 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: error %v", err)
+	}
+}
+
+// TestSendRefused: a message that is refused does not keep the others back, and is reported.
+func TestSendRefused(t *testing.T) {
+	ok := answer{status: 200, body: "{}"}
+	for _, refused := range []answer{{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, {status: 413, body: `bad "x"`}, {status: 422, body: `bad "x"`}, {status: 500, body: `bad "x"`}} {
+		srv := newReceiver(t, plainHTTP, ok, refused, refused, ok)
+		c, err := export.NewClient(srv.URL, "json", nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if err := c.Send(context.Background(), []byte("{}"), 10); err != nil {
+				t.Fatalf("status %d: %v", refused.status, err)
+			}
+		}
+		c.Close()
+		if srv.asked != 4 || c.Spans != 20 || c.Refused != 2 || c.Refusal == nil || !strings.Contains(c.Refusal.Error(), `bad "x"`) || !strings.Contains(c.Refusal.Error(), strconv.Itoa(refused.status)) {
+			t.Errorf("status %d: asked %d times, %d spans, %d refused: %v", refused.status, srv.asked, c.Spans, c.Refused, c.Refusal)
+		}
 	}
 }
 
