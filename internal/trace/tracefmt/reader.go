@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // newestKnown is the newest header this package was written for: traces with
@@ -19,7 +20,7 @@ const newestKnown = 26
 
 // Options change how a Reader reads. The zero value is ready for use.
 type Options struct {
-	// MaxGeneration is the largest generation, in bytes, that is kept in
+	// MaxGeneration is the largest generation, in bytes with the list of its batches, that is kept in
 	// memory; a larger one is read past and reported as Skipped. 0 means 256 MiB,
 	// which is 20 to 50 times what a busy service writes; decoded it takes about
 	// four times as much.
@@ -233,11 +234,16 @@ const (
 	readChunk   = 1 << 20 // asked for at once, at most
 	firstBuffer = 1 << 18 // grows until a generation fits:
 	slower      = 1 << 22 // by as much again as it has, but by no more than this or a quarter
+	untouched   = 1 << 25 // from here on to all that a generation may have: what is not written to takes no memory
 )
 
 func (r *Reader) fill() error {
 	if cap(r.buf)-len(r.buf) < firstBuffer/4+Pad {
-		grown := r.take(max(cap(r.buf)+max(min(cap(r.buf), slower), cap(r.buf)/4), firstBuffer))
+		n := max(cap(r.buf)+max(min(cap(r.buf), slower), cap(r.buf)/4), firstBuffer)
+		if most := r.max + maxBatchSize + readChunk + firstBuffer; n >= untouched && n < most && most <= largest {
+			n = most
+		}
+		grown := r.take(n)
 		grown = grown[:len(r.buf)]
 		copy(grown, r.buf)
 		// The old one is not kept for reuse: it has proved too small.
@@ -263,6 +269,13 @@ func (r *Reader) fill() error {
 		}
 	}
 }
+
+const (
+	// listed is what a batch takes in a list that grows: tiny ones take more there than their bytes.
+	listed = 3 * int(unsafe.Sizeof(Batch{}))
+	// largest is the most that is reserved: whoever allows any size has a trace that was read before.
+	largest = 1 << 30
+)
 
 // take returns an empty buffer of at least n bytes, one given back if there is.
 func (r *Reader) take(n int) []byte {
@@ -444,7 +457,7 @@ func (r *Reader) Next() (*Generation, error) {
 			g.Num = 0
 			break
 		}
-		if r.pos > r.max {
+		if r.pos+listed*(len(g.Batches)+len(g.tables)) > r.max {
 			g.Skipped = true
 			g.Batches, g.tables = nil, nil
 			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.max>>20))
@@ -494,8 +507,11 @@ func (r *Reader) sourceError() error {
 	return r.eof
 }
 
-// forget drops the bytes already taken.
+// forget drops the bytes already taken, once they are most of what is there: else the rest would be moved for each tiny batch.
 func (r *Reader) forget() {
+	if r.pos < len(r.buf)-r.pos {
+		return
+	}
 	n := copy(r.buf, r.buf[r.pos:])
 	r.buf = r.buf[:n]
 	r.base += int64(r.pos)

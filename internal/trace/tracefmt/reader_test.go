@@ -327,3 +327,49 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// again is a trace's header and one batch that comes so often.
+func again(batch string, n int) io.Reader {
+	many := strings.Repeat(batch, 1+(1<<16)/len(batch))
+	in := []io.Reader{strings.NewReader("go 1.26 trace\x00\x00\x00")}
+	for range n / (len(many) / len(batch)) {
+		in = append(in, strings.NewReader(many))
+	}
+	return io.MultiReader(in...)
+}
+
+// TestLargeGenerations reads a generation that does not end. What is allocated for it stays near what is allowed: tiny batches take more in the list
+// of batches than in the trace (4 GB for 268 MB), and a buffer that only grows by a part leaves a sum of five times its size.
+func TestLargeGenerations(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		batch        string
+		bytes        int
+		max, allowed uint64
+	}{
+		{"tiny", "\x01\x01\x01\x64\x01\x10", 16 << 20, 16 << 20, 40 << 20},
+		{"tiny tables", "\x01\x01\x01\x64\x01\x04", 16 << 20, 16 << 20, 40 << 20},
+		{"long", "\x01\x01\x01\x64\xa0\x9c\x01" + strings.Repeat("\x10", 20000), 90 << 20, 96 << 20, 280 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := again(c.batch, c.bytes/len(c.batch))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			rd, err := tracefmt.NewReader(in, tracefmt.Options{MaxGeneration: int(c.max)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := rd.Next()
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > c.allowed {
+				t.Errorf("%d bytes were allocated", n)
+			}
+			if err == nil && !g.Skipped {
+				t.Errorf("generation %d has %d batches", g.Num, len(g.Batches))
+			}
+			if rd.Unpacked() < int64(c.bytes)-1<<20 {
+				t.Errorf("%d bytes were read", rd.Unpacked())
+			}
+		})
+	}
+}
