@@ -18,10 +18,10 @@ import (
 
 // Bounds of sending one message.
 const (
-	sendTimeout  = time.Minute      // an endpoint's answer
-	sendAttempts = 6                // of which all but the first are retries
-	longestWait  = 5 * time.Minute  // before a retry: who asks for more is not asked again
-	firstWait    = time.Second      // doubled with each, where it says nothing
+	sendTimeout  = time.Minute     // an endpoint's answer
+	sendAttempts = 6               // of which all but the first are retries
+	longestWait  = 5 * time.Minute // before a retry: who asks for more is not asked again
+	firstWait    = time.Second     // doubled with each, where it says nothing
 )
 
 // A Client sends spans to an OTLP/HTTP endpoint. Redirects are not followed:

@@ -67,7 +67,11 @@ func checkTelling(t *testing.T, in *decoded) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	win := Window{Gens: in.gens}
 	flags := classify(in.d.Symbols)
-	telling := func(s *Span) bool { return s.Stack != 0 && s.How != HowCreated && flags(s.Stack)&FlagTelling != 0 }
+	tells := make([]bool, in.d.Symbols.Stacks())
+	for id := range tells {
+		tells[id] = id != 0 && flags(tracefmt.StackID(id))&FlagTelling != 0
+	}
+	telling := func(s *Span) bool { return s.How != HowCreated && tells[s.Stack] }
 	var told []tracefmt.StackID
 	for _, id := range goroutines(in.gens) {
 		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
