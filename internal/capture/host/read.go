@@ -15,6 +15,8 @@ import (
 // Bounds on what a reader keeps, whatever the input holds.
 const (
 	maxLine        = 1 << 20
+	maxLines       = 1 << 18 // more than an hour of samples; blank ones count
+	maxBytes       = 64 << 20
 	maxPoints      = 1 << 17
 	maxConnections = 1 << 14
 	maxEvents      = 1 << 14
@@ -95,8 +97,13 @@ func Read(r io.Reader) (*Samples, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	bad, first := 0, true
 	var cut error
-	for {
-		b, long, err := readLine(in)
+	for lines, read := 0, 0; ; lines++ {
+		if lines == maxLines || read >= maxBytes {
+			cut = fmt.Errorf("what follows %d lines, or %d MB, is not read", maxLines, maxBytes>>20)
+			break
+		}
+		b, n, long, err := readLine(in, maxBytes-read)
+		read += n
 		if len(b) > 0 || long {
 			var l Line
 			switch {
@@ -142,18 +149,22 @@ func (s *Samples) warn(text string) {
 	s.Warnings = append(s.Warnings, bundle.Warning{Code: WarnHost, Text: text})
 }
 
-// readLine returns a line without its end; long says that it was longer than
-// any that is written, and left out.
-func readLine(in *bufio.Reader) (b []byte, long bool, err error) {
+// readLine returns a line without its end, and how many bytes were read for it; long says that it was longer than
+// any that is written, and left out. It reads no more than most bytes, and a buffer.
+func readLine(in *bufio.Reader, most int) (b []byte, n int, long bool, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
+		n += len(part)
 		if len(b)+len(part) > maxLine {
 			b, long = nil, true
 		} else if !long {
 			b = append(b, part...)
 		}
+		if err == bufio.ErrBufferFull && n >= most {
+			return nil, n, true, nil
+		}
 		if err != bufio.ErrBufferFull {
-			return trimEnd(b), long, err
+			return trimEnd(b), n, long, err
 		}
 	}
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -54,6 +55,55 @@ func TestDamagedRecordings(t *testing.T) {
 				t.Errorf("%v, warnings %v, want %d", err, s, c.warnings)
 			}
 		})
+	}
+}
+
+// counted counts the bytes that are read of it.
+type counted struct {
+	io.Reader
+	n int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}
+
+// endlessly gives a text again and again.
+type endlessly struct {
+	text string
+	at   int
+}
+
+func (e *endlessly) Read(p []byte) (int, error) {
+	n := copy(p, e.text[e.at:])
+	e.at = (e.at + n) % len(e.text)
+	return n, nil
+}
+
+// TestEndlessLines reads recordings without end: lines, blank ones, and one that does not end. Reading ends, and says so.
+func TestEndlessLines(t *testing.T) {
+	var l log
+	for i := range int64(2) {
+		x := newTick()
+		x.Mono, x.Wall = at(i)
+		l.add(&x)
+	}
+	mono, wall := at(2)
+	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, MonoNS: 1e9, WallNS: 1000e9}, Line{Kind: KindEnd, MonoNS: mono, WallNS: wall}))
+	for name, text := range map[string]string{"blank lines": strings.Repeat("\n", 1000), "lines": "{}\n", "one line": strings.Repeat("x", 1000)} {
+		in := &counted{Reader: io.MultiReader(strings.NewReader(good), &endlessly{text: text})}
+		s, err := Read(in)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if in.n > maxBytes+1<<20 || name != "one line" && in.n > 4*maxLines {
+			t.Errorf("%s: %d bytes are read", name, in.n)
+		}
+		if len(s.Warnings) == 0 || !strings.Contains(s.Warnings[len(s.Warnings)-1].Text, "is not read") {
+			t.Errorf("%s: warnings %v", name, s.Warnings)
+		}
 	}
 }
 
