@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestImportChangesNothingElse builds a service whose go.mod says go 1.24,
@@ -82,10 +84,7 @@ func main() {
 	if strings.Count(logged, "whylate: ") != 1 || !strings.Contains(logged, `{"time":`) {
 		t.Errorf("the service logged, instead of one line of JSON:\n%s", logged)
 	}
-	after, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Have(os.ReadFile(filepath.Join(dir, "go.mod")))(t)
 	want := before + "\nrequire github.com/whylate/whylate/service " + version + "\n"
 	if string(after) != want {
 		t.Errorf("go.mod became\n%s\nwant\n%s", after, want)
@@ -151,10 +150,6 @@ func writeProxy(t *testing.T, dir, module, version string) {
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(t, os.WriteFile(name, []byte(text), 0o644))
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of testdata/*.txtar")
@@ -30,10 +32,7 @@ type fixture struct {
 // readFixture reads the txtar format: "-- name --" lines begin files.
 func readFixture(t *testing.T, name string) *fixture {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile(name))(t)
 	f := &fixture{expect: map[string]string{}, files: fstest.MapFS{}}
 	var cur *bytes.Buffer
 	comment := &bytes.Buffer{}
@@ -82,10 +81,7 @@ func readFixture(t *testing.T, name string) *fixture {
 func (f *fixture) options(t *testing.T) Options {
 	o := Options{FS: f.files}
 	if s := f.expect["pid"]; s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Have(strconv.Atoi(s))(t)
 		o.PID = n
 	}
 	return o
@@ -214,17 +210,12 @@ func render(l *Limits, err error) string {
 
 func writeWant(t *testing.T, name, want string) {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile(name))(t)
 	const mark = "-- want --\n"
 	if i := bytes.Index(b, []byte(mark)); i >= 0 {
 		b = b[:i]
 	}
-	if err := os.WriteFile(name, append(b, mark+want...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, append(b, mark+want...), 0o644))
 }
 
 // deniedFS refuses to open some files.

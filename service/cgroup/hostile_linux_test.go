@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // plant writes a fixture's files below a real directory.
@@ -16,12 +18,8 @@ func plant(t *testing.T, f *fixture) string {
 	root := t.TempDir()
 	for name, file := range f.files {
 		p := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, file.Data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		must.Do(t, os.WriteFile(p, file.Data, 0o644))
 	}
 	return root
 }
@@ -77,20 +75,13 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for _, name := range []string{"docker-v1", "docker-v2-host-namespace"} {
 		f := readFixture(t, filepath.Join("testdata", name+".txtar"))
-		whole, err := Read(f.options(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := must.Have(Read(f.options(t)))(t)
 		root := plant(t, f)
 		for file := range f.files {
 			p := filepath.Join(root, file)
 			for what, make := range hostile {
-				if err := os.Remove(p); err != nil {
-					t.Fatal(err)
-				}
-				if err := make(p); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(p))
+				must.Do(t, make(p))
 				o := f.options(t)
 				o.FS, o.root = nil, root
 				within(t, func() {
@@ -116,12 +107,8 @@ func TestHostileFiles(t *testing.T) {
 						s.Close()
 					}
 				})
-				if err := os.RemoveAll(p); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(p, f.files[file].Data, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.RemoveAll(p))
+				must.Do(t, os.WriteFile(p, f.files[file].Data, 0o644))
 			}
 		}
 	}

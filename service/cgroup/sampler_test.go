@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // The sampler is called from probes that run many times a second inside other
@@ -39,9 +41,7 @@ func TestSamplerAfterClose(t *testing.T) {
 	if err != nil {
 		t.Skipf("no cgroup to sample here: %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	if err := s.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
@@ -120,14 +120,9 @@ func TestSamplerReadsUnits(t *testing.T) {
 		Local: 1900 * time.Millisecond, AncestorThrottledPeriods: 3, AncestorThrottled: 400 * time.Millisecond,
 	}
 	for _, f := range []*fixture{v2, v1} {
-		s, err := NewSampler(f.options(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(NewSampler(f.options(t)))(t)
 		var st Stat
-		if err := s.Sample(&st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Sample(&st))
 		w := want
 		if f == v2 {
 			w.User, w.System = 5*time.Second, 2*time.Second
@@ -136,9 +131,7 @@ func TestSamplerReadsUnits(t *testing.T) {
 			t.Errorf("sampled %+v\nwant    %+v", st, w)
 		}
 		var m MemoryStat
-		if err := s.SampleMemory(&m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.SampleMemory(&m))
 		wm, unreclaimable := MemoryStat{Current: 100 << 20, InactiveFile: 20 << 20, ActiveFile: 10 << 20, Swap: 4096, AtMax: 3, OOMKills: 1}, int64(70<<20)
 		if f == v2 {
 			wm.SlabReclaimable, wm.AtHigh, unreclaimable = 1<<20, 7, 69<<20
@@ -178,10 +171,7 @@ func TestSamplerMemoryOfParent(t *testing.T) {
 	delete(f.files, parent+"api.service/memory.max")
 	f.files[parent+"memory.current"] = &fstest.MapFile{Data: []byte("7340032\n")}
 	f.files[parent+"memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 1048576\n")}
-	s, err := NewSampler(f.options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(NewSampler(f.options(t)))(t)
 	defer s.Close()
 	var m MemoryStat
 	if err := s.SampleMemory(&m); err != nil || m.Current != 7<<20 || m.InactiveFile != 1<<20 {
@@ -233,10 +223,7 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 	}
 
 	f := readFixture(t, "testdata/systemd-slices.txtar")
-	s, err := NewSampler(f.options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(NewSampler(f.options(t)))(t)
 	defer s.Close()
 	f.files["sys/fs/cgroup/shop.slice/cpu.max"] = &fstest.MapFile{Data: []byte("20000 50000\n")}
 	f.files["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/elsewhere\n")}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
 )
@@ -54,9 +55,7 @@ func TestPage(t *testing.T) {
 
 	var page page
 	w = get(h, "/debug/limits?format=json")
-	if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(w.Body.Bytes(), &page))
 	if page.Limits == nil || page.Limits.CPU.Quota != 0.5 || page.Tune == nil || page.Tune.Quota != 0.5 || page.Probe == nil || page.LogLevel != "INFO" {
 		t.Errorf("%s", w.Body)
 	}
@@ -178,10 +177,7 @@ func TestLevelExpires(t *testing.T) {
 
 // TestFlight serves a recorder beside the page, and shows it there.
 func TestFlight(t *testing.T) {
-	rec, err := flight.Start(flight.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec := must.Have(flight.Start(flight.Options{Dir: t.TempDir()}))(t)
 	defer rec.Stop()
 	h := Handler(Options{Flight: rec})
 	ask := func(method, target string) *httptest.ResponseRecorder {

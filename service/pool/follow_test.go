@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 func TestPerCPU(t *testing.T) {
@@ -80,10 +82,7 @@ func TestFollowReportsTheFirstError(t *testing.T) {
 }
 
 func TestFollowThisProcess(t *testing.T) {
-	l, err := Follow(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(Follow(Options{}))(t)
 	defer l.Close()
 	if got := l.Size(); got < 1 || got > int64(runtime.GOMAXPROCS(0)) {
 		t.Errorf("size %d with GOMAXPROCS %d", got, runtime.GOMAXPROCS(0))

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // waitFor spins until the limiter's state is as wanted; the test's own
@@ -36,9 +38,7 @@ func queued(t *testing.T, l *Limiter, ctx context.Context, n int64) <-chan error
 
 func TestAcquireTakesAndReleaseReturns(t *testing.T) {
 	l := New(3)
-	if err := l.Acquire(context.Background(), 2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(context.Background(), 2))
 	if l.TryAcquire(2) {
 		t.Error("2 of 1 free unit were granted")
 	}
@@ -73,9 +73,7 @@ func TestWrongWeights(t *testing.T) {
 
 func TestHeaviestPossible(t *testing.T) {
 	l := New(4)
-	if err := l.Acquire(context.Background(), math.MaxInt64); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(context.Background(), math.MaxInt64))
 	if l.TryAcquire(1) {
 		t.Error("a unit was free beside a request for everything")
 	}
@@ -88,32 +86,24 @@ func TestHeaviestPossible(t *testing.T) {
 func TestOrderIsKept(t *testing.T) {
 	l := New(4)
 	ctx := context.Background()
-	if err := l.Acquire(ctx, 3); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(ctx, 3))
 	heavy := queued(t, l, ctx, 4)
 	light := queued(t, l, ctx, 1)
 	if l.TryAcquire(1) {
 		t.Fatal("a light request overtook a heavy one that waits")
 	}
 	l.Release(3)
-	if err := <-heavy; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-heavy)
 	if got := l.Stats(); got.Used != 4 || got.Waiting != 1 {
 		t.Fatalf("with the heavy one running: %+v", got)
 	}
 	l.Release(4)
-	if err := <-light; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-light)
 }
 
 func TestCancelledHeadLetsTheNextGo(t *testing.T) {
 	l := New(4)
-	if err := l.Acquire(context.Background(), 3); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(context.Background(), 3))
 	ctx, cancel := context.WithCancel(context.Background())
 	heavy := queued(t, l, ctx, 4)
 	light := queued(t, l, context.Background(), 1)
@@ -121,9 +111,7 @@ func TestCancelledHeadLetsTheNextGo(t *testing.T) {
 	if err := <-heavy; !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
-	if err := <-light; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-light)
 	if got := l.Stats(); got.Used != 4 || got.Waiting != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -145,9 +133,7 @@ func TestShrinkLosesNobody(t *testing.T) {
 	l := New(4)
 	ctx := context.Background()
 	for range 4 {
-		if err := l.Acquire(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Acquire(ctx, 1))
 	}
 	waits := []<-chan error{queued(t, l, ctx, 1), queued(t, l, ctx, 3)}
 	l.Resize(2)
@@ -158,33 +144,25 @@ func TestShrinkLosesNobody(t *testing.T) {
 		}
 	}
 	l.Release(1)
-	if err := <-waits[0]; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-waits[0])
 	// The second asks for 3 of 2: it must get the pool to itself.
 	l.Release(1)
 	if got := l.Stats(); got.Used != 1 || got.Waiting != 1 {
 		t.Fatalf("an oversized request beside another: %+v", got)
 	}
 	l.Release(1)
-	if err := <-waits[1]; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-waits[1])
 	l.Release(3)
 }
 
 func TestGrowServesAtOnce(t *testing.T) {
 	l := New(1)
 	ctx := context.Background()
-	if err := l.Acquire(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(ctx, 1))
 	a, b := queued(t, l, ctx, 1), queued(t, l, ctx, 1)
 	l.Resize(3)
 	for _, c := range []<-chan error{a, b} {
-		if err := <-c; err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, <-c)
 	}
 	l.Resize(-7)
 	if got := l.Size(); got != 1 {
@@ -324,9 +302,7 @@ func TestDo(t *testing.T) {
 // again holds no token of before.
 func TestWaits(t *testing.T) {
 	l := New(1)
-	if err := l.Acquire(context.Background(), 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Acquire(context.Background(), 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- l.Acquire(ctx, 1) }()

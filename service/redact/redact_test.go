@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
@@ -24,9 +25,7 @@ func record(t testing.TB) []byte {
 		t.Skip("a trace is being recorded already")
 	}
 	var b bytes.Buffer
-	if err := trace.Start(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&b))
 	ctx, task := trace.NewTask(context.Background(), "secret-task")
 	region := trace.StartRegion(ctx, "secret-region")
 	trace.Log(ctx, "secret-key", "secret-message")
@@ -58,14 +57,10 @@ func redacted(t testing.TB, data []byte, o Options, piece int) []byte {
 	w := NewWriter(&b, o)
 	for len(data) > 0 {
 		n := min(piece, len(data))
-		if _, err := w.Write(data[:n]); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(w.Write(data[:n]))(t)
 		data = data[n:]
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return b.Bytes()
 }
 
@@ -187,9 +182,7 @@ func TestCut(t *testing.T) {
 	data := record(t)
 	o := Options{Logs: Drop, Tasks: Drop}
 	w := NewWriter(io.Discard, o)
-	if _, err := w.Write(data[:len(data)-3]); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(w.Write(data[:len(data)-3]))(t)
 	if err := w.Close(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut: %v", err)
 	}

@@ -5,24 +5,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestCases holds each writer to the cases that the tool's test reads as well: it would catch a service that says "12 %" or GB
 // where the tool says 12% and GiB.
 func TestCases(t *testing.T) {
-	text, err := os.ReadFile("testdata/cases.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(os.ReadFile("testdata/cases.txt"))(t)
 	writers := map[string]func(float64) string{
 		"percent": Percent, "share": Share, "cpus": CPUs, "binary": func(v float64) string { return Binary(int64(v)) },
 	}
 	for line := range strings.Lines(string(text)) {
 		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
-		v, err := strconv.ParseFloat(f[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Have(strconv.ParseFloat(f[1], 64))(t)
 		if got := writers[f[0]](v); got != f[2] {
 			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
 		}
