@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // A Group is a cgroup that a test made; it is removed when the test ends.
@@ -85,10 +87,7 @@ func (g *Group) Weight(t testing.TB, times int) {
 // Used is the CPU time of the processes that are in the group now.
 func (g *Group) Used(t testing.TB) (used time.Duration) {
 	t.Helper()
-	procs, err := os.ReadFile(filepath.Join(g.Dir, "cgroup.procs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	procs := must.Have(os.ReadFile(filepath.Join(g.Dir, "cgroup.procs")))(t)
 	for _, pid := range strings.Fields(string(procs)) {
 		b, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil {
@@ -98,10 +97,7 @@ func (g *Group) Used(t testing.TB) (used time.Duration) {
 		// stime are 14 and 15, in hundredths of a second (proc(5)).
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		for _, i := range []int{14 - 3, 15 - 3} {
-			n, err := strconv.ParseInt(f[i], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.ParseInt(f[i], 10, 64))(t)
 			used += time.Duration(n) * 10 * time.Millisecond
 		}
 	}
@@ -158,19 +154,13 @@ func (g *Group) Command(name string, args ...string) *exec.Cmd {
 // time summed over CPUs.
 func (g *Group) Stat(t testing.TB) (periods, throttled int64, lost time.Duration) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(g.Dir, "cpu.stat"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile(filepath.Join(g.Dir, "cpu.stat")))(t)
 	for line := range bytes.Lines(b) {
 		f := strings.Fields(string(line))
 		if len(f) != 2 {
 			continue
 		}
-		n, err := strconv.ParseInt(f[1], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Have(strconv.ParseInt(f[1], 10, 64))(t)
 		switch f[0] {
 		case "nr_periods":
 			periods = n
@@ -238,10 +228,7 @@ func Machine(t testing.TB) (busy time.Duration) {
 	line, _, _ := strings.Cut(string(b), "\n")
 	f := strings.Fields(line)
 	for i, v := range f[1:] {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Have(strconv.ParseInt(v, 10, 64))(t)
 		// user nice system idle iowait irq softirq steal guest guest_nice;
 		// guest time is in user already.
 		if i != 3 && i != 4 && i < 8 {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // NewMemory makes a group with a hard memory limit in bytes and no swap, below
@@ -50,16 +52,10 @@ func (g *Group) Kills(t testing.TB) int {
 	if g.v2 {
 		file = "memory.events"
 	}
-	b, err := os.ReadFile(filepath.Join(g.Dir, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(os.ReadFile(filepath.Join(g.Dir, file)))(t)
 	for line := range bytes.Lines(b) {
 		if v, ok := strings.CutPrefix(string(line), "oom_kill "); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(v))
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.Atoi(strings.TrimSpace(v)))(t)
 			return n
 		}
 	}
