@@ -61,6 +61,8 @@ func finding(to int64) report.Finding {
 func TestReports(t *testing.T) {
 	still := finding(10)
 	still.Site = &report.Site{Func: "main.backoff", Line: 99} // lines moved
+	half, little := still, still
+	half.Share, little.Share = 0.4, 0.35 // of 0.8
 	ignored := finding(10)
 	ignored.Ignored = "wanted"
 	without := finding(10)
@@ -78,6 +80,8 @@ func TestReports(t *testing.T) {
 		{"slower", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 80*time.Millisecond, 2000), Short, "p99"},
 		{"nothing promised, nothing got", recording("a", 50*time.Millisecond, 2000, finding(54)), recording("b", 50*time.Millisecond, 2001), Chance, "p99"},
 		{"still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, still), Unmade, "p99"},
+		{"half of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, half), Unmade, "p99"},
+		{"little of it still there", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 50*time.Millisecond, 2001, little), Short, "p99"},
 		{"made by half", recording("a", 50*time.Millisecond, 2000, finding(28)), recording("b", 25*time.Millisecond, 2000, still), Kept, "p99"},
 		{"too few for a p99", recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 80), Kept, "p50"},
 		{"no such group", recording("a", 50*time.Millisecond, 2000, finding(11)), &report.Report{}, Unknown, "p50"},
