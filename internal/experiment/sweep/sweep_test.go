@@ -135,6 +135,15 @@ func TestChoose(t *testing.T) {
 	if r = result(Options{Runs: 5}, axis, arms); r.Best["p99_ns"] != 0 || r.Arms[1].Failed != 1 || r.Arms[1].Errors[0] != "it died" || r.Arms[1].Runs != 4 {
 		t.Errorf("%v %+v", r.Best, r.Arms[1])
 	}
+	const left = "not chosen from, because runs failed or none is valid: "
+	b.Reset()
+	if must.Do(t, WriteText(&b, r)); !strings.Contains(b.String(), left+r.Arms[1].settings.String()+"\n") {
+		t.Errorf("the failed arm is not named in\n%s", b.String())
+	}
+	b.Reset()
+	if must.Do(t, WriteText(&b, result(Options{Runs: 5, SLO: slo}, axis, [][]Run{arms[0], arms[2], arms[0]}))); strings.Contains(b.String(), left) {
+		t.Errorf("no arm failed:\n%s", b.String())
+	}
 	// None at all.
 	r = result(Options{Runs: 5}, axis, [][]Run{{{Error: "it died"}}, nil, nil})
 	if len(r.Best) != 0 || r.Recommended != nil || r.Arms[0].P99 != nil {

@@ -1,0 +1,31 @@
+package cpugroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestReadStat reads the counters of both versions; a file that tells no throttled time is an error, not a group that was never
+// throttled.
+func TestReadStat(t *testing.T) {
+	for text, want := range map[string]Stat{
+		"nr_periods 10\nnr_throttled 3\nthrottled_time 5000\n":            {Periods: 10, Throttled: 3, ThrottledNS: 5000},
+		"usage_usec 7\nnr_periods 10\nnr_throttled 3\nthrottled_usec 5\n": {Periods: 10, Throttled: 3, ThrottledNS: 5000},
+		"usage_usec 7\nnr_periods 10\nnr_throttled 3\n":                   {},
+		"nr_periods ten\nnr_throttled 3\nthrottled_usec 5\n":              {},
+		"": {},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "cpu.stat"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadStat(dir)
+		if (err == nil) != (want != Stat{}) || err == nil && got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	if _, err := ReadStat(t.TempDir()); err == nil {
+		t.Error("there is no such file")
+	}
+}

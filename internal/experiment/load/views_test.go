@@ -1,0 +1,41 @@
+package load
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTable tests that columns stand under each other, the first one to the left and the others to the right.
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	table(&b, [][]string{{"route", "p50", "p99"}, {"GET /items/{id}", "1ms", "1.25ms"}, {"/", "900µs", "3ms"}})
+	want := "" +
+		"  route              p50     p99\n" +
+		"  GET /items/{id}    1ms  1.25ms\n" +
+		"  /                900µs     3ms\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestProgress tests that progress is told ten times a second, up to the whole, and no more after the end.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var done []time.Duration
+		g := &generator{schedule: &Schedule{end: int64(2 * time.Second)}, o: &Options{Warmup: time.Second, Progress: func(d, total time.Duration, _ int64) {
+			if done = append(done, d); total != 3*time.Second {
+				t.Errorf("the whole is %v", total)
+			}
+		}}}
+		stop := g.watch()
+		time.Sleep(4*time.Second + time.Millisecond)
+		stop()
+		time.Sleep(time.Second)
+		if len(done) != 40 || done[0] != 100*time.Millisecond || done[29] != 3*time.Second || done[39] != 3*time.Second {
+			t.Errorf("told were %v", done)
+		}
+		(&generator{o: &Options{}}).watch()()
+	})
+}
