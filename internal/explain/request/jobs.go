@@ -20,9 +20,11 @@ type jobs struct {
 	entry map[entryKey]*entry
 	fns   map[tracefmt.StringID]*started
 	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
-	main  open                                  // main's life, for a trace that has no requests at all
-	mainG bool
-	mains int // parts of it in this generation
+	// carriers are functions of the standard library with which goroutines are started.
+	carriers map[tracefmt.StringID]*carrier
+	main     open // main's life, for a trace that has no requests at all
+	mainG    bool
+	mains    int // parts of it in this generation
 	// mainIdle is for how long main slept, or waited for what did not come, or for
 	// the network.
 	mainIdle int64
@@ -37,6 +39,10 @@ type life struct {
 	by    tracefmt.FrameID // the service's own line that started it, 0 for none
 	// creator started it.
 	creator uint64
+	// Of a goroutine that was started with a function of the standard library: what is known of that, and the stack of its creator. Its
+	// entry is known in the end.
+	carrier *carrier
+	made    tracefmt.StackID
 }
 
 // An entryKey is a function that goroutines were started with and, where that
@@ -84,6 +90,13 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		j.entry = make(map[entryKey]*entry)
 		j.fns = make(map[tracefmt.StringID]*started)
 		j.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
+		j.carriers = make(map[tracefmt.StringID]*carrier)
+	}
+	for _, c := range j.carriers {
+		if c != nil {
+			clear(c.by)
+			c.looked = 0
+		}
 	}
 	j.mains = 0
 	if f.found+len(f.out) < fewRequests {
@@ -93,6 +106,10 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		s.looked = 0
 	}
 	for _, b := range g.Births(f.isJob) {
+		if f.stackInfo(b.Start).role != roleFree {
+			j.carried(f, g, &b)
+			continue
+		}
 		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
 		s, e := j.entryOf(f, l)
 		o := e.origin
@@ -111,7 +128,10 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		// part of that one.
 		if p := j.lives[b.By]; p != nil {
 			l.part = p.part
-			if !l.part && p.entry.origin.n >= manyJobs {
+			if p.carrier != nil && f.stackInfo(b.Stack).own != 0 {
+				l.part, p.carrier.yes = true, true
+			}
+			if !l.part && p.entry != nil && p.entry.origin.n >= manyJobs {
 				l.part = true
 			}
 		}
@@ -145,6 +165,13 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		if !dead || l.part || f.work.annotated[id] {
 			continue
 		}
+		var own tracefmt.FrameID
+		if l.carrier != nil {
+			var ok bool
+			if own, ok = j.entered(f, l, id, t); !ok {
+				continue
+			}
+		}
 		e := l.entry
 		if f.messages.readers[id] != nil {
 			e.workers++
@@ -152,7 +179,10 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		if turn := f.loops.turns[id]; turn != nil && turn.count >= manyTurns {
 			e.workers++
 		}
-		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: j.name(f, l, id, t)}
+		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: own}
+		if l.carrier == nil {
+			r.Root = j.name(f, l, id, t)
+		}
 		if !l.own {
 			r.By = l.by
 		}
@@ -161,14 +191,18 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		}
 		if e.first == 0 {
 			e.first = t
+		} else if l.carrier != nil && l.open.start > e.first {
+			e.again++
 		}
 		e.ended++
 		if e.ended <= fewLooked && !l.own && l.by != 0 && r.Root == l.by && f.waitedFor(l, id, t) {
 			e.awaited++
 		}
-		e.origin.awaited = e.waits()
 		e.lived += t - l.open.start
-		e.origin.ns += t - l.open.start
+		if l.carrier == nil {
+			e.origin.awaited = e.waits()
+			e.origin.ns += t - l.open.start
+		}
 		if e.held = append(e.held, r); !e.decide(t - f.first) {
 			if len(e.held) > manyHeld {
 				e.held = slices.Delete(e.held, 0, 1)
@@ -178,8 +212,14 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		for _, r := range e.held {
 			dropped[r.G] = true
 		}
-		if r.Root != 0 {
-			f.work.names[originKey{Goroutine, f.syms.Frame(r.Root).Func}] = e.origin
+		switch {
+		case l.carrier != nil || l.own:
+		case r.Root == 0:
+			e.origin.called = addOnce(e.origin.called, originKey{Goroutine, e.origin.root})
+		default:
+			k := originKey{Goroutine, f.syms.Frame(r.Root).Func}
+			f.work.names[k] = e.origin
+			e.origin.called = addOnce(e.origin.called, k)
 		}
 		f.out = append(f.out, e.held...)
 		e.held = nil
@@ -237,8 +277,12 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 	if f.stackInfo(l.start).own != 0 {
 		return 0
 	}
+	// A line of the service's own gives a library something to run, always the same; a library's own loop runs what it has read.
 	named, ok := j.names[l.by]
-	if !ok || l.entry.tests {
+	if l.by == 0 {
+		named = 0
+	}
+	if !ok || l.entry.tests || l.by == 0 {
 		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
 		for i := range f.span {
 			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
@@ -289,7 +333,7 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 
 func (j *jobs) eachOpen(visit func(*open, Request)) {
 	for id, l := range j.lives {
-		if !l.part && l.entry.jobs {
+		if !l.part && l.entry != nil && l.entry.jobs {
 			r := Request{Kind: Goroutine, G: id, Entry: l.start}
 			if !l.own && l.by != 0 {
 				r.By = l.by
@@ -309,7 +353,10 @@ func (f *Finder) isJob(start tracefmt.StackID) bool {
 	if len(frames) == 0 || f.servesStream(start) {
 		return false
 	}
-	if f.stackInfo(start).role != roleFree {
+	switch f.stackInfo(start).role {
+	case roleRuntime:
+		return f.jobs.mayCarry(f, start)
+	case roleServes:
 		return false
 	}
 	e := f.jobs.fns[f.syms.Frame(frames[0]).Func]

@@ -52,7 +52,8 @@ type origin struct {
 	settled bool              // it serves; it is only counted
 	root    tracefmt.StringID // the function with which the goroutines began
 	kind    Kind
-	awaited bool // jobs that are a library's way to wait: none of them is handed out
+	awaited bool        // jobs that are a library's way to wait: none of them is handed out
+	called  []originKey // the groups of those that are called otherwise
 }
 
 // Bounds on how many turns are looked at before something is settled.
@@ -270,17 +271,16 @@ type Work struct {
 // with a function.
 func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	called := make(map[*origin]originKey)
-	for k, o := range f.work.names {
-		called[o] = k
-	}
 	roles := f.roles(through)
 	for k, o := range f.work.origins {
 		if o.total > 0 {
-			if name, ok := called[o]; ok {
-				k = name
+			called := o.called
+			if len(called) == 0 {
+				called = []originKey{k}
 			}
-			out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total, f.byTimer(o)})
+			for _, k := range called {
+				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o)})
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b Work) int {
@@ -368,4 +368,12 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 			return out
 		}
 	}
+}
+
+// addOnce adds what is not there yet to a short list.
+func addOnce(list []originKey, k originKey) []originKey {
+	if slices.Contains(list, k) {
+		return list
+	}
+	return append(list, k)
 }

@@ -1,0 +1,98 @@
+package request
+
+import (
+	"github.com/whylate/whylate/internal/trace/stdlib"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A carrier holds what is known of a function of the standard library with which goroutines are started: whether it carries requests
+// to the service's own code, as net/rpc's does. It does if a goroutine that reads from the network, or accepts connections, starts
+// one after another, each for what it has read, and the service's own code runs in them. Where handlers of requests start such
+// goroutines, these are part of the requests.
+type carrier struct {
+	yes    bool
+	looked int             // in this generation, while it is not known
+	by     map[uint64]bool // who has started some in this generation, by goroutine
+}
+
+// mayCarry reports whether goroutines that a function of the standard library was started in are to be looked at.
+func (j *jobs) mayCarry(f *Finder, start tracefmt.StackID) bool {
+	frames := f.syms.Stack(start)
+	fn := f.syms.Frame(frames[0]).Func
+	c, ok := j.carriers[fn]
+	if !ok {
+		if stdlib.Is(f.syms.String(fn)) { // gRPC's machinery carries what is found otherwise
+			c = &carrier{by: make(map[uint64]bool)}
+		}
+		j.carriers[fn] = c
+	}
+	return c != nil && (c.yes || c.looked < fewLooked)
+}
+
+// carried takes note of a goroutine that was started with a function of the standard library, if it may be a request's.
+func (j *jobs) carried(f *Finder, g *timeline.Gen, b *timeline.Birth) {
+	c := j.carriers[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func]
+	again := c.by[b.By]
+	c.by[b.By] = true
+	if !c.yes {
+		c.looked++
+	}
+	if b.By == 0 || f.servesNow(b.By, b.Stack) || f.annotatedAt(b.By, b.Time) || !c.yes && !(again && f.reads(g, b.By, b.Time)) {
+		return
+	}
+	delete(j.lives, b.By) // who reads requests is none
+	j.lives[b.G] = &life{open: open{start: b.Time, from: b.Time}, start: b.Start, creator: b.By, made: b.Stack, carrier: c}
+}
+
+// servesNow reports whether a goroutine with this stack handles a request that a protocol shows.
+func (f *Finder) servesNow(id uint64, stack tracefmt.StackID) bool {
+	return f.stackInfo(stack).role == roleServes || f.conns[id] != nil || f.streams[id] != nil || f.workers[id] != nil || f.messages.readers[id] != nil
+}
+
+// reads reports whether the last wait of a goroutine before an instant was for the network.
+func (f *Finder) reads(g *timeline.Gen, id uint64, at int64) bool {
+	reads := false
+	f.span = f.win.Spans(id, g.Base, at, f.span[:0])
+	for i := range f.span {
+		if s := &f.span[i]; s.State == timeline.Waiting && s.End <= at {
+			reads = f.syms.String(s.Reason) == "network"
+		}
+	}
+	return reads
+}
+
+// entered gives a life that is carried its entry, when it has ended or is asked about: each is called by what of the service's own code ran in
+// it, which depends on what was read, and where nothing shows that, by the library's function. It returns 0 for that, and false if
+// the function carries nothing, as far as is known.
+func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
+	f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
+	for i := range f.span {
+		if s := &f.span[i]; s.Stack != 0 && s.How != timeline.HowCreated {
+			if own = f.stackInfo(s.Stack).own; own != 0 {
+				l.carrier.yes = true
+				break
+			}
+		}
+	}
+	if !l.carrier.yes {
+		return 0, false
+	}
+	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
+	k := entryKey{fn: fn}
+	if j.entry[k] == nil {
+		j.entry[k] = &entry{origin: f.origin(Goroutine, fn, fn)}
+	}
+	l.entry = j.entry[k]
+	name := fn
+	if own != 0 {
+		name = f.syms.Frame(own).Func
+	}
+	o := f.origin(Goroutine, name, fn)
+	o.own = true
+	o.n++
+	o.total++
+	o.ns += end - l.open.start
+	o.begun(f, l.creator, l.made)
+	return own, true
+}
