@@ -573,9 +573,11 @@ type Evidence struct {
 
 // Predicted is what a change would win.
 type Predicted struct {
-	Change string   `json:"change"`
-	P50NS  Estimate `json:"p50_ns"`
-	P99NS  Estimate `json:"p99_ns"`
+	Change string `json:"change"`
+	// Says is the change in words, "with one question instead of 10", where Change alone does not tell it.
+	Says  string   `json:"says,omitempty"`
+	P50NS Estimate `json:"p50_ns"`
+	P99NS Estimate `json:"p99_ns"`
 	// MaxNS is for the slowest request: where a few are far slower than the others, no percentile moves with them.
 	MaxNS *Estimate `json:"max_ns,omitempty"`
 	// The percentiles as they were, null where too few requests were seen; the 99th is then that of the requests there were.

@@ -358,7 +358,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.slowest.Merge(ts)
 	e.samples.Merge(ts)
 	e.moments.Merge(ts)
-	e.queues.Merge()
+	e.queues.Merge(ts)
 	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
 
 	rep := &report.Report{
@@ -392,7 +392,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Places: e.queues.Places(sp), Readers: e.queues.Readers(sp), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Unawaited: func(group string) bool { return e.unawaited[group] },
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Unawaited: func(group string) bool { return e.unawaited[group] },
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -408,6 +408,15 @@ func (e *engine) report(cut error) *report.Report {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}
 	return rep
+}
+
+// asks returns how often requests of each group asked a peer from one line, by the group's id.
+func (e *engine) asks(rep *report.Report, sp *spell.Speller) map[string][]queues.Asks {
+	out := map[string][]queues.Asks{}
+	for i, row := range e.ofRows {
+		out[rep.Groups[i].ID] = e.queues.Asks(sp, row)
+	}
+	return out
 }
 
 // apart returns, by group, in how many stretches of time apart its outliers were open.

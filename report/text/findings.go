@@ -142,7 +142,11 @@ func (p *page) gain(f *report.Finding) []span {
 	var spans []span
 	if pr := f.Predicted; pr != nil {
 		if pr.Change != "" {
-			spans = append(spans, span{plain, p.sentence(assumed(pr.Change)) + ": "})
+			says := assumed(pr.Change)
+			if pr.Says != "" {
+				says = termtext.Head(pr.Says, 80)
+			}
+			spans = append(spans, span{plain, p.sentence(says) + ": "})
 		}
 		var p50, p99 *int64
 		if g := p.r.Group(f.Group); g != nil {

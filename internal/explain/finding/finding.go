@@ -59,6 +59,8 @@ type Input struct {
 	Unawaited func(group string) bool
 	// Readers says of requests that only wait at a line whether they had given anything to anybody.
 	Readers []queues.Readers
+	// Asks says, by a group's id, how often its requests asked a peer from one line.
+	Asks map[string][]queues.Asks
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub

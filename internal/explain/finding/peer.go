@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -65,6 +67,10 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	gap := weighGap(cl.g)
 	var own []report.Evidence
+	row := cl.inRow(top)
+	if what != "a peer's answer" || cl.g.Peer != nil {
+		row = nil // there is better advice
+	}
 	elsewhere := false
 	if p := cl.g.Peer; p.Followed() && what == "a peer's answer" {
 		// What was done there is a finding of the requests that did it: this is the rest.
@@ -130,7 +136,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	if cl.g.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
 		severe = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
-	return Verdict{Won: won, Changes: cl.halfOf(top.Cause), Severe: severe, Fact: elsewhere, Finding: report.Finding{
+	v := Verdict{Won: won, Changes: cl.halfOf(top.Cause), Severe: severe, Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
@@ -139,6 +145,60 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
+	if row != nil {
+		cl.sayInRow(&v, top, row)
+	}
+	return v
+}
+
+// manyCalls is how many answers a request must wait for in a row, asked for from one and the same line, for one question instead of
+// them to be the advice: it takes away two thirds then.
+const manyCalls = 3
+
+// inRow returns how often requests ask from the line of a part, nil if not often.
+func (cl *claims) inRow(p *part) *queues.Asks {
+	var via *report.Site
+	if v, _ := report.Beyond(p.via); len(v) > 0 {
+		via = v[0].Site
+	}
+	list := cl.in.Asks[cl.g.ID]
+	i := slices.IndexFunc(list, func(a queues.Asks) bool {
+		return a.Site.LineKey() == p.Site.LineKey() && (a.Via == nil) == (via == nil) && a.Via.LineKey() == via.LineKey()
+	})
+	if i < 0 || list[i].Calls < manyCalls*list[i].Requests || list[i].NS == 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// sayInRow says that requests ask for one thing after the other, and what asking once would win, and asking for all at once.
+func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
+	n := float64(row.Calls) / float64(row.Requests)
+	times := words.Figure(n)
+	v.Title = fmt.Sprintf("requests ask a peer %s times, each time waiting for its answer, at %s", times, place(v.Site))
+	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or for all at once"
+	if l := libraryOf(top); l != nil && l.peer != "" {
+		v.Fix = "ask once for all of it, or for all at once; in " + l.name + ": " + l.peer
+	}
+	v.Evidence = append([]report.Evidence{
+		{Text: "answers that a request waits for one after the other, asked for from one line", Value: n, Unit: "count"},
+		{Text: "mean wait for one of them", Value: float64(row.NS) / float64(row.Calls), Unit: "ns"},
+	}, v.Evidence...)
+	v.Changes = nil
+	if cl.in.Predict == nil {
+		return
+	}
+	predicted := func(scale float64, says string) *report.Predicted {
+		p := cl.in.Predict(cl.g.ID, []predict.Change{{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: scale}})
+		if p != nil {
+			p.Says = says
+		}
+		return p
+	}
+	v.Predicted = predicted(1/n, "with one question instead of "+times)
+	if p := predicted(float64(row.LongestNS)/float64(row.NS), ""); p != nil {
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "all asked at once, each answer as long as the longest: p50", Value: float64(p.P50NS.Est), Unit: "ns"})
+	}
 }
 
 // isWrite reports whether a call writes to a connection: it waits where the other end does not read.

@@ -30,7 +30,7 @@ func placesOf(workers int, list []handOver, serving ...uint64) []Places {
 		sum.parts[0].turns.gs[g] = struct{}{}
 	}
 	sum.End()
-	sum.Merge()
+	sum.Merge(make([]path.Translation, len(sum.parts)))
 	return sum.Places(&spell.Speller{Syms: &syms})
 }
 

@@ -18,7 +18,7 @@ func New() *Sum { return &Sum{hubs: make(map[uint64]*hub)} }
 
 // Part implements pass.Sum.
 func (s *Sum) Part(stage *path.Stage) path.Adder {
-	p := &part{stage: stage, turns: turns{gs: make(map[uint64]struct{})}}
+	p := &part{stage: stage, turns: turns{gs: make(map[uint64]struct{})}, asks: make(map[askKey]*askSum)}
 	s.parts = append(s.parts, p)
 	return p
 }
@@ -31,7 +31,8 @@ func (s *Sum) End() {
 }
 
 // Merge brings together what all workers added.
-func (s *Sum) Merge() {
+func (s *Sum) Merge(ts []path.Translation) {
+	s.mergeAsks(ts)
 	for _, p := range s.parts[1:] {
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
@@ -46,6 +47,9 @@ type part struct {
 	turns turns
 	late  lates
 	spans []timeline.Span
+	asks  map[askKey]*askSum
+	calls []calls  // of one request
+	wrote []uint64 // goroutines that wrote to a connection since they read an answer
 }
 
 // Add implements pass.Adder.
@@ -55,5 +59,6 @@ func (p *part) Add(w *path.Walked) {
 		p.addTurns(w)
 		p.addPlaces(w)
 		p.addReader(w)
+		p.addAsks(w)
 	}
 }

@@ -30,7 +30,7 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 		sum.parts[i%workers].turns.gs[g] = struct{}{}
 	}
 	sum.End()
-	sum.Merge()
+	sum.Merge(make([]path.Translation, len(sum.parts)))
 	return sum.Turns(&spell.Speller{Syms: &syms}, nil)
 }
 

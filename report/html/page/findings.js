@@ -33,7 +33,7 @@ function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p99_ns !=
 
 // prediction is what a change would win for a group: in words and as a picture.
 export function prediction(g, p) {
-  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
+  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.says ? [' ', brief(p.says, 80), ' '] : p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
     gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
 }
 

@@ -1,0 +1,138 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Asks says how often requests of a group ask a peer from one and the same line, one answer after the other: a loop asks with one
+// stack each time, two calls of a function have two.
+type Asks struct {
+	Site *report.Site // where the answer is waited for
+	Via  *report.Site // where the request waits for who waits for the answer; nil if it does so itself
+	// Of each request the stack counts that asks most often: Calls are those of all Requests, NS the time of their answers, and
+	// LongestNS, for the longest one of each request, the same.
+	Requests, Calls, NS, LongestNS int64
+}
+
+// askKey is a place at which requests of a group wait for answers.
+type askKey struct {
+	group path.GroupID
+	site  tracefmt.FrameID
+	via   tracefmt.FrameID
+}
+
+type askSum struct{ requests, calls, ns, longest int64 }
+
+// calls are what a request asks with one stack on one goroutine.
+type calls struct {
+	site, via tracefmt.FrameID
+	stack     tracefmt.StackID
+	g         uint64
+	wait      int32 // the last one of the request's for it, -1: its own goroutine waits for the network
+	n         int64
+	ns        int64
+	last      int64 // ns of the last
+	longest   int64
+}
+
+// addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
+// since the last answer, or, where others write and read for it, where it waits again.
+func (p *part) addAsks(w *path.Walked) {
+	if w.Req.End >= p.turns.until {
+		return
+	}
+	p.calls, p.wrote = p.calls[:0], p.wrote[:0]
+	waits := w.Waits()
+	for i := range w.Steps {
+		st := &w.Steps[i]
+		switch {
+		case st.Kind == critpath.Syscall && st.Via < 0:
+			if fn := p.stage.Sites.Socket(st.Stack); fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write") && !slices.Contains(p.wrote, st.G) {
+				p.wrote = append(p.wrote, st.G)
+			}
+		case st.Kind == critpath.Network && !st.Inbound:
+			c := calls{site: p.stage.Sites.Of(st.Stack), stack: st.Stack, g: st.G, wait: -1}
+			if st.Via >= 0 {
+				for c.wait = st.Via; waits[c.wait].Parent >= 0; {
+					c.wait = waits[c.wait].Parent
+				}
+				v := &waits[c.wait]
+				c.stack, c.g, c.via = v.Stack, v.G, p.stage.Sites.Of(v.Stack)
+			}
+			k := slices.IndexFunc(p.calls, func(o calls) bool { return o.site == c.site && o.stack == c.stack && o.g == c.g })
+			if k < 0 {
+				k = len(p.calls)
+				p.calls = append(p.calls, c)
+			}
+			at := &p.calls[k]
+			wrote := slices.Index(p.wrote, c.g)
+			if at.n == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
+				at.n, at.last, at.wait = at.n+1, 0, c.wait
+			}
+			if c.wait < 0 && wrote >= 0 {
+				p.wrote = slices.Delete(p.wrote, wrote, wrote+1)
+			}
+			at.ns += st.End - st.Start
+			at.last += st.End - st.Start
+			at.longest = max(at.longest, at.last)
+		}
+	}
+	slices.SortStableFunc(p.calls, func(a, b calls) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(b.ns, a.ns)) })
+	for i := range p.calls {
+		c := &p.calls[i]
+		if slices.ContainsFunc(p.calls[:i], func(o calls) bool { return o.site == c.site && o.via == c.via }) {
+			continue // another stack of the same places asks more often
+		}
+		k := askKey{w.Group, c.site, c.via}
+		s := p.asks[k]
+		if s == nil {
+			s = new(askSum)
+			p.asks[k] = s
+		}
+		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight})
+	}
+}
+
+func (s *askSum) add(o *askSum) {
+	s.requests += o.requests
+	s.calls += o.calls
+	s.ns += o.ns
+	s.longest += o.longest
+}
+
+// mergeAsks adds up what all workers have seen, by the groups of the report.
+func (s *Sum) mergeAsks(ts []path.Translation) {
+	all := make(map[askKey]*askSum)
+	for i, p := range s.parts {
+		for k, o := range p.asks {
+			k.group = ts[i].Groups[k.group]
+			if all[k] == nil {
+				all[k] = new(askSum)
+			}
+			all[k].add(o)
+		}
+	}
+	s.parts[0].asks = all
+}
+
+// Asks returns what requests of a group asked, what took most time first.
+func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
+	var out []Asks
+	for k, o := range s.parts[0].asks {
+		if k.group == group {
+			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest})
+		}
+	}
+	slices.SortFunc(out, func(a, b Asks) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
+	})
+	return out
+}
