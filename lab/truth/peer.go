@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/rpc"
 	"strconv"
 	"time"
 
@@ -16,9 +17,12 @@ import (
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
-// peer is the other end of some services: "peer KIND DURATION". It ends when
-// stdin does.
+// peer is the other end of some services: "peer KIND DURATION", or "peer ask-KIND DURATION ADDRESS" for their clients, which rest
+// so long after an answer. It ends when stdin does.
 func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
+	if len(args) == 3 {
+		return ask(args, stdin)
+	}
 	if len(args) != 2 {
 		return fmt.Errorf("peer wants a kind and a duration, got %q", args)
 	}
@@ -72,6 +76,44 @@ func peer(_ context.Context, args []string, stdin io.Reader, stdout, _ io.Writer
 			})
 		}
 	}()
+	_, err = io.Copy(io.Discard, stdin)
+	return err
+}
+
+// ask asks over three connections, two questions at a time over each, until stdin ends.
+func ask(args []string, stdin io.Reader) error {
+	rest, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		c, err := net.Dial("tcp", args[2])
+		if err != nil {
+			return err
+		}
+		switch args[0] {
+		case "ask-call":
+			client := rpc.NewClient(c)
+			for i := range 2 {
+				go func() {
+					for price := 0; client.Call("Pricing.Quote", i, &price) == nil; {
+						time.Sleep(rest)
+					}
+				}()
+			}
+		case "ask-lines":
+			go func() {
+				for r := bufio.NewReader(c); ; time.Sleep(rest) {
+					io.WriteString(c, "one\ntwo\n")
+					for range 2 {
+						if _, err := r.ReadString('\n'); err != nil {
+							return
+						}
+					}
+				}
+			}()
+		}
+	}
 	_, err = io.Copy(io.Discard, stdin)
 	return err
 }

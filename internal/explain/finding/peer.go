@@ -22,6 +22,7 @@ func peerRule() Rule {
 			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
 				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
 				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer may be this process, and that group is named; where that is sure, by the order in which both begin and end and by the process's sockets, paths go on in its requests: what these waited for is said there, and here only the way there and back is. " +
+				"Answers that a request waits for one after the other, three and more on average, asked for with one and the same stack, are told as such: each after a write, or in a wait of its own where others write and read. " +
 				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
 				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
 				"Of a loop's own writes that a peer does not read the severity is low: requests that wait for the loop have a finding of their own. " +

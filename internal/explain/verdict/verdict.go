@@ -61,7 +61,8 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 
 // Causes are what the requests of a band of a group spent their time on: summed up by who works, in the order in which they are told.
 func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
-	return spreadLast(withoutCPU(sums(b, queues(r, g)), r, b))
+	list, first := queues(r, g)
+	return spreadLast(withoutCPU(sums(b, list, first), r, b))
 }
 
 // hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
@@ -212,8 +213,9 @@ func Range(g *report.Group, b *report.Band) string {
 }
 
 // sums adds up a band's time by who works, and each sum by place; the largest first, what closes a sum last. Time that requests
-// stand in line while others do something, and their own time at the same, are apart, but it is both together that come first.
-func sums(b *report.Band, list []*report.Queue) []report.VerdictCause {
+// stand in line while others do something, and their own time at the same, are apart, but it is both together that come first; of
+// these two, the line if the first finding is about it.
+func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.VerdictCause {
 	var of [][]piece
 	for _, p := range pieces(b, list) {
 		k := slices.IndexFunc(of, func(have []piece) bool { return have[0].who == p.who })
@@ -246,7 +248,9 @@ func sums(b *report.Band, list []*report.Queue) []report.VerdictCause {
 	slices.SortStableFunc(out, largest)
 	first := 0
 	for i := range out {
-		if c, f := &out[i], &out[first]; last(c.Cause) == 0 && both[who{cause: c.Cause, kind: c.Kind}] > both[who{cause: f.Cause, kind: f.Kind}] {
+		c, f := &out[i], &out[first]
+		mine, most := both[who{cause: c.Cause, kind: c.Kind}], both[who{cause: f.Cause, kind: f.Kind}]
+		if last(c.Cause) == 0 && (mine > most || mine == most && line != nil && c.Queue == line && f.Queue != line) {
 			first = i
 		}
 	}

@@ -83,15 +83,22 @@ func whoOf(c *report.Cause) who {
 	return who{cause: c.Cause, kind: KindOf(c)}
 }
 
-// queues are what findings say that requests of a group stand in line for.
-func queues(r *report.Report, g *report.Group) []*report.Queue {
-	var out []*report.Queue
-	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Queue != nil && f.Group == g.ID {
-			out = append(out, f.Queue)
+// queues are what findings say that requests of a group stand in line for, and first is that of the first finding about it, if that
+// is one.
+func queues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
+	for i, n := 0, 0; i < len(r.Findings); i++ {
+		f := &r.Findings[i]
+		if f.Group != g.ID {
+			continue
+		}
+		if n++; n == 1 {
+			first = f.Queue
+		}
+		if f.Queue != nil {
+			list = append(list, f.Queue)
 		}
 	}
-	return out
+	return list, first
 }
 
 // inLine returns the first wait of a way that is one in line, and in which; nil if none is.

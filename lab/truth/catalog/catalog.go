@@ -147,7 +147,7 @@ const (
 func All() ([]*Service, error) {
 	var all []*Service
 	for _, family := range [][]*Service{waitServices(), lockServices(), queueServices(), networkServices(), processServices(),
-		runtimeServices(), streamServices(), shapeServices(), backgroundServices(), schedulingServices(), gainServices(), memoryServices()} {
+		runtimeServices(), streamServices(), shapeServices(), backgroundServices(), schedulingServices(), gainServices(), memoryServices(), messageServices()} {
 		all = append(all, family...)
 	}
 	marks, err := markers()

@@ -98,6 +98,18 @@ func (e *Env) peer(args ...string) (addr string, err error) {
 	return addr, nil
 }
 
+// client starts this program as another process, which asks at an address all the time.
+func (e *Env) client(kind, addr string) error {
+	cmd, in, _, err := e.startPeer("ask-"+kind, "6ms", addr)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.peers, e.stdin = append(e.peers, cmd), append(e.stdin, in)
+	return nil
+}
+
 func (e *Env) startPeer(args ...string) (*exec.Cmd, io.WriteCloser, io.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -5,12 +5,12 @@ package catalog
 func waitingFindings() map[string]*Findings {
 	all := map[string]*Findings{}
 	for code, names := range map[string][]string{
-		"WL2001": {"actor-select", "batch-timer", "deadline", "errgroup", "grpc-stream", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "middleware", "nested", "open-loop",
+		"WL2001": {"actor-select", "batch-timer", "deadline", "errgroup", "grpc-stream", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "own-protocol", "rpc-calls", "middleware", "nested", "open-loop",
 			"poll-loop", "pubsub", "queue-worker", "retry", "routes", "singleflight", "sse", "tasks", "timeout-handler", "two-listeners", "waitgroup"},
 		"WL2002": {"fsync-lock", "h2-lock", "lock-chain", "lock-network", "mutex-cpu", "once", "rwmutex-reader", "rwmutex-writer"},
 		"WL2003": {"back-pressure", "connection-pool", "errgroup-limit", "max-conns", "pipeline", "rate-limiter", "semaphore", "single-worker", "weighted", "worker-pool"},
 		"WL2004": {"ticker-flush"},
-		"WL2005": {"dial", "dns", "fan-out", "grpc-client", "h2-client", "hub", "reverse-proxy", "slow-database"},
+		"WL2005": {"dial", "dns", "fan-out", "grpc-client", "h2-client", "hub", "n-plus-one", "reverse-proxy", "slow-database", "two-queries"},
 		"WL2006": {"slow-reader", "slow-sender"},
 		"WL2007": {"cond-broadcast", "cond-child", "exec-child", "fsync", "slow-pipe"},
 		"WL3001": {"gc-churn"},
@@ -26,6 +26,7 @@ func waitingFindings() map[string]*Findings {
 	for _, name := range []string{"debug-logs", "gc-churn", "gc-assist"} {
 		all[name].Sites = []Site{{Func: here + ".debugf"}, {Func: here + ".(*target).String"}, {Func: here + ".churn"}, {Func: here + ".list"}}
 	}
+	all["healthy-rpc"] = &Findings{}
 	// Handlers that compute take Ps from each other as well; requests that show no handler only wait behind mark workers.
 	all["debug-logs"].Beside = []string{"WL1002"}
 	all["gc-churn"].Beside = []string{"WL1002", "WL3002"}

@@ -1,0 +1,76 @@
+package whylate_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestSentenceAndFinding: where the first finding says that requests queue, the first sentence says so, for the same place. It would
+// catch a service that is told to wait for a peer, while most of that is standing in line for a connection.
+func TestSentenceAndFinding(t *testing.T) {
+	n := 0
+	for _, name := range testprog.Services(t) {
+		rec := testprog.Service(t, name)
+		rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.Loud() {
+			continue
+		}
+		f := &rep.Findings[0]
+		i := slices.IndexFunc(rep.Verdict, func(v report.Verdict) bool { return v.Group == f.Group })
+		if i < 0 {
+			continue
+		}
+		n++
+		c := &rep.Verdict[i].Causes[0]
+		if c.Queue == nil || c.Queue.For != f.Queue.For || !strings.Contains(f.Title, " queue for ") && !strings.Contains(f.Title, "too few places") || !strings.HasPrefix(c.Text, "queueing for "+f.Queue.For) {
+			t.Errorf("%s: the sentence begins with %q, the finding is %q", name, c.Text, f.Title)
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d services queue", n)
+	}
+}
+
+// TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
+// peer's.
+func TestInARow(t *testing.T) {
+	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times, each time waiting for its answer, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+		rec := testprog.Service(t, name)
+		rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+		f := &rep.Findings[0]
+		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {
+			t.Errorf("%s: %q, want %q", name, f.Title, want)
+			continue
+		}
+		if name == "n-plus-one" {
+			if p := f.Predicted; p.Says != "with one question instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
+				t.Errorf("%+v", p)
+			}
+			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {
+				return strings.HasPrefix(e.Text, "all asked at once") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
+			}) {
+				t.Errorf("nothing is said of asking at once: %+v", f.Evidence)
+			}
+		}
+	}
+}
+
+// TestInC: time in C code is told as that, with the line that called it.
+func TestInC(t *testing.T) {
+	data := testprog.Trace(t, "cgo-block")
+	rep := explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(`WaitGroup\).Go`)})
+	i := slices.IndexFunc(rep.Verdict[0].Causes, func(c report.VerdictCause) bool { return c.Kind == report.InC })
+	if i < 0 {
+		t.Fatalf("nothing is in C: %s", rep.Verdict[0].Text)
+	}
+	c := &rep.Verdict[0].Causes[i]
+	if c.Cause != report.CauseSyscall || !strings.HasPrefix(c.Text, "in C code") || !strings.Contains(c.Text, "main._Cfunc_") || c.Sites[0].Site.CalledFrom == nil {
+		t.Errorf("%+v", c)
+	}
+}
