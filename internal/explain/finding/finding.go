@@ -127,6 +127,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
 				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
 			}
+			decidedByAll(&v)
 			v.ID = id(&v.Finding)
 			in.predicted(&v)
 			if v.Evidence == nil {
@@ -155,6 +156,17 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// decidedByAll has a verdict that slow requests have no part in speak of all requests, whose time decided it: that slow ones spent 0 s
+// is no evidence of it.
+func decidedByAll(v *Verdict) {
+	none := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
+	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, none) {
+		return
+	}
+	v.Evidence = slices.DeleteFunc(v.Evidence, none)
+	v.Evidence = append([]report.Evidence{{Text: "mean of all requests; slow ones spent none of their time on it", Value: float64(v.Won.All.NS), Unit: "ns"}}, v.Evidence...)
 }
 
 // beside is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.

@@ -134,6 +134,16 @@ func limitIsFull(c *process.Stats) bool {
 	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= fewMark*float64(c.SpanNS)
 }
 
+// moreRoom advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
+// most likely a memory limit's, and more GOGC does nothing then.
+func moreRoom(c *process.Stats) string {
+	gc := &c.GC
+	if gc.Full > 0 || gc.Measured > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
+		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so near to what lives that a limit seems to bind, and more GOGC does nothing then"
+	}
+	return "raise GOGC where memory allows"
+}
+
 // fullLimit is the finding where the memory limit is full. It predicts half of the collector's work, whatever the room
 // that this takes: with no room at all the trace does not show how much is allocated in a cycle.
 func (in *Input) fullLimit(g *report.Group) []Verdict {
@@ -396,7 +406,7 @@ func assistRule() Rule {
 					Fix: "allocate less on the way of requests: do not format what nobody reads, use buffers again, keep fewer pointers alive",
 				}
 				if site != nil {
-					f.Fix = "allocate less, first of all at " + place(site) + ": do not format what nobody reads, use buffers again (sync.Pool), keep fewer pointers alive; or raise GOGC where memory allows"
+					f.Fix = "allocate less, first of all at " + place(site) + ": do not format what nobody reads, use buffers again (sync.Pool), keep fewer pointers alive; or " + moreRoom(in.Process)
 				}
 				if in.Allocs != nil {
 					f.Confidence = 0.9
@@ -448,7 +458,7 @@ func workersRule() Rule {
 						{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(max(in.Process.SpanNS, 1)), Unit: "share"},
 						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
 					}, causes...),
-					Fix: "have less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or raise GOGC where memory allows",
+					Fix: "have less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + moreRoom(in.Process),
 				}}}
 			})
 		},

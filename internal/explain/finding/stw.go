@@ -95,7 +95,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	case gc && slow >= 0.5:
 		f.Fix = "what runs on after the wish to stop holds up everybody: divide long copies and clears of memory and calls that cannot be interrupted; a thread that the kernel or a quota held back looks the same (see WL4)"
 	case gc:
-		f.Fix = "collect less often: allocate less, or raise GOGC where memory allows"
+		f.Fix = "collect less often: allocate less, or " + moreRoom(in.Process)
 	default:
 		f.Fix = "do it seldom, or while no requests are served"
 	}

@@ -198,6 +198,9 @@ func origin(fn *ast.FuncDecl, e ast.Expr) ast.Expr {
 	for range 4 { // a name of a name
 		name, ok := e.(*ast.Ident)
 		if !ok {
+			if mentionsLocal(fn, e) {
+				return nil
+			}
 			return e
 		}
 		if e = given(fn, name.Name); e == nil {
@@ -205,6 +208,50 @@ func origin(fn *ast.FuncDecl, e ast.Expr) ast.Expr {
 		}
 	}
 	return nil
+}
+
+// mentionsLocal reports whether an expression is made of a variable of the function, whose name says nothing to those who use the
+// library. What a call is given beside may be one: it is the function called that they know, or set.
+func mentionsLocal(fn *ast.FuncDecl, e ast.Expr) bool {
+	local := map[string]bool{}
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, l := range n.Lhs {
+				if x, ok := l.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					local[x.Name] = true
+				}
+			}
+		case *ast.ValueSpec:
+			for _, x := range n.Names {
+				local[x.Name] = true
+			}
+		}
+		return true
+	})
+	mentions := false
+	ast.Inspect(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if _, plain := n.Fun.(*ast.Ident); plain && len(n.Args) == 1 { // time.Duration's kind: a conversion
+				return true
+			}
+			ast.Inspect(n.Fun, func(n ast.Node) bool {
+				x, ok := n.(*ast.Ident)
+				mentions = mentions || ok && local[x.Name]
+				return true
+			})
+			return false
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			mentions = mentions || ok && local[x.Name]
+			return !ok
+		case *ast.Ident:
+			mentions = mentions || local[n.Name]
+		}
+		return true
+	})
+	return mentions
 }
 
 // given returns the one expression that a function gives a name, nil if there are several or none.

@@ -49,6 +49,15 @@ func (c *C) named(d time.Duration) {
 		grows *= 2
 	}
 }
+
+func (c *C) made() {
+	pause := c.first
+	pause += c.more
+	time.Sleep(2 * pause)
+	s := c.state()
+	time.Sleep(s.pause)
+	time.Sleep(c.Pause(pause))
+}
 `
 
 // TestLength: which option a wait reads, from the source of the version that the report names and of no other file. It
@@ -72,7 +81,7 @@ func TestLength(t *testing.T) {
 		return &report.Site{File: "github.com/Big/x@v1.0.0/sub/x.go", Line: line, Module: "github.com/Big/x", Version: "v1.0.0"}
 	}
 	for line, want := range map[int]string{
-		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 1: "", 99: "",
+		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 45: "", 47: "", 48: "c.Pause(pause)", 1: "", 99: "",
 	} {
 		if got := c.Length(at(line)); got != want {
 			t.Errorf("line %d: %q, want %q", line, got, want)
