@@ -235,3 +235,27 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 		t.Error("moved elsewhere, and Moved is false")
 	}
 }
+
+// TestPressureText tests that a total that is no number is not taken for none.
+func TestPressureText(t *testing.T) {
+	const avg = " avg10=0.00 avg60=0.00 avg300=0.00 total="
+	for _, c := range []struct {
+		text       string
+		some, full time.Duration
+		ok         bool
+	}{
+		{"some" + avg + "12\nfull" + avg + "3\n", 12 * time.Microsecond, 3 * time.Microsecond, true},
+		{"some" + avg + "0\n", 0, 0, true},
+		{"some" + avg + "x\n", 0, 0, false},
+		{"some" + avg + "\n", 0, 0, false},
+		{"some" + avg + "-5\n", 0, 0, false},
+		{"some" + avg + "7\nfull" + avg + "x\n", 7 * time.Microsecond, 0, true},
+		{"full" + avg + "7\n", 0, 7 * time.Microsecond, false},
+		{"some total\n", 0, 0, false},
+		{"", 0, 0, false},
+	} {
+		if some, full, ok := pressure([]byte(c.text)); some != c.some || full != c.full || ok != c.ok {
+			t.Errorf("%q: %v, %v, %v", c.text, some, full, ok)
+		}
+	}
+}

@@ -246,3 +246,42 @@ func BenchmarkLook(b *testing.B) {
 	}
 	b.ReportMetric(100*b.Elapsed().Seconds()/float64(b.N), "%cpu")
 }
+
+// TestThrottlingIsWatchedClosely tests that any sign of throttling, in the group or above it, makes ticks fast for a while, and
+// that none leaves them slow.
+func TestThrottlingIsWatchedClosely(t *testing.T) {
+	stat := func(periods, throttled, us int) []byte {
+		return fmt.Appendf(nil, "usage_usec 1000000\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, us)
+	}
+	for name, c := range map[string]struct {
+		own, parent []byte
+		fast        bool
+	}{
+		"nothing":               {stat(20, 0, 0), stat(20, 0, 0), false},
+		"time alone":            {stat(20, 0, 5000), stat(20, 0, 0), true},
+		"periods alone":         {stat(20, 2, 0), stat(20, 0, 0), true},
+		"an ancestor's":         {stat(20, 0, 0), stat(20, 2, 5000), true},
+		"an ancestor's periods": {stat(20, 0, 0), stat(20, 2, 0), false}, // of which the process may have lost none
+	} {
+		fsys := fstest.MapFS{
+			"proc/self/cgroup":               {Data: []byte("0::/pod/app\n")},
+			"proc/self/mountinfo":            {Data: []byte("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")},
+			"sys/fs/cgroup/cgroup.procs":     {},
+			"sys/fs/cgroup/pod/cpu.max":      {Data: []byte("100000 100000")},
+			"sys/fs/cgroup/pod/cpu.stat":     {Data: stat(10, 0, 0)},
+			"sys/fs/cgroup/pod/app/cpu.max":  {Data: []byte("100000 100000")},
+			"sys/fs/cgroup/pod/app/cpu.stat": {Data: stat(10, 0, 0)},
+		}
+		p := newProbe(Options{Cgroup: cgroup.Options{FS: fsys}})
+		s := &p.state
+		s.counters()
+		s.fastUntil, s.nextLook, s.nextDelay = 0, 0, 1<<62
+		fsys["sys/fs/cgroup/pod/cpu.stat"] = &fstest.MapFile{Data: c.parent}
+		fsys["sys/fs/cgroup/pod/app/cpu.stat"] = &fstest.MapFile{Data: c.own}
+		s.look(&p.opts, time.Second)
+		if fast := s.fastUntil == time.Second+alert; fast != c.fast || !fast && s.fastUntil != 0 {
+			t.Errorf("%s: fast until %v", name, s.fastUntil)
+		}
+		p.close()
+	}
+}

@@ -276,3 +276,30 @@ func TestBesideNeighbours(t *testing.T) {
 		t.Errorf("%d changes, %d of 3600 windows with two Ps", changes, more)
 	}
 }
+
+// TestLatencyPolicyIsPatient counts the windows of backlog before a step up that was taken back: five at first, twice as
+// many after each time, up to sixteen times five.
+func TestLatencyPolicyIsPatient(t *testing.T) {
+	var s latencyState
+	var waited []int
+	for range 7 {
+		windows := 0
+		for current := 3; current == 3; windows++ {
+			w := latencyWindow{quota: 2.5, cpus: 16, current: 3, periods: 10, runnable: 9, used: 1.5, measured: true}
+			if current, _ = s.step(w); windows > 1000 {
+				t.Fatalf("no step after %v", waited)
+			}
+		}
+		waited = append(waited, windows)
+		for current := 4; current == 4; windows++ {
+			w := latencyWindow{quota: 2.5, cpus: 16, current: 4, periods: 10, throttled: 6, used: 2.5, measured: true}
+			if current, _ = s.step(w); windows > 1000 {
+				t.Fatalf("no step back after %v", waited)
+			}
+		}
+	}
+	rest := func(n int) int { return windowsToRest + n*windowsToAct }
+	if want := []int{windowsToAct, rest(2), rest(4), rest(8), rest(16), rest(16), rest(16)}; !equal(waited, want) {
+		t.Errorf("it waits for %v windows, want %v", waited, want)
+	}
+}

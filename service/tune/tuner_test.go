@@ -812,3 +812,36 @@ func TestLimitsThatVanish(t *testing.T) {
 		tuner.Stop()
 	}
 }
+
+// TestToldOnce tests which events say the same as the one before.
+func TestToldOnce(t *testing.T) {
+	f := &fake{procs: 8}
+	tuner, _ := start(f, machine("max 100000", "max 100000"), environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeOff})
+	defer tuner.Stop()
+	for _, c := range []struct {
+		first, then Action
+		to          int64
+		source      string
+		want        bool
+	}{
+		{ActionKeep, ActionKeep, 2, "a", false},
+		{ActionKeep, ActionKeep, 3, "a", true},
+		{ActionKeep, ActionKeep, 2, "b", true},
+		{ActionSet, ActionKeep, 2, "a", false}, // it is kept because it was set
+		{ActionRestore, ActionKeep, 2, "a", false},
+		{ActionWouldSet, ActionKeep, 2, "a", true}, // somebody else did it
+		{ActionKeep, ActionSet, 2, "a", true},
+		{ActionSet, ActionRestore, 2, "a", true},
+	} {
+		var k knobState
+		tuner.mu.Lock()
+		tuner.tell(&k, Event{Action: c.first, To: 2, Source: "a"})
+		n := len(tuner.pending)
+		tuner.tell(&k, Event{Action: c.then, To: c.to, Source: c.source})
+		told := len(tuner.pending) > n
+		tuner.unlockAndTell()
+		if told != c.want {
+			t.Errorf("%s, then %s of %d by %s: told is %v", c.first, c.then, c.to, c.source, told)
+		}
+	}
+}

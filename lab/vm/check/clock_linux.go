@@ -128,12 +128,17 @@ func (c *clocked) slow(name string) (arrived bool) {
 // happened: began is a reading of the clock that nobody sets.
 func (c *clocked) sound(began time.Time) {
 	t := c.t
+	for range 100 { // the answer to the last request is on its way
+		if c.s.Flight().State().Upload.Waiting == 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	took := time.Since(began)
 	var p probe.Snapshot
 	c.s.Probe().Snapshot(&p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	for _, f := range c.freezes {
 		if f.Likely > took {
 			t.Errorf("a freeze of %v in %v", f.Likely, took)
@@ -147,7 +152,7 @@ func (c *clocked) sound(began time.Time) {
 		t.Errorf("the recorder says %+v, %+v", st, st.Upload)
 	}
 	ts := c.s.Tuner().State()
-	if d := now.Sub(ts.Time); d < 0 || d > took {
+	if d := time.Since(ts.Time); d < 0 || d > took {
 		t.Errorf("the tuner's last look was %v ago", d)
 	}
 	t.Logf("%d recordings kept, %d arrived, %d freezes of %v in %v", st.Kept, len(c.arrived), len(c.freezes), p.FreezeTime, took)
@@ -216,7 +221,7 @@ func clockJumps(t *T, by time.Duration) {
 // passed.
 func suspended(t *T) {
 	c := newClocked(t)
-	const asleep = 8
+	const asleep = 15
 	began := time.Now()
 	if !c.slow("before") {
 		t.Fatalf("before it sleeps nothing is kept: %+v", c.s.Flight().State())
@@ -240,7 +245,7 @@ func suspended(t *T) {
 	}
 	passed, slept := time.Since(before), time.Now().Round(0).Sub(wall)
 	t.Logf("%s: %v by the wall, %v by the clock that is not set", how, slept, passed)
-	if slept < asleep/2*time.Second || passed > slept/2 {
+	if slept-passed < 3*time.Second { // a busy machine takes long to fall asleep
 		t.Skipf("the machine was not asleep")
 	}
 	if !c.slow("after") {
