@@ -47,19 +47,20 @@ func main() {
 	n := flag.Int("n", 60, "how many changes")
 	seed := flag.Uint64("seed", 1, "decides which")
 	only := flag.String("only", "", "numbers of those to try, as an earlier run with the same -seed printed them")
+	near := flag.Bool("near", false, "run the tests of the changed package alone, not those of what depends on it")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
 	flag.Parse()
 	pkgs := flag.Args()
 	if len(pkgs) == 0 {
 		pkgs = engine
 	}
-	if err := run(*n, *seed, *only, *timeout, pkgs); err != nil {
+	if err := run(*n, *seed, *only, *near, *timeout, pkgs); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) error {
+func run(n int, seed uint64, only string, own bool, timeout time.Duration, pkgs []string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -111,7 +112,7 @@ func run(n int, seed uint64, only string, timeout time.Duration, pkgs []string) 
 			verdict, near = "caught by its package"+late(err), near+1
 		} else {
 			others, known := dependents[m.Pkg]
-			if !known {
+			if !known && !own {
 				if others, err = dependentsOf(m.Pkg); err != nil {
 					return err
 				}

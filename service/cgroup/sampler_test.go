@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -257,5 +258,33 @@ func TestPressureText(t *testing.T) {
 		if some, full, ok := pressure([]byte(c.text)); some != c.some || full != c.full || ok != c.ok {
 			t.Errorf("%q: %v, %v, %v", c.text, some, full, ok)
 		}
+	}
+}
+
+// A restless is a counter that is another one at each reading.
+type restless struct{ reads int }
+
+func (r *restless) sample(buf []byte) (int, error) {
+	r.reads++
+	return copy(buf, fmt.Appendf(nil, "nr_periods 9\nnr_throttled %d\nthrottled_usec %d\n", r.reads, r.reads)), nil
+}
+func (r *restless) readAt(buf []byte, _ int64) (int, error) { return r.sample(buf) }
+func (r *restless) close() error                            { return nil }
+
+// TestSampleGivesUp tests that a counter which never stands still is read a few times only, and told as last read.
+func TestSampleGivesUp(t *testing.T) {
+	f := readFixture(t, "testdata/systemd-slices.txtar")
+	const own = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/"
+	f.files[own+"cpu.stat.local"] = &fstest.MapFile{Data: []byte("throttled_usec 1\n")}
+	s, err := NewSampler(Options{FS: f.files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := new(restless)
+	s.cpu[0].stat, s.cpu[0].controlled = r, true
+	var st Stat
+	if err := s.Sample(&st); err != nil || r.reads != 6 || st.ThrottledPeriods != 5 {
+		t.Errorf("%v after %d readings: %+v", err, r.reads, st)
 	}
 }

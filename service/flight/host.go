@@ -127,10 +127,16 @@ type hostLogger struct {
 }
 
 func newHostLogger(f *facts) *hostLogger {
-	h := &hostLogger{threads: newThreads()}
-	if s, err := cgroup.NewSampler(cgroup.Options{}); err == nil {
-		h.cpu = s
+	cpu, err := cgroup.NewSampler(cgroup.Options{})
+	if err != nil {
+		cpu = nil
 	}
+	return hostLoggerOf(f, cpu, newThreads())
+}
+
+// hostLoggerOf logs what there is of the two, nil if there is none.
+func hostLoggerOf(f *facts, cpu *cgroup.Sampler, threads *threads) *hostLogger {
+	h := &hostLogger{cpu: cpu, threads: threads}
 	if h.cpu == nil && h.threads == nil {
 		return nil
 	}

@@ -77,3 +77,27 @@ func BenchmarkThreads(b *testing.B) {
 		t.sum()
 	}
 }
+
+// TestThreadsStayOpen tests that a thread's file is opened once, not for each sample: that costs four times as much.
+func TestThreadsStayOpen(t *testing.T) {
+	kept := newThreads()
+	if kept == nil {
+		t.Skip("no /proc")
+	}
+	defer kept.close()
+	kept.sum()
+	files := map[string]*os.File{}
+	for name, x := range kept.last {
+		files[name] = x.file
+	}
+	same := 0
+	kept.sum()
+	for name, x := range kept.last {
+		if x.file != nil && x.file == files[name] {
+			same++
+		}
+	}
+	if same == 0 {
+		t.Errorf("of %d threads all were opened again", len(files))
+	}
+}

@@ -3,6 +3,7 @@ package traps
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,24 @@ func TestFind(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestFreezeOfAFraction tests the length of the freezes that a fraction of a CPU leaves: by the quota's own period, and by the usual
+// 100 ms where that is not known.
+func TestFreezeOfAFraction(t *testing.T) {
+	for period, want := range map[time.Duration]string{
+		0:                     "every period of 100ms ends in a freeze of 25ms",
+		20 * time.Millisecond: "every period of 20ms ends in a freeze of 5ms",
+	} {
+		l := &cgroup.Limits{CPU: cgroup.CPU{
+			Quota: 1.5, RuntimeQuota: 1.5, Parallelism: 4, Levels: []cgroup.CPULevel{{CPUs: 1.5, Period: period}},
+		}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
+		all := Find(Facts{Limits: l, Go: "go1.26.8", Aware: true, Procs: 2, ProcsBy: SetByRuntime, NumCPU: 4})
+		i := slices.IndexFunc(all, func(t Trap) bool { return t.Code == FractionalQuota })
+		if i < 0 || !strings.Contains(all[i].Text, want) {
+			t.Errorf("a period of %v: %+v, want %q", period, all, want)
 		}
 	}
 }

@@ -1,0 +1,45 @@
+package flight
+
+import (
+	"bytes"
+	"runtime/trace"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestHostLogger tests that the counters of threads are written where no cgroup can be read, those of the
+// cgroup where there is no /proc, and none where there is neither.
+func TestHostLogger(t *testing.T) {
+	if trace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	cpu, err := cgroup.NewSampler(cgroup.Options{})
+	if err != nil {
+		t.Skip(err)
+	}
+	if h := hostLoggerOf(&facts{}, nil, nil); h != nil {
+		t.Error("there is a logger of nothing")
+	}
+	for what, h := range map[string]*hostLogger{"threads": hostLoggerOf(&facts{}, nil, newThreads()), "cgroup": hostLoggerOf(&facts{}, cpu, nil)} {
+		if h == nil {
+			if what == "threads" && newThreads() == nil {
+				continue // no /proc here
+			}
+			t.Errorf("%s alone are not logged", what)
+			continue
+		}
+		var b bytes.Buffer
+		if err := trace.Start(&b); err != nil {
+			t.Fatal(err)
+		}
+		h.log()
+		trace.Stop()
+		h.close()
+		text := b.String()
+		if has := strings.Contains(text, `"run_ns"`); !strings.Contains(text, hostSample) || has != (what == "threads") {
+			t.Errorf("%s alone: the trace has a sample of threads is %v", what, has)
+		}
+	}
+}
