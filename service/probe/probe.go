@@ -22,7 +22,8 @@ type Options struct {
 	// the ordinary run queue of a busy machine is reported.
 	Threshold time.Duration
 	// OnFreeze is called for each freeze when it has ended, by the goroutine
-	// that measures: while it runs nothing is measured. nil is none.
+	// that measures: while it runs nothing is measured, and a panic in it ends
+	// the process. nil is none.
 	OnFreeze func(Freeze)
 	// Cgroup says where the counters are read; the zero value is this process.
 	Cgroup cgroup.Options

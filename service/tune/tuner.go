@@ -91,7 +91,8 @@ type Options struct {
 	Logger *slog.Logger
 	// OnEvent gets every event, in order; nil is none. It is called by Start,
 	// by Stop, and by the goroutine that looks, for which Stop waits: so it
-	// must not call Stop.
+	// must not call Stop. A panic in it, in Rounding or in MemoryLimit ends the
+	// process.
 	OnEvent func(Event)
 	// Cgroup says where limits are read; the zero value is this process.
 	Cgroup cgroup.Options
