@@ -170,6 +170,13 @@ func TestKnee(t *testing.T) {
 	if r.Knee == nil || r.Knee.Value != "200" || !strings.Contains(r.Knee.Text, "80% of what GOGC=800 saves") || !strings.Contains(r.Knee.Text, "for 20% of the memory") {
 		t.Errorf("%+v", r.Knee)
 	}
+	// An arm of which something is not known is left out.
+	for what, forget := range map[string]func(*Arm){"memory": func(a *Arm) { a.MemoryPeak = nil }, "CPU": func(a *Arm) { a.GCCPU = nil }} {
+		r := result(Options{Runs: 3}, Axis{GOGC, values}, runs)
+		if forget(&r.Arms[4]); r.knee() == nil || !strings.Contains(r.knee().Text, "GOGC=400 saves") {
+			t.Errorf("without the %s of the last arm: %+v", what, r.knee())
+		}
+	}
 	one := int64(1)
 	for i := range runs[4] { // the largest value's memory is not what it comes to
 		runs[4][i].GCs = &one
