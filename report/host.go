@@ -22,6 +22,7 @@ type Host struct {
 	Series   HostSeries  `json:"series"`
 	Freezes  *Throttle   `json:"freezes,omitempty"` // what the trace alone said of throttling, where samples have replaced it
 	CostNS   int64       `json:"cost_ns,omitempty"` // CPU time that sampling took, on the recording side
+	States   bool        `json:"states,omitempty"`  // whether something held all of the process was sampled, too: see Stops
 	Warnings []Warning   `json:"warnings"`
 }
 

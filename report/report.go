@@ -123,6 +123,8 @@ type Verdict struct {
 	Causes []VerdictCause `json:"causes"`
 	// Open are requests that had not ended; nil if there are none.
 	Open *VerdictOpen `json:"open,omitempty"`
+	// Held says that the process did not run for some time, which latencies do not show; "" if it did, as far as that is known.
+	Held string `json:"held,omitempty"`
 	// Lead and Range begin the sentence: which requests ("The slowest 1% of"), and how late they were ("(9ms to 12ms)").
 	Lead  string `json:"lead"`
 	Range string `json:"range"`
@@ -626,7 +628,28 @@ type Runtime struct {
 	Sched    Sched    `json:"sched"`
 	Throttle Throttle `json:"throttle"`
 	STW      []STW    `json:"stw"`
-	Series   *Series  `json:"series,omitempty"`
+	// Stops are intervals in which no thread of the process might run, whatever it had to do; nil if there were none, as far as that
+	// is known.
+	Stops  *Stops  `json:"stops,omitempty"`
+	Series *Series `json:"series,omitempty"`
+}
+
+// Stops are intervals in which a process did not run because something held all of it.
+type Stops struct {
+	// By is stopped (a signal), traced (a debugger) or frozen (the freezer of its cgroup), as the kernel said meanwhile; "" where only
+	// the trace suggests it: arrivals stopped, and as many as were missing came at once.
+	By      string `json:"by,omitempty"`
+	How     string `json:"how"`
+	TotalNS int64  `json:"total_ns"`
+	// During is how many requests were under way, After how many had come meanwhile: for the trace these began when the process
+	// went on, so that their latency does not show it. Of Requests.
+	During     int     `json:"during"`
+	After      int     `json:"after"`
+	Requests   int     `json:"requests"`
+	Confidence float64 `json:"confidence"`
+	// Intervals holds [start, length] of at most 500.
+	Count     int        `json:"count"`
+	Intervals [][2]int64 `json:"intervals"`
 }
 
 // Series is how the runtime behaved over the time of the trace. Points and

@@ -317,6 +317,7 @@ const (
 	RuleForcedGC           RuleCode = "WL3005"
 	RuleThrottled          RuleCode = "WL4001"
 	RuleGOMAXPROCSAndLimit RuleCode = "WL4002"
+	RuleStopped            RuleCode = "WL4003"
 	RuleFewRequests        RuleCode = "WL5001"
 	RuleTruncated          RuleCode = "WL5002"
 	RuleBiasedNames        RuleCode = "WL5003"
@@ -336,7 +337,7 @@ func RuleCodes() []RuleCode {
 		RuleHubLate, RulePsTaken, RuleSlowWakeup, RuleHerd, RuleTooManyPs, RuleTooFewPs,
 		RuleLongRuns, RuleComputes, RuleBusyMachine, RuleSleep, RuleLockConvoy, RulePoolTooSmall, RuleFlushInterval,
 		RuleSlowPeer, RuleSlowClient, RuleBlockingSyscall, RuleRetransmissions, RuleHung, RuleMarkAssist, RuleGCTakesPs,
-		RuleStoppedWorld, RuleGCTooFrequent, RuleForcedGC, RuleThrottled, RuleGOMAXPROCSAndLimit, RuleFewRequests,
+		RuleStoppedWorld, RuleGCTooFrequent, RuleForcedGC, RuleThrottled, RuleGOMAXPROCSAndLimit, RuleStopped, RuleFewRequests,
 		RuleTruncated, RuleBiasedNames, RuleTraceOverhead, RuleLoadInProcess, RulePollGaps, RuleClock,
 		RuleLostEvents, RuleShortWindow, RuleOneSlowPeriod, RuleThreadsOffCPU,
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/detailed"
@@ -28,6 +29,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/stops"
 	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/modules"
@@ -200,6 +202,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 	e = &engine{
 		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
 	}
+	e.stops = stops.New(e.freezes)
 	rd, err := newReader(r, opts)
 	if err != nil {
 		return nil, nil, err
@@ -220,8 +223,8 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 	}
 	p := pass.New(of)
 	e.process.See(&p.Window)
-	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments}
-	p.Listeners = []pass.Listener{freezeListener{e.freezes}, &e.hosts, e.process}
+	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments, e.stops}
+	p.Listeners = []pass.Listener{freezeListener{e.freezes, opts.host.samples}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
@@ -280,6 +283,7 @@ type engine struct {
 	peers     *peers.Sum
 	moments   *moments.Sum
 	process   *process.Collector
+	stops     *stops.Sum
 	freezes   *freeze.Detector // by itself: later questions hold it, and must not hold the engine
 	hosts     hostLog
 	model     *predict.Model
@@ -298,12 +302,18 @@ type engine struct {
 }
 
 // A freezeListener gives generations to a detector of freezes.
-type freezeListener struct{ *freeze.Detector }
+type freezeListener struct {
+	*freeze.Detector
+	samples *host.Samples // nil if there are none
+}
 
 // Decoded implements pass.Listener.
 func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if gap {
 		f.Skip()
+	}
+	if f.Held == nil && g.First {
+		f.Held = hostjoin.Held(f.samples, hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, At: g.SnapshotTime})
 	}
 	f.Add(g)
 }
@@ -388,6 +398,8 @@ func (e *engine) report(cut error) *report.Report {
 	moments.Tell(rep.Moments, rep.Runtime.Series, stats.Flocks, rep.Input.DurationNS)
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
+	silences, requests := e.stops.Silences()
+	hostjoin.Stops(samples, e.window(), rep, silences, requests)
 	e.facts(rep, stats)
 	e.servedTo(rep)
 	in, rules := &finding.Input{

@@ -49,6 +49,9 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 	for _, c := range list {
 		p.spent(c, eachWidth)
 	}
+	if v.Held != "" {
+		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
+	}
 	p.open(v.Open)
 }
 

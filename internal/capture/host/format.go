@@ -30,6 +30,8 @@ type Line struct {
 	PID        int          `json:"pid,omitempty"`
 	IntervalNS int64        `json:"interval_ns,omitempty"`
 	Facts      *bundle.Host `json:"facts,omitempty"`
+	// States says that samples have the process's state where that is none in which it may run.
+	States bool `json:"states,omitempty"`
 
 	// Sample. Group counts the groups the process was in: counters of two
 	// groups must not be compared.
@@ -53,6 +55,8 @@ type Line struct {
 	Unseen      int64  `json:"retransmitted_unseen,omitempty"`
 	MinorFaults *int64 `json:"minor_faults,omitempty"`
 	MajorFaults *int64 `json:"major_faults,omitempty"`
+	// Held says why no thread of the process may run: a State, or "".
+	Held Held `json:"held,omitempty"`
 
 	// Second.
 	Levels            []Level `json:"levels,omitempty"`
@@ -83,6 +87,16 @@ type Line struct {
 	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
 	Warnings []bundle.Warning `json:"warnings,omitempty"`
 }
+
+// Held is why no thread of a process may run.
+type Held string
+
+// Reasons for that.
+const (
+	HeldStopped Held = "stopped" // by a signal: SIGSTOP, or job control
+	HeldTraced  Held = "traced"  // by a debugger
+	HeldFrozen  Held = "frozen"  // by the freezer of its cgroup, as containers are paused
+)
 
 // A Level is the quota's account of one group, the process's own at depth 0.
 type Level struct {

@@ -43,6 +43,7 @@ type Samples struct {
 	Most        int   // most connections at a time
 	Looks       int   // lists of sockets
 	Traced      *Tick // when the trace was asked for
+	States      bool  // samples tell when no thread might run
 	Itself      Itself
 }
 
@@ -201,6 +202,11 @@ func sane(l *Line) bool {
 			return false
 		}
 	}
+	switch l.Held {
+	case "", HeldStopped, HeldTraced, HeldFrozen:
+	default:
+		return false
+	}
 	return l.MonoNS > 0 || l.WallNS > 0
 }
 
@@ -214,7 +220,7 @@ func (s *Samples) begin(l *Line) error {
 	default:
 		return fmt.Errorf("%w: their schema is %q, want %q", ErrFormat, clip(l.Schema), Schema)
 	}
-	s.PID, s.IntervalNS, s.Facts = l.PID, l.IntervalNS, l.Facts
+	s.PID, s.IntervalNS, s.Facts, s.States = l.PID, l.IntervalNS, l.Facts, l.States
 	if f := s.Facts; f != nil {
 		for _, t := range []*string{&f.OS, &f.Arch, &f.Kernel, &f.QuotaFrom, &f.MemoryFrom, &f.CgroupVersion, &f.Group, &f.GOMAXPROCS, &f.GOGC, &f.GOMEMLIMIT, &f.Go} {
 			*t = clip(*t)
@@ -280,6 +286,7 @@ func (l *Line) tick() Tick {
 		AncestorPeriods: value(l.AncestorPeriods), Ancestor: value(l.AncestorNS), Complete: l.AncestorsComplete,
 		Usage: value(l.UsageNS), User: value(l.UserNS), System: value(l.SystemNS), Run: value(l.RunNS), Delay: value(l.RunDelayNS), Threads: l.Threads,
 		Rss: value(l.RSSBytes), Minor: value(l.MinorFaults), Major: value(l.MajorFaults), Retransmitted: value(l.Retransmitted), Unseen: l.Unseen,
+		Held: l.Held,
 	}
 }
 

@@ -66,6 +66,7 @@ type Tick struct {
 	Rss, Minor, Major         int64
 	Retransmitted             int64
 	Unseen                    int64
+	Held                      Held
 }
 
 func newTick() Tick {
@@ -86,6 +87,7 @@ func (t *Tick) line() Line {
 		AncestorPeriods: opt(t.AncestorPeriods), AncestorNS: opt(t.Ancestor), AncestorsComplete: t.Complete,
 		UsageNS: opt(t.Usage), UserNS: opt(t.User), SystemNS: opt(t.System), RunNS: opt(t.Run), RunDelayNS: opt(t.Delay), Threads: t.Threads,
 		RSSBytes: opt(t.Rss), MinorFaults: opt(t.Minor), MajorFaults: opt(t.Major), Retransmitted: opt(t.Retransmitted), Unseen: t.Unseen,
+		Held: t.Held,
 	}
 }
 

@@ -24,6 +24,7 @@ type Sampler struct {
 	facts    *bundle.Host
 
 	stat, snmp, machine, pressure int // open files, -1 if not readable
+	freezer                       int // of the process's cgroup
 	group                         *cgroup.Sampler
 	groups                        int
 	levels                        []cgroup.LevelStat
@@ -58,7 +59,7 @@ func Start(opts Options) (*Sampler, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = DefaultInterval
 	}
-	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, machine: -1, pressure: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
+	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, machine: -1, pressure: -1, freezer: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
 		stop: make(chan struct{}), stopped: make(chan struct{})}
 	dir := "/proc/" + strconv.Itoa(s.pid)
 	var err error
@@ -100,8 +101,9 @@ func Start(opts Options) (*Sampler, error) {
 	if s.socks, err = openSockets(s.pid, s.facts.OtherNetwork); err != nil {
 		s.warn(WarnSockets, "the TCP sockets were not sampled: "+why(err))
 	}
+	s.freezer = openFreezer(s.pid)
 	s.last = newTick()
-	s.start = Line{Kind: KindStart, Schema: Schema, PID: s.pid, IntervalNS: int64(s.interval), Facts: s.facts}
+	s.start = Line{Kind: KindStart, Schema: Schema, PID: s.pid, IntervalNS: int64(s.interval), Facts: s.facts, States: true}
 	s.start.MonoNS, s.start.WallNS = clocks()
 	first := make(chan struct{})
 	go s.run(first)
@@ -239,6 +241,10 @@ func (s *Sampler) sample(mono, wall int64) {
 	}
 	t.User, t.System, t.Threads = st.user*tickNS, st.system*tickNS, int(st.threads)
 	t.Rss, t.Minor, t.Major = st.rss*s.page, st.minor, st.major
+	t.Held = heldBy(st.state)
+	if t.Held == "" && s.freezer >= 0 && isFrozen(s.read(s.freezer)) {
+		t.Held = HeldFrozen
+	}
 	s.sampleGroup(&t)
 	s.sampleThreads(&t)
 	if s.snmp >= 0 {
@@ -383,7 +389,7 @@ func (s *Sampler) Stop() *Recording {
 		if s.socks != nil {
 			s.socks.close()
 		}
-		for _, fd := range []int{s.stat, s.snmp, s.machine, s.pressure} {
+		for _, fd := range []int{s.stat, s.snmp, s.machine, s.pressure, s.freezer} {
 			if fd >= 0 {
 				unix.Close(fd)
 			}

@@ -12,7 +12,7 @@ func All() []Rule {
 		sleepRule(), convoyRule(), poolRule(), flushRule(), peerRule(), clientRule(), syscallRule(), retransmitRule(), hungRule(),
 		assistRule(), workersRule(), stopRule(), frequentRule(), forcedRule(),
 		fewRule(), truncatedRule(), unnamedRule(), overheadRule(), selfLoadRule(), pollGapRule(), clockRule(), lostRule(), windowRule(), periodRule(), cpuTimeRule(),
-		throttleRule(), procsRule(),
+		throttleRule(), procsRule(), stoppedRule(),
 	}
 	slices.SortFunc(all, func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) })
 	return all

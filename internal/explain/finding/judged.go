@@ -64,6 +64,11 @@ func (in *Input) lacks(code report.RuleCode) *lack {
 			return noHost(url)
 		}
 		return nil
+	case report.RuleStopped:
+		if host == nil || !host.States {
+			return noHost(url)
+		}
+		return nil
 	case report.RuleThrottled:
 		switch {
 		case in.Report.Runtime.Throttle.Verdict != report.ThrottleUnknown:

@@ -14,7 +14,7 @@ import (
 func TestJudged(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	groups := []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 1000}}
-	host := &report.Host{Lost: report.Lost{RunDelayNS: ns(1), BusyNS: ns(1e9), CPUNS: ns(1e9)}, Network: report.HostNetwork{Verdict: report.NetworkCleared}}
+	host := &report.Host{States: true, Lost: report.Lost{RunDelayNS: ns(1), BusyNS: ns(1e9), CPUNS: ns(1e9)}, Network: report.HostNetwork{Verdict: report.NetworkCleared}}
 	unknown := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleUnknown}}
 	none := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleNone}}
 	// rules counts all of them, those that found something, and those that neither did nor lacked something.
@@ -36,12 +36,12 @@ func TestJudged(t *testing.T) {
 		},
 		{
 			"a bare trace", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
-			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002",
-			rules(1, 8) + " clear, 8 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 1 more); what would settle it: whylate record --pid PID -o x.whylate URL",
+			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002 WL4003",
+			rules(1, 9) + " clear, 9 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 2 more); what would settle it: whylate record --pid PID -o x.whylate URL",
 		},
 		{
 			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
-			"time WL4001 cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4002",
+			"time WL4001 cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4002 WL4003",
 			"whylate record -d 30s --pid PID -o x.whylate 'http://svc:6060'",
 		},
 		{

@@ -11,6 +11,9 @@
 package freeze
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -23,6 +26,8 @@ type Class uint8
 const (
 	Locked Class = 1
 	single Class = 2
+	// Held is the class of silences in which something held the whole process: see Detector.Held.
+	Held Class = 255
 )
 
 // A Candidate is a stretch that may turn out to be a freeze.
@@ -55,8 +60,12 @@ const (
 type Detector struct {
 	// Known holds facts from outside of the trace. It may be set until Verdict is called.
 	Known Known
+	// Held are the stretches, start and end, in which something else than a quota is known to have held the whole process, in order of
+	// time: silences in them are decided. It may be set before the first Add.
+	Held [][2]int64
 
 	kept    []silence   // in order of time
+	quiet   [][2]int64  // long ones, whatever ran; the first
 	may     []Candidate // of them
 	dropped lost        // of those not kept any more
 	since   int64
@@ -120,11 +129,18 @@ func (d *Detector) Add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		d.procs = max(d.procs, p.N)
 	}
-	first := len(d.kept)
+	first, may := len(d.kept), len(d.may)
 	var loads loads
 	for _, s := range silences(g, d.since, least) {
 		if s.Running == 0 {
 			d.idle += s.End - s.Start
+		}
+		if s.length() >= ownTurns && len(d.quiet) < maxKept {
+			d.quiet = append(d.quiet, [2]int64{s.Start, s.End})
+		}
+		if h, ok := d.held(s.Start, s.End); ok {
+			d.may = append(d.may, Candidate{h[0], h[1], Held})
+			continue
 		}
 		s.ready = s.Running == 0 && s.length() >= singled && loads.ready(g, s.Start, s.End)
 		if s.Running > 0 || s.stuck() || s.ready {
@@ -149,7 +165,17 @@ func (d *Detector) Add(g *timeline.Gen) {
 			d.may = append(d.may, Candidate{s.Start + min(age, s.length()/2), s.End, s.class})
 		}
 	}
+	slices.SortFunc(d.may[may:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
 	d.shorten()
+}
+
+// held returns the part of a silence in which the process is known to have been held.
+func (d *Detector) held(from, to int64) ([2]int64, bool) {
+	i, _ := slices.BinarySearchFunc(d.Held, from, func(h [2]int64, t int64) int { return cmp.Compare(h[1], t+1) })
+	if i == len(d.Held) || d.Held[i][0] >= to {
+		return [2]int64{}, false
+	}
+	return [2]int64{max(from, d.Held[i][0]), min(to, d.Held[i][1])}, true
 }
 
 // loads is how many goroutines were ready to run in each step of a generation,
@@ -178,6 +204,10 @@ func (l *loads) ready(g *timeline.Gen, from, to int64) bool {
 	}
 	return n > 0
 }
+
+// Quiet returns the silences, start and end, that are longer than code is silent by itself, whatever ran, in order of time: of a long
+// trace the first. What it returned before stays valid.
+func (d *Detector) Quiet() [][2]int64 { return d.quiet }
 
 // Skip says that a generation is missing: what was before cannot be joined.
 func (d *Detector) Skip() { d.since = 0 }

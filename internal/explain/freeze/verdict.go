@@ -54,6 +54,7 @@ const (
 // Verdict decides. The Detector may be fed on.
 func (d *Detector) Verdict() Verdict {
 	var v Verdict
+	v.single[Held] = true
 	length := d.since - d.from
 	final := d.find(true)
 	if d.now.sure() && !final.sure() && len(d.kept) < leastEnds {

@@ -65,7 +65,7 @@ func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, err
 	}
 	h := &report.Host{
 		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: float64(v.to-v.from) / float64(w.End-w.Start),
-		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, Warnings: []report.Warning{},
+		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, States: s.States, Warnings: []report.Warning{},
 	}
 	describe(s, &h.Facts)
 	for _, x := range s.Warnings {

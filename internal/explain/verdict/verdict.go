@@ -89,6 +89,13 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 			}
 		}
 	}
+	if s := r.Runtime.Stops; s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
+		for i := range v.Causes {
+			if c := &v.Causes[i]; c.Cause == report.CauseThrottle {
+				c.Words = "held with the whole process"
+			}
+		}
+	}
 	for i := range v.Causes {
 		// What leads to the place is not said of a peer that is told already.
 		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" && c.Queue == nil {
@@ -136,6 +143,9 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	default:
 		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(said, "; ")
 	}
+	if v.Held = held(r); v.Held != "" {
+		v.Text += "; " + v.Held
+	}
 	if v.Open != nil && v.Open.Late {
 		v.Text += "; " + v.Open.Text
 	}
@@ -150,6 +160,19 @@ func asks(r *report.Report, g *report.Group, times int) string {
 		g = r.Group(g.Peer.Group)
 	}
 	return of
+}
+
+// held says that the process did not run for some time, and whom that hit.
+func held(r *report.Report) string {
+	s := r.Runtime.Stops
+	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.Loud() }) {
+		return ""
+	}
+	text := "the process did not run for " + words.Duration(s.TotalNS) + " in " + words.Count(s.Count, "interval", "intervals")
+	if s.By == "" {
+		text = "perhaps " + text
+	}
+	return text + ": " + words.Count(s.After, "request", "requests") + " that came meanwhile waited before latency begins, " + words.Number(int64(s.During)) + " were under way"
 }
 
 // wide is the room for a place where no line bounds it.

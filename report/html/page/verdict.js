@@ -44,6 +44,7 @@ function groupVerdict(v) {
     h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
       h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
+    said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
     openLine(g));
 }
 

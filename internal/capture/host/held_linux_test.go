@@ -1,0 +1,57 @@
+package host
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestIsFrozen reads what the kernel writes of a cgroup's freezer, of both versions.
+func TestIsFrozen(t *testing.T) {
+	for text, want := range map[string]bool{"FROZEN\n": true, "FREEZING\n": true, "THAWED\n": false, "populated 1\nfrozen 1\n": true, "populated 1\nfrozen 0\n": false, "": false} {
+		if got := isFrozen([]byte(text)); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// TestHeld stops a process with a signal for the second half of its samples. It would catch a state that is not kept, and one that is
+// kept of a process that sleeps.
+func TestHeld(t *testing.T) {
+	cmd, _ := start(t, nil, "pair")
+	s, err := Start(Options{PID: cmd.Process.Pid, Interval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // samples of a process that sleeps
+	from, _ := clocks()
+	stopAll(t, cmd)
+	at, _ := clocks()
+	time.Sleep(50 * time.Millisecond) // samples of one that is stopped
+	rec := s.Stop()
+	cmd.Process.Signal(syscall.SIGCONT)
+	samples, _ := readBack(t, rec)
+	if !samples.States {
+		t.Error("that states were sampled is not kept")
+	}
+	held, free := 0, 0
+	for _, p := range samples.Points {
+		switch {
+		case p.Mono < from:
+			if free++; p.Held != "" {
+				t.Errorf("held by %q while it slept", p.Held)
+			}
+		case p.Mono > at:
+			if held++; p.Held != HeldStopped {
+				t.Errorf("held by %q while it was stopped", p.Held)
+			}
+		}
+	}
+	if held == 0 || free == 0 {
+		t.Skipf("%d samples before and %d while it was stopped: the machine is too busy", free, held)
+	}
+	// Both ends of its connection are its own.
+	if it := samples.Itself; it.Own != 2 || it.First == 0 || it.Last < it.First {
+		t.Errorf("of its sockets, %+v", it)
+	}
+}

@@ -1,0 +1,79 @@
+package hostjoin
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/stops"
+	"github.com/whylate/whylate/report"
+)
+
+// Stops puts into a report when the process did not run because something held all of it: by the state that samples show, whose
+// borders are those of the trace's silence around it; without such samples by what arrivals suggest.
+func Stops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
+	if s == nil || !s.States {
+		if !rep.Runtime.Throttle.Verdict.HeldBack() { // a quota makes the same picture
+			put(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
+		}
+		return
+	}
+	var list []stops.Silence
+	for _, h := range Held(s, w) {
+		if h[1] <= w.Start || h[0] >= w.End {
+			continue
+		}
+		k, _ := slices.BinarySearchFunc(silences, h[0], func(q stops.Silence, t int64) int { return cmp.Compare(q.End, t+1) })
+		for ; k < len(silences) && silences[k].Start < h[1]; k++ {
+			q := silences[k]
+			q.Start, q.End = max(q.Start, h[0]), min(q.End, h[1])
+			list = append(list, q)
+		}
+	}
+	by := host.Held("")
+	for i := range s.Points {
+		by = cmp.Or(by, s.Points[i].Held)
+	}
+	put(rep, w, list, requests, by)
+}
+
+// Held returns, on the trace's clock, between which samples the process was seen to be held, start and end: in each of them something
+// did for a part at least.
+func Held(s *host.Samples, w Window) (out [][2]int64) {
+	if s == nil {
+		return nil
+	}
+	offset, _, ok := join(s, w)
+	if !ok {
+		return nil
+	}
+	for i := 0; i < len(s.Points); i++ {
+		if s.Points[i].Held == "" {
+			continue
+		}
+		from := s.Points[max(i-1, 0)].Mono
+		for i+1 < len(s.Points) && s.Points[i].Held != "" {
+			i++
+		}
+		out = append(out, [2]int64{from + offset, s.Points[i].Mono + offset})
+	}
+	return out
+}
+
+func put(rep *report.Report, w Window, list []stops.Silence, requests int, by host.Held) {
+	if len(list) == 0 {
+		return
+	}
+	out := &report.Stops{By: string(by), How: howSamples, Confidence: 0.95, Requests: requests, Count: len(list), Intervals: [][2]int64{}}
+	if by == "" {
+		out.How, out.Confidence = "all arrivals stopped, and as many as were missing came at once; a client that paused and made up for it looks the same", 0.5
+	}
+	for _, q := range list {
+		out.TotalNS += q.End - q.Start
+		out.During, out.After = out.During+q.During, out.After+q.After
+		if len(out.Intervals) < maxSeries {
+			out.Intervals = append(out.Intervals, [2]int64{q.Start - w.Start, q.End - q.Start})
+		}
+	}
+	rep.Runtime.Stops = out
+}

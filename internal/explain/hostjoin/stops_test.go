@@ -1,0 +1,70 @@
+package hostjoin
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/stops"
+	"github.com/whylate/whylate/report"
+)
+
+// TestStops joins samples of a stopped process with the silences of its trace. It would catch silences of an idle process taken for
+// stops, a stop that reaches into the idle time before it, and a hint of the trace alone where the kernel knows better.
+func TestStops(t *testing.T) {
+	w := window(0, 50)
+	when := func(i int64) int64 { mono, _ := at(i); return mono + 5e12 }
+	silences := []stops.Silence{
+		{Start: when(3), End: when(8), After: 1},                       // idle
+		{Start: when(12), End: when(25) - 5*ms, During: 1, After: 9},   // idle for a while, then stopped
+		{Start: when(30), End: when(34), After: 8},                     // as if it was stopped
+		{Start: when(40) + 3*ms, End: when(43), During: 2, After: 200}, // frozen
+	}
+	samples := func(states bool) *host.Samples {
+		x := &text{}
+		l := host.Line{Kind: host.KindStart, Schema: host.Schema, States: states}
+		l.MonoNS, l.WallNS = at(0)
+		x.line(l)
+		for i := range int64(51) {
+			x.sample(i, func(l *host.Line) {
+				switch {
+				case !states:
+				case i >= 20 && i < 25:
+					l.Held = host.HeldStopped
+				case i == 41 || i == 42:
+					l.Held = host.HeldFrozen
+				}
+			})
+		}
+		s, err := host.Read(bytes.NewReader(x.b.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	rep := &report.Report{}
+	Stops(samples(true), w, rep, silences, 300)
+	got := rep.Runtime.Stops
+	if got == nil || got.By != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
+		t.Fatalf("%+v", got)
+	}
+	// The last sample before it that shows no stop is 19's; the trace goes on just before the next one that shows none.
+	if a, b := got.Intervals[0], got.Intervals[1]; a != [2]int64{380 * ms, 115 * ms} || b != [2]int64{803 * ms, 57 * ms} {
+		t.Errorf("%v, %v", a, b)
+	}
+	for name, s := range map[string]*host.Samples{"samples without states": samples(false), "no samples": nil} {
+		rep := &report.Report{}
+		if Stops(s, w, rep, silences, 300); rep.Runtime.Stops != nil {
+			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
+		}
+		few := []stops.Silence{{Start: when(10), End: when(20), After: 60}, {Start: when(30), End: when(40), After: 60}}
+		if Stops(s, w, rep, few, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.By != "" || rep.Runtime.Stops.Confidence > 0.5 {
+			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
+		}
+		rep = &report.Report{}
+		rep.Runtime.Throttle.Verdict = report.ThrottleOwn
+		if Stops(s, w, rep, few, 360); rep.Runtime.Stops != nil {
+			t.Errorf("%s, and a quota: %+v", name, rep.Runtime.Stops)
+		}
+	}
+}
