@@ -100,6 +100,35 @@ func TestPeerJoined(t *testing.T) {
 	}
 }
 
+// TestPageBesideSelf: a page asks for four things at once that take as long as each other: two ask a backend in another process, one
+// asks this one, one sleeps (lab/peers/page.go). It would catch requests that are said to wait for each other because they are
+// open at the same time, and the exchange that is none the less.
+func TestPageBesideSelf(t *testing.T) {
+	rep := explainFile(t, testprog.Recording(t, "peers/page.trace"))
+	group := func(name string) *report.Group {
+		return &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasPrefix(name, g.Name) })]
+	}
+	for _, name := range []string{"main.page.func2 page.go:50", "main.page.func3 page.go:51"} {
+		g := group(name)
+		if g.Peer != nil {
+			t.Errorf("%s waits for %+v", name, g.Peer)
+		}
+		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
+			return f.Group == g.ID && f.Code == report.RuleSlowPeer && f.Severity.Loud()
+		}) {
+			t.Errorf("%s: its backend is not found", name)
+		}
+	}
+	if g := group("main.page.func4 page.go:52"); !g.Peer.Followed() || !strings.HasPrefix(g.Peer.Name, "main.page.func5") {
+		t.Errorf("the front waits for %+v", g.Peer)
+	}
+	for _, f := range rep.Findings {
+		if len(f.AskedBy) > 0 && slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return !strings.HasPrefix(a.Name, "main.page.func4") }) {
+			t.Errorf("%s of %s is said to be waited for by %+v", f.Code, f.Group, f.AskedBy)
+		}
+	}
+}
+
 // TestPeerRecording lays the recordings of a gateway and of its server beside each other, and holds what a wait took, and what
 // of it the server had, against the clocks of the two programs. It would catch clocks that are brought together wrongly, and
 // time of the way told as the server's. A recording that is its own peer tells the same as a process that asks itself.

@@ -61,7 +61,7 @@ type Lost struct {
 	RunDelayNS    *int64 `json:"run_delay_ns"` // all waiting for a CPU, whatever for
 	StealNS       *int64 `json:"steal_ns"`     // what the hypervisor took from the whole machine
 	// OffCPUNS is for how long goroutines showed as running while their threads had no CPU, in the stretches in which no
-	// quota held the process back: running time that CPU time does not cover. Only where a quota did elsewhere.
+	// quota held the process back: running time that CPU time does not cover. Where a quota did elsewhere, or threads one by one tell more than all together.
 	OffCPUNS *int64 `json:"off_cpu_ns,omitempty"`
 	// MachineNS is the CPU time that all processes of the machine had, this one among them, and PressureNS the time in which
 	// any of them waited for a CPU that another had.

@@ -224,7 +224,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 	p := pass.New(of)
 	e.process.See(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments, e.stops}
-	p.Listeners = []pass.Listener{freezeListener{e.freezes, opts.host.samples}, &e.hosts, e.process}
+	p.Listeners = []pass.Listener{freezeListener{e.freezes, &e.threads, opts.host.samples}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
 		p.Listeners = append(p.Listeners, opts.Index)
@@ -284,6 +284,7 @@ type engine struct {
 	moments   *moments.Sum
 	process   *process.Collector
 	stops     *stops.Sum
+	threads   hostjoin.Threads
 	freezes   *freeze.Detector // by itself: later questions hold it, and must not hold the engine
 	hosts     hostLog
 	model     *predict.Model
@@ -304,6 +305,7 @@ type engine struct {
 // A freezeListener gives generations to a detector of freezes.
 type freezeListener struct {
 	*freeze.Detector
+	threads *hostjoin.Threads
 	samples *host.Samples // nil if there are none
 }
 
@@ -312,9 +314,12 @@ func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) 
 	if gap {
 		f.Skip()
 	}
-	if f.Held == nil && g.First {
-		f.Held = hostjoin.Held(f.samples, hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, At: g.SnapshotTime})
+	if g.First {
+		w := hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, At: g.SnapshotTime}
+		f.Held = hostjoin.Held(f.samples, w)
+		*f.threads = hostjoin.NewThreads(f.samples, w)
 	}
+	f.threads.Add(g)
 	f.Add(g)
 }
 
@@ -399,6 +404,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	silences, requests := e.stops.Silences()
+	e.threads.OffCPU(rep, e.window())
 	hostjoin.Stops(samples, e.window(), rep, silences, requests)
 	e.facts(rep, stats)
 	e.servedTo(rep)

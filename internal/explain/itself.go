@@ -17,7 +17,7 @@ import (
 // itself says of which groups requests wait for other groups of the process.
 type itself struct {
 	plan  answers.Plan
-	peers map[string]served // by the text of the group that waits
+	peers map[string]served // by the text of the group that waits: hints, too, which no path follows
 }
 
 type served struct {
@@ -38,16 +38,18 @@ func (e *engine) itself() *itself {
 				continue
 			}
 		}
-		if p, ok := e.peers.Of(id); ok && p.Sure {
+		if p, ok := e.peers.Of(id); ok {
 			of := served{Peer: p}
 			for _, g := range append([]path.GroupID{p.Group}, p.Also...) {
-				out.plan.Asks[int32(id)] = append(out.plan.Asks[int32(id)], int32(g))
+				if p.Sure {
+					out.plan.Asks[int32(id)] = append(out.plan.Asks[int32(id)], int32(g))
+				}
 				of.serve = append(of.serve, e.text(g))
 			}
 			out.peers[e.text(id)] = of
 		}
 	}
-	if len(out.peers) == 0 {
+	if len(out.plan.Asks) == 0 {
 		return nil
 	}
 	for from, to := range e.became {

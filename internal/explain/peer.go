@@ -28,7 +28,7 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 				own.Also = append(own.Also, at[text])
 			}
 			if e.own(g, &own, sp); g.Peer != nil {
-				g.Peer.Joined = true
+				g.Peer.Joined = p.Sure
 			}
 			return
 		}
@@ -43,6 +43,9 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 			}
 			return
 		}
+	}
+	if e.known != nil {
+		return // the first reading knew more: these waits are what is left between both halves
 	}
 	if p, ok := e.peers.Of(id); ok {
 		e.own(g, &p, sp)

@@ -57,6 +57,8 @@ type Line struct {
 	MajorFaults *int64 `json:"major_faults,omitempty"`
 	// Held says why no thread of the process may run: a State, or "".
 	Held Held `json:"held,omitempty"`
+	// Waited are the threads that waited for a CPU for a millisecond and more since the sample before.
+	Waited []Waited `json:"waited,omitempty"`
 
 	// Second.
 	Levels            []Level `json:"levels,omitempty"`
@@ -87,6 +89,9 @@ type Line struct {
 	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
 	Warnings []bundle.Warning `json:"warnings,omitempty"`
 }
+
+// Waited is a thread's number, how long it was runnable without running, and how long it ran.
+type Waited [3]int64
 
 // Held is why no thread of a process may run.
 type Held string

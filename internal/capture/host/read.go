@@ -21,6 +21,7 @@ const (
 	maxConnections = 1 << 14
 	maxEvents      = 1 << 14
 	maxText        = 300
+	maxWaited      = 256     // threads of a sample
 	maxCounter     = 1 << 60 // 36 years in ns
 )
 
@@ -207,6 +208,11 @@ func sane(l *Line) bool {
 	default:
 		return false
 	}
+	for _, v := range l.Waited {
+		if min(v[0], v[1], v[2]) < 0 || max(v[1], v[2]) > maxCounter {
+			return false
+		}
+	}
 	return l.MonoNS > 0 || l.WallNS > 0
 }
 
@@ -286,7 +292,7 @@ func (l *Line) tick() Tick {
 		AncestorPeriods: value(l.AncestorPeriods), Ancestor: value(l.AncestorNS), Complete: l.AncestorsComplete,
 		Usage: value(l.UsageNS), User: value(l.UserNS), System: value(l.SystemNS), Run: value(l.RunNS), Delay: value(l.RunDelayNS), Threads: l.Threads,
 		Rss: value(l.RSSBytes), Minor: value(l.MinorFaults), Major: value(l.MajorFaults), Retransmitted: value(l.Retransmitted), Unseen: l.Unseen,
-		Held: l.Held,
+		Held: l.Held, Waited: l.Waited[:min(len(l.Waited), maxWaited)],
 	}
 }
 

@@ -67,6 +67,7 @@ type Tick struct {
 	Retransmitted             int64
 	Unseen                    int64
 	Held                      Held
+	Waited                    []Waited
 }
 
 func newTick() Tick {
@@ -87,7 +88,7 @@ func (t *Tick) line() Line {
 		AncestorPeriods: opt(t.AncestorPeriods), AncestorNS: opt(t.Ancestor), AncestorsComplete: t.Complete,
 		UsageNS: opt(t.Usage), UserNS: opt(t.User), SystemNS: opt(t.System), RunNS: opt(t.Run), RunDelayNS: opt(t.Delay), Threads: t.Threads,
 		RSSBytes: opt(t.Rss), MinorFaults: opt(t.Minor), MajorFaults: opt(t.Major), Retransmitted: opt(t.Retransmitted), Unseen: t.Unseen,
-		Held: t.Held,
+		Held: t.Held, Waited: t.Waited,
 	}
 }
 

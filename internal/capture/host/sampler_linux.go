@@ -294,7 +294,7 @@ func (s *Sampler) sampleThreads(t *Tick) {
 		}
 		return
 	}
-	t.Run, t.Delay = run, delay
+	t.Run, t.Delay, t.Waited = run, delay, s.threads.waited
 	now, _ := clocks()
 	s.threadsNext = t.Mono + maxThreadShare*(now-t.Mono) - int64(s.interval)/2
 }

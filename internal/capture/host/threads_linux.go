@@ -20,15 +20,20 @@ type threads struct {
 	dir  int
 	tids map[int]*thread
 	gone [2]int64
-	list []byte
-	text [128]byte
+	// waited are the threads that had to wait for a CPU for leastWaited and more since the sums were read last.
+	waited []Waited
+	list   []byte
+	text   [128]byte
 }
 
 type thread struct {
 	fd   int
 	last [2]int64
 	seen bool
+	read bool // once at least
 }
+
+const leastWaited = 1e6
 
 func openThreads(pid int) (*threads, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -121,6 +126,7 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 		}
 	}
 	ended, readable := false, 0
+	t.waited = nil
 	for tid, th := range t.tids {
 		v, ok := t.one(tid, th)
 		if !ok {
@@ -128,7 +134,10 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 			continue
 		}
 		readable++
-		th.last = v
+		if d := v[1] - th.last[1]; th.read && d >= leastWaited {
+			t.waited = append(t.waited, Waited{int64(tid), d, v[0] - th.last[0]})
+		}
+		th.last, th.read = v, true
 	}
 	if readable == 0 {
 		return 0, 0, errNoSchedstat

@@ -1,10 +1,7 @@
 package finding
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -68,7 +65,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	// Whoever waits for a CPU waits for those who have it: the service's own threads are among them by what they used.
 	part := 1.0
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
-		if oftenHeldBack(h) {
+		if heldBack(in.Report) >= mostlyHeld {
 			return neighbourhood{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
 		}
 		n.sure = 0.7
@@ -135,99 +132,4 @@ func machineBusy(in *Input) []Verdict {
 		}
 	}
 	return []Verdict{v}
-}
-
-// byFar is how many times as much as to a busy machine requests must lose to what the service does for that to come first: what
-// others take of it is in the machine's part already.
-const byFar = 3
-
-// afterMachine lets no rule that blames the service's own scheduling or computing be louder than a busy machine, which
-// makes both look worse than they are, unless it is more by far; under a quota that may be the quota's doing.
-func afterMachine(in *Input, all []Verdict) {
-	quota := in.Report.Runtime.Throttle.Verdict.HeldBack()
-	for i := range all {
-		if m := &all[i]; m.Code == report.RuleBusyMachine && !m.Fact {
-			for k := range all {
-				if v := &all[k]; strings.HasPrefix(string(v.Code), "WL1") && rank(v.Severity) < rank(m.Severity) && (quota || v.Won.TotalNS <= byFar*m.Won.TotalNS) {
-					v.Severity, v.Decided = m.Severity, nil
-					v.Evidence = append(v.Evidence, report.Evidence{Text: "less than it looks like: other processes had the CPUs, see WL1009"})
-				}
-			}
-		}
-	}
-}
-
-// machineFirst puts a busy machine before all of its severity, which it makes look worse, but for one that is more by far.
-func machineFirst(all []Verdict) {
-	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
-	if at < 0 {
-		return
-	}
-	m := all[at]
-	to := at
-	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= byFar*m.Won.TotalNS) {
-		to--
-	}
-	copy(all[to+1:at+1], all[to:at])
-	all[to] = m
-}
-
-// afterQuota lets no rule that blames the service's scheduling or computing come before a quota that held the process back
-// most of the time: who shows as running then stood still, and who waited for a P waited for the quota.
-func afterQuota(in *Input, all []Verdict) {
-	first := -1
-	for i := range all {
-		if v := &all[i]; v.Code == report.RuleThrottled && !v.Fact && (first < 0 || cmp.Or(-cmp.Compare(rank(v.Severity), rank(all[first].Severity)), cmp.Compare(v.Won.TotalNS, all[first].Won.TotalNS)) > 0) {
-			first = i
-		}
-	}
-	if first < 0 || !oftenHeldBack(in.Report.Host) {
-		return
-	}
-	q := &all[first]
-	for i := range all {
-		v := &all[i]
-		if !strings.HasPrefix(string(v.Code), "WL1") || v.Code == report.RuleBusyMachine || v.Fact {
-			continue
-		}
-		v.behind(q, "less than it looks like: a CPU quota held the process back meanwhile, see WL4001")
-	}
-}
-
-// behind puts a verdict behind another that explains it, where it is not less severe, and says why.
-func (v *Verdict) behind(first *Verdict, why string) {
-	if rank(v.Severity) < rank(first.Severity) {
-		v.Severity, v.Decided = first.Severity, nil
-	}
-	if rank(v.Severity) == rank(first.Severity) {
-		first.Won.TotalNS = max(first.Won.TotalNS, v.Won.TotalNS+1)
-		v.Evidence = append(v.Evidence, report.Evidence{Text: why})
-	}
-}
-
-// afterCrowd lets no rule that blames computing or the collector come before more Ps than CPUs, where the threads of these
-// wait for each other for a good part of the time in which goroutines show as running: what they do takes so long for want of
-// a CPU, a collection above all, which has a worker on each idle P. Goroutines that others wait behind for a P would take as
-// much of fewer Ps: of these the order is by what requests lose.
-func afterCrowd(in *Input, all []Verdict) {
-	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleTooManyPs })
-	if at < 0 || all[at].Fact || ownLost(in) < leastCrowd {
-		return
-	}
-	c := &all[at]
-	for i := range all {
-		v := &all[i]
-		if v.Code != report.RuleComputes && !strings.HasPrefix(string(v.Code), "WL3") || v.Fact {
-			continue
-		}
-		v.behind(c, "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005")
-	}
-}
-
-// leastCrowd is the part of running time without a CPU from which on what a trace says of computing is mostly about that.
-const leastCrowd = 0.2
-
-// oftenHeldBack reports whether a CPU quota held the process back in half of its periods or more, by the kernel's counters.
-func oftenHeldBack(h *report.Host) bool {
-	return h != nil && h.Quota.Periods > 0 && 2*h.Quota.ThrottledPeriods >= h.Quota.Periods
 }

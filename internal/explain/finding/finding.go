@@ -137,9 +137,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		}
 	}
 	all = bothHalves(in, all)
-	afterMachine(in, all)
-	afterCrowd(in, all)
-	afterQuota(in, all)
+	all = explained(in, all)
 	oneFault(in, all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))

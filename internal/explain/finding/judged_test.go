@@ -73,7 +73,7 @@ func TestJudged(t *testing.T) {
 		}
 	}
 	empty := &Input{Report: &report.Report{Host: host, Runtime: none}, Process: &process.Stats{}}
-	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 13 {
+	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 14 {
 		t.Errorf("without a request: %s", j.Text)
 	}
 	// Where nothing has the name that was asked for, another command finds it, and no recording.

@@ -102,7 +102,7 @@ func (s *Sum) waitsOrServes(g uint64) bool {
 	return s.known[g]
 }
 
-// oneEach makes hints of what cannot all be: a request answers one wait. Of several groups that would have more answers of another
+// oneEach drops what cannot all be: a request answers one wait. Of several groups that would have more answers of another
 // one than it gave, those are believed whose waits fit these more closely.
 func (s *Sum) oneEach() {
 	sure := make(map[path.GroupID][]path.GroupID)
@@ -116,14 +116,23 @@ func (s *Sum) oneEach() {
 		slices.SortFunc(by, func(a, b path.GroupID) int { return cmp.Compare(s.own[a].apart, s.own[b].apart) })
 		for i, id := range by {
 			p := s.own[id]
-			if need := int(held * float64(p.Held)); i > 0 && len(p.Also) == 0 && left < need {
+			if i > 0 && len(p.Also) == 0 && left < p.needs() {
 				p.Sure, p.Confidence = false, hinted
 				s.own[id] = p
+				continue
 			}
 			left -= p.Held
 		}
+		for id, p := range s.own {
+			if !p.Sure && p.Group == group && len(p.Also) == 0 && left < p.needs() {
+				delete(s.own, id)
+			}
+		}
 	}
 }
+
+// needs is how many requests a peer must have for so many of the waits.
+func (p *Peer) needs() int { return int(held * float64(p.Held)) }
 
 // look finds out what proven needs of the waits and requests that were added in this generation, while the window has it.
 func (s *Sum) look() {
@@ -156,8 +165,8 @@ func (s *Sum) look() {
 	}
 }
 
-// mostNear bounds how much is kept of what happened near one instant, on either side.
-const mostNear = 8
+// maxNear bounds how much is kept of what happened near one instant, on either side.
+const maxNear = 8
 
 func (p *part) look(starts, wakes []int64) {
 	win := p.stage.Win
@@ -168,7 +177,7 @@ func (p *part) look(starts, wakes []int64) {
 		}
 		g := win.Gens[win.At(r.End)]
 		before, after := g.PollerWakes(r.End-prompt, r.End+1), g.PollerWakes(r.End+1, r.End+prompt)
-		r.Near = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-mostNear):]...), after[:min(len(after), mostNear)]...)
+		r.Near = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNear):]...), after[:min(len(after), maxNear)]...)
 		if any(wakes, r.End-prompt, r.End) {
 			r.Sent = p.sends(r.End)
 		}
@@ -196,7 +205,7 @@ func (p *part) sends(t int64) []int64 {
 		}
 	})
 	slices.Sort(at)
-	return at[max(0, len(at)-mostNear):]
+	return at[max(0, len(at)-maxNear):]
 }
 
 // isSend reports whether a stack is that of a write to a connection.

@@ -31,7 +31,9 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 			samples += c.Samples
 		}
 	}
-	if samples > 0 && ran >= leastTimeNS {
+	// Where some groups show a handler because a sample hit it and others show none, samples have chosen who is counted.
+	chosen := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
+	if samples > 0 && ran >= leastTimeNS && !(chosen && r.Host.Lost.OffCPUNS != nil) {
 		return min(1, float64(samples)*report.SampleNS/float64(ran)), false
 	}
 	return on, true

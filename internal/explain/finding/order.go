@@ -1,0 +1,176 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/report"
+)
+
+// What explains what. A cause that others follow from comes before these, and takes its time from them:
+//
+//  1. The process did not run: a quota held it (WL4001), or others had the CPUs (WL1009).
+//  2. Its threads did not run: there are more Ps than CPUs (WL1005).
+//  3. Ps were taken, or late (the other rules of WL1).
+//  4. The garbage collector (WL3), and what computing takes (WL1008).
+//
+// The service's own waits (WL2) are what they are whoever runs: of those the order is by what requests lose.
+
+// An explanation is a verdict that explains others.
+type explanation struct {
+	by *Verdict
+	// explains reports which rules come after it, and part how much of the time that one of these blames on a cause is its own.
+	explains func(report.RuleCode) bool
+	part     func(report.CauseName) float64
+	// whole says that the order holds whatever requests lose: what is blamed there would not be without it.
+	whole bool
+	// quieter says that none may be louder, whatever requests lose.
+	quieter bool
+	why     string
+}
+
+// explanations returns those that there are, by the order above.
+func explanations(in *Input, all []Verdict) (out []explanation) {
+	add := func(code report.RuleCode, e explanation) {
+		for i := range all {
+			if v := &all[i]; v.Code == code && !v.Fact && (e.by == nil || cmp.Or(-cmp.Compare(rank(v.Severity), rank(e.by.Severity)), cmp.Compare(v.Won.TotalNS, e.by.Won.TotalNS)) > 0) {
+				e.by = v
+			}
+		}
+		if e.by != nil {
+			out = append(out, e)
+		}
+	}
+	if held := heldBack(in.Report); held >= mostlyHeld {
+		add(report.RuleThrottled, explanation{
+			explains: func(code report.RuleCode) bool {
+				return isScheduling(code) && code != report.RuleBusyMachine || isCollector(code)
+			},
+			part: func(c report.CauseName) float64 {
+				switch c {
+				case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll:
+					return held // who waited for a P, or to be woken, waited for the quota
+				}
+				return 0 // what stood still is frozen time already
+			},
+			whole: true, why: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001",
+		})
+	}
+	if n, others := busyMachine(in); others {
+		add(report.RuleBusyMachine, explanation{
+			explains: func(code report.RuleCode) bool { return isScheduling(code) || isCollector(code) },
+			part: func(c report.CauseName) float64 {
+				switch c {
+				case report.CauseSchedWake:
+					return 1
+				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
+					return n.lost
+				}
+				return 0
+			},
+			quieter: in.Report.Runtime.Throttle.Verdict.HeldBack(), // it may be the quota's doing
+			why:     "less than it looks like: other processes had the CPUs, see WL1009",
+		})
+	}
+	if off := ownLost(in); off >= leastCrowd {
+		add(report.RuleTooManyPs, explanation{
+			explains: func(code report.RuleCode) bool { return code == report.RuleComputes || isCollector(code) },
+			// A collection has a worker on each idle P. Who waits behind others for a P would wait as long behind fewer.
+			part:  func(report.CauseName) float64 { return off },
+			whole: true, why: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005",
+		})
+	}
+	return out
+}
+
+func isScheduling(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL1") }
+func isCollector(code report.RuleCode) bool  { return strings.HasPrefix(string(code), "WL3") }
+
+// leastCrowd is the part of running time without a CPU from which on what a trace says of computing is mostly about that.
+const leastCrowd = 0.2
+
+// mostlyHeld is the part of a quota's periods from which on what waits for a CPU mostly waits for the quota.
+const mostlyHeld = 0.5
+
+// heldBack returns in which part of its periods a CPU quota held the process back, by the kernel's counters or by the trace's freezes.
+func heldBack(r *report.Report) float64 {
+	if h := r.Host; h != nil && h.Quota.Periods > 0 {
+		return min(1, float64(h.Quota.ThrottledPeriods)/float64(h.Quota.Periods))
+	}
+	if t := &r.Runtime.Throttle; r.Host == nil && t.Verdict.HeldBack() && t.PeriodNS > 0 && r.Input.DurationNS > 0 {
+		return min(1, float64(t.Freezes)*float64(t.PeriodNS)/float64(r.Input.DurationNS))
+	}
+	return 0
+}
+
+// byFar is how many times as much as to a busy machine requests must lose to what the service does for that to come first: what
+// others take of it is in the machine's part already.
+const byFar = 3
+
+// explained takes from verdicts the time that others explain, drops what is not worth a word without it, and lets none of them be
+// louder than what explains it, unless it is more by far.
+func explained(in *Input, all []Verdict) []Verdict {
+	gone := make([]bool, len(all))
+	for _, e := range explanations(in, all) {
+		for i := range all {
+			v := &all[i]
+			if v.Fact || v == e.by || v.Code == e.by.Code || !e.explains(v.Code) {
+				continue
+			}
+			before := v.Won.TotalNS
+			if part := e.part(v.Cause); part > 0 && v.Severe == "" {
+				v.Won = v.Won.times(1 - part)
+				if v.Severity, v.Decided = in.judge(v); v.Severity == "" {
+					gone[i] = true
+					continue
+				}
+			}
+			if !e.whole && !e.quieter && before > byFar*e.by.Won.TotalNS {
+				continue
+			}
+			louder := rank(v.Severity) < rank(e.by.Severity)
+			if louder {
+				v.Severity, v.Decided = e.by.Severity, nil
+			}
+			if louder || rank(v.Severity) == rank(e.by.Severity) && e.whole {
+				v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
+			}
+			if e.whole && rank(v.Severity) == rank(e.by.Severity) {
+				e.by.Won.TotalNS = max(e.by.Won.TotalNS, v.Won.TotalNS+1)
+			}
+		}
+	}
+	out := all[:0:0]
+	for i := range all {
+		if !gone[i] {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// times returns a part of what a fix would win.
+func (w Won) times(part float64) Won {
+	of := func(l *Lost) { l.Share, l.NS = l.Share*part, int64(float64(l.NS)*part) }
+	w.TotalNS = int64(float64(w.TotalNS) * part)
+	w.SlowShare, w.SlowNS = w.SlowShare*part, int64(float64(w.SlowNS)*part)
+	of(&w.All)
+	of(&w.Beside)
+	return w
+}
+
+// machineFirst puts a busy machine before all of its severity, which it makes look worse, but for one that is more by far.
+func machineFirst(all []Verdict) {
+	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
+	if at < 0 {
+		return
+	}
+	m := all[at]
+	to := at
+	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= byFar*m.Won.TotalNS) {
+		to--
+	}
+	copy(all[to+1:at+1], all[to:at])
+	all[to] = m
+}

@@ -1,0 +1,49 @@
+package hostjoin
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/report"
+)
+
+// TestThreads: one thread shows as running for longer than it ran, since others had its CPU; another was woken late and then ran for all
+// that it shows; a third waited, and no run of it is in the trace. It would catch a wait for a CPU before a run taken for one in it.
+func TestThreads(t *testing.T) {
+	x := &text{}
+	x.begin()
+	for i := range int64(11) {
+		x.sample(i, func(l *host.Line) {
+			l.RunNS, l.RunDelayNS = p(i*10*ms), p(i*10*ms)
+			if i == 5 {
+				l.Waited = []host.Waited{{7, 12 * ms, 5 * ms}, {8, 6 * ms, 9 * ms}, {9, 20 * ms, 0}}
+			}
+		})
+	}
+	s, err := host.Read(bytes.NewReader(x.b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := window(0, 10)
+	threads := NewThreads(s, w)
+	for m, show := range map[uint64]int64{7: 15 * ms, 8: 9 * ms} {
+		if list := threads.of[m]; len(list) != 1 || list[0].to-list[0].from != 20*ms {
+			t.Fatalf("thread %d: %+v", m, list)
+		}
+		threads.of[m][0].show = show
+	}
+	busy, cpu, delay, none := 40*ms, 40*ms, 100*ms, int64(0)
+	rep := &report.Report{Host: &report.Host{Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay}}}
+	if threads.OffCPU(rep, w); rep.Host.Lost.OffCPUNS == nil || *rep.Host.Lost.OffCPUNS != 10*ms {
+		t.Errorf("%v", rep.Host.Lost.OffCPUNS)
+	}
+	if without, _ := rep.Host.Lost.WithoutCPU(); without != 0.25 {
+		t.Errorf("%v of the running time had no CPU", without)
+	}
+	// All together tell more: then that stands.
+	rep.Host.Lost = report.Lost{BusyNS: &busy, CPUNS: &none, RunDelayNS: &delay}
+	if threads.OffCPU(rep, w); rep.Host.Lost.OffCPUNS != nil {
+		t.Errorf("%d, where the process had no CPU at all", *rep.Host.Lost.OffCPUNS)
+	}
+}
