@@ -3,6 +3,8 @@
 //
 //	go run ./lab/peers -o DIR     # server.trace, gateway.trace, truth.json
 //
+//	go run ./lab/peers -page record -o DIR     # page.trace: a page that asks for several things at once, one of them its own process
+//
 // truth.json has what the two measured of the traced time by their own clocks:
 // how long the server's handler took, and how long the gateway's call did.
 package main
@@ -31,10 +33,16 @@ func main() {
 	out := flag.String("o", ".", "write to this directory")
 	d := flag.Duration("d", 700*time.Millisecond, "length of the recordings")
 	takes := flag.Duration("takes", 500*time.Microsecond, "how long the server's handler computes")
+	of := flag.String("page", "", "be the service of the page that asks this URL; or \"backend\": be that; or \"record\": write page.trace, of 1.2 s, to -o")
 	flag.Parse()
 	run := func() error { return record(*out, *d, *takes) }
 	if *serve != "" {
 		run = func() error { return side(*serve, *takes) }
+	}
+	if *of == "record" {
+		run = func() error { return recordPage(filepath.Join(*out, "page.trace"), 1200*time.Millisecond) }
+	} else if *of != "" {
+		run = func() error { return page(*of) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
