@@ -359,8 +359,8 @@ func TestPercentiles(t *testing.T) {
 		ns := int64(1e5 * (0.2 + random.ExpFloat64()*random.ExpFloat64()*random.ExpFloat64()))
 		all = append(all, ns)
 		s := Sample{End: ns}
-		whole.add(&s, 0, 0, 1<<62)
-		parts[random.IntN(3)].add(&s, 0, 0, 1<<62)
+		whole.add(&s, 0, 0)
+		parts[random.IntN(3)].add(&s, 0, 0)
 	}
 	parts[0].merge(parts[1])
 	parts[0].merge(parts[2])

@@ -32,7 +32,6 @@ type recorder struct {
 	targetErrors, targetCounts []int64
 	answered, failed, sent     int64
 	timedOut                   int64
-	inTime                     int64 // answered before the schedule's end
 	last                       int64 // end of the last answer
 	status                     map[int]int64
 	errs                       map[string]int64
@@ -58,7 +57,7 @@ func newRecorder(phases, targets int) *recorder {
 // add counts a sample that lies in the given half and phase of the schedule. What failed has no latency, because a fast
 // refusal is no fast answer; but a request that was given up has waited at least so long, and leaving it out would make
 // the tail look better than it was.
-func (r *recorder) add(s *Sample, half, phase int, end int64) {
+func (r *recorder) add(s *Sample, half, phase int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent++
@@ -82,9 +81,6 @@ func (r *recorder) add(s *Sample, half, phase int, end int64) {
 	} else {
 		r.answered++
 		r.last = max(r.last, s.End)
-		if s.End <= end {
-			r.inTime++
-		}
 	}
 	latency := s.End - s.Due
 	record(r.intended, latency)
@@ -123,7 +119,6 @@ func (r *recorder) merge(b *recorder) {
 	r.failed += b.failed
 	r.sent += b.sent
 	r.timedOut += b.timedOut
-	r.inTime += b.inTime
 	r.last = max(r.last, b.last)
 	for k, n := range b.status {
 		r.status[k] += n

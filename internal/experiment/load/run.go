@@ -391,7 +391,7 @@ func (g *generator) one(rec *recorder, begin time.Time, due, planned int64, targ
 	if 2*due >= g.schedule.end {
 		half = 1
 	}
-	rec.add(&s, half, g.phase(due), g.schedule.end)
+	rec.add(&s, half, g.phase(due))
 	if g.o.Observe != nil {
 		g.o.Observe(s)
 	}

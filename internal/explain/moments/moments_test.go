@@ -60,6 +60,21 @@ func TestMoments(t *testing.T) {
 	}
 }
 
+// TestTwoOrThreeAreNoMoment: two or three slow requests that begin together meet by chance, four do not. It fails if fewer than four make a
+// moment.
+func TestTwoOrThreeAreNoMoment(t *testing.T) {
+	for n, want := range map[int64]int{2: 0, 3: 0, 4: 5} {
+		k, g := group()
+		for i := range int64(20) {
+			at := i/n*900*ms + i%n*ms
+			k.add(slow{start: at, end: at + 40*ms, weight: 1})
+		}
+		if got := stretches(k, g, 10_000*ms); len(got) != want {
+			t.Errorf("of twenty slow requests, %d of which begin together at a time: %d moments, want %d", n, len(got), want)
+		}
+	}
+}
+
 // TestApart: requests that were open at the same time were late once. It would catch requests counted one by one, one that
 // ends in the middle of another taken for the end of both, and faster ones that join two moments.
 func TestApart(t *testing.T) {

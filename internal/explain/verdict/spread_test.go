@@ -30,6 +30,7 @@ func TestSpreadLast(t *testing.T) {
 		{"it has a place of its own", []report.VerdictCause{computing(0.46, true, 0.3, 0.09), at(report.CauseSyscall, 0.35, 0.35)}, report.CauseCPU},
 		{"the wait is little beside it", []report.VerdictCause{computing(0.7, true, 0.08, 0.07, 0.06), at(report.CauseSyscall, 0.2, 0.2)}, report.CauseCPU},
 		{"the wait is spread, too", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseNetwork, 0.4, 0.1)}, report.CauseCPU},
+		{"the wait has most of its time at a place that is not twice as large", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseNetwork, 0.4, 0.2)}, report.CauseCPU},
 		{"waiting for a CPU is the machine's", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseSched, 0.4, 0.4)}, report.CauseCPU},
 		{"the wait has most", []report.VerdictCause{at(report.CauseSyscall, 0.5, 0.5), computing(0.4, true, 0.1, 0.09)}, report.CauseSyscall},
 	} {

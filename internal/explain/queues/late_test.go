@@ -1,0 +1,36 @@
+package queues
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+)
+
+// TestLateFromWhenOn: another goroutine that could run, and did not for 0.1 ms, was late, its gap included; the request's own is no hub.
+// It fails if a goroutine counts as late from far earlier or later on: a hub that delays everybody by a millisecond would be missed.
+func TestLateFromWhenOn(t *testing.T) {
+	const us = 1000
+	for _, c := range []struct {
+		name  string
+		g     uint64
+		gap   int64
+		ns    int64
+		noted bool
+	}{
+		{"0.1 ms", 2, 0, 100 * us, true}, {"1 ms", 2, 0, 1000 * us, true}, {"0.06 ms after as long a gap", 2, 60 * us, 60 * us, true},
+		{"less", 2, 0, 99 * us, false}, {"its own", 1, 0, 1000 * us, false},
+	} {
+		var p part
+		at := int64(5000 * us)
+		p.addLates(&path.Walked{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
+			{Kind: critpath.PollGap, G: c.g, Start: at - c.gap, End: at},
+			{Kind: critpath.Runnable, G: c.g, Start: at, End: at + c.ns},
+		}})
+		run := p.late.runs[lateKey{c.g, at + c.ns}]
+		if (run != nil) != c.noted || run != nil && (run.ns != c.gap+c.ns || run.gap != c.gap || run.requests != 1) {
+			t.Errorf("%s: %+v", c.name, run)
+		}
+	}
+}
