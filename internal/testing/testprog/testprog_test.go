@@ -57,7 +57,7 @@ func TestRecordings(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	known["server"], known["gateway"], known["peers"] = true, true, true
+	known["server"], known["gateway"], known["peers"], known["page"] = true, true, true, true
 	for name, s := range Settings(t) {
 		if known[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Then) == 0 {
 			t.Errorf("%s: %+v", name, s.Then)
