@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,9 @@ import (
 
 // child does one thing to one file, or makes a trace, and prints a result.
 func child(c config, args []string, out io.Writer) error {
+	if len(args) == 2 && slices.Contains(kinds[3:], c.child) {
+		return inside(c.child, args[0], args[1])
+	}
 	if c.child == "serve" {
 		return serve(args)
 	}

@@ -60,7 +60,7 @@ func run(args []string, out, progress io.Writer) error {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(progress)
 	fs.StringVar(&c.cache, "cache", defaultCache(), "directory for the traces")
-	fs.StringVar(&c.kinds, "kinds", "http,calls,streams", "shapes of traces to make")
+	fs.StringVar(&c.kinds, "kinds", strings.Join(kinds, ","), "shapes of traces to make")
 	fs.Int64Var(&c.bytes, "bytes", 104e6, "size of the middle trace of each kind; the shorter has a quarter, the longer four times as much")
 	fs.IntVar(&c.runs, "runs", 5, "runs of each; the best counts")
 	fs.BoolVar(&c.tool, "tool", true, "measure go tool trace too, up to 150 MB of trace (it takes 6 GB of memory for 100)")
@@ -81,7 +81,7 @@ func run(args []string, out, progress io.Writer) error {
 	}
 	var files []string
 	for kind := range strings.SplitSeq(c.kinds, ",") {
-		for _, n := range []int64{c.bytes / 4, c.bytes, 4 * c.bytes} {
+		for _, n := range sizes(kind, c.bytes) {
 			name, err := makeTrace(c, kind, n, progress)
 			if err != nil {
 				return err

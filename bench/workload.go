@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/trace"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,16 +19,30 @@ import (
 	"time"
 )
 
+var kinds = []string{"http", "calls", "streams", "inside", "twenty", "tickers"}
+
+// sizes returns how long the traces of a kind are, in bytes.
+func sizes(kind string, n int64) []int64 {
+	switch kind {
+	case "inside":
+		return []int64{n * 71 / 104}
+	case "twenty", "tickers":
+		return []int64{n / 4}
+	}
+	return []int64{n / 4, n, 4 * n}
+}
+
 // makeTrace returns a trace of the busy server with at least n bytes, made
 // now if it is not in the cache. Kind is "http"; "calls", whose handlers ask
-// another server twice; or "streams", those of "http" asked over HTTP/2.
+// another server twice; "streams", those of "http" asked over HTTP/2; or what
+// inside runs.
 func makeTrace(c config, kind string, n int64, progress io.Writer) (name string, err error) {
 	name = filepath.Join(c.cache, fmt.Sprintf("%s-%dMB.trace", kind, n/1e6))
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}
-	if !slices.Contains([]string{"http", "calls", "streams"}, kind) {
-		return "", fmt.Errorf("the kind %q: there are http, calls and streams", kind)
+	if !slices.Contains(kinds, kind) {
+		return "", fmt.Errorf("the kind %q: there are %s", kind, strings.Join(kinds, ", "))
 	}
 	if err := os.MkdirAll(c.cache, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache: %w", err)
@@ -74,6 +86,17 @@ func makeTrace(c config, kind string, n int64, progress io.Writer) (name string,
 		return cmd, strings.TrimSpace(addr), nil
 	}
 	args := []string{"serve", name + ".part", strconv.FormatInt(n, 10)}
+	if len(sizes(kind, n)) == 1 {
+		args[0] = kind
+		program, _, err := start(false, args...)
+		if err == nil {
+			err = program.Wait()
+		}
+		if err != nil {
+			return "", err
+		}
+		return name, os.Rename(name+".part", name)
+	}
 	if kind == "calls" {
 		_, addr, err := start(true, "backend")
 		if err != nil {
@@ -126,11 +149,6 @@ func serve(args []string) error {
 	if err != nil {
 		return fmt.Errorf("the size %q: %w", args[1], err)
 	}
-	f, err := os.Create(args[0])
-	if err != nil {
-		return fmt.Errorf("creating the trace: %w", err)
-	}
-	defer f.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
@@ -141,21 +159,8 @@ func serve(args []string) error {
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
-	w := &limited{w: f, done: make(chan struct{})}
-	w.left.Store(n)
 	time.Sleep(200 * time.Millisecond) // connections are there
-	if err := trace.Start(w); err != nil {
-		return fmt.Errorf("tracing: %w", err)
-	}
-	select {
-	case <-w.done:
-	case err := <-ended:
-		return fmt.Errorf("the server ended: %w", err)
-	case <-time.After(10 * time.Minute):
-		return errors.New("the trace does not become long enough in ten minutes; is the machine very busy?")
-	}
-	trace.Stop()
-	return f.Close()
+	return traced(args[0], n, ended)
 }
 
 // handler answers four kinds of requests: by itself, through a pool of
