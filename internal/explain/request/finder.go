@@ -32,6 +32,7 @@ type Finder struct {
 	ids      *identities
 	starts   []Kind // by start function's stack: what it serves, 0 for nothing
 	known    []bool
+	reasons  [len(reasonTexts)]tracefmt.StringID
 	jobs     jobs
 	loops    loops
 	messages messages
@@ -104,11 +105,14 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		clear(f.marks) // what was between is lost, ends of marks with it
 	}
 	f.num = g.Num
+	f.findReasons()
 	f.ids.generation(g, f.syms)
 	if f.funcs != nil {
 		f.funcs.add(f, g)
 	} else {
-		f.work.findHome()
+		if f.work.findHome() {
+			f.loops.places = nil
+		}
 		f.annotations(g)
 		f.http1(g)
 		f.births(g)
@@ -435,7 +439,7 @@ func (f *Finder) arrival(b timeline.Birth, spans []timeline.Span) (start, ready 
 	if !ok {
 		return b.Time, 0, spans
 	}
-	if f.syms.String(w.Reason) != "network" {
+	if f.reason(w.Reason) != reasonNetwork {
 		if w.Waker == 0 && w.How == timeline.HowStatus {
 			return w.End, 0, spans // the poller, most likely: the trace does not say
 		}
@@ -448,7 +452,7 @@ func (f *Finder) arrival(b timeline.Birth, spans []timeline.Span) (start, ready 
 		}
 		w = r
 	}
-	if f.syms.String(w.Reason) == "network" {
+	if f.reason(w.Reason) == reasonNetwork {
 		ready = w.End
 	}
 	return w.End, ready, spans

@@ -414,8 +414,8 @@ func (f *Finder) nobodyWoke(g *timeline.Gen, s *timeline.Span) bool {
 	if !s.Woken || s.Waker == 0 {
 		return true
 	}
-	switch f.syms.String(s.Reason) {
-	case "sleep", "network":
+	switch f.reason(s.Reason) {
+	case reasonSleep, reasonNetwork:
 		return true
 	}
 	b, born := g.BirthOf(s.Waker) // a context's deadline has a goroutine of the runtime's

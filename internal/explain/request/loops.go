@@ -2,13 +2,11 @@ package request
 
 import (
 	"cmp"
-	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -32,14 +30,15 @@ type loops struct {
 	// frame of the service's own: the loop is called by that.
 	owns map[uint64]tracefmt.FrameID
 	// groups are those in which goroutines had turns.
-	groups map[uint64]*origin
-	ids    []candidate
-	bares  []tracefmt.StackID // by stack: see bare
-	byBare map[string]tracefmt.StackID
-	outer  []tracefmt.FrameID // scratch
-	spans  []timeline.Span
+	groups   map[uint64]*origin
+	ids      []candidate
+	visitors []*visitor
+	places   []waitPlace // by stack
+	byBare   map[string]tracefmt.StackID
+	now      looping
+	outer    []tracefmt.FrameID // scratch
 	// ended are turns of the current generation.
-	ended []turned
+	ended chunks[turned]
 	// accepts says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
 	accepts bool
 	scanned int
@@ -99,66 +98,36 @@ type turn struct {
 
 // idleRank orders the waits in which a worker may wait for work; a worker
 // sleeps or waits for a lock while it works, and for what it asks others for.
-func (l *loops) idleRank(f *Finder, s *timeline.Span) (rank int, delays bool) {
-	asks, library, own := false, false, false
-	called, deep := "", 0
-	for _, id := range f.syms.Stack(s.Stack) {
-		fr := f.syms.Frame(id)
-		name := f.syms.String(fr.Func)
-		if f.work.namer.owned(fr) {
-			own = true
-			deep++
-		}
-		if own {
-			continue // what it calls is further in
-		}
-		asks = asks || isAsking(name)
-		library = library || !stdlib.Is(name)
-		called = name
-	}
-	delays = own && library && !AsksForNext(called)
-	if asks {
+func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
+	p := l.waitPlace(f, v.stack)
+	if p.asks {
 		return 0, false
 	}
-	switch f.syms.String(s.Reason) {
-	case "network":
-		if library {
-			return 1, delays // a client's wait for an answer, more often than not
+	switch f.reason(v.reason) {
+	case reasonNetwork:
+		if p.library {
+			return 1, p.delays // a client's wait for an answer, more often than not
 		}
 		if !l.accepts {
-			return 2, delays // it asks: all who could ask this process are known
+			return 2, p.delays // it asks: all who could ask this process are known
 		}
 		return idleMost, false
-	case "chan receive", "select", "sync.(*Cond).Wait":
-		return idleMost, delays
-	case "sync":
-		if isLock(f.syms, s.Stack) {
+	case reasonReceive, reasonCond:
+		return idleMost, p.delays
+	case reasonSync:
+		if p.lock { // somebody works, and comes there while he does
 			return 0, false
 		}
-		return 2, delays
-	case "chan send":
-		return 1, delays
-	case "sleep":
-		if frames := f.syms.Stack(s.Stack); own && len(frames) > 0 {
-			// Where a library's loop calls the service, what that does is work.
-			outer := f.syms.Frame(frames[len(frames)-1])
-			delays = delays || !f.work.namer.owned(outer) && !stdlib.Is(f.syms.String(outer.Func))
+		return 2, p.delays
+	case reasonSend:
+		return 1, p.delays
+	case reasonSleep:
+		if p.pauses {
+			return 2, p.delays || p.sleeps // the loop's own pause
 		}
-		if own && deep == 1 && !library {
-			return 2, delays // the loop's own pause
-		}
-		return 1, delays || deep >= deepSleep
+		return 1, p.delays || p.sleeps
 	}
 	return 0, false
-}
-
-// isLock reports whether a wait is for a mutex: somebody works, and comes there while he does.
-func isLock(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
-	frames := syms.Stack(id)
-	if len(frames) == 0 {
-		return false
-	}
-	return stdlib.IsMutex(syms.String(syms.Frame(frames[0]).Func))
 }
 
 // idleMost is the rank of waits in which nearly every worker waits for work.
@@ -206,30 +175,30 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	l.forget(g)
 	l.listens(f.syms)
 	ids := l.candidates(f, g)
-	from, to := g.Base, g.End+1
-	for _, c := range ids {
-		if c.pieces > 2*manyTurns {
-			l.spans = f.win.Spans(c.id, from, to, l.spans[:0])
-			l.path(f, c.id)
+	l.look(f, g, ids)
+	for i := range ids {
+		if ids[i].pieces > 2*manyTurns {
+			l.path(f, &ids[i])
 		}
 	}
 	for i := range ids {
-		l.spans = f.win.Spans(ids[i].id, from, to, l.spans[:0])
-		l.own(f, ids[i].id)
-		l.waits(f, g, &ids[i], from)
+		l.own(f, &ids[i])
+		l.waits(f, g, &ids[i])
 	}
 	for _, r := range l.roots {
 		if r != nil && r.idle == 0 {
 			r.choose()
 		}
 	}
-	for _, c := range ids {
-		if c.loops {
-			l.spans = f.win.Spans(c.id, from, to, l.spans[:0])
-			l.follow(f, g, c.id)
+	for i := range ids {
+		if ids[i].loops {
+			l.follow(f, g, &ids[i])
 		}
 	}
 	l.settle(f)
+	for _, x := range l.visitors {
+		x.visits.n = 0
+	}
 }
 
 // A candidate is a goroutine that may loop.
@@ -237,6 +206,8 @@ type candidate struct {
 	id     uint64
 	pieces int
 	loops  bool // it waits somewhere where work may be waited for
+	// by is who looked at it, and found visits from:to.
+	by, from, to int
 }
 
 // candidates returns the goroutines that may loop, in order: those that came
@@ -265,44 +236,15 @@ func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
 	return l.ids
 }
 
-// bare returns a stack that stands for all that differ from one in the runtime's
-// own frames alone: those of a goroutine that waited when the trace began show
-// more of these.
-func (l *loops) bare(f *Finder, id tracefmt.StackID) tracefmt.StackID {
-	for int(id) >= len(l.bares) {
-		l.bares = append(l.bares, 0)
-	}
-	if l.bares[id] == 0 {
-		frames := f.syms.Stack(id)
-		for len(frames) > 1 && strings.HasPrefix(f.syms.String(f.syms.Frame(frames[0]).Func), "runtime.") {
-			frames = frames[1:]
-		}
-		key := make([]byte, 0, 8*len(frames))
-		for _, fr := range frames {
-			frame := f.syms.Frame(fr)
-			key = binary.LittleEndian.AppendUint32(key, uint32(frame.Func))
-			key = binary.LittleEndian.AppendUint32(key, uint32(frame.Line))
-		}
-		if l.byBare == nil {
-			l.byBare = make(map[string]tracefmt.StackID)
-		}
-		if _, ok := l.byBare[string(key)]; !ok {
-			l.byBare[string(key)] = id
-		}
-		l.bares[id] = l.byBare[string(key)]
-	}
-	return l.bares[id]
-}
-
 // own looks for the service's own function that a goroutine runs.
-func (l *loops) own(f *Finder, id uint64) {
-	if l.owns[id] != 0 {
+func (l *loops) own(f *Finder, c *candidate) {
+	if l.owns[c.id] != 0 {
 		return
 	}
-	for i := range l.spans {
-		if s := &l.spans[i]; s.Stack != 0 && s.How != timeline.HowCreated {
-			if own := f.stackInfo(s.Stack).own; own != 0 {
-				l.owns[id] = own
+	for v := range l.visits(c) {
+		if v.stack != 0 && !v.created {
+			if own := f.stackInfo(v.stack).own; own != 0 {
+				l.owns[c.id] = own
 				return
 			}
 		}
@@ -310,35 +252,35 @@ func (l *loops) own(f *Finder, id uint64) {
 }
 
 // waits adds up which waits there are.
-func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
+func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 	var last *root
-	for i := range l.spans {
-		s := &l.spans[i]
-		if s.Stack == 0 || s.State != timeline.Syscall && s.State != timeline.Waiting {
+	l.begin(f, c)
+	for v := range l.visits(c) {
+		if v.stack == 0 || v.state != timeline.Syscall && v.state != timeline.Waiting {
 			continue
 		}
-		r, depth := l.root(f, c.id, s.Stack)
-		if r == nil || s.State == timeline.Syscall && !r.bench {
+		r := l.root(f, v.stack)
+		if r == nil || v.state == timeline.Syscall && !r.bench {
 			continue
 		}
+		p := l.waitPlace(f, v.stack)
 		if r.idle != 0 {
-			c.loops = c.loops || r.idle == l.bare(f, s.Stack)
+			c.loops = c.loops || r.idle == p.bare
 			continue
 		}
 		c.loops = true
-		wait := l.bare(f, s.Stack)
-		w := r.waits[wait]
+		w := r.waits[p.bare]
 		if w == nil {
-			w = &waitStat{depth: depth}
-			r.waits[wait] = w
+			w = &waitStat{depth: p.depth}
+			r.waits[p.bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
-			w.rank, w.delays = l.idleRank(f, s)
+			w.rank, w.delays = l.idleRank(f, v)
 		}
-		if s.Waker == 0 && f.syms.String(s.Reason) != "network" {
+		if v.waker == 0 && f.reason(v.reason) != reasonNetwork {
 			w.timer++
 		}
-		if b, ok := g.BirthOf(s.Waker); ok && b.By == c.id {
+		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id {
 			w.own++
 		}
 		if last != r {
@@ -346,39 +288,40 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate, from int64) {
 			r.seen++
 		}
 		w.count++
-		w.total += s.End - max(s.Start, from)
+		w.total += v.end - max(v.start, g.Base)
 	}
 }
 
 // follow hands out the turns of a goroutine: from each idle wait's end to the
 // next one's beginning.
-func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
+func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
+	id := c.id
 	t := l.turns[id]
 	var o *origin
-	var first timeline.Span // a wait that had begun before the trace
-	for i := range l.spans {
-		s := &l.spans[i]
-		if s.Stack == 0 {
-			if t == nil && i == 0 && s.State == timeline.Waiting && s.Woken {
-				first = *s
+	var first visit // a wait that had begun before the trace
+	l.begin(f, c)
+	for v := range l.visits(c) {
+		if v.stack == 0 {
+			if t == nil {
+				first = *v
 			}
 			continue
 		}
-		if o != nil && !o.own && f.stackInfo(s.Stack).own != 0 && s.How != timeline.HowCreated {
+		if o != nil && !o.own && f.stackInfo(v.stack).own != 0 && !v.created {
 			o.own = true
 		}
-		r, idle := l.idle(f, id, s)
+		r, idle := l.idle(f, v)
 		if !idle {
 			switch {
-			case t == nil || t.start == 0 || s.Start < t.start:
-			case r != nil && r.busy && s.State == timeline.Waiting && r.rests[l.bare(f, s.Stack)]:
+			case t == nil || t.start == 0 || v.start < t.start:
+			case r != nil && r.busy && v.state == timeline.Waiting && r.rests[l.waitPlace(f, v.stack).bare]:
 				if o == nil {
 					o = l.origin(f, g, id, t.from)
 				}
-				l.end(f, id, t, s.Start, t.from, r, o)
+				l.end(f, id, t, v.start, t.from, r, o)
 				t.start, t.inner = 0, inner{}
 			default:
-				t.see(l, f, s)
+				t.see(l, f, v)
 			}
 			continue
 		}
@@ -388,41 +331,40 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, id uint64) {
 			if r.seen >= manySeen && !r.busy {
 				// Where it waited before the trace is not known. Of many goroutines
 				// nearly all waited where they wait most.
-				t.start = first.End
+				t.start = first.end
 			}
 		}
 		// What lies between two generations' borders is seen with both.
-		if s.Start < t.last || s.Start == t.last && t.start != 0 {
+		if v.start < t.last || v.start == t.last && t.start != 0 {
 			continue
 		}
-		t.last = s.Start
+		t.last = v.start
 		if o == nil {
-			o = l.origin(f, g, id, s.Stack)
+			o = l.origin(f, g, id, v.stack)
 		}
-		if t.start != 0 && t.start == first.End {
-			first.Reason = s.Reason // as with where it waited
+		if t.start != 0 && t.start == first.end {
+			first.reason = v.reason // as with where it waited
 			l.begun(f, o, &first)
-			first.End = 0
+			first.end = 0
 		}
 		if t.start != 0 {
-			l.end(f, id, t, s.Start, s.Stack, r, o)
+			l.end(f, id, t, v.start, v.stack, r, o)
 		}
 		t.start, t.inner = 0, inner{}
 		switch {
 		case r.busy:
-			t.start, t.from = s.Start, s.Stack
-		case s.Woken:
-			t.start, t.idle = s.End, s.Stack
-			t.waker = f.wakerOf(s)
-			l.begun(f, o, s)
+			t.start, t.from = v.start, v.stack
+		case v.woken:
+			t.start, t.idle = v.end, v.stack
+			t.waker = f.stackInfo(v.wakerStack).acting
+			l.begun(f, o, v)
 		}
 	}
 }
 
 // origin returns the facts about the goroutines that loop where one does, which waits at a stack there.
 func (l *loops) origin(f *Finder, g *timeline.Gen, id uint64, wait tracefmt.StackID) *origin {
-	root := l.rootFrame(f, id, wait)
-	o := f.origin(Loop, f.syms.Frame(root).Func, f.stackInfo(wait).root)
+	o := f.origin(Loop, f.syms.Frame(l.rootFrame(f, wait)).Func, f.stackInfo(wait).root)
 	o.own = o.own || f.stackInfo(wait).own != 0
 	o.pieces += g.Pieces(id)
 	l.groups[id] = o
@@ -435,52 +377,48 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 		return
 	}
 	t.count++
-	turn := Request{Kind: Loop, Start: t.start, End: at, G: id, Ready: t.start, Entry: entry, Root: l.rootFrame(f, id, entry)}
-	if r.busy {
-		turn.Ready = 0 // no wake began it
-	}
-	l.ended = append(l.ended, turned{turn, r, o, t.inner})
+	*l.ended.add() = turned{start: t.start, end: at, g: id, entry: entry, frame: l.rootFrame(f, entry), root: r, origin: o, inner: t.inner}
 }
 
 // idle reports whether a goroutine waits for work, and the facts about the
 // function that loops.
-func (l *loops) idle(f *Finder, id uint64, s *timeline.Span) (*root, bool) {
-	if s.State != timeline.Waiting && s.State != timeline.Syscall {
+func (l *loops) idle(f *Finder, v *visit) (*root, bool) {
+	if v.state != timeline.Waiting && v.state != timeline.Syscall {
 		return nil, false
 	}
-	r, _ := l.root(f, id, s.Stack)
-	return r, r != nil && r.idle == l.bare(f, s.Stack) && (s.State == timeline.Waiting || r.bench)
+	r := l.root(f, v.stack)
+	return r, r != nil && r.idle == l.waitPlace(f, v.stack).bare && (v.state == timeline.Waiting || r.bench)
 }
 
 // begun notes the waker of an idle wait.
-func (l *loops) begun(f *Finder, o *origin, s *timeline.Span) {
+func (l *loops) begun(f *Finder, o *origin, v *visit) {
 	switch {
-	case f.syms.String(s.Reason) == "network":
+	case f.reason(v.reason) == reasonNetwork:
 		o.network++
-	case s.Waker == 0:
+	case v.waker == 0:
 		o.timer++
 	default:
 		was := o.serving
-		o.begun(f, s.Waker, s.WakerStack)
+		o.begun(f, v.waker, v.wakerStack)
 		if o.serving > was && o.waited+o.left < manyAsked {
-			l.asked(f, o, s)
+			l.asked(f, o, v)
 		}
 	}
 }
 
 // asked looks whether a handler that handed something over waits until it is
 // done, or goes on.
-func (l *loops) asked(f *Finder, o *origin, s *timeline.Span) {
+func (l *loops) asked(f *Finder, o *origin, v *visit) {
 	const lookahead = 2e9
-	f.span = f.win.SpansCoarse(s.Waker, s.End, s.End+lookahead, f.span[:0])
+	f.span = f.win.SpansCoarse(v.waker, v.end, v.end+lookahead, f.span[:0])
 	for i := range f.span {
 		w := &f.span[i]
 		switch {
 		case w.State == timeline.Gone:
 			o.left++
 			return
-		case w.State == timeline.Waiting && w.Start >= s.End:
-			if f.syms.String(w.Reason) == "network" {
+		case w.State == timeline.Waiting && w.Start >= v.end:
+			if f.reason(w.Reason) == reasonNetwork {
 				o.left++
 			} else {
 				o.waited++
@@ -575,46 +513,83 @@ func (r *root) chooseBusy() {
 // a benchmark.
 func isBenchmark(start string) bool { return strings.HasPrefix(start, "testing.(*B).") }
 
-// root returns the function with which the stack's goroutine was started, if
-// loops there are of interest, and how far above it the wait is.
-func (l *loops) root(f *Finder, g uint64, id tracefmt.StackID) (*root, int) {
-	frames := f.syms.Stack(id)
-	if len(frames) == 0 {
-		return nil, 0
+// A looping is what is known of the goroutine that is looked at.
+type looping struct {
+	path []tracefmt.FrameID // see loops.paths
+	own  tracefmt.FrameID   // see loops.owns
+	// of is the stack that frame and root are of, the last one; of a goroutine
+	// with a path those of all stacks are the same.
+	of    tracefmt.StackID
+	frame tracefmt.FrameID
+	root  *root
+}
+
+// begin goes on to another goroutine.
+func (l *loops) begin(f *Finder, c *candidate) {
+	l.now = looping{path: l.paths[c.id], own: l.owns[c.id]}
+}
+
+// at finds out which function loops where the goroutine that is looked at waits at a stack.
+func (l *loops) at(f *Finder, id tracefmt.StackID) *looping {
+	x := &l.now
+	if x.of == id || x.of != 0 && len(x.path) > 0 {
+		return x
 	}
-	fn := f.syms.Frame(l.rootFrame(f, g, id)).Func
+	path, frames := x.path, f.syms.Stack(id)
+	if len(frames) == 0 {
+		return &looping{}
+	}
+	if len(path) == 0 { // no several waits of it are known
+		l.outer = l.outer[:0]
+		for k := len(frames) - 1; k >= 0 && len(l.outer) < maxPath; k-- {
+			l.outer = append(l.outer, frames[k])
+		}
+		path = l.outer
+	}
+	k := 0
+	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {
+		k++
+	}
+	x.of, x.frame = id, path[k]
+	if x.own != 0 && !f.work.namer.owned(f.syms.Frame(path[k])) {
+		x.frame = x.own
+	}
+	x.root = l.rootOf(f, f.syms.Frame(x.frame).Func, frames)
+	return x
+}
+
+// rootOf returns a function that loops, nil if loops there are of no interest.
+func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *root {
 	r, ok := l.roots[fn]
 	if !ok {
-		if name := f.syms.String(fn); !stdlib.Is(name) {
+		if !f.work.namer.fn(fn).std {
 			r = &root{waits: make(map[tracefmt.StackID]*waitStat)}
 			r.bench = isBenchmark(f.syms.String(f.syms.Frame(frames[len(frames)-1]).Func))
 		}
 		l.roots[fn] = r
 	}
-	if r == nil {
-		return nil, 0
-	}
 	if e := f.jobs.entry[entryKey{fn: fn}]; e != nil && e.jobs {
-		return nil, 0 // its goroutines are the unit, not what they do again and again
+		return nil // its goroutines are the unit, not what they do again and again
 	}
-	depth := 0
-	for _, fr := range frames {
-		if !strings.HasPrefix(f.syms.String(f.syms.Frame(fr).Func), "runtime.") {
-			depth++
-		}
-	}
-	return r, depth
+	return r
 }
 
+// root returns the function that loops, if loops there are of interest.
+func (l *loops) root(f *Finder, id tracefmt.StackID) *root { return l.at(f, id).root }
+
+// rootFrame returns its frame.
+func (l *loops) rootFrame(f *Finder, id tracefmt.StackID) tracefmt.FrameID { return l.at(f, id).frame }
+
 // path narrows what the goroutine's wait stacks have in common.
-func (l *loops) path(f *Finder, id uint64) {
-	path, seen := l.paths[id]
-	for i := range l.spans {
-		s := &l.spans[i]
-		if s.State != timeline.Waiting || s.Stack == 0 {
+func (l *loops) path(f *Finder, c *candidate) {
+	path, seen := l.paths[c.id]
+	last := tracefmt.StackID(0)
+	for v := range l.visits(c) {
+		if v.state != timeline.Waiting || v.stack == 0 || v.stack == last {
 			continue
 		}
-		frames := f.syms.Stack(s.Stack)
+		last = v.stack
+		frames := f.syms.Stack(v.stack)
 		if !seen {
 			seen = true
 			for k := len(frames) - 1; k >= 0 && len(path) < maxPath; k-- {
@@ -631,10 +606,10 @@ func (l *loops) path(f *Finder, id uint64) {
 	if !seen {
 		return
 	}
-	l.paths[id] = path
+	l.paths[c.id] = path
 	for k := 0; k+1 < len(path); k++ {
 		fn, next := f.syms.Frame(path[k]).Func, f.syms.Frame(path[k+1]).Func
-		if stdlib.Is(f.syms.String(next)) {
+		if f.work.namer.fn(next).std {
 			break
 		}
 		if l.after[fn] == nil {
@@ -646,24 +621,3 @@ func (l *loops) path(f *Finder, id uint64) {
 
 // maxPath bounds how deep launchers are looked for.
 const maxPath = 8
-
-// rootFrame returns the frame of the function that loops.
-func (l *loops) rootFrame(f *Finder, g uint64, id tracefmt.StackID) tracefmt.FrameID {
-	path := l.paths[g]
-	if len(path) == 0 { // no several waits of it are known
-		frames := f.syms.Stack(id)
-		l.outer = l.outer[:0]
-		for k := len(frames) - 1; k >= 0 && len(l.outer) < maxPath; k-- {
-			l.outer = append(l.outer, frames[k])
-		}
-		path = l.outer
-	}
-	k := 0
-	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {
-		k++
-	}
-	if own := l.owns[g]; own != 0 && !f.work.namer.owned(f.syms.Frame(path[k])) {
-		return own
-	}
-	return path[k]
-}

@@ -143,7 +143,7 @@ func (ms *messages) follow(f *Finder, id uint64, r *reader) {
 			if r.read == 0 && (r.phase == readUnknown || r.phase == readActive && r.worked) {
 				r.read = s.Start
 			}
-		case s.State == timeline.Waiting && f.syms.String(s.Reason) == "network":
+		case s.State == timeline.Waiting && f.reason(s.Reason) == reasonNetwork:
 			r.stack = s.Stack
 			if r.caller == 0 {
 				r.caller = ms.caller(f, s.Stack)

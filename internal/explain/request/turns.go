@@ -38,31 +38,34 @@ const maxInner = 1 << 10
 
 // turned is a turn that has ended.
 type turned struct {
-	Request
-	root   *root
-	origin *origin
+	start, end int64
+	g          uint64
+	entry      tracefmt.StackID
+	frame      tracefmt.FrameID // of the function that loops
+	root       *root
+	origin     *origin
 	inner
+	cycle string // see loops.cycle
 }
 
-// see takes note of a span inside of a turn.
-func (in *inner) see(l *loops, f *Finder, s *timeline.Span) {
+// see takes note of a visit inside of a turn.
+func (in *inner) see(l *loops, f *Finder, v *visit) {
 	if !in.worked {
-		in.worked = in.idle == 0 || f.outside(in.idle, s.Stack)
+		in.worked = in.idle == 0 || l.outside(f, in.idle, v.stack)
 	}
-	switch s.State {
+	switch v.state {
 	case timeline.Running:
 		if in.again {
-			in.waits[len(in.waits)-1].ran = s.Start
+			in.waits[len(in.waits)-1].ran = v.start
 			in.again = false
 		}
 	case timeline.Waiting:
-		switch f.syms.String(s.Reason) {
-		case "network", "chan receive", "chan send", "select", "sleep", "sync.(*Cond).Wait":
-		default:
+		switch f.reason(v.reason) {
+		case reasonOther, reasonSync:
 			return // it may, or may not, have to wait there
 		}
-		wait := l.bare(f, s.Stack)
-		if n := len(in.waits); n > 0 && in.waits[n-1].start == s.Start {
+		wait := l.waitPlace(f, v.stack).bare
+		if n := len(in.waits); n > 0 && in.waits[n-1].start == v.start {
 			return // seen with the generation before
 		}
 		if in.long = in.long || len(in.waits) == maxInner; in.long {
@@ -70,7 +73,7 @@ func (in *inner) see(l *loops, f *Finder, s *timeline.Span) {
 			in.again = false
 			return
 		}
-		in.waits = append(in.waits, innerWait{stack: wait, start: s.Start})
+		in.waits = append(in.waits, innerWait{stack: wait, start: v.start})
 		in.again = true
 	}
 }
@@ -78,12 +81,12 @@ func (in *inner) see(l *loops, f *Finder, s *timeline.Span) {
 // outside reports whether a stack leaves the call in which a goroutine waits for
 // work: the innermost function that is not the standard library's. Where that is
 // the service's own, its other lines are work.
-func (f *Finder) outside(idle, id tracefmt.StackID) bool {
+func (l *loops) outside(f *Finder, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
-	wait, stack := f.syms.Stack(idle), f.syms.Stack(id)
-	at := slices.IndexFunc(wait, func(fr tracefmt.FrameID) bool { return !f.work.namer.fn(f.syms.Frame(fr).Func).std })
+	p := l.waitPlace(f, idle)
+	wait, stack, at := f.syms.Stack(idle), f.syms.Stack(id), p.call
 	if at < 0 || len(stack) < len(wait)-at {
 		return true
 	}
@@ -92,18 +95,7 @@ func (f *Finder) outside(idle, id tracefmt.StackID) bool {
 		return true
 	}
 	a, b := f.syms.Frame(wait[at]), f.syms.Frame(stack[0])
-	return a.Func != b.Func || f.work.namer.owned(a) && a.Line != b.Line
-}
-
-// wakerOf returns the function that ended a wait: the innermost of the waker's
-// that is not the standard library's.
-func (f *Finder) wakerOf(s *timeline.Span) tracefmt.StringID {
-	for _, fr := range f.syms.Stack(s.WakerStack) {
-		if fn := f.syms.Frame(fr).Func; !f.work.namer.fn(fn).std {
-			return fn
-		}
-	}
-	return 0
+	return a.Func != b.Func || p.callOwned && a.Line != b.Line
 }
 
 // wakes counts what followed the wakes by one function.
@@ -114,12 +106,12 @@ type wakes struct {
 
 // settle hands out the turns that ended in a generation, as pieces of work.
 func (l *loops) settle(f *Finder) {
-	for i := range l.ended {
-		t := &l.ended[i]
+	for t := range l.ended.part(0, l.ended.n) {
 		if t.root.busy {
 			continue
 		}
-		t.root.cycles.add(l.cycle(f, t), len(t.waits))
+		t.cycle = l.cycle(f, t)
+		t.root.cycles.add(t.cycle, len(t.waits))
 		if t.root.wakers == nil {
 			t.root.wakers = make(map[tracefmt.StringID]*wakes)
 		}
@@ -134,17 +126,16 @@ func (l *loops) settle(f *Finder) {
 			w.idle++
 		}
 	}
-	for i := range l.ended {
-		t := &l.ended[i]
+	for t := range l.ended.part(0, l.ended.n) {
 		switch {
 		case t.root.busy:
-			l.hand(f, t, t.Request)
+			l.hand(f, t, t.start, t.end, 0) // no wake began it
 		case !t.worked && t.root.idles(t.waker):
 		default:
 			l.pieces(f, t)
 		}
 	}
-	l.ended = l.ended[:0]
+	l.ended.n = 0
 }
 
 // idles reports whether wakes by a function bring no work: what followed them
@@ -163,11 +154,11 @@ func (r *root) idles(waker tracefmt.StringID) bool {
 }
 
 // hand hands out a turn, or a piece of one.
-func (l *loops) hand(f *Finder, t *turned, r Request) {
+func (l *loops) hand(f *Finder, t *turned, start, end, ready int64) {
 	t.origin.n++
 	t.origin.total++
-	t.origin.ns += r.End - r.Start
-	f.out = append(f.out, r)
+	t.origin.ns += end - start
+	f.out = append(f.out, Request{Kind: Loop, Start: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame})
 }
 
 // cycles counts turns by the waits that each piece of work has: by those of a turn
@@ -217,7 +208,7 @@ func (l *loops) cycle(f *Finder, t *turned) string {
 	}
 	key := make([]byte, 0, 4*n)
 	for _, w := range t.waits {
-		key = binary.LittleEndian.AppendUint32(key, uint32(w.stack))
+		key = appendID(key, uint32(w.stack))
 	}
 	all := string(key)
 	for d := 1; d <= n/2; d++ {
@@ -232,11 +223,12 @@ func (l *loops) cycle(f *Finder, t *turned) string {
 	return all[:4*n]
 }
 
+func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(key, id) }
+
 // together reports whether the first n waits of a turn have their innermost common
 // caller in the function that waits for work.
 func (l *loops) together(f *Finder, t *turned, n int) bool {
-	wait := f.syms.Stack(t.idle)
-	at := slices.IndexFunc(wait, func(fr tracefmt.FrameID) bool { return f.work.namer.owned(f.syms.Frame(fr)) })
+	wait, at := f.syms.Stack(t.idle), l.waitPlace(f, t.idle).own
 	if at < 0 {
 		return false
 	}
@@ -255,18 +247,17 @@ func (l *loops) together(f *Finder, t *turned, n int) bool {
 
 // pieces hands out the pieces of work that a turn consists of.
 func (l *loops) pieces(f *Finder, t *turned) {
-	if key := l.cycle(f, t); key != "" && len(key) < 4*len(t.waits) && t.root.cycles.holds(key) {
+	start, ready := t.start, t.start
+	if key := t.cycle; key != "" && len(key) < 4*len(t.waits) && t.root.cycles.holds(key) {
 		n := len(key) / 4
 		for at := n; at < len(t.waits); at += n {
 			border := t.waits[at-1].ran
-			if border <= t.Start || border >= t.End {
+			if border <= start || border >= t.end {
 				continue
 			}
-			piece := t.Request
-			piece.End = border
-			l.hand(f, t, piece)
-			t.Start, t.Ready = border, 0 // it was there: nothing began it
+			l.hand(f, t, start, border, ready)
+			start, ready = border, 0 // it was there: nothing began it
 		}
 	}
-	l.hand(f, t, t.Request)
+	l.hand(f, t, start, t.end, ready)
 }

@@ -111,11 +111,12 @@ func newWork(syms *tracefmt.Symbols) work {
 }
 
 // findHome looks for what is the service's own, as far as that is not known.
-func (w *work) findHome() {
+func (w *work) findHome() (found bool) {
 	home := w.namer.home
 	if w.namer.FindHome(); w.namer.home != home {
 		w.stacks = nil // what is the service's own was not known
 	}
+	return w.namer.home != home
 }
 
 // addWork looks for jobs and loops in the window's last generation.
@@ -163,6 +164,8 @@ type stackInfo struct {
 	caller tracefmt.FrameID
 	// root is the function that the goroutine was started with.
 	root tracefmt.StringID
+	// acting is the innermost function that is not the standard library's.
+	acting tracefmt.StringID
 }
 
 func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
@@ -180,6 +183,9 @@ func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 		return s
 	}
 	for _, fr := range frames { // from the innermost call outwards
+		if fn := f.syms.Frame(fr).Func; s.acting == 0 && !w.namer.fn(fn).std {
+			s.acting = fn
+		}
 		if w.namer.owned(f.syms.Frame(fr)) {
 			if s.own == 0 {
 				s.caller = fr

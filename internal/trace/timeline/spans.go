@@ -177,6 +177,29 @@ func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, had: len(buf)})
 }
 
+// EachSpans calls f with what Spans returns, part by part, so that a whole life needs no room. Buf is
+// memory for the parts, and what it has become is returned.
+func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)) []Span {
+	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: f})
+	f(buf)
+	return buf
+}
+
+// sinkEvery is after how many spans EachSpans calls its function.
+const sinkEvery = 256
+
+// pour gives away all spans but the one that is not over.
+func (e *expander) pour() {
+	n := len(e.buf)
+	if e.open {
+		n--
+	}
+	e.sink(e.buf[:n])
+	if e.buf = append(e.buf[:0], e.buf[n:]...); e.open {
+		e.cur = &e.buf[0]
+	}
+}
+
 func (w *Window) appendSpans(id uint64, e expander) []Span {
 	from, to := e.from, e.to
 	if len(w.Gens) == 0 {
@@ -321,6 +344,7 @@ type expander struct {
 	cur    *Span
 	open   bool
 	before func(id uint64) (Span, bool) // see Window; nil for nothing
+	sink   func([]Span)                 // see Window.EachSpans; nil for none
 	coarse bool                         // see Window.SpansCoarse
 	had    int                          // the length of buf at first
 	passed int                          // events of runs gone through
@@ -355,6 +379,9 @@ func (e *expander) pieces(g *Gen, d, lo, hi uint32) bool {
 		s := g.slots[lo]
 		if s.rec == 0 {
 			continue
+		}
+		if e.sink != nil && len(e.buf) >= sinkEvery {
+			e.pour()
 		}
 		r := g.record(s.rec)
 		t := g.Base + r.time()
