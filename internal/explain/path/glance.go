@@ -27,9 +27,12 @@ func (s *Stage) Glance(r *request.Request) Glance {
 	}
 	s.best, s.stack, s.several = request.Handler{}, 0, false
 	s.told = s.told[:0]
-	if r.Kind.IsCall() {
+	switch {
+	case r.Kind.IsCall():
 		s.told = s.Win.Telling(r.G, r.Start, r.End, s.told)
-	} else {
+	case !s.Win.MayTell(r.G, r.Start, r.End):
+		// No stack of it names anything.
+	default:
 		// Its borders may lie in the middle of what a stack tells.
 		s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
 		for i := range s.spans {

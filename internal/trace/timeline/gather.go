@@ -30,8 +30,8 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 		}
 	}
 	g.procs = dropStaleAbandons(g.procs)
-	slices.SortFunc(g.Heap, func(a, b HeapPoint) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes))
+	mergeRuns(g.Heap, func(a, b HeapPoint) bool {
+		return a.Time < b.Time || a.Time == b.Time && cmp.Or(boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes)) < 0
 	})
 	for i := range g.User {
 		g.resolveUser(&g.User[i])

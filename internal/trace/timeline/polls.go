@@ -24,7 +24,7 @@ type nobodyWakes struct {
 	polls    []poll
 	floods   []flood
 	woken    []PollerWake      // by time
-	timers   []int32           // of nobody: wakes by timers
+	timers   []int32           // of nobody: wakes by timers, in order of time and goroutine
 	network  tracefmt.StringID // the reason "network"
 	// networkLocal is the generation's own id of it.
 	networkLocal uint64
@@ -61,7 +61,11 @@ func (g *Gen) buildPolls() {
 			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
 		}
 	}
-	slices.SortFunc(g.woken, func(a, b PollerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
+	mergeRuns(g.woken, func(a, b PollerWake) bool { return a.Time < b.Time || a.Time == b.Time && a.G < b.G })
+	mergeRuns(g.timers, func(a, b int32) bool {
+		x, y := &g.nobody[a], &g.nobody[b]
+		return x.t < y.t || x.t == y.t && g.ids.ids[x.g] < g.ids.ids[y.g]
+	})
 	g.groupPolls(g.woken)
 }
 
@@ -188,7 +192,6 @@ type TimerWake struct {
 // depend on the number of workers.
 func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
-	wakes := make([]TimerWake, 0, len(g.timers))
 	for _, i := range g.timers {
 		w := g.nobody[i]
 		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]}
@@ -204,11 +207,7 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 				t.Stack = g.stack(end.stack())
 			}
 		}
-		wakes = append(wakes, t)
-	}
-	slices.SortFunc(wakes, func(a, b TimerWake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
-	for _, w := range wakes {
-		f(w)
+		f(t)
 	}
 }
 

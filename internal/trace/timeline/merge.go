@@ -1,0 +1,40 @@
+package timeline
+
+// mergeRuns sorts a list that consists of a few sorted parts, as what threads
+// noted one after the other does. It is stable.
+func mergeRuns[T any](list []T, less func(a, b T) bool) {
+	var ends []int // of the parts
+	for i := 1; i < len(list); i++ {
+		if less(list[i], list[i-1]) {
+			ends = append(ends, i)
+		}
+	}
+	if ends == nil {
+		return
+	}
+	ends = append(ends, len(list))
+	src, dst := list, make([]T, len(list))
+	for len(ends) > 1 {
+		from, out := 0, ends[:0]
+		for i := 0; i < len(ends); i += 2 {
+			mid, end := ends[i], ends[min(i+1, len(ends)-1)]
+			mergeTwo(dst[from:end], src[from:mid], src[mid:end], less)
+			from, out = end, append(out, end)
+		}
+		ends = out
+		src, dst = dst, src
+	}
+	copy(list, src) // perhaps itself
+}
+
+func mergeTwo[T any](dst, a, b []T, less func(a, b T) bool) {
+	for len(a) > 0 && len(b) > 0 {
+		if less(b[0], a[0]) {
+			dst[0], b = b[0], b[1:]
+		} else {
+			dst[0], a = a[0], a[1:]
+		}
+		dst = dst[1:]
+	}
+	copy(dst[copy(dst, a):], b)
+}
