@@ -45,6 +45,9 @@ func child(c config, args []string, out io.Writer) error {
 	if len(args) != 1 {
 		return fmt.Errorf("a child that measures takes one file, not %q", args)
 	}
+	if c.child == "stages" {
+		return stagesOf(args[0], out)
+	}
 	f, err := os.Open(args[0])
 	if err != nil {
 		return fmt.Errorf("opening the trace: %w", err)

@@ -17,6 +17,9 @@
 //   - explain: the same by the package's own function, with Go's defaults
 //   - go tool trace -pprof=sched: what Go's own tool takes to answer anything
 //
+// With -stages it prints where the command's time goes instead, by stage, and
+// how busy the cores were: from the command's own execution trace.
+//
 // Machines are noisy: compare the ratios of one run. README.md in this
 // directory has figures and what profiling found.
 package main
@@ -53,6 +56,8 @@ type config struct {
 	child string
 	file  string
 	cpu   string
+	// stages asks for a budget by stage instead.
+	stages bool
 }
 
 func run(args []string, out, progress io.Writer) error {
@@ -64,9 +69,10 @@ func run(args []string, out, progress io.Writer) error {
 	fs.Int64Var(&c.bytes, "bytes", 104e6, "size of the middle trace of each kind; the shorter has a quarter, the longer four times as much")
 	fs.IntVar(&c.runs, "runs", 5, "runs of each; the best counts")
 	fs.BoolVar(&c.tool, "tool", true, "measure go tool trace too, up to 150 MB of trace (it takes 6 GB of memory for 100)")
-	fs.StringVar(&c.file, "file", "", "measure this trace instead of making any")
+	fs.StringVar(&c.file, "file", "", "measure these traces, with commas between them, instead of making any")
 	fs.StringVar(&c.child, "child", "", "internal: what a child process does")
 	fs.StringVar(&c.cpu, "cpuprofile", "", "with -child: write a CPU profile")
+	fs.BoolVar(&c.stages, "stages", false, "print where explain's time goes instead, by stage")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -76,8 +82,12 @@ func run(args []string, out, progress io.Writer) error {
 	if c.child != "" {
 		return child(c, fs.Args(), out)
 	}
+	show := table
+	if c.stages {
+		show = budgets
+	}
 	if c.file != "" {
-		return table(c, out, progress, []string{c.file})
+		return show(c, out, progress, strings.Split(c.file, ","))
 	}
 	var files []string
 	for kind := range strings.SplitSeq(c.kinds, ",") {
@@ -89,7 +99,7 @@ func run(args []string, out, progress io.Writer) error {
 			files = append(files, name)
 		}
 	}
-	return table(c, out, progress, files)
+	return show(c, out, progress, files)
 }
 
 // defaultCache is bench/cache in the repository, wherever in it one stands.
@@ -186,22 +196,28 @@ func measure(name, file string) (result, error) {
 	if strings.HasPrefix(name, "go tool") {
 		return measureTool(file)
 	}
+	return childOf[result](name, file)
+}
+
+// childOf has a child process do something to a file, and returns what it prints. A result also says how much CPU that took.
+func childOf[T any](name, file string) (r T, err error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return result{}, fmt.Errorf("finding this program: %w", err)
+		return r, fmt.Errorf("finding this program: %w", err)
 	}
 	cmd := exec.Command(exe, "-child", name, file)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	data, err := cmd.Output()
 	if err != nil {
-		return result{}, fmt.Errorf("measuring %s on %s: %w\n%s", name, file, err, stderr.String())
+		return r, fmt.Errorf("measuring %s on %s: %w\n%s", name, file, err, stderr.String())
 	}
-	var r result
 	if err := json.Unmarshal(data, &r); err != nil {
-		return result{}, fmt.Errorf("measuring %s on %s: %w", name, file, err)
+		return r, fmt.Errorf("measuring %s on %s: %w", name, file, err)
 	}
-	r.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	if r, ok := any(&r).(*result); ok {
+		r.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
 	return r, nil
 }
 

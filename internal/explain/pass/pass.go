@@ -171,6 +171,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	dec := timeline.NewDecoder(rd, p.opts.Workers)
 	defer dec.Close()
 	p.Decoder = dec
+	dec.Symbols.Looked = p.Symbols.Looked
 	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	p.employ()

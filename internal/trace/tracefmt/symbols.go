@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // StringID, FrameID and StackID name entries of a Symbols. 0 means none.
@@ -35,6 +36,9 @@ type Frame struct {
 //
 // One goroutine may add to it while none reads.
 type Symbols struct {
+	// Looked counts, if not nil, the strings that are asked for: for tests of how costs grow.
+	Looked *atomic.Int64
+
 	strs    []string
 	strIdx  map[string]StringID
 	mu      *sync.RWMutex // guards strIdx, which snapshots share
@@ -70,7 +74,12 @@ func NewSymbols() *Symbols {
 }
 
 // String returns the text of an id.
-func (s *Symbols) String(id StringID) string { return s.strs[id] }
+func (s *Symbols) String(id StringID) string {
+	if s.Looked != nil {
+		s.Looked.Add(1)
+	}
+	return s.strs[id]
+}
 
 // Strings returns how many strings there are; ids are below it.
 func (s *Symbols) Strings() int { return len(s.strs) }

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	rtrace "runtime/trace"
+	"strings"
+	"time"
+
+	"golang.org/x/exp/trace"
+)
+
+// stages are the parts of explain, by the functions whose callees belong to
+// them: the innermost one of a stack that stands here counts.
+var stages = []struct {
+	name string
+	fns  []string
+}{
+	{"read", []string{"trace/tracefmt.(*Reader)"}},
+	{"decode", []string{"trace/timeline.(*Decoder)", "trace/timeline.(*worker)", "trace/tracefmt.(*Tables)"}},
+	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loops)", "explain/request.(*visitor)", "explain/request.eachPart"}},
+	{"name", []string{"explain/path.(*Stage).Glance"}},
+	{"choose", []string{"explain/pass.(*plan)", "explain/pass.byTime"}},
+	{"walk", []string{"explain/path.(*Stage).Walk"}},
+	{"classify", []string{"explain/cause."}},
+	{"meanwhile", []string{"explain/path.(*Stage).EachRanMeanwhile"}},
+	{"sum", []string{"explain/groups.", "explain/queues.", "explain/detailed.", "explain/moments.", "explain/peers.", "explain/answers."}},
+	{"process", []string{"explain/process.", "explain/freeze."}},
+	{"predict", []string{"explain/predict."}},
+	{"write", []string{"explain.(*engine).finish", "report."}},
+	{"collect", []string{"runtime.gcBgMarkWorker", "runtime.bgsweep"}},
+	{"rest", nil},
+}
+
+// A budget is what one run of the command took, by stage.
+type budget struct {
+	CPU, Wall  []float64 // by stage, in seconds
+	Second     float64   // seconds of CPU in a second reading, if there was one
+	All        float64   // seconds of wall
+	Busy       float64   // part of the cores' time
+	Reading    float64   // the same until the report was begun
+	Collection uint32
+}
+
+const (
+	samplesHz = 250
+	binNS     = 1e9 / samplesHz
+)
+
+// stagesOf runs the command under its own execution trace, with CPU samples in it.
+func stagesOf(file string, out io.Writer) error {
+	var buf bytes.Buffer
+	runtime.SetCPUProfileRate(samplesHz)
+	if err := pprof.StartCPUProfile(io.Discard); err != nil { // keeps the rate, and says so on standard error
+		return fmt.Errorf("profiling: %w", err)
+	}
+	if err := rtrace.Start(&buf); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	begin := time.Now()
+	_, err := command(file)
+	took := time.Since(begin)
+	rtrace.Stop()
+	pprof.StopCPUProfile()
+	if err != nil {
+		return err
+	}
+	b, err := readBudget(&buf)
+	if err != nil {
+		return err
+	}
+	b.All = took.Seconds()
+	return json.NewEncoder(out).Encode(b)
+}
+
+type stageSample struct {
+	at    trace.Time
+	stage int
+}
+
+func readBudget(in io.Reader) (*budget, error) {
+	rd, err := trace.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		samples         []stageSample
+		readings        []trace.Time
+		first, last, wr trace.Time
+		running         = map[trace.GoID]trace.Time{}
+		runs            [][2]trace.Time
+	)
+	for {
+		ev, err := rd.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the command's own trace: %w", err)
+		}
+		first, last = cmp.Or(first, ev.Time()), ev.Time()
+		switch ev.Kind() {
+		case trace.EventStackSample:
+			stage, finishing := stageOf(ev.Stack())
+			if finishing && wr == 0 {
+				wr = ev.Time()
+			}
+			samples = append(samples, stageSample{ev.Time(), stage})
+		case trace.EventStateTransition:
+			st := ev.StateTransition()
+			if st.Resource.Kind != trace.ResourceGoroutine {
+				continue
+			}
+			id := st.Resource.Goroutine()
+			from, to := st.Goroutine()
+			if from == trace.GoNotExist && innermost(st.Stack) == "github.com/whylate/whylate/internal/trace/timeline.NewDecoder.func1" {
+				readings = append(readings, ev.Time())
+			}
+			if was, ok := running[id]; ok && !to.Executing() {
+				runs = append(runs, [2]trace.Time{was, ev.Time()})
+				delete(running, id)
+			} else if !ok && to.Executing() {
+				running[id] = ev.Time()
+			}
+		}
+	}
+	wr = cmp.Or(wr, last)
+	b := &budget{CPU: make([]float64, len(stages)), Wall: make([]float64, len(stages))}
+	bins := map[[2]int64]bool{}
+	for _, s := range samples {
+		b.CPU[s.stage] += 1.0 / samplesHz
+		if bin := [2]int64{int64(s.at-first) / binNS, int64(s.stage)}; !bins[bin] {
+			bins[bin] = true
+			b.Wall[s.stage] += 1.0 / samplesHz
+		}
+		if len(readings) > 1 && s.at >= readings[1] && s.at < wr {
+			b.Second += 1.0 / samplesHz
+		}
+	}
+	cores := float64(runtime.GOMAXPROCS(0))
+	for _, r := range runs {
+		b.Busy += float64(r[1]-r[0]) / float64(last-first) / cores
+		if r[0] < wr {
+			b.Reading += float64(min(r[1], wr)-r[0]) / float64(wr-first) / cores
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.Collection = m.NumGC
+	return b, nil
+}
+
+func innermost(s trace.Stack) (fn string) {
+	for f := range s.Frames() {
+		return f.Func
+	}
+	return ""
+}
+
+// stageOf returns the number of a stack's stage, and whether the report is being made.
+func stageOf(s trace.Stack) (stage int, finishing bool) {
+	stage = len(stages) - 1
+	known := false
+	for f := range s.Frames() {
+		fn := strings.TrimPrefix(f.Func, "github.com/whylate/whylate/internal/")
+		for i := range stages {
+			for _, p := range stages[i].fns {
+				if !strings.HasPrefix(fn, p) {
+					continue
+				}
+				if p == "explain.(*engine).finish" {
+					return i, true
+				}
+				if !known {
+					stage, known = i, true
+				}
+			}
+		}
+	}
+	return stage, false
+}
+
+// budgets prints, of each file, CPU and wall time by stage: of several runs the one with the least time.
+func budgets(c config, out, progress io.Writer, files []string) error {
+	fmt.Fprintf(out, "%-24s %6s %5s %7s", "CPU/wall, ms", "wall", "busy", "reading")
+	for _, s := range stages {
+		fmt.Fprintf(out, " %10s", s.name)
+	}
+	fmt.Fprintf(out, " %8s\n", "2nd read")
+	for _, file := range files {
+		var best *budget
+		for range c.runs {
+			b, err := childOf[budget]("stages", file)
+			if err != nil {
+				return err
+			}
+			if best == nil || b.All < best.All {
+				best = &b
+			}
+		}
+		fmt.Fprintf(out, "%-24s %6.0f %5.2f %7.2f", filepath.Base(file), best.All*1e3, best.Busy, best.Reading)
+		for i := range stages {
+			fmt.Fprintf(out, " %10s", fmt.Sprintf("%.0f/%.0f", best.CPU[i]*1e3, best.Wall[i]*1e3))
+		}
+		fmt.Fprintf(out, " %8.0f\n", best.Second*1e3)
+	}
+	return nil
+}
