@@ -15,6 +15,7 @@ type poll struct {
 	waits int
 	ns    int64
 	news  bool
+	wrote string // what it calls between two waits, which writes to a connection
 }
 
 // newsFrom says who brings the news.
@@ -87,6 +88,10 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 					}
 					th.Start(t+5*us, g)
 					if i+1 < p.waits {
+						if p.wrote != "" {
+							th.Syscall(t+6*us, inside("main.(*feed).poll", "syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", p.wrote)...)
+							th.SyscallEnd(t + 8*us)
+						}
 						th.Block(t+10*us, "select", inside("main.(*feed).poll", "runtime.selectgo")...)
 						return
 					}
@@ -175,7 +180,8 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 // TestLongPoll: handlers wait in a select until there is news or their time is up. That
 // is no late request, whether a ticker or another request has the news, and nothing loud
 // is said; nor where no news came. Who looks again until it is there, sleeps for less than
-// any long poll, or hands something over that workers have no time for, is loudly late.
+// any long poll, or hands something over that workers have no time for, is loudly late. Who
+// writes to its client between its waits sends a stream; who writes to somebody else does not.
 func TestLongPoll(t *testing.T) {
 	const ms = 1_000_000
 	times := func(p ...poll) (out []poll) {
@@ -191,12 +197,14 @@ func TestLongPoll(t *testing.T) {
 		loud  bool
 		says  string
 	}{
-		{"news of a ticker", aTicker, times(poll{1, 1200 * ms, false}, poll{1, 620 * ms, true}, poll{1, 43 * ms, true}), false, "until something comes or 1.2s are over"},
-		{"news of another request", aRequest, times(poll{1, 1200 * ms, false}, poll{1, 620 * ms, true}, poll{1, 43 * ms, true}), false, "until something comes or 1.2s are over"},
-		{"no news", aTicker, times(poll{1, 1200 * ms, false}), false, "until 1.2s are over"},
-		{"workers", aWorker, times(poll{1, 1200 * ms, false}, poll{1, 620 * ms, true}, poll{1, 43 * ms, true}), true, ""},
-		{"looks again", aTicker, times(poll{3, 1100 * ms, false}, poll{1, 1100 * ms, false}, poll{2, 1100 * ms, false}), true, ""},
-		{"a pause", aTicker, times(poll{1, 300 * ms, false}), true, ""},
+		{"news of a ticker", aTicker, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something comes or 1.2s are over"},
+		{"news of another request", aRequest, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something comes or 1.2s are over"},
+		{"no news", aTicker, times(poll{1, 1200 * ms, false, ""}), false, "until 1.2s are over"},
+		{"workers", aWorker, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), true, ""},
+		{"looks again", aTicker, times(poll{3, 1100 * ms, false, ""}, poll{1, 1100 * ms, false, ""}, poll{2, 1100 * ms, false, ""}), true, ""},
+		{"parts of a stream", aTicker, times(poll{12, 60 * ms, false, "net/http.(*response).FlushError"}), false, "they write to their client between the waits"},
+		{"a peer that is asked again", aTicker, times(poll{12, 60 * ms, false, "main.(*peer).ask"}), true, ""},
+		{"a pause", aTicker, times(poll{1, 300 * ms, false, ""}), true, ""},
 	} {
 		rep := explainBytes(t, pollTrace(t, 8, c.polls, c.by), whylate.Options{})
 		const handler = "main.(*feed).poll"

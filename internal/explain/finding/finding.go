@@ -59,6 +59,8 @@ type Input struct {
 	Unawaited func(group string) bool
 	// Readers says of requests that only wait at a line whether they had given anything to anybody.
 	Readers []queues.Readers
+	// Streams says of requests that sleep at a line again and again whether they write to their clients between.
+	Streams []queues.Stream
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
 	// Hubs are goroutines for which requests of others waited while they were

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,10 +19,11 @@ func sleepRule() Rule {
 				"the waits that lead there. A wait for a channel, or a select, that no goroutine ended was ended by a timer; one that a function of package context ended, by a deadline. " +
 				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
 				"A long poll, which waits once, in a select or for a context, until something comes or its time of a second or more is up, is low. " +
+				"A request that writes to its client between any two of at least three waits for a timer or ticker at one line sends a stream: info; one that calls time.Sleep there may as well look whether something is ready. " +
 				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
 			After:  "<-c.readyC // closed by whoever makes it ready",
-			Wrong: "Where the pause is what the caller asked for: a long poll whose time is up before a second, a stream of events, a back-off after a failure whose cause is elsewhere. " +
+			Wrong: "Where the pause is what the caller asked for: a long poll whose time is up before a second, a stream of fewer parts, a back-off after a failure whose cause is elsewhere. " +
 				"Ignore it then, with the reason.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -37,6 +39,9 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		return pollVerdict(cl, c, p)
 	}
 	top := c.heaviest("sleep")
+	if len(top.via) == 0 && top.Call != "time.Sleep" && cl.in.streams(top.Site) {
+		return streamVerdict(cl, c, top)
+	}
 	f := report.Finding{
 		Title: "requests wait while " + onePlace(top), Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
@@ -69,6 +74,30 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	}
 	f.Evidence = append(f.Evidence, together(c, top)...)
 	return Verdict{Won: c.won, Finding: f, Changes: halfOfAll(cl, c)}
+}
+
+// streams reports whether who sleeps at a line writes to its client between, nearly all of those who do so several times.
+func (in *Input) streams(at *report.Site) bool {
+	for i := range in.Streams {
+		if s := &in.Streams[i]; s.Wrote >= nearlyAll && s.Site.Meets(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// streamVerdict promises nothing: who has parts meanwhile does not wait for the whole, and the pace of a timer or ticker between them is
+// meant. Who calls time.Sleep may as well look whether something is ready.
+func streamVerdict(cl *claims, c *claim, top *part) Verdict {
+	f := report.Finding{
+		Title: "requests send a stream: they write to their client between the waits at " + place(users(top.Cause, nil)), Cause: report.CauseSleep, Site: users(top.Cause, nil), Group: cl.g.ID, Share: c.share, Confidence: 0.8,
+		Evidence: []report.Evidence{
+			{Text: "mean of a slow request, " + onWhose(nil), Value: float64(c.won.SlowNS), Unit: "ns"},
+			cl.met(c, top, "met it"),
+		},
+		Fix: "nothing, if the pace is intended: the client receives each part at once; if it waits for the whole, do not pause between the parts",
+	}
+	return Verdict{Won: c.won, Changes: []predict.Change{}, Fact: true, Finding: f}
 }
 
 // onePlace says who does what where.

@@ -37,6 +37,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
 		s.parts[0].turns.mergeReaders(&p.turns)
+		s.parts[0].turns.mergeStreams(&p.turns)
 	}
 	s.parts = s.parts[:1]
 }
@@ -59,6 +60,7 @@ func (p *part) Add(w *path.Walked) {
 		p.addTurns(w)
 		p.addPlaces(w)
 		p.addReader(w)
+		p.addStream(w)
 		p.addAsks(w)
 	}
 }

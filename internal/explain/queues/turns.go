@@ -88,6 +88,7 @@ type turns struct {
 	hands     []handOver
 	placeSums map[placeKey]*placeSum
 	readers   map[tracefmt.FrameID]*readerSum // by where they wait
+	streams   map[tracefmt.FrameID]streamSum  // by where they sleep
 
 	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
 	keys    map[turnKey]int32
