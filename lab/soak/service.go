@@ -108,8 +108,9 @@ type orders struct {
 
 func (o *orders) order(w http.ResponseWriter, _ *http.Request) {
 	o.mu.Lock()
+	late := o.late.Load() > 0 && o.late.Add(-1) >= 0 // orders wait for who has the lock
 	o.mu.Unlock()
-	if o.late.Load() > 0 && o.late.Add(-1) >= 0 {
+	if late {
 		time.Sleep(400 * time.Millisecond)
 	}
 	if o.compute.Load() > 0 && o.compute.Add(-1) >= 0 {
