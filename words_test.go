@@ -61,6 +61,26 @@ func TestInARow(t *testing.T) {
 	}
 }
 
+// TestPolled: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
+// won; pauses between messages of a stream are not. It would catch a promise that a shorter pause brings the news earlier.
+func TestPolled(t *testing.T) {
+	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "grpc-stream": false, "sse": false, "retry": false} {
+		rec := testprog.Service(t, name)
+		f := &explainBytes(t, rec.Trace, optionsOf(name, rec)).Findings[0]
+		if polls := strings.HasPrefix(f.Fix, "block on a channel"); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
+			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
+		}
+		if f.Predicted == nil || f.Predicted.WasP50NS == nil {
+			t.Errorf("%s: nothing is predicted", name)
+			continue
+		}
+		// Half of the pauses is half of the time, half of the last one of five or more a tenth at most.
+		if left := float64(f.Predicted.P50NS.Est) / float64(*f.Predicted.WasP50NS); want != (left > 0.9) || want && f.Severity == report.SeverityHigh {
+			t.Errorf("%s: %s, half of it leaves %.2f", name, f.Severity, left)
+		}
+	}
+}
+
 // TestInC: time in C code is told as that, with the line that called it.
 func TestInC(t *testing.T) {
 	data := testprog.Trace(t, "cgo-block")

@@ -80,6 +80,8 @@ type Input struct {
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
+	// Polls says how requests of a group poll at the sleeps that changes are about; nil if they do not. The field itself may be nil.
+	Polls func(group string, changes []predict.Change) *predict.Poll
 
 	atSites map[leaf]split // see claims.others
 }

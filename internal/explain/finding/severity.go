@@ -26,6 +26,15 @@ type Lost struct {
 	Few   bool // they are so few that it may be an accident
 }
 
+// scale leaves a part of what a fix would win.
+func (w *Won) scale(part float64) {
+	of := func(ns int64) int64 { return int64(part * float64(ns)) }
+	w.All.Share, w.All.NS = part*w.All.Share, of(w.All.NS)
+	w.SlowShare, w.SlowNS = part*w.SlowShare, of(w.SlowNS)
+	w.Beside.Share, w.Beside.NS = part*w.Beside.Share, of(w.Beside.NS)
+	w.TotalNS = of(w.TotalNS)
+}
+
 // areFew reports whether so many outliers of a group may be an accident.
 func areFew(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,6 +21,7 @@ func sleepRule() Rule {
 				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
 				"A long poll, which waits once, in a select or for a context, until something comes or its time of a second or more is up, is low. " +
 				"A request that writes to its client between any two of at least three waits for a timer or ticker at one line sends a stream: info; one that calls time.Sleep there may as well look whether something is ready. " +
+				"Many sleeps of the same length at one line, a different number in each request, with only a little computing between them, are a poll: only the last pause can be won. " +
 				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
 			After:  "<-c.readyC // closed by whoever makes it ready",
@@ -73,7 +75,30 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
 	f.Evidence = append(f.Evidence, together(c, top)...)
-	return Verdict{Won: c.won, Finding: f, Changes: halfOfAll(cl, c)}
+	v := Verdict{Won: c.won, Finding: f, Changes: halfOfAll(cl, c)}
+	if cl.in.Polls != nil {
+		if p := cl.in.Polls(cl.g.ID, v.Changes); p != nil {
+			lookVerdict(cl.in, &v, p)
+		}
+	}
+	return v
+}
+
+// lookVerdict has a verdict about sleeps say that they are the pauses of a poll: only the last one can be won, and who makes true
+// what is looked for is not in the trace.
+func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
+	every := words.Brief(p.PauseNS)
+	v.Title = fmt.Sprintf("%s every %s for what comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
+	v.Fix = fmt.Sprintf("block on a channel or a sync.Cond instead of looking again every %s: that wins about one pause; the rest is the time until what it waits for has come, which no shorter pause changes", every)
+	v.Evidence = append(v.Evidence, report.Evidence{Text: "pauses with only a look between them, on average", Value: p.Pauses, Unit: "count"})
+	if in.severity(v) == "" {
+		return
+	}
+	part := float64(p.PauseNS) / float64(max(p.AfterNS, p.PauseNS))
+	v.Won.scale(part)
+	if in.severity(v) == "" {
+		v.Severe = report.SeverityLow
+	}
 }
 
 // streams reports whether who sleeps at a line writes to its client between, nearly all of those who do so several times.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -21,6 +22,7 @@ type Graph struct {
 	edges []critpath.Edge
 	parts []part
 	mix   []share
+	rows  []row
 	runs  int32
 
 	unbuilt bool // wanted by a Sample, see Want
@@ -45,9 +47,11 @@ type part struct {
 	// run counts the computations of the graph from 1: running time of one
 	// goroutine, whatever took its P in between. 0 for anything else.
 	run    int32
-	others bool // work for somebody else that the request waited for
-	result bool // of that, it may have been for the request: see critpath.GraphStep
-	ticker bool // the wait for a timer that serves everybody alike
+	others bool  // work for somebody else that the request waited for
+	result bool  // of that, it may have been for the request: see critpath.GraphStep
+	ticker bool  // the wait for a timer that serves everybody alike
+	row    int32 // of a sleep: which of the graph's rows it is in, from 1
+	held   bool  // of a sleep: another one of its row follows
 	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
 	firstMix, lastMix int32
 	key               int32   // in the model's places
@@ -140,6 +144,7 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 			b.step(out, &src.Steps[k])
 		}
 		n.lastPart = int32(len(out.parts))
+		b.rows(out, out.parts[n.firstPart:], s)
 		out.edges = append(out.edges, src.Edges[s.FirstEdge:s.LastEdge]...)
 		n.lastEdge = int32(len(out.edges))
 		out.nodes = append(out.nodes, n)
@@ -188,6 +193,29 @@ func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) 
 	out.parts = append(out.parts, p)
 }
 
+// rows finds the rows of a node's parts.
+func (b *Builder) rows(out *Graph, parts []part, n *critpath.Node) {
+	start := n.Time
+	for i := range parts {
+		start -= parts[i].ns
+	}
+	out.addRows(parts, start, b.gives(n.G))
+}
+
+// gives returns what reports whether goroutine g gave anybody anything in [from, to): woke somebody, but for the next one at a
+// lock, or started a goroutine.
+func (b *Builder) gives(g uint64) func(from, to int64) bool {
+	return func(from, to int64) bool {
+		gave := false
+		seen := b.win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+			gave = !slices.ContainsFunc(b.syms.Stack(stack), func(f tracefmt.FrameID) bool { return stdlib.IsMutex(b.syms.String(b.syms.Frame(f).Func)) })
+			return !gave
+		})
+		b.win.Children(g, from, to, func(uint64, int64) bool { gave = true; return false })
+		return gave || !seen
+	}
+}
+
 // handsOver reports whether an event that ended running time woke somebody:
 // what comes after it is another piece of work. Of the calls that do, the
 // innermost one is the runtime's or package sync's.
@@ -210,12 +238,25 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 	type sum struct {
 		place
 		code cause.Code
+		row  int32
+		held bool
 	}
 	at := make(map[sum]int)
 	last := node{time: out.Latency}
+	path := make([]part, len(segs))
 	for i := range segs {
 		s := &segs[i]
-		k := sum{place{cause: s.Code.Cause(), site: s.Site}, s.Code}
+		path[i] = part{place: place{cause: s.Code.Cause(), site: s.Site}, ns: s.End - s.Start}
+	}
+	if len(segs) > 0 {
+		out.addRows(path, segs[0].Start, b.gives(out.G))
+	}
+	for i := range segs {
+		s := &segs[i]
+		k := sum{place: path[i].place, code: s.Code}
+		if r := path[i].row; r > 0 && out.rows[r-1].n >= manyPauses {
+			k.row, k.held = r, path[i].held
+		}
 		if k.cause == cause.CPU {
 			k.stack = s.Stack
 		}
@@ -223,7 +264,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 		if !ok {
 			j = len(out.parts)
 			at[k] = j
-			out.parts = append(out.parts, part{place: k.place, code: k.code})
+			out.parts = append(out.parts, part{place: k.place, code: k.code, row: k.row, held: k.held})
 		}
 		out.parts[j].ns += s.End - s.Start
 		out.parts[j].whole = max(out.parts[j].whole, s.End-s.Start)

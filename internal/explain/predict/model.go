@@ -17,6 +17,8 @@
 //     queue was in the trace.
 //   - Waiting for a P shrinks as what ran meanwhile does, by its share of that
 //     time; for high it stays what it was.
+//   - Of the pauses of a poll (see row) only the last one gets shorter: what ends
+//     the poll comes from elsewhere.
 //   - A timer that serves many (a ticker) keeps the requests' places within its
 //     period.
 //
@@ -84,6 +86,7 @@ func (m *Model) prepare() {
 	m.ready = true
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		m.number(m.groups[id])
+		m.polls(m.groups[id])
 	}
 	m.punctuality()
 }

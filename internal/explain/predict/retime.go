@@ -284,6 +284,9 @@ func (t *trial) ahead(g *Graph, n *node) times {
 // factor is by what the time of a part is multiplied.
 func (t *trial) factor(g *Graph, p *part) times {
 	f := unchanged
+	if g.isHeld(p) {
+		return f
+	}
 	for i := range t.changes {
 		c := &t.changes[i]
 		w := c.weights[p.key]

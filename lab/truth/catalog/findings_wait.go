@@ -6,7 +6,7 @@ func waitingFindings() map[string]*Findings {
 	all := map[string]*Findings{}
 	for code, names := range map[string][]string{
 		"WL2001": {"actor-select", "batch-timer", "deadline", "errgroup", "grpc-stream", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "own-protocol", "rpc-calls", "middleware", "nested", "open-loop",
-			"poll-loop", "pubsub", "queue-worker", "retry", "routes", "singleflight", "sse", "tasks", "timeout-handler", "two-listeners", "waitgroup"},
+			"poll-loop", "polled-flag", "pubsub", "queue-worker", "retry", "routes", "singleflight", "sse", "tasks", "timeout-handler", "two-listeners", "waitgroup"},
 		"WL2002": {"fsync-lock", "h2-lock", "lock-chain", "lock-network", "mutex-cpu", "once", "rwmutex-reader", "rwmutex-writer"},
 		"WL2003": {"back-pressure", "connection-pool", "errgroup-limit", "max-conns", "pipeline", "rate-limiter", "semaphore", "single-worker", "weighted", "worker-pool"},
 		"WL2004": {"ticker-flush"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,6 +61,9 @@ func waitServices() []*Service {
 		{Name: "poll-loop", Doc: "the handler looks every 2 ms whether a result is there", Proto: "http1", Load: slowAndFast(3),
 			Truth: Truth{Kind: "http1", Group: "(*pollLoop).ask", Cause: "sleep", Injected: "sleeps of 2 ms until the result is there, after 20 ms", LeastNS: 20e6, InjectedNS: 20e6, Share: 0.97},
 			Fix:   "the result is there after 2 ms", FixAtMost: 0.6, start: startPollLoop},
+		{Name: "polled-flag", Doc: "the handler looks every 1 ms whether a goroutine, which takes 30 ms, has set a flag", Proto: "http1", Load: onlySlow(1),
+			Truth: Truth{Kind: "http1", Group: "(*polledFlag).wait", Cause: "sleep", Injected: "sleeps of 1 ms until the flag is set, after 30 ms", LeastNS: 30e6, InjectedNS: 30e6, Share: 0.97},
+			Fix:   "the flag is set after 3 ms", FixAtMost: 0.3, start: startPolledFlag},
 		{Name: "hedge", Doc: "the first try never answers; a second one is started after a while, by a timer in a select", Proto: "http1", Load: slowAndFast(3),
 			Truth: Truth{Kind: "http1", Group: "(*hedge).ask", Cause: "sleep", Injected: "15 ms until the second try", LeastNS: 15e6, InjectedNS: 15e6, Share: 0.97},
 			Fix:   "15 ms -> 2 ms", FixAtMost: 0.5, start: startHedge},
@@ -348,6 +352,23 @@ func (s *pollLoop) ask(w http.ResponseWriter, _ *http.Request) {
 	t := time.Now()
 	for time.Since(t) < s.d {
 		time.Sleep(2 * time.Millisecond) // truth: site poll-loop
+	}
+	answer(w, time.Since(t))
+}
+
+type polledFlag struct{ d time.Duration }
+
+func startPolledFlag(e *Env) (*Parts, error) {
+	s := &polledFlag{e.pick(30*time.Millisecond, 3*time.Millisecond)}
+	return &Parts{HTTP: withFast(s.wait)}, nil
+}
+
+func (s *polledFlag) wait(w http.ResponseWriter, _ *http.Request) {
+	var done atomic.Bool
+	time.AfterFunc(s.d, func() { done.Store(true) })
+	t := time.Now()
+	for !done.Load() {
+		time.Sleep(time.Millisecond) // truth: site polled-flag
 	}
 	answer(w, time.Since(t))
 }

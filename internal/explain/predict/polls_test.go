@@ -1,0 +1,115 @@
+package predict
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+// pausing builds the model of requests that each pause so often, 1 ms at a time, with something between.
+func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread, at int64)) *Model {
+	t.Helper()
+	s := new(Sample)
+	var m *Model
+	for i, count := range counts {
+		end := int64(200+1100*count) * us
+		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+			m, n, o := b.Thread(), b.Thread(), b.Thread()
+			m.Was(1)
+			o.Was(2)
+			o.Block(50*us, "chan receive", recv("main.reader")...)
+			at := int64(200 * us)
+			for range count {
+				m.Block(at, "sleep", "time.Sleep", "main.wait", "main.handle")
+				n.Unblock(at+1000*us, 1)
+				m.Start(at+1000*us, 1)
+				between(m, n, o, at+1000*us)
+				at += 1100 * us
+			}
+			m.Block(at, "forever", "main.end", "main.handle")
+		})
+		from, to := int64(100*us+tracetext.Origin), end+tracetext.Origin
+		g := NewBuilder(win, syms).Build(1, from, to, nil)
+		s.Count(from, to, 1, 1)
+		g.Start += int64(i) // requests of one trace do not begin at once
+		s.Add(g)
+		if m == nil {
+			m = NewModel(syms, settled, end, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		}
+	}
+	m.Group("g", s, report.Latency{})
+	return m
+}
+
+// TestPolls: of pauses with only a look between them, as many as it takes until something comes, only the last one can be won. It
+// fails if any other is shortened, or if pauses between which something is done are taken for a poll.
+func TestPolls(t *testing.T) {
+	looks := func(_, _, _ *tracetext.Thread, _ int64) {}
+	asks := func(m, n, o *tracetext.Thread, at int64) {
+		m.Block(at+10*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.try", "main.handle")
+		n.Unblock(at+60*us, 1)
+		m.Start(at+60*us, 1)
+	}
+	gives := func(m, n, o *tracetext.Thread, at int64) {
+		m.Unblock(at+10*us, 2, "runtime.chansend1", "main.send", "main.handle")
+		o.Start(at+20*us, 2)
+		o.Block(at+30*us, "chan receive", recv("main.reader")...)
+	}
+	for _, c := range []struct {
+		name    string
+		counts  []int
+		between func(m, n, o *tracetext.Thread, at int64)
+		pauses  int64 // that half of the sleep takes half of, for the middle request
+		polls   bool
+	}{
+		{"a poll", []int{38, 39, 40, 41, 42}, looks, 1, true},
+		{"a retry that asks", []int{38, 39, 40, 41, 42}, asks, 40, false},
+		{"a loop that gives somebody something each time", []int{38, 39, 40, 41, 42}, gives, 40, false},
+		{"a loop that pauses a fixed number of times", []int{40, 40, 40, 40, 40}, looks, 40, false},
+		{"a few steps", []int{2, 2, 3, 3, 4}, looks, 3, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := pausing(t, c.counts, c.between)
+			half := []Change{Half("sleep", "main.wait")}
+			p := m.WhatIf("g", half)
+			if p == nil {
+				t.Fatal("there is no prediction")
+			}
+			middle := int64(100+1100*c.counts[2]) * us
+			if got, want := middle-p.P50NS.Est, c.pauses*500*us; got < want-want/50 || got > want+want/50 {
+				t.Errorf("half of the sleep wins %d us of %d, want %d", got/us, middle/us, want/us)
+			}
+			if poll := m.Polls("g", half); (poll != nil) != c.polls {
+				t.Errorf("is it a poll: %t, want %t", poll != nil, c.polls)
+			} else if poll != nil && (poll.PauseNS != 1000*us || poll.Pauses != 40) {
+				t.Errorf("it pauses %g times for %d ns", poll.Pauses, poll.PauseNS)
+			}
+		})
+	}
+}
+
+// TestPollsTooLarge: a request whose graph is too large, so that only the sums along its path are known, polls as well.
+func TestPollsTooLarge(t *testing.T) {
+	g := &Graph{Latency: 2200 * 1000}
+	segs := []cause.Segment{}
+	for i := range int64(2000) {
+		segs = append(segs, cause.Segment{Start: 1100 * i, End: 1100*i + 1000, Code: cause.Code(cause.Sleep), Site: 1}, cause.Segment{Start: 1100*i + 1000, End: 1100 * (i + 1), Code: cause.Code(cause.CPU), Site: 2})
+	}
+	win, syms := timelinetest.Built(t, graphs[0].build)
+	NewBuilder(win, syms).chain(g, segs)
+	held, last := int64(0), int64(0)
+	for i := range g.parts {
+		if p := &g.parts[i]; p.held {
+			held += p.ns
+		} else if p.row > 0 {
+			last += p.ns
+		}
+	}
+	if len(g.rows) != 1 || g.rows[0].n != 2000 || held != 1999*1000 || last != 1000 {
+		t.Errorf("rows %+v, %d held, %d not", g.rows, held, last)
+	}
+}
