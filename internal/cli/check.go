@@ -121,7 +121,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		}
 	}
 	if c.ledger != "" {
-		if rules.Ledger, err = verify.Read(c.ledger); err != nil {
+		if rules.Ledger, err = waitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.Read(c.ledger) }); err != nil {
 			return err
 		}
 	}

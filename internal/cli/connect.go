@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -86,7 +85,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		Duration: c.duration, NoCPU: c.noCPU, NoHost: c.noHost, PID: c.pid, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
 		ConnectTimeout: c.timeout, Grace: c.timeout, UserAgent: "whylate/" + readBuild().Version,
 	}
-	if err := c.readHeaders(opt.Header, cmd.InOrStdin()); err != nil {
+	if err := c.readHeaders(cmd, opt.Header); err != nil {
 		return nil, err
 	}
 	var err error
@@ -94,7 +93,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		return nil, err
 	}
 	if c.token != "" {
-		if opt.Token, err = record.SecretFile(c.token, cmd.InOrStdin()); err != nil {
+		if opt.Token, err = secret(cmd, c.token); err != nil {
 			return nil, err
 		}
 		if opt.Token == "" {
@@ -128,13 +127,18 @@ func (c *connection) optionsFor(cmd *cobra.Command, target string) (opt record.O
 	return opt, nil
 }
 
-func (c *connection) readHeaders(h http.Header, stdin io.Reader) error {
+// secret reads a file of credentials, and ends with cmd's context.
+func secret(cmd *cobra.Command, name string) (string, error) {
+	return waitFor(cmd.Context(), name, func() (string, error) { return record.SecretFile(name, cmd.InOrStdin()) })
+}
+
+func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
 	env := http.Header{}
 	if err := record.AddHeaders(env, "from "+envHeaders, record.HeaderLines(os.Getenv(envHeaders))); err != nil {
 		return err
 	}
 	if c.headerFile != "" {
-		text, err := record.SecretFile(c.headerFile, stdin)
+		text, err := secret(cmd, c.headerFile)
 		if err != nil {
 			return err
 		}
@@ -165,7 +169,7 @@ func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
 	case both:
 	case c.password != "":
 		var err error
-		if password, err = record.SecretFile(c.password, cmd.InOrStdin()); err != nil {
+		if password, err = secret(cmd, c.password); err != nil {
 			return nil, err
 		}
 	default:

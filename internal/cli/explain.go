@@ -176,13 +176,8 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
 	}
 	if e.thresholds != "" {
-		f, err := openFile(e.thresholds)
-		if err != nil {
+		if e.given.Thresholds, err = readOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
 			return err
-		}
-		defer f.Close()
-		if e.given.Thresholds, err = finding.ReadThresholds(f, e.thresholds); err != nil {
-			return usage(cmd, "%v", err)
 		}
 	}
 	if e.slo != "" {
@@ -225,19 +220,11 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 }
 
 // readIgnores reads the file that --ignore names.
-func (e *explanation) readIgnores(cmd *cobra.Command) error {
-	if e.ignore == "" {
-		return nil
+func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
+	if e.ignore != "" {
+		e.ignored, err = readOption(cmd, e.ignore, finding.ReadIgnores)
 	}
-	f, err := openFile(e.ignore)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if e.ignored, err = finding.ReadIgnores(f, e.ignore); err != nil {
-		return usage(cmd, "%v", err)
-	}
-	return nil
+	return err
 }
 
 // minMemory is what the program needs for any trace at all.
@@ -398,7 +385,7 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
 	finding.Mark(rep.Findings, e.ignored)
-	return e.write(s, "", rep)
+	return e.write(cmd.Context(), s, "", rep)
 }
 
 // runURL records and explains at the same time.
@@ -485,7 +472,7 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 	if errors.Is(err, explain.ErrWhatIf) && !errors.Is(err, explain.ErrRefused) {
 		return usage(cmd, "%v", err)
 	}
-	if werr := e.write(s, e.again(cmd, arg), rep); werr != nil {
+	if werr := e.write(cmd.Context(), s, e.again(cmd, arg), rep); werr != nil {
 		return werr
 	}
 	switch {
@@ -547,17 +534,17 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 }
 
 // write writes the report as text or JSON to standard output, or to a file that is either whole or not there.
-func (e *explanation) write(s *streams, again string, rep *report.Report) error {
+func (e *explanation) write(ctx context.Context, s *streams, again string, rep *report.Report) error {
 	if e.as != nil {
 		return e.as.write(s, e.output, rep)
 	}
 	if e.page != "" {
-		if err := e.writePage(s, e.page, again, rep); err != nil {
+		if err := e.writePage(ctx, s, e.page, again, rep); err != nil {
 			return err
 		}
 	}
 	if !e.json && isPage(e.output) {
-		return e.writePage(s, e.output, again, rep)
+		return e.writePage(ctx, s, e.output, again, rep)
 	}
 	asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 	to := func(w io.Writer, color bool, columns int) error {

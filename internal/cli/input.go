@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -186,21 +187,43 @@ func openWhile(ctx context.Context, name string) (*os.File, error) {
 	if info, err := os.Stat(name); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
 		return openFile(name)
 	}
-	type opened struct {
-		file *os.File
-		err  error
+	return waitFor(ctx, name, func() (*os.File, error) { return openFile(name) })
+}
+
+// waitFor returns what get makes of the named file, or ends with ctx: opening and reading a named pipe, as shells make one of <(...), waits
+// for who writes to it. Where that never comes, get is left to itself.
+func waitFor[T any](ctx context.Context, name string, get func() (T, error)) (T, error) {
+	type result struct {
+		got T
+		err error
 	}
-	done := make(chan opened, 1)
+	done := make(chan result, 1)
 	go func() {
-		f, err := openFile(name)
-		done <- opened{f, err}
+		got, err := get()
+		done <- result{got, err}
 	}()
 	select {
-	case o := <-done:
-		return o.file, o.err
+	case r := <-done:
+		return r.got, r.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("opening %s: nobody writes to this pipe: %w", name, context.Cause(ctx))
+		var none T
+		return none, interruptedReading(name)
 	}
+}
+
+// readOption reads a small file that a flag names, and ends with cmd's context.
+func readOption[T any](cmd *cobra.Command, name string, read func(r io.Reader, name string) (T, error)) (T, error) {
+	return waitFor(cmd.Context(), name, func() (got T, err error) {
+		f, err := openFile(name)
+		if err != nil {
+			return got, err
+		}
+		defer f.Close()
+		if got, err = read(f, name); err != nil {
+			err = usage(cmd, "%v", err)
+		}
+		return got, err
+	})
 }
 
 // openFile opens a file with messages for the usual mistakes.

@@ -78,7 +78,7 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 		if l.body != "" {
 			return o, usage(cmd, "--body and --body-file exclude each other")
 		}
-		b, err := load.ReadBody(l.bodyIn)
+		b, err := waitFor(cmd.Context(), l.bodyIn, func() ([]byte, error) { return load.ReadBody(l.bodyIn) })
 		if err != nil {
 			return o, err
 		}
@@ -89,13 +89,16 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 		if l.method != "" || len(one.Body) > 0 {
 			return o, usage(cmd, "--targets names methods and bodies itself: leave --method, --body and --body-file out")
 		}
-		f, err := openFile(l.targets)
+		var err error
+		o.Targets, err = readOption(cmd, l.targets, func(r io.Reader, name string) ([]load.Target, error) {
+			targets, err := load.ReadTargets(r, target, filepath.Dir(name))
+			if err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return targets, err
+		})
 		if err != nil {
 			return o, err
-		}
-		defer f.Close()
-		if o.Targets, err = load.ReadTargets(f, target, filepath.Dir(l.targets)); err != nil {
-			return o, usage(cmd, "%s: %v", l.targets, err)
 		}
 		for i := range o.Targets {
 			t := &o.Targets[i]

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -25,7 +26,7 @@ func TestPipeWithoutWriter(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := openWhile(ctx, name); !errors.Is(err, context.Canceled) {
+	if _, err := openWhile(ctx, name); (&streams{err: io.Discard}).exit(err) != ExitInterrupted {
 		t.Errorf("opening ended with %v", err)
 	}
 	// The open that was left to itself must not keep the pipe.
@@ -46,9 +47,12 @@ func TestPipeInterrupted(t *testing.T) {
 	data := must.Have(aTrace())(t)
 	must.Do(t, os.WriteFile(file, data, 0o644))
 	for i, args := range [][]string{
-		{"explain", "PIPE"}, {"explain", "--peer", "PIPE", file}, {"explain", "--ignore", "PIPE", file}, {"report", "PIPE"}, {"view", "PIPE"},
+		{"explain", "PIPE"}, {"explain", "--peer", "PIPE", file}, {"explain", "--ignore", "PIPE", file}, {"explain", "--thresholds", "PIPE", file}, {"explain", "--html", filepath.Join(dir, "x.html"), "--before", "PIPE", file}, {"report", "PIPE"}, {"view", "PIPE"},
 		{"diff", file, "PIPE"}, {"diff", "PIPE", file}, {"check", "--budget", "p99=1s", "PIPE"}, {"check", "--baseline", "PIPE", file},
-		{"export", "--to", "csv", "PIPE"}, {"verify", "--no-ledger", file, "PIPE"}, {"verify", "--ledger", "PIPE", file, file},
+		{"export", "--to", "csv", "PIPE"}, {"verify", "--no-ledger", file, "PIPE"}, {"check", "--ledger", "PIPE", file},
+		{"explain", "--header-file", "PIPE", "http://127.0.0.1:1"}, {"record", "--token-file", "PIPE", "http://127.0.0.1:1"}, {"watch", "--ignore", "PIPE", "http://127.0.0.1:1"},
+		{"load", "--targets", "PIPE", "--rate", "1", "http://127.0.0.1:1"}, {"load", "--body-file", "PIPE", "--rate", "1", "http://127.0.0.1:1"}, {"redact", "--key-file", "PIPE", file, filepath.Join(dir, "redacted.trace")},
+		{"sweep", "--resume", "PIPE", "--url", "http://127.0.0.1:1", "--rate", "1", "--", "true"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(args[:2], " "), "/", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +80,7 @@ func TestPipeInterrupted(t *testing.T) {
 			defer syscall.Close(writer)
 			must.Do(t, cmd.Process.Signal([]os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]))
 			err := cmd.Wait()
-			if status := cmd.ProcessState.ExitCode(); status != ExitInterrupted || !strings.HasPrefix(errs.String(), "whylate: interrupted") {
+			if status := cmd.ProcessState.ExitCode(); status != ExitInterrupted || !strings.HasPrefix(errs.String(), "whylate: interrupted") || strings.Contains(errs.String(), "computing") {
 				t.Errorf("it ended with %v; standard error %q", err, errs.String())
 			}
 		})
@@ -94,5 +98,55 @@ func TestUnpackOnlyTraces(t *testing.T) {
 	_, size, err := unpacked(context.Background(), in, (*progress.Bar)(nil))
 	if err == nil || !strings.Contains(err.Error(), "not a Go execution trace") || size != 0 {
 		t.Errorf("%d bytes were unpacked, error %v", size, err)
+	}
+}
+
+// TestUnpackUntilDamage gives view small files of very many zero bytes behind a trace's header, and behind a whole trace: what follows the
+// damage is not unpacked, what stands before it is all there. A trace without damage is unpacked whole, also one that is cut.
+func TestUnpackUntilDamage(t *testing.T) {
+	const zeros, readAhead = 64 << 20, 4 << 20
+	data := must.Have(aTrace())(t)
+	for _, c := range []struct {
+		name  string
+		parts [][]byte
+		cut   int
+		whole []byte
+		most  int64
+	}{
+		{"zeros behind a header", [][]byte{data[:16], make([]byte, zeros)}, 0, data[:16], readAhead},
+		{"zeros behind a trace", [][]byte{data, make([]byte, zeros)}, 0, data, int64(len(data)) + readAhead},
+		{"a trace", [][]byte{data}, 0, data, int64(len(data))},
+		{"a cut trace", [][]byte{data}, 2000, data[:len(data)/2], int64(len(data))},
+	} {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		for _, p := range c.parts {
+			z.Write(p)
+		}
+		z.Close()
+		packed.Truncate(packed.Len() - c.cut)
+		in := &input{name: "x.gz", Reader: &packed}
+		plain, size, err := unpacked(context.Background(), in, (*progress.Bar)(nil))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		got := make([]byte, len(c.whole))
+		_, err = plain.ReadAt(got, 0)
+		in.Close()
+		if err != nil || !bytes.Equal(got, c.whole) || size > c.most {
+			t.Errorf("%s: %d bytes were unpacked, at most %d wanted; the trace's own are equal: %v; %v", c.name, size, c.most, bytes.Equal(got, c.whole), err)
+		}
+	}
+}
+
+// TestLedgerIsNoPipe: verify reads its ledger and then replaces it, which a pipe cannot be: it says so at once, and waits for nobody.
+func TestLedgerIsNoPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if _, err := verify.Add(pipe, nil); err == nil || !strings.Contains(err.Error(), "is a pipe") {
+		t.Errorf("it ended with %v", err)
 	}
 }

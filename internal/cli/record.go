@@ -345,7 +345,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			continue
 		}
 		fmt.Fprintln(r.s.out)
-		if err := r.explain.write(r.s, r.explain.again(cmd, jobs[i].Name), a.Report); err != nil {
+		if err := r.explain.write(cmd.Context(), r.s, r.explain.again(cmd, jobs[i].Name), a.Report); err != nil {
 			return err
 		}
 		if res := outcomes[i].Result; res != nil {

@@ -69,12 +69,15 @@ func isPage(name string) bool {
 }
 
 // readBefore reads the report that --before names.
-func (e *explanation) readBefore(s *streams) (*report.Report, error) {
+func (e *explanation) readBefore(ctx context.Context, s *streams) (*report.Report, error) {
 	if e.before == "" {
 		return nil, nil
 	}
-	in, err := s.openInput(context.Background(), e.before)
-	if err != nil {
+	in, err := s.openInput(ctx, e.before)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, interruptedReading(e.before)
+	case err != nil:
 		return nil, err
 	}
 	defer in.Close()
@@ -82,15 +85,18 @@ func (e *explanation) readBefore(s *streams) (*report.Report, error) {
 		return nil, fmt.Errorf("%s is no report in JSON: `whylate explain --json` makes one of a trace", in.name)
 	}
 	rep, err := report.ReadJSON(in)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, interruptedReading(in.name)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", in.name, err)
 	}
 	return rep, nil
 }
 
 // writePage writes the report as a page to a file that is either whole or not there.
-func (e *explanation) writePage(s *streams, name, again string, rep *report.Report) error {
-	before, err := e.readBefore(s)
+func (e *explanation) writePage(ctx context.Context, s *streams, name, again string, rep *report.Report) error {
+	before, err := e.readBefore(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ well cannot share a recording.`,
 				return false
 			}
 			if keyFile != "" {
-				key, err := os.ReadFile(keyFile)
+				key, err := waitFor(cmd.Context(), keyFile, func() ([]byte, error) { return os.ReadFile(keyFile) })
 				if err != nil {
 					return fmt.Errorf("reading the key: %w", err)
 				}

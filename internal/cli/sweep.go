@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -130,7 +131,7 @@ the result could not be written; 130 when interrupted, after a result on the fin
 				return usage(cmd, "%v", err)
 			}
 			if resume != "" {
-				if err := resumeFrom(&o, resume); err != nil {
+				if err := resumeFrom(cmd.Context(), &o, resume); err != nil {
 					return err
 				}
 				jsonFile = cmp.Or(jsonFile, resume)
@@ -237,16 +238,18 @@ func newSweepGuard(s *streams) *cobra.Command {
 }
 
 // resumeFrom reads an earlier result. A file that is not there yet is none.
-func resumeFrom(o *sweep.Options, name string) error {
-	f, err := os.Open(name)
+func resumeFrom(ctx context.Context, o *sweep.Options, name string) error {
+	r, err := waitFor(ctx, name, func() (*sweep.Result, error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return sweep.Read(f)
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	r, err := sweep.Read(f)
 	if err == nil {
 		err = o.Resume(r)
 	}

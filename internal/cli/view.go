@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -196,22 +195,46 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 			return nil, 0, fmt.Errorf("%s: this begins like gzip but cannot be unpacked: %w", in.name, err)
 		}
 	}
-	// What is no trace is not unpacked: a small file may hold any number of bytes.
-	first := bufio.NewReaderSize(src, readSize)
-	src = first
-	header, _ := first.Peek(16)
-	if _, err := tracefmt.NewReader(bytes.NewReader(header), tracefmt.Options{}); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", in.name, err)
+	// What is no trace is not unpacked, nor what follows damage: a small file may hold any number of bytes. So this reads by the
+	// reader's own rules, and keeps no generation in memory.
+	kept := &keeping{from: &untilDone{ctx, src}, to: tmp}
+	trace, err := tracefmt.NewReader(kept, tracefmt.Options{MaxGeneration: readSize})
+	if err == nil {
+		for err == nil {
+			var g *tracefmt.Generation
+			if g, err = trace.Next(); err == nil {
+				g.Release()
+			}
+		}
+		err = kept.err // a trace that is cut, or damaged, is explained as far as it goes
 	}
-	size, err := io.Copy(tmp, &untilDone{ctx, src})
 	switch {
 	case ctx.Err() != nil:
 		return nil, 0, ctx.Err()
-	case err != nil && size == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+	case err != nil:
 		return nil, 0, fmt.Errorf("%s: %w", in.name, err)
 	}
-	// A trace that is cut is explained as far as it goes.
-	return tmp, size, nil
+	return tmp, kept.size, nil
+}
+
+// keeping reads, and writes what it read to a file. Its err is what went wrong, other than that there was no more.
+type keeping struct {
+	from io.Reader
+	to   *os.File
+	size int64
+	err  error
+}
+
+func (k *keeping) Read(p []byte) (int, error) {
+	n, err := k.from.Read(p)
+	if _, werr := k.to.Write(p[:n]); werr != nil {
+		err = fmt.Errorf("keeping the trace for looking at: %w", pathless(werr))
+	}
+	k.size += int64(n)
+	if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+		k.err = err
+	}
+	return n, err
 }
 
 // untilDone reads until its context ends.

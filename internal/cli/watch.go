@@ -101,7 +101,7 @@ The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look a
 			case len(args) == 0:
 				return usage(cmd, "name at least one URL")
 			case len(args) > maxWatched:
-				return usage(cmd, "%d services at once do not fit a screen: at most %d", len(args), maxWatched)
+				return usage(cmd, "watch shows at most %d services at once, and %d were named: name those that are late, or start a watch for each %[1]d", maxWatched, len(args))
 			}
 			return nil
 		},

@@ -59,6 +59,9 @@ func Read(name string) ([]Verdict, error) {
 
 // Add adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
 func Add(name string, verdicts []Verdict) ([]Verdict, error) {
+	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return nil, fmt.Errorf("the ledger %s is a pipe, and a ledger is a file that is read and then written: name one", name)
+	}
 	all, err := Read(name)
 	if err != nil {
 		return nil, err
