@@ -217,7 +217,7 @@ const fewestServed = 5
 // isQueue reports whether requests that wait at v queue for turns at c: the
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. One that serves all who wait at once is none, and nor is
-// one that reads the answers of a connection that many share.
+// one that reads the answers of a connection that many share; who asks for each answer itself does one after the other.
 func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Served < fewestServed || t.Together > 1.5 {
 		return false
@@ -225,7 +225,7 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Taken > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
+	if c.Cause == report.CauseNetwork && t.Asked < nearlyAll && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
 		return false
 	}
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together

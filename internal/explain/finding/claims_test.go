@@ -86,12 +86,14 @@ func told(found []report.Finding) []string {
 func TestWaits(t *testing.T) {
 	// Three others wait for a goroutine while it serves one.
 	turns := func(cause, at string, taken, waiting, together float64) queues.Turns {
-		return queues.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
+		return queues.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, Most: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
 	}
 	flush := turns("sleep", "flush@9", 0, 4, 4)
 	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
 	perJob := turns("sleep", "job@9", 0, 1, 1)
 	perJob.PeriodNS, perJob.PartNS, perJob.Served, perJob.Servers = 20e6, 20e6, 100, 1
+	asker := turns("network", "read@5", 0, 3, 1)
+	asker.Asked = 1
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
@@ -132,6 +134,8 @@ func TestWaits(t *testing.T) {
 			[]queues.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
 		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
 			[]queues.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+		{"workers that ask a peer, one answer at a time", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("chan call@4"), TotalNS: ms(3000)}},
+			[]queues.Turns{asker}, []string{"WL2003 read@5 1.00"}},
 		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
 			[]queues.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
@@ -234,7 +238,7 @@ func TestWords(t *testing.T) {
 // keep for 10 ms.
 func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}}}
+	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, Most: 4, ServiceNS: 10e6, Served: 100}}}
 	got := map[string]float64{}
 	for _, v := range poolRule().Run(in) {
 		for _, e := range v.Evidence {
@@ -254,7 +258,7 @@ func TestPoolSize(t *testing.T) {
 	}
 	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
-	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, ServiceNS: 1e6, Served: 100}}}
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, Most: 1, ServiceNS: 1e6, Served: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range poolRule().Run(in) {
 		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 would do") {
@@ -264,7 +268,7 @@ func TestPoolSize(t *testing.T) {
 	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
 	conns := []report.Via{{Wait: "select", Call: sqlPool, Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, ServiceNS: 10e6, Served: 100}}}
+	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, Most: 8, ServiceNS: 10e6, Served: 100}}}
 	for _, v := range poolRule().Run(in) {
 		if !strings.Contains(v.Fix, "about 4 would do") {
 			t.Errorf("a pool of connections: %s", v.Fix)
@@ -274,7 +278,7 @@ func TestPoolSize(t *testing.T) {
 	for procs, want := range map[int]string{2: "about 2 would do", 0: "about 100 would do"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
-		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, ServiceNS: 10e6, Served: 100}}}
+		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100}}}
 		vs := poolRule().Run(in)
 		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
 			t.Errorf("it computes, %d Ps: %+v", procs, vs)
@@ -291,7 +295,7 @@ func TestPoolSize(t *testing.T) {
 // has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
 // holders work on other goroutines.
 func TestPlacesOrNews(t *testing.T) {
-	taken := queues.Turns{Cause: "sleep", Site: site("use@5"), Waiting: 1, Together: 1, Taken: 1, Servers: 4, ServiceNS: 10e6, Served: 100}
+	taken := queues.Turns{Cause: "sleep", Site: site("use@5"), Waiting: 1, Together: 1, Taken: 1, Servers: 4, Most: 4, ServiceNS: 10e6, Served: 100}
 	alone := taken
 	alone.Taken = 0
 	of := func(p queues.Places) queues.Places {

@@ -33,7 +33,7 @@ func poolRule() Rule {
 			Before: "db.SetMaxOpenConns(2)",
 			After:  "db.SetMaxOpenConns(8) // 180 requests/s x 12 ms = 2.2 in use, 6 with those that wait",
 			Wrong: "Where the limit protects what is behind it: a bigger pool then moves the queue there. Where clients wait for an answer before they ask again, more places bring more load. " +
-				"A goroutine that answers many at once (a batcher) or reads one connection for many is no queue and is left to the rule of its cause.",
+				"A goroutine that answers many at once (a batcher) or reads one connection for many, and does not itself write what each asks, is no queue and is left to the rule of its cause.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -135,7 +135,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		serves, bursts = false, true
 	}
 	if serves {
-		l.size = max(l.size, t.Servers+1)
+		l.size = max(l.size, t.Most+1)
 	}
 	if known != nil {
 		l.size = max(l.size, known.Most+1)
@@ -171,7 +171,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		}
 	}
 	if serves {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Servers), Unit: "count"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Most), Unit: "count"})
 	}
 	// While somebody waits all places are in use. Where that contradicts the time in them, who holds them does something else:
 	// then neither for how long nor how many would do is known.
@@ -356,9 +356,9 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 		return poolKind{fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), "its holder", "give the semaphore or pool more places"}
 	case t != nil && t.Taken > 0.5 || known != nil:
 		return poolKind{heldByOthers, "it", "give the semaphore or pool more places"}
-	case t != nil && t.Servers > 1 && t.Served >= 5*t.Servers:
-		return poolKind{fmt.Sprintf("one of %d worker goroutines", t.Servers), "it", "let more goroutines serve the queue"}
-	case t != nil && t.Servers == 1:
+	case t != nil && t.Most > 1 && t.Served >= 5*t.Most:
+		return poolKind{fmt.Sprintf("one of %d worker goroutines", t.Most), "it", "let more goroutines serve the queue"}
+	case t != nil && t.Most == 1:
 		return poolKind{"the only goroutine that serves it", "it", "let more goroutines serve the queue"}
 	}
 	return poolKind{"a worker goroutine", "it", "let more goroutines serve the queue"}

@@ -55,7 +55,7 @@ func (p *part) addAsks(w *path.Walked) {
 		st := &w.Steps[i]
 		switch {
 		case st.Kind == critpath.Syscall && st.Via < 0:
-			if fn := p.stage.Sites.Socket(st.Stack); fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write") && !slices.Contains(p.wrote, st.G) {
+			if p.writes(st.Stack) && !slices.Contains(p.wrote, st.G) {
 				p.wrote = append(p.wrote, st.G)
 			}
 		case st.Kind == critpath.Network && !st.Inbound:
@@ -99,6 +99,12 @@ func (p *part) addAsks(w *path.Walked) {
 		}
 		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight})
 	}
+}
+
+// writes reports whether a system call writes to a connection, in one piece or several.
+func (p *part) writes(stack tracefmt.StackID) bool {
+	fn := p.stage.Sites.Socket(stack)
+	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
 }
 
 func (s *askSum) add(o *askSum) {

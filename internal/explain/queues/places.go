@@ -192,6 +192,20 @@ func busySince(list []handOver) []int64 {
 	return since
 }
 
+// workers returns the goroutines that ended the waits of several at different times. Whoever starts a worker because a place is free starts
+// it for all: it goes on with what others ask for.
+func workers(list []handOver) map[uint64]bool {
+	of, crew := map[uint64]*handOver{}, map[uint64]bool{}
+	for i := range list {
+		h := &list[i]
+		if last := of[h.by]; last != nil && last.g != h.g && h.to-last.to > together {
+			crew[h.by] = true
+		}
+		of[h.by] = h
+	}
+	return crew
+}
+
 // add adds the waits at one place, in the order in which they ended.
 func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 	type got struct {
@@ -204,9 +218,10 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 	held, waits := map[int64][]stretch{}, make([]stretch, 0, len(list)) // held by since when somebody waited
 	inside := map[uint64][]stretch{}                                    // of those who start goroutines and wait for these: what each held
 	free := map[uint64]int64{}                                          // when a worker was done with the last one's work
-	since := busySince(list)
+	since, crew := busySince(list), workers(list)
 	for i := range list {
 		h := &list[i]
+		child := h.parent == h.g && !crew[h.by]
 		waits = append(waits, stretch{h.from, h.to})
 		s.ended++
 		if at, ok := ended[h.by]; !ok || h.to-at > together {
@@ -224,7 +239,7 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 			who = p
 		}
 		switch {
-		case h.parent == h.g:
+		case child:
 			s.children++
 			givers[h.by] = true
 			inside[h.g] = append(inside[h.g], stretch{h.born, h.to})
@@ -235,7 +250,7 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 			s.later++
 		}
 		switch {
-		case h.parent == h.g:
+		case child:
 		case who == nil && h.served > h.to && h.done > 0 && h.done >= h.from:
 			if free[h.by] > h.to {
 				s.mixed++
@@ -323,7 +338,7 @@ type Places struct {
 	Ended    int
 	Together float64
 	// Mutual is the part of them that one ended who had waited there before, or had started the goroutine that did; Children
-	// the part that a goroutine ended which the waiting one had started, and Each how many of these a goroutine ended; Others
+	// the part that a goroutine ended which the waiting one had started for itself alone, and Each how many of these a goroutine ended; Others
 	// the part that one ended which was serving another request.
 	Mutual, Children, Each, Others float64
 	// Serving is the part of them that a goroutine ended which then worked for the one that had waited, for one at a time: a

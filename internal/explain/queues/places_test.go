@@ -82,7 +82,7 @@ func pool(n, k int, gap, held int64, conns int) []handOver {
 func TestPlaces(t *testing.T) {
 	const ms = 1_000_000
 	send, done := placeKey{wait: critpath.WaitSend}, placeKey{wait: critpath.WaitChan}
-	var worker, poll, nested, own, child, crew, reader, twice []handOver
+	var worker, poll, nested, own, child, crew, reader, twice, started []handOver
 	for i := range int64(30) {
 		at := i * 20 * ms
 		// Two workers take work from those that waited for one, and rest for a moment in between; one reader of a
@@ -99,6 +99,8 @@ func TestPlaces(t *testing.T) {
 		nested = append(nested,
 			handOver{key: send, g: uint64(1000 + 3*i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(1001 + 3*i)},
 			handOver{key: send, g: uint64(1001 + 3*i), from: at + ms, to: at + 10*ms, end: at + 16*ms, by: uint64(1002 + 3*i)})
+		// A request finds a place free and starts a worker, which goes on with what the next one asks for.
+		started = append(started, handOver{key: send, g: g, from: at, to: at + 20*ms, end: at + 21*ms, by: uint64(500 + i/2), parent: uint64(10 + i/2*2), born: i / 2 * 40 * ms})
 		// One request starts goroutines, three at a time.
 		own = append(own, handOver{key: send, g: 1, from: at, to: at + 20*ms, end: 600 * ms, by: uint64(100 + i), parent: 1, born: max(0, at-40*ms)})
 		// A place that who waited gives to a goroutine which it starts, one at a time.
@@ -117,6 +119,7 @@ func TestPlaces(t *testing.T) {
 		{"three places, connections that come again", pool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
 		{"a place that a child gives back", child, 0.9, 0, 1, 20 * ms, 0},
 		{"own goroutines", own, 0, 1, 3, 0, 0},
+		{"workers that requests start", started, 0, 0, -1, 0, 0},
 		{"worker", worker, 0, 0, -1, 0, 0},
 		{"long poll", poll, 0, 0, -1, 0, 0},
 		{"callers that call on", nested, 0, 0, -1, 0, 0},

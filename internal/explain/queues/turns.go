@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -49,6 +50,7 @@ type turn struct {
 	start, end int64
 	last       bool // the request's last one on g at key: its own turn
 	weight     int64
+	asked      bool // g itself wrote what is answered in it
 }
 
 // turnSum adds up the turns of one key.
@@ -57,8 +59,10 @@ type turnSum struct {
 	busy    int64 // the same, each instant of a goroutine once
 	taken   int64 // of waited: on goroutines that were serving other requests
 	served  int64 // requests, each with the last of its turns
+	asked   int64 // of them, those for which the goroutine asked a peer itself
 	ends    int64 // instants at which those ended: less than served if several end at once
 	servers map[uint64]struct{}
+	most    int // of them at once, from the first turn to the last
 
 	marks []mark
 
@@ -169,6 +173,7 @@ func (p *part) addTurns(w *path.Walked) {
 	for i := range mine {
 		a := &mine[i]
 		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
+		a.asked = a.last && a.key.cause == cause.Network && p.asked(w, a)
 	}
 	if w.Sampled && len(w.Looked) < path.MostLooked {
 		for i := range mine {
@@ -177,6 +182,26 @@ func (p *part) addTurns(w *path.Walked) {
 			}
 		}
 	}
+}
+
+// asked reports whether a goroutine that waits for an answer has written to a connection since the answer before: then it asks for one
+// at a time. Who reads the answers of many does not write what they ask.
+func (p *part) asked(w *path.Walked, a *turn) bool {
+	for i := len(w.Steps) - 1; i >= 0; i-- {
+		st := &w.Steps[i]
+		if st.G != a.g || st.End > a.start {
+			continue
+		}
+		switch st.Kind {
+		case critpath.Network:
+			return false
+		case critpath.Syscall:
+			if p.writes(st.Stack) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // hasTurns reports whether a cause can be a turn of somebody's.
@@ -237,12 +262,18 @@ func (s *Sum) settle() {
 		p.turns.list = p.turns.list[:0]
 	}
 	list := ts.inOrder()
+	var serve []stretch
 	for i := 0; i < len(list); {
-		j := i
+		j, until := i, int64(0)
 		for j < len(list) && list[j].key == list[i].key && list[j].g == list[i].g {
+			until = max(until, list[j].end)
 			j++
 		}
-		ts.at(list[i].key).add(list[i:j], ts.gs)
+		sum := ts.at(list[i].key)
+		sum.add(list[i:j], ts.gs)
+		if serve = append(serve, stretch{list[i].start, until}); j == len(list) || list[j].key != list[i].key {
+			sum.most, serve = max(sum.most, atOnce(serve)), serve[:0]
+		}
 		i = j
 	}
 	ts.list = ts.list[:0]
@@ -326,6 +357,9 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 		until = max(until, a.end)
 		if a.last {
 			s.served += a.weight
+			if a.asked {
+				s.asked += a.weight
+			}
 			ends = append(ends, a.end)
 		}
 	}
@@ -347,6 +381,8 @@ func (ts *turns) merge(o *turns) {
 		m.busy += s.busy
 		m.taken += s.taken
 		m.served += s.served
+		m.asked += s.asked
+		m.most = max(m.most, s.most)
 		m.ends += s.ends
 		m.marks = append(m.marks, s.marks...)
 		m.spans += s.spans
@@ -375,8 +411,10 @@ type Turns struct {
 	// Taken is the part of the time on goroutines that were serving other
 	// requests.
 	Taken float64
-	// Servers counts the goroutines waited for, up to 1024.
-	Servers int
+	// Asked is the part of the requests that waited for the network for which the goroutine itself had written since the answer before.
+	Asked float64
+	// Servers counts the goroutines waited for, up to 1024, Most those at once: workers may end, and others be started in their stead.
+	Servers, Most int
 	// ServiceNS is for how long a goroutine was busy with one of them, or with
 	// those that ended at one instant.
 	ServiceNS int64
@@ -417,9 +455,9 @@ func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
 			continue
 		}
 		r := Turns{
-			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Served: int(sum.served),
+			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Most: sum.most, Served: int(sum.served),
 			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
-			Taken: float64(sum.taken) / float64(sum.waited), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
+			Taken: float64(sum.taken) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
 		}
 		r.PeriodNS = period(sum.marks)
 		if s.span > 0 {
