@@ -73,7 +73,7 @@ func Create(name string) (*File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("creating %s: %w", name, err)
+			return nil, fmt.Errorf("creating %s: %w", name, pathless(err))
 		}
 		if keep {
 			// Best effort: a file system without permissions is no reason to fail.
@@ -125,7 +125,7 @@ func (f *File) Commit() error {
 	}
 	if err := os.Rename(f.tmp, f.target); err != nil {
 		_ = os.Remove(f.tmp)
-		return fmt.Errorf("giving %s its name: %w", f.name, err)
+		return fmt.Errorf("giving %s its name: %w", f.name, pathless(err))
 	}
 	return nil
 }
@@ -147,6 +147,9 @@ func (f *File) Discard() {
 func pathless(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
+	}
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		return le.Err
 	}
 	return err
 }

@@ -96,7 +96,7 @@ type Stream struct {
 	sides       context.CancelFunc
 
 	bytes atomic.Int64
-	start atomic.Int64 // UnixNano; 0 until the request is on its way
+	start atomic.Int64 // ns since begin; 0 until the request is on its way
 	begin time.Time    // a moment before start, with the monotonic clock
 	last  time.Duration
 

@@ -177,7 +177,6 @@ type generator struct {
 	dropped    int64        // written by the dispatching goroutine
 	unanswered atomic.Int64
 	sent       atomic.Int64
-	began      atomic.Int64 // UnixNano of begin, for progress; 0 before
 
 	spun      time.Duration
 	ownBefore usage
@@ -211,7 +210,6 @@ func (g *generator) measure() {
 	if g.begin.IsZero() {
 		g.begin = time.Now()
 	}
-	g.began.Store(g.begin.UnixNano())
 }
 
 // warmUp sends unrecorded requests. The recorded part follows at once.
