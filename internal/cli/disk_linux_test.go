@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +25,10 @@ func TestDiskFullOrReadOnly(t *testing.T) {
 		t.Skip("only root can mount")
 	}
 	trace := filepath.Join(t.TempDir(), "x.trace")
-	must.Do(t, os.WriteFile(trace, must.Have(aTrace())(t), 0o644))
+	data := must.Have(aTrace())(t)
+	must.Do(t, os.WriteFile(trace, data, 0o644))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(data) }))
+	defer srv.Close()
 	for _, disk := range []struct {
 		name, reason string
 	}{{"full", "no space left on device"}, {"read-only", "read-only file system"}} {
@@ -37,8 +42,9 @@ func TestDiskFullOrReadOnly(t *testing.T) {
 		verbs := [][]string{
 			{"explain", "-o", "old.json", trace}, {"explain", "-o", "old.html", trace}, {"explain", "--html", "old.html", trace}, {"export", "--to", "perfetto", "-o", "old.pftrace", trace},
 			{"cut", trace, "old.trace", "--to", "1h"}, {"redact", trace, "old.trace"}, {"verify", "--ledger", "old.jsonl", trace, trace},
+			{"record", "-d", "1s", "--no-cpu", "--no-host", "-o", "old.whylate", srv.URL},
 		}
-		for _, name := range []string{"old.json", "old.html", "old.pftrace", "old.trace", "old.jsonl"} {
+		for _, name := range []string{"old.json", "old.html", "old.pftrace", "old.trace", "old.jsonl", "old.whylate"} {
 			must.Do(t, os.WriteFile(at(name), []byte(old), 0o644))
 		}
 		if disk.name == "full" {
