@@ -18,9 +18,9 @@ func hungRule() Rule {
 			Means: "Some requests do not come back: each has stood in one and the same wait for many times as long as others of its group take, or for the whole trace where none of its group ended. " +
 				"No percentile knows of them, for they have no latency yet; their clients wait, and what they hold (memory, places of pools, locks) is held.",
 			Measured: fmt.Sprintf("Of requests that had not ended, their age and the last wait on their path, by place. They count where they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and %s; "+
-				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
+				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s, or since the first of at least %d came and %[4]s where all of them wait for one lock. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
 				"So a select, an answer that is being read and a library's call for what comes next are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
-				hungFactor, hungUsual, words.Brief(hungLeast), words.Brief(hungAlone)),
+				hungFactor, hungUsual, words.Brief(hungLeast), words.Brief(hungAlone), hungMany),
 			Before: "v := <-results // nobody sends after an error",
 			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
 			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits by a plain channel.",
@@ -63,6 +63,8 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		limit = max(hungLeast, hungFactor*usual)
 	} else if g.Kind == report.KindGoroutine {
 		return v, false // a goroutine that lives for as long as the process is no job
+	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= hungMany && isMutex(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
+		limit = hungAlone // none of them has had the lock since the first came, in the middle of the trace perhaps
 	}
 	// What is usual is for whole requests: one that tries again and again is as late as one that stands.
 	ages := w.StuckNS
@@ -192,6 +194,11 @@ func isPlace(w *report.OpenWait) bool {
 		return !strings.Contains(w.Call, "Cond)")
 	}
 	return w.Call == sqlPool || w.Call == httpPool || w.Site != nil && strings.HasPrefix(w.Site.Func, "golang.org/x/sync/semaphore.")
+}
+
+// isMutex reports whether a wait is for a lock that somebody has.
+func isMutex(w *report.OpenWait) bool {
+	return w.Cause == report.CauseLock && !strings.Contains(w.Call, "Cond)") && !strings.Contains(w.Call, "WaitGroup")
 }
 
 // standing says what requests that have not ended are at.

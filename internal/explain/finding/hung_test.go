@@ -1,0 +1,40 @@
+package finding
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/report"
+)
+
+// TestHungSince: requests of a route of which none ended stand at one lock since the first of them came, in the middle of the
+// trace. They hang; those that wait there for a WaitGroup, beside others elsewhere, or after they did something else may not.
+func TestHungSince(t *testing.T) {
+	ruleHung := hungRule()
+	for _, c := range []struct {
+		name   string
+		change func(g *report.Group, w *report.OpenWait)
+		want   report.Severity
+	}{
+		{"a lock", func(*report.Group, *report.OpenWait) {}, report.SeverityHigh},
+		{"a WaitGroup", func(_ *report.Group, w *report.OpenWait) { w.Call = "sync.(*WaitGroup).Wait" }, ""},
+		{"others are elsewhere", func(g *report.Group, _ *report.OpenWait) { g.Open.Count++ }, ""},
+		{"one request ended", func(g *report.Group, _ *report.OpenWait) { g.Count = 1 }, ""},
+		{"they came to it late", func(_ *report.Group, w *report.OpenWait) { w.OldestNS *= 2 }, ""},
+		{"they may have come in a busy second", func(_ *report.Group, w *report.OpenWait) { w.StuckNS, w.OldestNS = []int64{9e8}, 9e8 }, ""},
+	} {
+		g := groupWith()
+		g.Role, g.Count = report.RoleRequests, 0
+		g.Open = report.Open{Count: 6, Waits: []report.OpenWait{{Cause: report.CauseLock, Site: siteOf("main.open"), Call: "sync.(*RWMutex).RLock", Count: 6, OldestNS: 15e8, StuckNS: []int64{15e8, 12e8}, AgesNS: []int64{15e8, 12e8}}}}
+		c.change(&g, &g.Open.Waits[0])
+		in := input(process.Stats{}, g)
+		in.Report.Input.DurationNS = 30e8
+		got := report.Severity("")
+		for _, v := range ruleHung.Run(in) {
+			got = v.Severe
+		}
+		if got != c.want {
+			t.Errorf("%s: severity %q, want %q", c.name, got, c.want)
+		}
+	}
+}
