@@ -36,6 +36,7 @@ type life struct {
 	entry *entry
 	own   bool             // the start function is the service's own
 	part  bool             // of another job
+	next  bool             // a library that was asked for the next thing to do started it
 	by    tracefmt.FrameID // the service's own line that started it, 0 for none
 	// creator started it.
 	creator uint64
@@ -111,6 +112,7 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 			continue
 		}
 		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
+		l.next = !l.own && f.stackInfo(b.Stack).next
 		s, e := j.entryOf(f, l)
 		o := e.origin
 		l.entry = e
@@ -241,7 +243,7 @@ func (e *entry) works() bool { return 2*e.workers > e.ended }
 func (e *entry) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
 
 // waitedFor reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
-// ended, and its wait before that one was at the same place.
+// ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
 func (f *Finder) waitedFor(l *life, job uint64, end int64) bool {
 	start := l.open.start
 	var before tracefmt.StackID
@@ -253,10 +255,19 @@ func (f *Finder) waitedFor(l *life, job uint64, end int64) bool {
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == job && s.Stack == before && 2*(s.End-s.Start) > end-start
+			return s.Woken && s.Waker == job && (s.Stack == before || l.next && f.asked(before)) && 2*(s.End-s.Start) > end-start
 		}
 	}
 	return false
+}
+
+// asked reports whether a wait is one for an answer, of a library or of the standard library's clients.
+func (f *Finder) asked(wait tracefmt.StackID) bool {
+	if wait == 0 {
+		return false
+	}
+	p := f.loops.waitPlace(f, wait)
+	return p.asks || p.library
 }
 
 // decide reports whether its goroutines' lives are the unit: many were started

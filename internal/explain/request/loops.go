@@ -83,7 +83,7 @@ type waitStat struct {
 	// timer is how often a timer ended that.
 	delays bool
 	timer  int
-	own    int // ended by goroutines that the waiting one started: it waits for its own work
+	own    int // ended by goroutines that the waiting one started: it waits for its own work, unless a library that was asked for the next started them
 	rank   int
 	depth  int
 }
@@ -280,7 +280,7 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		if v.waker == 0 && f.reason(v.reason) != reasonNetwork {
 			w.timer++
 		}
-		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id {
+		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !f.stackInfo(v.stack).next {
 			w.own++
 		}
 		if last != r {

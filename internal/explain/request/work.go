@@ -162,6 +162,8 @@ type stackInfo struct {
 	own  tracefmt.FrameID // the outermost frame of the service's own code, 0 for none
 	// caller is the innermost frame of it.
 	caller tracefmt.FrameID
+	// next says that this one asks a library for the next thing to do.
+	next bool
 	// root is the function that the goroutine was started with.
 	root tracefmt.StringID
 	// acting is the innermost function that is not the standard library's.
@@ -182,15 +184,19 @@ func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 	if len(frames) == 0 {
 		return s
 	}
+	called := ""
 	for _, fr := range frames { // from the innermost call outwards
 		if fn := f.syms.Frame(fr).Func; s.acting == 0 && !w.namer.fn(fn).std {
 			s.acting = fn
 		}
 		if w.namer.owned(f.syms.Frame(fr)) {
 			if s.own == 0 {
-				s.caller = fr
+				s.caller, s.next = fr, called != "" && !stdlib.Is(called) && AsksForNext(called)
 			}
 			s.own = fr
+		}
+		if s.own == 0 {
+			called = f.syms.String(f.syms.Frame(fr).Func)
 		}
 	}
 	s.root = f.syms.Frame(frames[len(frames)-1]).Func

@@ -99,8 +99,13 @@ func TestLibraryThatWaits(t *testing.T) {
 		waiter = "example.org/kgo.(*Client).PollRecords.func4" + lib
 		caller = "main.(*service).consume.func1@/src/main.go:135"
 	)
-	for name, c := range map[string]struct{ waits, turns, jobs bool }{
-		"polls": {true, false, false}, "goes on": {false, false, true}, "waits for work, then for the library": {true, true, true},
+	const commit = "example.org/kgo.(*Client).CommitRecords@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:900"
+	for name, c := range map[string]struct {
+		waits, turns, jobs bool
+		then               []string // where it waits besides
+	}{
+		"polls": {true, false, false, nil}, "goes on": {false, false, true, nil}, "waits for work, then for the library": {true, true, true, []string{caller}},
+		"commits what it was given": {true, true, false, []string{commit, caller}},
 	} {
 		b := tracetext.New(26)
 		th, poller := b.Thread(), b.Spare()
@@ -130,7 +135,7 @@ func TestLibraryThatWaits(t *testing.T) {
 				th.Start(at+20*ms+4*us, 3)
 			}
 			if c.turns {
-				th.Block(at+20*ms+9*us, "chan receive", caller)
+				th.Block(at+20*ms+9*us, "chan receive", c.then...)
 			}
 			at += 20*ms + 10*us
 			if c.turns {
