@@ -693,6 +693,19 @@ type STW struct {
 type Sched struct {
 	Goroutines int     `json:"goroutines"` // seen in the trace
 	PsIdle     float64 `json:"ps_idle"`    // share of time in which at least one P stood idle
+	// WithoutCPU is for which part of the time in which goroutines showed as running CPU samples saw none of them on a CPU, where that
+	// is the larger part and no host samples tell it better.
+	WithoutCPU float64 `json:"without_cpu,omitempty"`
+}
+
+// WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, for whatever reason
+// but a quota that is known: by host samples, else by CPU samples. It is 0 where nothing is known.
+func (r *Report) WithoutCPU() float64 {
+	if r.Host == nil {
+		return r.Runtime.Sched.WithoutCPU
+	}
+	without, _ := r.Host.Lost.WithoutCPU()
+	return without
 }
 
 // Throttle says whether the kernel held the process back.

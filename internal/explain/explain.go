@@ -406,6 +406,9 @@ func (e *engine) report(cut error) *report.Report {
 	silences, requests := e.stops.Silences()
 	e.threads.OffCPU(rep, e.window())
 	hostjoin.Stops(samples, e.window(), rep, silences, requests)
+	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
+		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
+	}
 	e.facts(rep, stats)
 	e.servedTo(rep)
 	in, rules := &finding.Input{

@@ -107,6 +107,8 @@ type Verdict struct {
 	Won Won
 	// Severe is a severity that does not follow from what requests that ended would win; "" if it does.
 	Severe report.Severity
+	// Most is the loudest that it may be; "" if what it would win decides alone.
+	Most report.Severity
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
 	Fact bool
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is

@@ -11,15 +11,17 @@ import (
 // What explains what. A cause that others follow from comes before these, and takes its time from them:
 //
 //  1. The process did not run: a quota held it (WL4001), or others had the CPUs (WL1009).
-//  2. Its threads did not run: there are more Ps than CPUs (WL1005).
+//  2. Its threads did not run: there are more Ps than CPUs (WL1005), or it is not known who had the CPUs (WL5011).
 //  3. Ps were taken, or late (the other rules of WL1).
 //  4. The garbage collector (WL3), and what computing takes (WL1008).
+//
+// Where these causes together take the larger part of what a later one blames, it is at most low.
 //
 // The service's own waits (WL2) are what they are whoever runs: of those the order is by what requests lose.
 
 // An explanation is a verdict that explains others.
 type explanation struct {
-	by *Verdict
+	by *Verdict // nil if the certain part is a fact alone
 	// explains reports which rules come after it, and part how much of the time that one of these blames on a cause is its own.
 	explains func(report.RuleCode) bool
 	part     func(report.CauseName) float64
@@ -42,7 +44,8 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			out = append(out, e)
 		}
 	}
-	if held := heldBack(in.Report); held >= mostlyHeld {
+	held := heldBack(in.Report)
+	if held >= mostlyHeld {
 		add(report.RuleThrottled, explanation{
 			explains: func(code report.RuleCode) bool {
 				return isScheduling(code) && code != report.RuleBusyMachine || isCollector(code)
@@ -57,14 +60,15 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			whole: true, why: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001",
 		})
 	}
-	if n, others := busyMachine(in); others {
+	n, others := busyMachine(in)
+	if others {
 		add(report.RuleBusyMachine, explanation{
 			explains: func(code report.RuleCode) bool { return isScheduling(code) || isCollector(code) },
 			part: func(c report.CauseName) float64 {
 				switch c {
 				case report.CauseSchedWake:
 					return 1
-				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
+				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait, report.FamilyGC:
 					return n.lost
 				}
 				return 0
@@ -73,12 +77,32 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			why:     "less than it looks like: other processes had the CPUs, see WL1009",
 		})
 	}
-	if off := ownLost(in); off >= leastCrowd {
+	off := ownLost(in)
+	if off >= leastCrowd {
 		add(report.RuleTooManyPs, explanation{
 			explains: func(code report.RuleCode) bool { return code == report.RuleComputes || isCollector(code) },
 			// A collection has a worker on each idle P. Who waits behind others for a P would wait as long behind fewer.
 			part:  func(report.CauseName) float64 { return off },
 			whole: true, why: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005",
+		})
+	}
+	if without := in.Report.WithoutCPU(); without >= leastCrowd && off < leastCrowd && !others { // else it is known who had the CPUs
+		out = append(out, explanation{
+			explains: func(code report.RuleCode) bool {
+				return isScheduling(code) && code != report.RuleBusyMachine && code != report.RuleTooManyPs || isCollector(code)
+			},
+			part: func(c report.CauseName) float64 {
+				switch c {
+				case report.CauseSchedWake:
+					return 0
+				case report.CauseSched, report.CauseSchedPoll:
+					if held >= mostlyHeld {
+						return 0 // the quota has its part, and its threads that are released together wait for each other
+					}
+				}
+				return without
+			},
+			why: "less than it looks like: threads had no CPU meanwhile, perhaps by a quota, other processes or more Ps than CPUs, see WL5011",
 		})
 	}
 	return out
@@ -92,6 +116,9 @@ const leastCrowd = 0.2
 
 // mostlyHeld is the part of a quota's periods from which on what waits for a CPU mostly waits for the quota.
 const mostlyHeld = 0.5
+
+// largerPart is the part of a finding's time that others explain from which on it is no louder than low.
+const largerPart = 0.5
 
 // heldBack returns in which part of its periods a CPU quota held the process back, by the kernel's counters or by the trace's freezes.
 func heldBack(r *report.Report) float64 {
@@ -111,22 +138,32 @@ const byFar = 3
 // explained takes from verdicts the time that others explain, drops what is not worth a word without it, and lets none of them be
 // louder than what explains it, unless it is more by far.
 func explained(in *Input, all []Verdict) []Verdict {
-	gone := make([]bool, len(all))
+	gone, taken := make([]bool, len(all)), make([]float64, len(all))
 	for _, e := range explanations(in, all) {
 		for i := range all {
 			v := &all[i]
-			if v.Fact || v == e.by || v.Code == e.by.Code || !e.explains(v.Code) {
+			if v.Fact || gone[i] || v == e.by || e.by != nil && v.Code == e.by.Code || !e.explains(v.Code) {
 				continue
 			}
-			before := v.Won.TotalNS
-			if part := e.part(v.Cause); part > 0 && v.Severe == "" {
-				v.Won = v.Won.times(1 - part)
+			before, less := v.Won.TotalNS, taken[i]
+			if part := min(e.part(v.Cause), 1-taken[i]); part > 0 && v.Severe == "" {
+				v.Won = v.Won.times((1 - taken[i] - part) / (1 - taken[i]))
+				taken[i] += part
 				if v.Severity, v.Decided = in.judge(v); v.Severity == "" {
 					gone[i] = true
 					continue
 				}
 			}
-			if !e.whole && !e.quieter && before > byFar*e.by.Won.TotalNS {
+			if taken[i] >= largerPart {
+				if less < largerPart {
+					v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
+				}
+				if v.Severity.Loud() {
+					v.Severity, v.Decided = report.SeverityLow, nil
+				}
+				continue
+			}
+			if e.by == nil || !e.whole && !e.quieter && before > byFar*e.by.Won.TotalNS {
 				continue
 			}
 			louder := rank(v.Severity) < rank(e.by.Severity)

@@ -16,7 +16,8 @@ func saturatedRule() Rule {
 			Measured: "Stretches of the critical path in which a goroutine was runnable while no P stood idle (cause sched), and network waits whose data may have been there before anybody " +
 				"polled (sched-poll). What ran on the Ps meanwhile is read from a sample of such stretches; the site is the function that ran most. Waits behind a hub (WL1001) or " +
 				"taken by a herd (WL1004), long runs on free Ps (WL1007) or the collector (WL3) are left to those rules. " +
-				"Where the Ps were free for more than 15 % of the trace, slow requests must have waited for 1 ms on average, and all requests for 5 % of their time: goroutines that work together meet on a P now and then.",
+				"Where the Ps were free for more than 15 % of the trace, slow requests must have waited for 1 ms on average, and all requests for 5 % of their time: goroutines that work together meet on a P now and then. " +
+				"Where the Ps were free for more than 85 % and most of what ran were requests, these came at once: at most low, and what is named computes by CPU samples.",
 			Before: "for { recompute(everything) } // on as many goroutines as there are Ps",
 			After:  "for range time.Tick(time.Minute) { recompute(changed) }\n// or, if it is the requests themselves: more CPUs, less work for each, or fewer at a time",
 			Wrong: "Where the machine's CPUs are shared or limited, Ps look busy while the kernel holds their threads: see WL4 and WL5011 first. Under a load test beyond capacity this is " +
@@ -48,10 +49,41 @@ func taken(in *Input) []Verdict {
 		if !t.serves(in) {
 			fix = "run less of " + short(t.site.Func) + " at a time, or make it cheaper; yield in it; or give the service more CPUs"
 		}
-		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-			Title: fmt.Sprintf("requests wait for a P: %s runs on them", t.name()),
-			Cause: report.CauseSched, Site: t.site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix,
+		title, site, most := fmt.Sprintf("requests wait for a P: %s runs on them", t.name()), t.site, report.Severity("")
+		if q.burst(in) {
+			title, most = "requests that come at once wait for each other's turn on Ps that are idle nearly all the time", report.SeverityLow
+			if site = computesIn(q.g); site != nil {
+				title += ": " + short(site.Func) + " computes"
+			}
+			fix = "if clients need not ask all at once, spread their requests; else make these cheaper, or give the service more CPUs"
+		}
+		out = append(out, Verdict{Won: q.won, Most: most, Changes: q.changes(), Finding: report.Finding{
+			Title: title,
+			Cause: report.CauseSched, Site: site, Group: q.g.ID, Share: q.share, Confidence: confidence, Evidence: evidence, Fix: fix,
 		}})
 	})
 	return out
+}
+
+// burst reports whether requests waited behind requests while the Ps were idle nearly all the time: it is their clients who make them
+// come at once.
+func (q *queue) burst(in *Input) bool {
+	own := 0.0
+	for i := range q.takers {
+		if t := &q.takers[i]; t.serves(in) {
+			own += t.share
+		}
+	}
+	return own > 0.5 && busy(in) < 1-saturated
+}
+
+// computesIn returns where requests of a group compute: by CPU samples, as a run is known by where it ended, else where they begin.
+func computesIn(g *report.Group) *report.Site {
+	site, most := g.Entry, 0
+	for i := range g.All().Causes {
+		if c := &g.All().Causes[i]; c.Cause == report.CauseCPU && c.Site != nil && c.Samples > most {
+			site, most = c.Site, c.Samples
+		}
+	}
+	return site
 }

@@ -465,3 +465,76 @@ func TestMachineFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestLargerPart: where the process had no CPU for the larger part of its running time, the collector and the scheduler are no louder
+// than low, whoever had the CPUs; where it is the smaller part, they stay what they are. It would catch a collector that is blamed
+// beside a busy machine, and one that is let off for a little of it.
+func TestLargerPart(t *testing.T) {
+	span := int64(4e9)
+	for _, c := range []struct {
+		name        string
+		procs       int
+		cpu, others int64   // of 8 s of the two CPUs; 0: no host samples
+		without     float64 // by CPU samples
+		loud        bool
+	}{
+		{"others have most", 2, 1e9, 65e8, 0, false},
+		{"others have a fifth", 2, 6e9, 19e8, 0, true},
+		{"others and more Ps than CPUs, either a third", 24, 25e8, 5e9, 0, false},
+		{"it is not known who", 2, 0, 0, 0.7, false},
+		{"a trace alone", 2, 0, 0, 0, true},
+	} {
+		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 60e6}
+		stats := process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: span}
+		stats.GC = process.GC{Cycles: 400, Measured: 400, LiveBytes: 8e6, GoalBytes: 16e6, MarkNS: 2e9}
+		in := input(stats, groupWith(assist, waitingForP(60e6, ranAt("main.spin", 1))))
+		in.Report.Runtime.Sched.WithoutCPU = c.without
+		if c.cpu > 0 {
+			machine := c.cpu + c.others
+			in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, c.cpu), span)
+			in.Report.Host.Lost.MachineNS = &machine
+		}
+		said := 0
+		for _, f := range Find(in, All()) {
+			if f.Code != report.RuleGCTooFrequent && (f.Code != report.RulePsTaken || c.procs > 2) {
+				continue
+			}
+			said++
+			if f.Severity.Loud() != c.loud {
+				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
+			}
+			if why := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it looks like") }); !c.loud && !why {
+				t.Errorf("%s: %s does not say why it is low", c.name, f.Code)
+			}
+		}
+		if said == 0 {
+			t.Errorf("%s: nothing is said of the collector", c.name)
+		}
+	}
+}
+
+// TestBurst: requests behind requests on Ps that are idle nearly all the time came at once, which is their clients' doing; what is
+// named is what computes, and not the call in which a run ended. Behind others, or on Ps that are in use, it is a fault as before.
+func TestBurst(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		busy int64 // of 20 s
+		ran  string
+		loud bool
+		site string
+	}{
+		{"requests on idle Ps", 2e9, "main.ask", false, "main.compute"},
+		{"requests on Ps that are in use", 12e9, "main.ask", true, "main.ask"},
+		{"others on idle Ps", 2e9, "main.refresh", true, "main.refresh"},
+	} {
+		computes := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.compute"), TotalNS: 1e6, Samples: 9}
+		g := groupWith(waitingForP(4e6, ranAt(c.ran, 1)), computes)
+		g.Entry = siteOf("main.handle")
+		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
+		_, _, all := found(input(process.Stats{BusyNS: c.busy, Runs: runs}, g))
+		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
+		if i < 0 || all[i].Severity.Loud() != c.loud || all[i].Site == nil || all[i].Site.Func != c.site {
+			t.Errorf("%s: %+v", c.name, all)
+		}
+	}
+}

@@ -79,6 +79,9 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	}
 	for i := range list {
 		t := &list[i]
+		if v.Most != "" && rank(t.Severity) < rank(v.Most) {
+			continue
+		}
 		times := max(1, v.Won.Times)
 		least := func(l Lost) int64 {
 			if l.Few {

@@ -22,6 +22,7 @@ type Collector struct {
 	runs    []runSum // by the stack that ended the run
 	born    map[tracefmt.StackID]*runSum
 	samples []int64 // by stack
+	sampled int64   // when the first was
 	herds   map[tracefmt.StackID]*herdSum
 	flocks  map[tracefmt.StackID]*flock
 	largest []flown
@@ -100,6 +101,11 @@ func (c *Collector) Add(g *timeline.Gen) {
 		s.longest = max(s.longest, r.To-r.From)
 	})
 	for i := range g.Samples {
+		t := g.Samples[i].Time
+		if len(c.samples) == 0 {
+			c.sampled = t
+		}
+		c.stats.Samples.SpanNS = max(c.stats.Samples.SpanNS, t-c.sampled)
 		at := g.Samples[i].Stack
 		for int(at) >= len(c.samples) {
 			c.samples = append(c.samples, 0)

@@ -92,4 +92,27 @@ type Samples struct {
 	Scheduler int64 // looking for work, switching, waking threads
 	GC        int64 // background marking, assists and sweeping
 	Tracing   int64 // writing the trace itself
+	SpanNS    int64 // from the first to the last
+}
+
+// Bounds for saying by CPU samples how much running time had a CPU.
+const (
+	fewestSamples = 20
+	fewestBusy    = 500e6 // ns of running time
+	mostOfTrace   = 0.8   // that samples must cover: a profile over a part of it says nothing
+	largerPart    = 0.5
+)
+
+// WithoutCPU returns for which part of the time in which goroutines ran on Ps CPU samples saw none of them, where that is the larger
+// part: threads that wait for a CPU are not sampled. It is 0 where there is less of it, or too little to tell.
+func (s *Stats) WithoutCPU() float64 {
+	c := &s.Samples
+	if c.All < fewestSamples || s.BusyNS < fewestBusy || float64(c.SpanNS) < mostOfTrace*float64(s.SpanNS) {
+		return 0
+	}
+	without := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
+	if without < largerPart {
+		return 0
+	}
+	return without
 }

@@ -100,7 +100,7 @@ func find(runs []Run, start string) *Run {
 
 func TestSamples(t *testing.T) {
 	c := take(t, crowded(t), 1)
-	if want := (Samples{All: 5, Scheduler: 5}); c.Samples != want {
+	if want := (Samples{All: 5, Scheduler: 5, SpanNS: 4e6}); c.Samples != want {
 		t.Errorf("samples %+v, want %+v", c.Samples, want)
 	}
 }
@@ -259,5 +259,25 @@ func TestHeapWithoutBound(t *testing.T) {
 	c.Stats(sp)
 	if gc := c.Runtime(sp, new(freeze.Verdict)).GC; gc.HeapMaxBytes < 1<<60 || gc.GoalMaxBytes < 1<<60 {
 		t.Errorf("the heap is %d bytes at most, its goal %d", gc.HeapMaxBytes, gc.GoalMaxBytes)
+	}
+}
+
+// TestWithoutCPU: CPU samples say that running time had no CPU where they miss the larger part of it, all through the trace. It would
+// catch a profile over a part of the trace, and few samples, that are taken for a lack of CPUs.
+func TestWithoutCPU(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		samples Samples
+		want    float64
+	}{
+		{"a quarter of what was to be expected", Samples{All: 60, Scheduler: 10, SpanNS: 29e8}, 0.75},
+		{"most of it", Samples{All: 150, SpanNS: 29e8}, 0},
+		{"a profile over a third of the trace", Samples{All: 60, SpanNS: 10e8}, 0},
+		{"no profile", Samples{}, 0},
+	} {
+		s := Stats{Samples: c.samples, BusyNS: 2e9, SpanNS: 3e9}
+		if got := s.WithoutCPU(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -17,11 +17,7 @@ const (
 // how much of all running time had none, at the least; CPU samples, where there are enough, how much of it this band met: a
 // thread that waits is not sampled. It is 1 where nothing is known.
 func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
-	if r.Host == nil {
-		return 1, false
-	}
-	without, _ := r.Host.Lost.WithoutCPU()
-	if on = 1 - without; on >= mostlyOn {
+	if on = 1 - r.WithoutCPU(); on >= mostlyOn {
 		return 1, false
 	}
 	ran, samples := int64(0), 0
@@ -33,7 +29,7 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 	}
 	// Where some groups show a handler because a sample hit it and others show none, samples have chosen who is counted.
 	chosen := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
-	if samples > 0 && ran >= leastTimeNS && !(chosen && r.Host.Lost.OffCPUNS != nil) {
+	if samples > 0 && ran >= leastTimeNS && !(chosen && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
 		return min(1, float64(samples)*report.SampleNS/float64(ran)), false
 	}
 	return on, true
@@ -42,10 +38,7 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 // withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
 // collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
 func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
-	if r.Host == nil {
-		return causes
-	}
-	without, _ := r.Host.Lost.WithoutCPU()
+	without := r.WithoutCPU()
 	if 1-without >= mostlyOn {
 		return causes
 	}

@@ -62,13 +62,17 @@ func TestAssistWithoutCPU(t *testing.T) {
 	}}
 	r := &report.Report{Host: &report.Host{Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &waited}}, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: 1e9, Bands: []report.Band{band}}}}
 	want := map[string]float64{"computing": 0.3, "helping the garbage collector (at most)": 0.2, "shown as running, but without a CPU": 0.5}
-	got := map[string]float64{}
-	for _, v := range Of(r)[0].Causes {
-		got[v.Words] = v.Share
-	}
-	for words, share := range want {
-		if math.Abs(got[words]-share) > 1e-9 || len(got) != len(want) {
-			t.Errorf("%s: %v of the time, want %v; %v", words, got[words], share, got)
+	bare := *r
+	bare.Host, bare.Runtime.Sched.WithoutCPU = nil, 0.6 // a trace alone, by its CPU samples
+	for _, r := range []*report.Report{r, &bare} {
+		got := map[string]float64{}
+		for _, v := range Of(r)[0].Causes {
+			got[v.Words] = v.Share
+		}
+		for words, share := range want {
+			if math.Abs(got[words]-share) > 1e-9 || len(got) != len(want) {
+				t.Errorf("host samples %v: %s: %v of the time, want %v; %v", r.Host != nil, words, got[words], share, got)
+			}
 		}
 	}
 }
