@@ -59,6 +59,9 @@ type Input struct {
 	Unawaited func(group string) bool
 	// Readers says of requests that only wait at a line whether they had given anything to anybody.
 	Readers []queues.Readers
+	// Holder finds where a goroutine stands, and for how long at least so long, that perhaps holds the lock a function waits for,
+	// with the trace's word for what it waits for; nil: none. The field itself may be nil.
+	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
 	// Streams says of requests that sleep at a line again and again whether they write to their clients between.
 	Streams []queues.Stream
 	// Asks says, by a group's id, how often its requests asked a peer from one line.

@@ -147,7 +147,11 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		v.Fix = "if it is no stream: end the wait with the request's context or a deadline"
 	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
 		v.Fix = "find who holds the lock and does not come back: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock over what may not end, and unlock with defer"
-		if o, before := in.holder(w); o != nil {
+		if site, reason, ns := in.goroutineHolds(w); site != nil {
+			at := fmt.Sprintf("at %s (%s)", place(site), reason)
+			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the goroutine that stands " + at + ": it came to stand there before the first of them, by", Value: float64(ns - w.StuckNS[0]), Unit: "ns"}}, v.Evidence...)
+			v.Fix = "look first at the goroutine that stands " + at + "; else " + v.Fix
+		} else if o, before := in.holder(w); o != nil {
 			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
 			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request that stands " + at + ": it came to stand there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
 			v.Fix = "look first at the request that stands " + at + "; else " + v.Fix
@@ -165,6 +169,15 @@ func readsOn(w *report.OpenWait) bool {
 	}
 	s := w.Site
 	return s != nil && (s.Module != "" && request.AsksForNext(s.Func) || s.CalledFrom != nil && request.AsksForNext(s.CalledFrom.Calls))
+}
+
+// goroutineHolds returns where a goroutine stands that perhaps holds the lock that requests wait for at w: for longer than the first of
+// them, in a method of the same type or in the same function.
+func (in *Input) goroutineHolds(w *report.OpenWait) (at *report.Site, reason string, ns int64) {
+	if in.Holder == nil || w.Site == nil || !isMutex(w) || isStd(w.Site) {
+		return nil, "", 0
+	}
+	return in.Holder(w.Site.Func, w.StuckNS[0])
 }
 
 // holder returns where somebody stands who may hold what requests wait for at w: the one of all open requests that came to stand
