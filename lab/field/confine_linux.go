@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"syscall"
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
@@ -14,4 +16,12 @@ func confine(cmd *exec.Cmd, cpus float64) (leave func(), err error) {
 	}
 	g.Take(cmd)
 	return func() { _ = g.Remove() }, nil
+}
+
+// hold stops a process, or lets it go on.
+func hold(p *os.Process, stop bool) error {
+	if stop {
+		return p.Signal(syscall.SIGSTOP)
+	}
+	return p.Signal(syscall.SIGCONT)
 }

@@ -37,9 +37,11 @@ type entry struct {
 	env           []string
 	seconds       int // 0 is 1
 	neighbours    bool
-	test          string        // a benchmark that is recorded instead of a service
-	quota         float64       // CPUs of the container that the program runs in; 0: none
-	warm          time.Duration // of load before the recording; 0 is 2 s
+	// stopFor is for how long the process is stopped by a signal, again each stopEvery, while it is recorded.
+	stopFor, stopEvery time.Duration
+	test               string        // a benchmark that is recorded instead of a service
+	quota              float64       // CPUs of the container that the program runs in; 0: none
+	warm               time.Duration // of load before the recording; 0 is 2 s
 	// before is done before the program is started, and ends with the context; arguments are instead of the program's.
 	before    func(ctx context.Context, ports []string) error
 	arguments func(data string, ports []string) ([]string, error)
@@ -232,6 +234,9 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 		defer stop()
 		sleep(ctx, 300*time.Millisecond)
 	}
+	if e.stopFor > 0 {
+		defer e.stops(ctx, s)()
+	}
 	seconds := max(e.seconds, 1)
 	raw := filepath.Join(data, e.name+".whylate")
 	if out, err := exec.CommandContext(ctx, whylate, "record", "--json", "--proxy", "none", "-d", strconv.Itoa(seconds)+"s", "-o", raw, s.pprof).CombinedOutput(); err != nil {
@@ -262,6 +267,23 @@ func (e *entry) record(ctx context.Context, whylate, dir, data string) (*testpro
 		return nil, fmt.Errorf("%d of %d %s were refused: this shows no fault of those that are served\n%s", f.Client.Errors, f.Client.Requests, f.Client.Kind, s.said())
 	}
 	return f, nil
+}
+
+// stops stops a program for a while, repeatedly, as a debugger does or a container that is paused.
+func (e *entry) stops(ctx context.Context, s *server) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for sleep(ctx, e.stopEvery); ctx.Err() == nil; sleep(ctx, e.stopEvery) {
+			if err := hold(s.cmd.Process, true); err != nil {
+				fmt.Fprintln(os.Stderr, e.name+": stopping it:", err)
+				return
+			}
+			sleep(ctx, e.stopFor)
+			_ = hold(s.cmd.Process, false)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
 }
 
 // field is a recording's truth before its clients are asked.

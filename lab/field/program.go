@@ -33,6 +33,7 @@ type program struct {
 	// A main of ours may need a server, and another service that it calls: itself once more, with -as-peer.
 	backend backend
 	peer    bool
+	cgo     bool
 	quota   float64 // of the group that it runs in, in CPUs
 }
 
@@ -182,6 +183,9 @@ func (p program) build(ctx context.Context) (string, error) {
 			verb = []string{"test", "-c"}
 		}
 		env[1] = "GOFLAGS=-mod=readonly -trimpath -buildvcs=false"
+		if p.cgo {
+			env[2] = "CGO_ENABLED=1"
+		}
 		if err := command(ctx, filepath.Join("lab/field/programs", p.dir), env, "go", append(verb, "-tags", p.tags, "-o", binary, ".")...); err != nil {
 			return "", fmt.Errorf("building lab/field/programs/%s: %w", p.dir, err)
 		}
