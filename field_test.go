@@ -328,9 +328,9 @@ func TestFieldAnew(t *testing.T) {
 
 var fieldHeld = flag.String("field", "", "directory of recordings that TestFieldHeld judges and prints (field -corpus -held)")
 
-var fieldSet = flag.String("set", "held out, around libraries", "row of docs/accuracy.md that TestFieldHeld counts, and writes with -update")
+var fieldSet = flag.String("set", "held out, around libraries", "row of docs/internals/accuracy.md that TestFieldHeld counts, and writes with -update")
 
-// TestFieldHeld judges recordings that are not kept, in the directory that -field names, and prints a row of docs/accuracy.md for
+// TestFieldHeld judges recordings that are not kept, in the directory that -field names, and prints a row of docs/internals/accuracy.md for
 // each. Right or wrong, it does not fail: what is held out is looked at, not worked towards.
 func TestFieldHeld(t *testing.T) {
 	if *fieldHeld == "" {
@@ -364,7 +364,7 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	return rep
 }
 
-// A fieldPage is docs/accuracy.md's table and totals; what stands before them is written by hand.
+// A fieldPage is docs/internals/accuracy.md's table and totals; what stands before them is written by hand.
 type fieldPage struct{ rows []fieldRow }
 
 type fieldRow struct {
@@ -374,7 +374,7 @@ type fieldRow struct {
 }
 
 const (
-	accuracyPage  = "docs/accuracy.md"
+	accuracyPage  = "docs/internals/accuracy.md"
 	accuracyBegin = "<!-- written by go test -run TestField . -update -->"
 )
 
@@ -529,7 +529,7 @@ func shortSite(s string) string {
 	return name + " " + filepath.Base(file)
 }
 
-// check holds docs/accuracy.md to what was found, or writes it.
+// check holds docs/internals/accuracy.md to what was found, or writes it.
 func (p *fieldPage) check(t *testing.T) {
 	old, err := os.ReadFile(accuracyPage)
 	if err != nil && !(*update && errors.Is(err, fs.ErrNotExist)) {

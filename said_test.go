@@ -280,7 +280,7 @@ func classOfService(rep *report.Report, o *outcome) (class, []string) {
 	return classOf(&sentence, &first, sentence && first, untrue), untrue
 }
 
-// A tally counts answers by class: a row of the first table of docs/accuracy.md.
+// A tally counts answers by class: a row of the first table of docs/internals/accuracy.md.
 type tally [classes]int
 
 // row writes the counts of a set of recordings.
@@ -292,13 +292,13 @@ func (t *tally) row(set string) string {
 	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d |", set, all, t[classRight], t[classHalf], t[classWrong], t[classConfident])
 }
 
-// The rows of the first table of docs/accuracy.md.
+// The rows of the first table of docs/internals/accuracy.md.
 const (
 	setCorpus   = "corpus"
 	setServices = "services of `lab/truth`"
 )
 
-// checkRow compares the row of a set in docs/accuracy.md with what was counted, or writes it.
+// checkRow compares the row of a set in docs/internals/accuracy.md with what was counted, or writes it.
 func (t *tally) checkRow(tb testing.TB, set string) {
 	tb.Helper()
 	old, err := os.ReadFile(accuracyPage)

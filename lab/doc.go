@@ -16,7 +16,7 @@
 //	go run ./lab/thresholds -n 12            halve and double a threshold of the engine, and list the answers that change
 //	go run ./lab/damage -whylate PROGRAM x.trace ...             damaged traces through all verbs, within bounds of time and memory
 //
-//	go run ./lab/field -corpus               record real programs, with and without faults, for docs/accuracy.md
+//	go run ./lab/field -corpus               record real programs, with and without faults, for docs/internals/accuracy.md
 //	go run ./lab/recordings                  record them for tests, which need no clock then
 //
 // What else is run is steps of .ci/full: vm (lab/vm, lab/limitscompare), cases (lab/maxprocs/cases), browser, and programs

@@ -1,7 +1,7 @@
 // Field records real programs under load, as somebody meets them who has a slow
 // service that he did not write. It makes the corpus: recordings of a second or
 // two of real programs, healthy ones and ones with a known fault, each with its
-// truth, which TestField judges and docs/accuracy.md sums up:
+// truth, which TestField judges and docs/internals/accuracy.md sums up:
 //
 //	go run ./lab/field -corpus                    # all of them; builds for half an hour the first time
 //	go run ./lab/field -corpus -only '^etcd'      # those of a matching name

@@ -53,7 +53,7 @@ func Page(rules []Rule) string {
 
 A finding is a rule's verdict over a group of requests or the whole trace: what is wrong, where, the evidence in numbers, what to change, what that is
 predicted to win, and how sure it is. This page is written from the rules themselves; `+"`whylate rules CODE`"+` prints the same. [Which rule speaks
-about which service](confusion.md) is tested.
+about which service](internals/confusion.md) is tested.
 
 Severity is the same for all rules. %s
 
