@@ -24,7 +24,9 @@ func holdMemory(max int64) (adjust func(), restore func() (beyond int64)) {
 	}
 	limit := int64(usualMemory)
 	needed := func(m *heap) int64 { return room(m.live) }
-	if max > 0 {
+	if max == 0 {
+		useHugePages()
+	} else {
 		needed = (*heap).tight
 		// The rest is the program's text, threads' stacks and what the runtime does not count.
 		limit = max - max/8

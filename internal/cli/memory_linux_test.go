@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// TestHugePages: where the heap grows, the kernel was asked for huge pages. It fails if the runtime takes the advice back.
+func TestHugePages(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		t.Skip("a kernel without huge pages:", err)
+	}
+	useHugePages()
+	data, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, advised := 0, 0 // kB
+	for line := range bytes.Lines(data) {
+		if _, err := fmt.Sscanf(string(line), "Size: %d kB", &size); err == nil {
+			continue
+		}
+		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok && bytes.Contains(flags, []byte(" hg")) {
+			advised += size
+		}
+	}
+	if advised < hugeHeap>>10*9/10 {
+		t.Errorf("huge pages were asked for in %d kB of %d", advised, hugeHeap>>10)
+	}
+}
