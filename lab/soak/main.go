@@ -3,6 +3,7 @@
 //
 //	go run ./lab/soak -d 1h -rate 5000
 //
+// An interrupt ends it early, and it says what it saw until then.
 // The service is this program in a process of its own, with all that service.Start starts; clients and a collector of recordings are
 // here. The collector fails now and then: 500, 503 with Retry-After, 422. What it was given is the evidence: a fault counts as recorded
 // if a recording arrived that names a request of its time and length. Exit status 1 says that something was not as it should be.
@@ -13,6 +14,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -23,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,13 +117,16 @@ func soak(long time.Duration, rate float64, every time.Duration) error {
 	began := time.Now()
 	end := began.Add(long)
 	var all sync.WaitGroup
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
 	for i := range workers {
-		all.Go(func() { r.load(i, began, end, rate) })
+		all.Go(func() { r.load(ctx, i, began, rate) })
 	}
-	all.Go(func() { r.harm(began, end, every) })
+	all.Go(func() { r.harm(ctx, began, end, every) })
 	var seen []sample
-	for next := began.Add(10 * time.Second); next.Before(end); next = next.Add(5 * time.Second) {
-		time.Sleep(time.Until(next))
+	for next := began.Add(10 * time.Second); sleep(ctx, next); next = next.Add(5 * time.Second) {
 		s, err := r.sample()
 		if err != nil {
 			return err
@@ -131,6 +137,7 @@ func soak(long time.Duration, rate float64, every time.Duration) error {
 		}
 	}
 	all.Wait()
+	end = time.Now()
 	// What is still to be sent is, and what waits to be written.
 	var last sample
 	for wait := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
@@ -152,15 +159,25 @@ func soak(long time.Duration, rate float64, every time.Duration) error {
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("the service: %w", err)
 	}
-	return r.judge(began, seen, last, left, long, rate)
+	return r.judge(began, seen, last, left, end.Sub(began), rate)
+}
+
+// sleep waits until then, and says whether it came to that.
+func sleep(ctx context.Context, then time.Time) bool {
+	select {
+	case <-time.After(time.Until(then)):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 const workers = 64
 
 // load sends one worker's part of the requests, each at its time. One that is more than a second behind leaves out what it missed.
-func (r *run) load(i int, began, end time.Time, rate float64) {
+func (r *run) load(ctx context.Context, i int, began time.Time, rate float64) {
 	apart := time.Duration(workers / rate * float64(time.Second))
-	for at := began.Add(apart * time.Duration(i) / workers); at.Before(end); at = at.Add(apart) {
+	for at := began.Add(apart * time.Duration(i) / workers); ctx.Err() == nil; at = at.Add(apart) {
 		behind := -time.Until(at)
 		if behind < 0 {
 			time.Sleep(-behind)
@@ -209,13 +226,15 @@ func (r *run) get(path string, into any) error {
 }
 
 // harm does something to the service now and then.
-func (r *run) harm(began, end time.Time, every time.Duration) {
+func (r *run) harm(ctx context.Context, began, end time.Time, every time.Duration) {
 	for n := 1; ; n++ {
 		at := began.Add(time.Duration(n)*every - every/2)
 		if at.After(end.Add(-15 * time.Second)) {
 			return
 		}
-		time.Sleep(time.Until(at))
+		if !sleep(ctx, at) {
+			return
+		}
 		f := &fault{name: faults[n%len(faults)], from: time.Now(), to: time.Now().Add(5 * time.Second)}
 		r.mu.Lock()
 		r.faults = append(r.faults, f)

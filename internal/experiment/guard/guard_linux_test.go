@@ -24,9 +24,9 @@ func TestMain(m *testing.M) {
 
 // TestRefuses: what is no command is an error, not a hang.
 func TestRefuses(t *testing.T) {
-	for _, in := range []string{"", "x\n", "{}\n"} {
-		if err := Run(strings.NewReader(in), io.Discard); err == nil {
-			t.Errorf("%q is guarded", in)
+	for in, want := range map[string]string{"": "EOF", `{"args":["true"]}`: "EOF", "x\n": `"x\n": invalid`, "{}\n": `"{}\n"`} {
+		if err := Run(strings.NewReader(in), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is refused with %v, want %s", in, err, want)
 		}
 	}
 }

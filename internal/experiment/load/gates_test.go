@@ -2,9 +2,12 @@ package load
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -66,5 +69,47 @@ func TestAchievedRate(t *testing.T) {
 		if got := g.result().AchievedPerS; got < c.achieved*0.999 || got > c.achieved*1.001 {
 			t.Errorf("%s: %.4g answers a second, want %.4g", c.name, got, c.achieved)
 		}
+	}
+}
+
+// TestCutOff: requests that a run's end cuts off are counted as such, and as nothing else; those of a warm-up are not counted.
+func TestCutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		o          Options
+		answered   bool
+		unanswered int64
+	}{
+		"open":              {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant}, true, 50},
+		"closed":            {Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 7}, true, 7},
+		"closed, at a rate": {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Closed: 7}, true, 7},
+		"warm-up":           {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Warmup: 2 * time.Second}, false, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, calls := time.Now(), atomic.Int64{}
+			ctx, cancel := context.WithCancel(context.Background())
+			c.o.Targets = []Target{{URL: "http://model/"}}
+			c.o.Send = func(ctx context.Context, _ int) Answer {
+				calls.Add(1)
+				if time.Sleep(time.Millisecond); time.Since(begin) > time.Second { // it hangs from now on
+					<-ctx.Done()
+					return Answer{Err: ctx.Err()}
+				}
+				return Answer{Status: 200}
+			}
+			time.AfterFunc(1500*time.Millisecond+time.Microsecond, cancel)
+			r, err := Run(ctx, c.o)
+			if !errors.Is(err, context.Canceled) || (r != nil) != c.answered {
+				t.Fatalf("%s: %v, %v", name, r, err)
+			}
+			if r == nil {
+				return
+			}
+			if d := r.Unanswered - c.unanswered; d < -1 || d > 1 || r.Requests+r.Unanswered != calls.Load() || r.Errors != 0 || r.TimedOut != 0 || r.Requests < 99 {
+				t.Errorf("%s: %d of %d requests unanswered, %d answered, %d failed", name, r.Unanswered, calls.Load(), r.Requests, r.Errors)
+			}
+			if got := codes(r); !strings.Contains(got, "interrupted") || strings.Contains(got, "rate") || strings.Contains(got, "errors") {
+				t.Errorf("%s: warnings %s", name, got)
+			}
+		})
 	}
 }

@@ -138,6 +138,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	stop := g.watch()
 	if o.Warmup > 0 {
 		if err := g.warmUp(ctx); err != nil {
+			g.finish()
 			stop()
 			return nil, err
 		}

@@ -2,8 +2,12 @@ package sweep
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +15,8 @@ import (
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/testing/must"
 )
+
+var update = flag.Bool("update", false, "write the golden files")
 
 func TestArms(t *testing.T) {
 	arms, err := Arms([]Axis{{GOMAXPROCS, []string{"1", "2"}}, {"POOL", []string{"a=b", ""}}, {Rate, []string{"200", "1..5"}}})
@@ -287,5 +293,114 @@ func TestHTML(t *testing.T) {
 	empty := result(Options{Runs: 5}, axis, [][]Run{{{Error: "it died"}}, nil, nil})
 	if err := WriteHTML(&b, empty); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFarBounds: an interval that reaches far out presses nothing else together, and one that does not is drawn as it is.
+func TestFarBounds(t *testing.T) {
+	bounds := func(low, high float64) []series {
+		s := series{Points: []point{newPoint(1, &Figure{Est: 10}, ""), newPoint(2, &Figure{Est: 20}, ""), newPoint(3, &Figure{Est: 30, Low: &low, High: &high}, "")}}
+		return []series{s}
+	}
+	for _, logarithmic := range []bool{false, true} {
+		for name, c := range map[string]struct {
+			all []series
+			far bool
+		}{"near": {bounds(25, 35), false}, "at the border": {bounds(5, 80), false}, "far": {bounds(1e-3, 1e9), true}} {
+			var p plot
+			if !p.draw(c.all, asCount, asCount, []float64{1, 2, 3}, [2]float64{0, 4}, logarithmic) {
+				t.Fatalf("%s: nothing is drawn", name)
+			}
+			q := p.Series[0].Points
+			if high := (p.Bottom - q[2].Y) / (p.Bottom - p.Top); high < 0.3 || q[0].Y-q[2].Y < 0.15*(p.Bottom-p.Top) {
+				t.Errorf("%s, logarithmic %v: points at %.0f and %.0f of %.0f to %.0f", name, logarithmic, q[0].Y, q[2].Y, p.Bottom, p.Top)
+			}
+			if got := q[2].High <= p.Top || q[2].Low >= p.Bottom; got != c.far {
+				t.Errorf("%s, logarithmic %v: the interval is cut off: %v", name, logarithmic, got)
+			}
+			if !slices.IsSortedFunc(q, func(a, b point) int { return cmp.Compare(b.Y, a.Y) }) || q[0].X >= q[1].X || q[1].X >= q[2].X {
+				t.Errorf("%s: points %+v", name, q)
+			}
+			for _, line := range p.Grid {
+				if line.At < p.Top || line.At > p.Bottom {
+					t.Errorf("%s: a line at %v", name, line)
+				}
+			}
+			if len(p.Grid) < 2 {
+				t.Errorf("%s: %d lines", name, len(p.Grid))
+			}
+		}
+	}
+}
+
+// TestTicks: round numbers in the range, neither few nor many.
+func TestTicks(t *testing.T) {
+	for _, c := range []struct{ low, high float64 }{{0, 1}, {0, 3}, {0, 7}, {0, 10}, {3, 97}, {990, 1010}, {0.02, 0.05}, {1e6, 9e9}} {
+		got := ticksOf(c.low, c.high)
+		if len(got) < 2 || len(got) > 7 || got[0] < c.low || got[len(got)-1] > c.high*1.0002 {
+			t.Errorf("%v to %v: %v", c.low, c.high, got)
+		}
+		for _, v := range got[1:] {
+			if r := (v - got[0]) / (got[1] - got[0]); math.Abs(r-math.Round(r)) > 1e-9 {
+				t.Errorf("%v to %v: %v", c.low, c.high, got)
+			}
+		}
+	}
+	if got := ticksOf(5, 5); len(got) != 1 || got[0] != 5 {
+		t.Errorf("a single value: %v", got)
+	}
+}
+
+// TestTable holds what a result's text shows: which columns there are, where a difference stands, failed and invalid runs, two loads.
+func TestTable(t *testing.T) {
+	arms := must.Have(Arms([]Axis{{GOGC, []string{"100", "400"}}, {Rate, []string{"50", "100"}}}))(t)
+	o := Options{Runs: 3, Measure: 10 * time.Second, Warmup: 2 * time.Second, Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}}
+	r := newResult(&o, arms)
+	throttled, periods, none := int64(5e6), int64(10), int64(0)
+	for i, arm := range arms {
+		for n, run := range runsOf(20e6/float64(1+i/2), 1e6, 1e8, 3) {
+			run.Settings, run.Number = arm.Map(), n
+			run.Load.AchievedPerS = []float64{50, 90}[i%2]
+			run.Periods, run.ThrottledPeriods, run.ThrottledNS = &periods, &none, &none
+			if i == 3 {
+				run.ThrottledPeriods, run.ThrottledNS = &periods, &throttled
+				run.Load.Valid = n > 0
+			}
+			r.Measurements = append(r.Measurements, run)
+		}
+	}
+	r.Measurements = append(r.Measurements, Run{Settings: arms[2].Map(), Number: 3, Error: "it died"})
+	r.sum()
+	var b bytes.Buffer
+	must.Do(t, WriteText(&b, r))
+	must.Golden(t, *update, "testdata/table.txt", b.Bytes())
+}
+
+// TestHighestLoad: the choices of a sweep with several loads are those of the highest that was asked for, reached or not, in any
+// order; where rates are no numbers, of the one at which most was answered.
+func TestHighestLoad(t *testing.T) {
+	for _, c := range []struct {
+		loads []string
+		reach []float64
+		want  int
+	}{
+		{[]string{"50", "100", "75"}, []float64{50, 60, 75}, 1},
+		{[]string{"100", "50"}, []float64{40, 50}, 0},
+		{[]string{"9", "10"}, []float64{9, 10}, 1},
+		{[]string{"1..5", "1..50", "1..20"}, []float64{3, 25, 10}, 1},
+		{[]string{"100"}, []float64{80}, 0},
+	} {
+		arms := must.Have(Arms([]Axis{{Rate, c.loads}}))(t)
+		o := Options{Runs: 3, Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}}
+		r := newResult(&o, arms)
+		for i, arm := range arms {
+			for n, run := range runsOf(20e6, 1e6, 1e8, 3) {
+				run.Settings, run.Number, run.Load.AchievedPerS = arm.Map(), n, c.reach[i]
+				r.Measurements = append(r.Measurements, run)
+			}
+		}
+		if r.sum(); r.Best["p99_ns"] != c.want || r.Best["recommended"] != c.want || r.Recommended.Arm != c.want || (r.ByLoad != nil) != (len(arms) > 1) || len(r.ByLoad) > 0 && len(r.ByLoad) != len(arms) {
+			t.Errorf("%v, reached %v: %v, by load %v", c.loads, c.reach, r.Best, r.ByLoad)
+		}
 	}
 }

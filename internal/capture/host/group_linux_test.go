@@ -1,0 +1,84 @@
+package host
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestOwnProcess: a recording tells how many samples it holds, and each holds the counters of the process's group that the kernel
+// gives, as they were then; those that it does not give are absent.
+func TestOwnProcess(t *testing.T) {
+	g, err := cgroup.NewSampler(cgroup.Options{})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer g.Close()
+	var before, after cgroup.Stat
+	must.Do(t, g.Sample(&before))
+	s := must.Have(Start(Options{PID: os.Getpid()}))(t)
+	samples, rec := readBack(t, s.Stop())
+	must.Do(t, g.Sample(&after))
+	if rec.Samples != len(samples.Points) || rec.Samples < 2 {
+		t.Errorf("%d samples, %d are there", rec.Samples, len(samples.Points))
+	}
+	for _, p := range samples.Points {
+		for name, c := range map[string]struct {
+			got, low, high int64
+			has            cgroup.Fields
+		}{
+			"usage":             {p.Usage, int64(before.Usage), int64(after.Usage), cgroup.HasUsage},
+			"periods":           {p.Periods, before.Periods, after.Periods, cgroup.HasBandwidth},
+			"throttled periods": {p.ThrottledPeriods, before.ThrottledPeriods, after.ThrottledPeriods, cgroup.HasBandwidth},
+			"throttled":         {p.Throttled, int64(before.Throttled), int64(after.Throttled), cgroup.HasBandwidth},
+			"local":             {p.Local, int64(before.Local), int64(after.Local), cgroup.HasLocal},
+			"ancestors'":        {p.Ancestor, int64(before.AncestorThrottled), int64(after.AncestorThrottled), 0},
+		} {
+			if c.has != 0 && before.Has&c.has == 0 {
+				c.low, c.high = Absent, Absent
+			}
+			if c.got < c.low || c.got > c.high {
+				t.Errorf("%s: %d, the kernel counted %d before and %d after", name, c.got, c.low, c.high)
+			}
+		}
+		if p.Complete != (before.Has&cgroup.HasAncestors != 0) {
+			t.Errorf("all ancestors known: %v", p.Complete)
+		}
+	}
+}
+
+// TestFollow: that the process is in another group is noticed when it is, each time, and said once.
+func TestFollow(t *testing.T) {
+	s := &Sampler{pid: os.Getpid()}
+	move := func() {
+		const dir = "sys/fs/cgroup/a/"
+		fsys := fstest.MapFS{}
+		for name, text := range map[string]string{
+			"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			dir + "cpu.stat": "usage_usec 1\n", dir + "cgroup.controllers": "cpu\n", dir + "cpu.max": "max 100000\n",
+		} {
+			fsys[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		s.group = must.Have(cgroup.NewSampler(cgroup.Options{FS: fsys}))(t)
+		if s.follow(0); s.groups > 0 && len(s.warnings) != 1 {
+			t.Errorf("in the same group: %v", s.warnings)
+		}
+		fsys["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("0::/b\n")}
+		s.follow(0)
+	}
+	if move(); s.groups == 0 {
+		t.Skip("this process has no group that can be sampled")
+	}
+	move()
+	defer s.group.Close()
+	if s.groups != 2 || len(s.warnings) != 1 || !strings.Contains(s.warnings[0].Text, "moved to another cgroup") {
+		t.Errorf("%d moves: %v", s.groups, s.warnings)
+	}
+	if s.follow(0); s.groups != 2 {
+		t.Error("a move where there was none")
+	}
+}

@@ -1,0 +1,90 @@
+package sweep
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/guard"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testchild"
+)
+
+// TestCounters: of a group's processes, here this one, what the kernel says is added up; a light look leaves out what costs.
+func TestCounters(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
+	write("cgroup.procs", fmt.Sprintf("%d\n999999999\n", os.Getpid()))
+	in := &instance{group: &cpugroup.Group{Dir: dir}, output: &output{gc: true, gcs: 3, gcCPU: 4}}
+	own := func() (peak, memory int64) {
+		for _, line := range status("/proc/self/status") {
+			switch line[0] {
+			case "VmHWM":
+				fmt.Sscan(line[1], &peak)
+			case "VmRSS":
+				fmt.Sscan(line[1], &memory)
+			}
+		}
+		return peak << 10, memory << 10
+	}
+	for end := in.counters(false).cpu + 20e6; in.counters(false).cpu < end; { // CPU time that is ours
+	}
+	before, memory := own()
+	c := in.counters(false)
+	after, _ := own()
+	if c.peak < before || c.peak > after {
+		t.Errorf("a peak of %d bytes, the kernel had %d before and %d after", c.peak, before, after)
+	}
+	if c.memory < memory/2 || c.memory > 2*memory || c.threads < 2 || c.threads > 1000 || c.switches == 0 {
+		t.Errorf("%+v, of %d bytes", c, memory)
+	}
+	if c.cpu < 20e6 || c.grouped || c.oom != 0 || !c.gc || c.gcs != 3 || c.gcCPU != 4 {
+		t.Errorf("%+v", c)
+	}
+	if l := in.counters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gc || l.memory == 0 || l.threads < 2 {
+		t.Errorf("at a light look %+v", l)
+	}
+	// The group's own counters go before those of its processes.
+	write("cpu.stat", "usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 3\n")
+	write("memory.events", "oom 9\noom_kill 1\n")
+	if c := in.counters(false); c.cpu != 7000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 5, Throttled: 2, ThrottledNS: 3000}) || c.oom != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestAlive: a service that has ended is an error that says how, and whether it was for want of memory.
+func TestAlive(t *testing.T) {
+	dir := t.TempDir()
+	cmd := testchild.Command("guard")
+	cmd.Stderr = nil
+	p := must.Have(guard.Start(cmd, guard.Command{Args: []string{"sh", "-c", "exit 3"}, Env: os.Environ()}, func(string) {}))(t)
+	defer p.Stop()
+	for deadline := time.Now().Add(20 * time.Second); p.Ended() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	ended := &instance{process: p, output: new(output)}
+	ended.output.add("no room left")
+	for _, c := range []struct {
+		events string
+		group  bool
+		want   string
+	}{
+		{"", false, "(exit status 3); it said: no room left"},
+		{"oom 3\noom_kill 0\n", true, "(exit status 3); it said"},
+		{"oom_kill 2\n", true, "(exit status 3, for want of memory); it said"},
+	} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte(c.events), 0o600))
+		if ended.group = nil; c.group {
+			ended.group = &cpugroup.Group{Dir: dir}
+		}
+		if err := (&up{instances: []*instance{{process: new(guard.Process)}, ended}}).alive(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.events, err, c.want)
+		}
+	}
+	if err := (&up{instances: []*instance{{process: new(guard.Process)}}}).alive(); err != nil {
+		t.Errorf("a service that runs: %v", err)
+	}
+}
