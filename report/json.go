@@ -48,13 +48,21 @@ func CompactJSON(r *Report) ([]byte, error) {
 	return jsontext.Escape(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
 }
 
-// ReadJSON reads one report. Fields that it does not know are ignored, so that reports of later versions with the same
+// maxJSON bounds a report that is read: those of the longest traces have some MB.
+const maxJSON = 256 << 20
+
+// ReadJSON reads one report, of 256 MiB at most. Fields that it does not know are ignored, so that reports of later versions with the same
 // schema can be read. Errors say whether the input is no JSON, cut off, no report, a report of
 // another schema, or one that breaks a promise of the contract (see CheckValid).
-func ReadJSON(r io.Reader) (*Report, error) {
-	data, err := io.ReadAll(r)
+func ReadJSON(r io.Reader) (*Report, error) { return readJSON(r, maxJSON) }
+
+func readJSON(r io.Reader, most int64) (*Report, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading a report: %w", err)
+	}
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("reading a report: it is longer than %d MiB, so it is none", most>>20)
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // some editors put it there
 	if len(bytes.TrimSpace(data)) == 0 {

@@ -167,7 +167,7 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 	var conf *tls.Config
 	if x.tls != (record.TLSFiles{}) {
 		var err error
-		if conf, err = x.tls.Config(); err != nil {
+		if conf, err = x.tls.Config(x.ctx); err != nil {
 			return err
 		}
 	}

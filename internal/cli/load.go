@@ -116,7 +116,7 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 		return o, usage(cmd, "%s is not this machine: --allow-remote says that you may load it", redactedURL(target))
 	}
 	if l.caCert != "" || l.insecure {
-		c, err := record.TLSFiles{CACert: l.caCert, Insecure: l.insecure}.Config()
+		c, err := record.TLSFiles{CACert: l.caCert, Insecure: l.insecure}.Config(cmd.Context())
 		if err != nil {
 			return o, recordError(err)
 		}

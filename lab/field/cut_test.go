@@ -40,11 +40,11 @@ func TestCut(t *testing.T) {
 				}
 			}
 			first, last := samples.Points[0].Mono, samples.Points[len(samples.Points)-1].Mono
-			if d := at[from] - first; d < 0 && from > 0 || d > int64(beside) {
+			if d := at[from] - first; d < 0 && from > 0 || d > beside {
 				t.Errorf("from %d: samples begin %d ns before it", from, d)
 			}
 			if from+n < 3 {
-				if d := last - at[from+n]; d < 0 || d > int64(beside) {
+				if d := last - at[from+n]; d < 0 || d > beside {
 					t.Errorf("%d from %d: samples end %d ns after it", n, from, d)
 				}
 			}
@@ -54,6 +54,9 @@ func TestCut(t *testing.T) {
 		t.Error("a generation that is not there was cut out")
 	}
 }
+
+// beside is for how long around its part the samples of the host are kept.
+const beside = int64(1100 * 1e6)
 
 // generations returns the bytes of a recording's generations, when they began by the monotonic clock, and the host's samples.
 func generations(t *testing.T, recording []byte) (all [][]byte, at []int64, samples *host.Samples) {

@@ -620,3 +620,20 @@ func TestDay(t *testing.T) {
 		t.Logf("%d faults, %d recorded; the state is %+v", faults, named, s)
 	})
 }
+
+// TestFreezeBorder: a freeze of just the length that was asked for is recorded, a shorter one is not; and Stop, with nothing to wait
+// for, waits for nothing.
+func TestFreezeBorder(t *testing.T) {
+	for took, want := range map[time.Duration]int{300*time.Millisecond - 1: 0, 300 * time.Millisecond: 1} {
+		play(t, Options{Freeze: 300 * time.Millisecond}, func(s *scene) {
+			s.freeze(time.Second, took)
+			if got := s.after(time.Minute); len(got) != want {
+				t.Errorf("%d recordings of a freeze of %v", len(got), took)
+			}
+			began := time.Now()
+			if s.r.Stop(); time.Since(began) >= sinkPatience {
+				t.Errorf("Stop took %v", time.Since(began))
+			}
+		})
+	}
+}

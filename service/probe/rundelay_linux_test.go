@@ -60,6 +60,25 @@ func TestSteal(t *testing.T) {
 	}
 }
 
+// TestSecondField: whatever a file holds, cut at any byte too, is a number or none.
+func TestSecondField(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"12 34 5\n": 34, "12 34": 34, "0 0 0\n": 0, "1 9": 9, "12": -1, "": -1, " ": -1, "12 ": -1, "12 x": -1, "x 7": 7, "1 576460752303423488 1": 576460752303423488,
+		"1 99999999999999999999999": -1,
+	} {
+		got, ok := secondField([]byte(text))
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+		for i := range text {
+			secondField([]byte(text)[:i])
+		}
+	}
+}
+
 func FuzzProcText(f *testing.F) {
 	f.Add([]byte("cpu  1 2 3 4 5 6 7 8"))
 	f.Add([]byte("12 34 5\n"))

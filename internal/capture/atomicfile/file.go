@@ -1,10 +1,12 @@
 // Package atomicfile writes files that are either whole or not there.
 //
 // What is written goes to a temporary file beside the target and takes the target's name only when [File.Commit] is
-// called, so a reader never sees half a file, and a failed run leaves an older file of that name as it was.
+// called, so a reader never sees half a file, and a failed run leaves an older file of that name as it was. The content is on
+// the disk before: a machine that loses power then has the older file or the whole new one.
 package atomicfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // unfinished holds the names of temporary files, for a process that must end at once.
@@ -106,6 +109,9 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// toDisk waits until a file's content is on the disk.
+var toDisk = (*os.File).Sync
+
 // Commit closes the file and gives it its name. After an error the temporary file is gone and the target is what it
 // was. Commit after Commit or Discard does nothing.
 func (f *File) Commit() error {
@@ -114,7 +120,13 @@ func (f *File) Commit() error {
 	}
 	f.settled = true
 	defer unfinished.Delete(f.tmp)
-	if err := f.f.Close(); err != nil {
+	var err error
+	if f.tmp != "" {
+		if err = toDisk(f.f); errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+			err = nil // a file system that cannot tell
+		}
+	}
+	if err := cmp.Or(err, f.f.Close()); err != nil {
 		if f.tmp != "" {
 			_ = os.Remove(f.tmp)
 		}

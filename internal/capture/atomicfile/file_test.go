@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/must"
@@ -48,6 +49,44 @@ func TestCommitReplacesAtOnce(t *testing.T) {
 		t.Errorf("permissions became %v, want the old file's 0640", info.Mode().Perm())
 	}
 	only(t, dir, "x.trace")
+}
+
+// TestOnDiskFirst: the content is on the disk before it takes the place of an older file, which stays if that fails; a file system
+// that cannot tell is no failure, and a device is not asked.
+func TestOnDiskFirst(t *testing.T) {
+	defer func(was func(*os.File) error) { toDisk = was }(toDisk)
+	for _, c := range []struct {
+		fails error
+		want  string
+	}{{nil, "new"}, {syscall.EIO, "old"}, {syscall.ENOSPC, "old"}, {syscall.EINVAL, "new"}, {&fs.PathError{Op: "sync", Err: errors.ErrUnsupported}, "new"}} {
+		dir := t.TempDir()
+		name := filepath.Join(dir, "x.trace")
+		must.Do(t, os.WriteFile(name, []byte("old"), 0o600))
+		asked := 0
+		toDisk = func(f *os.File) error {
+			asked++
+			if tmp, _ := os.ReadFile(f.Name()); string(tmp) != "new" {
+				t.Errorf("%q is to be on the disk", tmp)
+			}
+			if b, _ := os.ReadFile(name); string(b) != "old" {
+				t.Errorf("meanwhile the file reads %q", b)
+			}
+			return c.fails
+		}
+		f := must.Have(Create(name))(t)
+		write(t, f, "new")
+		err := f.Commit()
+		if b, _ := os.ReadFile(name); string(b) != c.want || asked != 1 || (err != nil) != (c.want == "old") || err != nil && !strings.Contains(err.Error(), "writing "+name) {
+			t.Errorf("%v: the file reads %q, error %v, asked %d times", c.fails, b, err, asked)
+		}
+		only(t, dir, "x.trace")
+		if runtime.GOOS != "windows" {
+			must.Do(t, must.Have(Create(os.DevNull))(t).Commit())
+		}
+		if asked != 1 {
+			t.Error("a device was asked")
+		}
+	}
 }
 
 func TestDiscardLeavesTheOldFile(t *testing.T) {

@@ -252,7 +252,7 @@ func TestWhyCutNamesADurationThatFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newClient(end, nil, quick())
+	c, err := newClient(t.Context(), end, nil, quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -524,5 +524,36 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	} {
 		_, err := Open(context.Background(), c.target, c.opt)
 		wantKind(t, err, Usage, c.want)
+	}
+}
+
+// TestFilesOfTLS: files of certificates and keys may be pipes, which are waited for no longer than the context says, and are no longer
+// than such files are.
+func TestFilesOfTLS(t *testing.T) {
+	t.Parallel()
+	for what, files := range map[string]func(name string) TLSFiles{
+		"--cacert": func(name string) TLSFiles { return TLSFiles{CACert: name} },
+		"--cert":   func(name string) TLSFiles { return TLSFiles{Cert: name, Key: name} },
+	} {
+		r, w, err := os.Pipe() // nobody writes
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		defer r.Close()
+		pipe := fmt.Sprintf("/dev/fd/%d", r.Fd())
+		if _, err := os.Stat(pipe); err != nil {
+			t.Skip(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err = Open(ctx, "https://h:1", Options{TLS: files(pipe)})
+		wantKind(t, err, Interrupted, "interrupted")
+		if _, err := files(pipe).Config(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := files("/dev/zero").Config(context.Background()); err == nil || !strings.Contains(err.Error(), "reading "+what) || !strings.Contains(err.Error(), "/dev/zero: ") {
+			t.Errorf("%s without an end: %v", what, err)
+		}
 	}
 }

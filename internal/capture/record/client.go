@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -32,7 +33,7 @@ type client struct {
 }
 
 // newClient checks the options and reads the files that they name. It makes no connection.
-func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
+func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*client, error) {
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -69,7 +70,10 @@ func newClient(end Endpoint, inURL *Login, opt Options) (*client, error) {
 	private.Del("Host") // a name, and one that messages need
 	c.hasCredentials = len(private) > 0 || len(end.query) > 0
 
-	tlsConfig, err := opt.TLS.Config()
+	tlsConfig, err := opt.TLS.Config(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, c.describe(ctx, "recording", end.String(), err)
+	}
 	if err != nil {
 		return bad(err.Error(), err)
 	}
@@ -151,11 +155,43 @@ func parseProxy(s string) (*url.URL, error) {
 	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", clean(u.Scheme, 20))
 }
 
-// Config reads the files. Errors say which file and what is wrong with it.
-func (t TLSFiles) Config() (*tls.Config, error) {
+// Config reads the files, which may be pipes, until ctx ends. Errors say which file and what is wrong with it.
+func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
+	done := make(chan struct{})
+	var conf *tls.Config
+	var err error
+	go func() {
+		defer close(done)
+		conf, err = t.read()
+	}()
+	select {
+	case <-done:
+		return conf, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("reading the files of TLS: %w", context.Cause(ctx))
+	}
+}
+
+// maxPEM bounds a file: all authorities of a system have some 200 kB.
+const maxPEM = 4 << 20
+
+func readPEM(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := wire.All(f, maxPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+func (t TLSFiles) read() (*tls.Config, error) {
 	conf := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure}
 	if t.CACert != "" {
-		pem, err := os.ReadFile(t.CACert)
+		pem, err := readPEM(t.CACert)
 		if err != nil {
 			return nil, fmt.Errorf("reading --cacert: %w", err)
 		}
@@ -168,7 +204,10 @@ func (t TLSFiles) Config() (*tls.Config, error) {
 		if t.Cert == "" || t.Key == "" {
 			return nil, errors.New("a client certificate needs both --cert and --key")
 		}
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		cert, certErr := readPEM(t.Cert)
+		key, keyErr := readPEM(t.Key)
+		pair, err := tls.X509KeyPair(cert, key)
+		err = cmp.Or(certErr, keyErr, err)
 		if err != nil {
 			return nil, fmt.Errorf("reading --cert and --key: %w", err)
 		}

@@ -32,7 +32,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	if err != nil {
 		return 0, err
 	}
-	c, err := newClient(end, login, opt)
+	c, err := newClient(ctx, end, login, opt)
 	if err != nil {
 		return 0, err
 	}

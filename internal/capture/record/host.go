@@ -180,7 +180,7 @@ const checkPatience = time.Second
 
 // checkFirst is check by a client of its own.
 func checkFirst(ctx context.Context, end Endpoint, inURL *Login, opt Options, pid int) string {
-	c, err := newClient(end, inURL, opt)
+	c, err := newClient(ctx, end, inURL, opt)
 	if err != nil {
 		return "" // the recording itself says what is wrong
 	}

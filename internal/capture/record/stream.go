@@ -117,7 +117,7 @@ func Open(ctx context.Context, target string, opt Options) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newClient(end, inURL, opt)
+	c, err := newClient(ctx, end, inURL, opt)
 	if err != nil {
 		return nil, err
 	}

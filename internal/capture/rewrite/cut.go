@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -110,7 +109,7 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int
 		if first == nil {
 			first = &tracefmt.Generation{MinTime: g.MinTime, Freq: g.Freq}
 			if g.HasSnapshot {
-				start = int64(g.Snapshot.Mono) - int64(ticks(g.Snapshot.Time, g.Freq)-ticks(g.MinTime, g.Freq))
+				start = int64(g.Snapshot.Mono) - int64(at(g, g.Snapshot.Time)-at(g, g.MinTime))
 			}
 		}
 		if last != nil {
@@ -129,7 +128,7 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int
 	}
 	end = since(last, first)
 	for _, b := range last.Batches {
-		end = max(end, ticks(b.Time, last.Freq)-ticks(first.MinTime, first.Freq))
+		end = max(end, at(last, b.Time)-at(first, first.MinTime))
 	}
 	// A batch holds events from its time on; a generation takes about a second.
 	if err := keep(last, end+time.Second); err != nil {
@@ -144,18 +143,10 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int
 
 // since is when a generation begins, counted from the first one.
 func since(g, first *tracefmt.Generation) time.Duration {
-	return ticks(g.MinTime, g.Freq) - ticks(first.MinTime, first.Freq)
+	return at(g, g.MinTime) - at(first, first.MinTime)
 }
 
-// ticks is a time of the trace's clock, which counts freq a second, in ns.
-func ticks(t, freq uint64) time.Duration {
-	if freq == 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(t, 1e9)
-	if hi >= freq {
-		return math.MaxInt64
-	}
-	ns, _ := bits.Div64(hi, lo, freq)
-	return time.Duration(min(ns, math.MaxInt64))
+// at is a time of a generation's clock.
+func at(g *tracefmt.Generation, units uint64) time.Duration {
+	return time.Duration(tracefmt.NewScale(g.Freq).NS(units))
 }

@@ -21,7 +21,6 @@ var readers = map[string]string{
 	"internal/capture/record/client.go net.Dialer":               "for a transport of wire.Transport",
 	"internal/experiment/sweep/service_linux.go net.DialTimeout": "asks whether somebody listens and reads nothing",
 	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
-	"report/json.go io.ReadAll":                                  "a report that its caller chose to read: decoding it takes more than its bytes anyway",
 }
 
 // inWire may be used in package wire only, except as an argument of its functions.

@@ -103,6 +103,18 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestTooShort: recordings of a second give no intervals, so nothing is said of a promise but what there was, nor does anything break.
+func TestTooShort(t *testing.T) {
+	for name, cut := range map[string][2]int{"both": {4, 4}, "before": {4, 40}, "after": {40, 4}, "no stretch at all": {0, 0}} {
+		before, after := recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)
+		before.Groups[0].Blocks, after.Groups[0].Blocks = before.Groups[0].Blocks[:cut[0]], after.Groups[0].Blocks[:cut[1]]
+		v := Reports(before, after).Verdicts[0]
+		if v.Judgement != Unknown || v.Got == nil || *v.Got > -30e6 || v.GotLow != nil || v.GotHigh != nil || v.Metric != "p50" {
+			t.Errorf("%s: %s by %s, got %v", name, v.Judgement, v.Metric, v.Got)
+		}
+	}
+}
+
 // TestLedger: verdicts add up, whatever their order and however often they are added, and two ledgers merge by their lines.
 func TestLedger(t *testing.T) {
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 
 // chain decodes the batches of one thread, in file order. It reports false
 // if a batch is malformed.
-func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []int32, sc scale, base int64) bool {
+func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
 	data := src.Data[:len(src.Data)+tracefmt.Pad]
 	var (
 		cur    uint32 // dense goroutine that this thread runs
@@ -38,7 +38,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		w.room()
 		words, slabID, n := &w.slab.words, w.slabID, w.n
 		first, before := n, cur
-		t := sc.ns(b.Time) - base
+		t := sc.NS(b.Time) - base
 		far := uint64(0) // not 0: times do not fit into records any more
 		if t > near {
 			far = 1
@@ -72,10 +72,10 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				dt, i = uvarintLong(data, i)
 			}
 			if dt != 0 {
-				if sc.whole != 0 && dt < exactUnits {
-					t += int64(dt * sc.whole)
+				if sc.Whole != 0 && dt < tracefmt.ExactUnits {
+					t += int64(dt * sc.Whole)
 				} else {
-					t += sc.ns(dt)
+					t += sc.NS(dt)
 				}
 				if t > near {
 					far = 1

@@ -238,45 +238,6 @@ func uvarintHuge(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// scale turns clock units into ns exactly as the reference reader does:
-// each delta by itself, through float64, cut off.
-type scale struct {
-	whole uint64 // units are so many ns exactly, or 0
-	f     float64
-}
-
-func newScale(freq uint64) scale {
-	f := 1.0 / (float64(freq) / 1e9)
-	s := scale{f: f}
-	if w := uint64(f); float64(w) == f && w > 0 && w < 1<<20 {
-		s.whole = w
-	}
-	return s
-}
-
-// unit returns of how many bits the times are multiples: all are whole numbers of the clock's units, or may be anything.
-func (s scale) unit() uint8 {
-	if s.whole == 0 {
-		return 0
-	}
-	return uint8(bits.TrailingZeros64(s.whole))
-}
-
-// exactUnits bounds the counts of units for which a whole factor and float64
-// agree: the product must fit the 53 bits of its mantissa.
-const exactUnits = 1 << 32
-
-func (s scale) ns(units uint64) int64 {
-	if s.whole != 0 && units < exactUnits {
-		return int64(units * s.whole)
-	}
-	v := float64(units) * s.f
-	if v >= 1<<62 {
-		return 1 << 62
-	}
-	return int64(v)
-}
-
 var argCounts = tracefmt.ArgCounts()
 
 // enough is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at

@@ -173,15 +173,15 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	g.ids.reset(src.Bytes)
 	g.Num, g.Bytes, g.Offset, g.First = src.Num, src.Bytes, src.Offset, d.first
 	d.first = false
-	sc := newScale(src.Freq)
-	g.Base = sc.ns(src.MinTime)
+	sc := tracefmt.NewScale(src.Freq)
+	g.Base = sc.NS(src.MinTime)
 	g.End = g.Base
 	copyLocal(&g.stacks, &d.tables.Stacks)
 	copyLocal(&g.strings, &d.tables.Strings)
 	if src.HasSnapshot {
 		s := src.Snapshot
 		g.Snapshot = &s
-		g.SnapshotTime = sc.ns(s.Time)
+		g.SnapshotTime = sc.NS(s.Time)
 	}
 	g.network = d.Symbols.Intern("network")
 	g.networkLocal = math.MaxUint64

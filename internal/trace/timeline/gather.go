@@ -10,7 +10,7 @@ import (
 
 // gather brings what the workers found beside the pieces into order of time
 // and resolves ids.
-func (d *Decoder) gather(g *Gen, sc scale) {
+func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	g.streams = slices.Grow(g.streams[:0], len(d.chains.chains))[:len(d.chains.chains)]
 	var extra []extraEvent
 	for no, st := range d.streams {
@@ -91,7 +91,7 @@ func (d *Decoder) gather(g *Gen, sc scale) {
 		g.stopTop = append(g.stopTop, top)
 	}
 	for _, s := range d.tables.Samples {
-		g.Samples = append(g.Samples, Sample{Time: sc.ns(s.Time), G: s.G, P: s.P, M: s.M, Stack: s.Stack})
+		g.Samples = append(g.Samples, Sample{Time: sc.NS(s.Time), G: s.G, P: s.P, M: s.M, Stack: s.Stack})
 	}
 	slices.SortStableFunc(g.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
 	d.gatherMarks(g)

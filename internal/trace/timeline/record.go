@@ -48,8 +48,8 @@ type layout struct {
 
 // newLayout returns the layout for a generation's clock and number of stacks: those of creations get as many bits as they need, so
 // that as many goroutines as possible fit beside them.
-func newLayout(sc scale, stacks int) (l layout) {
-	l.unit = sc.unit()
+func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
+	l.unit = sc.Unit()
 	for k := range l.stack {
 		l.stack[k] = payloadBits
 	}

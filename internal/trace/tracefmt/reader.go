@@ -426,7 +426,12 @@ func (r *Reader) Next() (*Generation, error) {
 		if h.typ == EvEndOfGeneration {
 			r.pos = h.data
 			if g.Num == 0 {
-				// An end without a beginning: nothing to deliver.
+				// One end without a beginning is what a trace that was joined from parts may have, and nothing to deliver.
+				if r.pos-1 > 0 {
+					r.spent = true
+					fail = r.damaged("a generation ends that has not begun")
+					break
+				}
 				continue
 			}
 			clean = true

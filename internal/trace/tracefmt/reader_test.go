@@ -166,6 +166,7 @@ func TestBadInput(t *testing.T) {
 		{"generation 0", append(tracetext.Header(26), 1, 0, 1, 1, 0), tracefmt.Damaged, "generation 0"},
 		{"a number of eleven bytes", append(tracetext.Header(26), append([]byte{1}, bytes.Repeat([]byte{0xff}, 12)...)...), tracefmt.Damaged, "too long"},
 		{"no clock", append(tracetext.Header(26), 1, 1, 1, 1, 0, byte(tracefmt.EvEndOfGeneration)), tracefmt.Damaged, "clock"},
+		{"nothing but ends", append(tracetext.Header(26), bytes.Repeat([]byte{byte(tracefmt.EvEndOfGeneration)}, 1000)...), tracefmt.Damaged, "has not begun"},
 		{"a mark in an old version", append(tracetext.Header(25), byte(tracefmt.EvEndOfGeneration)), tracefmt.Damaged, "mark"},
 	}
 	for _, tt := range tests {

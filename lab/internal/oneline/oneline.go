@@ -13,6 +13,7 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,9 +99,13 @@ func Files(pkg string) ([]*File, error) {
 	return out, nil
 }
 
-// Go runs the go command, and ends it after the timeout: then the error is context.DeadlineExceeded.
+// told is done when this process is told to end.
+var told, _ = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+
+// Go runs the go command, and ends it after the timeout: then the error is context.DeadlineExceeded. It does not return when this
+// process is told to end: what it started ends then, and so does the process.
 func Go(timeout time.Duration, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(told, timeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "go", args...)
 	// What is ended is go test and the tests that it has started: a loop without end would run on.
@@ -108,6 +113,9 @@ func Go(timeout time.Duration, args ...string) ([]byte, error) {
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
 	out, err := c.CombinedOutput()
+	if told.Err() != nil {
+		os.Exit(1)
+	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}

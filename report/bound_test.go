@@ -1,0 +1,32 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestBound: no more than the bound is read, and what is as long as that is read whole.
+func TestBound(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, &Report{Schema: Schema}); err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int]string{b.Len(): "", b.Len() + 1: "", b.Len() - 1: "longer than"} {
+		_, err := readJSON(bytes.NewReader(b.Bytes()), int64(most))
+		if want == "" && err != nil && strings.Contains(err.Error(), "longer than") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d bytes with a bound of %d: %v", b.Len(), most, err)
+		}
+	}
+	endless := &counted{}
+	if _, err := readJSON(endless, 1<<20); err == nil || endless.n > 2<<20 {
+		t.Errorf("%d bytes of what has no end, %v", endless.n, err)
+	}
+}
+
+type counted struct{ n int }
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.n += len(p)
+	return len(p), nil
+}
