@@ -136,7 +136,6 @@ type Pass struct {
 	plan    plan
 	workers []worker
 	answers *answers.Finder // nil without a plan
-	ordered []request.Request
 }
 
 type worker struct {
@@ -312,11 +311,10 @@ func (p *Pass) named(id *request.Identity) bool {
 }
 
 // order brings requests into the order in which they are walked.
-func (p *Pass) order(reqs []request.Request) []request.Request {
+func (p *Pass) order(reqs []request.Request) {
 	if p.opts.InOrder {
 		slices.SortStableFunc(reqs, request.Compare)
-		return reqs
+		return
 	}
-	p.ordered = byTime(reqs, p.ordered)
-	return p.ordered
+	byTime(reqs)
 }

@@ -36,12 +36,12 @@ func (p *Pass) walk(reqs []request.Request) {
 	for _, s := range p.Sums {
 		s.Begin(reqs)
 	}
-	ordered := p.order(reqs)
+	p.order(reqs)
 	sampled := false
 	if p.opts.ExactFirst > 0 && len(reqs) >= leastPlanned {
 		var until int64
 		if until, sampled = p.exactUntil(reqs); sampled {
-			p.plan.make(p, ordered, until)
+			p.plan.make(p, reqs, until)
 		}
 	}
 	var next, added, glanced atomic.Int64
@@ -58,7 +58,7 @@ func (p *Pass) walk(reqs []request.Request) {
 					return
 				}
 				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
-					r := &ordered[k]
+					r := &reqs[k]
 					if r.Part != request.Whole || !p.wanted(r) {
 						continue
 					}
@@ -143,31 +143,33 @@ func ends(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// byTime returns the requests roughly in order of their ends, in buf
-// if that is large enough. Requests come goroutine by goroutine, but what
+// byTime brings requests roughly into the order of their ends.
+// They come goroutine by goroutine, but what
 // happened at one time lies together in memory, so that in this order each
 // record is fetched once for all requests that need it and not once for each:
 // an eighth of explain's time (bench/README.md).
-func byTime(reqs, buf []request.Request) []request.Request {
-	if cap(buf) < len(reqs) {
-		buf = make([]request.Request, len(reqs)+len(reqs)/8)
-	}
-	buf = buf[:len(reqs)]
+func byTime(reqs []request.Request) {
 	first, last := ends(reqs)
-	// Counted and placed: about four requests to a slot.
+	// Counted, and each swapped to its place: about four requests to a slot.
 	slots := len(reqs)/4 + 1
 	width := (last-first)/int64(slots) + 1
-	from := make([]int32, slots+1)
+	slot := func(r *request.Request) int64 { return (r.End - first) / width }
+	to := make([]int32, slots)
 	for i := range reqs {
-		from[(reqs[i].End-first)/width+1]++
+		to[slot(&reqs[i])]++
 	}
-	for i := 1; i < len(from); i++ {
-		from[i] += from[i-1]
+	next, n := make([]int32, slots), int32(0)
+	for s := range to {
+		next[s] = n
+		n += to[s]
+		to[s] = n
 	}
-	for i := range reqs {
-		k := (reqs[i].End - first) / width
-		buf[from[k]] = reqs[i]
-		from[k]++
+	for s := range to {
+		for next[s] < to[s] {
+			r := &reqs[next[s]]
+			k := slot(r)
+			*r, reqs[next[k]] = reqs[next[k]], *r
+			next[k]++
+		}
 	}
-	return buf
 }

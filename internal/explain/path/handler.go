@@ -128,7 +128,7 @@ func (s *Stage) timedOut(r *request.Request) {
 		born, ok := s.asides[g.Base]
 		if !ok {
 			born = make(map[uint64][]timeline.Birth)
-			for _, b := range g.Births(isAside) {
+			for _, b := range g.Births(isAside, nil) {
 				born[b.By] = append(born[b.By], b)
 			}
 			s.asides[g.Base] = born

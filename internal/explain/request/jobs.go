@@ -106,7 +106,8 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 	for _, s := range j.fns {
 		s.looked = 0
 	}
-	for _, b := range g.Births(f.isJob) {
+	f.born = g.Births(f.isJob, f.born)
+	for _, b := range f.born {
 		if f.stackInfo(b.Start).role != roleFree {
 			j.carried(f, g, &b)
 			continue

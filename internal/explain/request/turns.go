@@ -126,6 +126,7 @@ func (l *loops) settle(f *Finder) {
 			w.idle++
 		}
 	}
+	f.out = slices.Grow(f.out, l.ended.n)
 	for t := range l.ended.part(0, l.ended.n) {
 		switch {
 		case t.root.busy:

@@ -54,7 +54,7 @@ func dump(w io.Writer, in *decoded) {
 			fmt.Fprintln(w, "poll", t, last, ok, g.Idle(g.Base, t))
 		}
 		g.EachRun(math.MinInt64/2, math.MaxInt64, func(r Run) { fmt.Fprintln(w, "run", r) })
-		fmt.Fprintln(w, g.Births(func(tracefmt.StackID) bool { return true }))
+		fmt.Fprintln(w, g.Births(func(tracefmt.StackID) bool { return true }, nil))
 	}
 	win := Window{Gens: in.gens}
 	var buf []Span

@@ -16,10 +16,10 @@ type Birth struct {
 	Stack tracefmt.StackID // the creator's stack
 }
 
-// Births returns the goroutines created in this generation whose start
+// Births returns, in out if that is large enough, the goroutines created in this generation whose start
 // function's stack is wanted, by time.
-func (g *Gen) Births(wanted func(start tracefmt.StackID) bool) []Birth {
-	out := g.AnyBirths(wanted, nil)
+func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
+	out = g.AnyBirths(wanted, out[:0])
 	slices.SortFunc(out, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 	return out
 }
