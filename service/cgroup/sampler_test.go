@@ -288,3 +288,40 @@ func TestSampleGivesUp(t *testing.T) {
 		t.Errorf("%v after %d readings: %+v", err, r.reads, st)
 	}
 }
+
+// TestUsageOfEachShape: wherever the group of a process is found, with groups above it or none, its CPU time is that of its own file.
+func TestUsageOfEachShape(t *testing.T) {
+	alone := map[Version]int{}
+	for _, name := range fixtures(t) {
+		f := readFixture(t, name)
+		l, err := Read(f.options(t))
+		if err != nil || len(l.CPU.Levels) == 0 || l.CPU.Levels[0].Depth != 0 {
+			continue
+		}
+		dir := strings.TrimPrefix(l.CPU.Levels[0].Dir, "/")
+		if l.CPU.Version == V1 {
+			if !strings.Contains(l.CPU.MountPoint, "cpuacct") {
+				continue // it is a hierarchy of its own
+			}
+			f.files[dir+"/cpuacct.usage"] = &fstest.MapFile{Data: []byte("7000000000\n")}
+		} else {
+			f.files[dir+"/cpu.stat"] = &fstest.MapFile{Data: []byte("usage_usec 7000000\n")}
+		}
+		s, err := NewSampler(f.options(t))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var st Stat
+		if err := s.Sample(&st); err != nil || st.Usage != 7*time.Second || st.Has&HasUsage == 0 {
+			t.Errorf("%s: %v, %v", name, st.Usage, err)
+		}
+		s.Close()
+		if len(l.CPU.Levels) == 1 {
+			alone[l.CPU.Version]++
+		}
+	}
+	if alone[V1] == 0 || alone[V2] == 0 {
+		t.Errorf("groups without any above them: %v", alone)
+	}
+}

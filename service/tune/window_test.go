@@ -1,0 +1,66 @@
+package tune
+
+import (
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestWindowOfMemory: what bounds the heap is the tightest of the limits, the kernel's, what the program gave in its place, and the
+// bound from which it is slowed down; 0 is none of them. A limit by hand bounds it if it leaves the rest some room.
+func TestWindowOfMemory(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		kernel, high     int64
+		provided, byHand int64
+		memory           int64
+		safe             bool
+	}{
+		{"nothing", 0, 0, 0, 0, 0, false},
+		{"the kernel's", 1000, 0, 0, 0, 1000, false},
+		{"slowed only", 0, 800, 0, 0, 800, false},
+		{"slowed before", 1000, 800, 0, 0, 800, false},
+		{"slowed after", 1000, 1200, 0, 0, 1000, false},
+		{"given", 1000, 0, 600, 0, 600, false},
+		{"by hand alone", 0, 0, 0, 500, 500, true},
+		{"by hand with room", 1000, 0, 0, 970, 970, true},
+		{"by hand without", 1000, 0, 0, 971, 1000, false},
+		{"by hand beside the bound", 1000, 800, 0, 777, 800, false},
+	} {
+		tuner := &Tuner{gcAt: time.Unix(100, 0), gcCycles: 7}
+		in := &tuner.now
+		in.at, in.rt.cycles, in.rt.memoryLimit = time.Unix(103, 0), 9, noMemoryLimit
+		in.bounds = cgroup.Tightest{Memory: c.kernel, High: c.high}
+		if c.provided > 0 {
+			in.provided, in.providedBy = c.provided, "the program"
+		}
+		tuner.env.memory = "set"
+		if c.byHand > 0 {
+			in.rt.memoryLimit = c.byHand
+		}
+		if w := tuner.gcWindow(); w.memory != c.memory || w.safe != c.safe || w.ours {
+			t.Errorf("%s: memory %d, safe %v, ours %v", c.name, w.memory, w.safe, w.ours)
+		}
+	}
+}
+
+// TestWindowOfCycles: a window counts collections since the look at which there were some last, and the time since then; the first
+// look begins.
+func TestWindowOfCycles(t *testing.T) {
+	tuner := &Tuner{}
+	tuner.env.memory = "set"
+	for i, c := range []struct {
+		at, cycles  uint64
+		want        uint64
+		elapsed     time.Duration
+		sinceCycles uint64
+	}{{10, 40, 0, time.Duration(0), 40}, {11, 40, 0, 0, 40}, {12, 43, 3, 2 * time.Second, 43}, {13, 43, 0, 0, 43}, {15, 44, 1, 3 * time.Second, 44}} {
+		tuner.looks++
+		tuner.now.at, tuner.now.rt.cycles = time.Unix(int64(c.at), 0), c.cycles
+		w := tuner.gcWindow()
+		if i > 0 && (w.cycles != c.want || w.elapsed != c.elapsed) || i == 0 && w.cycles != 0 || tuner.gcCycles != c.sinceCycles {
+			t.Errorf("look %d: %d collections in %v, %d seen", i+1, w.cycles, w.elapsed, tuner.gcCycles)
+		}
+	}
+}
