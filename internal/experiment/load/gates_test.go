@@ -113,3 +113,34 @@ func TestCutOff(t *testing.T) {
 		})
 	}
 }
+
+// TestRanges: the ends of each range that a message names are allowed, what lies beyond is not, and nothing stands for the default.
+func TestRanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		least, most int64
+		set         func(o *Options, v int64)
+	}{
+		"clients":   {0, 100_000, func(o *Options, v int64) { o.Closed = int(v) }},
+		"in flight": {1, 1_000_000, func(o *Options, v int64) { o.MaxInFlight = int(v) }},
+		"time-out":  {int64(time.Millisecond), int64(10 * time.Minute), func(o *Options, v int64) { o.Timeout = time.Duration(v) }},
+		"warm-up":   {0, int64(MaxDuration), func(o *Options, v int64) { o.Warmup = time.Duration(v) }},
+		"targets":   {1, maxTargets, func(o *Options, v int64) { o.Targets = make([]Target, v) }},
+	} {
+		for v, ok := range map[int64]bool{c.least: true, c.most: true, c.least - 1: name == "in flight", c.most + 1: false} {
+			o := Options{Targets: make([]Target, 1), Phases: []Phase{{From: 1, To: 1, Duration: time.Second}}}
+			if c.set(&o, v); (o.check() == nil) != ok {
+				t.Errorf("%s of %d is allowed: %v", name, v, !ok)
+			}
+		}
+	}
+	o := Options{Targets: make([]Target, 1), Phases: make([]Phase, 1)}
+	if err := o.check(); err != nil || o.MaxInFlight != 4096 || o.Timeout != 30*time.Second || o.Pace != PaceTimer || o.Arrivals != Poisson || o.CPUs < 1 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, change := range []func(*Options){func(o *Options) { o.Phases = nil }, func(o *Options) { o.Arrivals = "x" }, func(o *Options) { o.Pace = "x" }} {
+		o := o
+		if change(&o); o.check() == nil {
+			t.Errorf("%+v is allowed", o)
+		}
+	}
+}

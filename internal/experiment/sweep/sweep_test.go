@@ -404,3 +404,44 @@ func TestHighestLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestRanges: the ends of each range that a message names are allowed, and what lies beyond is not.
+func TestRanges(t *testing.T) {
+	one := func(change func(*Options)) error {
+		o := Options{Command: []string{"server"}, Load: load.Options{Targets: []load.Target{{URL: "http://127.0.0.1/"}}}, Runs: 5, Measure: time.Second, Axes: []Axis{{Rate, []string{"1"}}}}
+		change(&o)
+		return o.Check()
+	}
+	for name, c := range map[string]struct {
+		least, most, step int64
+		set               func(o *Options, v int64)
+	}{
+		"runs":    {1, maxRuns, 1, func(o *Options, v int64) { o.Runs = int(v) }},
+		"measure": {int64(100 * time.Millisecond), int64(MaxDuration), 1, func(o *Options, v int64) { o.Measure = time.Duration(v) }},
+		"warm-up": {0, int64(MaxDuration), 1, func(o *Options, v int64) { o.Warmup = time.Duration(v) }},
+		"trace":   {0, int64(time.Minute), 1, func(o *Options, v int64) { o.Trace = time.Duration(v) }},
+		"ready":   {1, int64(10 * time.Minute), 2, func(o *Options, v int64) { o.ReadyTimeout = time.Duration(v) }}, // 0 is the default
+	} {
+		for v, ok := range map[int64]bool{c.least: true, c.most: true, c.least - c.step: false, c.most + c.step: false} {
+			if err := one(func(o *Options) { c.set(o, v) }); (err == nil) != ok {
+				t.Errorf("%s of %d: %v", name, v, err)
+			}
+		}
+	}
+	for text, change := range map[string]func(*Options){
+		"after --":   func(o *Options) { o.Command = nil },
+		"with --url": func(o *Options) { o.Load.Targets = nil },
+		"write it":   func(o *Options) { o.Load.Targets[0].URL = "ftp://h/" },
+		"as http":    func(o *Options) { o.Load.Targets[0].URL = "http:///x" },
+		"{port}":     func(o *Options) { o.Axes = append(o.Axes, Axis{Instances, []string{"2"}}) },
+	} {
+		if err := one(change); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := one(func(o *Options) {
+		o.Axes, o.Load.Targets[0].URL = append(o.Axes, Axis{Instances, []string{"1", "2"}}), "http://127.0.0.1:{port}/"
+	}); err != nil {
+		t.Errorf("two instances with a port each: %v", err)
+	}
+}
