@@ -1,10 +1,15 @@
 package host
 
 import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/service/cgroup"
@@ -80,5 +85,28 @@ func TestFollow(t *testing.T) {
 	}
 	if s.follow(0); s.groups != 2 {
 		t.Error("a move where there was none")
+	}
+}
+
+// TestParsedSocket: a socket's addresses are read by its family, those of IPv4 within IPv6 are told as IPv4; what is short is none.
+func TestParsedSocket(t *testing.T) {
+	b := make([]byte, diagMsgLen)
+	b[1] = 1
+	copy(b[4:], []byte{0x1f, 0x90, 0, 80})
+	copy(b[8:], []byte{127, 0, 0, 1})
+	copy(b[24:], []byte{192, 0, 2, 7})
+	binary.NativeEndian.PutUint32(b[68:], 4711)
+	six := bytes.Clone(b)
+	copy(six[8:], netip.MustParseAddr("2001:db8::1").AsSlice())
+	copy(six[24:], netip.MustParseAddr("::ffff:192.0.2.9").AsSlice())
+	b[0], six[0] = unix.AF_INET, unix.AF_INET6
+	for want, msg := range map[string][]byte{"127.0.0.1:8080 192.0.2.7:80": b, "[2001:db8::1]:8080 192.0.2.9:80": six} {
+		s, ok := parseDiagSocket(msg)
+		if got := s.local.String() + " " + s.remote.String(); !ok || got != want || s.inode != 4711 || s.state != 1 {
+			t.Errorf("%+v, want %s", s, want)
+		}
+	}
+	if s, ok := parseDiagSocket(b[:diagMsgLen-1]); ok {
+		t.Errorf("a short message is %+v", s)
 	}
 }

@@ -1,0 +1,18 @@
+package mark
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWord: a status is one word of at most 40 characters that can be printed.
+func TestWord(t *testing.T) {
+	for s, want := range map[string]bool{
+		"": false, "x": true, "2xx": true, "!": true, "~": true, strings.Repeat("x", 40): true, strings.Repeat("x", 41): false,
+		"a b": false, " ": false, "\x7f": false, "é": false, "a\n": false, "\x1b[2J": false,
+	} {
+		if word(s) != want {
+			t.Errorf("%q is a word: %v", s, !want)
+		}
+	}
+}
