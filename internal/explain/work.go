@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -121,15 +122,11 @@ func (f *found) leftOut(sp *spell.Speller) []report.LeftOut {
 	return out
 }
 
-// muchWork is how many jobs or turns a group must have for rules to look at it
-// where a server handled requests.
-const muchWork = 100
-
 // judgedOf returns the report that rules look at: of what somebody waits for.
 func (f *found) judgedOf(r *report.Report) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.server || g.Count >= muchWork)
+		return g.Role == report.RoleRequests && (!work || !f.server || g.Count >= scale.Many)
 	}
 	part := *r
 	part.Groups = nil

@@ -231,24 +231,23 @@ func keep(file string, o *outcome) error {
 
 // find returns the thresholds of all packages below a directory, by name, and how many comparisons have a number as it stands.
 func find(root string) (all []threshold, bare int, err error) {
+	var files []*oneline.File
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		files, err := oneline.Files("./" + filepath.ToSlash(path))
-		if err != nil {
-			return err
-		}
-		list, n := ofPackage(files)
-		all, bare = append(all, list...), bare+n
-		return nil
+		list, err := oneline.Files("./" + filepath.ToSlash(path))
+		files = append(files, list...)
+		return err
 	})
+	all, bare = in(files)
 	slices.SortFunc(all, func(a, b threshold) int { return strings.Compare(a.name, b.name) })
 	return all, bare, err
 }
 
-func ofPackage(files []*oneline.File) (all []threshold, bare int) {
-	compared := map[string]bool{}
+// in returns those of some files, which may be of several packages with names of their own.
+func in(files []*oneline.File) (all []threshold, bare int) {
+	compared := map[string]bool{} // package.constant
 	for _, f := range files {
 		ast.Inspect(f.Tree, func(n ast.Node) bool {
 			var sides []ast.Expr
@@ -267,7 +266,11 @@ func ofPackage(files []*oneline.File) (all []threshold, bare int) {
 				operands(s, func(e ast.Expr) {
 					switch e := e.(type) {
 					case *ast.Ident:
-						compared[e.Name] = true
+						compared[f.Tree.Name.Name+"."+e.Name] = true
+					case *ast.SelectorExpr:
+						if of, ok := e.X.(*ast.Ident); ok {
+							compared[of.Name+"."+e.Sel.Name] = true
+						}
 					case *ast.BasicLit:
 						number = number || (e.Kind == token.INT || e.Kind == token.FLOAT) && !slices.Contains([]string{"0", "1", "2"}, e.Value)
 					}
@@ -288,7 +291,7 @@ func ofPackage(files []*oneline.File) (all []threshold, bare int) {
 			for _, spec := range g.Specs {
 				v := spec.(*ast.ValueSpec)
 				for i, name := range v.Names {
-					if i < len(v.Values) && compared[name.Name] && isNumber(v.Values[i]) {
+					if i < len(v.Values) && compared[f.Tree.Name.Name+"."+name.Name] && isNumber(v.Values[i]) {
 						all = append(all, threshold{f.Place(v.Values[i].Pos(), v.Values[i].End()), f.Tree.Name.Name + "." + name.Name})
 					}
 				}
@@ -312,7 +315,7 @@ func operands(e ast.Expr, visit func(ast.Expr)) {
 		if id, ok := e.Fun.(*ast.Ident); ok && len(e.Args) == 1 && slices.Contains([]string{"float64", "int64", "int", "uint64"}, id.Name) {
 			operands(e.Args[0], visit)
 		}
-	case *ast.Ident, *ast.BasicLit:
+	case *ast.Ident, *ast.SelectorExpr, *ast.BasicLit:
 		visit(e)
 	}
 }

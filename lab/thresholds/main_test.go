@@ -34,6 +34,32 @@ func f(a int, b float64) bool {
 }
 `
 
+const beside = `package q
+
+func g(a int) bool { return a < p.unused }
+`
+
+// TestBeside: what another package compares with counts.
+func TestBeside(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"p/p.go": source, "q/q.go": beside} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	all, _, err := find(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all, func(t threshold) bool { return t.name == "p.unused" }) {
+		t.Errorf("p.unused is not among %d", len(all))
+	}
+}
+
 func TestThresholds(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(source), 0o666); err != nil {
@@ -43,7 +69,7 @@ func TestThresholds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, bare := ofPackage(files)
+	all, bare := in(files)
 	var believed, bounds []string
 	for i := range all {
 		if all[i].bounds() {

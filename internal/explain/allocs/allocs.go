@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -46,9 +47,6 @@ var ErrEmpty = errors.New("there is no allocation profile")
 
 // ErrFew is returned for a profile of too few samples to say who allocates.
 var ErrFew = errors.New("the allocation profile has too few samples to say who allocates")
-
-// minSamples are needed: of ten at one place, that place has more than two thirds of the bytes with 95 % confidence.
-const minSamples = 10
 
 // maxProfile bounds what is read.
 const maxProfile = 64 << 20
@@ -124,7 +122,8 @@ func Read(r io.Reader, site func(report.Site) report.Site) (*Profile, error) {
 			from[[2]report.Site{where, shown(caller)}] += s.Value[space]
 		}
 	}
-	if out.Samples >= 0 && out.Samples < minSamples {
+	// Of ten at one place, that place has more than two thirds of the bytes with 95 % confidence.
+	if out.Samples >= 0 && out.Samples < 2*scale.Few {
 		return nil, ErrFew
 	}
 	top := map[report.Site]int64{}

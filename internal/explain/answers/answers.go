@@ -12,23 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
-)
-
-// Bounds of what is a wait, and of what lies in one.
-const (
-	// joined is how long something else may go on in a wait, or as long as it was
-	// so far: the reader of a connection that many requests share hands answers to
-	// others, and the connection has frames of its own.
-	joined = 200e3
-	// A wait is at least so long.
-	leastWait = 10e3
-	// inside is the part of a request that lies in the wait which it answers: it
-	// may begin before the one who asks has gone to sleep, and end a little after
-	// its answer was read.
-	inside = 0.6
-	// Asleep is how long before whoever asks has gone to sleep the request may begin: another goroutine sends it.
-	Asleep = 10e3
 )
 
 // A Span is a wait of a request, or a request.
@@ -78,7 +63,7 @@ func keyOf(w *path.Walked) Key { return Key{w.Req.G, w.Start} }
 func Waits(w *path.Walked, buf []Part, f func(Span)) {
 	var last Span
 	done := func() {
-		if last.End-last.Start >= leastWait {
+		if last.End-last.Start >= scale.Blink {
 			last.Of = keyOf(w)
 			f(last)
 		}
@@ -98,7 +83,8 @@ func Waits(w *path.Walked, buf []Part, f func(Span)) {
 			if s.Inbound {
 				continue
 			}
-			if last.End == 0 || s.Start-last.End > max(joined, last.End-last.Start) {
+			// The reader of a connection that many requests share hands answers to others meanwhile.
+			if last.End == 0 || s.Start-last.End > max(scale.Loopback, last.End-last.Start) {
 				done()
 				last = Span{Start: s.Start, Parts: buf[:0]}
 			}
@@ -142,10 +128,11 @@ func Match(waits, served []Span, by int64, found func(w, r Span)) (n int) {
 			if inOrder && w.End-r.End > away {
 				break
 			}
-			if in := min(w.End, r.End) - max(w.Start, r.Start); in <= 0 || float64(in) < inside*float64(took) || w.Of == r.Of && r.Of.G != 0 {
+			// A request may begin before the one who asks has gone to sleep, and end a little after its answer was read.
+			if in := min(w.End, r.End) - max(w.Start, r.Start); in <= 0 || float64(in) < scale.Half*float64(took) || w.Of == r.Of && r.Of.G != 0 {
 				continue
 			}
-			d, order := max(w.Start-r.Start, r.Start-w.Start)+max(w.End-r.End, r.End-w.End), w.Start <= r.Start+Asleep && w.End >= r.End
+			d, order := max(w.Start-r.Start, r.Start-w.Start)+max(w.End-r.End, r.End-w.End), w.Start <= r.Start+scale.Blink && w.End >= r.End
 			if best < 0 || order && !inOrder || order == inOrder && d < away {
 				best, away, inOrder = i, d, order
 			}

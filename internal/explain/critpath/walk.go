@@ -15,6 +15,7 @@
 package critpath
 
 import (
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -551,15 +552,11 @@ func (w *Walker) isBroadcast(s *timeline.Span) bool {
 // isOthers reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
 func isOthers(s *timeline.Span) bool { return s.Woken && s.Waker != 0 }
 
-// leastGap is from when on, in ns, a stretch without a poll that a P ended tells
-// something: a P polls whenever it has nothing left to run, and what it steals then
-// leaves no trace of that.
-const leastGap = 20e3
-
 // unseen returns for how long data that woke somebody at t may have lain unread, 0
 // if that is not worth a word; noP says that sysmon found it, and no P.
 func (w *Walker) unseen(t int64, noP bool) int64 {
-	if gap := w.PollGap(t); noP || gap >= leastGap {
+	// A P polls whenever it has nothing left to run; what it steals then leaves no trace of that.
+	if gap := w.PollGap(t); noP || gap >= scale.Blink {
 		return gap
 	}
 	return 0

@@ -3,6 +3,7 @@ package finding
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -41,9 +42,6 @@ func (in *Input) asks(g *report.Group, id string) bool {
 	return false
 }
 
-// leastAsked is the part of their time that those who ask must lose to a fault for that to be said.
-const leastAsked = 0.01
-
 // bothHalves says of a finding what it costs those who wait for its group over the network, and drops what says the same of
 // them.
 func bothHalves(in *Input, all []Verdict) []Verdict {
@@ -65,7 +63,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 				inner, asked := report.Beyond(via)
 				return asked > 0 && of(c, inner)
 			})
-			if share < leastAsked {
+			if share < scale.Speck {
 				continue
 			}
 			by := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}

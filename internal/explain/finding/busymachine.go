@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -34,14 +35,6 @@ type neighbourhood struct {
 	sure   float64
 }
 
-// Bounds of WL1009.
-const (
-	leastOthers   = 0.2 // of the machine, that others use
-	fullMachine   = 0.9 // of the machine, that everybody together wants
-	leastPressure = 0.2 // of the time, in which anybody waits
-	leastWaiting  = 20e6
-)
-
 // busyMachine reports whether threads waited for CPUs that other processes used.
 func busyMachine(in *Input) (neighbourhood, bool) {
 	h := in.Report.Host
@@ -56,7 +49,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	case l.QuotaNS != nil && *l.QuotaNS > 0:
 		return neighbourhood{}, false
 	}
-	if waited < muchDelay*float64(*l.BusyNS) || waited < leastWaiting || span <= 0 {
+	if waited < scale.Some*max(float64(*l.BusyNS), scale.Running) || span <= 0 {
 		return neighbourhood{}, false
 	}
 	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
@@ -65,7 +58,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	// Whoever waits for a CPU waits for those who have it: the service's own threads are among them by what they used.
 	part := 1.0
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
-		if heldBack(in.Report) >= mostlyHeld {
+		if heldBack(in.Report) >= scale.Half {
 			return neighbourhood{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
 		}
 		n.sure = 0.7
@@ -73,7 +66,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 			part = max(0, 1-float64(*l.CPUNS)/all) // others cannot have had more
 		}
 		n.off, n.lost = part*n.off, part*without
-		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*muchDelay*float64(*l.BusyNS) && n.lost >= muchDelay
+		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*scale.Some*float64(*l.BusyNS) && n.lost >= scale.Some
 	}
 	others := max(0, float64(*l.MachineNS-*l.CPUNS))
 	n.others = others / span
@@ -81,11 +74,11 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 		part = others / (others + float64(*l.CPUNS))
 	}
 	n.off, n.lost = part*n.off, part*without
-	full := others+float64(*l.CPUNS)+waited >= fullMachine*all || l.PressureNS != nil && float64(*l.PressureNS) >= leastPressure*span
+	full := others+float64(*l.CPUNS)+waited >= scale.NearlyAll*all || l.PressureNS != nil && float64(*l.PressureNS) >= scale.Much*span
 	if crowded(in) { // who waits, waits for the service's own threads, unless nothing of the machine is left
-		full = others+float64(*l.CPUNS) >= fullMachine*all
+		full = others+float64(*l.CPUNS) >= scale.NearlyAll*all
 	}
-	return n, full && others >= leastOthers*all && part*waited >= muchDelay*float64(*l.BusyNS)
+	return n, full && others >= scale.Much*all && part*waited >= scale.Some*float64(*l.BusyNS)
 }
 
 func machineBusy(in *Input) []Verdict {

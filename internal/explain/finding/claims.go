@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
@@ -24,7 +25,7 @@ import (
 //     is a pool that is too small (WL2003);
 //   - what a request spends at the same site without having queued belongs to
 //     that convoy or pool as well, unless the queue is the smaller part by far
-//     (see queued): then all of it belongs to the rule of the site;
+//     (see isMuch): then all of it belongs to the rule of the site;
 //   - the lock of an os.File or a log.Logger is no lock of the service's: what is
 //     behind it belongs to the rule of its cause;
 //   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
@@ -34,10 +35,6 @@ import (
 //   - who ends a long poll with news is not late with them (see findPatience);
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
-
-// queued is the part of the time at a site that must have been spent waiting
-// for others' turns at it for the queue to be the fault, and not the site.
-const queued = 0.25
 
 // A viaKey is a wait as reports name it.
 type viaKey struct {
@@ -124,15 +121,11 @@ func claimsOf(in *Input, g *report.Group) *claims {
 // findFixed notes the sleeps of dependencies that every request meets.
 func (cl *claims) findFixed() {
 	for i := range cl.g.All().Causes {
-		if c := &cl.g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= always*float64(cl.g.Count) {
+		if c := &cl.g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(cl.g.Count) {
 			cl.fixed[c.Site.Key()] = true
 		}
 	}
 }
-
-// always is the part of a group's requests that must meet the waits of a dependency for these to be one: they move
-// together, and what sets one most likely sets all, whichever line asked for them.
-const always = 0.9
 
 // findQueues decides by what most of the time behind a wait was.
 func (cl *claims) findQueues() {
@@ -210,22 +203,18 @@ const (
 	httpPool = "net/http.(*Transport).getConn"
 )
 
-// fewestServed is how many requests must have been seen at a place before
-// anything is said of queues there.
-const fewestServed = 5
-
 // isQueue reports whether requests that wait at v queue for turns at c: the
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. One that serves all who wait at once is none, and nor is
 // one that reads the answers of a connection that many share; who asks for each answer itself does one after the other.
 func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
-	if t.Served < fewestServed || t.Together > 1.5 {
+	if t.Served < scale.Few || t.Together > 1.5 {
 		return false
 	}
 	if t.Taken > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && t.Asked < nearlyAll && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
+	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
 		return false
 	}
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
@@ -243,28 +232,21 @@ func isFanOut(k *viaKey, p *queues.Places) bool {
 // isOwnWork reports whether what ends the waits are goroutines that those who wait have started themselves.
 func isOwnWork(p *queues.Places) bool { return p != nil && p.Children > 0.5 }
 
-// mutual is the part of the waits at a line from which on it is one for a place: ended by somebody who had waited there, too.
-// Of many who have a place only some had to wait for it.
-const mutual = 0.3
-
 // isPool reports whether requests wait for a place that others give back.
 func isPool(p *queues.Places) bool {
-	return p != nil && p.Ended >= fewestServed && p.Mutual >= mutual && p.Together <= 1.5
+	return p != nil && p.Ended >= scale.Few && p.Mutual >= scale.Much && p.Together <= 1.5
 }
 
 // isCrew reports whether requests wait for a worker that is free, who then does what they give it. It decides where that one
 // waits for the network: others' answers come the same way to who reads them all (see isQueue).
 func isCrew(p *queues.Places) bool {
-	return p != nil && p.Ended >= fewestServed && p.Serving > 0.5 && p.Together <= 1.5
+	return p != nil && p.Ended >= scale.Few && p.Serving > 0.5 && p.Together <= 1.5
 }
-
-// manyWaits is how many waits must have ended at a line for it to count that none of those who ended them had waited there.
-const manyWaits = 20
 
 // isNews reports whether requests wait for what other requests have to say (a long poll, a subscription): those end many waits
 // and never waited there themselves. Of a pool's places some are held by who has waited.
 func isNews(k *viaKey, p *queues.Places) bool {
-	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= manyWaits && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
+	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
 // places returns the facts about those who ended the waits at a line.
@@ -353,14 +335,14 @@ type split struct{ queued, own int64 }
 
 // isMuch reports whether requests spent so much in a queue that it is the fault, and not what they queued for.
 func isMuch(waited, own int64) bool {
-	return waited > 0 && float64(waited) >= queued*float64(waited+own)
+	return waited > 0 && float64(waited) >= scale.Much*float64(waited+own)
 }
 
 // slow returns what the slow requests spent at each site: a queue is what makes a request slow whose own turn is as long
 // as everybody's.
 func (cl *claims) slow() map[leaf]split {
 	of := map[leaf]split{}
-	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= fewestServed {
+	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
 		cl.eachOf(b, func(c *report.Cause, r *report.Route) {
 			t := of[leafOf(c)]
 			if _, ok := cl.contended(r.Via); ok {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -37,9 +38,6 @@ func convoyRule() Rule {
 	}
 }
 
-// holderMatters is the part of the waiting for a lock from which on what a holder does is a finding of its own.
-const holderMatters = 0.25
-
 // holderOf says what a holder does at a cause: where it computes is of one piece.
 func holderOf(c *report.Cause) leaf {
 	l := leafOf(c)
@@ -68,7 +66,7 @@ func byHolder(cl *claims, c *claim) []*claim {
 	}
 	slices.SortStableFunc(order, func(a, b leaf) int { return cmp.Compare(sums[b], sums[a]) })
 	for i, l := range order {
-		if i > 0 && float64(sums[l]) < holderMatters*float64(all) {
+		if i > 0 && float64(sums[l]) < scale.Much*float64(all) {
 			order = order[:i]
 			break
 		}

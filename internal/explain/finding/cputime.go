@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -20,7 +21,7 @@ func cpuTimeRule() Rule {
 		Run: func(in *Input) []Verdict {
 			if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
 				had := hadCPU(in)
-				if had < 0 || had >= onCPU {
+				if had < 0 || had >= scale.Most {
 					return nil
 				}
 				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: had, Unit: "share"})
@@ -29,7 +30,7 @@ func cpuTimeRule() Rule {
 			expected := float64(in.Process.BusyNS) / report.SampleNS
 			got := float64(s.All - s.Scheduler)
 			// A profile over a part of the trace says nothing; without samples there was none.
-			if in.Process.BusyNS < fewestBusy || s.All < 20 || got >= onCPU*expected {
+			if in.Process.BusyNS < scale.Running || s.All < scale.Enough || got >= scale.Most*expected {
 				return nil
 			}
 			return offCPU(0.6, report.Evidence{Text: "of their running time, CPU samples saw", Value: got / expected, Unit: "share"},
@@ -38,17 +39,11 @@ func cpuTimeRule() Rule {
 	}
 }
 
-// Less than onCPU of the running time on a CPU is worth a word, if there was enough of it.
-const (
-	onCPU      = 0.7
-	fewestBusy = 500e6 // ns
-)
-
 // hadCPU returns for which share of the time in which goroutines ran on Ps the process's threads had a CPU, by their own clocks; -1
 // if nobody read these, or if there was little of it.
 func hadCPU(in *Input) float64 {
 	h := in.Report.Host
-	if h == nil || h.Lost.CPUNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS < fewestBusy {
+	if h == nil || h.Lost.CPUNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS < scale.Running {
 		return -1
 	}
 	return float64(*h.Lost.CPUNS) / float64(*h.Lost.BusyNS)

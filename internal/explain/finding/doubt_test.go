@@ -71,7 +71,7 @@ func TestDoubts(t *testing.T) {
 		}, ""},
 		{"WL5011", func(in *Input) { in.Process.Samples = process.Samples{All: 200} }, func(in *Input) { in.Process.Samples = process.Samples{All: 400} }, "samples"},
 		{"WL5011", func(in *Input) { in.Report.Host = hostWith(2, 4e9, 2e9, 2e9) }, func(in *Input) {
-			in.Report.Host = hostWith(2, 4e9, 1e9, 3e9)
+			in.Report.Host = hostWith(2, 4e9, 1e9, 33e8)
 			in.Process.Samples = process.Samples{All: 200} // the kernel knows better
 		}, "threads"},
 	} {

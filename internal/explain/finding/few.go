@@ -3,11 +3,9 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
-
-// fewRequests is how many requests a group needs for its 99th percentile to mean something.
-const fewRequests = 100
 
 func fewRule() Rule {
 	return Rule{
@@ -15,7 +13,7 @@ func fewRule() Rule {
 		Summary: "too few requests to speak of slow ones",
 		Doc: Doc{
 			Means:    "Percentiles and the causes of the slow band rest on a handful of requests: the next trace may say something else.",
-			Measured: fmt.Sprintf("The group with the most time has fewer than %d requests that ended within the trace.", fewRequests),
+			Measured: fmt.Sprintf("The group with the most time has fewer than %d requests that ended within the trace.", scale.Many),
 			Wrong:    "Where all requests suffer from the same thing, a few are enough to see it. Record for longer (whylate record -d 30s) or under more load to be sure.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -23,7 +21,7 @@ func fewRule() Rule {
 				return nil
 			}
 			g := &in.Report.Groups[0]
-			if g.Count >= fewRequests {
+			if g.Count >= scale.Many {
 				return nil
 			}
 			seen := fmt.Sprintf("only %d requests of %s were seen", g.Count, short(g.Name))

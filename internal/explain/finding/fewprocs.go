@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -63,11 +64,8 @@ func delayed(in *Input) (float64, bool) {
 	return float64(*h.Lost.RunDelayNS) / float64(*h.Lost.BusyNS), true
 }
 
-// muchDelay is from when on threads' waiting for CPUs matters.
-const muchDelay = 0.10
-
 // tooFew reports whether Ps are what there is too little of.
 func tooFew(in *Input) bool {
 	d, known := delayed(in)
-	return known && d < muchDelay && busy(in) >= saturated && float64(in.Process.Procs)+1 <= mayUse(&in.Report.Host.Facts)
+	return known && d < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= mayUse(&in.Report.Host.Facts)
 }

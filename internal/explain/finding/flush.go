@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -33,7 +34,7 @@ func flushRule() Rule {
 // nil for other sleeps.
 func (cl *claims) flush(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
-	if t == nil || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*fewestServed || t.Served < 5*t.Servers {
+	if t == nil || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
 		return nil
 	}
 	underWay := t.Early >= 0.5

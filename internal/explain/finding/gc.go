@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -20,9 +21,6 @@ import (
 // cycles: then WL3004 has it. What code forces (runtime.GC) is WL3005's. Otherwise the larger part of a group's time
 // decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
 // stops are WL3003's.
-
-// fewGC is the part of a group's time that the collector takes of any service that allocates: less is no fault.
-const fewGC = 0.1
 
 const (
 	worker   = "runtime.gcBgMarkWorker"
@@ -82,7 +80,6 @@ const (
 	lowGOGC     = 60        // a goal this near to the live heap was set, or squeezed by a limit
 	smallHeap   = 64 << 20  // under this goal more room costs little
 	manyCycles  = 10        // a second, of a small heap
-	fewMark     = 0.05      // less marking than this part of the time is no trouble
 	affordable  = 256 << 20 // what advice may cost without asking
 	usualGOGC   = 100
 	largestGOGC = 500
@@ -106,7 +103,7 @@ func tune(c *process.Stats) (t tuning, ok bool) {
 	t.perSecond = float64(free) / seconds
 	t.effective = 100 * room / float64(gc.LiveBytes)
 	t.markShare = float64(gc.MarkNS) / float64(c.SpanNS)
-	if free < 3 || t.markShare < fewMark {
+	if free < 3 || t.markShare < scale.Little {
 		return t, false
 	}
 	if t.effective > lowGOGC && (gc.GoalBytes > smallHeap || t.perSecond < manyCycles) {
@@ -131,7 +128,7 @@ func tune(c *process.Stats) (t tuning, ok bool) {
 // GOGC does nothing then.
 func limitIsFull(c *process.Stats) bool {
 	gc := &c.GC
-	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= fewMark*float64(c.SpanNS)
+	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(c.SpanNS)
 }
 
 // moreRoom advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
@@ -148,7 +145,7 @@ func moreRoom(c *process.Stats) string {
 // that this takes: with no room at all the trace does not show how much is allocated in a cycle.
 func (in *Input) fullLimit(g *report.Group) []Verdict {
 	share, won := weighPart(g, gcPart)
-	if share < fewGC {
+	if share < scale.Some {
 		return nil
 	}
 	gc := &in.Process.GC
@@ -198,7 +195,7 @@ func frequentRule() Rule {
 			}
 			return in.eachGroup(func(g *report.Group) []Verdict {
 				share, won := weighPart(g, gcPart)
-				if share < fewGC {
+				if share < scale.Some {
 					return nil
 				}
 				gc := &in.Process.GC
@@ -391,7 +388,7 @@ func assistRule() Rule {
 					return nil
 				}
 				share, won := weighPart(g, assistsAndWorkers)
-				if share < fewGC {
+				if share < scale.Some {
 					return nil
 				}
 				gc := &in.Process.GC
@@ -439,7 +436,7 @@ func workersRule() Rule {
 					return nil
 				}
 				share, won := weighPart(g, assistsAndWorkers)
-				if share < fewGC {
+				if share < scale.Some {
 					return nil
 				}
 				gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
@@ -501,7 +498,7 @@ func forcedRule() Rule {
 				})
 				title, cause, changes := "requests wait for a garbage collection that is forced at ", report.CauseGCWait, []predict.Change{predict.Gone(report.FamilyGC, "")}
 				if behind {
-					if share < fewGC {
+					if share < scale.Some {
 						return nil
 					}
 					site = gc.ForcedAt

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -41,7 +42,6 @@ type hubClaim struct {
 
 // A goroutine is a hub if it was late so often and held up so many requests each time, on average.
 const (
-	hubLate   = 5
 	hubHeldUp = 1.3
 )
 
@@ -50,7 +50,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 	var out []*hubClaim
 	for i := range in.Hubs {
 		h := &in.Hubs[i]
-		if h.Late < hubLate || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.servesRequests(h.Start) {
+		if h.Late < scale.Few || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.servesRequests(h.Start) {
 			continue
 		}
 		claim := &hubClaim{Hub: h}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -20,7 +21,7 @@ func hungRule() Rule {
 			Measured: fmt.Sprintf("Of requests that had not ended, their age and the last wait on their path, by place. They count where they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and %s; "+
 				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s, or since the first of at least %d came and %[4]s where all of them wait for one lock. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
 				"So a select, an answer that is being read and a library's call for what comes next are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
-				hungFactor, hungUsual, words.Brief(hungLeast), words.Brief(hungAlone), hungMany),
+				hungFactor, scale.Enough, words.Brief(hungLeast), words.Brief(scale.Patience), scale.Few),
 			Before: "v := <-results // nobody sends after an error",
 			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
 			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits by a plain channel.",
@@ -42,11 +43,7 @@ func hungRule() Rule {
 // Bounds of WL2009.
 const (
 	hungFactor = 10
-	hungUsual  = 10 // requests that ended, for anything to be usual
 	hungLeast  = int64(100e6)
-	hungAlone  = int64(1e9)
-	hungMany   = 5
-	hungPart   = 0.1
 )
 
 // hung returns the finding about open requests at one place, if they hang.
@@ -54,8 +51,8 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	if g.Role != report.RoleRequests || g.Kind == report.KindLoop || g.Kind == report.KindFunc || w.Cause == report.CauseNetwork && w.Kind == "inbound" {
 		return v, false
 	}
-	usual, limit := int64(0), max(hungAlone, in.Report.Input.DurationNS*9/10)
-	known := g.Count >= hungUsual
+	usual, limit := int64(0), max(scale.Patience, in.Report.Input.DurationNS*9/10)
+	known := g.Count >= scale.Enough
 	if known {
 		if usual = *g.LatencyNS.Max; g.LatencyNS.P99 != nil {
 			usual = *g.LatencyNS.P99
@@ -63,8 +60,8 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		limit = max(hungLeast, hungFactor*usual)
 	} else if g.Kind == report.KindGoroutine {
 		return v, false // a goroutine that lives for as long as the process is no job
-	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= hungMany && isMutex(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
-		limit = hungAlone // none of them has had the lock since the first came, in the middle of the trace perhaps
+	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= scale.Few && isMutex(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
+		limit = scale.Patience // none of them has had the lock since the first came, in the middle of the trace perhaps
 	}
 	// What is usual is for whole requests: one that tries again and again is as late as one that stands.
 	ages := w.StuckNS
@@ -86,7 +83,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		n = w.Count // of more than these it is not told for how long; and who came later to where none got on stands as well
 	}
 	severe, confidence := report.SeverityMedium, 0.95
-	if n >= hungMany || float64(n) >= hungPart*float64(g.Count+g.Open.Count) {
+	if n >= scale.Few || float64(n) >= scale.Some*float64(g.Count+g.Open.Count) {
 		severe = report.SeverityHigh
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -109,7 +110,7 @@ func (in *Input) ended() bool {
 
 func fewSamples(n int64, url string) *lack {
 	switch {
-	case n >= fewestSamples:
+	case n >= scale.Many:
 		return nil
 	case n > 0:
 		return &lack{report.BlindCPUSamples, fmt.Sprintf("%s only", words.Count(int(n), "CPU sample", "CPU samples")), "whylate record -d 30s -o x.whylate " + url}

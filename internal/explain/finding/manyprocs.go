@@ -1,6 +1,9 @@
 package finding
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/report"
+)
 
 func manyProcsRule() Rule {
 	return Rule{
@@ -21,12 +24,6 @@ func manyProcsRule() Rule {
 	}
 }
 
-// Bounds of WL1005.
-const (
-	fewestSamples = 100
-	inScheduler   = 0.25
-)
-
 // tooMany reports whether there are more Ps than there is work or CPU for.
 func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 
@@ -34,7 +31,7 @@ func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 func crowded(in *Input) bool {
 	d, known := delayed(in)
 	f := in.Report.Host
-	return known && d >= muchDelay && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism && ownCrowd(f) >= 0.5
+	return known && d >= scale.Some && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism && ownCrowd(f) >= 0.5
 }
 
 // ownCrowd returns the part of the threads' waiting for CPUs at times when more of the process's own threads wanted to run
@@ -82,7 +79,7 @@ const ready = 1.05
 // searching reports whether much of the CPU goes into the search for work.
 func searching(in *Input) bool {
 	s := &in.Process.Samples
-	return s.All >= fewestSamples && float64(s.Scheduler) >= inScheduler*float64(s.All) && in.Process.Procs > 2 && busy(in) < 0.5
+	return s.All >= scale.Many && float64(s.Scheduler) >= scale.Much*float64(s.All) && in.Process.Procs > 2 && busy(in) < 0.5
 }
 
 func manyProcs(in *Input) []Verdict {
@@ -105,7 +102,7 @@ func manyProcs(in *Input) []Verdict {
 			v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time in which goroutines showed as running, their threads had no CPU", Value: off, Unit: "share"})
 		}
 	}
-	if s.All >= fewestSamples {
+	if s.All >= scale.Many {
 		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"})
 	}
 	v.Evidence = append(v.Evidence,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,7 +18,8 @@ import (
 //
 // Where these causes together take the larger part of what a later one blames, it is at most low.
 //
-// The service's own waits (WL2) are what they are whoever runs: of those the order is by what requests lose.
+// The service's own waits (WL2) are what they are whoever runs: of those the order is by what requests lose. Only an answer from the network
+// (WL2005) is not a peer's while a quota holds the one who asked and reads it.
 
 // An explanation is a verdict that explains others.
 type explanation struct {
@@ -45,15 +47,15 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 		}
 	}
 	held := heldBack(in.Report)
-	if held >= mostlyHeld {
+	if held >= scale.Half {
 		add(report.RuleThrottled, explanation{
 			explains: func(code report.RuleCode) bool {
-				return isScheduling(code) && code != report.RuleBusyMachine || isCollector(code)
+				return isScheduling(code) && code != report.RuleBusyMachine || isCollector(code) || code == report.RuleSlowPeer
 			},
 			part: func(c report.CauseName) float64 {
 				switch c {
-				case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll:
-					return held // who waited for a P, or to be woken, waited for the quota
+				case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseNetwork:
+					return held // who waited for a P, to be woken, or for an answer that nobody could read, waited for the quota
 				}
 				return 0 // what stood still is frozen time already
 			},
@@ -78,7 +80,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 		})
 	}
 	off := ownLost(in)
-	if off >= leastCrowd {
+	if off >= scale.Much {
 		add(report.RuleTooManyPs, explanation{
 			explains: func(code report.RuleCode) bool { return code == report.RuleComputes || isCollector(code) },
 			// A collection has a worker on each idle P. Who waits behind others for a P would wait as long behind fewer.
@@ -86,7 +88,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			whole: true, why: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005",
 		})
 	}
-	if without := in.Report.WithoutCPU(); without >= leastCrowd && off < leastCrowd && !others { // else it is known who had the CPUs
+	if without := in.Report.WithoutCPU(); without >= scale.Much && off < scale.Much && !others { // else it is known who had the CPUs
 		out = append(out, explanation{
 			explains: func(code report.RuleCode) bool {
 				return isScheduling(code) && code != report.RuleBusyMachine && code != report.RuleTooManyPs || isCollector(code)
@@ -96,7 +98,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				case report.CauseSchedWake:
 					return 0
 				case report.CauseSched, report.CauseSchedPoll:
-					if held >= mostlyHeld {
+					if held >= scale.Half {
 						return 0 // the quota has its part, and its threads that are released together wait for each other
 					}
 				}
@@ -111,15 +113,6 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 func isScheduling(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL1") }
 func isCollector(code report.RuleCode) bool  { return strings.HasPrefix(string(code), "WL3") }
 
-// leastCrowd is the part of running time without a CPU from which on what a trace says of computing is mostly about that.
-const leastCrowd = 0.2
-
-// mostlyHeld is the part of a quota's periods from which on what waits for a CPU mostly waits for the quota.
-const mostlyHeld = 0.5
-
-// largerPart is the part of a finding's time that others explain from which on it is no louder than low.
-const largerPart = 0.5
-
 // heldBack returns in which part of its periods a CPU quota held the process back, by the kernel's counters or by the trace's freezes.
 func heldBack(r *report.Report) float64 {
 	if h := r.Host; h != nil && h.Quota.Periods > 0 {
@@ -130,10 +123,6 @@ func heldBack(r *report.Report) float64 {
 	}
 	return 0
 }
-
-// byFar is how many times as much as to a busy machine requests must lose to what the service does for that to come first: what
-// others take of it is in the machine's part already.
-const byFar = 3
 
 // explained takes from verdicts the time that others explain, drops what is not worth a word without it, and lets none of them be
 // louder than what explains it, unless it is more by far.
@@ -154,8 +143,8 @@ func explained(in *Input, all []Verdict) []Verdict {
 					continue
 				}
 			}
-			if taken[i] >= largerPart {
-				if less < largerPart {
+			if taken[i] >= scale.Half {
+				if less < scale.Half {
 					v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
 				}
 				if v.Severity.Loud() {
@@ -163,7 +152,7 @@ func explained(in *Input, all []Verdict) []Verdict {
 				}
 				continue
 			}
-			if e.by == nil || !e.whole && !e.quieter && before > byFar*e.by.Won.TotalNS {
+			if e.by == nil || !e.whole && !e.quieter && before > scale.Far*e.by.Won.TotalNS {
 				continue
 			}
 			louder := rank(v.Severity) < rank(e.by.Severity)
@@ -205,7 +194,7 @@ func machineFirst(all []Verdict) {
 	}
 	m := all[at]
 	to := at
-	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= byFar*m.Won.TotalNS) {
+	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= scale.Far*m.Won.TotalNS) {
 		to--
 	}
 	copy(all[to+1:at+1], all[to:at])

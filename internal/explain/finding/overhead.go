@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -10,16 +11,13 @@ import (
 // fro, with tracing against without (Go 1.26, amd64).
 const eventNS = 90
 
-// muchTracing is the share of requests' time from when on tracing itself is worth a word.
-const muchTracing = 0.10
-
 func overheadRule() Rule {
 	return Rule{
 		Code: report.RuleTraceOverhead, Name: "trace-overhead",
 		Summary: "writing the trace took a good part of the CPU",
 		Doc: Doc{
 			Means:    "The service made so many events that writing them down slowed it: what is short in truth (runs, hand-overs) looks longer, and saturation comes earlier.",
-			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise events at %d ns each, against the time in which goroutines ran. Reported where it has %d %% and more of requests' time: of the part of it in which something runs, or waits to run, that share. A service that hardly runs has nothing to lose by it.", eventNS, int(100*muchTracing)),
+			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise events at %d ns each, against the time in which goroutines ran. Reported where it has %d %% and more of requests' time: of the part of it in which something runs, or waits to run, that share. A service that hardly runs has nothing to lose by it.", eventNS, int(100*scale.Some)),
 			Wrong:    "The cost of an event depends on the machine and on how deep the stacks are. Findings about long waits are not touched by it.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -29,10 +27,10 @@ func overheadRule() Rule {
 			}
 			share := float64(c.Events) * eventNS / float64(c.BusyNS)
 			how := "of requests' time for writing events, estimated"
-			if c.Samples.All >= fewestSamples {
+			if c.Samples.All >= scale.Many {
 				share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "of requests' time in the tracer, by CPU samples"
 			}
-			if share *= runs(in.Report); share < muchTracing {
+			if share *= runs(in.Report); share < scale.Some {
 				return nil
 			}
 			return doubt(report.Finding{

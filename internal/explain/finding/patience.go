@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -17,18 +18,6 @@ import (
 //   - in whatever wait, until the next turn of something that happens at intervals, for a whole one each time, because he asks
 //     again at once: requests of a batch come at any time;
 //   - until his own time is up, which alone does not tell a long poll from a pause: then it takes patience, a second or more.
-
-// patience is how long a request must be ready to wait for that to be a long poll although no news came.
-const patience = int64(1e9)
-
-// nearlyAll is the part of a group's time that long polls wait, and of what is behind these waits that must be nobody's work.
-const nearlyAll = 0.9
-
-// whole is the part of an interval from which on requests wait for all of it, on average: those that come at any time wait half.
-const whole = 0.75
-
-// hardly is the part of those who wait at a line that may be seen to have given something to somebody: what they give besides.
-const hardly = 0.1
 
 // A longPoll is a wait on purpose.
 type longPoll struct {
@@ -94,7 +83,7 @@ func (cl *claims) findPatience() {
 			if bound {
 				p.bound += r.TotalNS
 			}
-			if t := cl.flush(c); t != nil && float64(t.PartNS) >= whole*float64(t.PeriodNS) {
+			if t := cl.flush(c); t != nil && float64(t.PartNS) >= scale.Most*float64(t.PeriodNS) {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
 			} else if bound && t == nil && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || c.Cause == report.CauseChan) {
@@ -104,13 +93,13 @@ func (cl *claims) findPatience() {
 	})
 	for key, p := range found {
 		r := cl.in.readers(p.site)
-		if r == nil || p.inLine && p.over == nil || r.Gave > hardly || r.Started > hardly || float64(own[p]+p.news) < nearlyAll*float64(g.TotalNS) || float64(rest[p]) < nearlyAll*float64(p.news) {
+		if r == nil || p.inLine && p.over == nil || r.Gave > scale.Some || r.Started > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < scale.NearlyAll*float64(p.news) {
 			continue
 		}
 		if r.News == 0 {
 			p.news = 0
 		}
-		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= patience {
+		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= scale.Patience {
 			cl.polls[key] = p
 		}
 	}
@@ -127,7 +116,7 @@ func timeOut(g *report.Group, at *report.Site) (limit int64) {
 				longest = max(longest, s.DurationNS)
 			}
 		}
-		if float64(longest) < nearlyAll*float64(q.LatencyNS) {
+		if float64(longest) < scale.NearlyAll*float64(q.LatencyNS) {
 			return 0
 		}
 		limit = max(limit, longest)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -152,10 +153,6 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	return v
 }
 
-// manyCalls is how many answers a request must wait for in a row, asked for from one and the same line, for one question instead of
-// them to be the advice: it takes away two thirds then.
-const manyCalls = 3
-
 // inRow returns how often requests ask from the line of a part, nil if not often.
 func (cl *claims) inRow(p *part) *queues.Asks {
 	var via *report.Site
@@ -166,7 +163,7 @@ func (cl *claims) inRow(p *part) *queues.Asks {
 	i := slices.IndexFunc(list, func(a queues.Asks) bool {
 		return a.Site.LineKey() == p.Site.LineKey() && (a.Via == nil) == (via == nil) && a.Via.LineKey() == via.LineKey()
 	})
-	if i < 0 || list[i].Calls < manyCalls*list[i].Requests || list[i].NS == 0 {
+	if i < 0 || list[i].Calls < scale.Several*list[i].Requests || list[i].NS == 0 {
 		return nil
 	}
 	return &list[i]
@@ -252,12 +249,6 @@ func (l Lost) without(o Lost) Lost {
 	return l
 }
 
-// peerTimes is how much more must be lost to a peer than to anything else: an answer takes its time, here or there.
-const peerTimes = 3
-
-// mostAsk is from which part of a group's requests on waiting for a peer is what is usual.
-const mostAsk = 0.5
-
 // ofPeer is what a fix would win of waiting for a peer. Where most requests wait for it, of slow ones counts what they wait
 // beyond the mean of those that waited at all: what an answer always takes is told by all of them. Where few do, what is
 // usual is not to wait. Answers that were late at the same time were late once: the peer, or the machine, stood still. Outliers of
@@ -266,7 +257,7 @@ func (cl *claims) ofPeer(c *claim) Won {
 	w := c.won
 	usual := int64(0)
 	for i := range c.parts {
-		if p := &c.parts[i]; p.Requests > 0 && float64(p.Requests) >= mostAsk*float64(cl.g.Count) {
+		if p := &c.parts[i]; p.Requests > 0 && float64(p.Requests) >= scale.Half*float64(cl.g.Count) {
 			usual = max(usual, p.TotalNS/int64(p.Requests))
 		}
 	}
@@ -286,7 +277,7 @@ func (cl *claims) ofPeer(c *claim) Won {
 		}
 	}
 	w.SlowShare, w.SlowNS, w.SlowFew, w.Beside = slow.Share, slow.NS, slow.Few, beside
-	w.Times = peerTimes
+	w.Times = scale.Far
 	return w
 }
 

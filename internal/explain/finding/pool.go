@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -117,7 +118,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
 	}
 	does, divided := doing(top.Cause, top.via), false
-	if n := cl.partOfQueue(c, top); n < mostOfIt && top.Cause.Cause == report.CauseCPU {
+	if n := cl.partOfQueue(c, top); n < scale.Half && top.Cause.Cause == report.CauseCPU {
 		does, divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(users(top.Cause, top.via))), true
 	} else if top.Cause.Cause == report.CauseCPU && top.Cause.SiteFrom == inferredSite && known != nil {
 		does, divided = does+" (inferred)", true // perhaps where the place is given back
@@ -191,7 +192,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix += fmt.Sprintf(", or find out why its holders wait for so long at %s", place(f.Site))
 	}
-	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= hardly {
+	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		f.Fix += "; if it only paces them on purpose, answer at once what is too much"
 	}
 	if bursts {
@@ -269,9 +270,6 @@ func (cl *claims) queuesFor(c *claim) float64 {
 
 // inferredSite is the origin of a site of running time that events around it name, and no sample.
 const inferredSite = "bracket"
-
-// mostOfIt is the part of what is done behind a wait from which on the rest needs no mention.
-const mostOfIt = 0.6
 
 // partOfQueue returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
 func (cl *claims) partOfQueue(c *claim, p *part) float64 {

@@ -3,6 +3,7 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -31,7 +32,7 @@ func taken(in *Input) []Verdict {
 	var out []Verdict
 	eachQueue(in, report.RulePsTaken, func(q *queue) {
 		t := &q.takers[0]
-		if busy(in) < saturated && (q.won.SlowNS < 1e6 || q.share < 0.05) {
+		if busy(in) < scale.Most && (q.won.SlowNS < 1e6 || q.share < 0.05) {
 			return
 		}
 		confidence := 0.7
@@ -74,7 +75,7 @@ func (q *queue) burst(in *Input) bool {
 			own += t.share
 		}
 	}
-	return own > 0.5 && busy(in) < 1-saturated
+	return own > 0.5 && busy(in) < scale.Much
 }
 
 // computesIn returns where requests of a group compute: by CPU samples, as a run is known by where it ended, else where they begin.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -75,14 +76,6 @@ func queueOf(in *Input, g *report.Group) *queue {
 	return q
 }
 
-// From these on the waits of a group are a herd's: most of them lie in its moments, which are a small part of the time, or have
-// several times their part of the waits, and most of what ran then was its goroutines, whatever woke them in between.
-const (
-	mostHerded  = 0.5
-	mostMoments = 0.2
-	thickHerded = 3
-)
-
 // inHerds gives a queue to the herd in whose moments it is.
 func (q *queue) inHerds(in *Input) {
 	if in.InHerds == nil {
@@ -96,10 +89,10 @@ func (q *queue) inHerds(in *Input) {
 				ran += q.takers[k].share
 			}
 		}
-		if ran <= mostHerded {
+		if ran <= scale.Half {
 			continue
 		}
-		if waited, time := in.InHerds(q.g.ID, h.Start); waited > mostHerded && time <= max(mostMoments, waited/thickHerded) {
+		if waited, time := in.InHerds(q.g.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
 			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
 			return
 		}
@@ -166,7 +159,7 @@ func kindOf(in *Input, t *taker) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.long > 0.5 && busy(in) < saturated && !stretched(in, t):
+	case t.long > 0.5 && busy(in) < scale.Most && !stretched(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
@@ -182,11 +175,8 @@ func stretched(in *Input, t *taker) bool {
 			runs, ns = runs+r.Long, ns+r.LongNS
 		}
 	}
-	return had > 0 && had < onCPU && had*float64(ns) < process.LongNS*float64(runs)
+	return had > 0 && had < scale.Most && had*float64(ns) < process.LongNS*float64(runs)
 }
-
-// saturated is from when on Ps count as busy all the time.
-const saturated = 0.85
 
 // busy returns the share of the Ps' time in which they ran goroutines.
 func busy(in *Input) float64 {

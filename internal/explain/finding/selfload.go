@@ -1,6 +1,9 @@
 package finding
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/report"
+)
 
 func selfLoadRule() Rule {
 	return Rule{
@@ -17,9 +20,6 @@ func selfLoadRule() Rule {
 	}
 }
 
-// fewestOwn is how many requests it takes to say where they came from.
-const fewestOwn = 50
-
 func selfLoad(in *Input) []Verdict {
 	served := in.Report.Input.Observer
 	for i := range in.Report.Groups {
@@ -27,7 +27,7 @@ func selfLoad(in *Input) []Verdict {
 			served += g.Count
 		}
 	}
-	if served < fewestOwn {
+	if served < scale.Enough {
 		return nil
 	}
 	runs := int64(0)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -104,7 +105,7 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 // streams reports whether who sleeps at a line writes to its client between, nearly all of those who do so several times.
 func (in *Input) streams(at *report.Site) bool {
 	for i := range in.Streams {
-		if s := &in.Streams[i]; s.Wrote >= nearlyAll && s.Site.Meets(at) {
+		if s := &in.Streams[i]; s.Wrote >= scale.NearlyAll && s.Site.Meets(at) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -195,18 +196,14 @@ func ranBeforeFreezes(rt *report.Runtime) float64 {
 // fitting is the GOMAXPROCS that a limit feeds.
 func fitting(limit float64) int { return max(1, int(math.Ceil(limit))) }
 
-// starved is the share of the limit, or of the periods, from which on the load
-// takes all CPU time that the limit gives.
-const starved = 0.9
-
 // starves reports whether the load takes all that the limit gives: then fewer
 // Ps cannot help, what is missing is CPU time.
 func starves(r *report.Report, limit float64) bool {
 	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
-		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= starved*limit*float64(h.ToNS-h.FromNS)
+		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= scale.NearlyAll*limit*float64(h.ToNS-h.FromNS)
 	}
 	t := &r.Runtime.Throttle
-	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= starved*float64(r.Input.DurationNS)
+	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= scale.NearlyAll*float64(r.Input.DurationNS)
 }
 
 func throttleFix(in *Input) string {

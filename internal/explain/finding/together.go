@@ -5,11 +5,9 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
-
-// leastPart is the part of a claim's heaviest place below which another of its places is not worth a word.
-const leastPart = 0.1
 
 // places returns the distinct places of a claim at which the same is waited for as at its heaviest part of a cause, that
 // one first: where one line of the service's own waits at several of a dependency's, they are one fault.
@@ -28,7 +26,7 @@ func places(c *claim, top *part) []*report.Cause {
 	}
 	out := list[:1]
 	for k := 1; k < len(list) && len(out) < mostSites; k++ {
-		if float64(ns[k]) >= leastPart*float64(ns[0]) {
+		if float64(ns[k]) >= scale.Some*float64(ns[0]) {
 			out = append(out, list[k])
 		}
 	}
@@ -67,9 +65,6 @@ func (cl *claims) halfOf(c *report.Cause) []predict.Change {
 	return []predict.Change{change}
 }
 
-// wholeLine is the part of a line's time from which on it is all that the line has, as far as anybody should be told.
-const wholeLine = 0.95
-
 // partOfLine returns which part of the time at a cause's line, as far as waits led there, is the cause's: those of its own
 // line of the service's.
 func (cl *claims) partOfLine(c *report.Cause) float64 {
@@ -87,7 +82,7 @@ func (cl *claims) partOfLine(c *report.Cause) float64 {
 			mine += o.TotalNS
 		}
 	}
-	if mine == 0 || float64(mine) >= wholeLine*float64(all) {
+	if mine == 0 || float64(mine) >= scale.NearlyAll*float64(all) {
 		return 1
 	}
 	return float64(mine) / float64(all)

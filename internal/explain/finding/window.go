@@ -3,11 +3,9 @@ package finding
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
-
-// fewWindows is how many times the slowest request must fit into the trace.
-const fewWindows = 5
 
 func windowRule() Rule {
 	return Rule{
@@ -15,7 +13,7 @@ func windowRule() Rule {
 		Summary: "the trace is short against its slowest requests",
 		Doc: Doc{
 			Means:    "Requests nearly as long as the trace are mostly cut off at its beginning or end, so the slowest ones are missing or few, and percentiles look better than they are.",
-			Measured: fmt.Sprintf("The slowest request, or the oldest open one, of the group with the most time fits into the trace fewer than %d times.", fewWindows),
+			Measured: fmt.Sprintf("The slowest request, or the oldest open one, of the group with the most time fits into the trace fewer than %d times.", scale.Few),
 			Wrong:    "For streams and long polls, which are meant to be open.",
 		},
 		Run: func(in *Input) []Verdict {
@@ -27,7 +25,7 @@ func windowRule() Rule {
 			if g.LatencyNS.Max != nil {
 				slowest = max(slowest, *g.LatencyNS.Max)
 			}
-			if g.Streaming || slowest*fewWindows <= in.Report.Input.DurationNS {
+			if g.Streaming || slowest*scale.Few <= in.Report.Input.DurationNS {
 				return nil
 			}
 			return doubt(report.Finding{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -165,11 +166,6 @@ type refining struct {
 	became []path.GroupID
 }
 
-const (
-	consistent = 0.95 // share of requests that stay below one called function
-	matters    = 0.03 // share of requests for a function to count
-)
-
 // A level is the requests of a handler, or of a function below it, by what that
 // calls.
 type level struct {
@@ -202,12 +198,12 @@ func (r *refining) level(ids []path.GroupID, depth int) level {
 		for _, id := range c {
 			n += r.old[id].requests()
 		}
-		if float64(n) >= matters*float64(l.requests) {
+		if float64(n) >= scale.Little*float64(l.requests) {
 			big++
 			last = c
 		}
 	}
-	passes := multi >= 2*max(big, 1) && float64(deep) >= consistent*float64(multi)
+	passes := multi >= 2*max(big, 1) && float64(deep) >= scale.NearlyAll*float64(multi)
 	l.divided = passes && (big >= 2 || big == 1 && r.level(last, depth+1).divided)
 	return l
 }
@@ -218,12 +214,8 @@ func (l *level) few(r *refining, ids []path.GroupID) bool {
 	for _, id := range ids {
 		n, ns, open = n+r.old[id].lat.n, ns+r.old[id].lat.sum, open+r.old[id].open
 	}
-	return open == 0 && n < leastHere && float64(n) < matters*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
+	return open == 0 && n < scale.Few && float64(n) < scale.Little*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
-
-// leastHere is how many fast requests make a group of what a handler that passes on
-// does itself.
-const leastHere = 5
 
 func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 	l := r.level(ids, depth)
@@ -271,17 +263,13 @@ func (r *refining) name(ids []path.GroupID, fn tracefmt.StringID) {
 	}
 }
 
-// fewBelow is below how many requests of a closure nothing else can tell whether it
-// passes them on.
-const fewBelow = 20
-
 // below returns the function that calls a handler's few requests better than the
 // handler's own name, 0 for none: where that is a closure, most often a wrapper's,
 // the one function below it in which all were seen that have ended. A flight
 // recorder's snapshot has no more than a few, all of one route. Of many requests the
 // name must not depend on where they happened to wait.
 func (r *refining) below(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
-	if l.requests >= fewBelow || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
+	if l.requests >= scale.Enough || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
 		return 0
 	}
 	for _, id := range l.here {

@@ -7,21 +7,13 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
 // Bounds on what stands beside the requests of a server.
 const (
-	// fewServed requests a second are not what a process is for where there is far
-	// more work of its own, by number and by time: probes and scrapes come so.
-	fewServed = 5
-	farMore   = 20
-	// littleWork is the share of the largest group's time below which work is
-	// behind it.
-	littleWork = 0.01
-	// looksOnly is how much a turn does, in ns, that only looks whether there is
-	// something to do: what else it took, it waited for a CPU.
-	looksOnly = 50e3
+	farMore = 20
 )
 
 // Order gives groups their roles and brings them into order: first what somebody
@@ -50,7 +42,7 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 		}
 		top.TotalNS = max(top.TotalNS, r.TotalNS)
 	}
-	probes := float64(served.Count) < fewServed*max(lasted.Seconds(), 1) && work.Count >= farMore*served.Count && work.TotalNS >= farMore*served.TotalNS
+	probes := float64(served.Count) < scale.Few*max(lasted.Seconds(), 1) && work.Count >= farMore*served.Count && work.TotalNS >= farMore*served.TotalNS
 	for i := range rows {
 		r := &rows[i]
 		switch {
@@ -58,9 +50,9 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 			if !others {
 				r.Role = ""
 			}
-		case isWork(r.kind) && served.Count > 0 && !probes && (byTimer(r) || float64(r.TotalNS) < littleWork*float64(top.TotalNS)):
+		case isWork(r.kind) && served.Count > 0 && !probes && (byTimer(r) || float64(r.TotalNS) < scale.Speck*float64(top.TotalNS)):
 			r.Role = report.RoleBackground
-		case tasks >= fewTasks && ticks(r, byTimer):
+		case tasks >= scale.Enough && ticks(r, byTimer):
 			r.Role = report.RoleBackground
 		case !isWork(r.kind) && probes:
 			r.Role = report.RoleMonitoring
@@ -70,10 +62,6 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 		return cmp.Or(cmp.Compare(roleRank(a.Role), roleRank(b.Role)), cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
 	})
 }
-
-// fewTasks is how much work of another kind there must be for what only ticks to
-// stand behind it.
-const fewTasks = 20
 
 // ticks reports whether turns of a loop only look, when a timer says so, whether
 // there is something to do: nobody waits for that, however many they are and however
@@ -90,7 +78,7 @@ func ticks(r *Row, byTimer func(*Row) bool) bool {
 			did += c.TotalNS
 		}
 	}
-	return did <= looksOnly*int64(r.Count)
+	return did <= scale.Turn*int64(r.Count)
 }
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }

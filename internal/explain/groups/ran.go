@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -126,7 +127,6 @@ type slow struct {
 const (
 	mostSlow    = 32
 	mostSlowAll = 64
-	leastWait   = 0.05
 )
 
 func compareSlow(a, b *slow) int {
@@ -145,7 +145,7 @@ func (l *slowest) add(w *path.Walked, at ranAt) {
 	s.waits = into.waits[:0]
 	for _, i := range w.Looked {
 		g := &w.Segments[i]
-		if float64(g.End-g.Start) < leastWait*float64(s.latency) {
+		if float64(g.End-g.Start) < scale.Little*float64(s.latency) {
 			continue
 		}
 		s.waits = append(s.waits, look{w.CauseIDs[i], g.Start, g.End, g.G})

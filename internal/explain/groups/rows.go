@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -283,14 +284,12 @@ func (w writer) bands(g *group, r *report.Group) {
 // keep a recording.
 const (
 	outlierFactor = 4
-	outlierNS     = 10e6
-	leastUsual    = 20 // requests that a group needs for anything to be usual
 )
 
 // outliers adds the band of requests that were far slower than what is usual, if there are such: than 99 of a hundred
 // where that is known of enough requests, else than three quarters.
 func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, runs shown, lines map[rowKey]siteFrom) {
-	if g.lat.n < leastUsual {
+	if g.lat.n < scale.Enough {
 		return
 	}
 	usual := 0.75
@@ -298,7 +297,7 @@ func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, orde
 		usual = 0.99
 	}
 	limit := g.lat.quantile(usual)
-	limit = max(outlierFactor*limit, limit+outlierNS)
+	limit = max(outlierFactor*limit, limit+scale.Slice)
 	band := report.Band{Band: report.BandOutliers, Causes: []report.Cause{}}
 	in := map[int32]bool{}
 	for _, b := range order {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -14,10 +15,6 @@ import (
 // known: with eight of them the largest share is wrong by less than a third of the
 // whole, nineteen times of twenty.
 const leastSamples = 8
-
-// leastAgreed is how many samples are enough where all of them are in one function: five such come by chance once in
-// twenty times, at most, if it has less than 55 % of the time.
-const leastAgreed = 5
 
 // shown says, of the causes of one group that are running time without a stack of
 // its own, how that time divides by what was seen in such runs. It is the same for
@@ -70,8 +67,9 @@ func (p *pool) add(samples map[tracefmt.FrameID]int64) {
 
 // speaks reports whether there are samples enough: few of much time mean that the
 // profile was of another time, or that the threads had no CPU.
+// Where all are in one function, five are enough: they come by chance once in twenty times, at most, if it has less than 55 % of the time.
 func (p *pool) speaks(syms *tracefmt.Symbols) bool {
-	return (p.n >= leastSamples || p.n >= leastAgreed && p.agree(syms)) && float64(p.n)*report.SampleNS >= enough*float64(p.unseen)
+	return (p.n >= leastSamples || p.n >= scale.Few && p.agree(syms)) && float64(p.n)*report.SampleNS >= scale.Some*float64(p.unseen)
 }
 
 // agree reports whether all samples are in one function.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -133,10 +134,6 @@ func (u *under) regroup(became []path.GroupID) {
 	}
 }
 
-// enough is how much of the time in short runs under a function must have been
-// seen in runs with a stack, or by samples, for those to speak for it.
-const enough = 0.1
-
 // shares returns how the time seen under a function divides by function and,
 // within it, site. It is nil if too little was seen for ns of time unseen.
 func (u *under) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameID]int64, total int64) {
@@ -147,7 +144,7 @@ func (u *under) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameI
 			total += v
 		}
 	}
-	if total == 0 || float64(total) < enough*float64(ns) {
+	if total == 0 || float64(total) < scale.Some*float64(ns) {
 		return nil, 0
 	}
 	return sums, total

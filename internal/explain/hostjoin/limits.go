@@ -2,6 +2,7 @@ package hostjoin
 
 import (
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
 )
@@ -29,7 +30,7 @@ func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
 	describe(s, &h.Facts)
 	v.quota(&h)
 	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), float64(v.to-v.from) / float64(w.End-w.Start)}
-	if l.Verdict == cgroup.VerdictNone && l.Coverage < enough {
+	if l.Verdict == cgroup.VerdictNone && l.Coverage < scale.NearlyAll {
 		l.Verdict = cgroup.VerdictUnknown
 	}
 	return l, true

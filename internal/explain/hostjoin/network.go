@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,10 +18,6 @@ const (
 	maxWaits       = 20
 	maxWhen        = 20
 )
-
-// Where a cause is not worth a question: below this share of a group's slow
-// requests.
-const worthAsking = 0.05
 
 // maxGapShare is how much of the wait for the network may be a poll gap before
 // nothing can be said about the network.
@@ -106,7 +103,7 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s sent again on the process's connections, among them while a slow request waited %v for the network",
 			count(again, "segment"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
-	case again > 0 && network >= worthAsking:
+	case again > 0 && network >= scale.Little:
 		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))
 	case again > 0:
 		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
@@ -118,7 +115,7 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: what the other side sent may have been lost on the way", arrived(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was sent again, but nobody looked at the network for part of the wait (poll gaps): the answer may have been there earlier"
-	case network < worthAsking:
+	case network < scale.Little:
 		return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and slow requests hardly waited for the network"
 	}
 	return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"

@@ -1,16 +1,13 @@
 package hostjoin
 
 import (
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
 )
 
 // How a report's throttling verdict was reached where samples tell.
 const howSamples = "host samples"
-
-// enough is the share of the trace that samples must cover to say that nothing
-// was throttled.
-const enough = 0.9
 
 // Throttle puts what the host samples say of throttling into the report: they
 // count what a bare trace can only infer. What the trace alone said stays
@@ -28,7 +25,7 @@ func Throttle(rep *report.Report) {
 			lost = *h.Lost.QuotaNS
 		}
 	case cgroup.VerdictNone:
-		if h.Coverage < enough {
+		if h.Coverage < scale.NearlyAll {
 			return
 		}
 		lost = 0

@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -14,20 +15,12 @@ import (
 
 // What makes stretches worth telling.
 const (
-	fewest    = 200  // requests of a group
-	fewSlow   = 20   // of them are looked at at least, and else the slowest hundredth
-	slower    = 4    // times the median they must be
-	together  = 10e6 // ns between two beginnings of one stretch
-	leastSlow = 4    // requests of a stretch: three meet by chance
-	most      = 5    // stretches
-	leastPart = 0.3  // of the slowest begin in all of them
-	mostTime  = 0.05 // of the time is in them
-	leastLift = 3    // times as many of the slowest as of all requests begin there
+	most = 5 // stretches
 )
 
 // Find returns the moments of a group with this id.
 func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
-	if g.Role != report.RoleRequests || g.Count < fewest || g.LatencyNS.P50 == nil || int(id) >= len(s.all.groups) || s.all.groups[id] == nil || s.all.groups[id].over {
+	if g.Role != report.RoleRequests || g.Count < scale.Many || g.LatencyNS.P50 == nil || int(id) >= len(s.all.groups) || s.all.groups[id] == nil || s.all.groups[id].over {
 		return nil
 	}
 	k := s.all.groups[id]
@@ -51,17 +44,17 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 func stretches(k *kept, g *report.Group, durationNS int64) [][]slow {
 	k.cut()
 	list, of := k.slowest(g)
-	if of < fewSlow/2 {
+	if of < scale.Enough/2 {
 		return nil
 	}
 	slices.SortFunc(list, func(a, b slow) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
 	var found [][]slow
 	for i := 0; i < len(list); {
 		j := i + 1
-		for j < len(list) && list[j].start-list[j-1].start <= together {
+		for j < len(list) && list[j].start-list[j-1].start <= scale.Slice {
 			j++
 		}
-		if weights(list[i:j]) >= leastSlow {
+		if weights(list[i:j]) > scale.Several {
 			found = append(found, list[i:j])
 		}
 		i = j
@@ -75,7 +68,7 @@ func stretches(k *kept, g *report.Group, durationNS int64) [][]slow {
 		began += k.beganIn(f[0].start, f[len(f)-1].start)
 	}
 	part := float64(in) / float64(of)
-	if part < leastPart || float64(ns) > mostTime*float64(durationNS) || part < leastLift*float64(began)/float64(g.Count) {
+	if part < scale.Much || float64(ns) > scale.Little*float64(durationNS) || part < scale.Far*float64(began)/float64(g.Count) {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b []slow) int { return cmp.Compare(a[0].start, b[0].start) })
@@ -84,9 +77,9 @@ func stretches(k *kept, g *report.Group, durationNS int64) [][]slow {
 
 // slowest returns the slowest requests that are looked at, and how many they stand for.
 func (k *kept) slowest(g *report.Group) (list []slow, of int64) {
-	n := max(int64(fewSlow), int64(g.Count/100))
+	n := max(int64(scale.Enough), int64(g.Count/100))
 	for _, r := range k.slow {
-		if of >= n || r.end-r.start < slower**g.LatencyNS.P50 {
+		if of >= n || r.end-r.start < scale.Far**g.LatencyNS.P50 {
 			break
 		}
 		list = append(list, r)
@@ -126,7 +119,7 @@ func weights(list []slow) (n int64) {
 
 // beganIn counts the requests that began from one time to another, a little more than those.
 func (k *kept) beganIn(from, to int64) (n int64) {
-	for at := from / beganNS; at <= to/beganNS; at++ {
+	for at := from / scale.Slice; at <= to/scale.Slice; at++ {
 		n += k.began[at]
 	}
 	return n
@@ -146,13 +139,6 @@ func mostly(list []slow, ids *path.IDs, sp *spell.Speller) (report.CauseName, fl
 	}
 	return spell.Cause(best), float64(top) / float64(weights(list))
 }
-
-// An event of a stretch must cover so much of it, and so many times more than of all the time: one that goes on for half of
-// the time is in half of all stretches.
-const (
-	leastCover = 0.1
-	coverLift  = 2
-)
 
 // Tell fills in what happened in moments: in the stretches themselves, and until their last request ended.
 func Tell(list []report.Moment, series *report.Series, herds []process.Flock, durationNS int64) {
@@ -193,7 +179,7 @@ func covering(m *report.Moment, what report.MomentKind, ranges [][2]int64, durat
 		}
 	}
 	cover := float64(in) / float64(to-from)
-	if n == 0 || cover < leastCover || cover < coverLift*float64(all)/float64(max(durationNS, 1)) {
+	if n == 0 || cover < scale.Some || cover < 2*float64(all)/float64(max(durationNS, 1)) {
 		return nil
 	}
 	said := map[report.MomentKind]string{report.MomentGC: "garbage was collected", report.MomentSTW: "the world was stopped", report.MomentFreeze: "the kernel held the process back"}[what]

@@ -9,13 +9,13 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 )
 
 // Bounds of what is kept of a group: so many of its slowest requests, and how many requests began in each stretch of
 // beganNS, as long as there are at most maxBegan of those.
 const (
 	keep     = 2048
-	beganNS  = 10e6
 	maxBegan = 1 << 16
 )
 
@@ -101,14 +101,14 @@ func (p *part) group(id path.GroupID) *kept {
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
 	if w.Form == path.Glanced {
-		p.group(w.Group).begin(w.Start/beganNS, w.Weight)
+		p.group(w.Group).begin(w.Start/scale.Slice, w.Weight)
 		return
 	}
 	if w.Form != path.Whole && w.Form != path.Joint || w.Observer || w.Req.Open || len(w.Sums) == 0 {
 		return
 	}
 	k := p.group(w.Group)
-	k.begin(w.Start/beganNS, w.Counted())
+	k.begin(w.Start/scale.Slice, w.Counted())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
 			k.waits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)

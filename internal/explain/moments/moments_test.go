@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -20,7 +21,7 @@ const ms = int64(1e6)
 func group() (*kept, *report.Group) {
 	k := &kept{began: map[int64]int64{}}
 	for i := range int64(2000) {
-		k.begin(i*5*ms/beganNS, 1)
+		k.begin(i*5*ms/scale.Slice, 1)
 	}
 	p50 := ms
 	return k, &report.Group{ID: "g", Count: 2000, LatencyNS: report.Latency{P50: &p50}}

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -176,8 +177,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 
 // Bounds of looking things up for Sampled requests.
 const (
-	sampledMost = 50   // of a generation, about
-	leastLooked = 20e3 // ns of a wait for a P
+	sampledMost = 50 // of a generation, about
 
 	// MostLooked bounds the waits of one request that are Looked at.
 	MostLooked = 8
@@ -284,7 +284,7 @@ func (s *Stage) sumUp(w *Walked) {
 		}
 		id := s.IDs.cause(CauseKey{g.Code, g.From, run, g.Inbound, g.Site, g.Kind, g.Call, chain})
 		s.ids = append(s.ids, id)
-		if g.Code.Cause() == cause.Sched && g.End-g.Start > leastLooked && len(s.looked) < MostLooked {
+		if g.Code.Cause() == cause.Sched && g.End-g.Start > scale.Blink && len(s.looked) < MostLooked {
 			s.looked = append(s.looked, int32(i))
 		}
 		for int(id) >= len(s.sumAt) {

@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -25,17 +26,6 @@ const (
 	// maxKept bounds the waits, and the requests, that are kept: from twice as many
 	// on only so many, those that begin first.
 	maxKept = 1 << 12
-	// There are so many waits, at least.
-	fewest = 20
-	// held is how many of the waits must have a request of their own in them, and
-	// chance how many may have one if they are moved in time.
-	held   = 0.9
-	chance = 0.5
-	// Where moved waits have as many, because somebody always waits, most must have
-	// one that is as long as the wait, give or take this part, and moved ones not.
-	asLong     = 0.1
-	mostAsLong = 0.8
-	fewAsLong  = 0.3
 	// hinted is the confidence in what only fits in time.
 	hinted = 0.6
 )
@@ -233,7 +223,7 @@ func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)
 
 // Elsewhere says that no socket of the process led to itself when all were looked at; so many may have between two looks.
 // Where these are fewer than the waits that a peer needs, there is none here.
-func (s *Sum) Elsewhere(unsure int) { s.refuted = unsure < fewest }
+func (s *Sum) Elsewhere(unsure int) { s.refuted = unsure < scale.Enough }
 
 // Of returns the group that serves what requests of a group wait for; ok is
 // false where there is none, or too little tells.
@@ -282,7 +272,7 @@ func (s *Sum) leads(from, to path.GroupID, seen map[path.GroupID]bool) bool {
 // find is Of without what several groups' peers say of each other.
 func (s *Sum) find(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
-	if len(waits) < fewest {
+	if len(waits) < scale.Enough {
 		return best, false
 	}
 	ids := make([]path.GroupID, 0, len(s.served))
@@ -318,7 +308,7 @@ func (s *Sum) find(id path.GroupID) (best Peer, ok bool) {
 func (s *Sum) judge(waits, served []answers.Span) Peer {
 	p := compare(waits, served)
 	switch part, apart, likely := s.proven(waits, served); {
-	case part >= held:
+	case part >= scale.NearlyAll:
 		p.Sure, p.Confidence, p.apart = true, min(0.95, part), apart
 	case likely:
 		p.Confidence = min(p.Confidence, hinted)
@@ -331,8 +321,7 @@ func (s *Sum) judge(waits, served []answers.Span) Peer {
 // mostAlso bounds the groups that answer one group's waits, and leastMore is the
 // part of the waits that each must add.
 const (
-	mostAlso  = 4
-	leastMore = 0.02
+	mostAlso = 4
 )
 
 // several returns the groups that serve waits together, where no single one does:
@@ -345,12 +334,12 @@ func (s *Sum) several(waits []answers.Span, of []Peer) (best Peer, ok bool) {
 	best = of[0]
 	all := s.served[best.Group]
 	for _, p := range of[1:] {
-		if len(best.Also) == mostAlso || float64(p.Held) < leastMore*float64(len(waits)) {
+		if len(best.Also) == mostAlso || float64(p.Held) < scale.Speck*float64(len(waits)) {
 			break
 		}
 		with := slices.Concat(all, s.served[p.Group])
 		answers.Sort(with)
-		if more := s.judge(waits, with); float64(more.Held-best.Held) >= leastMore*float64(len(waits)) {
+		if more := s.judge(waits, with); float64(more.Held-best.Held) >= scale.Speck*float64(len(waits)) {
 			more.Group, more.Also = best.Group, append(best.Also, p.Group)
 			best, all = more, with
 		}
@@ -375,7 +364,7 @@ func compare(waits, served []answers.Span) Peer {
 	})
 	p.Joined = p.Held
 	fits := float64(p.Held) / float64(len(waits))
-	if fits < held {
+	if fits < scale.NearlyAll {
 		return p
 	}
 	// How often they are about as far apart as the shifts are from each other is
@@ -388,9 +377,10 @@ func compare(waits, served []answers.Span) Peer {
 	}
 	fitting, byChance := float64(fit)/all, float64(moved)/all/5
 	switch {
-	case p.ByChance <= chance:
+	case p.ByChance <= scale.Half:
 		p.Confidence = min(0.95, fits*(1-p.ByChance*p.ByChance))
-	case fitting >= mostAsLong && byChance <= fewAsLong:
+	// Somebody always waits: most waits must have a request that is as long, and moved ones not.
+	case fitting >= scale.Most && byChance <= scale.Much:
 		p.Held, p.ByChance, p.AsLong = fit, byChance, true
 		p.Confidence = min(0.95, fits*(1-byChance*byChance))
 	}
@@ -400,7 +390,7 @@ func compare(waits, served []answers.Span) Peer {
 // isAsLong returns 1 if a request begins and ends nearly with the wait in which it
 // lies, else 0.
 func isAsLong(w, r answers.Span) int {
-	if away := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(away) <= asLong*float64(w.End-w.Start) {
+	if away := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(away) <= scale.Some*float64(w.End-w.Start) {
 		return 1
 	}
 	return 0

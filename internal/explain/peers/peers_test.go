@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -54,7 +55,7 @@ func TestCompare(t *testing.T) {
 		{"somebody always waits, and others come at random", busy, others(300, 200*us, 100*us), 0, 0},
 		{"too few", waits[:10], served[:10], 0, 0},
 	} {
-		if len(c.waits) < fewest {
+		if len(c.waits) < scale.Enough {
 			if _, ok := (&Sum{waits: nil}).Of(1); ok {
 				t.Errorf("%s: there is a peer", c.name)
 			}

@@ -7,13 +7,10 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
-
-// prompt is within what time, of half of the exchanges at least, what one end sends wakes the other one, on one machine, apart
-// from the time in which nobody polled; and how long before a goroutine sleeps, or is done, another one may send for it.
-const prompt = 200e3
 
 // proven returns the part of the waits that are an exchange with a request of the process, by what happened and in which order:
 // the request began after it was asked for, what ended the wait came after the request's answer was sent, both within
@@ -31,7 +28,7 @@ func (s *Sum) proven(waits, served []answers.Span) (part float64, apart int64, l
 		if len(w.Parts) == 0 {
 			return
 		}
-		asked, ok := lastUntil(r.Start, append(w.Sent, w.Parts[0].From-answers.Asleep))
+		asked, ok := lastUntil(r.Start, append(w.Sent, w.Parts[0].From-scale.Blink))
 		for i := range w.Parts {
 			if from := w.Parts[i].From; i > 0 && from <= r.Start {
 				asked = from
@@ -60,8 +57,8 @@ func (s *Sum) proven(waits, served []answers.Span) (part float64, apart int64, l
 		}
 	})
 	all := float64(len(waits))
-	likely = float64(ordered) > chance*all
-	if ordered == 0 || median(there) > prompt || median(back) > prompt {
+	likely = float64(ordered) > scale.Half*all
+	if ordered == 0 || median(there) > scale.Loopback || median(back) > scale.Loopback {
 		return 0, 0, likely
 	}
 	return float64(ordered-max(0, after-before)) / all, median(there) + median(back), likely
@@ -132,7 +129,7 @@ func (s *Sum) oneEach() {
 }
 
 // needs is how many requests a peer must have for so many of the waits.
-func (p *Peer) needs() int { return int(held * float64(p.Held)) }
+func (p *Peer) needs() int { return int(scale.NearlyAll * float64(p.Held)) }
 
 // look finds out what proven needs of the waits and requests that were added in this generation, while the window has it.
 func (s *Sum) look() {
@@ -176,15 +173,15 @@ func (p *part) look(starts, wakes []int64) {
 			continue
 		}
 		g := win.Gens[win.At(r.End)]
-		before, after := g.PollerWakes(r.End-prompt, r.End+1), g.PollerWakes(r.End+1, r.End+prompt)
+		before, after := g.PollerWakes(r.End-scale.Loopback, r.End+1), g.PollerWakes(r.End+1, r.End+scale.Loopback)
 		r.Near = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNear):]...), after[:min(len(after), maxNear)]...)
-		if any(wakes, r.End-prompt, r.End) {
+		if any(wakes, r.End-scale.Loopback, r.End) {
 			r.Sent = p.sends(r.End)
 		}
 	}
 	for i := range p.waits {
 		w := &p.waits[i]
-		if from := w.Parts[0].From; w.Sent == nil && from >= win.Start() && any(starts, from-prompt, from-answers.Asleep) {
+		if from := w.Parts[0].From; w.Sent == nil && from >= win.Start() && any(starts, from-scale.Loopback, from-scale.Blink) {
 			w.Sent = p.sends(from)
 		}
 	}
@@ -199,7 +196,7 @@ func any(times []int64, from, to int64) bool {
 // sends returns the last times before t at which goroutines of the process began to write to the network.
 func (p *part) sends(t int64) []int64 {
 	at := make([]int64, 0, 2)
-	p.stage.Win.Gens[p.stage.Win.At(t)].EachRun(t-prompt, t, func(r timeline.Run) {
+	p.stage.Win.Gens[p.stage.Win.At(t)].EachRun(t-scale.Loopback, t, func(r timeline.Run) {
 		if r.Ended && p.isSend(r.Stack) {
 			at = append(at, r.To)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 )
 
 // A Clock says what other clocks showed at time 0 of a trace's clock.
@@ -58,7 +59,7 @@ func (s *Sum) In(id path.GroupID, clock Clock, from, to int64, r *Recording) (be
 	by, exact := clock.Offset(r.Clock)
 	from, to = max(from, r.From+by), min(s.Until(to), r.To+by)
 	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w answers.Span) bool { return w.Start < from || w.End > to })
-	if len(waits) < fewest {
+	if len(waits) < scale.Enough {
 		return best, nil, exact
 	}
 	for i := range r.Groups {

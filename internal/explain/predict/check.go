@@ -4,31 +4,13 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
 
 // A prediction is checked by natural variation, as Chow et al. did ("The
 // Mystery Machine", OSDI 2014): requests of the same trace which met as little
 // of the cause as the change would leave show what such requests take.
-
-// Bounds of a check.
-const (
-	// near is how much faster, by its share, a request is that the change
-	// affects. Times that differ by as much of what is predicted are alike, and
-	// such as differ by ofWon of what is won: a request that did not wait at all
-	// also spares the wake-ups after a wait, which do not go away with its cause.
-	near  = 0.1
-	ofWon = 0.02
-	// Of the requests that the change affects, and of those that it is checked
-	// by: how many there must be, how many a sample without weights would have
-	// to hold to tell as much of them (Kish's effective size), and their share
-	// of the group: fewer are too likely to be of another kind.
-	leastRequests = 20
-	leastSampled  = 5
-	leastShare    = 0.01
-	// leastTail is how many requests have a 99th percentile.
-	leastTail = 100
-)
 
 // A timed is a request that was timed again: see trial.retime.
 type timed struct {
@@ -112,7 +94,7 @@ func (m *Model) check(g *group, changes []Change, all []timed) *report.Check {
 	// That costs as much as the prediction, and is not tried where none met so
 	// little: with the cause gone not more is predicted, and not more won than
 	// all.
-	none := affected{about: max(a.about, ofWon*a.was)}
+	none := affected{about: max(a.about, scale.Speck*a.was)}
 	if took, _ := none.alike(all); a.left == 0 || !enough(took, a.total) {
 		return nil
 	}
@@ -158,7 +140,7 @@ func (g *group) affected(all []timed) *affected {
 		a.total += r.weight
 		of.add(r)
 		left = append(left, point{r.left, r.weight * r.meets[est]}, point{0, r.weight * (1 - r.meets[est])})
-		if r.at[est]*r.meets[est]+r.free[est]*(1-r.meets[est]) < (1-near)*float64(r.Latency) {
+		if r.at[est]*r.meets[est]+r.free[est]*(1-r.meets[est]) < scale.NearlyAll*float64(r.Latency) {
 			fast = append(fast, point{float64(r.Latency), r.weight})
 			met = append(met, point{r.met, r.weight})
 		}
@@ -171,8 +153,9 @@ func (g *group) affected(all []timed) *affected {
 	if a.was = quantile(of.was, 0.5); g.p50 != nil {
 		a.was = float64(*g.p50)
 	}
-	a.about = max(near*float64(a.predicted.Est), ofWon*(a.was-float64(a.predicted.Est)))
-	if float64(a.predicted.Est) > (1-near)*a.was || quantile(met, 0.5) <= a.left+a.about {
+	// A request that did not wait at all also spares the wake-ups after a wait, which do not go away with its cause.
+	a.about = max(scale.Some*float64(a.predicted.Est), scale.Speck*(a.was-float64(a.predicted.Est)))
+	if float64(a.predicted.Est) > scale.NearlyAll*a.was || quantile(met, 0.5) <= a.left+a.about {
 		return nil
 	}
 	return a
@@ -198,7 +181,7 @@ func (a *affected) tell(took, met []point) *report.Check {
 		Requests: int(math.Round(requests)), Sampled: len(took), AtLeastNS: int64(max(0, a.left-a.about)), AtMostNS: int64(a.left + a.about),
 		MetNS: int64(quantile(met, 0.5)), P50NS: int64(quantile(took, 0.5)), Affected: int(math.Round(a.requests)), LeftNS: int64(a.left), PredictedNS: a.predicted,
 	}
-	if requests >= leastTail {
+	if requests >= scale.Many {
 		p99 := int64(quantile(took, 0.99))
 		out.P99NS = &p99
 	}
@@ -229,7 +212,9 @@ func weigh(ps []point) (requests, size float64) {
 	return requests, requests * requests / squares
 }
 
+// enough reports whether requests are not too likely to be of another kind: how many they are, how many a sample without weights would have to
+// hold to tell as much of them (Kish's effective size), and their share of the group.
 func enough(ps []point, of float64) bool {
 	requests, size := weigh(ps)
-	return requests >= leastRequests && size >= leastSampled && requests >= leastShare*of
+	return requests >= scale.Enough && size >= scale.Few && requests >= scale.Speck*of
 }

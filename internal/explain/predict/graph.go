@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -80,7 +81,6 @@ type share struct {
 // Bounds of what is kept and looked at.
 const (
 	maxParts  = 1500  // of a graph; one with more is kept as sums
-	mixLeast  = 20e3  // shortest wait for a P whose neighbours are looked up, ns
 	mixWindow = 200e3 // how much of it is looked at
 	maxMixes  = 2     // a graph
 )
@@ -254,7 +254,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 	for i := range segs {
 		s := &segs[i]
 		k := sum{place: path[i].place, code: s.Code}
-		if r := path[i].row; r > 0 && out.rows[r-1].n >= manyPauses {
+		if r := path[i].row; r > 0 && out.rows[r-1].n >= scale.Few {
 			k.row, k.held = r, path[i].held
 		}
 		if k.cause == cause.CPU {
@@ -276,7 +276,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 
 // meanwhile looks up what ran while a goroutine waited for a P.
 func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
-	if seg.End-seg.Start < max(mixLeast, out.Latency/20) || b.mixes == 0 || len(b.win.Gens) == 0 {
+	if seg.End-seg.Start < max(scale.Blink, out.Latency/20) || b.mixes == 0 || len(b.win.Gens) == 0 {
 		return
 	}
 	b.mixes--

@@ -33,6 +33,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -91,10 +92,6 @@ func (m *Model) prepare() {
 	m.punctuality()
 }
 
-// alike is how much of a sleep's length another one may lack to have been
-// meant to be as long.
-const alike = 0.8
-
 // punctuality finds how late each sleep was: how much longer than the middle
 // one of those at the same place that were about as long.
 func (m *Model) punctuality() {
@@ -113,10 +110,10 @@ func (m *Model) punctuality() {
 		slices.SortFunc(ps, func(a, b *part) int { return cmp.Compare(a.whole, b.whole) })
 		first, end := 0, 0
 		for _, p := range ps {
-			for float64(ps[first].whole) < alike*float64(p.whole) {
+			for float64(ps[first].whole) < scale.Most*float64(p.whole) {
 				first++
 			}
-			for end < len(ps) && alike*float64(ps[end].whole) <= float64(p.whole) {
+			for end < len(ps) && scale.Most*float64(ps[end].whole) <= float64(p.whole) {
 				end++
 			}
 			p.late = max(0, p.whole-ps[(first+end-1)/2].whole)
@@ -276,7 +273,7 @@ func estimate(of *series, q float64, was *int64, set bool) report.Estimate {
 	if was != nil {
 		to = float64(*was)
 	}
-	margin, most := margin, to
+	margin, most := scale.Speck, to
 	least := 0.0
 	if set { // only a setting can make requests slower
 		margin, most, least = settingsMargin, math.Inf(1), leastOfLow
@@ -333,10 +330,6 @@ func (s *series) carry(v int, from, x, to float64) float64 {
 	}
 	return share
 }
-
-// margin is by how much of what is won the range is wider than the models make
-// it: no two runs of a program are that much alike.
-const margin = 0.01
 
 // settingsMargin is the same where a setting changes: that changes all of the
 // process, and the models are about what requests waited for.

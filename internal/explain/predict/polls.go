@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/scale"
 )
 
 // Who sleeps at one line again and again, and only looks at something between,
@@ -24,19 +25,6 @@ type row struct {
 	polls     bool  // see Model.polls
 }
 
-const (
-	// manyPauses is how many pauses a row must have, on average, to be a poll: a
-	// few may be steps of the request's own work.
-	manyPauses = 5
-	// even is how many times as long as the shortest pause the mean of a row may
-	// be. A pause that doubles each time is a backoff.
-	even = 2
-	// sameLength is the part of rows with the same number of pauses from which on
-	// the number is fixed, so that a loop pauses so often: a poll goes on until
-	// something comes.
-	sameLength = 0.9
-)
-
 // addRows marks the rows among parts that follow each other from a time on, of
 // a goroutine of which gave reports whether it gave anybody anything in [from, to).
 func (g *Graph) addRows(parts []part, now int64, gave func(from, to int64) bool) {
@@ -51,7 +39,7 @@ func (g *Graph) addRows(parts []part, now int64, gave func(from, to int64) bool)
 				at = -1
 				continue
 			}
-			if at < 0 || g.rows[at].site != p.site || float64(ran) > little*float64(p.ns) || gave(g.rows[at].end, now-p.ns) {
+			if at < 0 || g.rows[at].site != p.site || float64(ran) > scale.Some*float64(p.ns) || gave(g.rows[at].end, now-p.ns) {
 				at = len(g.rows)
 				g.rows = append(g.rows, row{place: p.place, shortest: p.ns, from: now - p.ns})
 			} else {
@@ -92,7 +80,7 @@ func (m *Model) polls(g *group) {
 			sum[key] += r.n
 			at[key].all += r.n
 			at[key].rows++
-			if r.slept > even*int64(r.n)*r.shortest {
+			if r.slept > 2*int64(r.n)*r.shortest {
 				at[key].uneven++
 			}
 		}
@@ -110,7 +98,7 @@ func (m *Model) polls(g *group) {
 			}
 			common = max(common, i+1-first)
 		}
-		s.polls = s.all >= manyPauses*s.rows && float64(common) < sameLength*float64(len(ns)) && 2*s.uneven < s.rows
+		s.polls = s.all >= scale.Few*s.rows && float64(common) < scale.NearlyAll*float64(len(ns)) && 2*s.uneven < s.rows
 	}
 	for i := range g.graphs {
 		for k := range g.graphs[i].rows {
@@ -157,12 +145,8 @@ func (m *Model) Polls(id string, changes []Change) *Poll {
 			}
 		}
 	}
-	if slept == 0 || slept < mostPolled*all {
+	if slept == 0 || slept < scale.Half*all {
 		return nil
 	}
 	return &Poll{Pauses: pauses / rows, PauseNS: int64(slept / pauses), AfterNS: int64(after / rows)}
 }
-
-// mostPolled is the part of the time at a place that must be polls for it to be
-// one.
-const mostPolled = 0.5

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -361,7 +362,7 @@ func TestGraphs(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
 			m, g := spread(t, c.to, c.build)
-			won := func(us int64) int64 { return int64(margin * float64(g.Latency/1000-us)) }
+			won := func(us int64) int64 { return int64(scale.Speck * float64(g.Latency/1000-us)) }
 			for _, w := range c.what {
 				if w.low >= 0 {
 					w.low -= won(w.low)
@@ -655,7 +656,7 @@ func TestTurnCutInTwo(t *testing.T) {
 		}
 		// What others do makes one's own turn neither longer nor shorter: the range is that of every prediction.
 		won := float64(g.Latency - c.want*us)
-		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*margin*won+10*us {
+		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*scale.Speck*won+10*us {
 			t.Errorf("%s: %s predicts %+v, want %d us and no more range than that of every prediction", c.name, c.change, e, c.want)
 		}
 	}

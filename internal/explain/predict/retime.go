@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/scale"
 )
 
 // Variants of a prediction.
@@ -72,10 +73,6 @@ func (c *trialChange) meets(g *group) bool {
 	return false
 }
 
-// little is the part of what a change meets in a graph below which it does not
-// say whose work that was.
-const little = 0.1
-
 // look takes note of what a change meets in a graph.
 func (c *trialChange) look(g *Graph) {
 	c.runs = slices.Grow(c.runs[:0], int(g.runs)+1)[:g.runs+1]
@@ -94,9 +91,9 @@ func (c *trialChange) look(g *Graph) {
 			own += w
 		}
 	}
-	c.own, c.other, c.left = own > little*others, others > 0, unchanged
+	c.own, c.other, c.left = own > scale.Some*others, others > 0, unchanged
 	if c.last = nil; c.other && !c.own {
-		c.last = c.lastResult(g, little*largest)
+		c.last = c.lastResult(g, scale.Some*largest)
 		c.own = c.last != nil
 	}
 }
@@ -253,7 +250,7 @@ func (t *trial) ahead(g *Graph, n *node) times {
 				continue
 			}
 			f, w, ns := unchanged, c.weights[p.key], float64(p.ns)
-			early := w > 0 && w*ns >= little*float64(p.whole)
+			early := w > 0 && w*ns >= scale.Some*float64(p.whole)
 			begun = begun || early
 			if w > 0 {
 				f = c.factor(p, false)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
 )
 
@@ -195,17 +196,13 @@ type refuser func(format string, args ...any) (*effect, string, error)
 // minHeap is the runtime's smallest goal with GOGC=100.
 const minHeap = 4 << 20
 
-// mostMarking is the part of the time beyond which marking cannot grow without
-// holding the allocating goroutines up by an amount that no trace shows.
-const mostMarking = 0.5
-
 // gogc: a cycle marks what lives, whatever the room between that and the goal,
 // so it costs as much and is run as often as the room is used up. By "A Guide to
 // the Go Garbage Collector" the goal is live + (live + stacks + globals) *
 // GOGC/100, at least 4 MiB * GOGC/100.
 func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	// What took next to nothing cannot be made to take much less, whatever GOGC is now.
-	if f.Cycles > 0 && f.Cycles-f.Forced < fewCycles && s.Value >= 100 && f.GCShare < littleGC {
+	if f.Cycles > 0 && f.Cycles-f.Forced < scale.Several && s.Value >= 100 && f.GCShare < scale.Speck {
 		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and requests lost at most %.1f%% of their time to it", often(f.Cycles), 100*f.GCShare), nil
 	}
 	if e, note, err := f.collects(refuse); e == nil {
@@ -227,13 +224,6 @@ func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	return f.cyclesTo(ratio, fmt.Sprintf("GOGC is about %.0f as live heap and goal show it; a memory limit, where there is one, is taken not to bind", now), then+float64(f.LiveBytes), refuse)
 }
 
-// Fewer cycles than fewCycles tell nothing of the heap; requests that lost less
-// than littleGC of their time to the collector have little to win.
-const (
-	fewCycles = 3
-	littleGC  = 0.01
-)
-
 func often(n int) string {
 	if n == 1 {
 		return "once"
@@ -247,7 +237,7 @@ func (f *Facts) collects(refuse refuser) (*effect, string, error) {
 	switch free := f.Cycles - f.Forced; {
 	case f.Cycles == 0:
 		return refuse("no garbage was collected in this trace: record for longer")
-	case free < fewCycles || f.Measured < fewCycles || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
+	case free < scale.Several || f.Measured < scale.Several || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
 		forced := ""
 		if f.Forced > 0 {
 			forced = fmt.Sprintf(", %s by order of the code", often(f.Forced))
@@ -266,7 +256,7 @@ func (f *Facts) cyclesTo(ratio times, how string, heap float64, refuse refuser) 
 	}
 	// Counts of cycles are no finer than what was seen.
 	ratio[low], ratio[high] = ratio[low]*0.9, ratio[high]*1.1
-	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > mostMarking {
+	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > scale.Half {
 		return refuse("garbage would be collected %.1f times as often, and marking has %s of the time already: how far requests would have to help is not in the trace", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
 	}
 	e := &effect{gc: true, cycles: ratio, assist: f.assists(ratio)}
@@ -348,14 +338,9 @@ func (f *Facts) memory(s Setting, refuse refuser) (*effect, string, error) {
 	return f.cyclesTo(ratio, fmt.Sprintf("the limit leaves between %s and %s to the heap, by what else the process uses", words.Binary(int64(least)), words.Binary(int64(most))), min(goal, (most+least)/2), refuse)
 }
 
-// fullPs is how busy Ps may be on average for the time in their queue to be
-// known.
-const fullPs = 0.9
-
 // Of goroutines that wait for a P, so many times as many as of work that comes at random, and no fewer than someReady on
 // average, come in bursts.
 const (
-	inBursts  = 5
 	someReady = 0.5
 )
 
@@ -377,10 +362,10 @@ func (f *Facts) procs(s Setting, refuse refuser) (*effect, string, error) {
 		return refuse("the process may run on %s; more Ps than that wait for each other in the kernel", words.CPUs(f.CPUs))
 	}
 	if n < c {
-		if busy > fullPs*n {
+		if busy > scale.NearlyAll*n {
 			return refuse("%.2f Ps are in use on average: with %.0f, work would queue without end, or until clients ask for less; whylate sweep tries it", busy, n)
 		}
-		if random := busy * erlang(c, busy); f.MeanReady > inBursts*random && f.MeanReady > someReady {
+		if random := busy * erlang(c, busy); f.MeanReady > scale.Far*random && f.MeanReady > someReady {
 			return refuse("%.2g goroutines wait for a P on average, many more than if work came at random: it comes in bursts, which fewer Ps make longer; by how much is not in the trace: whylate sweep tries it", f.MeanReady)
 		}
 		more := erlang(n, busy) - erlang(c, busy)

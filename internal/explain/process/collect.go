@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -195,7 +196,7 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 		f.last = w.Time
 		f.late = max(f.late, w.Start-w.Time)
 		f.ran += w.End - w.Start
-		if w.End-w.Start <= EmptyNS {
+		if w.End-w.Start <= scale.Turn {
 			f.empty++
 		}
 	})

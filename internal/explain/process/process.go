@@ -7,7 +7,10 @@
 // which part depends on the trace alone.
 package process
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/report"
+)
 
 // Stats are what was added up over a trace.
 type Stats struct {
@@ -67,9 +70,6 @@ type Herd struct {
 	ClearNS int64
 }
 
-// EmptyNS is how long a goroutine runs, at most, that looked and found nothing to do.
-const EmptyNS = 50e3
-
 // A Flock is one herd: goroutines of one place that timers woke within HerdNS of each other, and until the last of them had run.
 // Times are relative to the trace's start.
 type Flock struct {
@@ -95,23 +95,15 @@ type Samples struct {
 	SpanNS    int64 // from the first to the last
 }
 
-// Bounds for saying by CPU samples how much running time had a CPU.
-const (
-	fewestSamples = 20
-	fewestBusy    = 500e6 // ns of running time
-	mostOfTrace   = 0.8   // that samples must cover: a profile over a part of it says nothing
-	largerPart    = 0.5
-)
-
 // WithoutCPU returns for which part of the time in which goroutines ran on Ps CPU samples saw none of them, where that is the larger
 // part: threads that wait for a CPU are not sampled. It is 0 where there is less of it, or too little to tell.
 func (s *Stats) WithoutCPU() float64 {
 	c := &s.Samples
-	if c.All < fewestSamples || s.BusyNS < fewestBusy || float64(c.SpanNS) < mostOfTrace*float64(s.SpanNS) {
+	if c.All < scale.Enough || s.BusyNS < scale.Running || float64(c.SpanNS) < scale.Most*float64(s.SpanNS) {
 		return 0
 	}
 	without := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
-	if without < largerPart {
+	if without < scale.Half {
 		return 0
 	}
 	return without

@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -78,9 +79,6 @@ func (p *part) addPlaces(w *path.Walked) {
 		ts.hands = append(ts.hands, h)
 	}
 }
-
-// fewestHeld is how many places must have been seen to be had and given back for a mean of that to be told.
-const fewestHeld = 5
 
 // placeSum adds up the waits at one place.
 type placeSum struct {
@@ -198,7 +196,7 @@ func workers(list []handOver) map[uint64]bool {
 	of, crew := map[uint64]*handOver{}, map[uint64]bool{}
 	for i := range list {
 		h := &list[i]
-		if last := of[h.by]; last != nil && last.g != h.g && h.to-last.to > together {
+		if last := of[h.by]; last != nil && last.g != h.g && h.to-last.to > scale.Turn {
 			crew[h.by] = true
 		}
 		of[h.by] = h
@@ -224,7 +222,7 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 		child := h.parent == h.g && !crew[h.by]
 		waits = append(waits, stretch{h.from, h.to})
 		s.ended++
-		if at, ok := ended[h.by]; !ok || h.to-at > together {
+		if at, ok := ended[h.by]; !ok || h.to-at > scale.Turn {
 			s.instants++
 		}
 		ended[h.by] = h.to
@@ -377,7 +375,7 @@ func (s *Sum) Places(sp *spell.Speller) []Places {
 		if sum.children > 0 {
 			r.Each = float64(sum.children) / float64(sum.givers)
 		}
-		if sum.held >= fewestHeld {
+		if sum.held >= scale.Few {
 			r.HeldNS = sum.heldNS / sum.held
 		}
 		out = append(out, r)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -17,8 +18,7 @@ import (
 
 // Bounds of the waits of one request: fewer are no stream, and of more the first tell.
 const (
-	streamFewest = 3
-	streamMost   = 64
+	streamMost = 64
 )
 
 // streamSum adds up the requests that spend most of their time asleep at one line, several times each.
@@ -57,7 +57,7 @@ func (p *part) addStream(w *path.Walked) {
 		}
 		n, last = n+1, s.End
 	}
-	if n < streamFewest || 2*total <= r.End-r.Start {
+	if n < scale.Several || 2*total <= r.End-r.Start {
 		return
 	}
 	if ts.streams == nil {

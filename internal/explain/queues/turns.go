@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -334,10 +335,6 @@ func (ts *turns) inOrder() []turn {
 	return ts.ordered
 }
 
-// together is how close ends are that count as one: a goroutine that serves
-// several at once tells them one after the other.
-const together = 50e3
-
 // add adds the turns on one goroutine, in order of their beginning.
 func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 	_, taken := requests[list[0].g]
@@ -365,7 +362,7 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 	}
 	slices.Sort(ends)
 	for i, e := range ends {
-		if i == 0 || e-ends[i-1] > together {
+		if i == 0 || e-ends[i-1] > scale.Turn {
 			s.ends++
 			if len(s.marks) < marksMost {
 				s.marks = append(s.marks, mark{list[0].g, e})
@@ -480,7 +477,7 @@ func period(marks []mark) int64 {
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Or(cmp.Compare(a.g, b.g), cmp.Compare(a.t, b.t)) })
 	var gaps []int64
 	for i := 1; i < len(marks); i++ {
-		if d := marks[i].t - marks[i-1].t; marks[i].g == marks[i-1].g && d > together {
+		if d := marks[i].t - marks[i-1].t; marks[i].g == marks[i-1].g && d > scale.Turn {
 			gaps = append(gaps, d)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -100,7 +101,7 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		}
 	}
 	j.mains = 0
-	if f.found+len(f.out) < fewRequests {
+	if f.found+len(f.out) < scale.Enough {
 		f.mainLife(g)
 	}
 	for _, s := range j.fns {
@@ -179,7 +180,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		if f.messages.readers[id] != nil {
 			e.workers++
 		}
-		if turn := f.loops.turns[id]; turn != nil && turn.count >= manyTurns {
+		if turn := f.loops.turns[id]; turn != nil && turn.count >= scale.Few {
 			e.workers++
 		}
 		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: own}
@@ -207,7 +208,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			e.origin.ns += t - l.open.start
 		}
 		if e.held = append(e.held, r); !e.decide(t - f.first) {
-			if len(e.held) > manyHeld {
+			if len(e.held) > scale.Many {
 				e.held = slices.Delete(e.held, 0, 1)
 			}
 			continue
@@ -274,12 +275,9 @@ func (f *Finder) asked(wait tracefmt.StackID) bool {
 // decide reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
 func (e *entry) decide(seen int64) bool {
-	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && !e.waits() && (e.again >= manyJobs || e.ended >= manyHeld || e.lived < int64(e.ended)*(seen/4))
+	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && !e.waits() && (e.again >= manyJobs || e.ended >= scale.Many || e.lived < int64(e.ended)*(seen/4))
 	return e.jobs
 }
-
-// manyHeld is how many ended goroutines of a function are kept until it is known what they are.
-const manyHeld = 100
 
 // name returns the frame of the function that a job is called by: 0 for the one
 // that it was started with. Where that only runs what it is given, it is the
@@ -381,9 +379,6 @@ func (f *Finder) isJob(start tracefmt.StackID) bool {
 	}
 	return true
 }
-
-// fewRequests is how many requests must be found before main's life is no longer kept in case that there are none.
-const fewRequests = 10
 
 // mainKey is the key of the parts of main's life.
 const mainKey = ^uint64(0)

@@ -7,13 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
-
-// manyTurns is how often a goroutine must come back to a wait before it
-// counts as a loop.
-const manyTurns = 5
 
 // loops finds workers: goroutines that come back to the same idle wait again
 // and again. A turn, from the wake to the next such wait, is one request.
@@ -177,7 +174,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	ids := l.candidates(f, g)
 	l.look(f, g, ids)
 	for i := range ids {
-		if ids[i].pieces > 2*manyTurns {
+		if ids[i].pieces > 2*scale.Few {
 			l.path(f, &ids[i])
 		}
 	}
@@ -452,7 +449,7 @@ func (r *root) choose() {
 	for _, w := range r.waits {
 		top = max(top, w.count)
 	}
-	if top < manyTurns {
+	if top < scale.Few {
 		return
 	}
 	type cand struct {
@@ -462,7 +459,7 @@ func (r *root) choose() {
 	var cs, busy []cand
 	for id, w := range r.waits {
 		switch {
-		case w.count < manyTurns || w.count*4 < top || w.rank == 0 || 2*w.own >= w.count:
+		case w.count < scale.Few || w.count*4 < top || w.rank == 0 || 2*w.own >= w.count:
 		case w.delays && 2*w.timer > w.count:
 			busy = append(busy, cand{id, w}) // a library made it wait: a limiter, a backoff
 		default:
@@ -495,7 +492,7 @@ func (r *root) chooseBusy() {
 	for _, w := range r.waits {
 		top = max(top, w.count)
 	}
-	if top < manyTurns {
+	if top < scale.Few {
 		return
 	}
 	best := (*waitStat)(nil)

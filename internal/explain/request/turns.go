@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -143,11 +144,11 @@ func (l *loops) settle(f *Finder) {
 // never was any, while others brought some.
 func (r *root) idles(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
-	if waker == 0 || w.idle < manyTurns || 20*w.worked > w.idle {
+	if waker == 0 || w.idle < scale.Few || 20*w.worked > w.idle {
 		return false
 	}
 	for fn, o := range r.wakers {
-		if fn != waker && o.worked >= manyTurns && o.worked > o.idle {
+		if fn != waker && o.worked >= scale.Few && o.worked > o.idle {
 			return true
 		}
 	}
@@ -194,7 +195,7 @@ func (c *cycles) add(key string, waits int) {
 // several pieces of work: nearly all turns have just those, and many have them
 // once.
 func (c *cycles) holds(key string) bool {
-	return c.once[key] >= manyTurns && 10*(c.once[key]+c.repeat[key]) >= 9*c.turns
+	return c.once[key] >= scale.Few && 10*(c.once[key]+c.repeat[key]) >= 9*c.turns
 }
 
 // cycle returns the waits that a turn comes to again and again, until it ends: all,

@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/scale"
 )
 
 // A Silence is a stretch of the trace in which no thread wrote anything.
@@ -93,15 +94,14 @@ func (s *Sum) Silences() (out []Silence, requests int) {
 // least is the score from which on pauses are believed to be none of the clients': the logarithm of the odds against all of them by
 // chance, as for a quota's clock (docs/throttling.md). fewest arrivals make a burst.
 const (
-	least  = 12
-	fewest = 3
+	least = 12
 )
 
 // Suspects returns the silences after which as many requests came at once as their rate had made expect meanwhile, if these are
 // too many and too long for chance.
 func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	for _, q := range all {
-		if q.After >= fewest {
+		if q.After >= scale.Several {
 			requests -= q.After
 			length -= q.End - q.Start
 		}
@@ -111,7 +111,7 @@ func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	}
 	rate, score := float64(requests)/float64(length), 0.0
 	for _, q := range all {
-		if missing := rate * float64(q.End-q.Start); q.After >= fewest && missing <= 2*float64(q.After) && float64(q.After) <= 2*missing {
+		if missing := rate * float64(q.End-q.Start); q.After >= scale.Several && missing <= 2*float64(q.After) && float64(q.After) <= 2*missing {
 			out = append(out, q)
 			score += missing
 		}

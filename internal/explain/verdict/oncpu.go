@@ -3,13 +3,8 @@ package verdict
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
-)
-
-// Bounds of running time without a CPU.
-const (
-	mostlyOn    = 0.8   // running time that had a CPU for more than that is computing
-	leastTimeNS = 200e6 // of running time whose samples can be counted
 )
 
 // onCPU returns for which part of its running time a band's requests really had a CPU, and whether that is what they had at
@@ -17,7 +12,7 @@ const (
 // how much of all running time had none, at the least; CPU samples, where there are enough, how much of it this band met: a
 // thread that waits is not sampled. It is 1 where nothing is known.
 func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
-	if on = 1 - r.WithoutCPU(); on >= mostlyOn {
+	if on = 1 - r.WithoutCPU(); on >= scale.Most {
 		return 1, false
 	}
 	ran, samples := int64(0), 0
@@ -29,7 +24,7 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 	}
 	// Where some groups show a handler because a sample hit it and others show none, samples have chosen who is counted.
 	chosen := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
-	if samples > 0 && ran >= leastTimeNS && !(chosen && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
+	if samples > 0 && ran >= scale.Running && !(chosen && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
 		return min(1, float64(samples)*report.SampleNS/float64(ran)), false
 	}
 	return on, true
@@ -39,7 +34,7 @@ func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 // collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
 func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	without := r.WithoutCPU()
-	if 1-without >= mostlyOn {
+	if 1-without >= scale.Most {
 		return causes
 	}
 	computing, atMost := onCPU(r, b)
@@ -49,7 +44,7 @@ func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) 
 		on := 1 - without // CPU samples do not count help to the collector
 		switch c.Cause {
 		case report.CauseCPU:
-			if computing >= mostlyOn {
+			if computing >= scale.Most {
 				continue
 			}
 			if on = computing; c.Queue == nil {
@@ -76,5 +71,5 @@ func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) 
 	}
 	causes = append(causes, off)
 	slices.SortStableFunc(causes, largest)
-	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < leastKept || c.TotalNS <= 0 })
+	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < scale.Speck || c.TotalNS <= 0 })
 }

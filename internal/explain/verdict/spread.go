@@ -3,13 +3,8 @@ package verdict
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
-)
-
-// Bounds of time that is too spread to be told first.
-const (
-	halfOfIt    = 0.5 // the wait has at least so much of what is spread
-	twiceAsMuch = 2   // and its largest place so many times what any place of that has
 )
 
 // spreadLast puts one place that requests wait at before computing that has more time together, but in many short runs that
@@ -21,7 +16,7 @@ func spreadLast(causes []report.VerdictCause) []report.VerdictCause {
 	}
 	spread := &causes[0]
 	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool {
-		return waited(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= halfOfIt*float64(spread.TotalNS) && c.Sites[0].TotalNS >= twiceAsMuch*spread.Sites[0].TotalNS
+		return waited(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= scale.Half*float64(spread.TotalNS) && c.Sites[0].TotalNS >= 2*spread.Sites[0].TotalNS
 	})
 	if i < 0 {
 		return causes

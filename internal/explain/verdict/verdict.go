@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -16,17 +17,13 @@ import (
 
 // What is worth saying.
 const (
-	maxGroups  = 3    // groups that are spoken of
-	leastGroup = 0.05 // share of all latency below which a group is not, unless requests of it had not ended
+	maxGroups = 3 // groups that are spoken of
 
 	maxCauses, leastCause          = 3, 0.10 // causes that are spoken of, of the first group
 	maxFurtherCauses, leastFurther = 2, 0.20 // and of the others
-	leastKept                      = 0.01    // causes and places with less are left to the table
 	maxSites                       = 5       // places of a cause that are kept
-	maxSaidSites, leastSaidSite    = 3, 0.03 // and those that are spoken of
-	leastInferred                  = 0.15    // of places that are only inferred, those beside the first
-	leastVia, wholly               = 0.2, 0.995
-	leastRan                       = 0.1
+	maxSaidSites                   = 3       // and those that are spoken of
+	wholly                         = 0.995
 )
 
 // Of returns the verdict on a report: of the groups with the most latency, in the report's order.
@@ -49,7 +46,7 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 		if len(out) == maxGroups {
 			break
 		}
-		if len(out) > 0 && float64(g.TotalNS) < leastGroup*float64(all) && !hung(r, g) {
+		if len(out) > 0 && float64(g.TotalNS) < scale.Little*float64(all) && !hung(r, g) {
 			continue
 		}
 		if hangs := hung(r, g); g.Count > 0 || hangs {
@@ -260,7 +257,7 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 			c.EachNS = c.TotalNS / int64(b.Count)
 		}
 		c.Share = min(c.Share, 1)
-		if c.Share < leastKept || c.TotalNS <= 0 {
+		if c.Share < scale.Speck || c.TotalNS <= 0 {
 			continue
 		}
 		both[who{cause: c.Cause, kind: c.Kind}] += c.TotalNS
@@ -339,14 +336,14 @@ func places(c *report.VerdictCause, list []piece) {
 	}
 	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
 	for i := range all {
-		if p := &all[i]; i < maxSites && (p.site.Share >= leastKept || i == 0) {
+		if p := &all[i]; i < maxSites && (p.site.Share >= scale.Speck || i == 0) {
 			p.way()
 			p.site.Inferred = p.near > p.site.TotalNS/2
 			c.Sites = append(c.Sites, p.site)
 		}
 	}
 	for site, share := range ran {
-		if share >= leastKept {
+		if share >= scale.Speck {
 			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: ranAt[site], Share: min(share, 1)})
 		}
 	}
@@ -546,13 +543,13 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 // worthSaying reports whether a place beside the first is spoken of. Lines that are only inferred of runs too short for a
 // sample are many and say little, unless one has a good part.
 func worthSaying(s *report.VerdictSite) bool {
-	return s.Share >= leastSaidSite && (!s.Inferred || s.Share >= leastInferred)
+	return s.Share >= scale.Little && (!s.Inferred || s.Share >= scale.Some)
 }
 
 // isScattered reports whether places of a cause are left unsaid because they are only inferred, and the first has little of it
 // itself.
 func isScattered(c *report.VerdictCause) bool {
-	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= leastSaidSite && !worthSaying(&c.Sites[1])
+	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !worthSaying(&c.Sites[1])
 }
 
 // oneCaller reports whether all places that are spoken of were called from one and the same line.
@@ -583,7 +580,7 @@ func inferred(s *report.VerdictSite, say func(Look, string)) {
 
 func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {
 	for i := range c.RanMeanwhile {
-		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= leastRan {
+		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= scale.Some {
 			place(s.Site, " while ")
 			say(Plain, " ran ("+words.Percent(s.Share)+" of that)")
 			return
@@ -594,7 +591,7 @@ func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*re
 // way says which wait leads to a place. Where the line of the service's own is told, and it is that wait's, it is not told
 // twice.
 func way(s *report.VerdictSite, open, end string, told bool, say func(Look, string), place func(*report.Site, string)) {
-	if len(s.Via) == 0 || s.ViaPart < leastVia {
+	if len(s.Via) == 0 || s.ViaPart < scale.Much {
 		return
 	}
 	via, _ := report.Beyond(s.Via)
