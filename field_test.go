@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
 )
 
 // fieldEdge is how many requests the clients and a trace may count differently for other reasons than errors of either: some
@@ -252,6 +253,7 @@ func alarms(rep *report.Report, busy bool, expected ...string) string {
 func TestField(t *testing.T) {
 	dir, names := testprog.Corpus(t)
 	page := fieldPage{}
+	var lines []int
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			f := must.Have(testprog.ReadField(dir, name))(t)
@@ -285,9 +287,16 @@ func TestField(t *testing.T) {
 				}
 			}
 			page.add(f, wrong, &said)
+			var shown strings.Builder
+			must.Do(t, text.Write(&shown, rep, text.Options{Command: "whylate explain x.trace"}))
+			lines = append(lines, strings.Count(shown.String(), "\n"))
 		})
 	}
 	if len(page.rows) == len(names) {
+		// The answer fits one screen of 24 lines.
+		if slices.Sort(lines); lines[len(lines)*9/10] > 24 {
+			t.Errorf("one answer of ten takes more than %d lines", lines[len(lines)*9/10])
+		}
 		page.check(t)
 		page.tally().checkRow(t, setCorpus)
 	}

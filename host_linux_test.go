@@ -164,7 +164,7 @@ func runScenario(t *testing.T, percent int, delay time.Duration) told {
 func printed(t *testing.T, rep *report.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	must.Do(t, text.Write(&b, rep, text.Options{Width: 100}))
+	must.Do(t, text.Write(&b, rep, text.Options{Width: 100, Full: true}))
 	_, host, _ := strings.Cut(b.String(), "\nhost ")
 	return "host " + host
 }

@@ -53,7 +53,7 @@ func TestHung(t *testing.T) {
 		t.Errorf("late are %v", late)
 	}
 	var out bytes.Buffer
-	must.Do(t, text.Write(&out, rep, text.Options{Width: 100}))
+	must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
 	if said := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(said, "5 requests hang: they stand waiting for a lock at main.(*depot).transfer (hung.go:31)") {
 		t.Errorf("the text does not say who hangs:\n%s", out.String())
 	}

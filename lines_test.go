@@ -52,7 +52,7 @@ func TestCalledFrom(t *testing.T) {
 		t.Errorf("the verdict does not name the own line: %s", s)
 	}
 	var out bytes.Buffer
-	must.Do(t, text.Write(&out, rep, text.Options{Width: 120}))
+	must.Do(t, text.Write(&out, rep, text.Options{Width: 120, Full: true}))
 	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), told); n < 3 { // why, change, and the table
 		t.Errorf("the text names the own line %d times:\n%s", n, out.String())
 	}
@@ -94,7 +94,7 @@ func TestJudgedBy(t *testing.T) {
 			t.Errorf("%s: %s", name, rep.Judged.Text)
 		}
 		var out bytes.Buffer
-		if err := text.Write(&out, rep, text.Options{Width: 200}); err != nil || !strings.Contains(out.String(), fmt.Sprintf("\njudged   %d rules: ", len(report.RuleCodes()))) {
+		if err := text.Write(&out, rep, text.Options{Width: 200, Full: true}); err != nil || !strings.Contains(out.String(), fmt.Sprintf("\njudged   %d rules: ", len(report.RuleCodes()))) {
 			t.Errorf("%s: the text does not say which rules judged (%v):\n%s", name, err, out.String())
 		}
 	}

@@ -57,7 +57,7 @@ func TestSnapshot(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			must.Do(t, text.Write(&out, rep, text.Options{Width: 100}))
+			must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
 			if said := strings.Join(strings.Fields(out.String()), " "); !saysMax.MatchString(said) {
 				t.Errorf("the text does not speak of the slowest: %s", said)
 			}

@@ -58,6 +58,7 @@ type explanation struct {
 	checks         *validate.Checks // once --validate has a trace
 	output         string
 	page, before   string
+	full, summary  bool
 	as             *exportAs // instead of text, JSON or a page
 	keep           *explain.Kept
 	index          *inspect.Index // for view
@@ -72,9 +73,16 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE, or a setting such as GOGC=400, made so (may be repeated): see below")
 	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is told as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
+	e.addLength(cmd)
 	f.BoolVar(&e.exact, "exact", false, "follow every request, where otherwise, from 50,000 on, the slowest tenth and a sample of the others would do")
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addLength adds the flags that say how much a report says as text.
+func (e *explanation) addLength(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
+	cmd.Flags().BoolVar(&e.summary, "summary", false, "say it in one line")
 }
 
 // addPart adds the flags for a part of the trace's time. What they are called
@@ -238,8 +246,8 @@ func newExplain(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-",
 		Short: "Say why requests were late",
-		Long: `Reads a Go execution trace and says what its requests spent their time on: first what made the slowest ones slow, with
-source lines, then latencies and causes of every group of requests by latency band, and the slowest request step by step.
+		Long: `Reads a Go execution trace and says why its requests were late, with source lines, and what to change. The answer fits one
+screen; --full adds the evidence, causes by latency band, the slowest request step by step, and the runtime.
 
 TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
 For a URL, a recording is made and read while it arrives; "whylate record" keeps it. Where the service keeps a flight recorder,
@@ -273,6 +281,7 @@ For a URL:
   whylate explain x.trace                             # a trace that is already there
   whylate explain -d 5s http://localhost:6060         # the next 5 s, also where a flight recorder holds the last ones
   whylate explain --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 x.whylate # the requests of one trace of a tracing system
+  whylate explain --full x.trace                      # with all tables
   whylate explain --group checkout x.trace            # one group of requests, in full
   whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
   whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
@@ -313,7 +322,7 @@ For a URL:
 	cmd.Flags().BoolVar(&e.validate, "validate", false, "check as well that what was computed is consistent in itself, and fail if it is not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())
-	usual(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "json", "output")
+	usual(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
 }
 
@@ -551,8 +560,12 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 		if asJSON {
 			return report.WriteJSON(w, rep)
 		}
+		if e.summary {
+			_, err := fmt.Fprintln(w, text.Line(rep))
+			return err
+		}
 		return text.Write(w, rep, text.Options{
-			Width: columns, Color: color, Full: e.group != "", Band: report.BandName(e.band), Slowest: e.slowestOr(1), Command: again,
+			Width: columns, Color: color, Full: e.full || e.slowestGiven, Every: e.group != "", Band: report.BandName(e.band), Slowest: e.slowestOr(1), Command: again,
 		})
 	}
 	return e.writeTo(s, to)

@@ -15,7 +15,7 @@ import (
 // and a command that is cut because its file has a long name.
 func TestNextRuns(t *testing.T) {
 	for _, c := range []struct{ name, answer string }{
-		{"etcd-puts", "requests in 1 group"}, {"nats-publish", "in 1 group"}, {"kafka-commit", "in 1 group"}, {"chi-lock", "what if"},
+		{"etcd-puts", "share of time in"}, {"nats-publish", "share of time in"}, {"kafka-commit", "share of time in"}, {"chi-lock", "what if"},
 		{"cron-lock", "what if"}, {"vm-one-at-a-time", "what if"}, {"sql-pool", "each  requests"}, {"websocket-broadcast", "each  requests"},
 		{"caddy-gzip", "each  requests"}, {"rate-limit", "each  requests"},
 	} {
@@ -24,7 +24,7 @@ func TestNextRuns(t *testing.T) {
 		t.Chdir(filepath.Dir(path))
 		path = filepath.Base(path)
 		var out, errs bytes.Buffer
-		if status := Run(t.Context(), []string{"explain", path}, strings.NewReader(""), &out, &errs); status != 0 {
+		if status := Run(t.Context(), []string{"explain", "--full", path}, strings.NewReader(""), &out, &errs); status != 0 {
 			t.Fatalf("%s: status %d, %s", c.name, status, errs.String())
 		}
 		_, next, ok := strings.Cut(out.String(), "\nnext ")

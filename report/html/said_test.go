@@ -54,7 +54,7 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(said
 			var page []said
 			must.Do(t, json.Unmarshal(out, &page))
 			var shown bytes.Buffer
-			must.Do(t, text.Write(&shown, r, text.Options{Width: 200}))
+			must.Do(t, text.Write(&shown, r, text.Options{Width: 200, Full: true}))
 			var want strings.Builder
 			for i := range page {
 				s, g := &page[i], r.Group(r.Verdict[i].Group)

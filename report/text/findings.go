@@ -21,17 +21,7 @@ const (
 
 // findings says what to change: findings of weight in full, the others in a line.
 func (p *page) findings() {
-	var weighty, others []*report.Finding
-	all := p.r.Findings[:min(len(p.r.Findings), maxLooked)]
-	for i := range all {
-		switch f := &all[i]; {
-		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
-		case f.Severity.Loud() && len(weighty) < maxFindings:
-			weighty = append(weighty, f)
-		default:
-			others = append(others, f)
-		}
-	}
+	weighty, others := p.byWeight()
 	head := span{bold, "change"}
 	for _, f := range weighty {
 		p.line()
@@ -47,13 +37,28 @@ func (p *page) findings() {
 	}
 }
 
+// byWeight returns the findings of weight, as many as are said in full, and the others.
+func (p *page) byWeight() (weighty, others []*report.Finding) {
+	all := p.r.Findings[:min(len(p.r.Findings), maxLooked)]
+	for i := range all {
+		switch f := &all[i]; {
+		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
+		case f.Severity.Loud() && len(weighty) < maxFindings:
+			weighty = append(weighty, f)
+		default:
+			others = append(others, f)
+		}
+	}
+	return weighty, others
+}
+
 // finding says in a few lines what is wrong, the evidence, what to do, and what that would win.
 func (p *page) finding(head span, f *report.Finding) {
 	st := yellow
 	if f.Severity == report.SeverityHigh {
 		st = boldRed
 	}
-	title := []span{{st, termtext.Head(f.Severity, 10)}, {plain, " "}, {bold, p.sentence(f.Title)}}
+	title := []span{{st, "[" + termtext.Head(f.Severity, 10) + "]"}, {plain, " "}, {bold, p.sentence(f.Title)}}
 	if len(p.r.Groups) > 1 {
 		title = append(title, p.groupsOf(f)...)
 	}
@@ -139,12 +144,33 @@ func (p *page) evidence(list []report.Evidence) []span {
 
 // gain says what a change would win, how sure that is, and where to read more.
 func (p *page) gain(f *report.Finding) []span {
+	spans := p.wins(f, false)
+	if d := f.Decided; d != nil {
+		spans = append(spans, span{plain, "severity " + termtext.Head(f.Severity, 10) + ": " + words.PercentOr0(d.Share) + " and " + words.Duration(d.NS) + decidedBy(d) + " (limits: " + words.PercentOr0(d.LeastShare) + ", " + words.Rough(d.LeastNS) + "); "})
+	}
+	return append(spans, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+}
+
+// wins says what a change is predicted to win, and how sure that is; short, without the ranges of estimates.
+func (p *page) wins(f *report.Finding, short bool) []span {
 	var spans []span
+	say := estimate
+	if short {
+		say = func(e report.Estimate) string {
+			if e.Low == e.High {
+				return words.Duration(e.Est)
+			}
+			return words.Rough(e.Est)
+		}
+	}
 	if pr := f.Predicted; pr != nil {
 		if pr.Change != "" {
 			says := assumed(pr.Change)
 			if pr.Says != "" {
 				says = termtext.Head(pr.Says, 80)
+			}
+			if short {
+				says = strings.Replace(says, "that time were ", "", 1)
 			}
 			spans = append(spans, span{plain, p.sentence(says) + ": "})
 		}
@@ -153,19 +179,16 @@ func (p *page) gain(f *report.Finding) []span {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
 		if p50 == nil && pr.MaxNS != nil {
-			spans = append(spans, span{plain, "max "}, moved(pr.WasMaxNS, *pr.MaxNS), span{plain, "; "})
+			spans = append(spans, span{plain, "max "}, moved(pr.WasMaxNS, *pr.MaxNS, say), span{plain, "; "})
 		} else if onlyMax(pr) {
-			spans = append(spans, span{plain, "p50 and p99 stay, max " + from(pr.WasMaxNS)}, span{green, estimate(*pr.MaxNS)}, span{plain, "; "})
+			spans = append(spans, span{plain, "p50 and p99 stay, max " + from(pr.WasMaxNS)}, span{green, say(*pr.MaxNS)}, span{plain, "; "})
 		} else {
-			spans = append(spans, span{plain, "p50 "}, moved(p50, pr.P50NS), span{plain, ", p99 "}, moved(p99, pr.P99NS), span{plain, "; "})
+			spans = append(spans, span{plain, "p50 "}, moved(p50, pr.P50NS, say), span{plain, ", p99 "}, moved(p99, pr.P99NS, say), span{plain, "; "})
 		}
 	} else if f.Share > 0 {
-		spans = append(spans, span{plain, "it has " + words.Percent(f.Share) + " of the requests' time; "})
+		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time; "})
 	}
-	if d := f.Decided; d != nil {
-		spans = append(spans, span{plain, termtext.Head(f.Severity, 10) + " from " + words.PercentOr0(d.LeastShare) + " and " + words.Rough(d.LeastNS) + decidedBy(d) + ": it has " + words.PercentOr0(d.Share) + ", " + words.Duration(d.NS) + "; "})
-	}
-	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "}, span{dim, "whylate rules " + termtext.Head(f.Code, 12)})
+	return append(spans, span{plain, "confidence " + words.PercentOr0(f.Confidence) + "; "})
 }
 
 // askedBy says what those lose to a fault who ask for its group over the network, and would win.
@@ -219,28 +242,28 @@ func assumed(change string) string {
 func inWords(what, to string) string {
 	switch {
 	case strings.HasPrefix(what, "queue@") && to == "gone":
-		return "with places enough"
+		return "if nobody queued"
 	case strings.HasPrefix(what, "queue@") && to == "50%":
-		return "with half of the wait for it"
+		return "if that wait were halved"
 	case to == "50%":
-		return "with half of it"
+		return "if that time were halved"
 	case to == "0%" || to == "0s" || to == "0" || to == "gone":
 		return "without it"
 	case strings.HasSuffix(to, "%") && strings.Contains(what, " from "):
-		return "with half of its part" // of a line that others wait for as well: see finding.halfOf
+		return "if its part were halved" // of a line that others wait for as well: see finding.halfOf
 	case strings.HasSuffix(to, "%"):
-		return "with " + to + " of it"
+		return "if it fell to " + to
 	default:
 		return "with " + to + " for each"
 	}
 }
 
 // moved says what a change makes of a latency: a percentile that is as it was stays.
-func moved(was *int64, e report.Estimate) span {
+func moved(was *int64, e report.Estimate, say func(report.Estimate) string) span {
 	if was != nil && e.Low == e.High && float64(e.Est) > 0.99*float64(*was) && float64(e.Est) < 1.01*float64(*was) {
 		return span{plain, "stays " + words.Duration(*was)}
 	}
-	return span{green, from(was) + estimate(e)}
+	return span{green, from(was) + say(e)}
 }
 
 // from writes what a latency was before a change.

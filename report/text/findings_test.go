@@ -8,15 +8,15 @@ import (
 
 func TestAssumed(t *testing.T) {
 	for change, want := range map[string]string{
-		"network@x.F:1 from main.a:2=60%":                                  "with half of its part",
-		"network@x.F:1 from main.a:2=60%, network@x.G:9 from main.a:2=90%": "with half of its part",
-		"sleep@main.f:7=50%":                                               "with half of it",
-		"sched@main.f:7=50%, sched@main.g=50%":                             "with half of it",
-		"sched@=50%":                                                       "with half of it",
+		"network@x.F:1 from main.a:2=60%":                                  "if its part were halved",
+		"network@x.F:1 from main.a:2=60%, network@x.G:9 from main.a:2=90%": "if its part were halved",
+		"sleep@main.f:7=50%":                                               "if that time were halved",
+		"sched@main.f:7=50%, sched@main.g=50%":                             "if that time were halved",
+		"sched@=50%":                                                       "if that time were halved",
 		"sleep@main.f:7=5ms":                                               "with 5ms for each",
 		"gc@=gone":                                                         "without it",
-		"queue@=50%":                                                       "with half of the wait for it",
-		"queue@main.f=gone":                                                "with places enough",
+		"queue@=50%":                                                       "if that wait were halved",
+		"queue@main.f=gone":                                                "if nobody queued",
 		"sleep@main.f=5ms, sleep@main.g=50%":                               "with sleep@main.f=5ms, sleep@main.g=50%",
 		"main.f=50%":                                                       "with main.f=50%",
 	} {
@@ -54,7 +54,7 @@ func TestMoved(t *testing.T) {
 		{&was, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
 		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
 	} {
-		if got := moved(c.was, c.e).text; got != c.want {
+		if got := moved(c.was, c.e, estimate).text; got != c.want {
 			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
 		}
 	}

@@ -127,7 +127,7 @@ func (p *page) groups() {
 	for i := range p.r.Groups {
 		g := &p.r.Groups[i]
 		switch {
-		case p.opts.Full || shown == 0:
+		case p.opts.Every || shown == 0:
 			p.group(g, true)
 		case shown <= maxShort && g.Count > 0:
 			p.group(g, false)

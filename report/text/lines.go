@@ -98,7 +98,12 @@ func cut(spans []span, max int) []span {
 // paragraph writes spans as running text, broken at spaces, every line indented; head stands before the first line and
 // is no wider than the indentation.
 func (p *printer) paragraph(head span, indent int, spans ...span) {
-	line, used := []span{left(head.style, head.text, indent)}, indent
+	p.runningText([]span{left(head.style, head.text, indent)}, indent, spans)
+}
+
+// runningText is a paragraph whose first line begins with spans that are indent wide.
+func (p *printer) runningText(first []span, indent int, spans []span) {
+	line, used := first, indent
 	for _, word := range splitWords(spans) {
 		word = cut(word, p.width-indent)
 		w := widthOf(word)

@@ -34,7 +34,7 @@ func TestNextProposesWhatHelps(t *testing.T) {
 		{"a finding of no weight proposes nothing", []report.Finding{finding("most", report.SeverityLow, "sleep@main.wait:7=50%")}, groups[:2], "--band"},
 		{"what is gone already", []report.Finding{finding("most", report.SeverityHigh, "sleep@main.wait:7=gone")}, groups[:2], "--band"},
 	} {
-		out := render(t, &report.Report{Groups: c.groups, Findings: c.findings}, text.Options{Width: 100, Command: "whylate explain x.trace"})
+		out := render(t, &report.Report{Groups: c.groups, Findings: c.findings}, text.Options{Width: 100, Full: true, Command: "whylate explain x.trace"})
 		_, next, _ := strings.Cut(out, "next ")
 		if !strings.Contains(next, c.want) {
 			t.Errorf("%s: %q, want %s", c.name, strings.TrimSpace(next), c.want)
@@ -49,7 +49,7 @@ func TestNextNamesOneGroup(t *testing.T) {
 		return report.Group{ID: name, Name: name, Named: true, Kind: report.KindHTTP1, Count: 100, TotalNS: 100 * ns, LatencyNS: report.Latency{P99: p(ns)}, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
 	}
 	groups := []report.Group{group("a.com/x.(*S).loop", 5e6), group("a.com/x.(*S).serve.func1", 40e6), group("a.com/y.Register.func1", 1e6)}
-	out := render(t, &report.Report{Groups: groups}, text.Options{Width: 120, Command: "whylate explain x.trace"})
+	out := render(t, &report.Report{Groups: groups}, text.Options{Width: 120, Full: true, Command: "whylate explain x.trace"})
 	_, next, _ := strings.Cut(out, "next ")
 	if want := `--group 'serve\.func1$'`; !strings.Contains(next, want) {
 		t.Errorf("%q, want %s", strings.TrimSpace(next), want)

@@ -27,8 +27,11 @@ type Options struct {
 	Width int
 	// Color marks text with the terminal's colours.
 	Color bool
-	// Full shows every group in full, instead of the one with the most latency in full and the others in short.
+	// Full adds what one screen has no room for: evidence, causes by latency band, the slowest request, the runtime. Without it a
+	// report takes 24 lines or little more. A Band implies it.
 	Full bool
+	// Every shows every group in full, instead of the one with the most latency in full and the others in short. It implies Full.
+	Every bool
 	// Band, if not empty, shows the causes of this band only, in more detail.
 	Band report.BandName
 	// Slowest is how many of a group's slowest requests are shown: 0 means 1, negative none.
@@ -55,6 +58,10 @@ const (
 func Write(w io.Writer, r *report.Report, opts Options) error {
 	p := newPage(w, opts)
 	p.r = r
+	if len(r.Groups) > 0 && !opts.Full && !opts.Every && opts.Band == "" && r.WhatIf == nil && len(r.Goals) == 0 {
+		p.screen()
+		return p.end()
+	}
 	p.header()
 	if len(r.Groups) == 0 {
 		p.noRequests()
@@ -74,6 +81,10 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	p.host()
 	p.warnings()
 	p.next()
+	return p.end()
+}
+
+func (p *page) end() error {
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
@@ -101,15 +112,25 @@ func (p *page) header() {
 		requests += p.r.Groups[i].Count
 	}
 	about := []string{words.Duration(in.DurationNS)}
+	if in.Start != nil {
+		about[0] += " at " + in.Start.UTC().Format("2006-01-02 15:04:05") + " UTC"
+	}
+	if h := p.r.Host; h != nil && h.PID > 0 {
+		about = append(about, "pid "+strconv.Itoa(h.PID))
+	}
 	if v := names.GoVersion(p.r); v != "" {
 		about = append(about, "Go "+termtext.Head(v, 12))
 	}
 	if in.GOMAXPROCS > 0 {
 		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
 	}
-	about = append(about, words.Count(requests, "request", "requests")+" in "+words.Count(len(p.r.Groups), "group", "groups"))
+	found := words.Count(requests, "request", "requests")
+	if len(p.r.Groups) != 1 {
+		found += " of " + words.Count(len(p.r.Groups), "group", "groups")
+	}
+	about = append(about, found)
 	if s := in.Sampled; s != nil {
-		followed := "followed the slowest tenth and a sample of the others, " + strconv.Itoa(s.Walked) + " in all"
+		followed := "followed " + strconv.Itoa(s.Walked) + ": the slowest tenth and a sample of the others"
 		if e := p.r.ShareError(); e > 0 {
 			followed += fmt.Sprintf(", shares below p90 to ±%.1f points", 100*max(e, 0.001))
 		}
@@ -279,25 +300,13 @@ func (p *page) warnings() {
 	}
 }
 
-// breakable puts a space into words that are longer than max, so that a paragraph can break them.
+// breakable shortens words that are longer than max in their middle, so that a paragraph can break a text between words.
 func breakable(s string, max int) string {
 	words := strings.Split(s, " ")
 	for i, w := range words {
-		if termtext.Width(w) <= max {
-			continue
+		if termtext.Width(w) > max {
+			words[i] = termtext.Middle(w, max)
 		}
-		var b strings.Builder
-		n := 0
-		for _, r := range w {
-			rw := termtext.Width(string(r))
-			if n+rw > max {
-				b.WriteByte(' ')
-				n = 0
-			}
-			b.WriteRune(r)
-			n += rw
-		}
-		words[i] = b.String()
 	}
 	return strings.Join(words, " ")
 }
@@ -310,7 +319,9 @@ func (p *page) next() {
 	command := termtext.Head(p.opts.Command, 2*p.width)
 	var hint string
 	switch {
-	case !p.opts.Full && p.another() != nil:
+	case !p.opts.Full && !p.opts.Every && p.opts.Band == "":
+		hint = " --full"
+	case !p.opts.Every && p.another() != nil:
 		hint = " --group " + words.ShellQuote(p.onlyName(p.another()))
 	case p.taken() != "":
 		hint = " --what-if " + words.ShellQuote(p.taken())

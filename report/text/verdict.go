@@ -15,10 +15,7 @@ const indent = 9
 
 // verdict prints what slow requests spent their time on: a sentence's beginning, and a line for each cause that matters.
 func (p *page) verdict() {
-	list := p.r.Verdict
-	if list == nil || p.opts.Band != "" {
-		list = verdict.OfBand(p.r, p.opts.Band)
-	}
+	list := p.verdicts()
 	head := span{bold, "why"}
 	for i := range list {
 		g := p.r.Group(list[i].Group)
@@ -26,12 +23,21 @@ func (p *page) verdict() {
 			continue
 		}
 		p.line()
-		p.groupVerdict(g, &list[i], head)
+		p.groupVerdict(g, &list[i], head, 0)
 		head = span{}
 	}
 }
 
-func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
+// verdicts are the report's, or those of the band that is asked for; reports of old have none.
+func (p *page) verdicts() []report.Verdict {
+	if p.r.Verdict == nil || p.opts.Band != "" {
+		return verdict.OfBand(p.r, p.opts.Band)
+	}
+	return p.r.Verdict
+}
+
+// groupVerdict says it of one group; a cause takes at most so many lines, any number with 0.
+func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines int) {
 	var list []*report.VerdictCause
 	eachWidth := 0
 	for i := range v.Causes {
@@ -47,7 +53,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 60) + " spent"})
 	}
 	for _, c := range list {
-		p.spent(c, eachWidth)
+		p.spent(c, eachWidth, lines)
 	}
 	if v.Held != "" {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
@@ -61,7 +67,7 @@ func (p *page) open(o *report.VerdictOpen) {
 	if o == nil || !o.Late {
 		return
 	}
-	spans := []span{{boldRed, words.Count(o.Count, "request", "requests") + " had not ended"}, {plain, " when the trace did, the oldest after " + words.Duration(o.OldestNS)}}
+	spans := []span{{boldRed, words.Count(o.Count, "request", "requests") + " still running"}, {plain, " at the end of the trace, the oldest for " + words.Duration(o.OldestNS)}}
 	if at := place(o.Site, p.width-indent-2); at != nil {
 		spans = append(append(append(spans, span{plain, " in "}), at...), after(", ", calledFrom(o.Site, p.width-indent-2))...)
 	}
@@ -69,13 +75,16 @@ func (p *page) open(o *report.VerdictOpen) {
 }
 
 // spent prints a cause's share of a band's time, how much that is for each request, and what it was spent on.
-func (p *page) spent(c *report.VerdictCause, eachWidth int) {
+func (p *page) spent(c *report.VerdictCause, eachWidth, lines int) {
 	numbers := termtext.PadLeft(words.Percent(c.Share), 4) + "  " + termtext.PadLeft(words.Duration(c.EachNS), eachWidth)
 	hang := indent + termtext.Width(numbers) + 2
 	var spans []span
 	for _, piece := range verdict.Spell(c, p.width-hang-2) {
 		st := [...]style{verdict.Plain: plain, verdict.Strong: bold, verdict.Function: plain, verdict.Position: cyan, verdict.Aside: dim}[piece.Look]
 		spans = append(spans, span{st, piece.Text})
+	}
+	if lines > 0 {
+		spans = within(spans, p.width-hang, lines)
 	}
 	p.paragraph(span{heat(c.Share, true), strings.Repeat(" ", indent) + numbers}, hang, spans...)
 }
@@ -113,22 +122,22 @@ func checked(c *report.Check) []span {
 	if c.AtLeastNS > 0 {
 		met = words.Rough(c.AtLeastNS) + " to " + words.Rough(c.AtMostNS)
 	}
-	told := words.Count(c.Requests, "request", "requests") + " met " + met + " of it: p50 " + words.Duration(c.P50NS) + ", "
+	told := words.Count(c.Requests, "request", "requests") + " of this trace spent " + met + " there: p50 " + words.Duration(c.P50NS) + ", "
 	predicted := " predicted"
 	if c.Gone {
 		predicted += " without it"
 	}
 	switch {
 	case c.Agrees && !c.Gone:
-		return []span{{plain, "checked: "}, {dim, told + "which fits"}}
+		return []span{{plain, "cross-check: "}, {dim, told + "in line with the prediction"}}
 	case c.Agrees:
-		return []span{{plain, "checked: "}, {dim, told + "which fits the " + words.Rough(c.PredictedNS.Est) + predicted}}
+		return []span{{plain, "cross-check: "}, {dim, told + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
 	}
 	why := "something else makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
-		why = "they may have less to do, or more may go with it"
+		why = "they may be lighter requests"
 	}
-	return []span{{yellow, "differs: "}, {plain, told + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
+	return []span{{yellow, "caution: "}, {plain, told + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
 }
 
 // goals says whether latencies keep what was asked of them, and what would.

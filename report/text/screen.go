@@ -1,0 +1,242 @@
+package text
+
+import (
+	"bufio"
+	"bytes"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// Limits on the short form: a terminal of 24 lines shows all of it.
+const (
+	screenLines  = 24
+	causeLines   = 3
+	findingLines = 4
+	maxRank      = 6
+)
+
+// A block is a part of the short form, rendered. Those of a low rank are left out first.
+type block struct {
+	text []byte
+	rank int
+}
+
+func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
+
+// screen writes the short form: why, change, next. What does not fit on one screen is left out by rank, and counted; the first of each
+// is always there.
+func (p *page) screen() {
+	var blocks []block
+	add := func(rank int, write func(*page)) {
+		var b bytes.Buffer
+		part := *p
+		part.out = bufio.NewWriter(&b)
+		write(&part)
+		part.out.Flush() // into a buffer: no error
+		if b.Len() > 0 {
+			blocks = append(blocks, block{b.Bytes(), rank})
+		}
+	}
+	add(0, (*page).header)
+	head := span{bold, "why"}
+	list := p.verdicts()
+	for i := range list {
+		v := &list[i]
+		g := p.r.Group(v.Group)
+		if g == nil {
+			continue
+		}
+		add(2*i, func(p *page) {
+			p.line()
+			p.groupVerdict(g, v, head, causeLines)
+		})
+		head = span{}
+	}
+	weighty, others := p.byWeight()
+	head = span{bold, "change"}
+	for i, f := range weighty {
+		add(2*i+i%2, func(p *page) {
+			if i == 0 {
+				p.line()
+			}
+			p.short(head, f)
+		})
+		head = span{}
+	}
+	if len(others) > 0 {
+		if len(weighty) > 0 {
+			head = span{dim, "also"}
+		}
+		rank := 5
+		if len(weighty) == 0 {
+			rank = 1
+		}
+		add(rank, func(p *page) {
+			if len(weighty) == 0 {
+				p.line()
+			}
+			p.codes(head, others)
+		})
+	}
+	if n := len(p.r.Input.Warnings); n > 0 {
+		add(3, func(p *page) {
+			p.line()
+			w := p.r.Input.Warnings[0]
+			note := within([]span{{plain, p.sentence(w.Text)}}, p.width-indent, 2)
+			if n > 1 {
+				note = append(note, span{dim, " (and " + words.Number(int64(n-1)) + " more)"})
+			}
+			p.paragraph(span{yellow, "note" + raised(1)}, indent, note...)
+		})
+	}
+	add(0, (*page).next)
+
+	used := 0
+	shown := make([]bool, len(blocks))
+	for rank := range maxRank + 1 {
+		for i := range blocks {
+			if b := &blocks[i]; b.rank == rank && (rank == 0 || used+b.lines() <= screenLines) {
+				shown[i], used = true, used+b.lines()
+			}
+		}
+	}
+	for i := range blocks {
+		if shown[i] {
+			p.out.Write(blocks[i].text)
+		}
+	}
+}
+
+// short says in at most four lines what is wrong, where, what to do, and what that would win.
+func (p *page) short(head span, f *report.Finding) {
+	st := yellow
+	if f.Severity == report.SeverityHigh {
+		st = boldRed
+	}
+	hang := indent + 8
+	room := p.width - hang
+	title := []span{{bold, p.sentence(inShort(f.Title))}}
+	if len(p.r.Groups) > 1 {
+		title = append(title, p.groupsOf(f)...)
+	}
+	if at := place(f.Site, room); at != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
+		title = append(append(title, span{plain, ", at "}), at...)
+	}
+	title = within(title, room, 2)
+	p.runningText([]span{left(head.style, head.text, indent), left(st, "["+termtext.Head(f.Severity, 6)+"]", hang-indent)}, hang, title)
+	if f.Fix != "" {
+		do := []span{{plain, p.sentence(f.Fix)}}
+		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hang, within(do, room, findingLines-1-linesOf(title, room))...)
+	}
+	gain := append(p.wins(f, true), span{dim, termtext.Head(f.Code, 12)})
+	p.paragraph(span{dim, strings.Repeat(" ", indent) + "gain"}, hang, within(gain, room, 1)...)
+}
+
+// codes says the first of the findings of less weight by its title, the others by their codes.
+func (p *page) codes(head span, list []*report.Finding) {
+	f := list[0]
+	room := p.width - indent
+	spans := []span{within([]span{{plain, p.sentence(inShort(f.Title))}}, room, 1)[0], {dim, " (" + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12) + ")"}}
+	if len(list) > 1 {
+		var codes []string
+		for _, f := range list[1:min(len(list), 1+maxFolded)] {
+			codes = append(codes, termtext.Head(f.Code, 12))
+		}
+		if len(list) > 1+maxFolded {
+			codes = append(codes, termtext.Ellipsis)
+		}
+		spans = append(spans, span{dim, "; " + strings.Join(codes, ", ")})
+	}
+	p.paragraph(head, indent, spans...)
+}
+
+// within returns as many of the spans as so many lines of so many columns hold: whole ones, since a name that is cut is no name; of
+// the first one whole parts of the sentence. An ellipsis stands for the rest.
+func within(spans []span, room, lines int) []span {
+	if linesOf(spans, room) <= lines {
+		return spans
+	}
+	more := span{dim, " " + termtext.Ellipsis}
+	for i := len(spans) - 1; i > 0; i-- {
+		// The words that lead to a name go with it.
+		if last := spans[i-1].style; i > 1 && (last == plain || last == dim) {
+			continue
+		}
+		if kept := append(spans[:i:i], more); linesOf(kept, room) <= lines {
+			return kept
+		}
+	}
+	for columns := room * lines; columns > 8; columns -= 8 {
+		if kept := []span{clause(spans[0], columns), more}; linesOf(kept, room) <= lines {
+			return kept
+		}
+	}
+	return []span{{spans[0].style, termtext.Head(spans[0].text, room)}}
+}
+
+// linesOf is how many lines of so many columns a paragraph takes.
+func linesOf(spans []span, room int) int {
+	lines, used := 1, 0
+	for _, word := range splitWords(spans) {
+		switch w := min(widthOf(word), room); {
+		case used == 0:
+			used = w
+		case used+1+w > room:
+			lines, used = lines+1, w
+		default:
+			used += 1 + w
+		}
+	}
+	return lines
+}
+
+// clause returns as much of a sentence as fits: up to the end of a part of it that is not in parentheses, else of a word.
+func clause(s span, columns int) span {
+	head := strings.TrimSuffix(termtext.Head(s.text, columns), termtext.Ellipsis)
+	if head == s.text {
+		return s
+	}
+	end := strings.LastIndexByte(head, ' ')
+	for i := len(head) - 2; i > len(head)/2; i-- {
+		if head[i+1] == ' ' && strings.IndexByte(";:,", head[i]) >= 0 && strings.Count(head[:i], "(") == strings.Count(head[:i], ")") {
+			end = i
+			break
+		}
+	}
+	return span{s.style, head[:max(end, 0)]}
+}
+
+// Line is a report in one line, for a chat: of the first group why, and what to change first.
+func Line(r *report.Report) string {
+	var b strings.Builder
+	b.WriteString(termtext.Middle(r.Input.Name, 40))
+	for _, v := range r.Verdict {
+		g := r.Group(v.Group)
+		if g == nil {
+			continue
+		}
+		b.WriteString(": " + names.GroupName(g, 60) + " " + termtext.Head(v.Range, 60))
+		for j := range v.Causes {
+			if c := &v.Causes[j]; c.Said {
+				b.WriteString(", " + words.Percent(c.Share) + " " + verdict.Join(verdict.Spell(c, 60)))
+				break
+			}
+		}
+		break
+	}
+	if len(r.Groups) == 0 {
+		b.WriteString(": no requests were found")
+	}
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Ignored == "" {
+			b.WriteString(". " + termtext.Head(f.Code, 12) + " (" + termtext.Head(f.Severity, 10) + "): " + termtext.Head(inShort(f.Title), longTitle))
+			break
+		}
+	}
+	return b.String()
+}
