@@ -228,6 +228,7 @@ func isSubsequence(want []string, via []report.Via) bool {
 func TestTruth(t *testing.T) {
 	var table confusion
 	var count tally
+	var seen glance
 	wanted := map[string]*truthFindings{}
 	for _, name := range testprog.Services(t) {
 		rec := testprog.Service(t, name)
@@ -240,6 +241,7 @@ func TestTruth(t *testing.T) {
 			rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
 			j := judge(rep, o).and(judgeFindings(rep, o))
 			table.add(o, rep)
+			seen.add(t, name, rep, o)
 			c, untrue := classOfService(rep, o)
 			count[c]++
 			if (len(untrue) > 0) != (knownFalse[name] != "") {
@@ -257,6 +259,7 @@ func TestTruth(t *testing.T) {
 	table.check(t, wanted)
 	if len(wanted) == len(table.rows) {
 		count.checkRow(t, setServices)
+		seen.check(t)
 	}
 }
 

@@ -67,6 +67,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 		newSweepGuard(s),
 		newDocs(),
 		newVersion(),
+		newGlossary(),
 	)
 	root.SetOut(s.out)
 	addCompletion(root)
