@@ -1,0 +1,51 @@
+package whylate_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
+
+// TestLinks: what a page refers to in the repository is there.
+func TestLinks(t *testing.T) {
+	must.Do(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(string(must.Have(os.ReadFile(path))(t)), -1) {
+			if strings.Contains(m[1], ":") {
+				continue // somewhere else
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s refers to %s, which is not there", path, m[1])
+			}
+		}
+		return nil
+	}))
+}
+
+// TestChinese: the Chinese README has every command of the English one, but for those of what it leaves out.
+func TestChinese(t *testing.T) {
+	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
+	command := regexp.MustCompile("(?m)^    (?:go|whylate) .*$|`whylate [a-z][^`]*`")
+	for _, c := range command.FindAllString(english, -1) {
+		if c == "`whylate demo`" || strings.HasPrefix(c, "`whylate completion") {
+			continue
+		}
+		if !strings.Contains(chinese, c) {
+			t.Errorf("README.zh-CN.md lacks %q", c)
+		}
+	}
+}
