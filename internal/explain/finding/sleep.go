@@ -21,7 +21,7 @@ func sleepRule() Rule {
 				"the waits that lead there. A wait for a channel, or a select, that no goroutine ended was ended by a timer; one that a function of package context ended, by a deadline. " +
 				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
 				"A long poll, which waits once, in a select or for a context, until something comes or its time of a second or more is up, is low. " +
-				"A request that writes to its client between any two of at least three waits for a timer or ticker at one line sends a stream: info; one that calls time.Sleep there may as well look whether something is ready. " +
+				"A request that writes to its client between any two of at least three sleeps or waits for a timer at one line sends a stream: info. " +
 				"Many sleeps of the same length at one line, a different number in each request, with only a little computing between them, are a poll: only the last pause can be won. " +
 				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
@@ -42,7 +42,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		return pollVerdict(cl, c, p)
 	}
 	top := c.heaviest("sleep")
-	if len(top.via) == 0 && top.Call != "time.Sleep" && cl.in.streams(top.Site) {
+	if len(top.via) == 0 && cl.in.streams(top.Site) {
 		return streamVerdict(cl, c, top)
 	}
 	f := report.Finding{
@@ -112,8 +112,7 @@ func (in *Input) streams(at *report.Site) bool {
 	return false
 }
 
-// streamVerdict promises nothing: who has parts meanwhile does not wait for the whole, and the pace of a timer or ticker between them is
-// meant. Who calls time.Sleep may as well look whether something is ready.
+// streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
 func streamVerdict(cl *claims, c *claim, top *part) Verdict {
 	f := report.Finding{
 		Title: "requests send a stream: they write to their client between the waits at " + place(users(top.Cause, nil)), Cause: report.CauseSleep, Site: users(top.Cause, nil), Group: cl.g.ID, Share: c.share, Confidence: 0.8,
