@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -74,7 +76,7 @@ For a URL:
 	}
 	v.addTraceFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; port 0 takes a free one")
+	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; port 0 takes the same one for a file each time, if it is free")
 	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that others can reach: they see all that the trace shows")
 	f.BoolVar(&v.open, "open", false, "open the page in the browser")
 	conn.addFlags(f)
@@ -112,7 +114,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		return fmt.Errorf("%s is a report: it has no timelines; `whylate report --html FILE %s` makes a page of it", in.name, in.name)
 	}
 	// The port is taken first: a mistake shows before the work.
-	listener, err := net.Listen("tcp", v.listen)
+	listener, err := v.take(arg)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w", v.listen, err)
 	}
@@ -146,6 +148,21 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		return err
 	}
 	return v.serve(ctx, s, listener, server)
+}
+
+// take listens. Of a file, port 0 is the same one each time, so that links into the page work again; below those that systems
+// give to connections. If it is taken, or the argument is no file, any free one is.
+func (v *viewing) take(arg string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(v.listen)
+	if err == nil && port == "0" && arg != "-" && !isURL(arg) {
+		if path, err := filepath.Abs(arg); err == nil {
+			own := 20000 + crc32.ChecksumIEEE([]byte(path))%12000
+			if l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(own))); err == nil {
+				return l, nil
+			}
+		}
+	}
+	return net.Listen("tcp", v.listen)
 }
 
 // input opens what the argument names; warnings tells what a recording made

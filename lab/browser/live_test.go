@@ -374,3 +374,56 @@ func (p *tab) element(id, name string) {
 		p.t.Fatal(err)
 	}
 }
+
+// TestLiveAddress follows the address of a view to that same view, closes what was told with Esc, and holds the page's keys
+// back while a dialog is open.
+func TestLiveAddress(t *testing.T) {
+	browser := chromium(t)
+	rep, trace, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	p := visit(t, browser, url, "", 1000, false)
+	defer p.close()
+	g := rep.Groups[0]
+	p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-sort=goroutine]').click()`))
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+	p.press("w", "w", "d", arrowDown, "\r")
+	p.await(`document.querySelector('.moment').textContent.length > 0`)
+	p.await(`['all.group=', 'all.sort=', 'lanes.time=', 'lanes.at='].every(k => location.hash.includes(k))`)
+	if !ask[bool](p, `((b, l) => b.top >= l.top && b.bottom <= l.bottom && b.left >= l.left && b.right <= l.right)(document.querySelector('.moment').getBoundingClientRect(), document.querySelector('.lanes').getBoundingClientRect())`) {
+		t.Error("what a stretch shows does not open at the lanes")
+	}
+	p.quiet()
+	p.shot("live-told-1000")
+	hash, seen := ask[string](p, `location.hash`), p.look()
+
+	same := visit(t, browser, url, hash, 1000, false)
+	defer same.close()
+	same.await(`document.querySelector('.moment').textContent.length > 0`)
+	if got := same.look(); got.To-seen.To > 1 || seen.From-got.From > 1 || got.From-seen.From > 1 {
+		t.Errorf("the link shows %v, it was made at %v", got, seen)
+	}
+	if got := ask[string](same, `document.querySelector('[data-filter=group]').value`); got != g.ID {
+		t.Errorf("the link filters by group %q, want %q", got, g.ID)
+	}
+	if got := ask[string](same, `document.querySelector('[aria-sort=ascending], [aria-sort=descending]').textContent`); !strings.HasPrefix(got, "Goroutine") {
+		t.Errorf("the link sorts by %q", got)
+	}
+	same.press("?")
+	before := ask[float64](same, `scrollY`)
+	same.press("a", "l")
+	if got := ask[float64](same, `scrollY`); got != before {
+		t.Error("keys act behind the dialog")
+	}
+	same.press("\u001b")
+	same.await(`!document.getElementById('help').open`)
+	same.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.moment .close').focus()`))
+	same.press("\u001b")
+	same.await(`document.querySelector('.moment').textContent === ''`)
+	same.await(`!location.hash.includes('lanes.at=')`)
+
+	row := trace.Row(0)
+	lost := visit(t, browser, url, "#open="+row.ID+"&finding=nosuch", 390, false)
+	defer lost.close()
+	lost.await(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
+	lost.await(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
+}

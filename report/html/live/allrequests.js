@@ -51,6 +51,7 @@ export function allRequests(options) {
   }
 
   const load = latest(async signal => {
+    options.changed();
     generation++;
     pages = new Map();
     wanted = new Set();
@@ -63,7 +64,7 @@ export function allRequests(options) {
       problem.hidden = true;
       if (!present.length) {
         present = p.causes.map(c => c.cause).sort((a, b) => order.indexOf(a) - order.indexOf(b));
-        for (const k of present) causeChoice.append(h('option', { value: k }, about(k).short));
+        for (const k of present) if (k !== state.filter.cause) causeChoice.append(h('option', { value: k }, about(k).short));
       }
       chosen = -1;
       header();
@@ -119,7 +120,7 @@ export function allRequests(options) {
     }
     rows.style.transform = `translateY(${body.scrollTop - (top - from) * rowHeight}px)`;
     replace(rows, list);
-    if (!total) replace(rows, h('div', { class: 'vrow none' }, 'No request is like that.'));
+    if (!total) replace(rows, h('div', { class: 'vrow none' }, 'No requests match.'));
     if (missing) asking();
   }
 
@@ -164,6 +165,7 @@ export function allRequests(options) {
   new ResizeObserver(() => draw()).observe(body);
 
   // The filters.
+  const filters = ['group', 'cause', 'share', 'min', 'max', 'from', 'to', 'function', 'open'];
   const changed = soon(() => load(), 250);
   const set = (k, v) => { if (v === '' || v === 0 || v === false) delete state.filter[k]; else state.filter[k] = v; changed(); };
   const timeField = (k, label, hint) => h('label', { class: 'field' }, label, h('input', { type: 'text', size: 8, placeholder: hint, 'data-filter': k, oninput: ev => {
@@ -173,19 +175,35 @@ export function allRequests(options) {
   } }));
   const groupChoice = h('select', { 'data-filter': 'group', onchange: ev => set('group', ev.target.value) }, h('option', { value: '' }, 'all groups'), report.groups.map(g => h('option', { value: g.id }, `${brief(groupName(g), 60)} (${number(g.count)})`)));
   const causeChoice = h('select', { 'data-filter': 'cause', onchange: ev => set('cause', ev.target.value) }, h('option', { value: '' }, 'any cause'));
-  const shareChoice = h('select', { 'data-filter': 'share', 'aria-label': 'least share of the cause', onchange: ev => set('share', Number(ev.target.value)) }, [[0, 'at all'], [0.1, 'at least 10%'], [0.25, 'at least 25%'], [0.5, 'at least 50%'], [0.9, 'at least 90%']].map(([v, t]) => h('option', { value: v }, t)));
+  const shareChoice = h('select', { 'data-filter': 'share', 'aria-label': 'least share of the cause', onchange: ev => set('share', Number(ev.target.value)) }, [[0, 'any share'], [0.1, 'at least 10%'], [0.25, 'at least 25%'], [0.5, 'at least 50%'], [0.9, 'at least 90%']].map(([v, t]) => h('option', { value: v }, t)));
   const functionField = functionInput('In function', 'data-filter', t => set('function', t));
-  const openOnly = h('label', { class: 'inline' }, h('input', { type: 'checkbox', onchange: ev => set('open', ev.target.checked) }), ' still open at the end');
+  const openOnly = h('label', { class: 'inline' }, h('input', { type: 'checkbox', 'data-filter': 'open', onchange: ev => set('open', ev.target.checked) }), ' still open at the end');
   const form = h('form', { class: 'filters', onsubmit: ev => ev.preventDefault(), onreset: () => { state.filter = {}; changed(); } },
     h('label', { class: 'field' }, 'Group', groupChoice), h('label', { class: 'field' }, 'Cause', h('span', null, causeChoice, ' ', shareChoice)), timeField('min', 'Latency from', '20ms'), timeField('max', 'to', '1s'),
     timeField('from', 'Started from', '0s'), timeField('to', 'to', '2.5s'), functionField, openOnly, h('button', { type: 'reset' }, 'Reset'));
 
   const el = add(h('section', { id: 'all' }), [h('h2', null, 'All requests'), form, problem, sum, h('div', { class: 'vtable' }, head, body)]);
-  header();
-  load();
   return {
     el, query, load,
     mark(n) { opened = n; draw(); },
+    // shown is what the address says of the table; show takes it from there.
+    shown: () => ({ ...Object.fromEntries(filters.map(k => [k, state.filter[k] || ''])), sort: state.sort === 'latency' && state.desc ? '' : (state.desc ? '-' : '') + state.sort }),
+    show(get) {
+      for (const k of filters) {
+        const v = get(k), number = ['share', 'min', 'max', 'from', 'to'].includes(k);
+        if (!v) continue;
+        state.filter[k] = number ? Number(v) || 0 : k === 'open' ? true : v;
+        const field = form.querySelector(`[data-filter=${k}]`);
+        if (k === 'open') field.checked = true;
+        // The causes that there are come with the first answer.
+        else if (k === 'cause' && ![...field.options].some(o => o.value === v)) field.append(h('option', { value: v, selected: true }, about(v).short));
+        else field.value = ['min', 'max', 'from', 'to'].includes(k) ? duration(state.filter[k]) : v;
+      }
+      const sort = get('sort');
+      if (sort) [state.sort, state.desc] = [sort.replace(/^-/, ''), sort.startsWith('-')];
+      header();
+      load();
+    },
     setTimes(from, to) {
       for (const [k, v] of [['from', from], ['to', to]]) form.querySelector(`[data-filter=${k}]`).value = duration(v);
       state.filter.from = Math.round(from);

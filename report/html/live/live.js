@@ -1,8 +1,9 @@
 // Puts the parts that only a server can answer onto the page.
 
-import { h } from './dom.js';
+import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
-import { ask, latest } from './ask.js';
+import { ask, latest, soon } from './ask.js';
+import { beside, withBeside, onChange } from './state.js';
 import { allRequests } from './allrequests.js';
 import { picked } from './picked.js';
 import { Timelines } from './timelines.js';
@@ -16,20 +17,34 @@ function begin() {
       const answer = await ask('request', { ...(q || query), n }, signal);
       if (q) query = q;
       note('');
+      left = false;
       one.show(answer);
       list.mark(answer.n);
-      history.replaceState(null, '', '#open=' + encodeURIComponent(answer.request.id));
+      changed();
       if (!stay) one.el.scrollIntoView({ block: 'nearest' });
     } catch (err) {
       if (!signal.aborted) note(err.message);
     }
   });
+  // Everything that is looked at is in the address: all.* is of the table, lanes.* of the lanes, open the opened request.
+  // Until the first address is read none is written.
+  let reading = true;
+  const write = soon(() => {
+    for (const [part, of] of [['all', list], ['lanes', lanes]]) for (const [k, v] of Object.entries(of.shown())) beside.set(`${part}.${k}`, v === true ? '1' : String(v));
+    beside.set('open', one.request && !left ? one.request.id : '');
+    const a = withBeside(location.hash);
+    if (a !== (location.hash || '#')) history.replaceState(null, '', a);
+  }, 150);
+  let left = false; // the opened request was left for one of the report
+  const changed = () => { if (!reading) write(); };
+  onChange(c => { left = left || c.has('request'); changed(); });
   const lanes = new Timelines({
+    changed,
     open: n => { open(n, null, true); list.el.scrollIntoView(); },
     requestsIn: (from, to) => { list.setTimes(from, to); list.el.scrollIntoView(); },
   });
   const one = picked({ move: n => open(n, null, true), timeline: r => lanes.around(r) });
-  const list = allRequests({ open: (n, q) => open(n, q, true) });
+  const list = allRequests({ changed, open: (n, q) => open(n, q, true) });
   list.el.append(one.el);
   if (before) before.before(list.el, lanes.el); else main.prepend(list.el, lanes.el);
 
@@ -38,13 +53,19 @@ function begin() {
     nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
   addEventListener('keydown', ev => {
-    if (ev.ctrlKey || ev.metaKey || ev.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName)) return;
-    const to = { a: list.el, l: lanes.el }[ev.key];
-    if (!to) return;
+    if (typing(ev)) return;
+    const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);
+    if (search) search.querySelector('[data-filter=function], [data-lanes=function]').focus();
+    else if (to) {
+      to.scrollIntoView();
+      to.querySelector('.vbody, .lanes').focus({ preventScroll: true });
+    } else if (by && one.request && list.el.contains(ev.target)) {
+      if (one.neighbours[by] >= 0) open(one.neighbours[by], null, true);
+    } else return;
     ev.preventDefault();
-    to.scrollIntoView();
-    to.querySelector('.vbody, .lanes').focus({ preventScroll: true });
-  });
+    ev.stopImmediatePropagation();
+  }, true);
+  add(document.querySelector('#help dl'), [['a', 'table of all requests'], ['l', 'timelines'], ['/', 'search by function, in the table or the timelines'], ['↑ ↓', 'row before, after; lane above, below'], ['W A S D', 'in the timelines: zoom in, left, zoom out, right']].map(([k, text]) => [h('dt', null, k.split(' ').map(x => [h('kbd', null, x), ' '])), h('dd', null, text)]));
   // Links: #open=ID opens a request, whichever it is.
   const follow = async () => {
     const p = new URLSearchParams(location.hash.slice(1)), id = p.get('open');
@@ -58,8 +79,17 @@ function begin() {
       note(err.message);
     }
   };
-  addEventListener('hashchange', follow);
-  follow();
+  const restore = () => {
+    const p = new URLSearchParams(location.hash.slice(1));
+    list.show(k => p.get('all.' + k));
+    lanes.show(k => p.get('lanes.' + k));
+    return follow();
+  };
+  addEventListener('hashchange', () => {
+    if ([...new URLSearchParams(location.hash.slice(1)).keys()].some(k => /^(all|lanes)\.|^open$/.test(k))) restore();
+    changed();
+  });
+  restore().finally(() => { reading = false; });
   ask('facts').then(f => {
     list.el.querySelector('h2').append(h('span', { class: 'dim' }, ` ${number(f.requests)}${f.requests_seen > f.requests ? ` slowest of ${number(f.requests_seen)}` : ''}`));
     document.getElementById('method')?.append(h('p', { class: 'dim' }, `This page is served by whylate view. Its index of ${number(f.requests)} requests takes ${bytes(f.request_bytes)}, that of ${number(f.goroutines)} goroutines ${bytes(f.goroutine_bytes)}; of ${number(f.generations)} generations with ${number(f.events)} events, ${number(f.decoded)} are decoded (${bytes(f.decoded_bytes)} of at most ${bytes(f.generation_bytes)}).`));

@@ -24,6 +24,7 @@ export function picked(options) {
   const button = (text, n, hint) => h('button', { type: 'button', disabled: n < 0, title: hint, onclick: () => options.move(n) }, text);
   return {
     el,
+    get neighbours() { return shown; },
     get request() { return shown && shown.request; },
     show(answer) {
       shown = answer;

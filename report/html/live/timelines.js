@@ -40,7 +40,6 @@ export class Timelines {
     this.tiles = new Tiles(() => this.soon(), text => this.say(text));
     this.build();
     this.reload = latest(signal => this.loadLanes(signal));
-    this.reload();
   }
 
   build() {
@@ -51,12 +50,13 @@ export class Timelines {
     this.box = h('div', { class: 'lanes', tabindex: 0, role: 'application', 'aria-label': 'Timelines of Ps and goroutines. Left and right move in time, plus and minus zoom, up and down choose a lane, Enter tells what the lane shows in the middle of the view.' }, this.canvas, this.bar);
     this.where = h('span', { class: 'num where' });
     this.problem = h('p', { class: 'warn', hidden: true });
-    this.details = h('div', { class: 'moment', 'aria-live': 'polite' });
+    this.details = h('div', { class: 'moment', 'aria-live': 'polite', onkeydown: ev => ev.key === 'Escape' && this.key(ev) });
     this.lanesInfo = h('span', { class: 'dim' });
     const sorts = [['run', 'most active here first'], ['pieces', 'most active in the trace first'], ['id', 'by number'], ['born', 'by birth'], ['name', 'by function']];
     this.sortChoice = h('select', { onchange: ev => this.sortBy(ev.target.value) }, sorts.map(([v, t]) => h('option', { value: v }, t)));
     const onStack = h('input', { type: 'checkbox', onchange: ev => { this.order.stack = ev.target.checked; if (this.order.function) this.reload(); } });
     const filter = soon(() => this.reload(), 250);
+    this.onStack = onStack;
     this.tools = h('div', { class: 'filters' },
       h('label', { class: 'field' }, 'Goroutines', this.sortChoice),
       functionInput('Started with', 'data-lanes', t => { this.order.function = t; filter(); }), h('label', { class: 'inline' }, onStack, ' or has it on a stack'),
@@ -65,8 +65,8 @@ export class Timelines {
     const keys = [['running', 'cpu', 'tk-run'], ['ready to run', 'sched', 'tk-ready'], ['in a system call', 'syscall', 'tk-call'], ['waiting: network', 'network', 'tk-wait'], ['sleep', 'sleep', 'tk-wait'], ['lock', 'lock', 'tk-wait'], ['channel', 'chan', 'tk-wait'], ['other', 'hatch', 'tk-wait']];
     this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
     for (const i of this.legend.querySelectorAll('.tkey')) i.style.setProperty('--k', `var(--${keys[[...this.legend.children].indexOf(i.parentNode)][1]})`);
-    this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, this.box,
-      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click tells all about a stretch. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter'].map(k => [h('kbd', null, k), ' '])), this.details);
+    this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, h('div', { class: 'dock' }, this.box, this.details),
+      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click tells all about a stretch. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
     new ResizeObserver(() => { this.size(); }).observe(this.box);
     new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
@@ -121,6 +121,7 @@ export class Timelines {
   }
 
   async loadLanes(signal) {
+    this.options.changed();
     this.pages = new Map();
     this.pending = new Set();
     const o = this.order;
@@ -193,6 +194,7 @@ export class Timelines {
     if (Math.abs(span - was) > was * 1e-6) this.out = span > was;
     this.from = Math.max(0, Math.min(from, this.end - span));
     this.to = this.from + span;
+    this.options.changed();
     this.soon();
   }
 
@@ -270,17 +272,58 @@ export class Timelines {
     if (ev.ctrlKey || ev.metaKey || ev.altKey) return;
     const span = this.to - this.from;
     const act = {
+      w: () => this.zoom(0.5), s: () => this.zoom(2), a: () => this.pan(-span / 6), d: () => this.pan(span / 6),
       ArrowLeft: () => this.pan(-span / 6), ArrowRight: () => this.pan(span / 6), '[': () => this.pan(-span / 2), ']': () => this.pan(span / 2),
       '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), '-': () => this.zoom(2), '0': () => this.look(0, this.end),
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), PageDown: () => this.scrollBy(this.viewHeight() * 0.9), PageUp: () => this.scrollBy(-this.viewHeight() * 0.9),
       Home: () => this.scrollBy(-1e12), End: () => this.scrollBy(1e12),
       Enter: () => this.chosen && this.tell(this.chosen, (this.from + this.to) / 2),
-      Escape: () => { this.chosen = this.focus = null; replace(this.details); this.soon(); },
+      Escape: () => this.release(),
     }[ev.key];
     if (!act) return;
     ev.preventDefault();
     ev.stopPropagation();
     act();
+  }
+
+  // release lets go of what is chosen and told.
+  release() {
+    this.chosen = this.focus = this.mark = this.told = null;
+    replace(this.details);
+    this.box.focus({ preventScroll: true });
+    this.options.changed();
+    this.soon();
+  }
+
+  // shown is what the address says of the lanes; show takes it from there.
+  shown() {
+    const o = this.order;
+    return {
+      time: this.from === 0 && this.to === this.end ? '' : `${Math.round(this.from)}-${Math.round(this.to)}`, sort: o.sort === 'run' ? '' : o.sort,
+      function: o.function, stack: o.stack ? '1' : '', first: this.first.map(g => g.id).join(','), at: this.told || '',
+    };
+  }
+
+  async show(get) {
+    const time = /^(\d+)-(\d+)$/.exec(get('time') || ''), at = /^([gp]\d+)@(-?\d+)$/.exec(get('at') || ''), ids = get('first');
+    if (time) this.look(Number(time[1]), Number(time[2]));
+    if (get('function')) this.order.function = this.el.querySelector('[data-lanes=function]').value = get('function');
+    if (get('stack')) this.order.stack = this.onStack.checked = true;
+    if (get('sort')) this.order.sort = this.sortChoice.value = get('sort');
+    this.reload();
+    if (/^\d+(,\d+)*$/.test(ids || '')) {
+      try {
+        this.first = (await ask('goroutines', { ids })).rows;
+        for (const g of this.first) this.names.set(g.id, g.name);
+      } catch (err) {
+        this.say(err.message);
+      }
+    }
+    if (at) {
+      this.chosen = at[1];
+      this.tell(at[1], Number(at[2]));
+    }
+    this.soon();
   }
 
   // selectable rows, with the place of each in the content.
@@ -363,8 +406,10 @@ export class Timelines {
   tell(key, t) {
     this.telling ||= latest(async (signal, k, at) => {
       try {
+        this.told = `${k}@${Math.round(at)}`;
+        this.options.changed();
         const { moment } = await ask('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
-        replace(this.details, moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
+        replace(this.details, h('button', { type: 'button', class: 'plain close', 'aria-label': 'Close (Esc)', onclick: () => this.release() }, '✕'), moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
         this.mark = moment && { key: 'g' + moment.goroutine, from: moment.start_ns, to: moment.end_ns };
         if (moment && k[0] === 'p') this.focus = new Set([moment.goroutine]);
         this.soon();
@@ -400,6 +445,7 @@ export class Timelines {
     this.chosenRow = this.procs + this.first.findIndex(l => l.id === g);
     this.focus = new Set([g]);
     this.scroll = 0;
+    this.options.changed();
     this.soon();
   }
 

@@ -27,6 +27,11 @@ export function h(tag, props, ...children) { return build(document.createElement
 
 export function s(tag, props, ...children) { return build(document.createElementNS(svgNS, tag), props, children); }
 
+// typing tells whether a key belongs to a field, a dialog or the browser, and so to none of the page's own keys.
+export function typing(ev) {
+  return ev.ctrlKey || ev.metaKey || ev.altKey || !!document.querySelector('dialog[open]') || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName);
+}
+
 export function replace(el, ...children) {
   el.replaceChildren();
   return add(el, children);

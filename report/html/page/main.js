@@ -1,9 +1,9 @@
 // The page: its parts in order, its keys, its theme.
 
-import { h, s, add, untip, drawNow } from './dom.js';
+import { h, s, add, untip, drawNow, typing } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
 import { report, goVersion } from './model.js';
-import { read, linked, onChange, view } from './state.js';
+import { read, linked, onChange, view, unknown } from './state.js';
 import { verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
 import { groupsTable, groupHead, bandCauses } from './groups.js';
@@ -54,6 +54,7 @@ function header() {
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
     i.warnings.length ? h('p', { class: 'warn' }, `▲ ${count(i.warnings.length, 'warning')}: ${i.warnings.slice(0, 2).map(w => clean(w.text).slice(0, 200)).join('; ')}${i.warnings.length > 2 ? `; and ${number(i.warnings.length - 2)} more` : ''}`) : null,
+    h('p', { class: 'warn', id: 'unknown', role: 'alert', hidden: true }),
     h('nav', { 'aria-label': 'Parts of the page' }, links.map(([id, text]) => h('button', { type: 'button', class: 'plain', onclick: () => goTo(id), 'data-goto': id }, text))));
 }
 
@@ -68,6 +69,13 @@ function mark() {
   for (const el of document.querySelectorAll('[data-finding]')) el.classList.toggle('chosen', !!view.finding && el.dataset.finding === view.finding.id);
 }
 
+// sayUnknown tells what the address names and the report does not have.
+function sayUnknown() {
+  const el = document.getElementById('unknown'), names = unknown();
+  el.hidden = !names.length;
+  el.textContent = names.length ? `The address asks for what this report does not have: ${names.map(x => brief(x, 80)).join(', ')}.` : '';
+}
+
 // land goes to what the address asks for.
 function land() {
   const id = linked(), card = id === 'findings' && [...document.querySelectorAll('[data-finding]')].find(el => view.finding && el.dataset.finding === view.finding.id);
@@ -76,7 +84,7 @@ function land() {
 }
 
 function onKey(ev) {
-  if (ev.ctrlKey || ev.metaKey || ev.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName)) return;
+  if (typing(ev)) return;
   const act = {
     n: () => { step(1); goTo('requests'); }, p: () => { step(-1); goTo('requests'); },
     g: () => goTo('groups'), w: () => goTo('requests'), f: () => goTo('findings'), t: () => document.getElementById('theme').click(), '?': () => help.showModal(),
@@ -97,8 +105,10 @@ function start() {
     moments(), overTime(), host(), method()), help]);
   onChange(mark);
   mark();
+  sayUnknown();
   addEventListener('hashchange', () => {
     read();
+    sayUnknown();
     land();
   });
   addEventListener('popstate', read);

@@ -19,16 +19,34 @@ export function current(parts) {
   return address({ finding: view.finding && view.finding.id, group: view.group && view.group.id, req: view.request && view.request.id, band: view.band, ...parts });
 }
 
+// beside is what other parts of the page, which a server answers, have in the address. A link within the page does not
+// name it: it changes with every movement.
+export const beside = new Map();
+
+export function withBeside(hash) {
+  const p = new URLSearchParams(hash.slice(1));
+  for (const [k, v] of beside) if (v) p.set(k, v); else p.delete(k);
+  return '#' + p;
+}
+
+// unknown lists what the address asks for and the report does not have.
+export function unknown() {
+  const p = new URLSearchParams(location.hash.slice(1)), has = {
+    group: groupByID, finding: id => report.findings.some(f => f.id === id), req: requestByID, band: b => report.groups.some(g => g.bands.some(x => x.band === b)),
+  };
+  return Object.entries(has).filter(([k, known]) => p.get(k) && !known(p.get(k))).map(([k]) => `${k}=${p.get(k)}`);
+}
+
 // go shows something else; the address follows without a new entry in the history unless push is set.
 export function go(parts, push) {
-  const a = current(parts);
+  const a = withBeside(current(parts));
   if (a === location.hash) return;
   history[push ? 'pushState' : 'replaceState'](null, '', a);
   read();
 }
 
-// read takes the view from the address. What the address does not say is the first of its kind; what it says wrongly is
-// ignored.
+// read takes the view from the address. What the address does not say is the first of its kind; what it says wrongly,
+// unknown tells.
 export function read() {
   const p = new URLSearchParams(location.hash.slice(1));
   const before = { ...view };
