@@ -59,10 +59,14 @@ func main() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: go run . [flags] STORY...\n\nStories: %s, all\n\n", strings.Join(names(), ", "))
 		flag.PrintDefaults()
 	}
-	flag.Parse()
+	var wanted []string
+	for flag.Parse(); flag.NArg() > 0; { // flags may follow a story's name
+		wanted = append(wanted, flag.Arg(0))
+		_ = flag.CommandLine.Parse(flag.Args()[1:]) // it exits on an error
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, flag.Args(), stage.Options{Short: *short, Keep: *html, Arms: *arms, Log: os.Stderr}, *out); err != nil {
+	if err := run(ctx, wanted, stage.Options{Short: *short, Keep: *html, Arms: *arms, Log: os.Stderr}, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "stories:", err)
 		os.Exit(1)
 	}

@@ -33,6 +33,7 @@ const (
 	firstRows    = 5 // of the group that changed most, and as many of its slowest requests
 	otherRows    = 2 // of the others
 	screenNames  = 5
+	screenValues = 2 // groups that did not change whose latencies are named
 	defaultWidth = 100
 	leastWidth   = 72
 	// leastPart of a change is what a row must have had to be shown on one screen.
@@ -55,7 +56,11 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 		g := &d.Groups[i]
 		switch {
 		case !g.Changed && !opts.Full:
-			quiet = append(quiet, name(g.Kind, g.Name, opts.Width))
+			said := name(g.Kind, g.Name, opts.Width)
+			if len(quiet) < screenValues {
+				said += values(g)
+			}
+			quiet = append(quiet, said)
 		case shown == screenGroups && !opts.Full:
 			more++
 		default:
@@ -85,6 +90,23 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 // name is a group's as in other views: of a function without its directories, of a route as it is.
 func name(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
+}
+
+// values are a group's latencies before and after, in brackets: what did not change is still worth knowing.
+func values(g *compare.Group) string {
+	var said []string
+	for _, v := range []struct {
+		name string
+		c    *compare.Change
+	}{{"p50", &g.P50}, {"p99", &g.P99}, {"mean", &g.Mean}} {
+		if v.c.Old != nil && v.c.New != nil && len(said) < 2 {
+			said = append(said, v.name+" "+words.Duration(*v.c.Old)+" → "+words.Duration(*v.c.New))
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(said, ", ") + ")"
 }
 
 func listed(list []string) string {
