@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/report"
 )
@@ -129,6 +130,9 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			in.fewOfMany(&v)
 			if v.Severity, v.Decided = in.judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
 				continue
+			}
+			if v.Severity.Loud() && v.Confidence < scale.Half {
+				v.Severity, v.Decided = report.SeverityLow, nil // it is more likely not so
 			}
 			if in.Unawaited != nil && r.Code[2] == '2' && in.Unawaited(v.Group) {
 				v.Severity, v.Decided = report.SeverityInfo, nil // what it waits for is nobody's latency

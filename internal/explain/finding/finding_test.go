@@ -72,14 +72,16 @@ func TestSeverity(t *testing.T) {
 func TestFind(t *testing.T) {
 	at := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
 	verdict := func(group string, line int, share float64, total int64) Verdict {
-		return Verdict{Finding: report.Finding{Group: group, Site: at(line)}, Won: Won{SlowShare: share, SlowNS: 10e6, TotalNS: total}}
+		return Verdict{Finding: report.Finding{Group: group, Site: at(line), Confidence: 0.9}, Won: Won{SlowShare: share, SlowNS: 10e6, TotalNS: total}}
 	}
+	doubted := verdict("c", 1, 0.5, 3) // it is more likely not so: low
+	doubted.Confidence = 0.4
 	rules := []Rule{
 		{Code: "WL2001", Run: func(*Input) []Verdict {
 			return []Verdict{verdict("a", 1, 0.2, 9), verdict("a", 2, 0.5, 5), verdict("a", 2, 0.4, 4)}
 		}},
 		{Code: "WL5001", Run: func(*Input) []Verdict { return []Verdict{{Fact: true}} }},
-		{Code: "WL1001", Run: func(*Input) []Verdict { return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7)} }},
+		{Code: "WL1001", Run: func(*Input) []Verdict { return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7), doubted} }},
 	}
 	got := Find(&Input{Report: &report.Report{}}, rules)
 	var order []string
@@ -89,7 +91,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s has no id, or null as evidence", f.Code)
 		}
 	}
-	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL5001info"}
+	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL1001clow", "WL5001info"}
 	if !slices.Equal(order, want) {
 		t.Errorf("got %v, want %v", order, want)
 	}
