@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
+)
+
+// demoService is the argument that makes the program one of the demo's services.
+const demoService = "demo-service"
+
+// demo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed anew, with a lock.
+func demo(ctx context.Context, listen string) error {
+	dir, err := os.MkdirTemp("", "whylate-fleet-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var services sync.WaitGroup
+	defer services.Wait()
+	defer cancel()
+	return serve(ctx, dir, listen, func(address string, st *store.Store) error {
+		fmt.Printf("The fleet is at %s. Checkout v2, a bad deploy, comes in 20 s. Ctrl-C ends it.\n", address)
+		start := func(ctx context.Context, name, version string) {
+			c := exec.CommandContext(ctx, self, demoService, name, address, filepath.Join(dir, name))
+			c.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+name, "OTEL_RESOURCE_ATTRIBUTES=service.version="+version, "POD_NAME="+name+"-"+version, "DEMO_VERSION="+version)
+			c.Stderr = os.Stderr
+			if err := c.Run(); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "whylate-fleet:", name, version, "ended:", err)
+			}
+		}
+		for _, name := range []string{"catalog", "checkout", "shipping"} {
+			token := rand.Text()
+			if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, name, "token"), []byte(token), 0o600); err != nil {
+				return err
+			}
+			if err := st.AddToken(ctx, token, name, time.Now().Add(24*time.Hour)); err != nil {
+				return err
+			}
+			services.Go(func() {
+				if name != "checkout" {
+					start(ctx, name, "v1")
+					return
+				}
+				before, end := context.WithTimeout(ctx, 20*time.Second)
+				defer end()
+				start(before, name, "v1")
+				if ctx.Err() == nil {
+					fmt.Println("Checkout v2 is deployed.")
+					start(ctx, name, "v2")
+				}
+			})
+		}
+		return nil
+	})
+}
+
+// runService serves requests, sends itself some, and sends what its flight recorder keeps to the fleet.
+func runService(ctx context.Context, name, fleet, dir string) error {
+	rec, err := flight.Start(flight.Options{
+		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: time.Millisecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
+		Upload: &flight.UploadOptions{URL: fleet, TokenFile: filepath.Join(dir, "token")},
+	})
+	if err != nil {
+		return err
+	}
+	defer rec.Stop()
+	m := http.NewServeMux()
+	stock := &stock{locked: name == "checkout" && os.Getenv("DEMO_VERSION") == "v2"}
+	m.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) {
+		stock.reserve()
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	h := &http.Server{Handler: mark.Handler(m), ReadHeaderTimeout: time.Second}
+	var clients sync.WaitGroup
+	for range 6 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if res, err := http.Get("http://" + l.Addr().String() + "/" + name); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	go func() {
+		<-ctx.Done()
+		clients.Wait()
+		_ = h.Close()
+	}()
+	_ = h.Serve(l)
+	return nil
+}
+
+// A stock is what the services ask; the bad deploy asks it with the lock held.
+type stock struct {
+	mu     sync.Mutex
+	locked bool
+}
+
+func (s *stock) reserve() {
+	if s.locked {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	ask()
+}
+
+// ask takes the time that a fast neighbour takes.
+func ask() { time.Sleep(4 * time.Millisecond) }
