@@ -21,14 +21,14 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 <style>
 body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222}
 table{border-collapse:collapse;width:100%;margin:0 0 2em}td,th{text-align:left;vertical-align:top;padding:.4em .8em .4em 0;border-bottom:1px solid #ddd}
-td.n,th.n{text-align:right;white-space:nowrap}code,small{color:#555;overflow-wrap:anywhere}.win{font-weight:600}
+td:nth-child(2),td:nth-child(5){white-space:nowrap}td.n,th.n{text-align:right;white-space:nowrap}code,small{color:#555;overflow-wrap:anywhere}.win{font-weight:600}
 </style>
 <h1>{{if .Service}}<a href="/">whylate fleet</a>: {{.Service}}{{else}}whylate fleet{{end}}</h1>
 <h2>What a fix would win most</h2>
 {{if .Findings}}<table><tr><th class=n>would win<th>service<th>finding<th>versions<th>seen<th>newest recording
-{{range .Findings}}<tr><td class="n win">{{took .WinEachRead}}<br><small>a recording</small>
+{{range .Findings}}<tr><td class="n win">{{if .WinEachRead}}{{took .WinEachRead}}<br><small>a recording</small>{{else}}<small>not known</small>{{end}}
 <td><a href="/service/{{.Service}}">{{.Service}}</a><br><small>{{.Group}}</small>
-<td><b>{{.Title}}</b><br><code>{{.Site}}</code><br>{{.Fix}}
+<td><b>{{.Title}}</b>{{with .Site}}<br><code>{{.}}</code>{{end}}<br>{{.Fix}}
 <td>{{.FirstIn}}{{if ne .FirstIn .LastIn}} to {{.LastIn}}{{end}}
 <td><small>first {{clock .First}}<br>last {{clock .Last}}<br>in {{.Recordings}} recordings</small>
 <td><a href="/recordings/{{.Recording}}/report">report</a><br><a href="/recordings/{{.Recording}}/raw">file</a>

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	_ "modernc.org/sqlite" // the engine
@@ -147,7 +148,7 @@ func (s *Store) Finish(ctx context.Context, id string, at time.Time, rep *report
 		}
 		site := ""
 		if f.Site != nil {
-			site = fmt.Sprintf("%s (%s:%d)", f.Site.Func, f.Site.File, f.Site.Line)
+			site = fmt.Sprintf("%s (%s:%d)", f.Site.Func, path.Base(f.Site.File), f.Site.Line) // builds differ in the rest
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO findings VALUES (?,?,?,?,?,?,?,?,?,?)`, id, i, name, string(f.Code), string(f.Cause), string(f.Severity), f.Title, site, f.Fix, win(f.Predicted, count))
 	}
@@ -224,7 +225,8 @@ type Ranked struct {
 	Recording   string    `json:"recording"`
 }
 
-// Findings returns findings of all services or of one, those first that a fix of would win most.
+// Findings returns findings of all services or of one, those first whose fix would win most of a recording: more recordings
+// of one do not make it worse, and a new one is not behind for being new.
 func (s *Store) Findings(ctx context.Context, service string) (out []Ranked, err error) {
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT a.service, a.grp, a.code, a.cause, a.site, a.first, a.last, a.n, a.win, r.id, r.version, f.title, f.fix,
@@ -235,7 +237,7 @@ func (s *Store) Findings(ctx context.Context, service string) (out []Ranked, err
 			GROUP BY r.service, f.grp, f.code, f.cause, f.site) a
 		JOIN recordings r ON r.id=a.newest
 		JOIN findings f ON f.recording=a.newest AND f.grp=a.grp AND f.code=a.code AND f.cause=a.cause AND f.site=a.site
-		GROUP BY a.service, a.grp, a.code, a.cause, a.site ORDER BY a.win DESC, a.last DESC LIMIT 200`, service, service)
+		GROUP BY a.service, a.grp, a.code, a.cause, a.site ORDER BY a.win/a.n DESC, a.last DESC LIMIT 200`, service, service)
 	if err != nil {
 		return nil, err
 	}
