@@ -141,7 +141,7 @@ func (p *page) short(head span, f *report.Finding) {
 func (p *page) codes(head span, list []*report.Finding) {
 	f := list[0]
 	room := p.width - indent
-	spans := []span{within([]span{{plain, p.sentence(inShort(f.Title))}}, room, 1)[0], {dim, " (" + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12) + ")"}}
+	spans := append(within([]span{{plain, p.sentence(inShort(f.Title))}}, room, 1), span{dim, " (" + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12) + ")"})
 	if len(list) > 1 {
 		var codes []string
 		for _, f := range list[1:min(len(list), 1+maxFolded)] {

@@ -177,6 +177,19 @@ var graphs = []struct {
 400-410 g1 runnable internal/poll.(*FD).Read
 410-500 g1 cpu main.end
 `},
+	{"who waits to be asked waits for no peer", 100, 300, func(b *tracetext.Builder) {
+		m, n := b.Thread(), b.Thread()
+		m.Was(1)
+		m.Block(150, "network", "internal/poll.(*FD).Accept", "net.(*netFD).accept", "net/http.(*Server).Serve")
+		n.Unblock(250, 1)
+		m.Start(260, 1)
+		m.Block(300, "forever", "main.end")
+	}, `
+100-150 g1 cpu internal/poll.(*FD).Accept
+150-250 g1 network internal/poll.(*FD).Accept inbound
+250-260 g1 runnable internal/poll.(*FD).Accept
+260-300 g1 cpu main.end
+`},
 	{"missing waker of a lock", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(), b.Thread()
 		m.Was(1)

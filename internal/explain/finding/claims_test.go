@@ -234,6 +234,21 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestPacedStream: who writes to its client between the waits for its own limiter sends a stream, and queues behind nobody.
+func TestPacedStream(t *testing.T) {
+	limiter := site("golang.org/x/time/rate.(*Limiter).wait@286")
+	rep := oneGroup(report.Cause{Cause: "sleep", Site: limiter, TotalNS: ms(3000)})
+	for _, c := range []struct {
+		wrote float64
+		loud  bool
+	}{{1, false}, {0.5, true}} {
+		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, Requests: 30, Wrote: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
+		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
+			t.Errorf("of requests of which %g write between: %+v", c.wrote, found)
+		}
+	}
+}
+
 // TestPoolSize holds the advice to arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they
 // keep for 10 ms.
 func TestPoolSize(t *testing.T) {
