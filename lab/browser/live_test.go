@@ -427,3 +427,33 @@ func TestLiveAddress(t *testing.T) {
 	lost.await(`document.getElementById('opened').dataset.request === '` + row.ID + `'`)
 	lost.await(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
 }
+
+// TestLiveLeads goes from pictures to their requests: a bar of the distribution, a band and a moment list as many as they say.
+func TestLiveLeads(t *testing.T) {
+	browser := chromium(t)
+	_, _, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	p := visit(t, browser, url, "", 1440, false)
+	defer p.close()
+	listed := func(what, click string, want int) {
+		t.Helper()
+		p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('.filters').reset()"))
+		p.do(chromedp.Evaluate[chromedp.Void](click))
+		p.await("!document.querySelector('.vbody').hasAttribute('aria-busy') && location.hash.includes('all.group=')")
+		if got := ask[int](p, "Number(document.querySelector('.vbody').getAttribute('aria-rowcount'))"); got != want {
+			t.Errorf("%s: %d requests are listed, want %d", what, got, want)
+		}
+	}
+	bar := "[...document.querySelectorAll('.bucket')].sort((a, b) => b.dataset.count - a.dataset.count)[0]"
+	listed("the highest bar", bar+".dispatchEvent(new MouseEvent('click', { bubbles: true }))", ask[int](p, "Number("+bar+".dataset.count)"))
+	for i := range ask[int](p, "document.querySelectorAll('[data-band]').length") {
+		band := fmt.Sprintf("document.querySelectorAll('[data-band]')[%d]", i)
+		p.do(chromedp.Evaluate[chromedp.Void](band + ".click()"))
+		n := ask[string](p, fmt.Sprintf("document.querySelectorAll('[data-band]')[%d].textContent.replaceAll(',', '').match(/ (\\d+) request/)[1]", i))
+		var want int
+		fmt.Sscan(n, &want)
+		listed("band "+n, "document.querySelector('#bandcauses > p .lead').click()", want)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .lead').click()"))
+	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vbody').getAttribute('aria-rowcount')) > 0")
+	p.element("all", "live-led-1440")
+}

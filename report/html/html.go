@@ -113,7 +113,7 @@ func Style() string {
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "said", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "lead", "said", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "overtime",
 	"host", "method", "main",
 }
 

@@ -188,7 +188,8 @@ export function allRequests(options) {
     mark(n) { opened = n; draw(); },
     // shown is what the address says of the table; show takes it from there.
     shown: () => ({ ...Object.fromEntries(filters.map(k => [k, state.filter[k] || ''])), sort: state.sort === 'latency' && state.desc ? '' : (state.desc ? '-' : '') + state.sort }),
-    show(get) {
+    show(get, alone) {
+      if (alone) form.reset();
       for (const k of filters) {
         const v = get(k), number = ['share', 'min', 'max', 'from', 'to'].includes(k);
         if (!v) continue;

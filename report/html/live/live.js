@@ -4,6 +4,7 @@ import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
 import { ask, latest, soon } from './ask.js';
 import { beside, withBeside, onChange } from './state.js';
+import { lead } from './lead.js';
 import { allRequests } from './allrequests.js';
 import { picked } from './picked.js';
 import { Timelines } from './timelines.js';
@@ -46,6 +47,7 @@ function begin() {
   const one = picked({ move: n => open(n, null, true), timeline: r => lanes.around(r) });
   const list = allRequests({ changed, open: (n, q) => open(n, q, true) });
   list.el.append(one.el);
+  lead.to = filter => { list.show(k => ({ sort: '-latency', ...filter })[k], true); list.el.scrollIntoView(); list.el.querySelector('.vbody').focus({ preventScroll: true }); };
   if (before) before.before(list.el, lanes.el); else main.prepend(list.el, lanes.el);
 
   const nav = document.querySelector('#page nav');

@@ -7,6 +7,7 @@ import { about, causeClass, byOrder } from './causes.js';
 import { lowerBound } from './model.js';
 import { asked } from './how.js';
 import { view, onChange } from './state.js';
+import { lead } from './lead.js';
 
 // buckets are those of the report, with their causes if the report has them: {from, to, n, causes: [[cause, ns]...]}.
 export function buckets(g) {
@@ -26,9 +27,10 @@ function joined(list, perOctave) {
     const key = Math.floor(Math.log2(Math.max(1, b.from) * (1 + 1e-9)) * perOctave + 1e-6);
     const o = out.get(key);
     if (!o) {
-      out.set(key, { from: 2 ** (key / perOctave), to: 2 ** ((key + 1) / perOctave), n: b.n, causes: new Map(b.causes) });
+      out.set(key, { from: 2 ** (key / perOctave), to: 2 ** ((key + 1) / perOctave), least: b.from, below: b.to, n: b.n, causes: new Map(b.causes) });
     } else {
       o.n += b.n;
+      o.below = b.to;
       for (const [c, ns] of b.causes) o.causes.set(c, (o.causes.get(c) || 0) + ns);
     }
   }
@@ -89,6 +91,7 @@ function drawDistribution(box, g, width) {
     bar.append(s('rect', { class: 'catch', x: x1, y: topY, width: Math.max(3, w), height: height - topY - 8 }));
     bar.addEventListener('pointermove', ev => tip(ev, text()));
     bar.addEventListener('pointerleave', untip);
+    bar.addEventListener('click', () => lead.to?.({ group: g.id, min: b.least ?? b.from, max: (b.below ?? b.to) - 1 }));
     svg.append(bar);
   }
   let seen = 0, d = `M${left},${topY + histH}`;

@@ -1,5 +1,6 @@
 // All groups in one table, and the causes of the chosen one by latency band.
 
+import { leads } from './lead.js';
 import { h, replace, table } from './dom.js';
 import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
@@ -58,17 +59,18 @@ export function bandCauses() {
       replace(out);
       return;
     }
-    const each = total(b.causes) / b.count;
+    const each = total(b.causes) / b.count, of = { group: g.id, min: b.from_ns, max: b.to_ns };
     // Small rows are folded: what is under half a percent seldom says anything.
     const rows = all ? b.causes : b.causes.filter((r, i) => i < 4 || i < 12 && r.share >= 0.005);
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
         h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
-      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands')),
+      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', leads('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
         rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
-          percent(r.share), duration(r.total_ns / b.count), number(r.requests),
+          percent(r.share), duration(r.total_ns / b.count),
+          [number(r.requests), r.cause === 'other' ? null : leads('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band that have this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
