@@ -45,8 +45,6 @@ func bitsOf(fn string) bits {
 		return inAssist
 	case stdlib.IsMutex(fn):
 		return mutex
-	case strings.HasPrefix(fn, "sync.(*WaitGroup)."):
-		return waitGroup
 	case strings.HasPrefix(fn, "sync.(*Once)."):
 		return once
 	case isWebSocket(fn):
@@ -73,6 +71,7 @@ func isWebSocket(fn string) bool {
 var exact = map[string]bits{
 	"sync.(*Cond).Wait":                cond,
 	"sync.(*Cond).Broadcast":           broadcast,
+	"sync.(*WaitGroup).Wait":           waitGroup, // what a goroutine of Go does has (*WaitGroup).Go.func1 on its stack
 	"net/http.(*conn).serve":           connSide,
 	"net/http.serverHandler.ServeHTTP": handlerSide,
 	"database/sql.(*DB).conn":          anyPlace, // connRequestSet.TakeRandom, and a map's order before
