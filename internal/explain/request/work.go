@@ -348,6 +348,9 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 				}
 			}
 			switch {
+			case o.kind == Loop && isBenchmark(f.syms.String(o.root)) && o.own:
+				// Its iterations are what the benchmark measures, whoever does the work.
+				out[k] = Independent
 			case o.kind == Loop && 2*hands[o.root] >= o.total && took[o.root] >= 3*o.ns:
 				// It starts a job each time, which does the work.
 				out[k] = Serving

@@ -254,6 +254,10 @@ func (p *page) rows(what string, rows []compare.Row, limit int, evidence bool, c
 		delta := r.DeltaNS
 		p.line("  " + p.tinted(termtext.PadLeft(change, changeColumn), counts(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
 			termtext.Pad(where, room) + termtext.PadLeft(words.Duration(r.OldNS), valueColumn) + " →" + termtext.PadLeft(words.Duration(r.NewNS), valueColumn))
+		if n := len(r.Via); n > 0 && counts(r) {
+			const lead = 4 + changeColumn + 11
+			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.Place(r.Via[n-1].Site, room), p.opts.Width-lead))
+		}
 	}
 }
 
