@@ -106,6 +106,9 @@ func serve(ctx context.Context, dir, listen string, ready func(address string, s
 		return err
 	}
 	defer st.Close()
+	if err := st.Requeue(ctx); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err

@@ -92,6 +92,13 @@ func (s *Store) Claim(ctx context.Context, now time.Time, lease time.Duration) (
 	return r, err
 }
 
+// Requeue gives back what a process that was killed had claimed. It is for the start of the only one that works on this store;
+// if there is another, it explains the same again, which counts once.
+func (s *Store) Requeue(ctx context.Context) error {
+	_, err := s.db.ExecContext(ctx, `UPDATE recordings SET state='waiting' WHERE state='working'`)
+	return err
+}
+
 // Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
 func (s *Store) Fail(ctx context.Context, id string, poison bool, why string) error {
 	state := Waiting

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/fleet/internal/work"
+	"github.com/whylate/whylate/service/mark"
+)
+
+// TestMain makes the test's program the command, for the processes that the test starts and for their children.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == work.VerbArg || os.Args[1] == "-dir") {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// start serves the fleet in a process of its own, and returns where.
+func start(t *testing.T, dir string) (url string, c *exec.Cmd) {
+	t.Helper()
+	c = exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:0", "serve")
+	out, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_, url, ok := strings.Cut(strings.TrimSpace(line), "address=")
+	if err != nil || !ok {
+		t.Fatalf("%q %v", line, err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return url, c
+}
+
+// record returns a trace of marked requests.
+func record(t *testing.T, requests int) []byte {
+	t.Helper()
+	m := http.NewServeMux()
+	m.HandleFunc("GET /x", func(http.ResponseWriter, *http.Request) {})
+	h := mark.Handler(m)
+	var out bytes.Buffer
+	if err := trace.Start(&out); err != nil {
+		t.Skip("somebody traces the test:", err)
+	}
+	for range requests {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
+	}
+	trace.Stop()
+	return out.Bytes()
+}
+
+// TestKilled: the fleet is killed (-9) with recordings in its queue, and all senders send again. Each recording is explained, and
+// its requests count once.
+func TestKilled(t *testing.T) {
+	const files, requests = 4, 30
+	dir := t.TempDir()
+	st, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.AddToken(t.Context(), "token", "shop", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	recordings := make([][]byte, files)
+	for i := range recordings {
+		recordings[i] = record(t, requests)
+	}
+	send := func(url string) {
+		for _, r := range recordings {
+			q, err := http.NewRequest("POST", url+"/v1/recordings", bytes.NewReader(r))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Header.Set("Authorization", "Bearer token")
+			res, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusAccepted {
+				t.Fatal(res.Status)
+			}
+		}
+	}
+	url, c := start(t, dir)
+	send(url)
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if st, err = store.Open(filepath.Join(dir, "fleet.db")); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	// The kill may have come before a claim or after: there is one now, which nobody will finish.
+	if _, err := st.Claim(t.Context(), time.Now(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	url, c = start(t, dir)
+	send(url)
+	for done := int64(0); done < files; {
+		states, err := st.States(t.Context())
+		if err != nil || states[store.Poison] > 0 {
+			t.Fatal(states, err)
+		}
+		done = states[store.Done]
+		time.Sleep(50 * time.Millisecond) // the test's own time limit ends it
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	v, err := st.Versions(t.Context(), "shop")
+	if err != nil || len(v) != 1 || v[0].Requests != files*requests {
+		t.Errorf("%+v %v, want %d requests", v, err, files*requests)
+	}
+}
