@@ -171,7 +171,7 @@ func TestSummaryOfHostileNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(out)
-	if strings.Count(text, "</pre>") != 2 || strings.Contains(text, "<img") || strings.ContainsAny(text, "\x1b\xff") || !strings.Contains(text, "&amp;amp;") || !strings.Contains(text, "cut here") {
+	if strings.Count(text, "</pre>") != 2 || strings.Contains(text, "<img") || strings.Contains(text, "\x1b") || strings.Contains(text, "\xff") || !strings.Contains(text, "&amp;amp;") || !strings.Contains(text, "cut here") {
 		t.Errorf("%.2000s", text)
 	}
 }
@@ -258,8 +258,7 @@ func TestBaseline(t *testing.T) {
 	z.Close()
 
 	var artifacts []string
-	var api *httptest.Server
-	api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/repos/acme/shop/actions/artifacts":
 			fmt.Fprintf(w, `{"artifacts":[%s]}`, strings.Join(artifacts, ","))

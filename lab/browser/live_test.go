@@ -428,7 +428,7 @@ func TestLiveAddress(t *testing.T) {
 	lost.await(`document.getElementById('unknown').textContent.includes('finding=nosuch')`)
 }
 
-// TestLiveLeads goes from pictures to their requests: a bar of the distribution, a band and a moment list as many as they say.
+// TestLiveLeads goes from pictures to their requests: a bar of the distribution and a band list as many as they say.
 func TestLiveLeads(t *testing.T) {
 	browser := chromium(t)
 	_, _, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
