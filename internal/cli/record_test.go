@@ -325,7 +325,7 @@ func TestRecordExplain(t *testing.T) {
 	if status != ExitOK || stderr != "" {
 		t.Fatalf("status %d, errors %q", status, stderr)
 	}
-	for _, want := range []string{": " + name + "\n", "requests in", "sleep", "whylate explain " + name} {
+	for _, want := range []string{": " + name + "\n", "requests", "asleep", "whylate explain " + name} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("output lacks %q:\n%s", want, stdout)
 		}

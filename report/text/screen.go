@@ -118,7 +118,7 @@ func (p *page) short(head span, f *report.Finding) {
 	if f.Severity == report.SeverityHigh {
 		st = boldRed
 	}
-	hang := indent + 8
+	hang := indent + 9
 	room := p.width - hang
 	title := []span{{bold, p.sentence(inShort(f.Title))}}
 	if len(p.r.Groups) > 1 {

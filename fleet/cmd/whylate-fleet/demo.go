@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/service/flight"
 	"github.com/whylate/whylate/service/mark"
 )
@@ -97,10 +98,11 @@ func runService(ctx context.Context, name, fleet, dir string) error {
 	}
 	h := &http.Server{Handler: mark.Handler(m), ReadHeaderTimeout: time.Second}
 	var clients sync.WaitGroup
+	client := wire.Client(wire.Usual())
 	for range 6 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				if res, err := http.Get("http://" + l.Addr().String() + "/" + name); err == nil {
+				if res, err := client.Get("http://" + l.Addr().String() + "/" + name); err == nil {
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
 				}
