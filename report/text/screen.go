@@ -12,37 +12,33 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Limits on the short form: a terminal of 24 lines shows all of it.
+// Limits on the short form: a terminal of 24 lines shows all of it, and how many findings are left out.
 const (
-	screenLines  = 24
+	screenLines  = 23
 	causeLines   = 3
 	findingLines = 4
 	maxRank      = 6
 )
 
-// A block is a part of the short form, rendered. Those of a low rank are left out first.
+// A block is a part of the short form, rendered. Those of a high rank are left out first.
 type block struct {
-	text []byte
-	rank int
+	text    []byte
+	rank    int
+	finding bool // of high or medium severity
 }
 
 func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
 
-// screen writes the short form: why, change, next. What does not fit on one screen is left out by rank, and counted; the first of each
-// is always there.
+// screen writes the short form: why, change, next. What does not fit on one screen is left out by rank; the findings among that are
+// counted. The first of each part is always there.
 func (p *page) screen() {
 	var blocks []block
-	add := func(rank int, write func(*page)) {
-		var b bytes.Buffer
-		part := *p
-		part.out = bufio.NewWriter(&b)
-		write(&part)
-		part.out.Flush() // into a buffer: no error
-		if b.Len() > 0 {
-			blocks = append(blocks, block{b.Bytes(), rank})
+	add := func(rank int, finding bool, write func(*page)) {
+		if text := p.aside(write); len(text) > 0 {
+			blocks = append(blocks, block{text, rank, finding})
 		}
 	}
-	add(0, (*page).header)
+	add(0, false, (*page).header)
 	head := span{bold, "why"}
 	list := p.verdicts()
 	for i := range list {
@@ -51,7 +47,7 @@ func (p *page) screen() {
 		if g == nil {
 			continue
 		}
-		add(2*i, func(p *page) {
+		add(2*i, false, func(p *page) {
 			p.line()
 			p.groupVerdict(g, v, head, causeLines)
 		})
@@ -60,7 +56,7 @@ func (p *page) screen() {
 	weighty, others := p.byWeight()
 	head = span{bold, "change"}
 	for i, f := range weighty {
-		add(2*i+i%2, func(p *page) {
+		add(2*i+i%2, true, func(p *page) {
 			if i == 0 {
 				p.line()
 			}
@@ -76,7 +72,7 @@ func (p *page) screen() {
 		if len(weighty) == 0 {
 			rank = 1
 		}
-		add(rank, func(p *page) {
+		add(rank, false, func(p *page) {
 			if len(weighty) == 0 {
 				p.line()
 			}
@@ -84,7 +80,7 @@ func (p *page) screen() {
 		})
 	}
 	if n := len(p.r.Input.Warnings); n > 0 {
-		add(3, func(p *page) {
+		add(3, false, func(p *page) {
 			p.line()
 			w := p.r.Input.Warnings[0]
 			note := within([]span{{plain, p.sentence(w.Text)}}, p.width-indent, 2)
@@ -94,10 +90,11 @@ func (p *page) screen() {
 			p.paragraph(span{yellow, "note" + raised(1)}, indent, note...)
 		})
 	}
-	add(0, (*page).next)
+	last := p.aside((*page).next)
 
-	used := 0
+	used := bytes.Count(last, []byte{'\n'})
 	shown := make([]bool, len(blocks))
+	hidden := 0
 	for rank := range maxRank + 1 {
 		for i := range blocks {
 			if b := &blocks[i]; b.rank == rank && (rank == 0 || used+b.lines() <= screenLines) {
@@ -106,10 +103,29 @@ func (p *page) screen() {
 		}
 	}
 	for i := range blocks {
+		if !shown[i] && blocks[i].finding {
+			hidden++
+		}
+	}
+	for i := range blocks {
 		if shown[i] {
 			p.out.Write(blocks[i].text)
 		}
 	}
+	if hidden > 0 {
+		p.line(left(dim, "left out", indent), span{dim, words.Count(hidden, "finding", "findings") + " of high or medium severity"})
+	}
+	p.out.Write(last)
+}
+
+// aside returns what a part of the page would write.
+func (p *page) aside(write func(*page)) []byte {
+	var b bytes.Buffer
+	part := *p
+	part.out = bufio.NewWriter(&b)
+	write(&part)
+	part.out.Flush() // into a buffer: no error
+	return b.Bytes()
 }
 
 // short says in at most four lines what is wrong, where, what to do, and what that would win.
