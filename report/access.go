@@ -103,18 +103,6 @@ func (c *Cause) In(family CauseName) bool {
 	return slices.Contains(Family(family), c.Cause)
 }
 
-// Beyond returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
-// what a path is in when it has gone on in the other half.
-func Beyond(via []Via) (inner []Via, answers int) {
-	inner = via
-	for i := range via {
-		if via[i].Wait == WaitPeer {
-			inner, answers = via[i+1:], answers+1
-		}
-	}
-	return inner, answers
-}
-
 // Names returns the names of the groups that answer.
 func (p *Peer) Names() []string { return append([]string{p.Name}, p.Also...) }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // CheckValid reports the first promise of the contract that r breaks, naming the field, or nil: parts add up to what
@@ -104,7 +106,7 @@ func (c checker) share(v float64, path ...any) {
 // one holds a name to its vocabulary.
 func one[S ~string](c checker, name S, all []S, path ...any) {
 	if !slices.Contains(all, name) {
-		c.in(path...).refuse(true, "%.40q is none of %s", name, Join(all))
+		c.in(path...).refuse(true, "%.40q is none of %s", name, words.List(all))
 	}
 }
 

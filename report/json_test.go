@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/report"
@@ -129,7 +130,7 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 
 func sameList[S ~string](t *testing.T, what string, inGo []S, inSchema []string) {
 	t.Helper()
-	if report.Join(inGo) != strings.Join(inSchema, ", ") {
+	if words.List(inGo) != words.List(inSchema) {
 		t.Errorf("%s: Go has %q, the schema %q", what, inGo, inSchema)
 	}
 }

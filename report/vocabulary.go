@@ -1,7 +1,5 @@
 package report
 
-import "strings"
-
 // A CauseName says what a part of a request's latency was spent on. The names are part of the contract.
 type CauseName string
 
@@ -341,13 +339,4 @@ func RuleCodes() []RuleCode {
 		RuleTruncated, RuleBiasedNames, RuleTraceOverhead, RuleLoadInProcess, RulePollGaps, RuleClock,
 		RuleLostEvents, RuleShortWindow, RuleOneSlowPeriod, RuleThreadsOffCPU,
 	}
-}
-
-// Join lists names with commas between them.
-func Join[S ~string](names []S) string {
-	parts := make([]string, len(names))
-	for i, n := range names {
-		parts[i] = string(n)
-	}
-	return strings.Join(parts, ", ")
 }

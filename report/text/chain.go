@@ -94,7 +94,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		spans[1].style = causeStyle(s.seg.Cause)
 		if s.parts > 1 {
 			spans[1].style = dim
-			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+report.Join(s.causes), p.width-widthOf(spans))})
+			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+words.List(s.causes), p.width-widthOf(spans))})
 			p.line(spans...)
 			continue
 		}

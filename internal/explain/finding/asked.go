@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 )
 
@@ -60,7 +61,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
-				inner, asked := report.Beyond(via)
+				inner, asked := verdict.Beyond(via)
 				return asked > 0 && of(c, inner)
 			})
 			if share < scale.Speck {

@@ -161,7 +161,7 @@ func (cl *claims) each(f func(c *report.Cause, r *report.Route)) { cl.eachOf(cl.
 // network in this process, ways are told from where that begins, if at all.
 func (cl *claims) eachOf(b *report.Band, f func(c *report.Cause, r *report.Route)) {
 	eachRoute(b, func(c *report.Cause, r *report.Route) {
-		inner, asked := report.Beyond(r.Via)
+		inner, asked := verdict.Beyond(r.Via)
 		if asked == 0 {
 			f(c, r)
 		} else if !cl.served {
@@ -367,7 +367,7 @@ func (cl *claims) others(l leaf) split {
 				continue
 			}
 			eachRoute(g.All(), func(c *report.Cause, r *report.Route) {
-				if _, asked := report.Beyond(r.Via); asked > 0 {
+				if _, asked := verdict.Beyond(r.Via); asked > 0 {
 					return // they are told by the group that serves them
 				}
 				t := cl.in.atSites[leafOf(c)]
@@ -428,7 +428,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if !waits(c.Cause) {
 		return owner{}
 	}
-	via, asked := report.Beyond(via)
+	via, asked := verdict.Beyond(via)
 	if asked > 0 && cl.served {
 		return owner{}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -156,7 +157,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 // inRow returns how often requests ask from the line of a part, nil if not often.
 func (cl *claims) inRow(p *part) *queues.Asks {
 	var via *report.Site
-	if v, _ := report.Beyond(p.via); len(v) > 0 {
+	if v, _ := verdict.Beyond(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
 	list := cl.in.Asks[cl.g.ID]

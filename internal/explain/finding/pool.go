@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -229,7 +230,7 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 	q := &report.Queue{For: what, At: []report.Via{}}
 	for _, list := range [][]part{c.parts, c.slow} {
 		for i := range list {
-			via, _ := report.Beyond(list[i].via)
+			via, _ := verdict.Beyond(list[i].via)
 			for k := range via {
 				key := keyOfVia(&via[k])
 				if _, ok := cl.contended(via[k : k+1]); !ok {

@@ -115,7 +115,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	for i := range v.Causes {
 		for k := range v.Causes[i].Sites {
 			s := &v.Causes[i].Sites[k]
-			_, asked := report.Beyond(s.Via)
+			_, asked := Beyond(s.Via)
 			s.In = asks(r, g, asked)
 		}
 	}
@@ -594,7 +594,7 @@ func way(s *report.VerdictSite, open, end string, told bool, say func(Look, stri
 	if len(s.Via) == 0 || s.ViaPart < scale.Much {
 		return
 	}
-	via, _ := report.Beyond(s.Via)
+	via, _ := Beyond(s.Via)
 	lead := open
 	if s.ViaPart < wholly {
 		lead += words.Percent(s.ViaPart) + " of it "

@@ -103,7 +103,7 @@ func queues(r *report.Report, g *report.Group) (list []*report.Queue, first *rep
 
 // inLine returns the first wait of a way that is one in line, and in which; nil if none is.
 func inLine(list []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
-	via, _ = report.Beyond(via)
+	via, _ = Beyond(via)
 	for i := range via {
 		for _, q := range list {
 			if q.Has(&via[i]) {
@@ -182,4 +182,16 @@ func pieces(b *report.Band, list []*report.Queue) []piece {
 		out = append(out, turn)
 	}
 	return out
+}
+
+// Beyond returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
+// what a path is in when it has gone on in the other half.
+func Beyond(via []report.Via) (inner []report.Via, answers int) {
+	inner = via
+	for i := range via {
+		if via[i].Wait == report.WaitPeer {
+			inner, answers = via[i+1:], answers+1
+		}
+	}
+	return inner, answers
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -124,10 +125,10 @@ func parseLimit(key, value string) (Limit, error) {
 	}
 	switch {
 	case !slices.Contains(report.BandNames(), band):
-		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, report.Join(report.BandNames()))
+		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, words.List(report.BandNames()))
 	case !slices.Contains(Families(), name) && !slices.Contains(causes(), name):
 		return Limit{}, fmt.Errorf("%q is no latency (%s), no family (%s) and no cause (%s)", name, strings.Join(Stats(), ", "),
-			report.Join(Families()), report.Join(causes()))
+			words.List(Families()), words.List(causes()))
 	}
 	share, err := ParsePercent(value)
 	if err != nil {

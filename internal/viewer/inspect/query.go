@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -178,7 +179,7 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 	if q.Cause != "" {
 		var ok bool
 		if k, ok = cause.Named(q.Cause); !ok {
-			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, report.Join(report.Causes()[:cause.Count]))
+			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, words.List(report.Causes()[:cause.Count]))
 		}
 	}
 	return func(row int32) bool {
