@@ -33,6 +33,7 @@ import (
 //     if there is one, and else of nobody's;
 //   - what the handler of a WebSocket waits for until its client says more is nobody's;
 //   - who ends a long poll with news is not late with them (see findPatience);
+//   - what paces a stream, a sleep, a timer or a limiter, holds nobody up (see streams);
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
@@ -443,6 +444,9 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	}
 	if isNextMessage(c) {
 		return owner{}
+	}
+	if len(via) == 0 && c.Cause == report.CauseSleep && cl.in.streams(c.Site) {
+		return owner{code: report.RuleSleep, leaf: leaf{streamLeaf, leafOf(c).site}}
 	}
 	if k, ok := cl.contended(via); ok && !cl.slack[k] {
 		if first, ok := cl.alias[k]; ok {

@@ -17,7 +17,8 @@ func flushRule() Rule {
 			Means: "Requests are done only when a ticker or timer next fires on a goroutine that serves all of them: a batcher that flushes every so often, a loop that looks for work. " +
 				"A request that comes at any time waits half the interval on average, and all of it at worst.",
 			Measured: "The requests' paths lead to a sleep on a goroutine that many requests share, and the instants at which it ends lie a fixed time, or a multiple of it, apart " +
-				"(four of five distances within 10 %). The sleep was under way when the request came, or ends for several at once. Confidence is 0.9.",
+				"(four of five distances within 10 %). The sleep was under way when the request came, or ends for several at once. " +
+				"Requests that were seen to hand nothing to anybody before they wait may be long polls: those are left to WL2001. Confidence is 0.9.",
 			Before: "case <-ticker.C: // each 50 ms\n\tflush(batch)",
 			After:  "case rec := <-in:\n\tbatch = append(batch, rec)\n\tif len(in) == 0 { // nobody else is waiting to be added\n\t\tflush(batch)\n\t}",
 			Wrong:  "Where the interval is a promise (a report each second) or saves what costs more than the wait, such as a sync to disk for each record.",
@@ -34,7 +35,7 @@ func flushRule() Rule {
 // nil for other sleeps.
 func (cl *claims) flush(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
-	if t == nil || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
+	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
 		return nil
 	}
 	underWay := t.Early >= 0.5

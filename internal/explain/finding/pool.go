@@ -40,12 +40,9 @@ func poolRule() Rule {
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
 			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
-				switch top := topPart(cl, c.parts); {
-				case c.via == (viaKey{}) && in.streams(top.Site): // its own limiter paces what it writes: it queues behind nobody
-					out = append(out, streamVerdict(cl, c, top))
-				case c.via == (viaKey{}) || cl.pace(top) != 0:
+				if top := topPart(cl, c.parts); c.via == (viaKey{}) || cl.pace(top) != 0 {
 					out = append(out, limiterVerdict(cl, c, top))
-				default:
+				} else {
 					out = append(out, poolVerdict(cl, c))
 				}
 			})

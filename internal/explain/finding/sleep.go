@@ -42,7 +42,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		return pollVerdict(cl, c, p)
 	}
 	top := c.heaviest("sleep")
-	if len(top.via) == 0 && cl.in.streams(top.Site) {
+	if c.leaf.cause == streamLeaf {
 		return streamVerdict(cl, c, top)
 	}
 	f := report.Finding{
@@ -101,6 +101,9 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 		v.Severe = report.SeverityLow
 	}
 }
+
+// streamLeaf is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
+const streamLeaf report.CauseName = "stream"
 
 // streams reports whether who sleeps at a line writes to its client between, nearly all of those who do so several times.
 func (in *Input) streams(at *report.Site) bool {
