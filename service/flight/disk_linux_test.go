@@ -31,10 +31,12 @@ func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+	// Its own time limit: a test that is ended does not end its children.
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), mountedDir+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
+		Pdeathsig:   syscall.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
@@ -228,7 +230,11 @@ func onSmallDisk(t *testing.T, dir string) {
 	}
 	// Long enough for several times of that.
 	last := ""
-	for all := int64(0); all < 12<<20; all += r.State().LastBytes {
+	all := int64(0)
+	for n := 0; all < 12<<20; all += r.State().LastBytes {
+		if n++; n > 5000 {
+			t.Fatalf("%d recordings have %d bytes", n, all)
+		}
 		name, err := r.Capture(context.Background(), strings.Repeat("x", 300))
 		if err != nil {
 			t.Fatalf("after %d bytes: %v", all, err)

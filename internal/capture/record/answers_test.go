@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -181,16 +182,20 @@ func TestOldProtocolCut(t *testing.T) {
 }
 
 // Servers before Go 1.23 refuse what their WriteTimeout does not allow. The condition and the text are theirs; a
-// duration that fits is found by asking.
+// duration that fits is found by asking, of which only a bubble's clock says how long an answer takes.
 func TestWriteTimeoutOfOlderGo(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []int{1, 2, 5, 9} {
+	for _, limit := range []int{1, 2, 5, 9, 10} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()
 			inner := imitation()
-			s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var asked atomic.Int32
+			inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var seconds int
 				fmt.Sscan(r.FormValue("seconds"), &seconds)
+				if strings.HasSuffix(r.URL.Path, "/allocs") {
+					asked.Add(1)
+				}
 				if seconds >= limit {
 					w.Header().Set("X-Go-Pprof", "1")
 					w.WriteHeader(http.StatusBadRequest)
@@ -198,14 +203,19 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 					return
 				}
 				inner.ServeHTTP(w, r)
-			}))
-			opt := Options{Duration: 10 * time.Second, Proxy: "none"}
-			_, _, err := record(t, s.URL, opt)
-			want := fmt.Sprintf("-d %ds would fit", limit-1)
-			if limit == 1 {
-				want = "try a shorter -d"
-			}
-			wantKind(t, err, TooLong, "does not allow 10 s", want)
+			}), func(t *testing.T, target string, opt Options) {
+				opt.Duration, opt.NoCPU = 10*time.Second, false
+				begin := time.Now()
+				_, _, err := record(t, target, opt)
+				want := fmt.Sprintf("-d %ds would fit", limit-1)
+				if limit == 1 {
+					want = "try a shorter -d"
+				}
+				wantKind(t, err, TooLong, "does not allow 10 s", want)
+				if took := time.Since(begin); asked.Load() > 4 || took > 4*600*time.Millisecond {
+					t.Errorf("%d questions in %v", asked.Load(), took)
+				}
+			})
 		})
 	}
 	// Where the trace fits but the profile's extra second does not, the profile is as long as the trace, also if the
@@ -213,8 +223,8 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 	t.Run("profile", func(t *testing.T) {
 		t.Parallel()
 		inner := imitation()
-		begun := make(chan struct{})
-		s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var begun chan struct{} // of the bubble
+		inBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/trace") {
 				close(begun)
 			}
@@ -228,20 +238,21 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 				return
 			}
 			inner.ServeHTTP(w, r)
-		}))
-		opt := quick()
-		opt.NoCPU = false
-		str, err := Open(context.Background(), s.URL, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer str.Close()
-		if _, err := io.Copy(io.Discard, str); err != nil {
-			t.Fatal(err)
-		}
-		if cpu, _ := str.Profiles(); len(cpu) == 0 || len(str.Result().Warnings) != 0 {
-			t.Errorf("profile of %d bytes, warnings %v", len(cpu), str.Result().Warnings)
-		}
+		}), func(t *testing.T, target string, opt Options) {
+			begun = make(chan struct{})
+			opt.NoCPU = false
+			str, err := Open(context.Background(), target, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer str.Close()
+			if _, err := io.Copy(io.Discard, str); err != nil {
+				t.Fatal(err)
+			}
+			if cpu, _ := str.Profiles(); len(cpu) == 0 || len(str.Result().Warnings) != 0 {
+				t.Errorf("profile of %d bytes, warnings %v", len(cpu), str.Result().Warnings)
+			}
+		})
 	})
 }
 
