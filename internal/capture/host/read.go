@@ -186,7 +186,7 @@ func sane(l *Line) bool {
 		}
 	}
 	for _, v := range []*int64{l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS, l.AncestorPeriods, l.AncestorNS, l.UsageNS, l.UserNS, l.SystemNS,
-		l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted, l.MemoryBytes, l.StealNS, l.MachineNS, l.PressureNS} {
+		l.RunNS, l.RunDelayNS, l.RSSBytes, l.MinorFaults, l.MajorFaults, l.Retransmitted, l.MemoryBytes, l.InactiveFileBytes, l.OOMKills, l.StealNS, l.MachineNS, l.PressureNS} {
 		if v != nil && (*v < 0 || *v > maxCounter) {
 			return false
 		}

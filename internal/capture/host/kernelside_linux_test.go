@@ -1,0 +1,322 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// message is one of netlink's.
+func message(kind uint16, seq uint32, body ...byte) []byte {
+	b := make([]byte, unix.SizeofNlMsghdr, unix.SizeofNlMsghdr+len(body)+3)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)+len(body)))
+	binary.NativeEndian.PutUint16(b[4:], kind)
+	binary.NativeEndian.PutUint32(b[8:], seq)
+	b = append(b, body...)
+	return append(b, make([]byte, align4(len(b))-len(b))...)
+}
+
+// TestParseDiag: an answer's sockets are read up to its end; the rest of an earlier answer is passed over; what is cut is an error.
+func TestParseDiag(t *testing.T) {
+	socket := func(inode uint32, attrs ...byte) []byte {
+		b := make([]byte, diagMsgLen)
+		b[0] = unix.AF_INET
+		binary.NativeEndian.PutUint32(b[68:], inode)
+		return append(b, attrs...)
+	}
+	errno := func(e int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(e)) }
+	sock := func(seq uint32, inode uint32) []byte {
+		return message(unix.SOCK_DIAG_BY_FAMILY, seq, socket(inode)...)
+	}
+	for name, c := range map[string]struct {
+		answer []byte
+		inodes string
+		done   bool
+		err    string
+	}{
+		"nothing":         {nil, "[]", false, ""},
+		"less than one":   {make([]byte, unix.SizeofNlMsghdr-1), "[]", false, ""},
+		"two, and more":   {slices.Concat(sock(7, 1), sock(7, 2)), "[1 2]", false, ""},
+		"the end":         {slices.Concat(sock(7, 1), message(unix.NLMSG_DONE, 7), sock(7, 2)), "[1]", true, ""},
+		"an earlier one":  {slices.Concat(sock(6, 1), message(unix.NLMSG_DONE, 6), sock(7, 2)), "[2]", false, ""},
+		"short":           {slices.Concat(message(unix.SOCK_DIAG_BY_FAMILY, 7, socket(1)[:diagMsgLen-4]...), sock(7, 2)), "[2]", false, ""},
+		"not aligned":     {slices.Concat(message(unix.SOCK_DIAG_BY_FAMILY, 7, socket(1, 1)...), sock(7, 2)), "[1 2]", false, ""},
+		"another kind":    {slices.Concat(message(99, 7, socket(1)...), sock(7, 2)), "[2]", false, ""},
+		"refused":         {message(unix.NLMSG_ERROR, 7, errno(-int32(unix.EPERM))...), "[]", true, unix.EPERM.Error()},
+		"acknowledged":    {message(unix.NLMSG_ERROR, 7, errno(0)...), "[]", true, ""},
+		"without a value": {message(unix.NLMSG_ERROR, 7, 1, 2, 3), "[]", true, ""},
+		"cut":             {sock(7, 1)[:40], "[]", true, "the answer is cut"},
+		"of no length":    {make([]byte, unix.SizeofNlMsghdr), "[]", true, "the answer is cut"},
+		"just a head":     {message(98, 7), "[]", false, ""},
+	} {
+		inodes := []uint64{}
+		done, err := parseDiag(c.answer, 7, func(s *diagSocket) { inodes = append(inodes, s.inode) })
+		if fmt.Sprint(inodes) != c.inodes || done != c.done || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, %v, %v", name, inodes, done, err)
+		}
+	}
+}
+
+// TestTCPInfo: what an older kernel's struct lacks is 0, and attributes that are cut end it.
+func TestTCPInfo(t *testing.T) {
+	raw := make([]byte, unix.SizeofTCPInfo)
+	for i := range len(raw) / 4 {
+		binary.NativeEndian.PutUint32(raw[4*i:], uint32(i))
+	}
+	whole := parseTCPInfo(raw)
+	if whole.retransmitted == 0 || whole.needless == 0 || whole.outOfOrder == 0 || whole.unacked == 0 || whole.rtt < time.Microsecond || whole.minRTT < time.Microsecond || whole.rtt%time.Microsecond != 0 {
+		t.Errorf("%+v", whole)
+	}
+	for n := range raw {
+		for i, v := range []struct{ got, want uint32 }{
+			{parseTCPInfo(raw[:n]).retransmitted, whole.retransmitted}, {parseTCPInfo(raw[:n]).outOfOrder, whole.outOfOrder}, {parseTCPInfo(raw[:n]).needless, whole.needless}, {parseTCPInfo(raw[:n]).unacked, whole.unacked},
+		} {
+			if want := v.want; n < int(want)*4+4 && v.got != 0 || n >= int(want)*4+4 && v.got != want {
+				t.Fatalf("%d bytes: number %d is %d", n, i, v.got)
+			}
+		}
+	}
+	at := int(whole.minRTT/time.Microsecond) * 4
+	binary.NativeEndian.PutUint32(raw[at:], 1<<32-1)
+	if got := parseTCPInfo(raw); got.minRTT != 0 || got.rtt != whole.rtt {
+		t.Errorf("none measured: %+v", got)
+	}
+	attr := func(kind uint16, body ...byte) []byte {
+		b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(body)))
+		b = append(binary.NativeEndian.AppendUint16(b, kind), body...)
+		return append(b, make([]byte, align4(len(b))-len(b))...)
+	}
+	head := make([]byte, diagMsgLen)
+	for name, c := range map[string]struct {
+		attrs []byte
+		want  uint32
+	}{
+		"alone": {attr(diagInfo, raw...), whole.retransmitted}, "behind another": {append(attr(7, 1), attr(diagInfo, raw...)...), whole.retransmitted},
+		"cut": {attr(diagInfo, raw...)[:100], 0}, "of no length": {append(make([]byte, 4), attr(diagInfo, raw...)...), 0},
+	} {
+		if s, ok := parseDiagSocket(append(slices.Clone(head), c.attrs...)); !ok || s.info.retransmitted != c.want {
+			t.Errorf("%s: %+v", name, s.info)
+		}
+	}
+}
+
+// TestSocketLines: which connections are counted, listed and told as both ends of one process, look by look.
+func TestSocketLines(t *testing.T) {
+	a := netip.MustParseAddrPort
+	conn := func(inode uint64, local, remote string, again uint32) diagSocket {
+		return diagSocket{local: a(local), remote: a(remote), state: 1, inode: inode, info: tcpInfo{retransmitted: again, needless: 1, outOfOrder: 2, unacked: 3, rtt: 4, minRTT: 5}}
+	}
+	s := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, listens: []netip.AddrPort{a("0.0.0.0:80"), a("10.0.0.1:81")},
+		mine: map[uint64]bool{1: true, 2: true, 3: true, 4: true}, ours: map[uint64]bool{9: true}, others: map[uint64]bool{5: true, 6: true}}
+	list := []diagSocket{
+		conn(1, "10.0.0.1:80", "10.0.0.9:1000", 0),                                             // of another host
+		conn(2, "10.0.0.1:80", "10.0.0.1:2000", 0), conn(5, "10.0.0.1:2000", "10.0.0.1:80", 0), // of another process
+		conn(3, "127.0.0.1:80", "127.0.0.1:3000", 0), conn(4, "127.0.0.1:3000", "127.0.0.1:80", 0), // of itself
+		conn(6, "10.0.0.1:99", "10.0.0.7:5", 0),                                                     // not its own
+		conn(10, "127.0.0.1:80", "127.0.0.1:4000", 0), conn(9, "127.0.0.1:4000", "127.0.0.1:80", 0), // the recording's
+	}
+	s.mine[10] = true
+	told := func(l *Line) string {
+		if l == nil {
+			return "nothing"
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%d all=%v unsure=%d", l.Count, l.All, l.Unsure)
+		if l.Own != nil {
+			fmt.Fprintf(&b, " own=%d", *l.Own)
+		}
+		for _, v := range l.Sockets {
+			fmt.Fprintf(&b, " %s-%s", v.Local, v.Remote)
+			if v.Peer {
+				b.WriteString("(peer)")
+			}
+		}
+		return b.String() + " " + strings.Join(l.Listens, ",")
+	}
+	check := func(what string, final bool, want string) {
+		t.Helper()
+		if got := strings.TrimSpace(told(s.line(final))); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+		}
+	}
+	const all = "10.0.0.1:80-10.0.0.9:1000 10.0.0.1:80-10.0.0.1:2000 10.0.0.1:2000-10.0.0.1:80(peer) 127.0.0.1:80-127.0.0.1:3000 127.0.0.1:3000-127.0.0.1:80"
+	s.list = list
+	check("first", false, "4 all=true unsure=0 own=2 "+all+" 0.0.0.0:80,10.0.0.1:81")
+	check("the same", false, "nothing")
+	for name, change := range map[string]func(i *tcpInfo){
+		"sent again": func(i *tcpInfo) { i.retransmitted++ }, "needless": func(i *tcpInfo) { i.needless++ }, "out of order": func(i *tcpInfo) { i.outOfOrder++ },
+	} {
+		change(&s.list[0].info)
+		check(name, false, "4 all=false unsure=0 10.0.0.1:80-10.0.0.9:1000")
+	}
+	s.list[0].info.rtt++
+	check("a round trip is no change", false, "nothing")
+	gone := func(local, remote string) { s.gone = []Ends{{a(local), a(remote)}} }
+	gone("10.0.0.1:80", "10.0.0.1:2000")
+	check("one that is known has ended", false, "nothing")
+	gone("10.0.0.1:2000", "10.0.0.1:80")
+	check("its other end", false, "nothing")
+	gone("10.0.0.1:80", "10.0.0.1:2001")
+	check("one that was never seen, at an address it listens on", false, "4 all=false unsure=1 own=2")
+	check("known since", false, "nothing")
+	gone("10.0.0.1:2002", "10.0.0.1:81")
+	check("its other end there", false, "4 all=false unsure=1 own=2")
+	gone("10.0.0.2:2002", "10.0.0.3:81")
+	check("at another address with that port", false, "nothing")
+	gone("10.0.0.2:2002", "10.0.0.3:82")
+	check("elsewhere", false, "nothing")
+	s.gone, s.list = nil, list[:3]
+	check("its connection with itself has ended", false, "2 all=false unsure=0 own=0")
+	check("last", true, "2 all=true unsure=0 own=0 10.0.0.1:80-10.0.0.9:1000 10.0.0.1:80-10.0.0.1:2000 10.0.0.1:2000-10.0.0.1:80(peer) 0.0.0.0:80,10.0.0.1:81")
+
+	many := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, mine: map[uint64]bool{}}
+	for i := range maxListed + 2 {
+		many.mine[uint64(i)] = true
+		c := conn(uint64(i), "10.0.0.1:80", fmt.Sprintf("10.0.%d.%d:7", i/256, i%256), uint32(i%2))
+		c.info.outOfOrder = uint32(i)
+		many.list = append(many.list, c)
+	}
+	l := many.line(false)
+	odd := int64(maxListed+1) - int64(maxListed%2)
+	if len(l.Sockets) != maxListed || l.All || l.Count != maxListed+2 || l.Sockets[0].Retransmitted != 1 || l.Sockets[0].OutOfOrder != odd || l.Sockets[maxListed-1].Retransmitted != 0 {
+		t.Errorf("%d of %d, all %v, the first %+v", len(l.Sockets), l.Count, l.All, l.Sockets[0])
+	}
+	if v := l.Sockets[0]; v.RTTNS != 4 || v.MinRTTNS != 5 || v.UnackedSegs != 3 || v.Needless != 1 || v.State != "ESTABLISHED" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestStateNames: as ss(8) writes them.
+func TestStateNames(t *testing.T) {
+	for state, want := range map[uint8]string{0: "", 1: "ESTABLISHED", tcpListen: "LISTEN", 6: "TIME_WAIT", 12: "NEW_SYN_RECV", 13: "", 255: ""} {
+		if got := stateName(state); got != want {
+			t.Errorf("state %d is %q", state, got)
+		}
+	}
+}
+
+// TestThreads: the sums are of all threads, also of those that have ended, and only grow; files are closed again.
+func TestThreads(t *testing.T) {
+	before := openFiles(t)
+	th := must.Have(openThreads(os.Getpid()))(t)
+	count := func() int { return len(must.Have(os.ReadDir("/proc/self/task"))(t)) }
+	run, delay, err := th.read(count())
+	if errors.Is(err, errNoSchedstat) {
+		t.Skip(err)
+	}
+	must.Do(t, err)
+	// A thread of its own that computes and ends.
+	began, end := make(chan int), make(chan bool)
+	var ended sync.WaitGroup
+	compute := func() int {
+		ended.Go(func() {
+			runtime.LockOSThread()
+			for begin := threadCPU(); threadCPU() < begin+3*time.Millisecond; {
+			}
+			began <- unix.Gettid()
+			<-end
+		})
+		return <-began
+	}
+	tid := compute()
+	if tid == os.Getpid() { // the first thread stays when its goroutine ends
+		tid = compute()
+	}
+	if _, _, err = th.read(-1); err != nil || th.tids[tid] == nil {
+		t.Fatalf("%v; the new thread is not read", err)
+	}
+	own := th.tids[tid].last
+	if own[0] < 2e6 {
+		t.Errorf("a thread that ran 3 ms has %d ns", own[0])
+	}
+	run1, delay1, err := th.read(-1)
+	if err != nil || run1 < run+2e6 || delay1 < delay {
+		t.Errorf("%d then %d ns run, %d then %d waited, %v", run, run1, delay, delay1, err)
+	}
+	close(end)
+	ended.Wait()
+	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("the thread does not end")
+		}
+	}
+	run2, delay2, err := th.read(-1)
+	if err != nil || run2 < run1 || delay2 < delay1 || th.tids[tid] != nil || th.gone[0] < own[0] {
+		t.Errorf("after it ended: %d after %d ns run, %d after %d, %v; the sum of those that ended is %v", run2, run1, delay2, delay1, err, th.gone)
+	}
+	th.close()
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files are open, %d were before", after, before)
+	}
+}
+
+func threadCPU() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// openFiles counts the open files of this process that are not the runtime's poller's.
+func openFiles(t *testing.T) (n int) {
+	t.Helper()
+	for _, f := range must.Have(os.ReadDir("/proc/self/fd"))(t) {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:") && !strings.Contains(to, "/proc/self/fd") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSamplerOfItself: each kind of line is there, with CPU time that the threads had, and all files are closed at the end.
+func TestSamplerOfItself(t *testing.T) {
+	before := openFiles(t)
+	asked := time.Now()
+	s := must.Have(Start(Options{PID: os.Getpid(), Interval: time.Millisecond}))(t)
+	if s.PID() != os.Getpid() {
+		t.Errorf("process %d", s.PID())
+	}
+	s.TraceAsked(asked)
+	rec := s.Stop()
+	if s.Stop() != rec {
+		t.Error("a second Stop returns another recording")
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files are open, %d were before", after, before)
+	}
+	got, _ := readBack(t, rec)
+	first, last := got.Points[0], got.Points[len(got.Points)-1]
+	if first.User+first.System < 0 || last.User+last.System > last.Mono || first.Threads < 2 || first.Rss < 1<<20 || first.Minor < 1 || first.Major < 0 || first.Retransmitted == Absent {
+		t.Errorf("%+v", first)
+	}
+	if schedstat(t) && (first.Run <= 0 || last.Run < first.Run || last.Delay < first.Delay || last.Run > int64(runtime.NumCPU()+1)*last.Mono) {
+		t.Errorf("%+v to %+v", first, last)
+	}
+	if got.Traced == nil || got.Traced.Wall < asked.UnixNano()-int64(time.Second) || got.Traced.Wall > asked.UnixNano()+int64(time.Second) || got.Traced.Mono > first.Mono {
+		t.Errorf("asked at %d, it says %+v", asked.UnixNano(), got.Traced)
+	}
+	if len(got.Seconds) < 2 || got.Seconds[0].Machine == Absent || got.Seconds[0].Machine <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.States {
+		t.Errorf("%d seconds, %+v", len(got.Seconds), got)
+	}
+	if got.Looks < 2 || got.Itself.First == 0 || got.Itself.Last <= got.Itself.First {
+		t.Errorf("%d looks at sockets, %+v; %v", got.Looks, got.Itself, got.Warnings)
+	}
+}
+
+func schedstat(t *testing.T) bool {
+	b, err := os.ReadFile("/proc/self/schedstat")
+	return err == nil && !strings.HasPrefix(string(b), "0 ")
+}
