@@ -7,7 +7,7 @@
 // It works in a clone, on what is committed. Modules are packed in the order in which they need each other: one that
 // requires another has that one's checksum in its go.sum. Pushing the tags publishes them:
 //
-//	git push origin service/v0.1.0 v0.1.0 adapters/otel/v0.1.0 adapters/prometheus/v0.1.0 mcp/v0.1.0
+//	git push origin service/v0.1.0 v0.1.0 adapters/grpc/v0.1.0 ...
 package main
 
 import (
@@ -34,7 +34,7 @@ const (
 
 // released are the directories of the modules that others may require, those first that the next ones require. The lab
 // is not among them.
-var released = []string{"service", ".", "adapters/otel", "adapters/prometheus", "mcp"}
+var released = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "mcp", "fleet"}
 
 func main() {
 	out := flag.String("o", "", "write what a module proxy serves to `directory`")
@@ -143,8 +143,14 @@ func (r *release) pack(m string) error {
 	if err != nil {
 		return err
 	}
-	if bytes.Contains(text, []byte(service+" v")) {
-		if _, err := output(dir, r.env, "go", "mod", "edit", "-require="+service+"@"+r.version); err != nil {
+	edit := []string{"go", "mod", "edit"}
+	for _, other := range released {
+		if bytes.Contains(text, []byte(r.path(other)+" v0.0.0")) {
+			edit = append(edit, "-require="+r.path(other)+"@"+r.version)
+		}
+	}
+	if len(edit) > 3 {
+		if _, err := output(dir, r.env, edit...); err != nil {
 			return err
 		}
 		if _, err := output(dir, r.env, "go", "mod", "tidy"); err != nil {
@@ -178,11 +184,11 @@ func (r *release) pack(m string) error {
 	return nil
 }
 
-// tag commits what pack changed and brings the commit, with a tag for each module, into the repository. go.work goes on
-// pointing at the directories.
+// tag commits what pack changed and brings the commit, with a tag for each module, into the repository. go.work points at
+// the directories for the released version too; modules that are not released go on requiring v0.0.0.
 func (r *release) tag(repo string) error {
 	steps := [][]string{
-		{"go", "work", "edit", "-dropreplace=" + service + "@v0.0.0", "-replace=" + service + "@" + r.version + "=./service"},
+		{"go", "work", "edit", "-replace=" + service + "@" + r.version + "=./service", "-replace=" + root + "@" + r.version + "=."},
 		{"git", "commit", "-q", "-a", "-m", "release " + r.version},
 	}
 	var tags []string
