@@ -6,7 +6,8 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// A FlightCollector is a prometheus.Collector of a recorder of slow moments.
+// A FlightCollector is a prometheus.Collector of a recorder of slow moments. The last recording's file is an exemplar of
+// whylate_flight_recordings_total, label recording: a scrape has it if the handler's EnableOpenMetrics is set.
 type FlightCollector struct {
 	recorder *flight.Recorder
 
@@ -65,7 +66,11 @@ func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
 		put(c.triggers, prometheus.CounterValue, float64(s.Triggers[k]), string(k))
 		put(c.missed, prometheus.CounterValue, float64(s.Missed[k]), string(k))
 	}
-	put(c.kept, prometheus.CounterValue, float64(s.Kept))
+	kept := prometheus.MustNewConstMetric(c.kept, prometheus.CounterValue, float64(s.Kept))
+	if s.Last != "" {
+		kept = prometheus.MustNewMetricWithExemplars(kept, prometheus.Exemplar{Value: 1, Labels: prometheus.Labels{"recording": s.Last}, Timestamp: s.LastAt})
+	}
+	out <- kept
 	put(c.failed, prometheus.CounterValue, float64(s.Failed))
 	put(c.disk, prometheus.GaugeValue, float64(s.DiskBytes))
 	if u := s.Upload; u != nil {

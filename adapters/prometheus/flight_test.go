@@ -2,6 +2,8 @@ package prometheus
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +32,7 @@ func TestFlight(t *testing.T) {
 		t.Skip(err) // a Go version without a flight recorder, or somebody records
 	}
 	got := map[string]float64{}
+	var exemplars []string
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(c)
 	families, err := reg.Gather()
@@ -43,6 +46,9 @@ func TestFlight(t *testing.T) {
 				name += "/" + l.GetValue()
 			}
 			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			if e := m.GetCounter().GetExemplar(); e != nil {
+				exemplars = append(exemplars, f.GetName()+" "+e.Label[0].GetName()+"="+e.Label[0].GetValue()+e.Timestamp.AsTime().Format(" 20060102T150405.000"))
+			}
 		}
 	}
 	for name, want := range map[string]float64{
@@ -53,6 +59,11 @@ func TestFlight(t *testing.T) {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, %v; want %v", name, v, ok, want)
 		}
+	}
+	last := r.State()
+	if want := []string{"whylate_flight_recordings_total recording=" + last.Last + last.LastAt.UTC().Format(" 20060102T150405.000")}; !slices.Equal(exemplars, want) ||
+		!strings.Contains(last.Last, last.LastAt.UTC().Format("20060102T150405.000")) {
+		t.Errorf("exemplars are %q, want %q", exemplars, want)
 	}
 	if got["whylate_flight_disk_bytes"] != float64(r.State().LastBytes) || got["whylate_flight_disk_bytes"] == 0 {
 		t.Errorf("on disk are %v", got["whylate_flight_disk_bytes"])

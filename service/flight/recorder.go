@@ -193,9 +193,11 @@ type State struct {
 	// LastError is what went wrong last.
 	Failed    uint64 `json:"failed"`
 	LastError string `json:"last_error,omitempty"`
-	// Last is the last recording's file, LastBytes its size, LastSnapshot how long
-	// the runtime took to hand it out. DiskBytes is what all take.
+	// Last is the last recording's file, LastAt the moment that it was made for,
+	// LastBytes its size, LastSnapshot how long the runtime took to hand it out.
+	// DiskBytes is what all take.
 	Last         string        `json:"last,omitempty"`
+	LastAt       time.Time     `json:"last_at,omitzero"`
 	LastBytes    int64         `json:"last_bytes,omitempty"`
 	LastSnapshot time.Duration `json:"last_snapshot_ns,omitempty"`
 	DiskBytes    int64         `json:"disk_bytes"`
@@ -854,7 +856,7 @@ func (r *Recorder) capture(a *asked) (sinking bool) {
 			return
 		}
 		r.state.Kept++
-		r.state.Last, r.state.LastBytes, r.state.LastSnapshot = a.name, size, time.Duration(m.Flight.SnapshotNS)
+		r.state.Last, r.state.LastAt, r.state.LastBytes, r.state.LastSnapshot = a.name, a.trigger.At, size, time.Duration(m.Flight.SnapshotNS)
 	}
 	if err != nil || r.opts.Sink == nil {
 		finish(err)
