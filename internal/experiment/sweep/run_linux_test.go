@@ -216,6 +216,26 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// TestLoadShare: what a service can do at most is measured once for each of its settings, and a run asks for its share of that.
+func TestLoadShare(t *testing.T) {
+	full(t)
+	o := options(t, Axis{LoadShare, []string{"20%", "40%"}})
+	o.Axes = o.Axes[:1]
+	o.Runs = 1
+	r := must.Have(Do(context.Background(), o))(t)
+	most := r.Saturation[""]
+	if len(r.Saturation) != 1 || most < 20 {
+		t.Fatalf("at most %v", r.Saturation)
+	}
+	for _, m := range r.Measurements {
+		share := must.Have(parseShare(m.Settings[LoadShare]))(t)
+		if got := m.Load.AskedPerS; got < share*most*0.9-5 || got > share*most*1.1+5 {
+			t.Errorf("%s of %v: %v were asked for", m.Settings[LoadShare], most, got)
+		}
+	}
+	noneLeft(t)
+}
+
 // TestPortInUse: what is there already is not measured.
 func TestPortInUse(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
