@@ -40,6 +40,28 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestEnded: how a command ended stays what its guard said of it, also when the guard has ended; one that ends without a word was killed.
+func TestEnded(t *testing.T) {
+	for _, c := range []struct {
+		said   []event
+		closed bool
+		want   string
+	}{{nil, false, ""}, {[]event{{Exit: "exit status 3"}}, false, "exit status 3"}, {[]event{{Exit: "exit status 3"}}, true, "exit status 3"}, {nil, true, "its guard was killed"}} {
+		p := &Process{events: make(chan event, 2)}
+		for _, e := range c.said {
+			p.events <- e
+		}
+		if c.closed {
+			close(p.events)
+		}
+		for look := range 3 {
+			if got := p.Ended(); got != c.want {
+				t.Errorf("look %d: %q, want %q", look, got, c.want)
+			}
+		}
+	}
+}
+
 // TestNobodyListens: the command ends by itself when nobody reads what the guard says any more. What it left behind is killed all the
 // same: a guard that the kernel ends for its broken pipe leaves it.
 func TestNobodyListens(t *testing.T) {

@@ -100,7 +100,9 @@ func lines(r io.Reader, said func(string)) {
 func (p *Process) Ended() string {
 	select {
 	case e, ok := <-p.events:
-		if p.exit = e.Exit; !ok && p.exit == "" {
+		if ok {
+			p.exit = e.Exit
+		} else if p.exit == "" {
 			p.exit = "its guard was killed"
 		}
 	default:
