@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -102,40 +103,102 @@ func (v *viewing) checkAddress(cmd *cobra.Command) error {
 
 func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
 	ctx := cmd.Context()
-	in, warnings, err := v.input(cmd, s, arg, conn)
+	served := &served{bar: s.bar()}
+	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules()}}
+	again := make(chan struct{}, 1)
+	if isURL(arg) {
+		opts.Again = func() { again <- struct{}{} }
+	}
+	var err error
+	if served.Server, err = view.New(opts); err != nil {
+		return err
+	}
+	in, warnings, err := v.input(cmd, s, arg, conn, served)
 	if err != nil {
 		if ctx.Err() != nil {
 			return interruptedEarly()
 		}
 		return err
 	}
-	defer in.Close()
+	// What is shown is replaced by a new recording, and closed then.
+	defer func() { in.Close() }()
 	if in.isReport {
 		return fmt.Errorf("%s is a report: it has no timelines; `whylate report --html FILE %s` makes a page of it", in.name, in.name)
 	}
-	// The port is taken first: a mistake shows before the work.
 	listener, err := v.take(arg)
 	if err != nil {
 		return fmt.Errorf("listening at %s: %w", v.listen, err)
 	}
 	defer listener.Close()
-	bar := s.bar()
-	plain, size, err := unpacked(ctx, in, bar)
-	if err != nil {
-		bar.Clear()
-		if ctx.Err() != nil {
-			return interruptedEarly()
+	stop, failed := v.serve(ctx, s, listener, served)
+	defer stop()
+	if err := v.read(ctx, served, in, warnings); err != nil {
+		if ctx.Err() == nil {
+			served.Fail(err)
+			return err
 		}
+		return interruptedEarly()
+	}
+	usual := debug.SetGCPercent(servingGC)
+	defer func() { debug.SetGCPercent(usual) }()
+	for {
+		select {
+		case err := <-failed:
+			return fmt.Errorf("serving: %w", err)
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		}
+		debug.SetGCPercent(usual)
+		next, warnings, err := v.input(cmd, s, arg, conn, served)
+		if err == nil {
+			if err = v.read(ctx, served, next, warnings); err != nil {
+				next.Close()
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			fmt.Fprintf(s.err, "whylate: %s\n", oneLine(err.Error()))
+			served.Fail(err)
+		default:
+			in.Close()
+			in = next
+		}
+		debug.SetGCPercent(servingGC)
+	}
+}
+
+// served is a server that hears how far reading is, as the terminal does.
+type served struct {
+	*view.Server
+	bar *progress.Bar
+}
+
+func (s *served) progress() *progress.Bar {
+	return s.bar.Telling(func(p progress.State) {
+		text, share := p.Figures()
+		s.Reading(p.Label, text, share)
+	})
+}
+
+// read explains a trace and shows it.
+func (v *viewing) read(ctx context.Context, served *served, in *input, warnings func() []bundle.Warning) error {
+	bar := served.progress()
+	defer bar.Clear()
+	unpacking := bar
+	if isURL(in.name) {
+		unpacking = nil // the recording says how far it is
+	}
+	plain, size, err := unpacked(ctx, in, unpacking)
+	if err != nil {
 		return err
 	}
 	in.Reader = progress.NewReader(io.NewSectionReader(plain, 0, size), bar, in.name, size)
 	v.index = inspect.NewIndex(inspect.Limits{Generations: int64(v.maxMemory)})
 	rep, err := v.explain(ctx, in)
-	bar.Clear()
-	switch {
-	case ctx.Err() != nil:
-		return interruptedEarly()
-	case err != nil:
+	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return err
 	}
 	warn(rep, warnings())
@@ -143,11 +206,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
-	server, err := view.New(trace, rep, view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules()}})
-	if err != nil {
-		return err
-	}
-	return v.serve(ctx, s, listener, server)
+	return served.Show(trace, rep)
 }
 
 // take listens. Of a file, port 0 is the same one each time, so that links into the page work again; below those that systems
@@ -167,7 +226,7 @@ func (v *viewing) take(arg string) (net.Listener, error) {
 
 // input opens what the argument names; warnings tells what a recording made
 // for it warns of, once it is read.
-func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection) (in *input, warnings func() []bundle.Warning, err error) {
+func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection, served *served) (in *input, warnings func() []bundle.Warning, err error) {
 	none := func() []bundle.Warning { return nil }
 	if !isURL(arg) {
 		in, err = s.openInput(cmd.Context(), arg)
@@ -181,7 +240,7 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 		return in, none, err
 	}
 	opt.NoAllocs = true
-	bar := newRecordBar(s.bar(), []string{arg})
+	bar := newRecordBar(served.progress(), []string{arg})
 	opt.Progress = bar.of(0)
 	in, stream, err := openURL(cmd.Context(), arg, opt)
 	if err != nil {
@@ -271,15 +330,16 @@ func (u *untilDone) Read(p []byte) (int, error) {
 // the memory is decoded generations, which live long and hold no pointers.
 const servingGC = 30
 
-// serve answers until ctx ends.
-func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) error {
-	defer debug.SetGCPercent(debug.SetGCPercent(servingGC))
+// serve answers from now on, until ctx ends or stop is called.
+func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		// Answers for nobody end with the program.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    log.New(s.err, "whylate: ", 0),
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
 	url := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintln(s.out, url)
 	fmt.Fprintln(s.err, "whylate: this page is served until it is interrupted (Ctrl-C)")
@@ -288,19 +348,13 @@ func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, 
 			fmt.Fprintf(s.err, "whylate: opening the browser: %s\n", oneLine(err.Error()))
 		}
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serving: %w", err)
-	case <-ctx.Done():
+	return func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if server.Shutdown(last) != nil {
 			server.Close()
 		}
-		return nil
-	}
+	}, ended
 }
 
 // openBrowser asks the desktop to show a page.

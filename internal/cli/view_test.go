@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -50,7 +51,20 @@ func TestView(t *testing.T) {
 			cancel()
 			t.Fatalf("view %s prints %q, %v; status %d: %s", arg, line, err, <-status, &complaints)
 		}
-		for path, want := range map[string]string{"": "<!doctype html>", "api/requests": `"total":1,`} {
+		reading := true
+		for until := time.Now().Add(time.Minute); reading && time.Now().Before(until); time.Sleep(time.Millisecond) {
+			res := must.Have(http.Get(url + "api/reading"))(t)
+			var p struct {
+				Reading bool
+				Error   string
+			}
+			must.Do(t, json.NewDecoder(res.Body).Decode(&p))
+			res.Body.Close()
+			if reading = p.Reading; p.Error != "" {
+				t.Fatalf("view %s: %s", arg, p.Error)
+			}
+		}
+		for path, want := range map[string]string{"": `id="report"`, "api/requests": `"total":1,`} {
 			res := must.Have(http.Get(url + path))(t)
 			body, err := io.ReadAll(res.Body)
 			res.Body.Close()

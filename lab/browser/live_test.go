@@ -33,8 +33,11 @@ func serve(t *testing.T, data []byte, name string) (*report.Report, *inspect.Tra
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := view.New(trace, rep, view.Options{})
+	s, err := view.New(view.Options{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Show(trace, rep); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(s)
@@ -57,6 +60,23 @@ func (p *tab) await(expr string) {
 	got := get(p, chromedp.Evaluate[string](`new Promise(done => { const until = performance.now() + 40000; const look = () => { let v; try { v = `+expr+`; } catch (err) { v = false; } if (v) done('yes'); else if (performance.now() > until) done('no'); else setTimeout(look, 30); }; look(); })`, chromedp.EvalAwaitPromise))
 	if got != "yes" {
 		p.t.Fatalf("never true: %s\n%s", expr, get(p, chromedp.Evaluate[string](`(t => t && t.tiles ? JSON.stringify({frames: t.frames.count, waiting: t.waiting, known: t.tiles.known.size, running: [...t.tiles.running].map(r => [r.level, r.index, r.lanes.length]), queue: t.tiles.queue.length, partial: [...t.tiles.known].filter(x => x[1].partial).map(x => x[0]).slice(0, 5), overview: t.overviewAsked, weight: t.tiles.weight, spent: t.tiles.spent.slice(-5)}) : 'no timelines')(`+lanes+`)`)))
+	}
+}
+
+// arrives waits until an expression is true, also on a page that comes after this one.
+func (p *tab) arrives(expr string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		v, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!(() => { try { return "+expr+"; } catch { return false; } })()"))
+		if err == nil && v {
+			return
+		}
+		if ctx.Err() != nil {
+			p.t.Fatalf("never true: %s (%v)", expr, err)
+		}
+		time.Sleep(30 * time.Millisecond)
 	}
 }
 
@@ -456,4 +476,49 @@ func TestLiveLeads(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .lead').click()"))
 	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vbody').getAttribute('aria-rowcount')) > 0")
 	p.element("all", "live-led-1440")
+}
+
+// TestLiveReading opens a page before its trace is read: it shows how far that is, then what the address asks for; an error is
+// said in it, and a recording can be made again.
+func TestLiveReading(t *testing.T) {
+	browser := chromium(t)
+	data := testprog.Trace(t, "http1-long")
+	x := inspect.NewIndex(inspect.Limits{})
+	again := make(chan struct{}, 1)
+	s, err := view.New(view.Options{Again: func() { again <- struct{}{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "http1.trace", Index: x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := rep.Groups[0]
+	p := load(t, browser, server.URL+"/#all.group="+g.ID, ".reading", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 390, false)
+	defer p.close()
+	s.Reading("http1.trace", "35% of 84.0 MB", 0.35)
+	p.await(`document.getElementById('text').textContent === '35% of 84.0 MB' && document.getElementById('share').value === 0.35`)
+	p.shot("live-reading-390")
+	if err := s.Show(trace, rep); err != nil {
+		t.Fatal(err)
+	}
+	p.arrives(`document.documentElement.dataset.live === 'ready' && document.querySelector('[data-filter=group]').value === '` + g.ID + `'`)
+	p.quiet()
+
+	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('again').click()`))
+	<-again
+	p.arrives(`document.querySelector('.reading')`)
+	s.Fail(fmt.Errorf("the service is gone"))
+	p.await(`document.getElementById('problem').textContent === 'the service is gone' && !document.getElementById('back').hidden`)
+	p.shot("live-failed-390")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#back button').click()`))
+	p.arrives(`document.documentElement.dataset.live === 'ready'`)
+	p.quiet()
+	server.CloseClientConnections()
 }

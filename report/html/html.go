@@ -42,6 +42,9 @@ type Options struct {
 	// Live adds what only a server can answer, for the page that "whylate view"
 	// serves: it asks its own origin, and nobody else.
 	Live bool
+	// Recording, on a live page that may ask for a new recording, is the number
+	// of this one.
+	Recording int
 }
 
 // A Rule is the documentation of one code, plain paragraphs. What is empty is
@@ -70,7 +73,7 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r)})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r), "recording": o.Recording})
 }
 
 // beforeGroup is what the page needs of a group of an earlier report.
@@ -99,7 +102,7 @@ func beforeOf(old, r *report.Report) any {
 	return map[string]any{"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups}
 }
 
-//go:embed page live
+//go:embed page live waiting
 var sources embed.FS
 
 // Style returns the style sheet, for other pages that are to look the same.
@@ -172,29 +175,49 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 		// A block of its own: its names are not the page's.
 		script = slices.Concat(script, []byte("{\n"), more, []byte("}\n"))
 	}
-	frame, err := sources.ReadFile("page/page.html")
-	if err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
-	}
-	policy := "default-src 'none'; script-src " + source(script) + "; style-src " + source(style) + "; base-uri 'none'; form-action 'none'" + connect
-	parts := map[string][]byte{"policy": []byte(policy), "style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
-	for len(frame) > 0 {
-		at := placeholder.FindSubmatchIndex(frame)
-		if at == nil {
-			break
-		}
-		if _, err := w.Write(frame[:at[0]]); err != nil {
-			return fmt.Errorf("writing a report as HTML: %w", err)
-		}
-		if _, err := w.Write(parts[string(frame[at[2]:at[3]])]); err != nil {
-			return fmt.Errorf("writing a report as HTML: %w", err)
-		}
-		frame = frame[at[1]:]
-	}
-	if _, err := w.Write(frame); err != nil {
+	parts := map[string][]byte{"style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
+	if err := fill(w, "page/page.html", connect, parts); err != nil {
 		return fmt.Errorf("writing a report as HTML: %w", err)
 	}
 	return nil
+}
+
+// Waiting writes the page that a server shows while it reads a trace: it asks
+// api/reading, and loads itself again when that is done.
+func Waiting(w io.Writer) error {
+	script, err := joined("waiting", []string{"waiting"})
+	if err != nil {
+		return err
+	}
+	style, err := sources.ReadFile("page/style.css")
+	if err != nil {
+		return err
+	}
+	return fill(w, "waiting/waiting.html", "; connect-src 'self'", map[string][]byte{"style": style, "script": script})
+}
+
+// fill writes a page: its parts where the frame has their names, and a policy
+// that allows this script and style only, and what more says.
+func fill(w io.Writer, frameFile, more string, parts map[string][]byte) error {
+	frame, err := sources.ReadFile(frameFile)
+	if err != nil {
+		return err
+	}
+	parts["policy"] = []byte("default-src 'none'; script-src " + source(parts["script"]) + "; style-src " + source(parts["style"]) + "; base-uri 'none'; form-action 'none'" + more)
+	for {
+		at := placeholder.FindSubmatchIndex(frame)
+		if at == nil {
+			_, err := w.Write(frame)
+			return err
+		}
+		if _, err := w.Write(frame[:at[0]]); err != nil {
+			return err
+		}
+		if _, err := w.Write(parts[string(frame[at[2]:at[3]])]); err != nil {
+			return err
+		}
+		frame = frame[at[1]:]
+	}
 }
 
 // A report of up to plainSize bytes stands in the page as it is, so that other

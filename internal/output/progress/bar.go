@@ -33,6 +33,15 @@ type Bar struct {
 	drawn int // columns of the line now
 	last  time.Time
 	now   func() time.Time
+	told  func(State)
+}
+
+// Telling returns a bar that draws what b does, and passes every state to f.
+func (b *Bar) Telling(f func(State)) *Bar {
+	if b == nil {
+		return &Bar{told: f}
+	}
+	return &Bar{w: b.w, width: b.width, color: b.color, now: b.now, told: f}
 }
 
 // On returns a bar on f if it may be drawn there: f is a terminal that can move its cursor, and the program does not run
@@ -62,6 +71,12 @@ const interval = 80 * time.Millisecond
 // Set shows a state. Calls that come too soon after the last are dropped.
 func (b *Bar) Set(s State) {
 	if b == nil {
+		return
+	}
+	if b.told != nil {
+		b.told(s)
+	}
+	if b.w == nil {
 		return
 	}
 	b.mu.Lock()
@@ -98,7 +113,7 @@ func (b *Bar) Clear() {
 
 // line writes a state in at most width columns: label, bar, figures, of which the bar goes first and then the label.
 func (s State) line(width int) string {
-	figures, share := s.figures()
+	figures, share := s.Figures()
 	line := termtext.Head(s.Label, width-termtext.Width(figures)-2)
 	if line != "" {
 		line += "  "
@@ -111,8 +126,8 @@ func (s State) line(width int) string {
 	return termtext.Head(line, width)
 }
 
-// figures gives the numbers and the share of the whole, -1 if that is not known.
-func (s State) figures() (string, float64) {
+// Figures gives the numbers and the share of the whole, -1 if that is not known.
+func (s State) Figures() (string, float64) {
 	if s.Note != "" {
 		return termtext.Escape(s.Note), -1
 	}

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
@@ -31,24 +32,34 @@ type Options struct {
 	// Remote lets others than this machine in: requests may then name any
 	// address as their host, but still no name other than localhost.
 	Remote bool
+	// Again, if not nil, is called when the page asks for a new recording.
+	Again func()
 }
 
-// A Server answers about one trace. Many goroutines may use it at once.
+// A Server answers about one trace, and before that how far reading it is.
+// Many goroutines may use it at once.
 type Server struct {
-	trace  *inspect.Trace
-	page   []byte
-	remote bool
-	routes map[string]func(*http.Request) (any, error)
+	opts    Options
+	waiting []byte // the page while a trace is read
+	routes  map[string]func(*http.Request) (any, error)
+	reading reading
+
+	mu    sync.RWMutex // held for reading by who answers about the trace
+	trace *inspect.Trace
+	page  []byte
+	// recording is the number of the recording that is shown, 0 if there is no other.
+	recording int
 }
 
-// New returns a Server for a trace and the report about it.
-func New(t *inspect.Trace, rep *report.Report, opts Options) (*Server, error) {
-	var page bytes.Buffer
+// New returns a Server that has no trace yet: it says how far reading is.
+func New(opts Options) (*Server, error) {
 	opts.Page.Live = true
-	if err := html.Write(&page, rep, opts.Page); err != nil {
+	var waiting bytes.Buffer
+	if err := html.Waiting(&waiting); err != nil {
 		return nil, err
 	}
-	s := &Server{trace: t, page: page.Bytes(), remote: opts.Remote}
+	s := &Server{opts: opts, waiting: waiting.Bytes()}
+	s.reading.init()
 	s.routes = map[string]func(*http.Request) (any, error){
 		"/api/facts":      s.facts,
 		"/api/requests":   s.requests,
@@ -59,6 +70,24 @@ func New(t *inspect.Trace, rep *report.Report, opts Options) (*Server, error) {
 		"/api/moment":     s.moment,
 	}
 	return s, nil
+}
+
+// Show serves a trace and the report about it from now on. When it returns,
+// nobody uses the trace that was shown before.
+func (s *Server) Show(t *inspect.Trace, rep *report.Report) error {
+	var page bytes.Buffer
+	opts := s.opts.Page
+	if s.opts.Again != nil {
+		opts.Recording = s.recording + 1
+	}
+	if err := html.Write(&page, rep, opts); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.trace, s.page, s.recording = t, page.Bytes(), opts.Recording
+	s.mu.Unlock()
+	s.reading.done(nil)
+	return nil
 }
 
 // ServeHTTP answers one request.
@@ -77,26 +106,48 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, err)
 		return
 	}
+	if r.URL.Path == "/api/again" && s.opts.Again != nil {
+		s.again(w, r)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("nothing can be changed here: only GET and HEAD"))
 		return
 	}
 	switch r.URL.Path {
-	case "/":
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Length", fmt.Sprint(len(s.page)))
-		if r.Method == http.MethodGet {
-			_, _ = w.Write(s.page)
-		}
-		return
 	case "/favicon.ico": // browsers ask for it by themselves
 		w.WriteHeader(http.StatusNoContent)
 		return
+	case "/api/reading":
+		send(w, http.StatusOK, s.reading.answer())
+		return
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r.URL.Path == "/" {
+		page := s.page
+		if s.reading.now() {
+			page = s.waiting
+		}
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Length", fmt.Sprint(len(page)))
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(page)
+		}
+		return
 	}
 	answer, ok := s.routes[r.URL.Path]
-	if !ok {
+	switch {
+	case !ok:
 		fail(w, http.StatusNotFound, fmt.Errorf("there is nothing here"))
+		return
+	case s.recording > 0 && r.URL.Query().Get("recording") != fmt.Sprint(s.recording):
+		fail(w, http.StatusGone, fmt.Errorf("a newer recording is shown now: load this page again"))
+		return
+	case s.trace == nil:
+		h.Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, fmt.Errorf("the trace is still being read"))
 		return
 	}
 	v, err := answer(r)
@@ -121,7 +172,7 @@ func (s *Server) allowed(r *http.Request) error {
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	if addr, err := netip.ParseAddr(name); err == nil {
-		if !addr.IsLoopback() && !s.remote {
+		if !addr.IsLoopback() && !s.opts.Remote {
 			return fmt.Errorf("this server answers to loopback addresses and localhost")
 		}
 	} else if !strings.EqualFold(name, "localhost") {

@@ -60,7 +60,8 @@ func served(t *testing.T, opts Options) (*report.Report, *inspect.Trace, *Server
 	x := inspect.NewIndex(inspect.Limits{})
 	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: 1000, Index: x}))(t)
 	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
-	s := must.Have(New(tr, rep, opts))(t)
+	s := must.Have(New(opts))(t)
+	must.Do(t, s.Show(tr, rep))
 	return rep, tr, s
 }
 
@@ -106,7 +107,7 @@ func TestWhoIsAnswered(t *testing.T) {
 			for _, path := range []string{"/", "/api/facts"} {
 				res := call(srv, "GET", path, func(r *http.Request) { r.Host = tc.host })
 				if got := res.StatusCode == http.StatusOK; got != want {
-					t.Errorf("host %q, %s, remote %v: %d", tc.host, path, srv.remote, res.StatusCode)
+					t.Errorf("host %q, %s, remote %v: %d", tc.host, path, srv.opts.Remote, res.StatusCode)
 				}
 			}
 		}

@@ -1,8 +1,10 @@
 // Questions to the server that this page came from. It answers with plain data; nothing it says is ever markup.
 
+import { about_ } from './model.js';
+
 // ask gets one answer. Parameters that are empty are left out; an error's text is the server's own.
 export async function ask(what, parameters, signal) {
-  const p = new URLSearchParams();
+  const p = new URLSearchParams(about_.recording ? { recording: about_.recording } : {});
   for (const [k, v] of Object.entries(parameters || {})) if (v !== '' && v !== null && v !== undefined && v !== false) p.set(k, v === true ? '1' : v);
   let answer;
   try {
@@ -14,6 +16,13 @@ export async function ask(what, parameters, signal) {
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.error || `the server answers ${answer.status}`);
   return body;
+}
+
+// recordAgain asks the server for a new recording, and shows how far it is.
+export async function recordAgain() {
+  const answer = await fetch('api/again', { method: 'POST' });
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  location.reload();
 }
 
 // parseTime reads a duration as Go writes it (1.5s, 20ms, 1m3s, 7us) or a bare number of ms; null if it is none.

@@ -2,7 +2,8 @@
 
 import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
-import { ask, latest, soon } from './ask.js';
+import { ask, latest, soon, recordAgain } from './ask.js';
+import { about_ } from './model.js';
 import { beside, withBeside, onChange } from './state.js';
 import { lead } from './lead.js';
 import { allRequests } from './allrequests.js';
@@ -54,6 +55,7 @@ function begin() {
   for (const [el, text] of [[list.el, 'All requests'], [lanes.el, 'Timelines']]) {
     nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
+  if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => recordAgain().catch(err => note(err.message)) }, 'Record again'));
   addEventListener('keydown', ev => {
     if (typing(ev)) return;
     const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);

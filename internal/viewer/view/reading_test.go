@@ -1,0 +1,83 @@
+package view
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// TestReading follows a server from its first byte over a failure and a
+// recording that is made again to the page.
+func TestReading(t *testing.T) {
+	rep, tr, _ := served(t, Options{})
+	asked := 0
+	s := must.Have(New(Options{Again: func() { asked++ }}))(t)
+	page := func() string {
+		return string(must.Have(io.ReadAll(call(s, "GET", "/", nil).Body))(t))
+	}
+	if got := page(); !strings.Contains(got, "<progress") || strings.Contains(got, `id="report"`) {
+		t.Errorf("before the first byte of the trace: %.300s", got)
+	}
+	if res := call(s, "GET", "/api/requests", nil); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a question before the trace is read: %d", res.StatusCode)
+	}
+	s.Fail(errors.New("nobody watches")) // returns at once
+	s.Reading("<b>x.trace", "35% of 84.0 MB", 0.35)
+	if got := answer[Progress](t, s, "/api/reading"); got != (Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35}) {
+		t.Errorf("a third is read: %+v", got)
+	}
+	// A page that watches is told of a failure before Fail returns.
+	var told atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for answer[Progress](t, s, "/api/reading").Error == "" {
+		}
+		told.Store(true)
+	}()
+	s.Fail(errors.New("the disk burns"))
+	<-done
+	if !told.Load() || !strings.Contains(page(), "<progress") {
+		t.Error("a failure is not shown")
+	}
+
+	must.Do(t, s.Show(tr, rep))
+	if got := answer[Progress](t, s, "/api/reading"); got.Reading || got.Error != "" || !strings.Contains(page(), `id="report"`) {
+		t.Errorf("when it is read: %+v", got)
+	}
+	for target, want := range map[string]int{"/api/facts?recording=1": 200, "/api/facts?recording=2": 410, "/api/facts": 410} {
+		if res := call(s, "GET", target, nil); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", target, res.StatusCode, want)
+		}
+	}
+	from := func(origin string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Origin", origin) }
+	}
+	for _, tc := range []struct {
+		method, origin string
+		want           int
+	}{
+		{"GET", "http://127.0.0.1:8080", 405}, {"POST", "", 403}, {"POST", "http://evil.example", 403}, {"POST", "null", 403}, {"POST", "http://127.0.0.1:8080", 202}, {"POST", "http://127.0.0.1:8080", 409},
+	} {
+		if res := call(s, tc.method, "/api/again", from(tc.origin)); res.StatusCode != tc.want {
+			t.Errorf("%s /api/again from %q: %d, want %d", tc.method, tc.origin, res.StatusCode, tc.want)
+		}
+	}
+	if asked != 1 || !strings.Contains(page(), "<progress") {
+		t.Errorf("asked %d times for a new recording", asked)
+	}
+	// One that fails leaves what was there.
+	s.Fail(errors.New("connection refused"))
+	if got := answer[Progress](t, s, "/api/reading"); got.Error == "" || !got.Before || !strings.Contains(page(), `id="report"`) {
+		t.Errorf("after a recording that failed: %+v", got)
+	}
+	_, _, only := served(t, Options{})
+	if res := call(only, "POST", "/api/again", from("http://127.0.0.1:8080")); res.StatusCode != 405 {
+		t.Errorf("a file is recorded again: %d", res.StatusCode)
+	}
+}
