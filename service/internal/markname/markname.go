@@ -15,10 +15,10 @@ func Clean(s string) string {
 	if len(s) > Max {
 		s = s[:Max]
 	}
-	return strings.ToValidUTF8(strings.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '_'
 		}
 		return r
-	}, s), "_")
+	}, strings.ToValidUTF8(s, "_")) // Map writes three bytes for each that is not valid
 }

@@ -2,7 +2,10 @@
 // may not import that.
 package must
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 // Do ends the test if err is not nil.
 func Do(t testing.TB, err error) {
@@ -18,5 +21,16 @@ func Have[T any](v T, err error) func(testing.TB) T {
 		t.Helper()
 		Do(t, err)
 		return v
+	}
+}
+
+// Golden compares got with a golden file, which it writes before if the test was called with -update.
+func Golden(t testing.TB, update bool, file string, got []byte) {
+	t.Helper()
+	if update {
+		Do(t, os.WriteFile(file, got, 0o644))
+	}
+	if want, err := os.ReadFile(file); err != nil || string(want) != string(got) {
+		t.Errorf("%s (-update writes it): %v\n%s", file, err, got)
 	}
 }

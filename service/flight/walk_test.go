@@ -1,0 +1,231 @@
+package flight
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestWalks takes what decides without a clock through situations on the borders of its clauses, one next to them on both sides, and
+// holds what it decided.
+func TestWalks(t *testing.T) {
+	t.Run("governor", func(t *testing.T) { must.Golden(t, *update, "testdata/governor.txt", governorWalk()) })
+	t.Run("plan", func(t *testing.T) { must.Golden(t, *update, "testdata/plan.txt", planWalk()) })
+	t.Run("usual", func(t *testing.T) { must.Golden(t, *update, "testdata/usual.txt", usualWalk()) })
+}
+
+func governorWalk() []byte {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(5, 1))
+	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
+	for walk := range 12 {
+		budget := pick(0.01, 0.01, 0.002, 0)
+		g := newGovernor(budget, time.Duration(pick(2, 10))*time.Second)
+		load, dear, procs := 0.0, 0.0, 1
+		for step := range 400 {
+			if step%80 == 0 {
+				procs = int(pick(0, 1, 4))
+				// Of the budget, where the CPU time tells nothing else.
+				load = budget * pick(0.1, again, 0.99, 1, 1.01, 2, 19, 20, 21, 100) * float64(max(procs, 1)) / (startBytes * byteCost)
+				dear = pick(0, 1, 3, 10)
+			}
+			took := time.Duration(pick(1000, 1000, 1000, 500, 4000, 6000, 0)) * time.Millisecond
+			starts := load * took.Seconds()
+			cpu := time.Duration(-1)
+			if pick(0, 1, 1, 1) > 0 {
+				per := 20e-6
+				if g.runs {
+					per += dear * startBytes * byteCost
+				}
+				cpu = time.Duration(starts * per * 1e9)
+			}
+			before := g
+			g.decide(took, starts, procs, cpu)
+			if r.IntN(40) == 0 {
+				n := pick(leastStarts-1, leastStarts, leastStarts, 10*leastStarts)
+				g.wrote(pick(12, 17, 25)*n, n)
+			}
+			if g.runs != before.runs || g.how != before.how || g.share != before.share && step%20 == 0 {
+				fmt.Fprintf(&b, "%d.%d: runs %v, share %.4f, cost %.6f by %s, factor %.3f, %.1f bytes a start\n", walk, step, g.runs, g.share, g.cost, g.how, g.factor, g.perStart)
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+func planWalk() []byte {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(6, 1))
+	kinds := []Kind{KindSlow, KindSlow, KindFreeze, KindGoroutines, KindGC, KindAsked}
+	for walk := range 4 {
+		p := plan{tail: 500 * time.Millisecond, gap: 10 * time.Second, minAge: 2 * time.Second, reach: 6 * time.Second}
+		if walk%2 == 1 {
+			p.tail, p.reach = 2*time.Second, 3*time.Second
+		}
+		start := time.Unix(1000, 0)
+		now := start
+		open := 0
+		for step := range 220 {
+			now = now.Add([]time.Duration{0, time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 9 * time.Second}[r.IntN(7)])
+			if r.IntN(2) == 0 {
+				m := moment{kind: kinds[r.IntN(len(kinds))], name: []string{"/a", "/b", "/c", "/d"}[r.IntN(4)], at: now.Add(-time.Duration(r.IntN(3)) * 100 * time.Millisecond), took: time.Duration(1<<r.IntN(14)) * time.Millisecond}
+				if !p.add(m, now) {
+					fmt.Fprintf(&b, "%d.%d: %v %s %s of %v passes\n", walk, step, now.Sub(start), m.kind, m.name, m.took)
+				}
+			}
+			open = max(0, open+r.IntN(3)-1)
+			var asked [2]time.Time
+			wait := p.step(now, func(from, to time.Time) int { asked = [2]time.Time{from, to}; return open })
+			if wait != 0 {
+				if len(p.waiting) > 0 && step%7 == 0 {
+					fmt.Fprintf(&b, "%d.%d: %v waits %v", walk, step, now.Sub(start), wait)
+					if !asked[0].IsZero() {
+						fmt.Fprintf(&b, " for %d open from %v to %v", open, asked[0].Sub(start), asked[1].Sub(start))
+					}
+					b.WriteByte('\n')
+				}
+				continue
+			}
+			why, also, counts := p.take(now)
+			fmt.Fprintf(&b, "%d.%d: %v takes %s %s of %v;", walk, step, now.Sub(start), why.kind, why.name, why.took)
+			for _, m := range also {
+				fmt.Fprintf(&b, " %s %s %v", m.kind, m.name, m.took)
+			}
+			fmt.Fprintf(&b, "; %v\n", counts)
+		}
+		fmt.Fprintf(&b, "%d: dropped %v\n", walk, p.drop())
+	}
+	return b.Bytes()
+}
+
+func usualWalk() []byte {
+	var b bytes.Buffer
+	for e := range 46 {
+		for _, d := range []time.Duration{1<<e - 1, 1 << e, 3 << e / 2} {
+			i := usualBucket(d)
+			fmt.Fprintf(&b, "%d: bucket %d, up to %d\n", d, i, usualUpper(i))
+		}
+	}
+	r := newRoute()
+	for i := range 8 * minUsual {
+		if i%minUsual == minUsual-1 {
+			r.settle(0.9, 2, time.Microsecond)
+			fmt.Fprintf(&b, "after %d: %d\n", i, r.limit.Load())
+		}
+		r.add(time.Duration(i+1) * time.Microsecond)
+		if i%minUsual == 0 {
+			for _, q := range []float64{0.5, 0.99, 1} {
+				r.settle(q, 3, 500*time.Microsecond)
+				fmt.Fprintf(&b, "after %d: %g of them within a third of %d\n", i+1, q, r.limit.Load())
+			}
+			r.rotate()
+		}
+	}
+	fmt.Fprintf(&b, "slow: %v %v\n", r.add(time.Duration(r.limit.Load())), r.add(time.Duration(r.limit.Load())+1))
+	return b.Bytes()
+}
+
+// TestList: recordings are files with a recording's name; a folder, a link, and what others left there are none.
+func TestList(t *testing.T) {
+	dir := t.TempDir()
+	name := func(n int) string { return fileName(time.Unix(int64(n), 0), KindSlow, 1, n) }
+	for n, size := range []int{3, 0, 7} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name(n)), make([]byte, size), 0o600))
+	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, name(8)), 0o700))
+	must.Do(t, os.Symlink(name(0), filepath.Join(dir, name(9))))
+	for _, other := range []string{"notes.txt", name(1) + partInfix + "1", "flight-x.whylate", "flight-1-2-3-4-5.whylate", "x-" + name(2), "flight-1-slow-3-4.zip"} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, other), []byte("x"), 0o600))
+	}
+	files := must.Have(list(dir))(t)
+	var got []string
+	for _, f := range files {
+		got = append(got, fmt.Sprint(f.name, f.size))
+	}
+	if want := []string{name(0) + "3", name(1) + "0", name(2) + "7"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if kept, err := tidy(dir, 1<<20, ""); kept != 10 || err != nil {
+		t.Errorf("%d bytes are kept, %v", kept, err)
+	}
+	if kept, err := tidy(dir, 9, ""); kept != 7 || err != nil { // the oldest goes, then it fits
+		t.Errorf("%d bytes are kept, %v", kept, err)
+	}
+	if _, err := tidy(filepath.Join(dir, "none"), 1, ""); err == nil {
+		t.Error("a folder that is none is tidied")
+	}
+	if makeRoom(filepath.Join(dir, "none")) {
+		t.Error("there is room made in a folder that is none")
+	}
+}
+
+// TestAtomically: a file has its name when it is whole, and nothing is left of one that fails.
+func TestAtomically(t *testing.T) {
+	dir := t.TempDir()
+	const name = "flight-1-slow-1-1.whylate"
+	if err := atomically(dir, name, 7, func(f *os.File) error {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil || filepath.Base(f.Name()) != name+partInfix+"7" {
+			t.Errorf("while it is written it is %s, %v", f.Name(), err)
+		}
+		_, err := f.WriteString("whole")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if b := must.Have(os.ReadFile(filepath.Join(dir, name)))(t); string(b) != "whole" {
+		t.Errorf("%q", b)
+	}
+	full := fmt.Errorf("full")
+	if err := atomically(dir, name, 7, func(f *os.File) error { f.WriteString("half"); return full }); err != full {
+		t.Errorf("%v", err)
+	}
+	if err := atomically(dir, name, 7, func(f *os.File) error { return f.Close() }); err == nil {
+		t.Error("a file that cannot be closed is whole")
+	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "taken"), 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "taken", "x"), nil, 0o600))
+	if err := atomically(dir, "taken", 7, func(*os.File) error { return nil }); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if entries := must.Have(os.ReadDir(dir))(t); len(entries) != 2 {
+		t.Errorf("there are %v", entries)
+	}
+	if b := must.Have(os.ReadFile(filepath.Join(dir, name)))(t); string(b) != "whole" {
+		t.Errorf("after a failure %q", b)
+	}
+	part := filepath.Join(dir, name+partInfix+"7")
+	must.Do(t, os.WriteFile(part, nil, 0o600))
+	if f, err := create(part); err == nil || f != nil {
+		t.Error("a file that is there was made")
+	}
+	if f := must.Have(create(part + "0"))(t); true {
+		if _, mine, known := claim(part + "0"); known && mine {
+			t.Error("a file that is being written was claimed")
+		}
+		f.Close()
+		g, mine, known := claim(part + "0")
+		if known && !mine {
+			t.Error("a file that nobody writes was not claimed")
+		}
+		if g != nil {
+			g.Close()
+		}
+	}
+	if _, _, known := claim(filepath.Join(dir, "none")); known {
+		t.Error("a file that is none was claimed")
+	}
+	if !alive(os.Getpid()) || strings.Contains(name, " ") {
+		t.Error("this process is not alive")
+	}
+}

@@ -1,0 +1,30 @@
+package cputime
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestCPUTime: what this thread computes is the process's, too, and takes no more than the time on the clock.
+func TestCPUTime(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := time.Now()
+	process, known := Process()
+	thread, knownThread := Thread()
+	if runtime.GOOS != "linux" && (!known || !knownThread) {
+		t.Skip("not measurable here")
+	}
+	for now := thread; now < thread+5*time.Millisecond; now, _ = Thread() {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("the thread has no CPU time")
+		}
+	}
+	process2, ok := Process()
+	thread2, ok2 := Thread()
+	wall := time.Since(begin)
+	if !known || !knownThread || !ok || !ok2 || thread2-thread < 5*time.Millisecond || thread2-thread > wall+time.Millisecond || process2-process < 4*time.Millisecond || process2 < thread2 {
+		t.Errorf("in %v the thread had %v, the process %v", wall, thread2-thread, process2-process)
+	}
+}

@@ -1,0 +1,17 @@
+package markname
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "GET /a b": "GET /a b", "a\nb\x00c\x7fd\u0085e": "a_b_c_d_e", "é": "é", "a\xffb": "a_b", // \u0085 is a control, too
+		strings.Repeat("x", Max): strings.Repeat("x", Max), strings.Repeat("x", Max+1): strings.Repeat("x", Max), strings.Repeat("x", Max-1) + "é": strings.Repeat("x", Max-1) + "_",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("%q becomes %q", in, got)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package pool
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/must"
+)
+
+// TestLooks: at a look the size follows a limit that changed; an error, the same limit, and one that gives the same size change
+// nothing, and what is said is what was done.
+func TestLooks(t *testing.T) {
+	now, fails := Limit{CPUs: 2}, error(nil)
+	sized, released := 0, 0
+	type resize struct{ from, to int64 }
+	var told []resize
+	f := &follower{last: now, release: func() { released++ }, opts: Options{
+		Read: func() (Limit, error) { return now, fails },
+		Size: func(l Limit) int64 { sized++; return int64(l.CPUs) },
+		OnResize: func(from, to int64, because Limit) {
+			if because != now {
+				t.Errorf("because of %+v, it is %+v", because, now)
+			}
+			told = append(told, resize{from, to})
+		},
+	}}
+	l := New(2)
+	for i, c := range []struct {
+		limit       Limit
+		err         error
+		size        int64
+		sized, told int
+	}{
+		{Limit{CPUs: 2}, nil, 2, 0, 0},
+		{Limit{CPUs: 5}, errors.New("x"), 2, 0, 0},
+		{Limit{CPUs: 5}, nil, 5, 1, 1},
+		{Limit{CPUs: 5, Memory: 1}, nil, 5, 2, 1},
+		{Limit{CPUs: 0}, nil, 1, 3, 2},
+		{Limit{CPUs: -3}, nil, 1, 4, 2},
+	} {
+		now, fails = c.limit, c.err
+		if f.look(l); l.Size() != c.size || sized != c.sized || len(told) != c.told {
+			t.Errorf("look %d: size %d, asked %d times, told %v", i, l.Size(), sized, told)
+		}
+	}
+	if told[0] != (resize{2, 5}) || told[1] != (resize{5, 1}) {
+		t.Errorf("told %v", told)
+	}
+	f.opts.OnResize = nil
+	now = Limit{CPUs: 3}
+	if f.look(l); l.Size() != 3 {
+		t.Errorf("without a listener: %d", l.Size())
+	}
+	if f.close(); released != 1 {
+		t.Errorf("released %d times", released)
+	}
+	(&follower{}).close()
+}
+
+// TestFollowCloses: following ends with Close, which may be called again, and the size stays.
+func TestFollowCloses(t *testing.T) {
+	reads := make(chan bool, 100)
+	l := must.Have(Follow(Options{Interval: time.Millisecond, Size: PerCPU(2), Read: func() (Limit, error) {
+		select {
+		case reads <- true:
+		default:
+		}
+		return Limit{CPUs: 1.2}, nil
+	}}))(t)
+	<-reads
+	<-reads // at the first tick
+	for range 2 {
+		must.Do(t, l.Close())
+	}
+	if l.Size() != 3 {
+		t.Errorf("size %d", l.Size())
+	}
+	must.Do(t, New(1).Close())
+}
+
+// TestOwnLimit: what is read of this process replaces what was known, unless it cannot be read.
+func TestOwnLimit(t *testing.T) {
+	known := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
+	blind := &ownLimit{tried: true, last: known}
+	l := must.Have(blind.read())(t)
+	if l.Quota != known.Quota || l.Memory != known.Memory || l.CPUs != known.Quota || l.GOMAXPROCS < 1 {
+		t.Errorf("%+v", l)
+	}
+	sees := &ownLimit{last: known}
+	defer sees.close()
+	l = must.Have(sees.read())(t)
+	if sees.sampler == nil {
+		t.Skip("nothing is measurable here")
+	}
+	var b cgroup.Tightest
+	must.Do(t, sees.sampler.SampleLimits(&b))
+	if b.Unread == 0 && (l.Quota != b.Quota || l.Memory != b.Memory) || l.CPUs != float64(l.GOMAXPROCS) && l.CPUs != l.Quota {
+		t.Errorf("%+v, the limits are %+v", l, b)
+	}
+	if sees.close(); sees.sampler != nil {
+		t.Error("the sampler is kept")
+	}
+	sees.close()
+	for _, n := range []float64{0, -1, math.NaN(), 1e300} {
+		if got := PerCPU(n)(Limit{CPUs: 2}); got != 1 && got != math.MaxInt32 || (n > 1) != (got > 1) {
+			t.Errorf("%v units for each CPU: %d", n, got)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
+	"github.com/whylate/whylate/service/internal/tracebatch"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestRoles holds what becomes of each form of text in each place, and in several at once, where one kind of text is hidden and the
+// others stay.
+func TestRoles(t *testing.T) {
+	var b bytes.Buffer
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	names := []string{"func", "reason", "file", "task", "key", "message"}
+	forms := []string{"word", ownStart, ownHost, ownSpan, ownBegin + "http GET /a", ownBegin + "http", ownEnd + "http 2xx GET /a", ownEnd + "http 2xx", ownEnd + "word", parent, `{"kind":"sample"}`, `{"kind":"other"}`, "/home/ann/shop/x.go"}
+	for _, o := range []Options{{Logs: Drop}, {Tasks: Drop}, {Routes: Drop}, {Parents: Drop}, {Files: Drop}, {Files: Trim}, {Logs: Hash, Parents: Hash, Routes: Hash}} {
+		o.Key = []byte("key")
+		fmt.Fprintf(&b, "Logs %d, Tasks %d, Routes %d, Parents %d, Files %d:\n", o.Logs, o.Tasks, o.Routes, o.Parents, o.Files)
+		for roles := range role(1 << len(names)) {
+			var is []string
+			if roles&(asFunc|asReason) != 0 && roles != asFunc && roles != asReason {
+				continue // as either alone
+			}
+			for i, n := range names {
+				if roles&(1<<i) != 0 {
+					is = append(is, n)
+				}
+			}
+			keys := []string{"word"}
+			if roles&asMessage != 0 {
+				keys = []string{"word", ownStart, ownHost, ownSpan, ownBegin + "http GET /a"}
+			}
+			for _, key := range keys {
+				var became []string
+				for _, form := range forms {
+					x := newTexts(&o)
+					x.text[1], x.text[2], x.text[3] = form, "shop.example.F", key
+					x.uses[1] = use{role: roles, fn: 2, key: 3}
+					got := x.hidden(1, form)
+					switch {
+					case got == form:
+						got = "="
+					case got == "":
+						got = "-"
+					case len(is) > 1:
+						got = "~"
+					}
+					became = append(became, got)
+				}
+				fmt.Fprintf(&b, "%s under %q: %s\n", strings.Join(is, "+"), strings.TrimPrefix(key, "whylate."), strings.Join(became, "|"))
+			}
+		}
+	}
+	must.Golden(t, *update, "testdata/roles.txt", b.Bytes())
+}
+
+// TestLearn: what a batch says of texts, whole and cut anywhere: a part that is damaged is an error, never a panic.
+func TestLearn(t *testing.T) {
+	n := func(v ...uint64) (b []byte) {
+		for _, x := range v {
+			b = binary.AppendUvarint(b, x)
+		}
+		return b
+	}
+	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	stacks := cat([]byte{evStacks, evStack}, n(300, 2, 0x400000, 7, 8, 12, 0x500000, 9, 8, 13), []byte{evStack}, n(301, 1, 1, 10, 11, 1))
+	texts := cat([]byte{evStrings, evString}, n(7, 3), []byte("abc"), []byte{evString}, n(8, 0), []byte{evString}, n(200, 1), []byte("d"))
+	events := cat([]byte{evGoStop}, n(1, 20, 0), []byte{evGoBlock}, n(1, 21, 0), []byte{evSTWBegin}, n(1, 22, 0), []byte{evGoLabel}, n(1, 23), []byte{evUserTaskBegin}, n(1, 5, 0, 24, 0),
+		[]byte{evUserRegionBegin}, n(1, 5, 25, 0), []byte{evUserRegionEnd}, n(1, 5, 26, 0), []byte{evUserLog}, n(1, 5, 27, 28, 0))
+	o := &Options{}
+	learn := func(typ byte, data []byte) (*texts0, error) {
+		x := newTexts(o)
+		err := x.learn(&tracebatch.Batch{Type: typ, Data: data})
+		return &texts0{x.uses, x.text}, err
+	}
+	got, err := learn(tracebatch.Events, stacks)
+	if want := map[uint64]use{7: {role: asFunc}, 8: {role: asFile, fn: 7}, 9: {role: asFunc}, 10: {role: asFunc}, 11: {role: asFile, fn: 10}}; err != nil || fmt.Sprint(got.uses) != fmt.Sprint(want) {
+		t.Errorf("%v, %v, want %v", got.uses, err, want)
+	}
+	got, err = learn(tracebatch.Events, texts)
+	if err != nil || fmt.Sprint(got.text) != "map[7:abc 8: 200:d]" {
+		t.Errorf("%v, %v", got.text, err)
+	}
+	got, err = learn(tracebatch.Events, events)
+	want := map[uint64]use{20: {role: asReason}, 21: {role: asReason}, 22: {role: asReason}, 23: {role: asReason}, 24: {role: asTask}, 25: {role: asTask}, 26: {role: asTask}, 27: {role: asKey}, 28: {role: asMessage, key: 27}}
+	if err != nil || fmt.Sprint(got.uses) != fmt.Sprint(want) {
+		t.Errorf("%v, %v, want %v", got.uses, err, want)
+	}
+	for name, data := range map[string][]byte{"stacks": stacks, "strings": texts} {
+		wholes := 0
+		for cut := 1; cut < len(data); cut++ {
+			if _, err := learn(tracebatch.Events, data[:cut]); err == nil {
+				wholes++
+			} else if err != errDamaged {
+				t.Errorf("%s cut at %d: %v", name, cut, err)
+			}
+		}
+		if want := map[string]int{"stacks": 2, "strings": 3}[name]; wholes != want { // behind each of its parts but the last, and before the first
+			t.Errorf("%s: %d cuts are no damage, want %d", name, wholes, want)
+		}
+		if _, err := learn(tracebatch.Events, append(bytes.Clone(data), 99)); err != errDamaged {
+			t.Errorf("%s with something else behind: %v", name, err)
+		}
+	}
+	for cut := range events {
+		if _, err := learn(tracebatch.Events, events[:cut]); err != nil {
+			t.Errorf("events cut at %d: %v", cut, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		typ  byte
+		data []byte
+	}{"experiments": {tracebatch.Experimental, texts}, "none": {tracebatch.Events, nil}, "samples": {tracebatch.Events, cat([]byte{evCPUSamples}, events)}, "the clock": {tracebatch.Events, cat([]byte{evFrequency}, events)}, "a sync": {tracebatch.Events, cat([]byte{evSync}, events)}, "an unknown event": {tracebatch.Events, cat([]byte{255}, events)}} {
+		if got, err := learn(c.typ, c.data); err != nil || len(got.uses)+len(got.text) > 0 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+type texts0 struct {
+	uses map[uint64]use
+	text map[uint64]string
+}
+
+// TestRewrite: texts that grow make several batches, each within the format's bound, and a text is cut at the longest that is allowed.
+func TestRewrite(t *testing.T) {
+	o := &Options{Logs: Hash, Key: []byte("k")}
+	x := newTexts(o)
+	data := []byte{evStrings}
+	const many = 9000
+	for id := range uint64(many) {
+		x.uses[id] = use{role: asKey}
+		data = append(binary.AppendUvarint(binary.AppendUvarint(append(data, evString), id), 1), 'a'+byte(id%20))
+	}
+	long := strings.Repeat("x", maxText+1)
+	x.uses[many] = use{role: asFunc}
+	data = append(binary.AppendUvarint(binary.AppendUvarint(append(data, evString), many), uint64(len(long))), long...)
+	head := []byte{tracebatch.Events, 1, 2, 3}
+	out := must.Have(x.rewrite(&tracebatch.Batch{Type: tracebatch.Events, Head: head, Data: data}))(t)
+	texts, batches := map[uint64]string{}, 0
+	for len(out) > 0 {
+		b := must.Have(tracebatch.Parse(out))(t)
+		if b.Len == 0 || !bytes.Equal(b.Head, head) || len(b.Data) > tracebatch.MostData {
+			t.Fatalf("batch %d: %d bytes, head %v", batches, len(b.Data), b.Head)
+		}
+		must.Do(t, x.each(b.Data, func(id uint64, text []byte) error { texts[id] = string(text); return nil }))
+		out, batches = out[b.Len:], batches+1
+	}
+	if batches != 3 || len(texts) != many+1 || texts[many] != long[:maxText] || texts[0] != o.short("a") || texts[many-1] != o.short(string('a'+byte((many-1)%20))) {
+		t.Errorf("%d batches, %d texts, the first %q, the last of %d bytes", batches, len(texts), texts[0], len(texts[many]))
+	}
+	if _, err := x.rewrite(&tracebatch.Batch{Type: tracebatch.Events, Head: head, Data: data[:len(data)-1]}); err != errDamaged {
+		t.Errorf("cut: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package tune
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestReadEnvironment: what the runtime takes from the environment was set by hand, and a GOMAXPROCS that it ignores was not.
+func TestReadEnvironment(t *testing.T) {
+	for in, want := range map[environment]environment{
+		{}:                            {},
+		{"4", "1GiB", "off"}:          {"4", "1GiB", "off"},
+		{"0", "", ""}:                 {},
+		{"-1", "", ""}:                {},
+		{"x", "", ""}:                 {},
+		{"1", "", ""}:                 {"1", "", ""},
+		{procs: "9", gogc: "50"}:      {procs: "9", gogc: "50"},
+		{procs: "2.5", memory: "off"}: {memory: "off"},
+	} {
+		t.Setenv("GOMAXPROCS", in.procs)
+		t.Setenv("GOMEMLIMIT", in.memory)
+		t.Setenv("GOGC", in.gogc)
+		if got := readEnvironment(); got != want {
+			t.Errorf("%+v is read as %+v", in, got)
+		}
+	}
+}
+
+// TestReadGo: each figure is the runtime's under its own name, and what is mapped divides into its parts.
+func TestReadGo(t *testing.T) {
+	samples := newSamples()
+	s := readGo(samples)
+	value := map[string]float64{}
+	for _, m := range samples {
+		switch m.Value.Kind() {
+		case metrics.KindUint64:
+			value[m.Name] = float64(m.Value.Uint64())
+		case metrics.KindFloat64:
+			value[m.Name] = m.Value.Float64()
+		}
+	}
+	mapped := value["/memory/classes/total:bytes"] - value["/memory/classes/heap/released:bytes"]
+	parts := value["/memory/classes/heap/objects:bytes"] + value["/memory/classes/heap/unused:bytes"] + value["/memory/classes/heap/free:bytes"]
+	for name, c := range map[string][2]float64{
+		"collector": {s.gcSeconds, value["/cpu/classes/gc/total:cpu-seconds"]}, "idle": {s.idleSeconds, value["/cpu/classes/idle:cpu-seconds"]}, "all": {s.totalSeconds, value["/cpu/classes/total:cpu-seconds"]},
+		"cycles": {float64(s.cycles), value["/gc/cycles/total:gc-cycles"]}, "live": {float64(s.live), value["/gc/heap/live:bytes"]}, "goal": {float64(s.goal), value["/gc/heap/goal:bytes"]},
+		"stacks": {float64(s.stacks), value["/gc/scan/stack:bytes"]}, "globals": {float64(s.globals), value["/gc/scan/globals:bytes"]}, "limit": {float64(s.memoryLimit), min(value["/gc/gomemlimit:bytes"], math.MaxInt64)},
+		"mapped": {float64(s.mapped), mapped}, "overhead": {float64(s.overhead), mapped - parts}, "GOGC": {float64(s.gogc), value["/gc/gogc:percent"]},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %v, the runtime says %v", name, c[0], c[1])
+		}
+	}
+	if s.waited < 0 || len(samples) > mLatencies && samples[mLatencies].Value.Kind() != metrics.KindFloat64Histogram {
+		t.Errorf("waits of %v s", s.waited)
+	}
+	if got := readMapped()(); got <= 0 || math.Abs(float64(got)-mapped) > 64*mib {
+		t.Errorf("%d bytes are mapped, before it were %v", got, mapped)
+	}
+	inf := math.Inf(1)
+	for want, h := range map[float64]*metrics.Float64Histogram{
+		0:    {Counts: []uint64{0}, Buckets: []float64{1, 2}},
+		4.5:  {Counts: []uint64{3}, Buckets: []float64{1, 2}},
+		7.5:  {Counts: []uint64{3, 1}, Buckets: []float64{1, 2, 4}},
+		1.5:  {Counts: []uint64{3, 0}, Buckets: []float64{-inf, 1, 4}},
+		12.5: {Counts: []uint64{1, 3}, Buckets: []float64{-inf, 1, 7}},
+		8:    {Counts: []uint64{2}, Buckets: []float64{4, inf}},
+	} {
+		if got := sumOf(h); got != want {
+			t.Errorf("%+v adds up to %v, want %v", h, got, want)
+		}
+	}
+}
+
+// TestDecisions walks the GOGC policy through windows that lie on the borders of its clauses, one next to them on both sides, and holds
+// what it decided.
+func TestDecisions(t *testing.T) {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(3, 1))
+	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
+	around := func(v float64) float64 { return v + pick(-1, 0, 1)*v*0.01 }
+	for walk := range 24 {
+		var s gcState
+		// A walk keeps its shape for a while, so that what needs many windows in a row comes about.
+		shape := gcWindow{}
+		gogc := int(pick(0, 1, 50, 100, 100, 100, 200, -1))
+		for step := range 240 {
+			if step%30 == 0 {
+				live := int64(100 * mib)
+				shape = gcWindow{live: live, stacks: int64(pick(0, 5)) * mib, globals: int64(pick(0, 3)) * mib, overhead: int64(pick(0, 10)) * mib, other: int64(pick(0, 50)) * mib}
+				shape.memory = int64(pick(0, 1000, 1000, around(400), around(286), around(340))) * mib
+				shape.limit = int64(pick(noMemoryLimit, 900*mib, 115*mib))
+				shape.share = pick(-1, around(gcHurts), around(thrashShare), 0.1, 0.5)
+				shape.safe, shape.ours, shape.slack = r.IntN(4) > 0, r.IntN(2) > 0, r.IntN(3) > 0
+				shape.calm = int64(pick(90, around(160), around(170), 400)) * mib
+				shape.goal = live + int64(pick(around(thrashGOGC), around(50), around(100), 200)*float64(live+shape.stacks+shape.globals)/100)
+			}
+			w := shape
+			w.gogc = gogc
+			w.cycles = uint64(pick(0, 1, 1, 1, 2, 5))
+			w.elapsed = time.Duration(pick(0, 100, 500, 1000, 2500)) * time.Millisecond
+			d := s.step(w)
+			if d.gogc != gogc || d.alarm || d.relax || d.restore {
+				fmt.Fprintf(&b, "%d.%d: %d to %d", walk, step, gogc, d.gogc)
+				for _, f := range []struct {
+					is   bool
+					name string
+				}{{d.alarm, " alarm"}, {d.relax, " relax"}, {d.restore, " restore"}} {
+					if f.is {
+						b.WriteString(f.name)
+					}
+				}
+				fmt.Fprintf(&b, ": %s\n", d.reason)
+			}
+			gogc = d.gogc
+		}
+		fmt.Fprintf(&b, "%d: %+v\n", walk, s)
+	}
+	must.Golden(t, *update, "testdata/decisions.txt", b.Bytes())
+}
