@@ -26,7 +26,7 @@ func TestCounts(t *testing.T) {
 		{name: "http1-tls", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-body", kind: report.KindHTTP1, facts: []string{"requests"}},
 		{name: "http1-middleware", kind: report.KindHTTP1, facts: []string{"requests"}},
-		// Pipelined requests that follow each other without a wait are told apart
+		// Pipelined requests that follow each other without a wait are distinguished
 		// by their writes; the last answers of a connection may be one request.
 		{name: "http1-pipelined", kind: report.KindHTTP1, facts: []string{"requests"}, slack: 3},
 		// A handler that panics ends the connection without an answer; on one that

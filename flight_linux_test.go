@@ -38,7 +38,7 @@ const (
 var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list": 17 * time.Millisecond, "export": 50 * time.Millisecond} // between two
 
 // TestSlowMoments runs a service under load that has a fault now and then: a lock held for 300 ms, a second of computing that a
-// CPU quota holds back, the garbage collector at a large heap. Each must give one recording that holds the slowest request
+// CPU quota holds back, the garbage collector at a large heap. Each must give one recording that holds slowest request
 // whole, and explain must say which it was; in the quiet time there is none that no client knows of. The truth is what was done
 // to it, and the clients' clocks. It takes five minutes; with WHYLATE_FLIGHT_ROUNDS=4 an hour, with a fault in five minutes.
 func TestSlowMoments(t *testing.T) {
@@ -300,7 +300,7 @@ func (c *shopClients) ask(ctx context.Context, client *http.Client, target strin
 	}
 }
 
-// slowest returns how long the slowest request took that ended in a stretch of time.
+// slowest returns how long slowest request took that ended in a stretch of time.
 func (c *shopClients) slowest(from, to time.Time) (d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,8 +30,8 @@ func TestHung(t *testing.T) {
 	late := map[string]bool{}
 	for i := range rep.Findings {
 		if f := &rep.Findings[i]; f.Code == report.RuleHung {
-			got = append(got, hang{f.Severity, f.Site.Func, f.Site.Line, evidenceOf(f, "requests that stood there when the trace ended")})
-			if ns := evidenceOf(f, "in this very wait, the longest"); ns < 0.9*float64(rep.Input.DurationNS) {
+			got = append(got, hang{f.Severity, f.Site.Func, f.Site.Line, evidenceOf(f, "requests there at the end of the trace")})
+			if ns := evidenceOf(f, "longest time in this wait"); ns < 0.9*float64(rep.Input.DurationNS) {
 				t.Errorf("%s: for %.0f ns only", f.Title, ns)
 			}
 		}
@@ -54,7 +54,7 @@ func TestHung(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
-	if said := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(said, "5 requests hang: they stand waiting for a lock at main.(*depot).transfer (hung.go:31)") {
+	if said := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(said, "5 requests hang, waiting for a lock at main.(*depot).transfer (hung.go:31)") {
 		t.Errorf("the text does not say who hangs:\n%s", out.String())
 	}
 }
@@ -102,7 +102,7 @@ func TestHeldByAGoroutine(t *testing.T) {
 			said = f.Evidence[0].Text
 		}
 	}
-	if !strings.HasPrefix(said, "perhaps held by the goroutine that stands at main.(*vault).audit (") {
+	if !strings.HasPrefix(said, "perhaps held by the goroutine at main.(*vault).audit (") {
 		t.Errorf("of who holds the lock is said %q, in %d findings", said, len(rep.Findings))
 	}
 }

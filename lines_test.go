@@ -45,7 +45,7 @@ func TestCalledFrom(t *testing.T) {
 			longest = &slowest[i]
 		}
 	}
-	check("the longest wait of the slowest request", longest.Site)
+	check("the longest wait of slowest request", longest.Site)
 
 	const told = "called from catalog.(*grpcCaller).ask"
 	if s := rep.Verdict[0].Text; !strings.Contains(s, told+" network.go:363") {

@@ -197,9 +197,9 @@ func TestLongPoll(t *testing.T) {
 		loud  bool
 		says  string
 	}{
-		{"news of a ticker", aTicker, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something comes or 1.2s are over"},
-		{"news of another request", aRequest, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something comes or 1.2s are over"},
-		{"no news", aTicker, times(poll{1, 1200 * ms, false, ""}), false, "until 1.2s are over"},
+		{"news of a ticker", aTicker, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
+		{"news of another request", aRequest, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), false, "until something arrives or 1.2s have passed"},
+		{"no news", aTicker, times(poll{1, 1200 * ms, false, ""}), false, "until 1.2s have passed"},
 		{"workers", aWorker, times(poll{1, 1200 * ms, false, ""}, poll{1, 620 * ms, true, ""}, poll{1, 43 * ms, true, ""}), true, ""},
 		{"looks again", aTicker, times(poll{3, 1100 * ms, false, ""}, poll{1, 1100 * ms, false, ""}, poll{2, 1100 * ms, false, ""}), true, ""},
 		{"parts of a stream", aTicker, times(poll{12, 60 * ms, false, "net/http.(*response).FlushError"}), false, "they write to their client between the waits"},

@@ -27,7 +27,7 @@ func TestPools(t *testing.T) {
 		// Where nobody waits for so long that both places are given back twice, how many there are is not said.
 		{"parted", "", 2, "", "main.partedWork", 6e6},
 		{"child", "pools.go:42", 2, "one of 2 places", "main.childWork", 7e6},
-		{"give", "pools.go:54", 1, "the only place there is", "main.givenWork", 5e6},
+		{"give", "pools.go:54", 1, "the only place", "main.givenWork", 5e6},
 	} {
 		var first *report.Finding
 		for i := range rep.Findings {
@@ -42,7 +42,7 @@ func TestPools(t *testing.T) {
 		if !strings.Contains(first.Title, want.title) || !strings.Contains(first.Title, want.at) || first.Site.Func != want.sleep {
 			t.Errorf("%s: %s", want.group, describeFinding(first))
 		}
-		if n := evidenceOf(first, "places there are, by how many were seen to be held at once"); n != want.places && !(want.title == "" && math.IsNaN(n)) {
+		if n := evidenceOf(first, "pool size seen in use"); n != want.places && !(want.title == "" && math.IsNaN(n)) {
 			t.Errorf("%s: %v places, there are %v", want.group, n, want.places)
 		}
 		const late = 4e6 // by which a sleep may end
@@ -80,7 +80,7 @@ func TestPlacesThereAre(t *testing.T) {
 		said := math.NaN()
 		for i := range c.rep.Findings {
 			if f := &c.rep.Findings[i]; f.Code == report.RulePoolTooSmall && math.IsNaN(said) {
-				said = evidenceOf(f, "places there are, by how many were seen to be held at once")
+				said = evidenceOf(f, "pool size seen in use")
 			}
 		}
 		if said != c.places {

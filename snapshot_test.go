@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// saysMax finds what is predicted of the slowest request: "max 118ms ->".
+// saysMax finds what is predicted of slowest request: "max 118ms ->".
 var saysMax = regexp.MustCompile(`max \d+ms →`)
 
 // TestSnapshot explains what a flight recorder held when one of three requests took over 100 ms, of hundreds that took
@@ -45,7 +45,7 @@ func TestSnapshot(t *testing.T) {
 			}
 			p := f.Predicted
 			if p == nil || p.MaxNS == nil || p.WasMaxNS == nil {
-				t.Fatalf("of the slowest request it predicts nothing: %+v", p)
+				t.Fatalf("of slowest request it predicts nothing: %+v", p)
 			}
 			near := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
 			if !near(*p.WasMaxNS, facts["slowest"]) || !near(p.MaxNS.Est, facts["slowest"]-facts["slept"]/2) {

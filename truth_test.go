@@ -263,7 +263,7 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// knownWrong are services whose recordings are not diagnosed rightly, and what is wrong. Each is a fault to be mended.
+// knownWrong are services whose recordings are not diagnosed rightly, and what is wrong. Each is a fault to be fixed.
 var knownWrong = map[string]string{
 	"single-worker": "WL1007 is found beside the queue, though one goroutine cannot compute on all Ps: so in five recordings of six",
 }

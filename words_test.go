@@ -40,7 +40,7 @@ func TestSentenceAndFinding(t *testing.T) {
 // TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
 // peer's.
 func TestInARow(t *testing.T) {
-	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times, each time waiting for its answer, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rec := testprog.Service(t, name)
 		rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
 		f := &rep.Findings[0]
@@ -53,7 +53,7 @@ func TestInARow(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {
-				return strings.HasPrefix(e.Text, "all asked at once") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
+				return strings.HasPrefix(e.Text, "if all were asked in parallel") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
 			}) {
 				t.Errorf("nothing is said of asking at once: %+v", f.Evidence)
 			}
@@ -67,7 +67,7 @@ func TestPolled(t *testing.T) {
 	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "grpc-stream": false, "retry": false} {
 		rec := testprog.Service(t, name)
 		f := &explainBytes(t, rec.Trace, optionsOf(name, rec)).Findings[0]
-		if polls := strings.HasPrefix(f.Fix, "block on a channel"); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
+		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
 			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
 		}
 		if f.Predicted == nil || f.Predicted.WasP50NS == nil {

@@ -219,7 +219,7 @@ func echo(ln net.Listener) {
 	}
 }
 
-// asks sends a line and waits for the answer, again and again.
+// asks sends a line and waits for the answer, repeatedly.
 func asks(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	for r := bufio.NewReader(conn); ctx.Err() == nil; {

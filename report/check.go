@@ -239,7 +239,7 @@ func (c checker) bands(g *Group) {
 		// The slowest requests are always in the last band, also where there are so few that they belong to the one before.
 		if b.Band == BandOutliers {
 			last = all.FromNS // they are among those of the bands before
-			c.in("count").refuse(b.Count == 0, "%d are not there", b.Count)
+			c.in("count").refuse(b.Count == 0, "%d are missing", b.Count)
 		}
 		if k > 0 && b.Count > 0 {
 			c.refuse(b.FromNS < max(last, all.FromNS) || b.ToNS > all.ToNS || b.Count > all.Count, "%d requests of %d to %d ns are not within all and after the band before", b.Count, b.FromNS, b.ToNS)
@@ -332,17 +332,17 @@ func (c checker) request(q *Request) {
 // hexID holds an id of a tracing system to its form, so that it can be pasted there; empty is none.
 func (c checker) hexID(id string, digits int, path ...any) {
 	if id != "" && (len(id) != digits || strings.Trim(id, "0123456789abcdef") != "") {
-		c.in(path...).refuse(true, "%.40q is no id of %d hexadecimal digits", id, digits)
+		c.in(path...).refuse(true, "%.40q is not an id of %d hexadecimal digits", id, digits)
 	}
 }
 
 func (c checker) finding(f *Finding, groups map[string]bool) {
 	one(c, f.Severity, Severities(), "severity")
-	c.in("cause").refuse(f.Cause != "" && Family(f.Cause) == nil, "%.40q is no cause and no family of causes", f.Cause)
+	c.in("cause").refuse(f.Cause != "" && Family(f.Cause) == nil, "%.40q is neither a cause nor a family of causes", f.Cause)
 	c.site(f.Site)
 	if d := f.Decided; d != nil {
 		one(c, d.By, DecidedBys(), "decided", "by")
-		c.in("decided").refuse(d.Share < d.LeastShare || d.NS < d.LeastNS, "it has less than the least of its severity")
+		c.in("decided").refuse(d.Share < d.LeastShare || d.NS < d.LeastNS, "it has less than its severity needs")
 	}
 	c.refuse(f.Code == "", "it has no code")
 	c.share(f.Share, "share")
@@ -368,7 +368,7 @@ func (c checker) judged(j *Judged) {
 	seen := map[RuleCode]bool{}
 	each := func(codes []RuleCode, where ...any) {
 		for _, code := range codes {
-			c.in(where...).refuse(seen[code], "%.20q is told twice", code)
+			c.in(where...).refuse(seen[code], "%.20q occurs twice", code)
 			seen[code] = true
 		}
 	}
@@ -378,7 +378,7 @@ func (c checker) judged(j *Judged) {
 		one(c, j.Blind[i].Reason, BlindReasons(), "blind", i, "reason")
 		each(j.Blind[i].Codes, "blind", i)
 	}
-	c.refuse(len(seen) != j.Rules, "%d of %d rules are told", len(seen), j.Rules)
+	c.refuse(len(seen) != j.Rules, "%d of %d rules are listed", len(seen), j.Rules)
 }
 
 func (c checker) predicted(p *Predicted) {

@@ -69,8 +69,8 @@ type Lost struct {
 	PressureNS *int64 `json:"pressure_ns,omitempty"`
 }
 
-// WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, at the
-// least, because others had it: running time that the process's CPU time cannot cover, outside of what quotas took, and no
+// WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, as a
+// lower bound, because others had it: running time that the process's CPU time cannot cover, outside of what quotas took, and no
 // more than threads waited. That they waited alone proves nothing of running goroutines: most waits are those of threads that are
 // woken, on a machine with idle CPUs, too. It is false where that was not measured.
 func (l *Lost) WithoutCPU() (share float64, known bool) {

@@ -62,7 +62,7 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 		return nil, fmt.Errorf("reading a report: %w", err)
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("reading a report: it is longer than %d MiB, so it is none", most>>20)
+		return nil, fmt.Errorf("reading a report: it is longer than %d MiB", most>>20)
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // some editors put it there
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -82,7 +82,7 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 		line := 1 + bytes.Count(data[:syntax.Offset], []byte("\n"))
 		return nil, fmt.Errorf("reading a report: not valid JSON (line %d, byte %d): %w", line, syntax.Offset, err)
 	case errors.As(err, &kind), err == nil && head.Schema == nil:
-		return nil, fmt.Errorf("reading a report: this is JSON, but no report of whylate: no %q field that says %q", "schema", Schema)
+		return nil, fmt.Errorf("reading a report: this is JSON, but not a whylate report: no field %q with the value %q", "schema", Schema)
 	case err != nil:
 		return nil, fmt.Errorf("reading a report: %w", err)
 	case *head.Schema != Schema && strings.HasPrefix(*head.Schema, schemaFamily):

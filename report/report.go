@@ -168,7 +168,7 @@ type VerdictSite struct {
 	Inferred bool `json:"inferred,omitempty"`
 }
 
-// VerdictOpen are requests of a group that had not ended when the trace did.
+// VerdictOpen are requests of a group that were still running at the end of the trace.
 type VerdictOpen struct {
 	Count    int    `json:"count"`
 	OldestNS int64  `json:"oldest_ns"`
@@ -328,7 +328,7 @@ type Group struct {
 	UnresolvedNS int64    `json:"unresolved_ns,omitempty"`
 }
 
-// Open are requests that had not ended when the trace did.
+// Open are requests that were still running at the end of the trace.
 type Open struct {
 	Count    int   `json:"count"`
 	OldestNS int64 `json:"oldest_ns"`

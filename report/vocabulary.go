@@ -202,7 +202,7 @@ func MomentKinds() []MomentKind {
 	return []MomentKind{MomentGC, MomentSTW, MomentFreeze, MomentHerd}
 }
 
-// A Severity says how much mending a finding would win.
+// A Severity says how much fixing a finding would win.
 type Severity string
 
 // Severities of findings.
@@ -218,7 +218,7 @@ func Severities() []Severity {
 	return []Severity{SeverityHigh, SeverityMedium, SeverityLow, SeverityInfo}
 }
 
-// Loud reports whether a finding of that severity is an answer: mending it wins much, or something.
+// Loud reports whether a finding of that severity is an answer: fixing it wins much, or something.
 func (s Severity) Loud() bool { return s == SeverityHigh || s == SeverityMedium }
 
 // A ThrottleVerdict says whose CPU quota held the process back.

@@ -63,7 +63,7 @@ func New(o Options) (*Metrics, error) {
 	var err error
 	m.freeze, err = m.meter.Float64Histogram("whylate.freeze.duration",
 		metric.WithUnit("s"),
-		metric.WithDescription("Stretches of wall time in which the kernel ran none of the process's threads."),
+		metric.WithDescription("Intervals of wall time in which the kernel ran none of the process's threads."),
 		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5))
 	if err != nil {
 		return nil, fmt.Errorf("making the histogram of freezes: %w", err)

@@ -52,14 +52,14 @@ func NewCollector(p *probe.Probe, t *tune.Tuner) *Collector {
 	return &Collector{probe: p, tuner: t, d: descriptions{
 		lateness:         desc("timer_lateness_seconds", "How late the probe's timer went off."),
 		waitP:            desc("timer_wait_p_seconds", "The part of a timer's lateness spent waiting for a P while goroutines ran."),
-		freeze:           desc("freeze_seconds", "Stretches of wall time in which the kernel ran none of the process's threads, by whose quota caused them; none means run queue or hypervisor.", "verdict"),
+		freeze:           desc("freeze_seconds", "Intervals of wall time in which the kernel ran none of the process's threads, by whose quota caused them; none means run queue or hypervisor.", "verdict"),
 		freezes:          desc("freezes_total", "Freezes by whose quota caused them; none means run queue or hypervisor.", "verdict"),
 		freezeCPU:        desc("freeze_cpu_seconds_total", "Time lost in freezes, times the CPUs in use before each."),
 		throttled:        desc("throttled_cpu_seconds_total", "Time the kernel held the process's cgroup back, summed over CPUs, by the level of the quota.", "level"),
 		periods:          desc("quota_periods_total", "Enforcement periods in which the process's own cgroup ran."),
 		throttledPeriods: desc("throttled_periods_total", "Periods in which the process's own cgroup used its quota up."),
 		runQueue:         desc("run_queue_seconds_total", "Time threads were runnable without running while no quota held them back, summed over threads."),
-		unsplit:          desc("run_queue_unsplit_seconds_total", "The same while a quota did hold them back, less the throttled time: quota or neighbours."),
+		unsplit:          desc("run_queue_unsplit_seconds_total", "The same while a quota did hold them back, less the throttled time: quota or other processes."),
 		steal:            desc("steal_cpu_seconds_total", "CPU time the hypervisor took from the whole machine."),
 
 		quota:    desc("cpu_quota_cpus", "The tightest visible CPU quota; absent without one."),

@@ -49,7 +49,7 @@ violation too, and so is a group that is not there; of all groups, one with too 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
 grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it.
 
---ledger reads the verdicts of "whylate verify": a finding of which the latest one says that it was mended, and that is back, is
+--ledger reads the verdicts of "whylate verify": a finding of which the latest one says that it was fixed, and that is back, is
 a violation.
 
 GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning; files in the
@@ -73,7 +73,7 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
 	f.StringArrayVar(&c.budgets, "budget", nil, "limits to hold: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
 	f.StringVar(&c.failOn, "fail-on", "", "findings of this severity and worse are violations: "+strings.Join(failLevels, ", "))
 	f.StringVar(&c.baseline, "baseline", "", "a trace or report that it must not be slower than")
-	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it says was mended is a violation")
+	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it says was fixed is a violation")
 	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is no violation")
 	f.StringVar(&c.format, "format", "text", "how violations are written: "+strings.Join(checkFormats, ", "))
 	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")

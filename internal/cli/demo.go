@@ -73,7 +73,7 @@ It takes about ten seconds and needs no network and no arguments. The exit statu
 			rep, seen, err := runDemo(ctx, s, keep)
 			if err == nil && demo.Missed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
-				fmt.Fprintln(s.err, "whylate: not all faults were found, perhaps because this machine is busy: trying once more")
+				fmt.Fprintln(s.err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
 				rep, seen, err = runDemo(ctx, s, keep)
 			}
 			if cmd.Context().Err() != nil {

@@ -36,7 +36,7 @@ source lines, the change is made of; then which groups appeared or vanished.
 OLD and NEW are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. One of them may
 be a dash, standard input.
 
-A number changed only if there is evidence: a 99% interval around the difference, from resampling stretches of 250 ms and
+A number changed only if there is evidence: a 99% interval around the difference, from resampling intervals of 250 ms and
 more of both recordings, must leave out zero. Where it does not, there is a ~. Intervals need 1.5 s of requests on both sides,
 and better have 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
 the service to the next: for small differences, compare several pairs.

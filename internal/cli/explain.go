@@ -261,8 +261,8 @@ interrupted, after a report on what was read until then.
 or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
 time in which others were served there first, which more workers would win. VALUE is how long each
 single sleep, tick, call or computation at the site takes then: a time, a percentage of what it is
-today, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what such a setting
-would do; what a trace does not tell is refused with the reason. Several changes are made together.
+today, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what that setting
+would do; what a trace does not show is refused with the reason. Several changes are made together.
 docs/predict.md says how it is done, what it assumes, and how right it was.
 
 --peer server.whylate client.whylate lays two recordings of the same time beside each other: which requests of the server lie

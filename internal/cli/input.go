@@ -28,7 +28,7 @@ type input struct {
 	size     int64    // of what Reader will give; 0 if not known
 	isReport bool     // a report in JSON, not a trace
 	plain    *os.File // the regular file that Reader reads as it is; nil for all else
-	// again returns the trace once more, from its beginning; nil where it can be read only once.
+	// again returns the trace again, from its beginning; nil where it can be read only once.
 	again func() (io.ReadCloser, error)
 	meta  *bundle.Meta
 	// bundle is the recording that the trace is of; nil for a bare trace, and for a recording that was not finished.

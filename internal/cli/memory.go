@@ -70,7 +70,7 @@ func holdMemory(max int64) (adjust func(), restore func() (beyond int64)) {
 	}
 }
 
-// adjustEvery is how often the limit is held against the live data while nobody asks for it.
+// adjustEvery is how often the limit is compared with the live data while nobody asks for it.
 const adjustEvery = 20 * time.Millisecond
 
 // heap is what the runtime says of its memory.

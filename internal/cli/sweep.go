@@ -40,7 +40,7 @@ func newSweep(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
 		Short: "Try settings on your own service, in real limits, under load",
-		Long: `Starts a service again and again with different settings, inside a real CPU and memory limit, loads it as "whylate load" does,
+		Long: `Starts a service repeatedly with different settings, inside a real CPU and memory limit, loads it as "whylate load" does,
 and says which setting is best for what, with intervals.
 
 Each flag that takes a list makes an axis, and each combination of their values is an arm. Every run starts the service again;
@@ -57,8 +57,8 @@ there are enough.
 After each run a short trace of the service is recorded and explained, if it serves net/http/pprof, so that each arm has its
 causes. GODEBUG=gctrace=1 is set, which counts collections.
 
---json FILE is rewritten after each run, so that nothing that was measured is lost. --resume FILE goes on with such a file:
-a run that is in it is not made again. Interrupt a sweep at any time; whatever ends it, the service and all that it started
+--json FILE is rewritten after each run, so that nothing that was measured is lost. --resume FILE continues with that file:
+a run that is in it is not repeated. Interrupt a sweep at any time; whatever ends it, the service and all that it started
 are ended, too.
 
 The exit status is 0 when there is a result, also when runs of some arms failed; 2 for wrong use; 3 when no run gave figures, or

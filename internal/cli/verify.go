@@ -37,7 +37,7 @@ finding that still stands in AFTER, with nothing faster, is called unmade: nothi
 
 Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
 repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). Its sum, how right the
-predictions were on this service, is printed at the end. "whylate check --ledger" fails when a finding that was mended is back.
+predictions were on this service, is printed at the end. "whylate check --ledger" fails when a finding that was fixed is back.
 
 The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when nothing could be read or written.`,
 		Example: `  whylate verify before.whylate after.whylate

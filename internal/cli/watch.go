@@ -73,7 +73,7 @@ func newWatch(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] URL...",
 		Short: "Keep looking at running services, during an incident",
-		Long: `Looks at a service again and again, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
+		Long: `Looks at a service repeatedly, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
 a bar of causes, findings as they appear and go, and how latency went on. Several services stand side by side.
 
 Each look is a second of trace, or, where the service serves a flight recorder (service/flight), a snapshot of what that holds,
@@ -85,7 +85,7 @@ Keys: e explains the last look in full, s saves its recording, d compares it wit
 
 Where there is no terminal, or with --plain, every look is a block of lines, with the findings that appeared or went; with
 --json it is one line of JSON (docs/watch.md). It goes on until it is interrupted, or for --looks; a service that cannot be
-reached, restarts, or is being traced by somebody else is said to be, and tried again.
+reached, restarts, or is being traced by another program is reported as such, and tried again.
 
 The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look at any service gave an answer.
 

@@ -264,7 +264,7 @@ func TestWatchTerminal(t *testing.T) {
 				term.press("d")
 				term.shows(t, "the one before", "back")
 				term.press("G")
-				term.shows(t, "Over the looks so far")
+				term.shows(t, "Over all looks")
 				term.press("q")
 				term.shows(t, "q quit")
 				term.press("s")

@@ -74,7 +74,7 @@ type Options struct {
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
-	// Again returns the trace once more, from its beginning: it is read a second
+	// Again returns the trace again, from its beginning: it is read a second
 	// time where requests wait for others of the same process. nil is for a trace
 	// that can be sought in, or of which so much may be held in memory as it is
 	// read (see keepMost).
@@ -392,7 +392,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.selected = groups.Selection{Name: e.opts.Group, Wanted: e.work.wanted}
 	rep.Input.LeftOut = e.work.leftOut(sp)
 	rep.Groups = e.rows(sp)
-	if e.work.least == request.Nobodys && e.opts.Request == nil && e.opts.Group == nil {
+	if e.work.least == request.MainLife && e.opts.Request == nil && e.opts.Group == nil {
 		rep.Starts = e.starts(sp)
 	}
 	stats := e.process.Stats(sp)

@@ -91,7 +91,7 @@ func (e *engine) clock() peers.Clock {
 // servedTo warns where a recording of a peer says nothing of this one.
 func (e *engine) servedTo(rep *report.Report) {
 	if e.unfollowed != nil {
-		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths are not followed there, because the trace would have to be read twice: " + e.unfollowed.Error()})
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths end there, because following them needs a second reading of the trace: " + e.unfollowed.Error()})
 	}
 	r := e.opts.Peer
 	if r == nil {
@@ -102,9 +102,9 @@ func (e *engine) servedTo(rep *report.Report) {
 			return
 		}
 	}
-	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of such waits would have one of its requests in it", r.Name)
+	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of those waits would contain one of its requests", r.Name)
 	if own := e.clock(); !own.Known || !r.Clock.Known {
-		text = fmt.Sprintf("%s cannot be laid beside this recording: traces tell the time from Go 1.25 on", r.Name)
+		text = fmt.Sprintf("%s cannot be compared with this recording: traces have the time of day from Go 1.25 on", r.Name)
 	} else if both := peers.Overlap(own, e.pass.Start, e.pass.End, r); both < 100e6 {
 		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", r.Name, time.Duration(both).Round(time.Millisecond))
 	}

@@ -52,11 +52,11 @@ func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *sp
 }
 
 // Replay reads the trace that was explained again and gives it to a sink. It
-// is the same run once more, so requests, groups and causes are the report's. It
+// is the same run again, so requests, groups and causes are the report's. It
 // ends where nothing more can come that lies before Options.To.
 func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error {
 	if k.groups == nil {
-		return errors.New("reading a trace again: it was not explained")
+		return errors.New("reading a trace again: it was not explained before")
 	}
 	rd, err := newReader(r, k.opts)
 	if err != nil {

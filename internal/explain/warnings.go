@@ -30,13 +30,13 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.pass.Generations, "whole generation")))
 	}
 	if typ, ok := dec.UnknownType(); ok {
-		warn("unknown-event", fmt.Sprintf("events of type %d are not known to this build; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
+		warn("unknown-event", fmt.Sprintf("this build does not know events of type %d; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
 	}
 	if dec.LateTimes > 0 {
-		warn("clock", fmt.Sprintf("%s had times that cannot be", plural(int(dec.LateTimes), "event")))
+		warn("clock", fmt.Sprintf("%s had impossible times", plural(int(dec.LateTimes), "event")))
 	}
 	if dec.Orphans > 0 {
-		warn("lost-events", fmt.Sprintf("%s stood without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
+		warn("lost-events", fmt.Sprintf("%s came without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
 	}
 	for i := range rep.Groups {
 		if text := beforeMarks(&rep.Groups[i]); text != "" {
@@ -58,14 +58,14 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		}
 	}
 	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
-		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked and so show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
+		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
 	}
 	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
 		return
 	}
 	if asked := e.opts.named(); asked != "" && len(rep.Groups) == 0 {
-		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none says that it is of it: marks of service/mark do, and tracers that write ids as user logs", asked))
+		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none names it: marks of service/mark do, and tracers that write ids as user logs", asked))
 		return
 	}
 	if all := e.groups.Names(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
@@ -73,9 +73,9 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		return
 	}
 	if e.opts.Request != nil && len(rep.Groups) > 0 {
-		text := "calls are seen by the events in them: those that never waited, made no system call and were not interrupted are not counted"
+		text := "calls are seen by the events in them: calls that never waited, made no system call and were not interrupted are not counted"
 		if n := e.pass.Finder.Again(); n > 0 {
-			text += fmt.Sprintf("; %s came to the same line again: in a loop, or as several calls with no event between them, which then count as one", plural(n, "call"))
+			text += fmt.Sprintf("; %s reached the same line again: in a loop, or as several calls with no event between them, which count as one", plural(n, "call"))
 		}
 		warn("calls-unseen", text)
 	}
@@ -83,7 +83,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		if e.opts.Request != nil {
 			warn(NoMatch, fmt.Sprintf("no call of a function that matches %q was seen: none waited, made a system call or was interrupted in it, or there was none", e.opts.Request))
 		} else {
-			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work again and again; name a function with --request, or record while the service is busy")
+			warn("no-requests", "no requests were found in this trace: no server handled any, no goroutine did the same work repeatedly; name a function with --request, or record while the service is busy")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func noGroup(pattern string, all []groups.Named) string {
 	for _, g := range all[:min(most, len(all))] {
 		names = append(names, fmt.Sprintf("%s (%s)", g.Name, plural(int(g.Requests), "request")))
 	}
-	text := fmt.Sprintf("no group's name matches %q; there are %s", pattern, strings.Join(names, ", "))
+	text := fmt.Sprintf("no group's name matches %q; the groups are %s", pattern, strings.Join(names, ", "))
 	if len(all) > most {
 		text += fmt.Sprintf(", and %d more", len(all)-most)
 	}
@@ -122,7 +122,7 @@ func beforeMarks(g *report.Group) string {
 	if before < much || before < in/2 {
 		return ""
 	}
-	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks tells on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
+	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks shows on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
 }
 
 func plural(n int, what string) string {

@@ -42,10 +42,10 @@ func (e *engine) found() *found {
 		w := &f.list[i]
 		f.works[workKey{w.Kind, w.Name}] = w
 	}
-	for f.least < request.Nobodys && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
+	for f.least < request.MainLife && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
 		f.least++
 	}
-	f.idle = f.least == request.Nobodys && e.pass.Finder.MainIdle()
+	f.idle = f.least == request.MainLife && e.pass.Finder.MainIdle()
 	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k.Served() })
 	return f
 }
@@ -57,7 +57,7 @@ func (f *found) role(k request.Kind, name tracefmt.StringID) request.Role {
 			return w.Role
 		}
 	case request.Main:
-		return request.Nobodys
+		return request.MainLife
 	}
 	return request.Independent
 }

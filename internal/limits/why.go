@@ -18,9 +18,9 @@ const (
 // whyAware is for a runtime that looks at the quota.
 func whyAware(c *cgroup.CPU) string {
 	if c.RuntimeQuota > 0 {
-		return fmt.Sprintf("the own group's quota of %s rounded up, at least 2, at most the %d CPUs that may be used; ancestors are not looked at", words.CPUs(c.RuntimeQuota), c.Parallelism)
+		return fmt.Sprintf("its own group's quota of %s rounded up, at least 2, at most the %d CPUs available; ancestors are ignored", words.CPUs(c.RuntimeQuota), c.Parallelism)
 	}
-	return fmt.Sprintf("the own group has no quota that the runtime sees, so all %d CPUs that may be used; ancestors are not looked at", c.Parallelism)
+	return fmt.Sprintf("its own group has no quota that the runtime sees, so all %d CPUs available; ancestors are ignored", c.Parallelism)
 }
 
 // whyUnaware is for one that does not, perhaps because it was told not to.
@@ -33,9 +33,9 @@ func whyUnaware(c *cgroup.CPU, told bool) string {
 }
 
 func whyAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
-	s := "the own group has no quota that it sees: it leaves GOMAXPROCS alone"
+	s := "its own group has no quota that it sees: it leaves GOMAXPROCS unchanged"
 	if sets {
-		s = fmt.Sprintf("the own group's quota of %s rounded down, at least 1; ancestors are not looked at", words.CPUs(c.Levels[0].CPUs))
+		s = fmt.Sprintf("its own group's quota of %s rounded down, at least 1; ancestors are ignored", words.CPUs(c.Levels[0].CPUs))
 	}
 	if linked {
 		s += whyLinked

@@ -1,4 +1,4 @@
-// Command recordings records the programs of the lab anew for tests: a trace of each scenario of lab/traceprog and of each
+// Command recordings records the programs of the lab again for tests: a trace of each scenario of lab/traceprog and of each
 // service of lab/truth, with what was true of it. They are kept in this directory, so that tests which hold a diagnosis
 // against the truth need no clock and are exact.
 //

@@ -56,7 +56,7 @@ type Rule struct {
 	Means    string          `json:"means"`    // what a finding says about the service
 	Measured string          `json:"measured"` // how, and from what
 	Before   string          `json:"before"`   // an example of the fault
-	After    string          `json:"after"`    // the same, mended
+	After    string          `json:"after"`    // the same, fixed
 	Wrong    string          `json:"wrong"`    // when the finding is wrong or does not matter
 }
 

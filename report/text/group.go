@@ -167,9 +167,9 @@ func (p *page) leftOut() {
 		if len(list) > maxNamed {
 			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
 		}
-		head, text := "besides", ": this is done for requests and is a part of them"
+		head, text := "besides", ": done for requests, and part of them"
 		if why == report.LeftOutLibrary {
-			head, text = "left out", ": a library's own work, no code of the service was seen in it"
+			head, text = "left out", ": a library's own work, without code of the service"
 		}
 		p.line()
 		p.paragraph(span{dim, head}, indent, span{dim, strings.Join(names, ", ") + text})

@@ -41,7 +41,7 @@ func (p *page) used(h *report.Host) []span {
 	case f.CPUs > 0:
 		s := "no CPU quota"
 		if f.QuotaHidden {
-			s += " in sight"
+			s += " visible"
 		}
 		parts = append(parts, s+", "+words.Count(f.CPUs, "CPU", "CPUs"))
 	}

@@ -45,5 +45,5 @@ func (p *page) momentsOf(head span, first *report.Moment) {
 		text += " of " + names.GroupName(g, p.width-indent)
 	}
 	part := float64(ns) / float64(max(p.r.Input.DurationNS, 1))
-	p.paragraph(head, indent, span{plain, text + " begin in short stretches, " + words.Percent(part) + " of the time:"})
+	p.paragraph(head, indent, span{plain, text + " begin in short intervals, " + words.Percent(part) + " of the time:"})
 }

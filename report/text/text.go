@@ -176,15 +176,15 @@ func (p *page) noRequests() {
 	for _, w := range p.r.Input.Warnings {
 		switch w.Code {
 		case "no-group": // requests there are, of other names: the footnote has them
-			p.paragraph(span{}, 0, span{bold, "No group has that name."}, span{plain, " Those there are stand below."})
+			p.paragraph(span{}, 0, span{bold, "No group has that name."}, span{plain, " The groups are listed below."})
 			return
 		case "no-match": // what was asked for is not there, which says nothing of the rest
-			p.paragraph(span{}, 0, span{bold, "Nothing is like what was asked for."}, span{plain, " The footnote says why."})
+			p.paragraph(span{}, 0, span{bold, "Nothing matches what was asked for."}, span{plain, " The footnote says why."})
 			return
 		}
 	}
-	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If the work is done by a function of yours, name it: every call of it is then a" +
-		" request. Or the trace holds no whole one: record longer, or while there is load."})
+	p.paragraph(span{}, 0, span{bold, "No requests were found."}, span{plain, " If one of your functions does the work, name it: every call of it is then a" +
+		" request. Or the trace has no complete request: record longer, or under load."})
 	p.starts()
 }
 
@@ -204,7 +204,7 @@ func (p *page) starts() {
 		return
 	}
 	p.line()
-	p.line(span{plain, "This is what its goroutines did; a command each:"})
+	p.line(span{plain, "These functions ran; each command explains one:"})
 	for i := range list[:min(len(list), maxStarts)] {
 		s := &list[i]
 		ask := s.Inner

@@ -144,7 +144,7 @@ func TestOneScreen(t *testing.T) {
 	}
 }
 
-// TestVerdictFirst: the first cause of the slowest requests, with its line, stands in the first lines.
+// TestVerdictFirst: the first cause of slowest requests, with its line, stands in the first lines.
 func TestVerdictFirst(t *testing.T) {
 	for sample, want := range map[string][]string{
 		"pubsub": {"(*Consumer).fetchOffsets consumer.go:678", "64%", "asleep", "(*Consumer).release consumer.go:427", "32%"},
@@ -203,7 +203,7 @@ func TestCheck(t *testing.T) {
 		{"about as much", &report.Check{Requests: 1, AtLeastNS: 1.96e6, AtMostNS: 2.84e6, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true, Gone: true},
 			[]string{"cross-check: 1 request of this trace spent 2ms to 2.8ms there: p50 2.41ms, in line with the 2.5ms predicted without it"}},
 		{"slower", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 9.8e6, PredictedNS: predicted.P50NS},
-			[]string{"caution: 60 requests of this trace spent at most 250µs there: p50 9.80ms, where 2.5ms (2ms to 3.3ms) is predicted; something else makes them slow"}},
+			[]string{"caution: 60 requests of this trace spent at most 250µs there: p50 9.80ms, where 2.5ms (2ms to 3.3ms) is predicted; another cause makes them slow"}},
 		{"faster", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 1e5, PredictedNS: predicted.P50NS, Gone: true},
 			[]string{"caution: 60 requests of this trace spent at most 250µs there: p50 100µs, where 2.5ms (2ms to 3.3ms) is predicted without it; they may be lighter requests"}},
 	} {

@@ -133,7 +133,7 @@ func checked(c *report.Check) []span {
 	case c.Agrees:
 		return []span{{plain, "cross-check: "}, {dim, told + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
 	}
-	why := "something else makes them slow, which may remain, or they are of another kind"
+	why := "another cause makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
 		why = "they may be lighter requests"
 	}
@@ -149,11 +149,11 @@ func (p *page) goals() {
 		text := []span{{bold, breakable(termtext.Head(words.FuncName(g.Name), 200), p.width/2)}, {plain, ": " + g.Percentile + " of at most " + words.Duration(g.MostNS) + " "}}
 		switch pr := g.Predicted; {
 		case g.IsNS == nil:
-			text = append(text, span{dim, "is not known, there were too few requests"})
+			text = append(text, span{dim, "is not known: there were too few requests"})
 		case g.Kept:
-			text = append(text, span{green, "is kept: " + words.Duration(*g.IsNS)})
+			text = append(text, span{green, "is met: " + words.Duration(*g.IsNS)})
 		case pr == nil:
-			text = append(text, span{plain, "is not kept, it is " + words.Duration(*g.IsNS) + ", and no change can be predicted"})
+			text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + ", and no change can be predicted"})
 		default:
 			then := pr.P99NS
 			if g.Percentile == "p50" {
@@ -162,7 +162,7 @@ func (p *page) goals() {
 			if g.Reached {
 				text = append(text, span{plain, "is reached, from " + words.Duration(*g.IsNS) + " to "}, span{green, estimate(then)}, span{plain, ", by "})
 			} else {
-				text = append(text, span{plain, "is not kept, it is " + words.Duration(*g.IsNS) + "; no three changes reach it. Nearest, with "}, span{plain, estimate(then)}, span{plain, ", comes "})
+				text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + "; no three changes reach it. Closest, with "}, span{plain, estimate(then)}, span{plain, ", comes "})
 			}
 			text = append(text, span{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)})
 		}
@@ -180,7 +180,7 @@ func (p *page) whatIf() {
 		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)},
 			{plain, ": p50 " + from(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + from(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
 		if pr.WasP99NS == nil {
-			text = append(text, span{dim, " (of few requests)"})
+			text = append(text, span{dim, " (from few requests)"})
 		}
 		p.paragraph(head, indent, text...)
 		head = span{}

@@ -14,8 +14,8 @@
 //		fmt.Println(b.File, b.Text, b.Won, b.Why)
 //	}
 //
-// A [Sampler] keeps the files open and reads counters and limits again and
-// again without allocating; [Compare] turns two samples into a verdict.
+// A [Sampler] keeps the files open and reads counters and limits
+// repeatedly without allocating; [Compare] turns two samples into a verdict.
 //
 // # What can be known
 //

@@ -96,8 +96,8 @@ type Pressure struct {
 	// HasCPU and HasMemory say which were read.
 	HasCPU    bool `json:"has_cpu"`
 	HasMemory bool `json:"has_memory"`
-	// CPU is time in which some task waited for a CPU, be it for a quota or for
-	// neighbours. Memory is time in which some task waited for memory to be
+	// CPU is time in which some task waited for a CPU, because of a quota or of
+	// other processes. Memory is time in which some task waited for memory to be
 	// reclaimed or read back, and MemoryFull that in which all did.
 	CPU        time.Duration `json:"cpu_some_ns"`
 	Memory     time.Duration `json:"memory_some_ns"`
@@ -130,8 +130,8 @@ type Tightest struct {
 	Unread int
 }
 
-// A Sampler reads the counters and limits of one process's group again and
-// again. It keeps their files open and allocates nothing after NewSampler.
+// A Sampler reads the counters and limits of one process's group
+// repeatedly. It keeps their files open and allocates nothing after NewSampler.
 // Its methods must not be called concurrently.
 //
 // A process that is moved to another group leaves the sampler with the old

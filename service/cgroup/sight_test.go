@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// What became of the search for a limit is told apart.
+// What became of the search for a limit is distinguished.
 func TestSight(t *testing.T) {
 	machine := func(change func(fstest.MapFS)) Options {
 		fsys := fstest.MapFS{

@@ -298,7 +298,7 @@ func flightText(w io.Writer, s *flight.State) {
 		}
 	}
 	if s.Unwatched {
-		fmt.Fprintf(w, "marks\tsomebody else watches them: no request is seen\n")
+		fmt.Fprintf(w, "marks\tanother watcher takes them: no request is seen\n")
 	}
 	if s.LastError != "" {
 		fmt.Fprintf(w, "last error\t%s\n", s.LastError)

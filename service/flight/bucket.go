@@ -62,7 +62,7 @@ func (b *bucket) take() {
 }
 
 // recall takes in those that passed before, in an earlier process: one that crashes
-// and is started again and again has no full bucket each time. What a clock that went
+// and is started repeatedly has no full bucket each time. What a clock that went
 // back says to come yet, passed just now.
 func (b *bucket) recall(passed []time.Time, now time.Time) {
 	if b == nil || len(passed) == 0 {

@@ -148,7 +148,7 @@ func TestCostFigures(t *testing.T) {
 
 // TestCostByTurns prints the CPU time of a request: with nothing, with the runtime's
 // recorder, with ours, and with ours while every request is a trigger. They take turns, many
-// times, and each is held against another one of the same round, so that other work on
+// times, and each is compared with another one of the same round, so that other work on
 // the machine matters little. It judges nothing.
 func TestCostByTurns(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("WHYLATE_COST_ROUNDS"))

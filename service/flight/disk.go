@@ -242,7 +242,7 @@ func create(name string) (*os.File, error) {
 		}
 		_ = f.Close()
 		if tries == 3 {
-			return nil, fmt.Errorf("flight: somebody removes %s while it is written", name)
+			return nil, fmt.Errorf("flight: another process removes %s while it is written", name)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func TestHostileNames(t *testing.T) {
 
 // TestRestart starts a recorder in the folder of one that was killed: what was half
 // written goes, what is whole stays, and what was kept in the last hour counts, or a
-// service that ends again and again would keep six each time.
+// service that ends repeatedly would keep six each time.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()

@@ -99,7 +99,7 @@ const margin = 500 * time.Millisecond
 const mostTails = 5
 
 // farWorse is by how much something must be longer than all that the last recording
-// of its class holds to have its own without a gap: what was kept was a trifle before
+// of its class holds to have its own without a gap: what was kept was small beside
 // it. What grows and grows costs one recording for each such factor.
 const farWorse = 4
 

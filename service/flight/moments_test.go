@@ -240,7 +240,7 @@ func TestFarWorse(t *testing.T) {
 			s.t.Fatalf("recordings %+v, the state %+v", got, s.r.State())
 		}
 	})
-	// What doubles again and again from 25 ms to 25 s costs few.
+	// What doubles repeatedly from 25 ms to 25 s costs few.
 	play(t, Options{}, func(s *scene) {
 		at := time.Duration(0)
 		for took := 25 * ms; took < 30*time.Second; took *= 2 {

@@ -457,7 +457,7 @@ func TestBucketJitter(t *testing.T) {
 	}
 }
 
-// TestRecall tests that a process that is started again and again has the bucket
+// TestRecall tests that a process that is started repeatedly has the bucket
 // that one process would have, also where the clock was put back meanwhile.
 func TestRecall(t *testing.T) {
 	now := time.Unix(100_000, 0)

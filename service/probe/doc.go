@@ -11,7 +11,7 @@
 //
 // A goroutine sets a timer and looks how late it goes off. Late means that the
 // kernel ran none of the process's threads, or that the goroutine waited for a
-// P while others ran. The two are told apart by the CPU time that the process
+// P while others ran. The two are distinguished by the CPU time that the process
 // used meanwhile: whoever waits for a P waits for something that uses CPU. What
 // CPU time does not explain is a freeze, a stretch of wall time; each has a
 // least, a most and a likely length. Freezes shorter than the interval between

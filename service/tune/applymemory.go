@@ -7,7 +7,7 @@ import (
 )
 
 // lookAfterCollection looks at memory and the collector only: what lives may
-// have grown in one collection by more than a second's look could mend.
+// have grown in one collection by more than a second's look could fix.
 func (t *Tuner) lookAfterCollection() {
 	t.mu.Lock()
 	defer t.unlockAndTell()

@@ -31,7 +31,7 @@ func (s *sentinel) found() {
 	if h.stopped.Load() {
 		return
 	}
-	h.arm() // first: who is told of this collection may ask for the next at once
+	h.arm() // first: who hears of this collection may ask for the next at once
 	select {
 	case h.after <- struct{}{}:
 	default:

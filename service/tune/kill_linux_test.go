@@ -23,7 +23,7 @@ type load struct {
 	// NoLimit decides about GOMEMLIMIT and does not set it, and after Warm
 	// looks no more, with GOGC as high as it may be.
 	NoLimit bool
-	// File is the size of a file that is read again and again, by read(2), so
+	// File is the size of a file that is read repeatedly, by read(2), so
 	// that the page cache counts it as active.
 	File int
 	// C is memory that the runtime does not know of.
@@ -294,7 +294,7 @@ func filled(mib int) string {
 	return f.Name()
 }
 
-// reread reads a file again and again until stop is closed.
+// reread reads a file repeatedly until stop is closed.
 func reread(name string, stop <-chan struct{}) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -177,7 +177,7 @@ func sumOf(h *metrics.Float64Histogram) float64 {
 	return sum
 }
 
-// reader reads inputs again and again.
+// reader reads inputs repeatedly.
 type reader struct {
 	options cgroup.Options
 	sampler *cgroup.Sampler

@@ -23,7 +23,7 @@ type memoryInput struct {
 	high int64
 	// ratio of the limit that Go and the rest may use together.
 	ratio float64
-	// usual says that the ratio is nobody's choice: a small container keeps more
+	// usual says that the ratio was not chosen: a small container keeps more
 	// free.
 	usual bool
 	// target is the share of the limit that they may use while GOGC is raised;

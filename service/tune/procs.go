@@ -333,7 +333,7 @@ func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) 
 			s.stay = leastCrowded
 		}
 		s.raised, s.up, s.down, s.left, s.rest = true, 0, 0, 0, s.stay
-		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: neighbours keep %s from the rest", w.runnable, cpusText(w.used), cpusText(w.quota), countText(low, "P"))
+		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: other processes keep %s from the rest", w.runnable, cpusText(w.used), cpusText(w.quota), countText(low, "P"))
 	}
 	if s.rest > 0 {
 		s.rest--
@@ -346,5 +346,5 @@ func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) 
 		return high, ""
 	}
 	s.raised, s.left, s.up = false, 1, 0
-	return low, fmt.Sprintf("after %d looks with more: do neighbours still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
+	return low, fmt.Sprintf("after %d looks with more: do other processes still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
 }

@@ -151,7 +151,7 @@ func equal(a, b []int) bool {
 }
 
 // A service that has backlog at 3 Ps and is throttled at 4 must not be stopped
-// again and again to learn the same.
+// repeatedly to learn the same.
 func TestLatencyPolicyDoesNotFlap(t *testing.T) {
 	var s latencyState
 	current, changes, lastHour := 3, 0, 0

@@ -62,7 +62,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	}
 	r := &stage.Result{
 		Story: "pubsub", Published: 312. / 27,
-		Notes:    []string{"The service here closes its consumer for each request, which waits in release once more: four waits of 100 ms where the incident had three."},
+		Notes:    []string{"The service here closes its consumer for each request, which waits in release again: four waits of 100 ms where the incident had three."},
 		Versions: map[string]string{"kafka": kafkaVersion, "sarama-cluster": clusterVersion, "sarama": saramaVersion, "franz-go": franzVersion},
 	}
 	// The wait of fetchOffsets is the longer one.

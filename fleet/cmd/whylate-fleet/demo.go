@@ -22,7 +22,7 @@ import (
 // demoService is the argument that makes the program one of the demo's services.
 const demoService = "demo-service"
 
-// demo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed anew, with a lock.
+// demo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed again, with a lock.
 func demo(ctx context.Context, listen string) error {
 	dir, err := os.MkdirTemp("", "whylate-fleet-")
 	if err != nil {

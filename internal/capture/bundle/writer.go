@@ -58,7 +58,7 @@ func (b *Writer) Add(name string, data []byte) error {
 	}
 	method := zip.Store
 	if name == NameHost {
-		method = zip.Deflate // text that says the same again and again
+		method = zip.Deflate // text that says the same repeatedly
 	}
 	w, err := b.create(name, method)
 	if err != nil {

@@ -70,7 +70,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endlessly gives a text again and again.
+// endlessly gives a text repeatedly.
 type endlessly struct {
 	text string
 	at   int

@@ -177,7 +177,7 @@ func (s *Sampler) run(first chan struct{}) {
 	}
 	mono, wall := clocks()
 	if !s.ended {
-		s.threadsNext = 0 // once more, whatever the last time cost: what there is lasts until the end
+		s.threadsNext = 0 // again, whatever the last time cost: what there is lasts until the end
 		s.sample(mono, wall)
 		s.everySecond(mono, wall)
 		s.sockets(mono, wall, true)

@@ -106,7 +106,7 @@ func (s *sockets) collect() error {
 			return
 		}
 		if d.inode == 0 {
-			s.gone = append(s.gone, Ends{d.local, d.remote}) // nobody's any more, or not accepted yet
+			s.gone = append(s.gone, Ends{d.local, d.remote}) // no process has it any more, or none has accepted it yet
 			return
 		}
 		s.list = append(s.list, *d)

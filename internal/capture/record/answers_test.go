@@ -332,7 +332,7 @@ func TestSilentServers(t *testing.T) {
 	})
 }
 
-// Over a slow line the trace arrives long after its time: as long as something comes, nobody gives up.
+// Over a slow line the trace arrives long after its time: as long as something arrives, nobody gives up.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	trace := canned()
@@ -424,7 +424,7 @@ func TestSidesFailAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 				cpu, allocs := str.Profiles()
-				str.Profiles() // once more must not warn once more
+				str.Profiles() // again must not warn again
 				code := WarnCPU
 				if broken == "allocs" {
 					code = WarnAllocs

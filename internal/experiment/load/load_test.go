@@ -265,7 +265,7 @@ func TestSaturation(t *testing.T) {
 	}
 }
 
-// TestPhasesAndTargets: each part of a run is told apart.
+// TestPhasesAndTargets: each part of a run is distinguished.
 func TestPhasesAndTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -7,7 +7,7 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the largest latency that a histogram tells apart: a run of an hour and a time-out beyond it.
+// longest is the largest latency that a histogram distinguishes: a run of an hour and a time-out beyond it.
 const longest = int64(2 * time.Hour)
 
 func newHistogram() *hdr.Histogram { return hdr.New(1, longest, 3) }
@@ -37,7 +37,7 @@ type recorder struct {
 	errs                       map[string]int64
 }
 
-// maxKinds bounds how many different errors are told apart.
+// maxKinds bounds how many different errors are distinguished.
 const maxKinds = 20
 
 func newRecorder(phases, targets int) *recorder {

@@ -201,7 +201,7 @@ func (r *Result) gates(wall time.Duration) {
 		r.warn(false, "dropped", "%d of %d requests were not sent, because too many were in flight: the service is overloaded; lower the rate, or raise --max-in-flight", r.Dropped, r.Dropped+r.Requests)
 	}
 	if share := float64(r.Errors) / float64(r.Requests); share > mostErrors {
-		r.warn(share <= tooManyErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so mend them first", r.Errors, r.Requests, r.firstReason())
+		r.warn(share <= tooManyErrors, "errors", "%d of %d requests failed%s: failed requests have no latency here, so fix them first", r.Errors, r.Requests, r.firstReason())
 	}
 	good := float64(answered) / float64(max(1, r.Requests)) // errors have a gate of their own
 	if r.AskedPerS > 0 && r.Unanswered == 0 && r.AchievedPerS < leastAchieved*r.AskedPerS*good {
@@ -211,7 +211,7 @@ func (r *Result) gates(wall time.Duration) {
 		at50, at99 := share(r.Lateness.P50, r.Intended.P50), share(r.Lateness.P99, r.Intended.P99)
 		if at50 > mostLateness || at99 > mostLateness {
 			r.warn(at50 <= tooMuchLate && at99 <= tooMuchLate, "lateness",
-				"requests started up to %v late at p99 (%v at p50), a good part of their latency: give the generator a core of its own (--pace spin), or look at the service time", words.Duration(r.Lateness.P99), words.Duration(r.Lateness.P50))
+				"requests started up to %v late at p99 (%v at p50), a large part of their latency: give the generator its own core (--pace spin), or use the service time", words.Duration(r.Lateness.P99), words.Duration(r.Lateness.P50))
 		}
 	}
 	if s := r.Client.CPUShare; s > mostCPU {

@@ -1,4 +1,4 @@
-// Package sweep starts a service again and again with different settings, each time in a real CPU and memory limit, loads
+// Package sweep starts a service repeatedly with different settings, each time in a real CPU and memory limit, loads
 // it by package load, and says which setting is best for what.
 //
 // An arm is one combination of settings. Every run of an arm starts the service again, because a service settles

@@ -277,7 +277,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("%q is in the page", bad)
 		}
 	}
-	// A circle for each percentile of each arm at the least, inside of the picture.
+	// A circle for each percentile of each arm at least, inside of the picture.
 	if n := strings.Count(page, "<circle"); n < 12+3+3+3 {
 		t.Errorf("%d points", n)
 	}

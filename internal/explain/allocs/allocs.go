@@ -43,10 +43,10 @@ type Site struct {
 }
 
 // ErrEmpty is returned for a reader that holds nothing: no profile was recorded.
-var ErrEmpty = errors.New("there is no allocation profile")
+var ErrEmpty = errors.New("the recording has no allocation profile")
 
 // ErrFew is returned for a profile of too few samples to say who allocates.
-var ErrFew = errors.New("the allocation profile has too few samples to say who allocates")
+var ErrFew = errors.New("the allocation profile has too few samples to show what allocates")
 
 // maxProfile bounds what is read.
 const maxProfile = 64 << 20
@@ -164,7 +164,7 @@ func unzip(data []byte, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(out)) > most {
-		return nil, fmt.Errorf("it unpacks to more than %d MiB", most>>20)
+		return nil, fmt.Errorf("it decompresses to more than %d MiB", most>>20)
 	}
 	return out, nil
 }

@@ -218,7 +218,7 @@ func (c *Classifier) waitForP(s Segment) {
 			return true
 		})
 		if n > maxStretches {
-			// Too finely chopped to tell apart: the rest as two parts.
+			// Too finely chopped to distinguish: the rest as two parts.
 			idle := int64(0)
 			for ; i <= last; i++ {
 				idle += c.win.Gens[i].Idle(at, s.End)

@@ -408,7 +408,7 @@ func compareWalks(t *testing.T, data []byte) {
 			}
 		}
 	}
-	// A wake and a creation at one and the same instant may be told apart
+	// A wake and a creation at one and the same instant may be distinguished
 	// either way; no more than that.
 	if bad > walks/200 || off > total/200 {
 		t.Errorf("%d of %d walks differ, %d of %d ns", bad, walks, off, total)

@@ -773,7 +773,7 @@ func checkPartition(t testing.TB, steps []Step, from, to int64) {
 }
 
 // TestCyclesOfWakers walks graphs that no scheduler makes: goroutines that
-// wake each other at one instant, for ever. The walk must end, and still cover
+// wake each other at one instant, forever. The walk must end, and still cover
 // the time.
 func TestCyclesOfWakers(t *testing.T) {
 	b := tracetext.New(26)

@@ -27,7 +27,7 @@ func (in *Input) servedOf(g *report.Group) (out []*report.Group) {
 	return out
 }
 
-// asks reports whether requests of a group wait for those of another one, be it by others. Groups may wait for each other.
+// asks reports whether requests of a group wait for those of another one, also through a third. Groups may wait for each other.
 func (in *Input) asks(g *report.Group, id string) bool {
 	all := []*report.Group{g}
 	for i := 0; i < len(all); i++ {

@@ -13,15 +13,20 @@ func busyMachineRule() Rule {
 		Code: report.RuleBusyMachine, Name: "busy-machine",
 		Summary: "other processes use the machine's CPUs, and the service's threads wait for them",
 		Doc: Doc{
-			Means: "The service's threads were ready to run and the kernel gave the CPUs to other processes. Goroutines that show as running were not computing then, goroutines behind them waited longer, and threads woke " +
-				"up late. No change of the service mends that, and whatever else a trace of that time says of computing and of the scheduler is measured under it.",
-			Measured: "From host samples: the threads waited in the kernel's run queue, without a quota that held them back, for at least 10 % of the time in which goroutines ran, while other processes had at least a fifth of the machine's CPU time " +
-				"(/proc/stat, less the process's own), and either all demand together was 90 % of the CPUs, or somebody waited for a CPU for a fifth of the time (PSI); where the service has more Ps than CPUs and its threads wait for each other (WL1005), what is used must be 90 %. Of a wait the others have the part that they had of the CPU time that was used: the rest is the service's own threads. " +
-				"Recordings without these two need GOMAXPROCS to be no more than the CPUs, 20 %, and that the process's CPU time cannot cover a tenth of the time in which its goroutines showed as running: threads that are woken wait for an idle CPU, too. " +
-				"The cost is, of what requests spent running, helping the collector and waiting behind others that ran, the part that the process's CPU time cannot cover, and the wake-ups of threads.",
+			Means: "The service's threads were ready to run, but the kernel gave the CPUs to other processes. Goroutines that show as running computed nothing " +
+				"then, goroutines behind them waited longer, and threads woke up late. No change of the service fixes that. Everything else that a trace of " +
+				"that time says of computing and scheduling was measured under it.",
+			Measured: "From host samples: for at least 10 % of the time in which goroutines ran, the threads waited in the kernel's run queue without a quota " +
+				"holding them back, while other processes used at least a fifth of the machine's CPU time (/proc/stat, less the process's own). In addition " +
+				"either all processes together used 90 % of the CPUs, or some process waited for a CPU for a fifth of the time (PSI). Where the service has " +
+				"more Ps than CPUs and its threads wait for each other (WL1005), the 90 % are required. The other processes get the part of each wait that " +
+				"they had of the used CPU time; the rest belongs to the service's own threads. In recordings without these two sources, GOMAXPROCS must be no " +
+				"more than the CPUs, other processes must use 20 %, and the process's CPU time must leave a tenth of its goroutines' running time uncovered, " +
+				"because a woken thread also waits for an idle CPU. The cost is the part, not covered by the process's CPU time, of what requests spent " +
+				"running, helping the collector and waiting behind running goroutines, and the wake-ups of threads.",
 			Before: "a batch job, a build or the load generator on the service's machine",
-			After:  "CPUs of the service's own: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the neighbours",
-			Wrong:  "If the other processes are meant to be there: then it is what that costs. A load generator on the same machine counts as another process.",
+			After:  "CPUs reserved for the service: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the other processes",
+			Wrong:  "If the other processes are meant to run there, this is their cost. A load generator on the same machine counts as another process.",
 		},
 		Run: machineBusy,
 	}
@@ -30,7 +35,7 @@ func busyMachineRule() Rule {
 // A neighbourhood is what other processes took.
 type neighbourhood struct {
 	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
-	lost   float64 // of the time in which goroutines showed as running, at the least, others had the CPU
+	lost   float64 // of the time in which goroutines showed as running, at least, others had the CPU
 	others float64 // CPUs that other processes used, on average; 0 if that is not known
 	sure   float64
 }
@@ -88,23 +93,23 @@ func machineBusy(in *Input) []Verdict {
 	}
 	h := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for one %s of the time they wanted to run", words.Percent(n.off)),
+		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of the time they wanted to run", words.Percent(n.off)),
 		Cause: report.CauseSched, Confidence: n.sure,
 		Evidence: []report.Evidence{
-			{Text: "threads waited for a CPU that others had, of the time they wanted to run", Value: n.off, Unit: "share"},
-			{Text: "CPUs of the machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
-			{Text: "CPUs that the service used", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
+			{Text: "share of the time threads wanted to run in which they waited for a CPU that others had", Value: n.off, Unit: "share"},
+			{Text: "CPUs of this machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
+			{Text: "CPUs used by the service", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
 		},
-		Fix: "give the service CPUs of its own (a cpuset, cpu.weight, a Kubernetes CPU request) or the neighbours another machine, and record again",
+		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
 	if n.lost > 0 {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time in which goroutines showed as running, others had the CPU, at least", Value: n.lost, Unit: "share"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "minimum share of goroutines' running time in which other processes had the CPU", Value: n.lost, Unit: "share"})
 	}
 	if n.others > 0 {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPUs that other processes used", Value: n.others, Unit: "CPUs"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPUs used by other processes", Value: n.others, Unit: "CPUs"})
 	}
 	if p := h.Lost.PressureNS; p != nil {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time, some process waited for a CPU (PSI)", Value: min(1, float64(*p)/float64(h.ToNS-h.FromNS)), Unit: "share"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "share of time in which some process waited for a CPU (PSI)", Value: min(1, float64(*p)/float64(h.ToNS-h.FromNS)), Unit: "share"})
 	}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]

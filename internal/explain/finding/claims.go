@@ -30,8 +30,8 @@ import (
 //     behind it belongs to the rule of its cause;
 //   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
 //     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
-//     if there is one, and else of nobody's;
-//   - what the handler of a WebSocket waits for until its client says more is nobody's;
+//     if there is one, and else belongs to no rule;
+//   - what the handler of a WebSocket waits for until its client says more belongs to no rule;
 //   - who ends a long poll with news is not late with them (see findPatience);
 //   - what paces a stream, a sleep, a timer or a limiter, holds nobody up (see streams);
 //   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
@@ -542,7 +542,7 @@ func (c *claim) slowPart(p *part) *part {
 func (cl *claims) met(c *claim, p *part, what string) report.Evidence {
 	e := report.Evidence{Text: "requests that " + what, Value: float64(p.Requests), Unit: "count"}
 	if b := cl.g.Tail(); b.Band != report.BandAll {
-		e.Text, e.Value = fmt.Sprintf("of %d slow requests, those that %s", b.Count, what), 0
+		e.Text, e.Value = fmt.Sprintf("slow requests that %s, of %d", what, b.Count), 0
 		if s := c.slowPart(p); s != nil {
 			e.Value = float64(s.Requests)
 		}
@@ -645,7 +645,7 @@ func oneFault(in *Input, all []Verdict) {
 		for k := range all {
 			q := &all[k]
 			if (q.Code == report.RuleLockConvoy || q.Code == report.RulePoolTooSmall) && q.Group != v.Group && q.Cause == v.Cause && q.Site != nil && q.Site.Key() == v.Site.Key() {
-				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ", whose requests queue behind it: taken out of what they queue for, it no longer holds them up"})
+				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ": its requests queue behind this; they stop queueing once it is moved out of what they queue for"})
 				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && rank(q.Severity) <= rank(v.Severity) {
 					v.Severity, v.Decided = report.SeverityInfo, nil
 				}

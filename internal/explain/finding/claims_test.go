@@ -201,31 +201,31 @@ func TestWords(t *testing.T) {
 	}{
 		{"a reader keeps readers out through a writer",
 			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock get@1 sync.(*RWMutex).RLock", "lock beat@2 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
-			"behind a writer, who waits for a reader that computes in main.report", "though it only reads"},
+			"behind a writer that waits for a reader that computes in main.report", "although it only reads"},
 		{"a writer keeps readers out",
 			report.Cause{Cause: "cpu", Site: site("rebuild@3"), Via: via("lock get@1 sync.(*RWMutex).RLock"), TotalNS: ms(3000)},
 			"for an RWMutex (to read) while its holder computes in main.rebuild", "build the new state outside of the lock"},
 		{"who holds a writer up is not known",
 			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock post@1 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
-			"for an RWMutex (to write) while its holder computes in main.report", "what reads takes a copy"},
+			"for an RWMutex (to write) while its holder computes in main.report", "a reader takes a copy"},
 		{"a full channel", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send gather@7"), TotalNS: ms(3000)},
-			"another goroutine sleeps at main.fetch", "make room in the channel sent to at main.gather (main.go:7)"},
+			"another goroutine sleeps at main.fetch", "give the channel sent to at main.gather (main.go:7) a larger buffer"},
 		{"the lock of a file", report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)},
-			"waits for the lock of a file", "its holder has the file open another time"},
+			"waits for the lock of a file", "its holder opened the file separately"},
 		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
-			"waits for the lock of a file", "its holder has the file open another time"},
+			"waits for the lock of a file", "its holder opened the file separately"},
 		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
 			"its client's part of a TLS handshake", "resume sessions"},
 		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
-			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what others need"},
+			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what other requests need"},
 		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
 			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
 		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},
 			"for a Mutex while its holder waits for a pipe", "through a bounded buffer"},
 		{"a semaphore, by no number that is another's", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
-			"requests queue for a golang.org/x/sync/semaphore", "give it back before what is done at main.ask"},
+			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
-			"for an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
+			"because an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
 		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, waitRules("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
@@ -265,7 +265,7 @@ func TestPoolSize(t *testing.T) {
 	}
 	for text, want := range map[string]float64{
 		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time with it": 10e6,
-		"waiting on average (rate x wait)": 3, "in use on average (rate x time)": 1, "places that would do at this load": 4,
+		"mean number waiting (rate x wait)": 3, "mean number in use (rate x time)": 1, "places sufficient at this load": 4,
 	} {
 		if got[text] != want {
 			t.Errorf("%s: %g, want %g", text, got[text], want)
@@ -276,7 +276,7 @@ func TestPoolSize(t *testing.T) {
 	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, Most: 1, ServiceNS: 1e6, Served: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range poolRule().Run(in) {
-		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 would do") {
+		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
@@ -285,12 +285,12 @@ func TestPoolSize(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, Most: 8, ServiceNS: 10e6, Served: 100}}}
 	for _, v := range poolRule().Run(in) {
-		if !strings.Contains(v.Fix, "about 4 would do") {
+		if !strings.Contains(v.Fix, "about 4 are enough") {
 			t.Errorf("a pool of connections: %s", v.Fix)
 		}
 	}
 	// 200 wait for the only place, whose holder computes: with two Ps two places are all that help.
-	for procs, want := range map[int]string{2: "about 2 would do", 0: "about 100 would do"} {
+	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 100 are enough"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100}}}
@@ -324,7 +324,7 @@ func TestPlacesOrNews(t *testing.T) {
 		title  string // of a pool's finding; "": there is none
 	}{
 		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
-		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place there is at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
+		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
 		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it sleeps at main.use (main.go:5)"},
 		{"news", taken, of(queues.Places{Others: 1}), ""},
 		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), ""},
@@ -358,10 +358,10 @@ func TestOnePopulation(t *testing.T) {
 		t.Fatalf("found %q", told(found))
 	}
 	want := map[string]float64{
-		"mean of a slow request": float64(ms(63)),
-		"of it, waiting for the lock: a Mutex at main.get (main.go:2)":      1,
-		"of the waiting, the other side sleeps at main.report (main.go:9)":  1200.0 / 1260,
-		"of the waiting, the other side computes in main.count (main.go:5)": 60.0 / 1260,
+		"mean per slow request": float64(ms(63)),
+		"share of it spent waiting for a Mutex at main.get (main.go:2)":               1,
+		"share of the waiting in which the holder sleeps at main.report (main.go:9)":  1200.0 / 1260,
+		"share of the waiting in which the holder computes in main.count (main.go:5)": 60.0 / 1260,
 	}
 	for _, e := range found[0].Evidence {
 		if w, ok := want[e.Text]; ok && (e.Value < 0.99*w || e.Value > 1.01*w) {
@@ -381,7 +381,7 @@ func TestOnePopulation(t *testing.T) {
 	slow.TotalNS, slow.Requests = ms(1000), 18
 	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
 	found = Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
-	if len(found) != 1 || found[0].Evidence[1].Text != "of 20 slow requests, those that met it" || found[0].Evidence[1].Value != 18 {
+	if len(found) != 1 || found[0].Evidence[1].Text != "slow requests that have this wait, of 20" || found[0].Evidence[1].Value != 18 {
 		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
 	}
 }

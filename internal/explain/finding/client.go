@@ -12,14 +12,14 @@ func clientRule() Rule {
 		Code: report.RuleSlowClient, Name: "slow-client",
 		Summary: "requests wait for their client to send or to read",
 		Doc: Doc{
-			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to it, takes it slowly. " +
-				"The service itself is not late.",
-			Measured: "The request's goroutine waits in the network poller for the connection that the request came by (cause network, kind inbound): in Read of the body, in Write of the response, or in a TLS handshake. " +
-				"In HTTP/2 the connection's reader waits for the client, and the request for that one: by select in Write, until the client makes the window of flow control larger. " +
-				"Confidence is 0.95.",
+			Means: "The server waits for its own client: for the rest of a request's body, or for room to write the answer because the client, or the network to " +
+				"it, is slow to take it. The service itself is not late.",
+			Measured: "The request's goroutine waits in the network poller for the connection on which the request arrived (cause network, kind inbound): in Read " +
+				"of the body, in Write of the response, or in a TLS handshake. In HTTP/2 the connection's reader waits for the client, and the request waits " +
+				"for that reader: in a select in Write, until the client enlarges the flow-control window. Confidence is 0.95.",
 			Before: "io.Copy(w, report) // a handler that holds a lock or a connection meanwhile",
 			After:  "read what is needed first, release what others need, then write; set ReadTimeout and WriteTimeout",
-			Wrong:  "For up- and downloads that are large on purpose, and for streams.",
+			Wrong:  "For intentionally large uploads and downloads, and for streams.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -35,18 +35,18 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		Title: "the server waits for its client to send at " + place(users(top.Cause, top.via)), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.95,
 		Evidence: []report.Evidence{
-			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			cl.met(c, top, "waited"),
+			{Text: "mean wait per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			cl.met(c, top, "have this wait"),
 		},
-		Fix: "read the body before anything that others need is taken, bound it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that collects bodies",
+		Fix: "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies",
 	}
 	if top.Call == "net/http.checkConnErrorWriter.Write" || isWindow(top) {
 		f.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(f.Site))
-		f.Fix = "release what others need before the answer is written, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that collects answers"
+		f.Fix = "release what other requests need before writing the answer, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that buffers answers"
 	}
 	if top.Call == "crypto/tls.(*Conn).HandshakeContext" {
 		f.Title = "the server waits for its client's part of a TLS handshake"
-		f.Fix = "let clients keep their connections and resume sessions (keep-alives on, session tickets not disabled): each handshake takes a round trip or two before its first request"
+		f.Fix = "let clients keep connections and resume sessions (keep-alives on, session tickets enabled): each handshake takes one or two round trips before its first request"
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }

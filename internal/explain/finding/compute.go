@@ -11,13 +11,15 @@ func computeRule() Rule {
 		Code: report.RuleComputes, Name: "computes",
 		Summary: "requests compute",
 		Doc: Doc{
-			Means: "The request's time goes into running code on its critical path, not into waiting. That is what a service is for, so by itself it is a fact and no fault; it is a fault where slow " +
-				"requests are slow because they compute much more than the typical one.",
-			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. It is a finding above info only if slow requests take twice the median or more, at least half of " +
-				"the difference is computing, and CPU samples, of 10 ms each, stand for at least half of that computing: a thread that the kernel does not run looks the same but is not sampled.",
+			Means: "The request spends its time running code on its critical path, not waiting. That is a service's job, so by itself it is a fact and no fault. " +
+				"It is a fault where slow requests are slow because they compute much more than a typical one.",
+			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. It is a finding above info only if slow requests take " +
+				"at least twice the median, computing makes up at least half of the difference, and CPU samples of 10 ms each cover at least half of that " +
+				"computing: a thread that the kernel does not run looks the same but is not sampled.",
 			Before: "for _, r := range rows { out = append(out, re.FindAllString(r, -1)...) } // some tenants have 100 times the rows",
 			After:  "for _, r := range rows[:min(len(rows), page)] { ... }",
-			Wrong:  "Where the CPU is shared, running time includes what the kernel gave to others (WL4, WL5011). Without CPU samples, the function of a short run is inferred from the events around it (site_from: bracket).",
+			Wrong: "Where the CPU is shared, running time includes what the kernel gave to other processes (WL4, WL5011). Without CPU samples, the function of a " +
+				"short run is inferred from the events around it (site_from: bracket).",
 		},
 		Run: computes,
 	}
@@ -55,23 +57,23 @@ func computes(in *Input) []Verdict {
 		}
 		v := Verdict{Won: won, Finding: report.Finding{
 			Title: fmt.Sprintf("%s computes", short(site.Func)), Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
-			Evidence: []report.Evidence{{Text: "mean computing of a slow request", Value: float64(won.SlowNS), Unit: "ns"}},
-			Fix:      "make it cheaper (whylate export --to pprof shows where), bound what one request may ask for, or do it ahead",
+			Evidence: []report.Evidence{{Text: "mean computing per slow request", Value: float64(won.SlowNS), Unit: "ns"}},
+			Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
 		}}
 		if inferred {
 			v.Confidence = 0.6
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "the line is inferred from the events around: no CPU samples show what ran"})
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "the line is inferred from the events around it: no CPU samples show what ran"})
 		}
 		if in.mostBytesAt() && in.Allocs.Sites[0].Site.Equal(site) {
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "of the bytes allocated, at " + in.allocating(), Value: part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), Unit: "share"})
+			v.Evidence = append(v.Evidence, report.Evidence{Text: "share of the bytes allocated at " + in.allocating(), Value: part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), Unit: "share"})
 		}
 		if extra, ok := computesMore(g, mine); ok {
 			v.Title = fmt.Sprintf("slow requests compute more than others, in %s", short(site.Func))
 			v.Won.SlowNS = extra.ns
 			v.Won.SlowShare, v.Won.All, v.Won.Beside = extra.share, Lost{}, Lost{}
 			v.Evidence = append(v.Evidence,
-				report.Evidence{Text: "that is more than a typical one, by", Value: float64(extra.ns), Unit: "ns"},
-				report.Evidence{Text: "of the slow requests' computing, CPU samples stand for", Value: extra.sampled, Unit: "share"})
+				report.Evidence{Text: "more than a typical request, by", Value: float64(extra.ns), Unit: "ns"},
+				report.Evidence{Text: "share of the slow requests' computing that CPU samples cover", Value: extra.sampled, Unit: "share"})
 		} else if v.Fact = true; share < 0.5 || 10*g.TotalNS < total {
 			continue // neither what makes it slow nor what the service mostly does
 		}

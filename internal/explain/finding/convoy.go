@@ -15,16 +15,18 @@ func convoyRule() Rule {
 		Code: report.RuleLockConvoy, Name: "lock-convoy",
 		Summary: "requests queue for a lock, or for a sync.Once, while its holder works or waits",
 		Doc: Doc{
-			Means: "Requests wait for a Mutex, an RWMutex or a sync.Once whose holder does something slow while it holds it: computes, calls the kernel or a peer, sleeps. " +
-				"All who come meanwhile stand in line, so the slow thing is paid for many times.",
-			Measured: "A trace names neither locks nor holders, but the goroutine that ended each wait. The critical path goes on there, for the time of the wait only, so the causes " +
-				"reached through a wait of kind lock or once are what the holders did. The site of the finding is where the holders spent most; the evidence lists where the lock was waited for. " +
-				"Only waits are counted: a lock that was free leaves no trace. What a request spends at that site while it holds the lock itself is part of the share. " +
-				"Confidence is 0.95 where what holders did was seen to the end, less by what was not (lock leaves).",
+			Means: "Requests wait for a Mutex, an RWMutex or a sync.Once whose holder does something slow while it holds it: it computes, calls the kernel or a " +
+				"peer, or sleeps. All requests that arrive in that time queue, so many requests pay for each slow operation.",
+			Measured: "A trace names neither locks nor holders, but it names the goroutine that ended each wait. The critical path continues there for the duration " +
+				"of the wait, so causes reached through a wait of kind lock or once are what the holders did. The site of the finding is where the holders " +
+				"spent most of that time; the evidence lists the lines that waited for the lock. Only waits count: a lock that was free leaves no trace. Time " +
+				"that a request spends at that site while it holds the lock itself is part of the share. Confidence is 0.95 where the trace shows all that " +
+				"holders did, and lower by the part that it does not show (lock leaves).",
 			Before: "j.mu.Lock()\ndefer j.mu.Unlock()\nj.f.Write(rec)\nj.f.Sync()",
-			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all that came meanwhile",
-			Wrong: "Where only one at a time may do it, by its nature: then it must become shorter. Where the holder computes and all processors are busy, the lock only orders a queue " +
-				"that would stand for the processors otherwise. A slow thing that is rarely met under the lock (less than a quarter of the time at its site is waiting: of a group's requests, of its slow ones, and of all groups') is reported as such, without this rule.",
+			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all records written since the last one",
+			Wrong: "Where the work must be done by one goroutine at a time, it can only become shorter. Where the holder computes and all Ps are busy, the lock " +
+				"only orders a queue that would otherwise form for the Ps. If less than a quarter of the time at the holder's site is waiting for the lock " +
+				"(of a group's requests, of its slow ones, and of all groups'), the slow operation is reported by its own rule instead of this one.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -130,38 +132,38 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share,
 		Confidence: 0.95 * (1 - float64(unseen)/float64(max(all, 1))),
 		Evidence: []report.Evidence{
-			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "of it, waiting for the lock: " + strings.Join(where, ", "), Value: part1(queuedNS, all), Unit: "share"},
+			{Text: "mean per slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "share of it spent waiting for " + strings.Join(where, ", "), Value: part1(queuedNS, all), Unit: "share"},
 		},
 	}
 	if t := cl.others(leafOf(top.Cause)); 2*queuedNS < all && isMuch(t.queued, t.own) {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests of all groups: of what they spent there, waiting for those who hold it", Value: part1(t.queued, t.queued+t.own), Unit: "share"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "share of all groups' time there spent waiting for the holders", Value: part1(t.queued, t.queued+t.own), Unit: "share"})
 	}
 	f.Evidence = append(f.Evidence, holders(cl, c, queuedNS)...)
 	if t := cl.in.turns(top.Cause, top.via); t != nil {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that waited for one holder at once, on average", Value: t.Waiting, Unit: "count"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests waiting for one holder at the same time, on average", Value: t.Waiting, Unit: "count"})
 	}
 	if behindReader(top.via) {
-		f.Title = fmt.Sprintf("requests queue for %s behind a writer, who waits for a reader that %s", lockKind(&c.via), doing(top.Cause, top.via))
+		f.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockKind(&c.via), doing(top.Cause, top.via))
 	}
 	switch {
 	case behindReader(top.via):
-		f.Fix = fmt.Sprintf("hold the lock for shorter at %s, though it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
+		f.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
 	case c.via.wait == "once":
-		f.Fix = "initialise before the first request comes, or let requests that need not wait go on without it"
+		f.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex).Lock"):
 		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
-		f.Fix = fmt.Sprintf("hold the lock for shorter at %s: what writes builds the new state outside of the lock and takes it, or swaps an atomic.Pointer, only to put it in place; what reads takes a copy, or reads in parts", place(f.Site))
+		f.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(f.Site))
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex"):
 		f.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
 	case top.Cause.Cause == report.CauseCPU:
-		f.Fix = "compute outside of the lock, or divide what it guards so that requests take different locks"
+		f.Fix = "compute outside of the lock, or split what it guards so that requests take different locks"
 	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
-		f.Fix = "do not sync with the lock held: let one goroutine sync once for all that came meanwhile (group commit)"
+		f.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
 	case top.Cause.Cause == report.CauseNetwork && isFile(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
-		f.Fix = fmt.Sprintf("the reader of the pipe written to at %s is slow, and all who write stand in line: write from a goroutine of its own through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
+		f.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
 	default:
-		f.Fix = fmt.Sprintf("take %s out of what the lock guards: copy what it needs, release the lock, then do it", place(f.Site))
+		f.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(f.Site))
 	}
 	f.Queue = cl.queueOf(c, lockKind(&c.via))
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
@@ -213,7 +215,7 @@ func holders(cl *claims, c *claim, all int64) []report.Evidence {
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if part1(s.ns, all) >= 0.03 {
-			out = append(out, report.Evidence{Text: "of the waiting, the other side " + doing(s.p.Cause, s.p.via), Value: part1(s.ns, all), Unit: "share"})
+			out = append(out, report.Evidence{Text: "share of the waiting in which the holder " + doing(s.p.Cause, s.p.via), Value: part1(s.ns, all), Unit: "share"})
 		}
 	}
 	return out

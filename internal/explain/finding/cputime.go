@@ -10,13 +10,15 @@ import (
 func cpuTimeRule() Rule {
 	return Rule{
 		Code: report.RuleThreadsOffCPU, Name: "threads-off-cpu",
-		Summary: "goroutines that show as running were often not on a CPU",
+		Summary: "goroutines shown as running were often not on a CPU",
 		Doc: Doc{
-			Means: "A goroutine shows as running while its thread may be waiting for a CPU: a quota (WL4), busy neighbours, or more Ps than CPUs (WL1005). Then time given to computing (cause cpu), and what " +
-				"others waited for it, is partly the kernel's doing, and a CPU profile shows less than the trace.",
-			Measured: "By host samples the process's threads had a CPU for less than 70 % of the time in which goroutines ran on Ps, which was half a second or more. Without host samples, by CPU samples: they come at 100 a second of " +
-				"CPU time, and those outside of the scheduler stand for less than 70 % of it.",
-			Wrong: "If a profile was set to another rate, or was started later than the trace.",
+			Means: "A goroutine shows as running while its thread may be waiting for a CPU: because of a quota (WL4), other processes on the machine, or more Ps " +
+				"than CPUs (WL1005). Part of the time reported as computing (cause cpu), and of the time that others waited for it, then belongs to the " +
+				"kernel, and a CPU profile shows less than the trace.",
+			Measured: "By host samples the process's threads had a CPU for less than 70 % of the time in which goroutines ran on Ps, and that time is at least half " +
+				"a second. Without host samples, by CPU samples: they are taken 100 times per second of CPU time, and those outside of the scheduler cover " +
+				"less than 70 % of that time.",
+			Wrong: "If a profile was set to another rate, or started later than the trace.",
 		},
 		Run: func(in *Input) []Verdict {
 			if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
@@ -24,7 +26,7 @@ func cpuTimeRule() Rule {
 				if had < 0 || had >= scale.Most {
 					return nil
 				}
-				return offCPU(0.9, report.Evidence{Text: "of their running time, the process's threads had a CPU", Value: had, Unit: "share"})
+				return offCPU(0.9, report.Evidence{Text: "share of running time in which the process's threads had a CPU", Value: had, Unit: "share"})
 			}
 			s := &in.Process.Samples
 			expected := float64(in.Process.BusyNS) / report.SampleNS
@@ -33,8 +35,8 @@ func cpuTimeRule() Rule {
 			if in.Process.BusyNS < scale.Running || s.All < scale.Enough || got >= scale.Most*expected {
 				return nil
 			}
-			return offCPU(0.6, report.Evidence{Text: "of their running time, CPU samples saw", Value: got / expected, Unit: "share"},
-				report.Evidence{Text: fmt.Sprintf("CPU samples, of %.0f to be expected", expected), Value: got, Unit: "count"})
+			return offCPU(0.6, report.Evidence{Text: "share of running time that CPU samples cover", Value: got / expected, Unit: "share"},
+				report.Evidence{Text: fmt.Sprintf("CPU samples, of %.0f expected", expected), Value: got, Unit: "count"})
 		},
 	}
 }
@@ -51,7 +53,7 @@ func hadCPU(in *Input) float64 {
 
 func offCPU(confidence float64, evidence ...report.Evidence) []Verdict {
 	return doubt(report.Finding{
-		Title: "goroutines that show as running were often not on a CPU", Confidence: confidence, Evidence: evidence,
-		Fix: "look at the limits of the process and its machine: whylate limits, cpu.stat, the run queue",
+		Title: "goroutines shown as running were often not on a CPU", Confidence: confidence, Evidence: evidence,
+		Fix: "check the limits of the process and its machine: whylate limits, cpu.stat, the run queue",
 	})
 }

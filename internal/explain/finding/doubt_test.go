@@ -54,7 +54,7 @@ func TestDoubts(t *testing.T) {
 		}, ""},
 		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
 		{"WL5007", func(in *Input) {
-			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had times that cannot be"}}
+			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had impossible times"}}
 		}, func(in *Input) {
 			in.Report.Input.Warnings = []report.Warning{{Code: "newer-format", Text: "x"}}
 		}, "3 events"},

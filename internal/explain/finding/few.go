@@ -10,11 +10,11 @@ import (
 func fewRule() Rule {
 	return Rule{
 		Code: report.RuleFewRequests, Name: "few-requests",
-		Summary: "too few requests to speak of slow ones",
+		Summary: "too few requests to judge slow ones",
 		Doc: Doc{
-			Means:    "Percentiles and the causes of the slow band rest on a handful of requests: the next trace may say something else.",
+			Means:    "Percentiles and the causes of the slow band rest on a handful of requests: the next trace may show others.",
 			Measured: fmt.Sprintf("The group with the most time has fewer than %d requests that ended within the trace.", scale.Many),
-			Wrong:    "Where all requests suffer from the same thing, a few are enough to see it. Record for longer (whylate record -d 30s) or under more load to be sure.",
+			Wrong:    "Where all requests have the same problem, a few are enough to show it. To be sure, record longer (whylate record -d 30s) or under more load.",
 		},
 		Run: func(in *Input) []Verdict {
 			if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
@@ -24,14 +24,14 @@ func fewRule() Rule {
 			if g.Count >= scale.Many {
 				return nil
 			}
-			seen := fmt.Sprintf("only %d requests of %s were seen", g.Count, short(g.Name))
+			seen := fmt.Sprintf("the trace has only %d requests of %s", g.Count, short(g.Name))
 			if g.Count == 1 {
-				seen = fmt.Sprintf("only one request of %s was seen", short(g.Name))
+				seen = fmt.Sprintf("the trace has only one request of %s", short(g.Name))
 			}
 			return doubt(report.Finding{
 				Title: seen, Group: g.ID, Confidence: 1,
 				Evidence: []report.Evidence{{Text: "requests", Value: float64(g.Count), Unit: "count"}},
-				Fix:      "record for longer, or while the service is busier",
+				Fix:      "record longer, or while the service is busier",
 			})
 		},
 	}

@@ -11,14 +11,16 @@ import (
 func fewProcsRule() Rule {
 	return Rule{
 		Code: report.RuleTooFewPs, Name: "too-few-ps",
-		Summary: "requests wait for a P while the machine has CPUs to give",
+		Summary: "requests wait for a P while the machine has free CPUs",
 		Doc: Doc{
-			Means: "All Ps are busy and requests queue for them, but the process may use more CPUs than it has Ps, and threads found a CPU at once when they wanted one: GOMAXPROCS is what limits the service.",
-			Measured: "Requests' waits for a P (causes sched, sched-poll) as in WL1002, where the Ps were in use for 85 % of the trace and more, host samples say that the process may run on more CPUs than " +
-				"GOMAXPROCS, by affinity and by quota, and its threads waited for a CPU for less than 10 % of the time they were busy. Without host samples in the recording it is silent.",
+			Means: "All Ps are busy and requests queue for them, but the process may use more CPUs than it has Ps, and its threads got a CPU at once when they " +
+				"wanted one: GOMAXPROCS limits the service.",
+			Measured: "Requests' waits for a P (causes sched, sched-poll) as in WL1002, where the Ps were in use for at least 85 % of the trace. Host samples must " +
+				"say that the process may run on more CPUs than GOMAXPROCS, by affinity and by quota, and that its threads waited for a CPU for less than 10 " +
+				"% of their busy time. Without host samples in the recording the rule is silent.",
 			Before: "GOMAXPROCS=1 # set once, for a container of another size",
 			After:  "# unset it: Go 1.25 and later follow the limit; before that import service/auto",
-			Wrong:  "If the other CPUs are meant for other processes that were idle while the trace was recorded.",
+			Wrong:  "If the other CPUs are meant for other processes that were idle during the recording.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -27,14 +29,14 @@ func fewProcsRule() Rule {
 				may := mayUse(f)
 				evidence := []report.Evidence{
 					{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
-					{Text: "CPUs that the process may use", Value: may, Unit: "CPUs"},
+					{Text: "CPUs available to the process", Value: may, Unit: "CPUs"},
 					q.waited(),
-					{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
+					{Text: "Ps in use over the whole trace", Value: busy(in), Unit: "share"},
 				}
 				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d where %s may be used", in.Process.Procs, words.CPUs(may)),
+					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(may)),
 					Cause: report.CauseSched, Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
-					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it by the limit: whylate limits",
+					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits",
 				}})
 			})
 			return out

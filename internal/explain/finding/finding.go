@@ -36,7 +36,7 @@ type Doc struct {
 	Means    string // what a finding says about the service
 	Measured string // how, and from what
 	Before   string // an example of the fault, in Go or as a setting
-	After    string // the same, mended
+	After    string // the same, fixed
 	Wrong    string // when the finding is wrong or does not matter
 }
 
@@ -63,7 +63,7 @@ type Input struct {
 	// Holder finds where a goroutine stands, and for how long at least so long, that perhaps holds the lock a function waits for,
 	// with the trace's word for what it waits for; nil: none. The field itself may be nil.
 	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
-	// Streams says of requests that sleep at a line again and again whether they write to their clients between.
+	// Streams says of requests that sleep at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
@@ -135,7 +135,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 				v.Severity, v.Decided = report.SeverityLow, nil // it is more likely not so
 			}
 			if in.Unawaited != nil && r.Code[2] == '2' && in.Unawaited(v.Group) {
-				v.Severity, v.Decided = report.SeverityInfo, nil // what it waits for is nobody's latency
+				v.Severity, v.Decided = report.SeverityInfo, nil // its wait is no latency
 			}
 			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
 				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)

@@ -12,16 +12,16 @@ import (
 func flushRule() Rule {
 	return Rule{
 		Code: report.RuleFlushInterval, Name: "flush-interval",
-		Summary: "requests wait for the next turn of something that happens at fixed intervals",
+		Summary: "requests wait for the next run of work that is done at a fixed interval",
 		Doc: Doc{
-			Means: "Requests are done only when a ticker or timer next fires on a goroutine that serves all of them: a batcher that flushes every so often, a loop that looks for work. " +
-				"A request that comes at any time waits half the interval on average, and all of it at worst.",
-			Measured: "The requests' paths lead to a sleep on a goroutine that many requests share, and the instants at which it ends lie a fixed time, or a multiple of it, apart " +
-				"(four of five distances within 10 %). The sleep was under way when the request came, or ends for several at once. " +
-				"Requests that were seen to hand nothing to anybody before they wait may be long polls: those are left to WL2001. Confidence is 0.9.",
-			Before: "case <-ticker.C: // each 50 ms\n\tflush(batch)",
-			After:  "case rec := <-in:\n\tbatch = append(batch, rec)\n\tif len(in) == 0 { // nobody else is waiting to be added\n\t\tflush(batch)\n\t}",
-			Wrong:  "Where the interval is a promise (a report each second) or saves what costs more than the wait, such as a sync to disk for each record.",
+			Means: "Requests end only when a ticker or timer next fires on a goroutine that serves all of them: a batcher that flushes at an interval, a loop " +
+				"that polls for work. On average a request waits half the interval, at worst all of it.",
+			Measured: "The requests' paths lead to a sleep on a goroutine that many requests share, and the sleep ends at instants that are a fixed time, or a " +
+				"multiple of it, apart (four of five distances within 10 %). The sleep had begun before the request arrived, or ends for several requests at " +
+				"once. Requests that were seen to hand over nothing before they wait may be long polls: those are left to WL2001. Confidence is 0.9.",
+			Before: "case <-ticker.C: // every 50 ms\n\tflush(batch)",
+			After:  "case rec := <-in:\n\tbatch = append(batch, rec)\n\tif len(in) == 0 { // no other record is waiting to be added\n\t\tflush(batch)\n\t}",
+			Wrong:  "Where the interval is required (a report each second), or saves more than the wait costs, such as a sync to disk for each record.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -52,13 +52,13 @@ func flushVerdict(cl *claims, c *claim) Verdict {
 	top := c.heaviest("sleep")
 	t := cl.flush(top.Cause)
 	return Verdict{Won: c.won, Changes: cl.halfOf(top.Cause), Finding: report.Finding{
-		Title: fmt.Sprintf("requests wait for an interval of %s to pass at %s", words.Brief(t.PeriodNS), place(users(top.Cause, top.via))),
+		Title: fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(t.PeriodNS), place(users(top.Cause, top.via))),
 		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "the interval: ends of the wait lie this, or a multiple of it, apart", Value: float64(t.PeriodNS), Unit: "ns"},
-			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "requests that one and the same turn served, on average", Value: t.Together, Unit: "count"},
+			{Text: "interval between the ends of the waits (or a multiple of it)", Value: float64(t.PeriodNS), Unit: "ns"},
+			{Text: "mean wait per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "requests served by one tick, on average", Value: t.Together, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("serve what has gathered as soon as nobody else is waiting to be added, or make the interval shorter than %s: the mean wait is half of it for requests that come at any time", words.Brief(t.PeriodNS)),
+		Fix: fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(t.PeriodNS)),
 	}}
 }

@@ -136,7 +136,7 @@ func limitIsFull(c *process.Stats) bool {
 func moreRoom(c *process.Stats) string {
 	gc := &c.GC
 	if gc.Full > 0 || gc.Measured > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
-		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so near to what lives that a limit seems to bind, and more GOGC does nothing then"
+		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so close to the live heap that a limit seems to hold it there, and a larger GOGC then changes nothing"
 	}
 	return "raise GOGC where memory allows"
 }
@@ -152,19 +152,19 @@ func (in *Input) fullLimit(g *report.Group) []Verdict {
 	site, causes := in.allocator()
 	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
 	f := report.Finding{
-		Title: fmt.Sprintf("what lives fills the memory limit: the heap is collected %s times a second", words.Figure(perSecond)),
+		Title: fmt.Sprintf("the live heap fills the memory limit: it is collected %s times a second", words.Figure(perSecond)),
 		Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.9,
 		Evidence: append([]report.Evidence{
 			{Text: "collections", Value: perSecond, Unit: "1/s"},
-			{Text: "after a collection there live, mean", Value: float64(gc.FullBytes), Unit: "bytes"},
-			{Text: "collections after which the goal was no higher than that", Value: part1(int64(gc.Full), int64(gc.Full+gc.Measured)), Unit: "share"},
-			{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(in.Process.SpanNS), Unit: "share"},
+			{Text: "mean live heap after a collection", Value: float64(gc.FullBytes), Unit: "bytes"},
+			{Text: "share of collections after which the goal was no higher", Value: part1(int64(gc.Full), int64(gc.Full+gc.Measured)), Unit: "share"},
+			{Text: "share of time spent marking", Value: float64(gc.MarkNS) / float64(in.Process.SpanNS), Unit: "share"},
 		}, append(partsEvidence(g), causes...)...),
-		Fix: fmt.Sprintf("raise GOMEMLIMIT by half of what lives (%s) or more, where the container's memory allows; or keep less alive (a smaller cache). More GOGC does nothing: the limit is what begins a collection",
+		Fix: fmt.Sprintf("raise GOMEMLIMIT by at least half of the live heap (%s), where the container's memory allows; or keep less alive (a smaller cache). A larger GOGC changes nothing: the limit starts the collections",
 			words.Bytes(gc.FullBytes/2)),
 	}
 	if site != nil {
-		f.Fix += "; allocating less at " + place(site) + " makes fewer as well"
+		f.Fix += "; allocating less at " + place(site) + " also makes fewer collections"
 	}
 	return []Verdict{{Won: won, Finding: f, Changes: []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}}}
 }
@@ -172,18 +172,25 @@ func (in *Input) fullLimit(g *report.Group) []Verdict {
 func frequentRule() Rule {
 	return Rule{
 		Code: report.RuleGCTooFrequent, Name: "gc-too-frequent",
-		Summary: "garbage is collected too often for the size of the heap, at the price of requests",
+		Summary: "the garbage collector runs too often for the size of the heap, and requests pay for it",
 		Doc: Doc{
-			Means: "The next collection begins soon after the last one ended: the heap's goal is near to what lives, by a small GOGC or a memory limit, or the heap is so small that " +
-				"the usual goal is soon reached. Each cycle marks all that lives, whatever was freed, so a little more room saves most of the work.",
-			Measured: "Live heap and goal of each cycle, cycles a second and the time with marking under way are in the trace. With live heap L and goal G a cycle lasts until about G - L bytes were allocated, so at the same " +
-				"rate of allocation the cycles a second go as 1/(G - L); G = L + (L + stacks + globals) x GOGC/100, at least 4 MiB x GOGC/100 (A Guide to the Go Garbage Collector). The finding speaks when G is within 60 % above L, or under " +
-				"64 MiB with 10 or more cycles a second; marking takes 5 % of the time or more; and the advice would save 30 % of the cycles; less than 10 % of a group's time is not reported. Where the goal is not above what lives (within 3 %) after most collections, it is a memory limit that what lives fills, and the fix says so. Its share is what requests spent helping to mark, waiting for the collector, and waiting for a P while " +
-				"mark workers ran. Sites come from the allocation profile of a recording, if it has ten samples or more (about 5 MB), else from where assists happened, which says who pays and not who causes. Where GOGC is as usual and the profile has half of the bytes or more at one place, that place comes first of what to do. Confidence is 0.9, 0.75 without a profile.",
+			Means: "The next collection begins soon after the last one ended. Either a small GOGC or a memory limit keeps the heap's goal close to the live " +
+				"heap, or the heap is so small that it reaches the usual goal soon. Each cycle marks the whole live heap, however little was freed, so a " +
+				"little more room saves most of the work.",
+			Measured: "The trace has each cycle's live heap and goal, the cycles per second, and the time spent marking. With live heap L and goal G, a cycle lasts " +
+				"until about G - L bytes are allocated, so at a constant rate of allocation the cycles per second are proportional to 1/(G - L). G = L + (L + " +
+				"stacks + globals) x GOGC/100, at least 4 MiB x GOGC/100 (A Guide to the Go Garbage Collector). The rule reports where G is within 60 % above " +
+				"L, or under 64 MiB with 10 or more cycles per second; where marking takes at least 5 % of the time; and where the advice would save 30 % of " +
+				"the cycles. It does not report less than 10 % of a group's time. Where the goal is no higher than the live heap (within 3 %) after most " +
+				"collections, the live heap fills a memory limit, and the advice says so. The share is what requests spent helping to mark, waiting for the " +
+				"collector, and waiting for a P while mark workers ran. Sites come from the recording's allocation profile if it has at least ten samples " +
+				"(about 5 MB), else from where assists happened: that shows who pays, not who allocates. Where GOGC has its usual value and one place has at " +
+				"least half of the profile's bytes, the advice names that place first. Confidence is 0.9, or 0.75 without a profile.",
 			Before: "GOGC=10",
-			After:  "GOGC=400 GOMEMLIMIT=900MiB // of a container of 1 GiB: a limit keeps what GOGC allows within bounds",
-			Wrong: "Where memory is really short: then only fewer or smaller allocations help. A memory limit that the heap is near to, but does not fill, looks like a small GOGC; more GOGC does nothing then. " +
-				"The rate of allocation is taken to stay what it is; faster requests may allocate more a second.",
+			After:  "GOGC=400 GOMEMLIMIT=900MiB // in a container of 1 GiB: the limit bounds what GOGC allows",
+			Wrong: "Where memory is really short, only fewer or smaller allocations help. A memory limit that the heap approaches but does not fill looks like a " +
+				"small GOGC; a larger GOGC then changes nothing. The rule assumes a constant rate of allocation; faster requests may allocate more per " +
+				"second.",
 		},
 		Run: func(in *Input) []Verdict {
 			if limitIsFull(in.Process) {
@@ -201,30 +208,30 @@ func frequentRule() Rule {
 				gc := &in.Process.GC
 				site, causes := in.allocator()
 				f := report.Finding{
-					Title: fmt.Sprintf("the heap is collected %s times a second, %s above what lives", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes)),
+					Title: fmt.Sprintf("the heap is collected %s times a second, %s above the live heap", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes)),
 					Cause: report.FamilyGC, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append([]report.Evidence{
 						{Text: "collections", Value: t.perSecond, Unit: "1/s"},
-						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
-						{Text: "goal, mean", Value: float64(gc.GoalBytes), Unit: "bytes"},
-						{Text: "GOGC as these two show it", Value: math.Round(t.effective), Unit: "%"},
-						{Text: "of the time, marking was under way", Value: t.markShare, Unit: "share"},
+						{Text: "mean live heap", Value: float64(gc.LiveBytes), Unit: "bytes"},
+						{Text: "mean goal", Value: float64(gc.GoalBytes), Unit: "bytes"},
+						{Text: "GOGC that follows from these two", Value: math.Round(t.effective), Unit: "%"},
+						{Text: "share of time spent marking", Value: t.markShare, Unit: "share"},
 						{Text: fmt.Sprintf("collections with GOGC=%d", t.gogc), Value: t.then, Unit: "1/s"},
-						{Text: "heap that this takes more", Value: float64(max(0, t.more)), Unit: "bytes"},
+						{Text: "additional heap for that", Value: float64(max(0, t.more)), Unit: "bytes"},
 					}, append(partsEvidence(g), causes...)...),
 				}
 				if in.Allocs != nil {
 					f.Confidence = 0.9
 				}
-				f.Fix = fmt.Sprintf("GOGC=%d: %s collections a second instead of %s for %s more heap (set GOMEMLIMIT to 90 %% of the container's memory beside it)",
+				f.Fix = fmt.Sprintf("GOGC=%d: %s collections a second instead of %s for %s more heap (also set GOMEMLIMIT to 90 %% of the container's memory)",
 					t.gogc, words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
 				if t.effective <= lowGOGC {
-					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal near to what lives, whatever GOGC is): %s collections a second instead of %s for %s more heap",
+					f.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal close to the live heap with any GOGC): %s collections a second instead of %s for %s more heap",
 						t.gogc, words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
 				}
 				switch {
 				case site != nil && in.mostBytesAt() && t.effective > lowGOGC: // GOGC is as usual: it is one place's garbage
-					f.Fix = "allocate less at " + in.allocating() + ", where most of the bytes are; or " + f.Fix
+					f.Fix = "allocate less at " + in.allocating() + ", which allocates most of the bytes; or " + f.Fix
 					f.Evidence = slices.Concat(causes[:1], f.Evidence[:len(f.Evidence)-len(causes)], causes[1:])
 				case site != nil:
 					f.Fix += "; and allocate less at " + place(site)
@@ -259,10 +266,10 @@ func partsEvidence(g *report.Group) []report.Evidence {
 		text string
 		part func(*report.Cause) float64
 	}{
-		{"of the group's time, helping to mark", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCAssist) }},
-		{"standing still for the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
-		{"waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
-		{"waiting for a P while mark workers ran", workersPart},
+		{"share of the group's time spent on GC assists", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCAssist) }},
+		{"spent in the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"spent waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"spent waiting for a P while mark workers ran", workersPart},
 	} {
 		if share, _ := weighPart(g, w.part); share >= 0.01 {
 			out = append(out, report.Evidence{Text: w.text, Value: share, Unit: "share"})
@@ -305,7 +312,7 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
 			s := &p.Sites[i]
 			if share := float64(s.Bytes) / float64(p.Bytes); share >= 0.02 {
-				text := "of the bytes allocated, at " + allocatingAt(s)
+				text := "share of the bytes allocated at " + allocatingAt(s)
 				if s.From.Func != "" {
 					text += ", most of it for " + place(&s.From)
 				}
@@ -345,7 +352,7 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
 	for _, s := range sums[:min(len(sums), mostAllocators)] {
 		if share := part1(s.ns, total); share >= 0.02 {
-			out = append(out, report.Evidence{Text: "of the assists, paid at " + place(s.site), Value: share, Unit: "share"})
+			out = append(out, report.Evidence{Text: "share of the assists paid at " + place(s.site), Value: share, Unit: "share"})
 		}
 	}
 	return sums[0].site, out
@@ -369,13 +376,16 @@ func mostlyAssists(g *report.Group) bool {
 func assistRule() Rule {
 	return Rule{
 		Code: report.RuleMarkAssist, Name: "mark-assist",
-		Summary: "requests help to mark the heap, or wait for the collector, because more is allocated than its workers keep up with",
+		Summary: "requests help to mark the heap, or wait for the collector, because the service allocates faster than its workers can mark",
 		Doc: Doc{
-			Means: "While a collection is under way, who allocates must mark in proportion. Requests pay for garbage with their own time, and those that allocate most are the latest.",
-			Measured: "Mark assists are ranges in the trace; what of them, and of waits for a phase of the collector, lies on requests' critical paths is causes gc-assist and gc-wait. The stacks there say who pays. " +
-				"Who causes is in the allocation profile that a recording (x.whylate, or explain of a URL) holds: its sites by bytes are the evidence, and the first is the finding's site. " +
-				"What requests waited for Ps that mark workers ran on is counted in where it is the smaller part (else WL3002 speaks). Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.9 with a profile, 0.75 without.",
-			Before: "log.Debug(fmt.Sprintf(\"checked %v in %v\", target, d)) // formatted though nobody wants it",
+			Means: "While a collection runs, a goroutine that allocates must mark in proportion. Requests pay for garbage with their own time, and those that " +
+				"allocate most are the latest.",
+			Measured: "Mark assists are ranges in the trace. The part of them that lies on requests' critical paths is cause gc-assist; waits for a phase of the " +
+				"collector are cause gc-wait. Their stacks show who pays. The allocation profile of a recording (x.whylate, or explain of a URL) shows who " +
+				"allocates: its sites by bytes are the evidence, and the first is the finding's site. Waits for Ps that mark workers ran on are included " +
+				"where they are the smaller part (else WL3002 reports). Where a larger GOGC would save most cycles for little memory, WL3004 reports instead. " +
+				"Less than 10 % of a group's time is not reported. Confidence is 0.9 with a profile, 0.75 without.",
+			Before: "log.Debug(fmt.Sprintf(\"checked %v in %v\", target, d)) // formatted although the level is off",
 			After:  "if log.Enabled(ctx, slog.LevelDebug) {\n\tlog.Debug(\"checked\", \"target\", target, \"in\", d)\n}",
 			Wrong:  "Without a profile the site is where assists were paid: a site that allocates little may pay for another's garbage.",
 		},
@@ -394,16 +404,16 @@ func assistRule() Rule {
 				gc := &in.Process.GC
 				site, causes := in.allocator()
 				f := report.Finding{
-					Title: "requests help the garbage collector instead of going on", Cause: report.CauseGCAssist, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
+					Title: "requests help the garbage collector instead of doing their own work", Cause: report.CauseGCAssist, Site: site, Group: g.ID, Share: share, Confidence: 0.75,
 					Evidence: append(append([]report.Evidence{
-						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "mean per slow request", Value: float64(won.SlowNS), Unit: "ns"},
 						{Text: "collections", Value: float64(gc.Cycles) / float64(max(in.Process.SpanNS, 1)) * 1e9, Unit: "1/s"},
-						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
+						{Text: "mean live heap", Value: float64(gc.LiveBytes), Unit: "bytes"},
 					}, partsEvidence(g)...), causes...),
-					Fix: "allocate less on the way of requests: do not format what nobody reads, use buffers again, keep fewer pointers alive",
+					Fix: "allocate less in requests: do not format text that is never read, reuse buffers, keep fewer pointers alive",
 				}
 				if site != nil {
-					f.Fix = "allocate less, first of all at " + place(site) + ": do not format what nobody reads, use buffers again (sync.Pool), keep fewer pointers alive; or " + moreRoom(in.Process)
+					f.Fix = "allocate less, starting at " + place(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + moreRoom(in.Process)
 				}
 				if in.Allocs != nil {
 					f.Confidence = 0.9
@@ -419,13 +429,16 @@ func workersRule() Rule {
 		Code: report.RuleGCTakesPs, Name: "gc-takes-ps",
 		Summary: "requests wait for a P while the collector's workers run on them",
 		Doc: Doc{
-			Means: "Marking runs on a quarter of the Ps, and on every other P that has nothing to do at the moment. On few Ps that is one worker on each for a part of the time (25 % of each with up to three), so requests " +
-				"that are ready to run wait behind it.",
-			Measured: "Of the time in which requests waited for a P (cause sched) the part that mark workers ran meanwhile, looked up in a sample of the waits. The workers' running time by mode " +
-				"(dedicated, fractional, idle) is in the trace's labels. It speaks where that is more than what requests helped to mark themselves (else WL3001), and counts that in. The site is what allocates most by the profile, else where most collections were begun. Where a larger GOGC would save most cycles at little memory, WL3004 speaks instead. Less than 10 % of a group's time is not reported. Confidence is 0.8: the sample is small.",
+			Means: "Marking uses a quarter of the Ps, and every other P that is idle at the moment. On few Ps one worker runs on each of them for a part of the " +
+				"time (25 % of each on up to three), so requests that are ready to run wait behind it.",
+			Measured: "The part of the requests' waits for a P (cause sched) during which mark workers ran, taken from a sample of the waits. The trace's labels " +
+				"give the workers' running time by mode (dedicated, fractional, idle). The rule reports where that part is more than what requests helped to " +
+				"mark (else WL3001 reports), and includes that help. The site is what allocates most by the profile, else where most collections began. Where " +
+				"a larger GOGC would save most cycles for little memory, WL3004 reports instead. Less than 10 % of a group's time is not reported. Confidence " +
+				"is 0.8, because the sample is small.",
 			Before: "cache map[string]*entry // millions of pointers to mark in each cycle",
 			After:  "cache map[uint64]uint32; entries []entry // no pointers: nothing to mark",
-			Wrong:  "Where Ps are busy with requests anyway: without the workers others would run there (see WL1).",
+			Wrong:  "Where requests keep the Ps busy anyway: without the workers other goroutines would run there (see WL1).",
 		},
 		Run: func(in *Input) []Verdict {
 			if in.gcElsewhere() {
@@ -443,19 +456,19 @@ func workersRule() Rule {
 				site, causes := in.allocator()
 				if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
 					site = gc.BegunAt
-					causes = []report.Evidence{{Text: "of the collections, begun by what is allocated at " + place(site), Value: gc.BegunShare, Unit: "share"}}
+					causes = []report.Evidence{{Text: "share of the collections started by allocations at " + place(site), Value: gc.BegunShare, Unit: "share"}}
 				}
 				return []Verdict{{Won: won, Changes: []predict.Change{}, Finding: report.Finding{
 					Title: "requests wait for a P while the garbage collector's workers run", Cause: report.CauseSched, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 					Evidence: append([]report.Evidence{
-						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
-						{Text: "of the Ps' time, dedicated workers", Value: float64(gc.DedicatedNS) / ps, Unit: "share"},
-						{Text: "fractional workers", Value: float64(gc.FractionalNS) / ps, Unit: "share"},
-						{Text: "idle workers", Value: float64(gc.IdleNS) / ps, Unit: "share"},
-						{Text: "of the time, marking was under way", Value: float64(gc.MarkNS) / float64(max(in.Process.SpanNS, 1)), Unit: "share"},
-						{Text: "live heap, mean", Value: float64(gc.LiveBytes), Unit: "bytes"},
+						{Text: "mean per slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "share of the Ps' time used by dedicated workers", Value: float64(gc.DedicatedNS) / ps, Unit: "share"},
+						{Text: "by fractional workers", Value: float64(gc.FractionalNS) / ps, Unit: "share"},
+						{Text: "by idle workers", Value: float64(gc.IdleNS) / ps, Unit: "share"},
+						{Text: "share of time spent marking", Value: float64(gc.MarkNS) / float64(max(in.Process.SpanNS, 1)), Unit: "share"},
+						{Text: "mean live heap", Value: float64(gc.LiveBytes), Unit: "bytes"},
 					}, causes...),
-					Fix: "have less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + moreRoom(in.Process),
+					Fix: "give the collector less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + moreRoom(in.Process),
 				}}}
 			})
 		},
@@ -465,14 +478,16 @@ func workersRule() Rule {
 func forcedRule() Rule {
 	return Rule{
 		Code: report.RuleForcedGC, Name: "forced-gc",
-		Summary: "requests wait for a collection that code asked for, or are held up by it",
+		Summary: "requests wait for a collection that code forces, or are slowed down by it",
 		Doc: Doc{
-			Means: "runtime.GC or debug.FreeOSMemory runs a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All others help or wait while it lasts.",
-			Measured: "Waits for the collector under these functions on requests' critical paths, and with it what else the collector took of the group's time while code forced most of its cycles. " +
-				"Where no request waits for a whole cycle, because another goroutine asks for them, that alone is the share, from 10 % on. Confidence is 0.95.",
+			Means: "runtime.GC and debug.FreeOSMemory run a whole cycle, and the caller waits for all of it: marking, and sweeping the heap. All other " +
+				"goroutines help or wait while it runs.",
+			Measured: "Waits for the collector under these functions on requests' critical paths, and in addition all other time that the collector took from the " +
+				"group while code forced most of its cycles. Where no request waits for a whole cycle, because another goroutine forces them, only that other " +
+				"time counts, from 10 % on. Confidence is 0.95.",
 			Before: "runtime.GC() // after each large request",
 			After:  "debug.SetMemoryLimit(...) // the runtime collects when it must",
-			Wrong:  "In tests and at the end of a phase on purpose.",
+			Wrong:  "In tests, and where a phase ends and the collection is intended.",
 		},
 		Run: func(in *Input) []Verdict {
 			gc := &in.Process.GC
@@ -502,17 +517,17 @@ func forcedRule() Rule {
 						return nil
 					}
 					site = gc.ForcedAt
-					title, cause = "requests are held up by garbage collections that are forced beside them, at ", report.FamilyGC
+					title, cause = "requests are slowed down by garbage collections that another goroutine forces, at ", report.FamilyGC
 					changes = []predict.Change{} // waits for Ps are not timed again
 				}
 				return []Verdict{{Won: won, Changes: changes, Finding: report.Finding{
 					Title: title + place(site), Cause: cause, Site: site, Group: g.ID, Share: share, Confidence: 0.95,
 					Evidence: []report.Evidence{
-						{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
-						{Text: "collections that code forced", Value: float64(gc.Forced), Unit: "count"},
-						{Text: "collections in all", Value: float64(gc.Cycles), Unit: "count"},
+						{Text: "mean per slow request", Value: float64(won.SlowNS), Unit: "ns"},
+						{Text: "collections forced by code", Value: float64(gc.Forced), Unit: "count"},
+						{Text: "all collections", Value: float64(gc.Cycles), Unit: "count"},
 					},
-					Fix: "take the call out; if it was to keep memory down, set GOMEMLIMIT",
+					Fix: "remove the call; to keep memory down, set GOMEMLIMIT",
 				}}}
 			})
 		},

@@ -130,7 +130,7 @@ func TestLimitOrGOGC(t *testing.T) {
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
-		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal near") != want {
+		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal close") != want {
 			t.Errorf("%d live, goal %d: %+v", live, goal, found)
 		}
 	}

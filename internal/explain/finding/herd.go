@@ -13,13 +13,15 @@ func herdRule() Rule {
 		Code: report.RuleHerd, Name: "herd",
 		Summary: "many goroutines wake at the same time and take the Ps",
 		Doc: Doc{
-			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable then queue behind all of them. Most of a herd often looks whether there is " +
-				"something to do, finds nothing, and sleeps again.",
-			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next; %d and more within %d ms are a herd, with those woken before the last of them has run. The requests' part is the time they waited for a P "+
-				"(causes sched, sched-poll) where most of what ran meanwhile were goroutines of the herd. Where these run at other times, too, or wait for the network in between, most of the waits must lie in the herds' moments.", process.HerdSize, int(process.HerdNS/1e6)),
+			Means: "Timers wake dozens or thousands of goroutines within a millisecond, and requests that become runnable queue behind all of them. Often most " +
+				"of a herd only checks for work, finds none, and sleeps again.",
+			Measured: fmt.Sprintf("Wakes by timers are counted by the place where the goroutine waits next. A herd is %d or more within %d ms, together with those woken before "+
+				"its last goroutine has run. The requests' part is the time they waited for a P (causes sched, sched-poll) while mostly goroutines of the "+
+				"herd ran. Where these also run at other times, or wait for the network in between, most of the waits must lie in the herds' moments.", process.HerdSize, int(process.HerdNS/1e6)),
 			Before: "for _, c := range conns { // thousands\n\tgo func() {\n\t\tfor range time.Tick(time.Second) {\n\t\t\tc.flushIfNeeded()\n\t\t}\n\t}()\n}",
-			After:  "go func() { // one goroutine, and only those that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() }\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
-			Wrong:  "If what the herd does is needed at that very moment; then spread it by a random delay.",
+			After: "go func() { // one goroutine, and only connections that need it\n\tfor range time.Tick(time.Second) {\n\t\tfor c := range dirty { c.flush() " +
+				"}\n\t}\n}()\n// or spread them: time.Sleep(rand.N(time.Second)) before the first tick",
+			Wrong: "If the herd's work is needed at that very moment; spread it by a random delay then.",
 		},
 		Run: herds,
 	}
@@ -36,17 +38,17 @@ func herds(in *Input) []Verdict {
 			h = herdOf(in.Process, &q.takers[i])
 		}
 		evidence := []report.Evidence{
-			{Text: "goroutines in the largest herd, which woke within " + words.Brief(h.WithinNS), Value: float64(h.Most), Unit: "count"},
-			{Text: "until the last of them ran", Value: float64(h.LateNS), Unit: "ns"},
+			{Text: "goroutines in the largest herd, woken within " + words.Brief(h.WithinNS), Value: float64(h.Most), Unit: "count"},
+			{Text: "time until the last of them ran", Value: float64(h.LateNS), Unit: "ns"},
 			q.waited(),
-			{Text: "until the last of a herd had run, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},
-			{Text: "each of them ran, on average", Value: float64(h.RanNS) / float64(h.Wakes), Unit: "ns"},
-			{Text: "of them ran for less than 50 us and waited again", Value: float64(h.Empty) / float64(h.Wakes), Unit: "share"},
+			{Text: "time until the last of a herd ran, on average", Value: float64(h.ClearNS) / float64(h.Times), Unit: "ns"},
+			{Text: "mean run of each", Value: float64(h.RanNS) / float64(h.Wakes), Unit: "ns"},
+			{Text: "share that ran for less than 50 us and waited again", Value: float64(h.Empty) / float64(h.Wakes), Unit: "share"},
 			{Text: "herds", Value: float64(h.Times), Unit: "count"},
-			{Text: "of what ran while requests waited: the herd", Value: q.most, Unit: "share"},
+			{Text: "share of the herd in what ran while requests waited", Value: q.most, Unit: "share"},
 		}
 		if q.herd != nil {
-			evidence = append(evidence, report.Evidence{Text: "of the time that requests waited for a P, in the herds' moments", Value: q.herded, Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "share of the requests' waits for a P in the herds' moments", Value: q.herded, Unit: "share"})
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
 			Title: fmt.Sprintf("%d goroutines of %s wake together and take the Ps", h.Most, short(h.Start)),

@@ -15,19 +15,19 @@ func hubRule() Rule {
 		Code: report.RuleHubLate, Name: "hub-late",
 		Summary: "a goroutine that many requests wait for runs late",
 		Doc: Doc{
-			Means: "Requests hand something to one goroutine and wait for its answer: a batcher, a dispatcher, the reader of a shared connection. That goroutine could " +
-				"have run (its message was there, its channel had been filled), but got no P for a while, because others ran. Each time all requests that wait for it are " +
-				"late together. The Go scheduler has no priorities: a goroutine on which a thousand requests depend queues behind any other.",
-			Measured: "On the requests' critical paths, the stretches in which a goroutine other than the request's own was runnable (cause sched) or its message lay in a socket " +
-				"that nobody polled (sched-poll, an upper bound: with all Ps busy the network is looked at about every 10 ms only). They are counted by the run that began late, " +
-				"so that requests held up per late run are known; the goroutine counts as a hub if its late runs hold up more than one request on average. What ran on the Ps " +
-				"meanwhile is read from a sample of the late runs.",
-			Before: "for job := range jobs { // every request waits for this goroutine\n\tbatch := gather(job)\n\tanswer(batch, ask(batch))\n}\n" +
-				"// elsewhere: thousands of goroutines that tick, or a loop that computes",
-			After: "// Let less run beside it: bound what computes at a time,\nsem := make(chan struct{}, runtime.GOMAXPROCS(0)/2)\n" +
-				"// and spread what waits: several hubs, each with a part of the requests.\nhub := hubs[hash(key)%len(hubs)]",
-			Wrong: "A poll gap is an upper bound: the message may have come later. On a machine whose CPUs are shared, what ran meanwhile may itself have been held back by the kernel " +
-				"(see WL4 and WL5011).",
+			Means: "Requests hand work to one goroutine and wait for its answer: a batcher, a dispatcher, the reader of a shared connection. That goroutine was " +
+				"ready to run (its message had arrived, its channel was filled), but got no P for a while because others ran. Each time all requests that " +
+				"wait for it are late together. The Go scheduler has no priorities: a goroutine on which a thousand requests depend queues behind any other.",
+			Measured: "On the requests' critical paths, the intervals in which a goroutine other than the request's own was runnable (cause sched), or its message " +
+				"lay unread in a socket (sched-poll; an upper bound: with all Ps busy the runtime polls the network only about every 10 ms). They are counted " +
+				"by the run that began late, so the requests held up by each late run are known. The goroutine counts as a hub if a late run holds up more " +
+				"than one request on average. A sample of the late runs shows what ran on the Ps in that time.",
+			Before: "for job := range jobs { // every request waits for this goroutine\n\tbatch := gather(job)\n\tanswer(batch, ask(batch))\n}\n// elsewhere: " +
+				"thousands of goroutines that tick, or a loop that computes",
+			After: "// Run less beside it: limit how much computes at a time,\nsem := make(chan struct{}, runtime.GOMAXPROCS(0)/2)\n// and spread the waiters: " +
+				"several hubs, each with a part of the requests.\nhub := hubs[hash(key)%len(hubs)]",
+			Wrong: "A poll gap is an upper bound: the message may have arrived later. On a machine with shared CPUs, the kernel may have held back the " +
+				"goroutines that ran (see WL4 and WL5011).",
 		},
 		Run: hubs,
 	}
@@ -109,7 +109,7 @@ func hubs(in *Input) []Verdict {
 func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 	per := float64(h.HeldUp) / float64(h.Late)
 	evidence := []report.Evidence{
-		{Text: "how late it runs after its message was readable, on average", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
+		{Text: "mean delay from readable message to run", Value: float64(h.LateNS) / float64(h.Late), Unit: "ns"},
 		{Text: "requests held up by each late run", Value: per, Unit: "count"},
 	}
 	for i, r := range h.Ran {
@@ -126,16 +126,16 @@ func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 		}
 	}
 	if h.GapNS*20 > h.LateNS {
-		evidence = append(evidence, report.Evidence{Text: "of that, at most, unread because nobody polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
+		evidence = append(evidence, report.Evidence{Text: "part of that, at most, unread because no P polled the network", Value: float64(h.GapNS) / float64(h.Late), Unit: "ns"})
 	}
 	network, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork })
 	evidence = append(evidence,
-		report.Evidence{Text: "the longest of them", Value: float64(h.MaxNS), Unit: "ns"},
+		report.Evidence{Text: "longest delay", Value: float64(h.MaxNS), Unit: "ns"},
 		report.Evidence{Text: "late runs", Value: float64(h.Late), Unit: "count"},
-		report.Evidence{Text: "of the requests' time, waits for the network itself", Value: network, Unit: "share"})
+		report.Evidence{Text: "share of the requests' time spent waiting for the network itself", Value: network, Unit: "share"})
 	return Verdict{Won: h.won, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), per),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85, Evidence: evidence,
-		Fix: "let less run beside it (bound what computes at a time, fewer goroutines that tick), or spread the requests over several such goroutines",
+		Fix: "run less beside it (limit how much computes at a time, use fewer ticking goroutines), or spread the requests over several such goroutines",
 	}}
 }

@@ -14,17 +14,18 @@ import (
 func hungRule() Rule {
 	return Rule{
 		Code: report.RuleHung, Name: "hung",
-		Summary: "requests hang: they had not ended when the trace did, and stood at one place for far longer than what is usual",
+		Summary: "requests hang: they are still running at the end of the trace, and have waited in one place for far longer than usual",
 		Doc: Doc{
-			Means: "Some requests do not come back: each has stood in one and the same wait for many times as long as others of its group take, or for the whole trace where none of its group ended. " +
-				"No percentile knows of them, for they have no latency yet; their clients wait, and what they hold (memory, places of pools, locks) is held.",
-			Measured: fmt.Sprintf("Of requests that had not ended, their age and the last wait on their path, by place. They count where they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and %s; "+
-				"or, where fewer ended, where that wait has lasted for nine tenths of the trace and %s, or since the first of at least %d came and %[4]s where all of them wait for one lock. How sure that is depends on the wait: nobody waits for a lock, a WaitGroup or a place of a pool on purpose; a peer, a channel or a select may be a stream or a long poll that has nothing to say. "+
-				"So a select, an answer that is being read and a library's call for what comes next are at most low or a fact, and so is who goes on instead of standing at one place. Waiting for the client is nobody's fault here, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
+			Means: "Some requests never return. Each has been in the same wait for many times as long as others of its group take, or for the whole trace where " +
+				"none of its group ended. No percentile includes them, because they have no latency yet. Their clients wait, and they keep what they hold: " +
+				"memory, places of pools, locks.",
+			Measured: fmt.Sprintf("The age of requests that are still running at the end of the trace, and the last wait on their path, by place. They count if they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and at least %s. "+
+				"Where fewer ended, that wait must have lasted for nine tenths of the trace and %s, or, where all of them wait for one lock, since the first of at least %d arrived and %[4]s. Confidence depends on the wait: a wait for a lock, a WaitGroup or a place of a pool is never intended, but a wait for a peer, a channel or a select may be a stream or a long poll with nothing to send. "+
+				"So a select, an answer that is being read and a library's call for the next item are at most low or a fact, and so is a request that keeps working instead of waiting in one place. Waits for the client are no fault of the service, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
 				hungFactor, scale.Enough, words.Brief(hungLeast), words.Brief(scale.Patience), scale.Few),
-			Before: "v := <-results // nobody sends after an error",
+			Before: "v := <-results // nothing is sent after an error",
 			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
-			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits by a plain channel.",
+			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits on a plain channel.",
 		},
 		Run: func(in *Input) []Verdict {
 			return in.eachGroup(func(g *report.Group) []Verdict {
@@ -63,7 +64,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= scale.Few && isMutex(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
 		limit = scale.Patience // none of them has had the lock since the first came, in the middle of the trace perhaps
 	}
-	// What is usual is for whole requests: one that tries again and again is as late as one that stands.
+	// What is usual is for whole requests: one that tries repeatedly is as late as one that stands.
 	ages := w.StuckNS
 	if known {
 		ages = w.AgesNS
@@ -110,51 +111,51 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	v.Severe = severe
 	v.Won = Won{TotalNS: total}
 	v.Changes = []predict.Change{}
-	verb := "requests hang: they stand"
+	verb := "requests hang"
 	if n == 1 {
-		verb = "request hangs: it stands"
+		verb = "request hangs"
 	}
 	v.Finding = report.Finding{
-		Title: fmt.Sprintf("%d %s %s", n, verb, standing(&row, site)), Cause: w.Cause, Site: site, Group: g.ID, Confidence: confidence,
+		Title: fmt.Sprintf("%d %s, %s", n, verb, standing(&row, site)), Cause: w.Cause, Site: site, Group: g.ID, Confidence: confidence,
 		Evidence: []report.Evidence{
-			{Text: "in this very wait, the longest", Value: float64(w.StuckNS[0]), Unit: "ns"},
-			{Text: "the oldest was open for", Value: float64(w.OldestNS), Unit: "ns"},
-			{Text: "requests that stood there when the trace ended", Value: float64(w.Count), Unit: "count"},
+			{Text: "longest time in this wait", Value: float64(w.StuckNS[0]), Unit: "ns"},
+			{Text: "age of the oldest", Value: float64(w.OldestNS), Unit: "ns"},
+			{Text: "requests there at the end of the trace", Value: float64(w.Count), Unit: "count"},
 		},
-		Fix: "let the wait end: with the request's context, a deadline, or an answer in every case, also that of an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show who should have ended it",
+		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}
 	if known {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests of the group that ended took, 99 of a hundred, at most", Value: float64(usual), Unit: "ns"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "99th percentile of the group's requests that ended", Value: float64(usual), Unit: "ns"})
 	} else {
 		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests of the group that ended", Value: float64(g.Count), Unit: "count"})
 	}
 	switch {
 	case !stands:
-		v.Title = fmt.Sprintf("%d requests do not end: they go on, at last %s", n, standing(&row, site))
+		v.Title = fmt.Sprintf("%d requests do not end: they keep working, at the end %s", n, standing(&row, site))
 		if n == 1 {
-			v.Title = "1 request does not end: it goes on, at last " + standing(&row, site)
+			v.Title = "1 request does not end: it keeps working, at the end " + standing(&row, site)
 		}
-		v.Fix = "bound what one request may try again, by its context or by a number; if it is a stream, give it a handler of its own"
+		v.Fix = "limit how often one request retries, by its context or by a number; if it is a stream, give it its own handler"
 	case v.Fact:
 		if n == 1 {
-			v.Title = fmt.Sprintf("1 request was open for the whole trace, %s: a stream that has nothing to say, or it hangs", standing(&row, site))
+			v.Title = fmt.Sprintf("1 request was open for the whole trace, %s: it is a stream with nothing to send, or it hangs", standing(&row, site))
 		} else {
-			v.Title = fmt.Sprintf("%d requests were open for the whole trace, %s: streams that have nothing to say, or they hang", n, standing(&row, site))
+			v.Title = fmt.Sprintf("%d requests were open for the whole trace, %s: they are streams with nothing to send, or they hang", n, standing(&row, site))
 		}
 		v.Fix = "if it is no stream: end the wait with the request's context or a deadline"
 	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
-		v.Fix = "find who holds the lock and does not come back: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock over what may not end, and unlock with defer"
+		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
 		if site, reason, ns := in.goroutineHolds(w); site != nil {
 			at := fmt.Sprintf("at %s (%s)", place(site), reason)
-			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the goroutine that stands " + at + ": it came to stand there before the first of them, by", Value: float64(ns - w.StuckNS[0]), Unit: "ns"}}, v.Evidence...)
-			v.Fix = "look first at the goroutine that stands " + at + "; else " + v.Fix
+			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the goroutine " + at + ", which stopped there before the first of them, by", Value: float64(ns - w.StuckNS[0]), Unit: "ns"}}, v.Evidence...)
+			v.Fix = "look first at the goroutine " + at + "; else " + v.Fix
 		} else if o, before := in.holder(w); o != nil {
 			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
-			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request that stands " + at + ": it came to stand there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
-			v.Fix = "look first at the request that stands " + at + "; else " + v.Fix
+			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request " + at + ", which stopped there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
+			v.Fix = "look first at the request " + at + "; else " + v.Fix
 		}
 	case w.Call == sqlPool:
-		v.Fix = "find what keeps the connections of the pool: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context"
+		v.Fix = "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context"
 	}
 	return v, true
 }

@@ -34,15 +34,15 @@ func ReadIgnores(r io.Reader, name string) ([]Ignore, error) {
 		}
 		f := strings.Fields(line)
 		if len(f) < 3 {
-			return nil, fmt.Errorf("%s:%d: want CODE SITE REASON, such as: WL2001 store.(*DB).retry the back-off is wanted", name, n)
+			return nil, fmt.Errorf("%s:%d: want CODE SITE REASON, such as: WL2001 store.(*DB).retry the back-off is intended", name, n)
 		}
 		for _, p := range f[:2] {
 			if _, err := path.Match(escape(p), ""); err != nil {
-				return nil, fmt.Errorf("%s:%d: %q is no pattern: %w", name, n, p, err)
+				return nil, fmt.Errorf("%s:%d: %q is not a pattern: %w", name, n, p, err)
 			}
 		}
 		if !strings.HasPrefix(f[0], "WL") && f[0] != "*" {
-			return nil, fmt.Errorf("%s:%d: %q is no code; `whylate rules` lists them", name, n, f[0])
+			return nil, fmt.Errorf("%s:%d: %q is not a code; `whylate rules` lists them", name, n, f[0])
 		}
 		if len(out) == maxIgnores {
 			return nil, fmt.Errorf("%s: more than %d lines", name, maxIgnores)

@@ -82,7 +82,7 @@ func (in *Input) lacks(code report.RuleCode) *lack {
 		return nil // the collector is seen whole, also without requests
 	}
 	if !in.ended() && in.askedFor() {
-		return &lack{report.BlindRequests, "nothing is like what was asked for", ""}
+		return &lack{report.BlindRequests, "nothing matches what was asked for", ""}
 	}
 	if !in.ended() {
 		return &lack{report.BlindRequests, "no request ended", "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))}
@@ -187,7 +187,7 @@ func judgedText(j *report.Judged) string {
 	}
 	text := words.Count(j.Rules, "rule", "rules") + ": " + strings.Join(parts, ", ")
 	if j.Record != "" {
-		text += "; what would settle it: " + j.Record
+		text += "; to judge them: " + j.Record
 	}
 	return text
 }

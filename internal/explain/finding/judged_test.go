@@ -37,7 +37,7 @@ func TestJudged(t *testing.T) {
 		{
 			"a bare trace", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
 			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002 WL4003",
-			rules(1, 9) + " clear, 9 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 2 more); what would settle it: whylate record --pid PID -o x.whylate URL",
+			rules(1, 9) + " clear, 9 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 2 more); to judge them: whylate record --pid PID -o x.whylate URL",
 		},
 		{
 			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
@@ -78,7 +78,7 @@ func TestJudged(t *testing.T) {
 	}
 	// Where nothing has the name that was asked for, another command finds it, and no recording.
 	empty.Report.Input.Warnings = []report.Warning{{Code: "no-group"}}
-	if j := Judge(empty, All(), nil); j.Record != "" || !strings.Contains(j.Text, "not judged: nothing is like what was asked for (") {
+	if j := Judge(empty, All(), nil); j.Record != "" || !strings.Contains(j.Text, "not judged: nothing matches what was asked for (") {
 		t.Errorf("a name that nothing has: %s", j.Text)
 	}
 }

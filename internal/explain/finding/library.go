@@ -22,33 +22,33 @@ var libraries = []library{
 	{ // v5.11
 		prefixes: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4", "github.com/jackc/puddle"},
 		name:     "pgx", pool: "raise MaxConns of pgxpool's Config (pool_max_conns in its URL; the number of CPUs, or 4, unless set)",
-		peer: "send several statements at once (SendBatch), ask for less, or look at how the server runs it (EXPLAIN ANALYZE)",
+		peer: "send several statements at once (SendBatch), ask for less, or check how the server runs it (EXPLAIN ANALYZE)",
 	},
 	{ // v9.22
 		prefixes: []string{"github.com/redis/go-redis", "github.com/go-redis/redis"},
 		name:     "go-redis", pool: "raise PoolSize of redis.Options (10 for each P unless set)",
-		peer: "send several commands at once (Pipelined, MGet), or look at what the server takes long for (SLOWLOG)",
+		peer: "send several commands at once (Pipelined, MGet), or check what the server is slow at (SLOWLOG)",
 	},
 	{ // of Go 1.22 to 1.26
 		prefixes: []string{"database/sql."},
 		name:     "database/sql", pool: "raise SetMaxOpenConns (and SetMaxIdleConns with it)",
-		peer: "ask for several things in one statement, or look at how the server runs it (EXPLAIN)",
+		peer: "ask for several things in one statement, or check how the server runs it (EXPLAIN)",
 	},
 	{ // v1.45
 		prefixes: []string{"github.com/IBM/sarama", "github.com/Shopify/sarama"},
-		name:     "sarama", peer: "let it have more under way (Net.MaxOpenRequests) and batch more (Producer.Flush), or look at what the broker waits for (Producer.RequiredAcks; Consumer.MaxWaitTime, 500 ms unless set)",
-		wait: "look at its Config: Producer.Flush.Frequency, Consumer.MaxWaitTime (500 ms unless set), and the back-offs Producer.Retry, Metadata.Retry, Consumer.Retry (100 ms, 250 ms, 2 s unless set), which mean that something fails",
+		name:     "sarama", peer: "allow more requests at once (Net.MaxOpenRequests) and batch more (Producer.Flush), or check what the broker waits for (Producer.RequiredAcks; Consumer.MaxWaitTime, 500 ms unless set)",
+		wait: "check its Config: Producer.Flush.Frequency, Consumer.MaxWaitTime (500 ms unless set), and the back-offs Producer.Retry, Metadata.Retry, Consumer.Retry (100 ms, 250 ms, 2 s unless set), which mean that something fails",
 	},
 	{ // v1.22
 		prefixes: []string{"github.com/twmb/franz-go"},
-		name:     "franz-go", peer: "let it have more under way (MaxProduceRequestsInflightPerBroker), or look at what the broker waits for (RequiredAcks; FetchMaxWait, 5 s unless set)",
-		wait: "look at its options: ProducerLinger (10 ms unless set), FetchMaxWait (5 s), and RetryBackoffFn, whose waits mean that something fails",
+		name:     "franz-go", peer: "allow more requests at once (MaxProduceRequestsInflightPerBroker), or check what the broker waits for (RequiredAcks; FetchMaxWait, 5 s unless set)",
+		wait: "check its options: ProducerLinger (10 ms unless set), FetchMaxWait (5 s), and RetryBackoffFn, whose waits mean that something fails",
 	},
 	{ // v1.85
 		prefixes: []string{"google.golang.org/grpc"},
-		name:     "gRPC", pool: "calls of one ClientConn share one connection, and the server bounds how many of them run (MaxConcurrentStreams): use several ClientConns, or raise it",
-		peer: "ask for several things in one call, or at once, and bound what it may take (a deadline in its context); the answer is the server's: record it there, too",
-		wait: "look at what it waits for: a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
+		name:     "gRPC", pool: "calls of one ClientConn share one connection, and the server limits how many of them run (MaxConcurrentStreams): use several ClientConns, or raise that limit",
+		peer: "ask for several things in one call, or in parallel, and limit its time (a deadline in its context); the server takes the time: record it there as well",
+		wait: "check what it waits for: a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
 	},
 	{
 		prefixes: []string{"net/http.(*Client).", "net/http.(*Transport).", "net/http.(*persistConn)."},

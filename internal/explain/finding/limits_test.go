@@ -15,7 +15,7 @@ func TestPossibleAdvice(t *testing.T) {
 	ticks := queues.Turns{Cause: "sleep", Site: site("refill@9"), Waiting: 18, Together: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100, PeriodNS: 10e6}
 	rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.chanrecv1", Site: site("refill@9"), Via: via("chan take@4"), TotalNS: ms(4000), Requests: 100})
 	got := Find(&Input{Report: rep, Turns: []queues.Turns{ticks}}, []Rule{poolRule(), flushRule(), sleepRule()})
-	if len(got) != 1 || !strings.Contains(got[0].Title, "at a pace: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
+	if len(got) != 1 || !strings.Contains(got[0].Title, "requests are paced: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
 		t.Errorf("a ticker's pace: %+v", got)
 	}
 	held := queues.Turns{Cause: "network", Site: site("pay@5"), Waiting: 18, Together: 1, Taken: 1, Servers: 20, Most: 20, Served: 100}

@@ -10,15 +10,18 @@ import (
 func longRunRule() Rule {
 	return Rule{
 		Code: report.RuleLongRuns, Name: "long-runs",
-		Summary: "loops that do not yield hold requests up on Ps that are otherwise free",
+		Summary: "loops that do not yield hold up requests on Ps that are otherwise free",
 		Doc: Doc{
-			Means: "Now and then goroutines compute for 10 ms and more without a pause on every P. The runtime preempts a goroutine only after about 10 ms, and polls the network only then, " +
-				"so requests that come in meanwhile wait for that long each time they need a P, although over the whole trace Ps are free.",
-			Measured: "Requests' waits for a P (causes sched, sched-poll) during which most of what ran were functions with more than half of their time in runs of 9 ms and more, while the Ps were " +
-				"in use for less than 85 % of the trace. Where host samples say that threads had a CPU for less than 70 % of the running time, runs count by that part of them.",
+			Means: "At times goroutines compute for 10 ms or more without a pause on every P. The runtime preempts a goroutine only after about 10 ms, and polls " +
+				"the network only then. Requests that arrive in that time wait as long each time they need a P, although the Ps are free over the trace as a " +
+				"whole.",
+			Measured: "Requests' waits for a P (causes sched, sched-poll) during which mostly functions ran that have more than half of their time in runs of 9 ms " +
+				"or more, while the Ps were in use for less than 85 % of the trace. Where host samples say that threads had a CPU for less than 70 % of the " +
+				"running time, runs count by that part.",
 			Before: "for _, row := range rows { // 40 ms of computing, every second, on all Ps\n\tindex(row)\n}",
-			After:  "for i, row := range rows {\n\tindex(row)\n\tif i%100 == 0 {\n\t\truntime.Gosched() // each 100 us or so\n\t}\n}\n// and on fewer goroutines than there are Ps",
-			Wrong:  "If the computing is the requests' own and cannot be smaller.",
+			After: "for i, row := range rows {\n\tindex(row)\n\tif i%100 == 0 {\n\t\truntime.Gosched() // every 100 us or so\n\t}\n}\n// and on fewer goroutines than " +
+				"there are Ps",
+			Wrong: "If the requests themselves compute and cannot compute less.",
 		},
 		Run: longRuns,
 	}
@@ -41,17 +44,17 @@ func longRuns(in *Input) []Verdict {
 			}
 		}
 		evidence := []report.Evidence{
-			{Text: "runs without yielding, on average", Value: float64(ns) / float64(max(runs, 1)), Unit: "ns"},
+			{Text: "mean run without yielding", Value: float64(ns) / float64(max(runs, 1)), Unit: "ns"},
 			q.waited(),
-			{Text: "of what ran while requests waited: long runs", Value: q.most, Unit: "share"},
-			{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"},
-			{Text: "the longest run", Value: float64(longest), Unit: "ns"},
-			{Text: fmt.Sprintf("runs of %d ms and more", int(process.LongNS/1e6)), Value: float64(runs), Unit: "count"},
+			{Text: "share of long runs in what ran while requests waited", Value: q.most, Unit: "share"},
+			{Text: "Ps in use over the whole trace", Value: busy(in), Unit: "share"},
+			{Text: "longest run", Value: float64(longest), Unit: "ns"},
+			{Text: fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), Value: float64(runs), Unit: "count"},
 		}
 		out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-			Title: fmt.Sprintf("%s computes on all Ps for long without yielding", t.name()),
+			Title: fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name()),
 			Cause: report.CauseSched, Site: t.site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: evidence,
-			Fix: "compute on fewer goroutines than there are Ps, and call runtime.Gosched each 100 us or so",
+			Fix: "compute on fewer goroutines than there are Ps, and call runtime.Gosched every 100 us or so",
 		}})
 	})
 	return out

@@ -11,9 +11,10 @@ func lostRule() Rule {
 		Code: report.RuleLostEvents, Name: "lost-events",
 		Summary: "parts of the trace were left out",
 		Doc: Doc{
-			Means:    "Some events could not be used: of a type that this build does not know, without the goroutine or P they belong to, or in a generation that was too large for the memory allowed.",
-			Measured: "Counted while decoding; the warnings of the report have the numbers.",
-			Wrong:    "A few lost events touch a few requests only.",
+			Means: "Some events could not be used: this build does not know their type, the goroutine or P they belong to is missing, or their generation was " +
+				"too large for the memory limit.",
+			Measured: "The decoder counts them; the report's warnings have the numbers.",
+			Wrong:    "A few lost events affect only a few requests.",
 		},
 		Run: func(in *Input) []Verdict {
 			texts := warned(in, "lost-events", "unknown-event", "skipped-generation")
@@ -22,7 +23,7 @@ func lostRule() Rule {
 			}
 			return doubt(report.Finding{
 				Title: "parts of the trace were left out: " + strings.Join(texts, "; "), Confidence: 1,
-				Fix: "use a newer whylate for a newer Go; allow more memory (--max-memory)",
+				Fix: "use a whylate that knows this version of Go; allow more memory (--max-memory)",
 			})
 		},
 	}

@@ -59,7 +59,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				}
 				return 0 // what stood still is frozen time already
 			},
-			whole: true, why: "less than it looks like: a CPU quota held the process back meanwhile, see WL4001",
+			whole: true, why: "less than it seems: a CPU quota throttled the process in that time, see WL4001",
 		})
 	}
 	n, others := busyMachine(in)
@@ -76,7 +76,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				return 0
 			},
 			quieter: in.Report.Runtime.Throttle.Verdict.HeldBack(), // it may be the quota's doing
-			why:     "less than it looks like: other processes had the CPUs, see WL1009",
+			why:     "less than it seems: other processes had the CPUs, see WL1009",
 		})
 	}
 	off := ownLost(in)
@@ -85,7 +85,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			explains: func(code report.RuleCode) bool { return code == report.RuleComputes || isCollector(code) },
 			// A collection has a worker on each idle P. Who waits behind others for a P would wait as long behind fewer.
 			part:  func(report.CauseName) float64 { return off },
-			whole: true, why: "less than it looks like: the service's own threads waited for each other's CPUs meanwhile, see WL1005",
+			whole: true, why: "less than it seems: the service's own threads waited for each other's CPUs, see WL1005",
 		})
 	}
 	if without := in.Report.WithoutCPU(); without >= scale.Much && off < scale.Much && !others { // else it is known who had the CPUs
@@ -104,7 +104,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				}
 				return without
 			},
-			why: "less than it looks like: threads had no CPU meanwhile, perhaps by a quota, other processes or more Ps than CPUs, see WL5011",
+			why: "less than it seems: threads had no CPU, perhaps because of a quota, other processes or more Ps than CPUs, see WL5011",
 		})
 	}
 	return out

@@ -14,11 +14,14 @@ const eventNS = 90
 func overheadRule() Rule {
 	return Rule{
 		Code: report.RuleTraceOverhead, Name: "trace-overhead",
-		Summary: "writing the trace took a good part of the CPU",
+		Summary: "writing the trace used much of the CPU",
 		Doc: Doc{
-			Means:    "The service made so many events that writing them down slowed it: what is short in truth (runs, hand-overs) looks longer, and saturation comes earlier.",
-			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise events at %d ns each, against the time in which goroutines ran. Reported where it has %d %% and more of requests' time: of the part of it in which something runs, or waits to run, that share. A service that hardly runs has nothing to lose by it.", eventNS, int(100*scale.Some)),
-			Wrong:    "The cost of an event depends on the machine and on how deep the stacks are. Findings about long waits are not touched by it.",
+			Means: "The service produced so many events that writing them slowed it down: short runs and hand-overs look longer than they are, and saturation " +
+				"comes earlier.",
+			Measured: fmt.Sprintf("Where the trace has CPU samples, the share of them in the tracer; otherwise %d ns for each event, compared with the time in which goroutines "+
+				"ran. The rule reports that share of the requests' time in which they run or wait to run, if it is at least %d %% of all their time. A "+
+				"service that hardly runs loses nothing to tracing.", eventNS, int(100*scale.Some)),
+			Wrong: "The cost of an event depends on the machine and on the depth of the stacks. Findings about long waits are not affected.",
 		},
 		Run: func(in *Input) []Verdict {
 			c := in.Process
@@ -26,20 +29,20 @@ func overheadRule() Rule {
 				return nil
 			}
 			share := float64(c.Events) * eventNS / float64(c.BusyNS)
-			how := "of requests' time for writing events, estimated"
+			how := "share of the requests' time spent writing events, estimated"
 			if c.Samples.All >= scale.Many {
-				share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "of requests' time in the tracer, by CPU samples"
+				share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "share of the requests' time in the tracer, by CPU samples"
 			}
 			if share *= runs(in.Report); share < scale.Some {
 				return nil
 			}
 			return doubt(report.Finding{
-				Title: "tracing itself took a good part of the CPU", Confidence: 0.7,
+				Title: "tracing itself used much of the CPU", Confidence: 0.7,
 				Evidence: []report.Evidence{
 					{Text: how, Value: min(share, 1), Unit: "share"},
-					{Text: "events a second and P", Value: float64(c.Events) / (float64(c.SpanNS) / 1e9) / float64(c.Procs), Unit: "count"},
+					{Text: "events per second and P", Value: float64(c.Events) / (float64(c.SpanNS) / 1e9) / float64(c.Procs), Unit: "count"},
 				},
-				Fix: "trust waits more than short runs; trace under less load to see the service as it is otherwise",
+				Fix: "trust waits more than short runs; trace under less load to see the service without that cost",
 			})
 		},
 	}

@@ -147,22 +147,22 @@ func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
 func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 	v := Verdict{Won: c.won, Changes: []predict.Change{}, Severe: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: p.site, Group: cl.g.ID, Share: c.share, Confidence: 0.5,
-		Fix: "nothing, if a request waits there for what may come: its latency is then nobody's; ignore the finding with that reason, or mark the requests by what follows the wait",
+		Fix: "nothing, if a request waits there for news that may come: its latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
 	}}
-	until := "something comes"
+	until := "something arrives"
 	if p.over != nil {
 		v.Site = users(p.over, nil)
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests whose time was up", Value: float64(p.over.Requests), Unit: "count"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests that timed out", Value: float64(p.over.Requests), Unit: "count"})
 		if p.limit > 0 {
 			v.Evidence = append(v.Evidence, report.Evidence{Text: "after", Value: float64(p.limit), Unit: "ns"})
-			until += fmt.Sprintf(" or %s are over", words.Brief(p.limit))
+			until += fmt.Sprintf(" or %s have passed", words.Brief(p.limit))
 		} else {
-			until += " or their time is over"
+			until += " or they time out"
 		}
 	}
 	if p.period > 0 {
 		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", place(v.Site), until, words.Brief(p.period))
-		v.Fix += "; if they leave there what is done at that interval, do it as soon as nobody else is waiting to be added"
+		v.Fix += "; if they leave work there that is done at that interval, do it as soon as no other request is waiting to join"
 		v.Fact = p.news <= 2*p.bound
 		return v
 	}
@@ -171,7 +171,7 @@ func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
-	v.Title = fmt.Sprintf("requests wait at %s until %s are over: a long poll to which nothing came, or a pause", place(v.Site), words.Brief(p.limit))
-	v.Fix += "; if nothing can come there, make the pause shorter"
+	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", place(v.Site), words.Brief(p.limit))
+	v.Fix += "; if nothing can arrive there, make the pause shorter"
 	return v
 }

@@ -19,31 +19,36 @@ func peerRule() Rule {
 		Code: report.RuleSlowPeer, Name: "slow-peer",
 		Summary: "requests wait for the answer of a peer over the network",
 		Doc: Doc{
-			Means: "Requests wait for a peer that they have asked over the network: a database, another service, a name server. What the peer, the network between, and the kernels on both sides took " +
-				"cannot be told apart from here.",
-			Measured: "The goroutine that the request depends on waits in the network poller for a connection that is not its client's. The end of such a wait during which nobody polled is sched-poll instead, so the " +
-				"share is what the data really was not there for. The site is the nearest line that is not the standard library's; via leads there. Confidence is 0.9, less by the part of sched-poll beside it. " +
-				"Where nearly each of the waits has one request of another group in it, and the same waits moved in time have not, the peer may be this process, and that group is named; where that is sure, by the order in which both begin and end and by the process's sockets, paths go on in its requests: what these waited for is said there, and here only the way there and back is. " +
-				"Answers that a request waits for one after the other, three and more on average, asked for with one and the same stack, are told as such: each after a write, or in a wait of its own where others write and read. " +
-				"Where another goroutine reads the answers and ran late, whoever sends may have run as late: so much is not the peer's. " +
-				"An answer takes its time: for its severity three times as much must be lost as elsewhere, and where at least half of the requests wait for it, of slow ones counts what they wait beyond the mean of those that waited at all. " +
-				"Of a loop's own writes that a peer does not read the severity is low: requests that wait for the loop have a finding of their own. " +
-				"Far slower requests that were open at the same time count once: a peer that stood still for a moment, perhaps because it has the same CPUs, is not slow.",
+			Means: "Requests wait for the answer of a peer over the network: a database, another service, a name server. This recording cannot distinguish the " +
+				"time of the peer, of the network between, and of the kernels on both sides.",
+			Measured: "The goroutine on which the request depends waits in the network poller for a connection that is not its client's. Where nobody polled at the " +
+				"end of that wait, that part is sched-poll instead, so the share is the time in which the data really had not arrived. The site is the " +
+				"nearest line outside of the standard library; via leads there. Confidence is 0.9, and lower by the part of sched-poll beside it. Where " +
+				"nearly each wait contains one request of another group, and the same waits moved in time do not, the peer may be this process, and the " +
+				"finding names that group. Where that is certain, by the order in which both begin and end and by the process's sockets, paths continue in " +
+				"that group's requests: their waits are reported there, and only the way there and back is reported here. Answers that a request waits for " +
+				"one after the other, at least three on average, asked for with the same stack, are reported as sequential calls: each after a write, or each " +
+				"in a wait of its own where other goroutines write and read. Where another goroutine reads the answers and ran late, the sender may have run " +
+				"as late, and that time is not the peer's. An answer needs time: for its severity three times as much must be lost as elsewhere, and where at " +
+				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where a peer does not " +
+				"read a loop's own writes, severity is low: requests that wait for the loop have a finding of their own. Far slower requests that were open " +
+				"at the same time count once: a peer that stopped for a moment, perhaps because it shares the CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
 			After:  "vs, err := c.GetAll(ctx, ids) // or errgroup: all at once",
-			Wrong:  "Where the wait is for something that the peer sends when it wants to (a subscription, a long poll). Retransmissions on the way look the same: record with --pid on the service's host and WL2008 tells, and what passed until segments were sent again is not told here.",
+			Wrong: "Where the wait is for something that the peer sends when it chooses to (a subscription, a long poll). Retransmissions look the same: record " +
+				"with --pid on the service's host, and WL2008 reports them; the time until segments were sent again is then not reported here.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
 			claimsBy(in, report.RuleSlowPeer, func(cl *claims, c *claim) {
 				v := peerVerdict(cl, c)
 				if n, known := in.Apart[cl.g.ID]; known && n < cl.g.Band(report.BandOutliers).Count {
-					v.Evidence = append(v.Evidence, report.Evidence{Text: "moments in which the far slower requests were open, those at the same time being one", Value: float64(n), Unit: "count"})
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "separate moments in which the far slower requests were open", Value: float64(n), Unit: "count"})
 				}
 				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
 				if n, busy := busyMachine(in); busy {
 					v.Confidence *= 1 - n.off
-					v.Evidence = append(v.Evidence, report.Evidence{Text: "of the time they wanted to run, the service's threads waited for a CPU (WL1009): answers may have lain unread", Value: n.off, Unit: "share"})
+					v.Evidence = append(v.Evidence, report.Evidence{Text: "share of the time they wanted to run in which the service's threads waited for a CPU (WL1009), so that answers may have lain unread", Value: n.off, Unit: "share"})
 				}
 				out = append(out, v)
 			})
@@ -54,19 +59,19 @@ func peerRule() Rule {
 
 func peerVerdict(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
-	what, fix := "a peer's answer", "ask the peer less often or for several things at once, ask in parallel, or find out there why it is slow"
+	what, fix := "a peer's answer", "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow"
 	if l := libraryOf(top); l != nil && l.peer != "" {
 		fix = "in " + l.name + ": " + l.peer
 	}
 	switch call := top.Call; {
 	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
-		what, fix = "a name server", "keep connections open so that names are looked up less often, or remember addresses; look why the name server is slow (search domains and ndots ask it several times)"
+		what, fix = "a name server", "keep connections open so that names are looked up less often, or cache addresses; check why the name server is slow (search domains and ndots ask it several times)"
 	case isWrite(call):
-		what, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, bound the write (SetWriteDeadline), or give a slow reader a queue of its own that may overflow"
+		what, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, limit the write (SetWriteDeadline), or give a slow reader a separate queue that may overflow"
 	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
-		what, fix = "a connection to be opened", "keep connections and use them again (read answers to their end, raise MaxIdleConnsPerHost)"
+		what, fix = "a connection to be opened", "reuse connections (read answers to their end, raise MaxIdleConnsPerHost)"
 	case strings.HasPrefix(call, "crypto/tls."):
-		what, fix = "a TLS handshake", "keep connections and use them again, or resume sessions (ClientSessionCache)"
+		what, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
 	}
 	gap := weighGap(cl.g)
 	var own []report.Evidence
@@ -78,7 +83,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	if p := cl.g.Peer; p.Followed() && what == "a peer's answer" {
 		// What was done there is a finding of the requests that did it: this is the rest.
 		what = fmt.Sprintf("the way to this process's own %s and back, over the network,", names.PeerNames(p))
-		fix = "call it without the network where that is possible: of each wait of " + words.Brief(p.WaitNS) + " it was served for " + words.Brief(p.ServedNS)
+		fix = "call it without the network where possible: of each wait of " + words.Brief(p.WaitNS) + " it was served for " + words.Brief(p.ServedNS)
 	} else if p != nil && what == "a peer's answer" {
 		name := names.PeerNames(p)
 		switch {
@@ -90,25 +95,25 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			what = "this process's own " + name + ","
 		}
 		ask := fix
-		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where that is possible", name, wentTo(cl.in.Report, p.Group), words.Brief(p.ServedNS), words.Brief(p.WaitNS))
+		fix = fmt.Sprintf("look at %s in this report%s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side. Call it without the network where possible", name, wentTo(cl.in.Report, p.Group), words.Brief(p.ServedNS), words.Brief(p.WaitNS))
 		if p.Recording != "" {
 			fix = fmt.Sprintf("look at %s in %s, which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", name, p.Recording, words.Brief(p.ServedNS), words.Brief(p.WaitNS))
 		} else if p.Confidence < 0.8 {
 			// Only times fit: what is certain is the wait, and its own advice.
 			if fix = ask; cl.in.Report.Host == nil {
-				fix += fmt.Sprintf(". Whether the peer is this process itself, its sockets tell: whylate record -o x.whylate %s, on the service's host", recordedURL(cl.in.Report))
+				fix += fmt.Sprintf(". The process's sockets show whether the peer is this process itself: run whylate record -o x.whylate %s on the service's host", recordedURL(cl.in.Report))
 			}
 		}
 		// What most of the wait went on is a fault of that group, and told there.
 		elsewhere = p.Recording == "" && slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool { return g.ID == p.Group }) && p.Confidence >= 0.8 && 2*p.ServedNS >= p.WaitNS
 		own = []report.Evidence{
-			{Text: fmt.Sprintf("of %d waits, those that have one request of %s in them", p.Waits, name), Value: float64(p.Held) / float64(max(p.Waits, 1)), Unit: "share"},
-			{Text: "of the same waits, moved in time", Value: p.ByChance, Unit: "share"},
+			{Text: fmt.Sprintf("share of %d waits that contain one request of %s", p.Waits, name), Value: float64(p.Held) / float64(max(p.Waits, 1)), Unit: "share"},
+			{Text: "share of the same waits moved in time that do", Value: p.ByChance, Unit: "share"},
 		}
 		for _, part := range []struct {
 			text string
 			ns   *int64
-		}{{"of a wait, until the request began there", p.ThereNS}, {"of that, it may have lain unread there", p.UnseenNS}, {"of a wait, after the request had ended there", p.BackNS}, {"of a wait's end, whoever waited was not run", &p.LateNS}} {
+		}{{"part of a wait before the request began there", p.ThereNS}, {"part of that in which it may have lain unread there", p.UnseenNS}, {"part of a wait after the request had ended there", p.BackNS}, {"part of a wait's end in which the waiting goroutine had no P", &p.LateNS}} {
 			if part.ns != nil && *part.ns > 0 {
 				own = append(own, report.Evidence{Text: part.text, Value: float64(*part.ns), Unit: "ns"})
 			}
@@ -116,7 +121,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	won := cl.ofPeer(c)
 	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.SlowNS {
-		own = append(own, report.Evidence{Text: "of a slow request's time, whoever reads the answers ran late; whoever sends may have, too, and so much counts as that", Value: float64(late.NS), Unit: "ns"})
+		own = append(own, report.Evidence{Text: "part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", Value: float64(late.NS), Unit: "ns"})
 		// The way there is as long as the way back, and nobody saw it.
 		won.All = won.All.without(c.readLate(cl.g.All()))
 		slow := won.Slow().without(late)
@@ -130,7 +135,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	if lost := lostOnTheWay(cl.g, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
 		return w.Group == cl.g.ID && slices.ContainsFunc(c.parts, func(p part) bool { return p.Site.Meets(w.Site) })
 	}) {
-		own = append(own, report.Evidence{Text: "of the slowest requests' waits for the network, what passed until a segment was sent again, which is not the peer's (WL2008)", Value: lost, Unit: "share"})
+		own = append(own, report.Evidence{Text: "share of the slowest requests' network waits until a segment was sent again, which is not the peer's (WL2008)", Value: lost, Unit: "share"})
 		less := func(l Lost) Lost { return l.without(Lost{Share: l.Share * lost, NS: int64(float64(l.NS) * lost)}) }
 		slow := less(won.Slow())
 		won.All, won.SlowShare, won.SlowNS, won.Beside = less(won.All), slow.Share, slow.NS, less(won.Beside)
@@ -143,8 +148,8 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
 		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
-			{Text: "mean wait of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			cl.met(c, top, "waited"),
+			{Text: "mean wait per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			cl.met(c, top, "have this wait"),
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
@@ -174,14 +179,14 @@ func (cl *claims) inRow(p *part) *queues.Asks {
 func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 	n := float64(row.Calls) / float64(row.Requests)
 	times := words.Figure(n)
-	v.Title = fmt.Sprintf("requests ask a peer %s times, each time waiting for its answer, at %s", times, place(v.Site))
-	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or for all at once"
+	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
+	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or ask in parallel"
 	if l := libraryOf(top); l != nil && l.peer != "" {
-		v.Fix = "ask once for all of it, or for all at once; in " + l.name + ": " + l.peer
+		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peer
 	}
 	v.Evidence = append([]report.Evidence{
-		{Text: "answers that a request waits for one after the other, asked for from one line", Value: n, Unit: "count"},
-		{Text: "mean wait for one of them", Value: float64(row.NS) / float64(row.Calls), Unit: "ns"},
+		{Text: "sequential answers per request, asked for from one line", Value: n, Unit: "count"},
+		{Text: "mean wait for each", Value: float64(row.NS) / float64(row.Calls), Unit: "ns"},
 	}, v.Evidence...)
 	v.Changes = nil
 	if cl.in.Predict == nil {
@@ -196,7 +201,7 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 	}
 	v.Predicted = predicted(1/n, "with one question instead of "+times)
 	if p := predicted(float64(row.LongestNS)/float64(row.NS), ""); p != nil {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "all asked at once, each answer as long as the longest: p50", Value: float64(p.P50NS.Est), Unit: "ns"})
+		v.Evidence = append(v.Evidence, report.Evidence{Text: "if all were asked in parallel, each answer as long as the longest: p50", Value: float64(p.P50NS.Est), Unit: "ns"})
 	}
 }
 
@@ -296,7 +301,7 @@ func callEvidence(c *claim, p *part) []report.Evidence {
 		p = s
 	}
 	if call := inCall(p.Call); call != "" {
-		out = append(out, report.Evidence{Text: "in " + call + ": mean of those requests", Value: float64(p.TotalNS) / float64(max(p.Requests, 1)), Unit: "ns"})
+		out = append(out, report.Evidence{Text: "in " + call + ": mean latency of those requests", Value: float64(p.TotalNS) / float64(max(p.Requests, 1)), Unit: "ns"})
 	}
 	return out
 }

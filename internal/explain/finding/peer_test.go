@@ -21,7 +21,7 @@ func TestOwnPeer(t *testing.T) {
 		{"another process", nil, report.SeverityHigh, "ask the peer less often"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityHigh, "ask the peer less often or for several things at once, ask in parallel, or find out there why it is slow. Whether the peer is this process itself, its sockets tell"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityHigh, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}

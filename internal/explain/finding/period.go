@@ -9,12 +9,13 @@ import (
 func periodRule() Rule {
 	return Rule{
 		Code: report.RuleOneSlowPeriod, Name: "one-slow-period",
-		Summary: "most slow requests fall into one stretch of the trace",
+		Summary: "most slow requests fall into one interval of the trace",
 		Doc: Doc{
-			Means: "The tail is made by one incident, not by how the service always is: a restart, a neighbour, a deployment, one bad query. Its causes say what happened then; another trace may show none " +
-				"of it, and percentiles over the whole trace mix two states.",
-			Measured: "Of the requests slower than the 90th percentile, at least 20 of them, more than 60 % ended in one of at least five stretches of 250 ms or more, in which no more than 30 % of all requests did.",
-			Wrong:    "If the stretch is the one under study.",
+			Means: "One incident makes the tail, not the service's usual behaviour: a restart, another process, a deployment, one bad query. Its causes say what " +
+				"happened then. Another trace may show none of it, and percentiles over the whole trace mix two states.",
+			Measured: "Of at least 20 requests slower than the 90th percentile, more than 60 % ended in one of at least five intervals of 250 ms or more, in which " +
+				"no more than 30 % of all requests ended.",
+			Wrong: "If that interval is the one you study.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -54,12 +55,12 @@ func onePeriod(g *report.Group) *report.Finding {
 		return nil
 	}
 	return &report.Finding{
-		Title: fmt.Sprintf("most slow requests of %s fall into one stretch of the trace", short(g.Name)), Group: g.ID, Confidence: 0.9,
+		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", short(g.Name)), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "of the slow requests in it", Value: float64(most) / float64(slow), Unit: "share"},
-			{Text: "it begins, after the start", Value: float64(worst.StartNS), Unit: "ns"},
-			{Text: "it lasts", Value: float64(worst.DurationNS), Unit: "ns"},
+			{Text: "share of the slow requests in it", Value: float64(most) / float64(slow), Unit: "share"},
+			{Text: "it begins at", Value: float64(worst.StartNS), Unit: "ns"},
+			{Text: "its length", Value: float64(worst.DurationNS), Unit: "ns"},
 		},
-		Fix: "explain that stretch alone (--from, --to), and the rest without it",
+		Fix: "explain that interval alone (--from, --to), and the rest without it",
 	}
 }

@@ -11,13 +11,16 @@ import (
 func pollGapRule() Rule {
 	return Rule{
 		Code: report.RulePollGaps, Name: "poll-gaps",
-		Summary: "a part of the time is an upper bound: nobody polled the network",
+		Summary: "part of the time is an upper bound, because no P polled the network",
 		Doc: Doc{
-			Means: "With all Ps busy the network is looked at about every 10 ms only. A message that is read after such a gap may have come at its beginning or at its end; the trace cannot tell. " +
-				"So the time given to sched-poll is an upper bound, and ready_to_run a lower one; and the network is neither cleared nor blamed for it.",
-			Measured: "At least 10 % of the time of a group is sched-poll. It also counts before the request: see poll_gap_ns in the report. Where in the median half of the gap before a request is longer than the request, it is no footnote: " +
-				"clients may wait most of their time before anything that the trace shows; half of it counts as lost, and its confidence is 0.6. Where a CPU limit froze the process, the length of a freeze is taken off the gap first.",
-			Wrong: "It is an upper bound: messages may have come at the end of the gap. Free Ps make it go away.",
+			Means: "With all Ps busy the runtime polls the network only about every 10 ms. A message that is read after a gap may have arrived at its " +
+				"beginning or at its end; the trace cannot tell. So sched-poll is an upper bound and ready_to_run a lower bound, and the network is neither " +
+				"cleared nor blamed for that time.",
+			Measured: "At least 10 % of the time of a group is sched-poll. The gap before a request also counts: see poll_gap_ns in the report. Where half of the " +
+				"gap before the median request is longer than the request, it matters more: clients may wait most of their time before anything that the " +
+				"trace shows. Half of the gap then counts as lost, with confidence 0.6. Where a CPU limit froze the process, the length of a freeze is first " +
+				"taken off the gap.",
+			Wrong: "It is an upper bound: messages may have arrived at the end of the gap. Free Ps remove it.",
 		},
 		Run: func(in *Input) []Verdict {
 			var worst *report.Group
@@ -37,9 +40,9 @@ func pollGapRule() Rule {
 				return nil
 			}
 			f := report.Finding{
-				Title: "messages may have lain unread: with all Ps busy nobody polls the network", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
-				Evidence: []report.Evidence{{Text: "of the time, at most, before a message was looked for", Value: most, Unit: "share"}},
-				Fix:      "measure latency at the client as well; free the Ps (see WL1001, WL1002)",
+				Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
+				Evidence: []report.Evidence{{Text: "share of time, at most, in which a message lay unread", Value: most, Unit: "share"}},
+				Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
 			}
 			if gap := worst.PollGapNS.P99; gap != nil {
 				f.Evidence = append(f.Evidence, report.Evidence{Text: "gap before a request, 99th percentile", Value: float64(*gap), Unit: "ns"})
@@ -50,8 +53,8 @@ func pollGapRule() Rule {
 				lost := (*gap - frozenAtOnce(in.Report)) / 2
 				all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
 				f.Share = all.Share
-				f.Evidence[0] = report.Evidence{Text: "of what clients see, if messages come at any time of a gap", Value: all.Share, Unit: "share"}
-				f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy nobody polls the network", words.Brief(*gap), words.Brief(*own))
+				f.Evidence[0] = report.Evidence{Text: "share of the latency that clients see, if messages arrive at any time of a gap", Value: all.Share, Unit: "share"}
+				f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
 				f.Confidence = 0.6
 				return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, SlowShare: all.Share, SlowNS: all.NS, TotalNS: lost * int64(worst.Count)}}}
 			}

@@ -24,18 +24,23 @@ func poolRule() Rule {
 		Code: report.RulePoolTooSmall, Name: "pool-too-small",
 		Summary: "requests queue for a pool, a semaphore, a limiter or a worker that has too few places",
 		Doc: Doc{
-			Means: "Requests stand in line for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. The place is taken by other requests, " +
-				"so the wait grows with the load although nothing has become slower. " +
-				"Within one request, the same goes for goroutines of an errgroup with a limit.",
-			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests one at a time while others wait: " +
-				"in a slice of each second, the paths of requests that lie on one goroutine at the same instant are counted. It is a place too if those who end waits had waited there themselves in the same request, as whoever has a place gives it back, whatever it is made of, or if a goroutine that was working for another one ends the wait and then works for the one that waited; " +
-				"how many places there are follows from how many of them had one at once while others waited, and so does for how long one is held. Little's law (L = lambda W) gives the rest: how many wait (requests a second times the mean wait), " +
-				"how many places are in use (requests a second times the mean time in a place), and so the size that would do: as many as the same load needs at 70 % use, but no fewer than those in use and waiting now. " +
-				"The share holds the time in the place itself too, where it is the same site; the gain does not. Confidence is 0.9, 0.7 if the work is computing (more places need more processors).",
+			Means: "Requests queue for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. Other requests have " +
+				"taken the places, so the wait grows with the load although nothing has become slower. Within one request, the same applies to goroutines of " +
+				"an errgroup with a limit.",
+			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests " +
+				"one at a time while others wait: in a slice of each second, the rule counts the requests' paths that lie on one goroutine at the same " +
+				"instant. It is also a queue if those who end waits had waited there themselves in the same request, as a holder does that returns its place, " +
+				"whatever the place is made of; or if a goroutine that was working for another one ends the wait and then works for the one that waited. The " +
+				"number of places follows from how many requests held one at the same time while others waited; so does the time for which one is held. " +
+				"Little's law (L = lambda W) gives the rest: the number of waiters (requests per second times the mean wait), the number of places in use " +
+				"(requests per second times the mean time in a place), and a sufficient size: enough for the same load at 70 % use, but no fewer than those " +
+				"in use and waiting now. The share includes the time in the place itself, where it is the same site; the gain does not. Confidence is 0.9, or " +
+				"0.7 if the holders compute (more places need more processors).",
 			Before: "db.SetMaxOpenConns(2)",
 			After:  "db.SetMaxOpenConns(8) // 180 requests/s x 12 ms = 2.2 in use, 6 with those that wait",
-			Wrong: "Where the limit protects what is behind it: a bigger pool then moves the queue there. Where clients wait for an answer before they ask again, more places bring more load. " +
-				"A goroutine that answers many at once (a batcher) or reads one connection for many, and does not itself write what each asks, is no queue and is left to the rule of its cause.",
+			Wrong: "Where the limit protects what is behind it, a bigger pool moves the queue there. Where clients wait for an answer before they ask again, " +
+				"more places bring more load. A goroutine that answers many requests at once (a batcher), or reads one connection for many and does not write " +
+				"their questions itself, is no queue; the rule of its cause reports it.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -162,46 +167,46 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 			needs,
 			{Text: "mean wait for it, at " + place(c.via.site.Site()), Value: l.waitNS, Unit: "ns"},
 			{Text: "mean time with it", Value: l.placeNS, Unit: "ns"},
-			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
-			{Text: "in use on average (rate x time)", Value: l.inUse, Unit: "count"},
+			{Text: "mean number waiting (rate x wait)", Value: l.waiting, Unit: "count"},
+			{Text: "mean number in use (rate x time)", Value: l.inUse, Unit: "count"},
 		},
 	}
 	if known != nil {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that need " + kind.what(), Value: l.rate, Unit: "1/s"})
 		if known.Most > 0 {
-			f.Evidence = append(f.Evidence, report.Evidence{Text: "places there are, by how many were seen to be held at once", Value: float64(known.Most), Unit: "count"})
+			f.Evidence = append(f.Evidence, report.Evidence{Text: "pool size seen in use", Value: float64(known.Most), Unit: "count"})
 		}
 	}
 	if serves {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve", Value: float64(t.Most), Unit: "count"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve the queue", Value: float64(t.Most), Unit: "count"})
 	}
 	// While somebody waits all places are in use. Where that contradicts the time in them, who holds them does something else:
 	// then neither for how long nor how many would do is known.
 	counted := serves || known != nil && (known.Most > 0 || known.HeldNS > 0) || 2*l.inUse >= 1 || l.waiting < 1
 	if !bursts && counted {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that would do at this load", Value: float64(l.size), Unit: "count"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "places sufficient at this load", Value: float64(l.size), Unit: "count"})
 	}
 	f.Fix = kind.fix
 	if counted {
-		f.Fix += fmt.Sprintf(": about %d would do for this load", l.size)
+		f.Fix += fmt.Sprintf(": about %d are enough for this load", l.size)
 	}
 	switch {
 	case counted && divided:
-		f.Fix += fmt.Sprintf(", or compute for less than %s with it", words.Brief(int64(l.placeNS)))
+		f.Fix += fmt.Sprintf(", or compute for less than %s while holding it", words.Brief(int64(l.placeNS)))
 	case counted:
-		f.Fix += fmt.Sprintf(", or make what is done at %s shorter than %s", place(f.Site), words.Brief(int64(l.placeNS)))
+		f.Fix += fmt.Sprintf(", or make the work at %s shorter than %s", place(f.Site), words.Brief(int64(l.placeNS)))
 	default:
-		f.Fix += fmt.Sprintf(", or find out why its holders wait for so long at %s", place(f.Site))
+		f.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(f.Site))
 	}
 	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
-		f.Fix += "; if it only paces them on purpose, answer at once what is too much"
+		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if bursts {
-		f.Fix = fmt.Sprintf("give it back before what is done at %s, or make that shorter than %s; or %s: %.2g were in use on average, and all of them when requests came together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
+		f.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
 	}
 	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
-		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d, all busy %.0f %% of the time)",
+		f.Fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
 			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
 	}
 	_, won := weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
@@ -295,24 +300,24 @@ func (cl *claims) partOfQueue(c *claim, p *part) float64 {
 func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int, known *queues.Places) Verdict {
 	what, fix := "an errgroup", "the limit given to SetLimit"
 	if !strings.HasPrefix(c.via.site.Func, "golang.org/x/sync/errgroup.") {
-		what, fix = "what limits them", "the limit"
+		what, fix = "their limiter", "the limit"
 	}
 	f := report.Finding{
-		Title: fmt.Sprintf("requests start goroutines one after another, for %s has too few places, while one %s", what, doing(top.Cause, top.via)),
+		Title: fmt.Sprintf("requests start goroutines one after another because %s has too few places, while one %s", what, doing(top.Cause, top.via)),
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "mean of a slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "mean wait of a request for a place, at " + place(c.via.site.Site()), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
+			{Text: "mean per slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
+			{Text: "mean wait per request for a place, at " + place(c.via.site.Site()), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
 		},
 	}
 	if known != nil && known.Most > 0 {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "places that a request has, by how many of its goroutines were seen at once", Value: float64(known.Most), Unit: "count"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines of one request seen at the same time", Value: float64(known.Most), Unit: "count"})
 	}
 	f.Queue = cl.queueOf(c, "a place among the goroutines that a request may start")
-	f.Fix = fmt.Sprintf("raise %s to what a request starts, if what is behind %s bears it, or make that shorter", fix, place(f.Site))
+	f.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(f.Site))
 	if top.Cause.Cause == report.CauseCPU {
 		f.Confidence = 0.7
-		f.Fix += fmt.Sprintf("; it computes, so more help only as far as there are processors (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
+		f.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
 	}
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
 }
@@ -333,7 +338,7 @@ func (k *poolKind) what() string {
 // place names it without where it is.
 func (k *poolKind) place() string {
 	name, _, _ := strings.Cut(strings.TrimSuffix(k.name, ","), " at ")
-	return strings.TrimSuffix(name, " there is")
+	return name
 }
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
@@ -350,7 +355,7 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/semaphore."):
 		return poolKind{"a golang.org/x/sync/semaphore", "it", "give the semaphore a larger weight"}
 	case known != nil && known.Most == 1:
-		return poolKind{"the only place there is at " + place(k.site.Site()) + ",", "its holder", "give the semaphore or pool more places"}
+		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", "give the semaphore or pool more places"}
 	case known != nil && known.Most > 1:
 		return poolKind{fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), "its holder", "give the semaphore or pool more places"}
 	case t != nil && t.Taken > 0.5 || known != nil:
@@ -381,15 +386,15 @@ func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 	f := report.Finding{
 		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "requests that it held up", Value: l.rate, Unit: "1/s"},
+			{Text: "requests held up by it", Value: l.rate, Unit: "1/s"},
 			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
-			{Text: "waiting on average (rate x wait)", Value: l.waiting, Unit: "count"},
+			{Text: "mean number waiting (rate x wait)", Value: l.waiting, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("more come than it lets through: answer at once that it is too many (Allow instead of Wait); or, if what is behind it bears more, raise its rate above %s/s and what is asked for beside it", words.Figure(l.rate)),
+		Fix: fmt.Sprintf("more requests arrive than it lets through: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate above %s/s and what else asks for tokens", words.Figure(l.rate)),
 	}
 	if every := cl.pace(top); every != 0 {
-		f.Title = fmt.Sprintf("requests wait for their turn at a pace: one every %s, set at %s", words.Brief(every), place(f.Site))
-		f.Fix = "more come than that lets through: if the limit is meant, answer at once what is too much for it, or ask less often; if it is not, make the interval shorter"
+		f.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(f.Site))
+		f.Fix = "more requests arrive than that lets through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}
 	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: f}
 }

@@ -12,14 +12,15 @@ func procsRule() Rule {
 		Code: report.RuleGOMAXPROCSAndLimit, Name: "gomaxprocs-and-limit",
 		Summary: "GOMAXPROCS does not fit the CPU limit",
 		Doc: Doc{
-			Means: "GOMAXPROCS is how many threads run Go code at once. More than the CPU limit feeds use the quota up within a part of each period, and then all stand still until " +
-				"the next; the collector and the scheduler, too, size themselves by it. Fewer leave a part of the limit unused.",
-			Measured: "From the limit that a recording's host samples hold (the tightest of the process's cgroup and those above it) and the trace's GOMAXPROCS. Without samples the rule is " +
-				"silent. Its cost is that of the freezes (WL4001); without any it is a fact and no fault.",
+			Means: "GOMAXPROCS is the number of threads that run Go code at once. If it is more than the CPU limit allows, the threads use up the quota in a " +
+				"part of each period, and all of them stop until the next. The collector and the scheduler also size themselves by it. If it is less, part of " +
+				"the limit is unused.",
+			Measured: "From the limit in a recording's host samples (the tightest of the process's cgroup and those above it) and the trace's GOMAXPROCS. Without " +
+				"samples the rule is silent. Its cost is that of the freezes (WL4001); without any, it is a fact and no fault.",
 			Before: "GOMAXPROCS=16 # limit: 2 CPUs",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\"",
-			Wrong: "A service with little load and short bursts may gain more from many Ps in each burst than it loses by being held back now and then: compare by `whylate sweep`. " +
-				"Go 1.25 and later set GOMAXPROCS from the limit by themselves, unless the environment or the program sets it.",
+			Wrong: "A service with little load and short bursts may gain more from many Ps in each burst than it loses when it is throttled at times: compare " +
+				"with `whylate sweep`. Go 1.25 and later set GOMAXPROCS from the limit themselves, unless the environment or the program sets it.",
 		},
 		Run: procsAgainstLimit,
 	}
@@ -41,7 +42,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 	// The runtime takes at least 2 where the machine has them.
 	switch most := min(max(fitting(limit), 2), max(h.Facts.Parallelism, 1)); {
 	case procs > most:
-		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g", procs, limit)
+		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs", procs, limit)
 		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
 		g, share, won := mostThrottled(in.Report)
 		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || starves(in.Report, limit) {
@@ -50,7 +51,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 		f.Cause, f.Group, f.Share = "throttle", g.ID, share
 		return []Verdict{{Won: won, Finding: f}}
 	case procs < int(math.Floor(limit)) && procs < h.Facts.Parallelism:
-		f.Title = fmt.Sprintf("GOMAXPROCS is %d where the CPU limit is %.3g: a part of it cannot be used", procs, limit)
+		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs: part of the limit cannot be used", procs, limit)
 		f.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later) or import github.com/whylate/whylate/service/auto"
 		return []Verdict{{Fact: true, Finding: f}}
 	}

@@ -13,18 +13,22 @@ import (
 func retransmitRule() Rule {
 	return Rule{
 		Code: report.RuleRetransmissions, Name: "retransmissions",
-		Summary: "segments were lost on the network while slow requests waited for it",
+		Summary: "the network lost segments while slow requests waited for it",
 		Doc: Doc{
-			Means: "The kernel had to send segments of the service's connections again, because nobody acknowledged them, while slow requests waited for the network. Linux sends again after 200 ms at the least " +
-				"if nothing else follows on the connection, so a single lost segment is a slow request. It is the path that is slow, not the peer.",
-			Measured: "From host samples of a recording (record on the service's host, or with --pid): when the network namespace's count of segments sent again grows, the process's sockets are asked at once (sock_diag, " +
-				"tcpi_total_retrans), so each is known by its addresses and to within some 20 ms. What had arrived already, by the other end's word (tcpi_dsack_dups: late acknowledgements, tail loss probes), is no loss. A finding needs a slow request that waited for the network at that time. The share is that of network waits in the slow " +
-				"requests, as far as such requests met a retransmission. Confidence is 0.9, less where so much is sent again that any wait would meet some, unless answers come right after it, more often than by chance: " +
-				"then the time until a segment was sent again is not the peer's (WL2005).",
+			Means: "The kernel had to send segments of the service's connections again, because no acknowledgement came, while slow requests waited for the " +
+				"network. Linux retransmits after at least 200 ms if nothing else follows on the connection, so a single lost segment makes a slow request. " +
+				"The path is slow, not the peer.",
+			Measured: "From a recording's host samples (record on the service's host, or with --pid): when the network namespace's count of retransmitted segments " +
+				"grows, the process's sockets are read at once (sock_diag, tcpi_total_retrans), so the addresses are known, and the time to within some 20 " +
+				"ms. Segments that had already arrived, as the other end says (tcpi_dsack_dups: late acknowledgements, tail loss probes), are no loss. A " +
+				"finding needs a slow request that waited for the network at that time. The share is that of network waits in slow requests that met a " +
+				"retransmission. Confidence is 0.9, and lower where retransmissions are so frequent that any wait would meet some, unless answers come right " +
+				"after them more often than by chance: the time until a segment was sent again is then not the peer's (WL2005).",
 			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
-			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, and `nstat TcpRetransSegs` the whole host's",
-			Wrong: "Where what was sent again was not lost, only late (the peer's or this host's CPU held back: look for WL4 findings), and where other requests' connections lost segments while this one waited for something else. " +
-				"Loss of what the peer sends is seen only as segments out of order, or if the peer is on the same host.",
+			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, `nstat TcpRetransSegs` those of the whole host",
+			Wrong: "Where the segments were not lost but late (the peer's or this host's CPU was held back: see WL4), and where other requests' connections lost " +
+				"segments while this request waited for something else. Loss of what the peer sends is seen only as segments out of order, or if the peer is " +
+				"on the same host.",
 		},
 		Run: retransmissions,
 	}
@@ -82,13 +86,13 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 	}
 	worst := met[0]
 	evidence := []report.Evidence{
-		{Text: "segments that the process's connections sent again", Value: float64(n.Retransmitted), Unit: "segments"},
-		{Text: "mean wait for the network in which that happened", Value: float64(mean), Unit: "ns"},
-		{Text: fmt.Sprintf("of the %d slowest requests, those that met it", len(g.Slowest)), Value: part, Unit: "share"},
-		{Text: "chance that a wait of this length meets it by accident", Value: chance, Unit: "share"},
+		{Text: "segments retransmitted on the process's connections", Value: float64(n.Retransmitted), Unit: "segments"},
+		{Text: "mean length of the network waits in which that happened", Value: float64(mean), Unit: "ns"},
+		{Text: fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), Value: part, Unit: "share"},
+		{Text: "chance that a wait of this length meets one by accident", Value: chance, Unit: "share"},
 	}
 	if explained > 0 {
-		evidence = append(evidence, report.Evidence{Text: "of their waits for the network, what passed until a segment was sent again; the answers came right after", Value: explained, Unit: "share"})
+		evidence = append(evidence, report.Evidence{Text: "share of their network waits until a segment was sent again; the answers came right after", Value: explained, Unit: "share"})
 	}
 	for i := range n.Sockets {
 		s := &n.Sockets[i]
@@ -101,10 +105,10 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		}
 		evidence = append(evidence, report.Evidence{Text: text, Value: float64(s.Retransmitted), Unit: "segments"})
 	}
-	title, fix := "the network loses segments "+remotes(met), "look at the path, not at the peer: queues and policers on the way, interface errors (ip -s link), an MTU that does not fit, conntrack tables; until it is mended, time out and retry early, or hedge"
+	title, fix := "the network loses segments "+remotes(met), "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge"
 	if onThisHost(met) {
-		title = "segments " + remotes(met) + " had to be sent again, though no network lies between"
-		fix = "look at the process at the other end, on this host: whether its queue of connections (ss -ltn) or a receive buffer is full, a filter drops what comes, or it had no CPU"
+		title = "segments " + remotes(met) + " were sent again, although no network lies between"
+		fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
 	return Verdict{Won: won, Finding: report.Finding{
 		Title: title, Cause: report.CauseNetwork, Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
@@ -201,9 +205,9 @@ func networkEvidence(h *report.Host) []report.Evidence {
 	if h == nil || h.Network.Verdict == report.NetworkUnknown || h.Network.Verdict == "" {
 		return nil
 	}
-	text := "segments sent again on the process's connections meanwhile: the network is cleared"
+	text := "segments retransmitted on the process's connections in that time: the network is cleared"
 	if h.Network.Verdict == report.NetworkLost {
-		text = "segments sent again on the process's connections meanwhile: see WL2008"
+		text = "segments retransmitted on the process's connections in that time: see WL2008"
 	}
 	return []report.Evidence{{Text: text, Value: float64(h.Network.Retransmitted + h.Network.PeerRetransmitted), Unit: "segments"}}
 }

@@ -92,7 +92,7 @@ func TestPartOfTheSlowest(t *testing.T) {
 		if len(vs) != 1 {
 			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
 		}
-		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "of the 4 slowest requests, those that met it" })
+		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
 		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Won.SlowShare > c.want {
 			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Won.SlowShare)
 		}

@@ -12,17 +12,18 @@ func saturatedRule() Rule {
 		Code: report.RulePsTaken, Name: "ps-taken",
 		Summary: "requests wait for a P while others compute on all of them",
 		Doc: Doc{
-			Means: "The request's goroutine could run, but all Ps (GOMAXPROCS of them) were running other goroutines, so it waited in a run queue. Either something computes more than it " +
-				"should beside the requests, or the requests together need more CPU than there is.",
-			Measured: "Stretches of the critical path in which a goroutine was runnable while no P stood idle (cause sched), and network waits whose data may have been there before anybody " +
-				"polled (sched-poll). What ran on the Ps meanwhile is read from a sample of such stretches; the site is the function that ran most. Waits behind a hub (WL1001) or " +
-				"taken by a herd (WL1004), long runs on free Ps (WL1007) or the collector (WL3) are left to those rules. " +
-				"Where the Ps were free for more than 15 % of the trace, slow requests must have waited for 1 ms on average, and all requests for 5 % of their time: goroutines that work together meet on a P now and then. " +
-				"Where the Ps were free for more than 85 % and most of what ran were requests, these came at once: at most low, and what is named computes by CPU samples.",
+			Means: "The request's goroutine was ready to run, but all Ps (GOMAXPROCS of them) ran other goroutines, so it waited in a run queue. Either " +
+				"something beside the requests computes more than it should, or the requests together need more CPU than the service has.",
+			Measured: "Intervals of the critical path in which a goroutine was runnable while no P was idle (cause sched), and network waits whose data may have " +
+				"arrived before any P polled (sched-poll). A sample of these intervals shows what ran on the Ps in that time; the site is the function that " +
+				"ran most. Waits behind a hub (WL1001), behind a herd (WL1004), behind long runs on free Ps (WL1007) and behind the collector (WL3) are left " +
+				"to those rules. Where the Ps were free for more than 15 % of the trace, slow requests must have waited for 1 ms on average, and all requests " +
+				"for 5 % of their time, because goroutines that work together sometimes meet on a P. Where the Ps were free for more than 85 % and mostly " +
+				"requests ran, the requests arrived at the same time: severity is low at most, and CPU samples name what computes.",
 			Before: "for { recompute(everything) } // on as many goroutines as there are Ps",
 			After:  "for range time.Tick(time.Minute) { recompute(changed) }\n// or, if it is the requests themselves: more CPUs, less work for each, or fewer at a time",
-			Wrong: "Where the machine's CPUs are shared or limited, Ps look busy while the kernel holds their threads: see WL4 and WL5011 first. Under a load test beyond capacity this is " +
-				"what is to be expected.",
+			Wrong: "Where the machine's CPUs are shared or limited, Ps look busy while the kernel holds their threads back: see WL4 and WL5011 first. A load " +
+				"test beyond capacity always shows this.",
 		},
 		Run: taken,
 	}
@@ -41,22 +42,22 @@ func taken(in *Input) []Verdict {
 		}
 		evidence := append([]report.Evidence{q.waited()}, ranEvidence(q.takers)...)
 		if in.Process.SpanNS > 0 {
-			evidence = append(evidence, report.Evidence{Text: "Ps in use, over the whole trace", Value: busy(in), Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "Ps in use over the whole trace", Value: busy(in), Unit: "share"})
 		}
 		if t.long > 0.5 {
-			evidence = append(evidence, report.Evidence{Text: "its time in runs of 9 ms and more without yielding", Value: t.long, Unit: "share"})
+			evidence = append(evidence, report.Evidence{Text: "share of its time in runs of 9 ms or more without yielding", Value: t.long, Unit: "share"})
 		}
-		fix := "give the service more CPUs, make the requests cheaper, or let fewer in at a time: they take the Ps from each other"
+		fix := "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they take the Ps from each other"
 		if !t.serves(in) {
 			fix = "run less of " + short(t.site.Func) + " at a time, or make it cheaper; yield in it; or give the service more CPUs"
 		}
 		title, site, most := fmt.Sprintf("requests wait for a P: %s runs on them", t.name()), t.site, report.Severity("")
 		if q.burst(in) {
-			title, most = "requests that come at once wait for each other's turn on Ps that are idle nearly all the time", report.SeverityLow
+			title, most = "requests that arrive together wait for each other on Ps that are idle nearly all the time", report.SeverityLow
 			if site = computesIn(q.g); site != nil {
 				title += ": " + short(site.Func) + " computes"
 			}
-			fix = "if clients need not ask all at once, spread their requests; else make these cheaper, or give the service more CPUs"
+			fix = "if clients need not ask at the same time, spread their requests; else make the requests cheaper, or give the service more CPUs"
 		}
 		out = append(out, Verdict{Won: q.won, Most: most, Changes: q.changes(), Finding: report.Finding{
 			Title: title,

@@ -239,7 +239,7 @@ func eachQueue(in *Input, code report.RuleCode, f func(q *queue)) {
 
 // waited is the evidence that each of these rules begins with.
 func (q *queue) waited() report.Evidence {
-	return report.Evidence{Text: "mean wait of a slow request for a P", Value: float64(q.won.SlowNS), Unit: "ns"}
+	return report.Evidence{Text: "mean wait for a P per slow request", Value: float64(q.won.SlowNS), Unit: "ns"}
 }
 
 // serves reports whether what ran belongs to requests themselves.

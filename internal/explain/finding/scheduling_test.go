@@ -503,7 +503,7 @@ func TestLargerPart(t *testing.T) {
 			if f.Severity.Loud() != c.loud {
 				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
 			}
-			if why := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it looks like") }); !c.loud && !why {
+			if why := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.loud && !why {
 				t.Errorf("%s: %s does not say why it is low", c.name, f.Code)
 			}
 		}

@@ -10,10 +10,10 @@ func selfLoadRule() Rule {
 		Code: report.RuleLoadInProcess, Name: "load-in-process",
 		Summary: "the load seems to come from the same process",
 		Doc: Doc{
-			Means: "A load generator or test client runs in the same process as the server: it takes Ps and CPU from it, wakes with it, and allocates on its heap. Latencies and waits for Ps are those of both " +
-				"together, and the server alone may behave otherwise.",
-			Measured: "Goroutines that are no server's and do nothing for its requests called an HTTP or gRPC client about as often as HTTP or gRPC requests were served. Calls by handlers, and by goroutines that are started or " +
-				"given work by them, are the requests' own.",
+			Means: "A load generator or test client runs in the same process as the server. It uses the server's Ps and CPU, wakes with it, and allocates on its " +
+				"heap. Latencies and waits for Ps are those of both together; the server alone may behave differently.",
+			Measured: "Goroutines that belong to no server and do nothing for its requests called an HTTP or gRPC client about as often as the process served HTTP " +
+				"or gRPC requests. Calls by handlers, and by goroutines that they start or give work to, are the requests' own.",
 			Wrong: "A service that calls others in the background at the same rate as it is called, and never lets a request wait for it, looks the same.",
 		},
 		Run: selfLoad,
@@ -42,9 +42,9 @@ func selfLoad(in *Input) []Verdict {
 	return doubt(report.Finding{
 		Title: "the load seems to come from the same process", Confidence: 0.8,
 		Evidence: []report.Evidence{
-			{Text: "calls of HTTP or gRPC clients that are not for its requests, about", Value: float64(runs), Unit: "count"},
+			{Text: "calls of HTTP or gRPC clients outside of its requests, about", Value: float64(runs), Unit: "count"},
 			{Text: "requests served", Value: float64(served), Unit: "count"},
 		},
-		Fix: "run the load generator as a process of its own, best on another machine",
+		Fix: "run the load generator as a separate process, if possible on another machine",
 	})
 }

@@ -54,11 +54,11 @@ var thresholds = []Threshold{
 }
 
 // Severities explains the thresholds in words.
-const Severities = `high: what the fix takes away is at least 30 % of the time and 2 ms of each request of the group, on average, or 30 % and 10 ms of each slow one; medium: 10 %, and 1 ms or 3 ms; low: 5 %, and 250 us or 1 ms. ` +
-	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all; or the outliers, which were far slower than what is usual: of fewer than 5 of them, or fewer than 10 and 1 %, it must be 100 ms, 50 ms, or 10 ms of each. ` +
-	`What is more likely not so than so, by its confidence, is at most low. ` +
-	`Less than that is not reported, nor what only a few requests of a handler met that are known by it while most show none. ` +
-	`info is for facts that weaken or explain other findings and for what is no fault.`
+const Severities = `high: the fix removes at least 30 % of the time and 2 ms of each request of the group, on average, or 30 % and 10 ms of each slow one; medium: 10 %, and 1 ms or 3 ms; low: 5 %, and 250 us or 1 ms. ` +
+	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all; or the outliers, which are far slower than usual: if there are fewer than 5 of them, or fewer than 10 and 1 %, the limits are 100 ms, 50 ms and 10 ms of each. ` +
+	`A finding with a confidence below 50 % is at most low. ` +
+	`Smaller findings are not reported. Neither are findings of a handler that only a few requests name while most requests show none. ` +
+	`info is for facts that weaken or explain other findings, and for what is no fault.`
 
 // severity returns a verdict's severity, "" if it is not worth a word.
 func (in *Input) severity(v *Verdict) report.Severity {

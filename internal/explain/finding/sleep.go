@@ -15,19 +15,19 @@ func sleepRule() Rule {
 		Code: report.RuleSleep, Name: "sleep",
 		Summary: "requests wait for a sleep, a timer or a deadline",
 		Doc: Doc{
-			Means: "Requests cannot end before a time.Sleep, a timer or a deadline somewhere on their critical path has run out, be it on their own goroutine or on another one that " +
-				"they wait for. Nothing was computed meanwhile, so a CPU profile does not show it.",
-			Measured: "Every stretch of a request's critical path in which the goroutine that it waits for sleeps has cause sleep, with the line that went to sleep and, in via, " +
-				"the waits that lead there. A wait for a channel, or a select, that no goroutine ended was ended by a timer; one that a function of package context ended, by a deadline. " +
-				"Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, those for which requests wait from the middle on, at a fixed period, to WL2004. " +
-				"A long poll, which waits once, in a select or for a context, until something comes or its time of a second or more is up, is low. " +
-				"A request that writes to its client between any two of at least three sleeps or waits for a timer at one line sends a stream: info. " +
-				"Many sleeps of the same length at one line, a different number in each request, with only a little computing between them, are a poll: only the last pause can be won. " +
-				"Confidence is 0.9: that the sleep was on the path is certain, that it is not wanted is not.",
+			Means: "Requests cannot end before a time.Sleep, a timer or a deadline on their critical path has run out, on their own goroutine or on another one " +
+				"that they wait for. Nothing computes in that time, so a CPU profile does not show it.",
+			Measured: "Every interval of a request's critical path in which the goroutine that it waits for sleeps has cause sleep, with the line that went to " +
+				"sleep and, in via, the waits that lead there. If no goroutine ended a wait for a channel or a select, a timer did; if a function of package " +
+				"context ended it, a deadline did. Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, and those at a fixed period that " +
+				"had begun before the request to WL2004. A long poll, which waits once, in a select or for a context, until something arrives or its time of " +
+				"at least a second is up, is low. A request that writes to its client between any two of at least three sleeps or timer waits at one line " +
+				"sends a stream: info. Many sleeps of the same length at one line, a different number in each request, with little computing between them, " +
+				"are a poll: only the last pause can be won. Confidence is 0.9: the sleep certainly was on the path, but it may be intended.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
-			After:  "<-c.readyC // closed by whoever makes it ready",
-			Wrong: "Where the pause is what the caller asked for: a long poll whose time is up before a second, a stream of fewer parts, a back-off after a failure whose cause is elsewhere. " +
-				"Ignore it then, with the reason.",
+			After:  "<-c.readyC // closed by the code that makes it ready",
+			Wrong: "Where the caller asked for the pause: a long poll whose time is up before a second, a stream of fewer parts, a back-off after a failure " +
+				"whose cause is elsewhere. Ignore it then, with the reason.",
 		},
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
@@ -48,30 +48,30 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 	f := report.Finding{
 		Title: "requests wait while " + onePlace(top), Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "mean of a slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			cl.met(c, top, "met it"),
+			{Text: "mean per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
+			cl.met(c, top, "have this wait"),
 		},
 	}
 	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "mean length of one such sleep", Value: float64(t.SleepNS), Unit: "ns"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "mean length of one sleep", Value: float64(t.SleepNS), Unit: "ns"})
 		if t.Together > 1.5 {
-			f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that wait for one and the same sleep, on average", Value: t.Together, Unit: "count"})
+			f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that wait for the same sleep, on average", Value: t.Together, Unit: "count"})
 		}
 	}
 	switch {
 	case top.Call == "time.Sleep":
-		f.Fix = "wait for the event itself (a channel, a Cond) instead of looking again later, or make the pause shorter"
+		f.Fix = "block on a channel or sync.Cond instead of polling, or make the pause shorter"
 	case strings.HasPrefix(top.Call, "context."), strings.HasPrefix(top.Call, "net/http."):
-		f.Fix = "find out why the answer that it waits for does not come; a shorter deadline only bounds the damage"
+		f.Fix = "find out why the awaited answer does not come; a shorter deadline only limits the damage"
 	default:
-		f.Fix = "make the timer's or ticker's interval shorter, or wait for the event itself beside it"
+		f.Fix = "make the timer's or ticker's interval shorter, or also wait for the event itself"
 	}
 	if l := libraryOf(top); l != nil && l.wait != "" {
 		f.Fix = "in " + l.name + ": " + l.wait
 	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == "chan send":
-		f.Fix += fmt.Sprintf("; or make room in the channel sent to at %s, so that more go at a time", place(top.via[0].Site))
+		f.Fix += fmt.Sprintf("; or give the channel sent to at %s a larger buffer, so that more run at a time", place(top.via[0].Site))
 	case len(top.via) > 0:
 		f.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
@@ -89,9 +89,9 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 // what is looked for is not in the trace.
 func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 	every := words.Brief(p.PauseNS)
-	v.Title = fmt.Sprintf("%s every %s for what comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
-	v.Fix = fmt.Sprintf("block on a channel or a sync.Cond instead of looking again every %s: that wins about one pause; the rest is the time until what it waits for has come, which no shorter pause changes", every)
-	v.Evidence = append(v.Evidence, report.Evidence{Text: "pauses with only a look between them, on average", Value: p.Pauses, Unit: "count"})
+	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
+	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that wins about one pause; the rest is the time until the event, which a shorter pause does not change", every)
+	v.Evidence = append(v.Evidence, report.Evidence{Text: "polls per request, on average", Value: p.Pauses, Unit: "count"})
 	if in.severity(v) == "" {
 		return
 	}
@@ -120,8 +120,8 @@ func streamVerdict(cl *claims, c *claim, top *part) Verdict {
 	f := report.Finding{
 		Title: "requests send a stream: they write to their client between the waits at " + place(users(top.Cause, nil)), Cause: report.CauseSleep, Site: users(top.Cause, nil), Group: cl.g.ID, Share: c.share, Confidence: 0.8,
 		Evidence: []report.Evidence{
-			{Text: "mean of a slow request, " + onWhose(nil), Value: float64(c.won.SlowNS), Unit: "ns"},
-			cl.met(c, top, "met it"),
+			{Text: "mean per slow request, " + onWhose(nil), Value: float64(c.won.SlowNS), Unit: "ns"},
+			cl.met(c, top, "have this wait"),
 		},
 		Fix: "nothing, if the pace is intended: the client receives each part at once; if it waits for the whole, do not pause between the parts",
 	}

@@ -11,17 +11,19 @@ import (
 func stoppedRule() Rule {
 	return Rule{
 		Code: report.RuleStopped, Name: "stopped",
-		Summary: "something held the whole process: a signal, a debugger, a paused container",
+		Summary: "a signal, a debugger or a paused container stopped the whole process",
 		Doc: Doc{
-			Means: "For some time no thread of the process might run, whatever it had to do: it was stopped by a signal (SIGSTOP, job control), by a debugger, or with its container (docker pause, a checkpoint). " +
-				"Requests that came meanwhile lay unread in the kernel. For the trace they begin when the process goes on, so no latency here shows what their clients waited.",
-			Measured: "From host samples: the process's state, every 20 ms, and whether its cgroup is frozen. The interval is the silence of the trace around those samples. Requests that began within 3 ms after it are taken to have come " +
-				"meanwhile; what they lost is half of the interval each. Without the state there is a hint: requests come at a steady rate, all of them pause several times, and each time about as many as are missing " +
-				"come at once, with odds of 1 in 160,000 against chance. It is reported as perhaps, with low severity.",
+			Means: "For some time no thread of the process could run, whatever it had to do: a signal (SIGSTOP, job control), a debugger, or a pause of its " +
+				"container (docker pause, a checkpoint) stopped it. Requests that arrived in that time lay unread in the kernel. In the trace they begin when " +
+				"the process continues, so no latency here shows what their clients waited.",
+			Measured: "From host samples: the process's state, every 20 ms, and whether its cgroup is frozen. The interval is the silence of the trace around those " +
+				"samples. Requests that began within 3 ms after it count as arrived in it; each lost half of the interval. Without the state there is a hint: " +
+				"requests arrive at a steady rate, all of them pause several times, and each time about as many as are missing arrive at once, with odds of 1 " +
+				"in 160,000 against chance. That is reported as a possibility, with low severity.",
 			Before: "kill -STOP $PID; gcore $PID; docker pause ...",
-			After:  "take copies and checkpoints of instances that get no traffic; attach debuggers elsewhere",
-			Wrong: "Without host samples: a client that pauses and makes up for what it missed looks the same; a quota with few freezes does, too (WL4001). Stops of less than 22 ms are not seen. A virtual machine that is paused with its clock is not " +
-				"seen at all.",
+			After:  "copy and checkpoint instances that get no traffic; attach debuggers elsewhere",
+			Wrong: "Without host samples: a client that pauses and then catches up looks the same, and so does a quota with few freezes (WL4001). Stops of less " +
+				"than 22 ms are not seen. A virtual machine that is paused together with its clock is not seen at all.",
 		},
 		Run: stopped,
 	}
@@ -36,23 +38,23 @@ func stopped(in *Input) []Verdict {
 	by, fix := "", ""
 	switch s.By {
 	case "stopped":
-		by, fix = "by a signal (SIGSTOP)", "find out who sends the signal (kill -STOP, job control, gcore, a checkpoint), and keep it from an instance that gets traffic"
+		by, fix = "by a signal (SIGSTOP)", "find what sends the signal (kill -STOP, job control, gcore, a checkpoint), and do not send it to an instance that gets traffic"
 	case "traced":
 		by, fix = "by a debugger", "attach debuggers and tracers (gdb, delve, strace) to an instance that gets no traffic"
 	case "frozen":
-		by, fix = "by the freezer of its cgroup", "find out who pauses the container (docker pause, a checkpoint, a snapshot), and take it out of the traffic before"
+		by, fix = "by the freezer of its cgroup", "find what pauses the container (docker pause, a checkpoint, a snapshot), and drain the instance first"
 	}
 	v := Verdict{Changes: []predict.Change{}, Finding: report.Finding{
-		Title: fmt.Sprintf("the process was held %s: %s, %s in all", by, words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS)), Confidence: s.Confidence, Fix: fix,
+		Title: fmt.Sprintf("the process was stopped %s: %s, %s in total", by, words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS)), Confidence: s.Confidence, Fix: fix,
 		Evidence: []report.Evidence{
-			{Text: "an interval, on average", Value: float64(mean), Unit: "ns"},
-			{Text: fmt.Sprintf("of %d requests, those that came meanwhile: their latency here does not show it", s.Requests), Value: float64(s.After), Unit: "requests"},
-			{Text: "requests that were under way", Value: float64(s.During), Unit: "requests"},
+			{Text: "mean length of a stop", Value: float64(mean), Unit: "ns"},
+			{Text: fmt.Sprintf("requests that arrived in that time, of %d: their latency here does not show it", s.Requests), Value: float64(s.After), Unit: "requests"},
+			{Text: "requests in progress", Value: float64(s.During), Unit: "requests"},
 		},
 	}}
 	if s.By == "" {
-		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in all", words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS))
-		v.Fix = "record with whylate record on the service's own host: the process's state tells"
+		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in total", words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS))
+		v.Fix = "run whylate record on the service's own host: it samples the process's state"
 		v.Evidence = append(v.Evidence, report.Evidence{Text: s.How})
 		v.Severe = report.SeverityLow
 		return []Verdict{v}

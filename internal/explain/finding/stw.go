@@ -12,15 +12,16 @@ import (
 func stopRule() Rule {
 	return Rule{
 		Code: report.RuleStoppedWorld, Name: "stopped-world",
-		Summary: "requests stand still because the world is stopped: for long, or again and again",
+		Summary: "requests stop because the world is stopped, for long or repeatedly",
 		Doc: Doc{
-			Means: "For some things the runtime stops all goroutines: both ends of a collection, ReadMemStats, stacks of all goroutines, a heap dump, a change of GOMAXPROCS. Requests stand still until the last goroutine has stopped " +
-				"and the thing is done.",
-			Measured: "A stop lasts from the wish to stop to the restart, and the trace names its kind and who asked for it. What of it lies on requests' paths is cause stw. In the longest stops of each second the " +
-				"part until the last goroutine had stopped is measured by whose run ended last: that one was slow to stop. Confidence is 0.95.",
+			Means: "For some operations the runtime stops all goroutines: both ends of a collection, ReadMemStats, stacks of all goroutines, a heap dump, a " +
+				"change of GOMAXPROCS. Requests wait until the last goroutine has stopped and the operation is done.",
+			Measured: "A stop lasts from the request to stop to the restart; the trace names its kind and who asked for it. The part of it on requests' paths is " +
+				"cause stw. In the longest stops of each second, the rule measures the time until the last goroutine had stopped, by whose run ended last: " +
+				"that goroutine was slow to stop. Confidence is 0.95.",
 			Before: "var m runtime.MemStats\nruntime.ReadMemStats(&m) // for each scrape, by each library",
 			After:  "metrics.Read(samples) // runtime/metrics does not stop the world",
-			Wrong:  "While something is diagnosed: stacks of all goroutines taken by hand once.",
+			Wrong:  "During a diagnosis: stacks of all goroutines, taken once.",
 		},
 		Run: func(in *Input) []Verdict {
 			return in.eachGroup(func(g *report.Group) []Verdict {
@@ -61,9 +62,9 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		all.StoppingNS += s.StoppingNS
 	}
 	f := report.Finding{
-		Title: fmt.Sprintf("requests stand still while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
+		Title: fmt.Sprintf("requests stop while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 		Evidence: []report.Evidence{
-			{Text: "mean of a slow request", Value: float64(won.SlowNS), Unit: "ns"},
+			{Text: "mean per slow request", Value: float64(won.SlowNS), Unit: "ns"},
 			{Text: "stops", Value: float64(all.Count), Unit: "count"},
 			{Text: "mean length of a stop", Value: float64(all.TotalNS) / float64(max(all.Count, 1)), Unit: "ns"},
 			{Text: "longest stop", Value: float64(all.MaxNS), Unit: "ns"},
@@ -71,14 +72,14 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	}
 	slow := part1(all.StoppingNS, all.LookedNS)
 	if all.LookedNS > 0 {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "of the longest stops' time, until the last goroutine had stopped", Value: slow, Unit: "share"})
+		f.Evidence = append(f.Evidence, report.Evidence{Text: "share of the longest stops before the last goroutine had stopped", Value: slow, Unit: "share"})
 	}
 	gc := isGCStop(kind)
 	if top != nil {
 		f.Site = top.Site
 		for _, s := range top.Slow {
 			if slow >= 0.2 && s.Share >= 0.1 && s.Site != nil {
-				f.Evidence = append(f.Evidence, report.Evidence{Text: "of that, for what ran on at " + place(s.Site), Value: s.Share, Unit: "share"})
+				f.Evidence = append(f.Evidence, report.Evidence{Text: "part of that for what kept running at " + place(s.Site), Value: s.Share, Unit: "share"})
 			}
 		}
 		if gc && slow >= 0.5 && len(top.Slow) > 0 && top.Slow[0].Site != nil {
@@ -87,17 +88,17 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	}
 	switch {
 	case kind == "read mem stats":
-		f.Fix = "read what is needed from runtime/metrics, which does not stop the world, or read it seldom"
+		f.Fix = "read what you need from runtime/metrics, which does not stop the world, or read it rarely"
 	case strings.Contains(kind, "stack") || strings.Contains(kind, "goroutine"):
 		f.Fix = "do not take the stacks of all goroutines while requests are served; runtime/metrics counts them"
 	case kind == "GOMAXPROCS":
 		f.Fix = "set GOMAXPROCS once"
 	case gc && slow >= 0.5:
-		f.Fix = "what runs on after the wish to stop holds up everybody: divide long copies and clears of memory and calls that cannot be interrupted; a thread that the kernel or a quota held back looks the same (see WL4)"
+		f.Fix = "code that keeps running after the request to stop holds up all goroutines: split long copies and clears of memory, and calls that cannot be interrupted; a thread that the kernel or a quota held back looks the same (see WL4)"
 	case gc:
 		f.Fix = "collect less often: allocate less, or " + moreRoom(in.Process)
 	default:
-		f.Fix = "do it seldom, or while no requests are served"
+		f.Fix = "do it rarely, or while no requests are served"
 	}
 	return Verdict{Won: won, Finding: f, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}}
 }

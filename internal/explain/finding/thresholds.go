@@ -41,7 +41,7 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 		}
 		at := slices.IndexFunc(out, func(t Threshold) bool { return string(t.Severity) == f[0] })
 		if at < 0 || len(f) < 2 {
-			return nil, fmt.Errorf("%s:%d: want a severity (high, medium, low) and what it takes, such as: high share=20%% slow=50ms", name, n)
+			return nil, fmt.Errorf("%s:%d: want a severity (high, medium, low) and its limits, such as: high share=20%% slow=50ms", name, n)
 		}
 		for _, word := range f[1:] {
 			if err := out[at].set(word); err != nil {

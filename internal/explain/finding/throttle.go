@@ -16,22 +16,24 @@ import (
 func throttleRule() Rule {
 	return Rule{
 		Code: report.RuleThrottled, Name: "throttled",
-		Summary: "requests stand still while the CPU quota is used up",
+		Summary: "requests stop because the CPU quota is used up",
 		Doc: Doc{
-			Means: "The process, or its container, has a CPU limit. The kernel refills the limit's CPU time every period, 100 ms as a rule; once that is used up, it holds all " +
-				"threads back until the next period: requests stand still in the middle of whatever they do. More Ps than the limit has CPUs use it up earlier, so even a service " +
-				"whose mean use is far below the limit is held back in its bursts, and a small share of all periods can make up all of the slow requests.\n\n" +
-				"Nothing in the program shows it: goroutines stay running, a CPU profile has no samples from these stretches.",
-			Measured: "From the trace alone: stretches in which all threads fell silent while goroutines ran (freezes), if they end in step with a clock: the refill of the quota is on " +
-				"the clock, what busy neighbours cause is not. How closely they do is R (0 to 1), over n silences. With host samples in the recording the kernel's own counters give the " +
-				"verdict and the CPU time lost.\n\nOf a request's time the overlap with freezes counts while it ran, was ready to, or was in a system call; of its waits only where " +
-				"their end was made up for right after the freeze, which is an upper bound. docs/throttling.md has the method and its limits.",
+			Means: "The process, or its container, has a CPU limit. The kernel refills the limit's CPU time every period, usually 100 ms. Once it is used up, " +
+				"the kernel stops all threads until the next period: requests stop in the middle of whatever they do. More Ps than the limit has CPUs use it " +
+				"up earlier, so even a service whose mean use is far below the limit is throttled in its bursts, and a small share of all periods can make up " +
+				"all slow requests.\n\nNothing in the program shows it: goroutines stay running, and a CPU profile has no samples from these intervals.",
+			Measured: "From the trace alone: intervals in which all threads fell silent while goroutines ran (freezes), if their ends keep to a clock. The refill " +
+				"of a quota keeps to one; delays by other processes do not. R (0 to 1) says how closely they do, over n silences. With host samples in the " +
+				"recording the kernel's own counters give the verdict and the CPU time lost.\n\nOf a request's time, the overlap with freezes counts while it " +
+				"ran, was ready to run, or was in a system call. Of its waits it counts only where their end was made up for right after the freeze, which is " +
+				"an upper bound. docs/throttling.md has the method and its limits.",
 			Before: "GOMAXPROCS=8 # in a container with a limit of 2 CPUs",
 			After:  "import _ \"github.com/whylate/whylate/service/auto\" // GOMAXPROCS follows the limit\n\n# or: a larger limit, resources.limits.cpu: \"4\"",
-			Wrong: "A bare trace cannot tell the process's own limit from one of a group above it, and other processes in the container use up the same quota. A virtual machine that its own host " +
-				"holds back by a quota looks the same from inside; its steal time (/proc/stat, or a recording's host samples) tells. Where neighbours with a " +
-				"quota of their own take all CPUs, their pattern can look alike. The service's own timers are told apart, see docs/throttling.md; a recording with host samples settles it. " +
-				"Setting GOMAXPROCS to the limit makes freezes rare, but what is more than the limit then waits for a P instead: if the load needs more CPU than the limit, only a larger limit helps.",
+			Wrong: "A bare trace cannot distinguish the process's own limit from one of a group above it, and other processes in the container use up the same " +
+				"quota. A virtual machine that its host holds back by a quota looks the same from inside; its steal time (/proc/stat, or a recording's host " +
+				"samples) shows it. Where other processes with a quota of their own use all CPUs, their pattern can look alike. The service's own timers are " +
+				"excluded, see docs/throttling.md; a recording with host samples settles it. GOMAXPROCS equal to the limit makes freezes rare, but work " +
+				"beyond the limit then waits for a P instead: if the load needs more CPU than the limit, only a larger limit helps.",
 		},
 		Run: throttled,
 	}
@@ -44,9 +46,9 @@ func throttled(in *Input) []Verdict {
 	t := &rt.Throttle
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
 		return []Verdict{{Fact: true, Finding: report.Finding{
-			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d stretches all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
+			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d intervals all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
 			Evidence: []report.Evidence{{Text: t.How}, {Text: "GOMAXPROCS", Value: float64(in.Report.Input.GOMAXPROCS), Unit: "Ps"}},
-			Fix:      "record with whylate record on the service's own host: the kernel's counters tell; where freezes are rare, service/probe in the service measures each one for as long as it runs; or look at the limit: whylate limits",
+			Fix:      "run whylate record on the service's own host: it reads the kernel's counters; where freezes are rare, service/probe in the service measures every one; or check the limit: whylate limits",
 		}}}
 	}
 	if !t.Verdict.HeldBack() {
@@ -60,7 +62,7 @@ func throttled(in *Input) []Verdict {
 			continue
 		}
 		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
-			Title: fmt.Sprintf("%s CPU limit freezes the process: %s of a slow request, on average", whose(in.Report), words.Brief(won.SlowNS)),
+			Title: fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.SlowNS)),
 			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
 			Fix:      throttleFix(in),
@@ -69,7 +71,7 @@ func throttled(in *Input) []Verdict {
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was hit, or samples saw what the trace does not show.
 		out = append(out, Verdict{Fact: true, Finding: report.Finding{
-			Title: whose(in.Report) + " CPU limit held the process back, but no request's path shows it", Cause: report.CauseThrottle, Confidence: t.Confidence,
+			Title: whose(in.Report) + " CPU limit throttled the process, but no request's path shows it", Cause: report.CauseThrottle, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, nil), Fix: throttleFix(in),
 		}})
 	}
@@ -90,11 +92,11 @@ func whose(r *report.Report) string {
 func partOf(b report.BandName) string {
 	switch b {
 	case report.BandAll:
-		return "of the time of all requests"
+		return "share of the time of all requests"
 	case report.BandOutliers:
-		return "of the time of the far slower ones"
+		return "share of the time of the far slower ones"
 	}
-	return "of the time of those in " + string(b)
+	return "share of the time of those in " + string(b)
 }
 
 func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
@@ -117,7 +119,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 				add(partOf(b.Band), share, "share")
 			}
 			if i == 0 {
-				add(fmt.Sprintf("requests that froze at its most frequent place, of %d", b.Count), float64(hit), "requests")
+				add(fmt.Sprintf("requests that froze at the most frequent place, of %d", b.Count), float64(hit), "requests")
 			}
 		}
 	}
@@ -126,9 +128,9 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	}
 	if t.Freezes > 0 {
 		add("freezes", float64(t.Freezes), "freezes")
-		add("their mean length", float64(t.LostWallNS)/float64(t.Freezes), "ns")
+		add("mean length of a freeze", float64(t.LostWallNS)/float64(t.Freezes), "ns")
 		if length > 0 {
-			add("share of the trace that they cover", float64(t.LostWallNS)/float64(length), "share")
+			add("share of the trace that freezes cover", float64(t.LostWallNS)/float64(length), "share")
 		}
 	}
 	add("CPU time lost", float64(t.LostCPUNS), "ns")
@@ -212,11 +214,11 @@ func throttleFix(in *Input) string {
 	measured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
 	switch {
 	case starves(in.Report, limit):
-		return "raise the CPU limit or use less CPU: the load takes all that the limit gives, so that fewer Ps alone turn freezes into waits for a P; the prediction is for a limit that is never reached"
+		return "raise the CPU limit or use less CPU: the load uses the whole limit, so fewer Ps alone only turn freezes into waits for a P; the prediction is for a limit that is never reached"
 	case limit > 0 && procs > fitting(limit) && measured:
-		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %s feeds (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
+		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %s can feed (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
 	case limit > 0 && procs > fitting(limit):
-		return fmt.Sprintf("set GOMAXPROCS to what the limit feeds, %d or so (import github.com/whylate/whylate/service/auto does so and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
+		return fmt.Sprintf("set GOMAXPROCS to what the limit can feed, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
 	}
-	return "raise the CPU limit or use less CPU: GOMAXPROCS already is about what the limit feeds; whylate limits shows it"
+	return "raise the CPU limit or use less CPU: GOMAXPROCS already is about what the limit can feed; whylate limits shows it"
 }

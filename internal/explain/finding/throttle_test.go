@@ -40,15 +40,15 @@ func TestThrottleRules(t *testing.T) {
 		want   []string // code and severity
 		fix    string   // in the first one's
 	}{
-		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "1 or so"},
+		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
 		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
 		{"with samples, half used", frozen("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
 		{"with samples, half a CPU", frozen("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1,"},
-		{"all of the limit used", frozen("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "takes all that the limit gives"},
-		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "takes all that the limit gives"},
+		{"all of the limit used", frozen("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "uses the whole limit"},
+		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "uses the whole limit"},
 		{"an ancestor's", frozen("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
 		{"little of it", frozen("own", 0.01, 8, nil), nil, ""},
-		{"told apart", frozen("unknown", 0.5, 8, nil), nil, ""},
+		{"distinguished", frozen("unknown", 0.5, 8, nil), nil, ""},
 		{"measured none", frozen("none", 0.5, 8, nil), nil, ""},
 		{"no request hit", frozen("own", 0, 8, nil), []string{"WL4001 info"}, "raise the limit"},
 		{"too many Ps, not throttled", frozen("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS to 2,"},
@@ -90,7 +90,7 @@ func TestLimitOfFreezes(t *testing.T) {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
 	got := Find(&Input{Report: r}, []Rule{throttleRule()})
-	if len(got) != 1 || !strings.Contains(got[0].Fix, "1 or so") {
+	if len(got) != 1 || !strings.Contains(got[0].Fix, "about 1 ") {
 		t.Errorf("%+v", got)
 	}
 	// Steps as long as a period tell nothing of what ran in one.

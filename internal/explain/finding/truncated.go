@@ -7,9 +7,10 @@ func truncatedRule() Rule {
 		Code: report.RuleTruncated, Name: "truncated",
 		Summary: "the trace is cut or damaged",
 		Doc: Doc{
-			Means:    "The trace ends in the middle of a generation (about a second), or something in it cannot be read. Whole generations before that are reported; what came after is not known.",
+			Means: "The trace ends in the middle of a generation (about a second), or part of it cannot be read. Whole generations before that are reported; " +
+				"nothing after it is known.",
 			Measured: "From the trace's own format: a batch or generation without its end.",
-			Wrong:    "Never; but if what is left is long enough, the other findings stand.",
+			Wrong:    "Never; but if the rest is long enough, the other findings stand.",
 		},
 		Run: func(in *Input) []Verdict {
 			if !in.Report.Input.Truncated {

@@ -15,10 +15,11 @@ func unnamedRule() Rule {
 		Code: report.RuleBiasedNames, Name: "biased-names",
 		Summary: "many requests show no handler, so the named groups look slower than they are",
 		Doc: Doc{
-			Means: "A request that never waits leaves no stack with its handler on it in the trace. Such requests, the fast ones, form a group of their own, and the percentiles of the named groups are " +
-				"those of their slower part. The percentiles of all requests of the server, which the rule says, are not biased: they are what clients see, of all handlers together.",
+			Means: "A request that never waits leaves no stack with its handler in the trace. Such requests, the fast ones, form a group of their own, and the " +
+				"percentiles of the named groups are those of their slower part. The percentiles of all requests of the server, which the rule states, are " +
+				"not biased: they are what clients see, over all handlers.",
 			Measured: "More than 5 % of the requests of servers with several handlers show none.",
-			Wrong:    "If only the slow requests are of interest: their causes are right.",
+			Wrong:    "If you need only the slow requests: their causes are right.",
 		},
 		Run: func(in *Input) []Verdict {
 			var named, unnamed, handlers int
@@ -36,7 +37,7 @@ func unnamedRule() Rule {
 				return nil
 			}
 			const biased = "those of named groups are too high: fast requests show no handler"
-			evidence := []report.Evidence{{Text: "of the requests show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}}
+			evidence := []report.Evidence{{Text: "share of the requests that show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}}
 			var whole []string
 			for _, k := range report.Kinds() {
 				if !k.IsCall() {

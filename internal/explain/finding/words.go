@@ -37,15 +37,15 @@ func line(s *report.Site) string {
 // depends on it.
 func onWhose(via []report.Via) string {
 	if len(via) == 0 {
-		return "on the request's own goroutine"
+		return "on its own goroutine"
 	}
 	var waits []string
 	for i := range via {
 		waits = append(waits, string(via[i].Wait)+" at "+line(via[i].Site))
 	}
-	s := "on another goroutine that the request waits for by " + waits[0]
+	s := "on another goroutine, reached through " + waits[0]
 	for _, w := range waits[1:] {
-		s += ", which waits for it by " + w
+		s += ", then " + w
 	}
 	return s
 }

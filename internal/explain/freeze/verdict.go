@@ -95,19 +95,19 @@ func (d *Detector) Verdict() Verdict {
 		v.How = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.k, final.n, millis(final.period), final.doubt)
 	case few > 0:
 		v.Suspect = few
-		v.How = fmt.Sprintf("%d silences of %s and more while goroutines ran, too few to tell whether they keep to a clock; they would fit one of %s", few, millis(longFreeze), millis(defaultPeriod))
+		v.How = fmt.Sprintf("%d silences of %s and more while goroutines ran, too few to judge whether they keep to a clock; a period of %s would fit", few, millis(longFreeze), millis(defaultPeriod))
 	case length < enoughNS:
-		v.How = fmt.Sprintf("%s of trace are too few periods to tell", millis(length))
+		v.How = fmt.Sprintf("%s of trace are too few periods to judge", millis(length))
 	case float64(d.idle) > mostlyOf*float64(length):
 		v.How = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(odd) <= littleOf*float64(length):
 		// None is for what was measured. A throttled CPU of several, or a freeze while
 		// all are in system calls, leaves no silence.
-		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would tell"
+		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
 	case long == 0:
-		v.How = fmt.Sprintf("short silences while goroutines ran, %s in all, in step with no clock", millis(odd))
+		v.How = fmt.Sprintf("short silences while goroutines ran, %s in total, in step with no clock", millis(odd))
 	default:
-		v.How = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: busy neighbours, or a quota and neighbours", long)
+		v.How = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: other processes, or a quota and other processes", long)
 	}
 	return v
 }
@@ -152,7 +152,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 		v.single[s.class] = true
 	}
 	v.single[0] = false
-	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): threads held back until a quota was refilled: its own limit, one above it, or its virtual machine's, which a trace alone cannot tell",
+	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): a quota held threads back until its refill: the process's own limit, one above it, or its virtual machine's; a trace alone cannot distinguish them",
 		l.k, l.n, millis(l.period), l.r)
 }
 

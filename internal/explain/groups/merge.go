@@ -13,7 +13,7 @@ import (
 )
 
 // Merge brings together what all workers added, and decides how finely handlers
-// are told apart. ts translates each worker's ids to the first one's. It returns
+// are distinguished. ts translates each worker's ids to the first one's. It returns
 // what each of these groups became, by its id. Nothing may be added afterwards.
 func (s *Sum) Merge(ts []path.Translation) (became []path.GroupID) {
 	all := s.parts[0]
@@ -116,7 +116,7 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 // keysOf returns a map's keys in order.
 func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// refine decides how finely handlers are told apart. Requests were added up
+// refine decides how finely handlers are distinguished. Requests were added up
 // by their handler and the calls below it that all stacks of a request have
 // in common. A handler that only passes requests on (a wrapper around all
 // methods, a ServeHTTP with a switch) is divided by what it passes them to; one

@@ -52,17 +52,17 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
 	}
 	if n.Needless > 0 {
-		add("segments sent again that had arrived", float64(n.Needless), "segments")
+		add("retransmitted segments that had arrived", float64(n.Needless), "segments")
 	}
 	if v.s.Looks > 0 {
-		add("segments that the process's connections sent again", float64(n.Retransmitted), "segments")
+		add("segments retransmitted on the process's connections", float64(n.Retransmitted), "segments")
 		add("segments that arrived out of order", float64(n.OutOfOrder), "segments")
 	}
 	if n.AllRetransmitted != nil {
-		add("segments sent again in the whole network namespace", float64(*n.AllRetransmitted), "segments")
+		add("segments retransmitted in the whole network namespace", float64(*n.AllRetransmitted), "segments")
 	}
-	add("share of the slow requests' time that is network", network, "share")
-	add("poll gaps beside it", gaps, "share")
+	add("network's share of the slow requests' time", network, "share")
+	add("poll gaps' share of it", gaps, "share")
 }
 
 // asked returns the largest share that waiting for the network has in the slow
@@ -93,32 +93,32 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 	again := n.Retransmitted + n.PeerRetransmitted
 	if n.Needless > 0 {
 		defer func() {
-			text += "; " + count(n.Needless, "segment") + " sent again needlessly, as the other end says: nothing was lost, an acknowledgement was late"
+			text += "; " + count(n.Needless, "segment") + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
 		}()
 	}
 	switch {
 	case v.s.Looks == 0:
-		return report.NetworkUnknown, "the process's connections were not looked at"
+		return report.NetworkUnknown, "the process's connections were not read"
 	case again > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
-		return report.NetworkLost, fmt.Sprintf("%s sent again on the process's connections, among them while a slow request waited %v for the network",
+		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
 			count(again, "segment"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
 	case again > 0 && network >= scale.Little:
-		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))
 	case again > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s sent again on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
 	case n.AllRetransmitted == nil:
-		return report.NetworkUnknown, "no connection that is still there sent anything again; those that are gone were not looked at"
+		return report.NetworkUnknown, "no connection that is still open retransmitted anything; closed ones were not read"
 	case *n.AllRetransmitted > 0 && v.unseen() > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s sent again in this network namespace, but on no connection of the process that was seen: another process's, or connections that lived too briefly", count(*n.AllRetransmitted, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", count(*n.AllRetransmitted, "segment"))
 	case n.OutOfOrder > 0:
-		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: what the other side sent may have been lost on the way", arrived(n.OutOfOrder))
+		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", arrived(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
-		return report.NetworkUnknown, "nothing was sent again, but nobody looked at the network for part of the wait (poll gaps): the answer may have been there earlier"
+		return report.NetworkUnknown, "nothing was retransmitted, but no P polled the network for part of the wait (poll gaps): the answer may have arrived earlier"
 	case network < scale.Little:
-		return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and slow requests hardly waited for the network"
+		return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and slow requests hardly waited for the network"
 	}
-	return report.NetworkCleared, "nothing was sent again or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
+	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
 }
 
 // unseen counts segments that were sent again in the namespace when the
@@ -255,7 +255,7 @@ func between(e *host.Event) string {
 
 // minWait is the shortest wait that a lost segment could have made: Linux sends
 // again after 200 ms, or, for the last segment of a burst, after two round
-// trips and some 2 ms at the least (tail loss probe, RFC 8985).
+// trips and some 2 ms at least (tail loss probe, RFC 8985).
 const minWait = int64(2 * time.Millisecond)
 
 // sortedEnds are the connections in an order that does not change.

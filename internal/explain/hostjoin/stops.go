@@ -66,7 +66,7 @@ func put(rep *report.Report, w Window, list []stops.Silence, requests int, by ho
 	}
 	out := &report.Stops{By: string(by), How: howSamples, Confidence: 0.95, Requests: requests, Count: len(list), Intervals: [][2]int64{}}
 	if by == "" {
-		out.How, out.Confidence = "all arrivals stopped, and as many as were missing came at once; a client that paused and made up for it looks the same", 0.5
+		out.How, out.Confidence = "all arrivals stopped, and as many as were missing then arrived at once; a client that pauses and then catches up looks the same", 0.5
 	}
 	for _, q := range list {
 		out.TotalNS += q.End - q.Start

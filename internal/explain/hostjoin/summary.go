@@ -177,7 +177,7 @@ func stat(t *host.Tick) *cgroup.Stat {
 func (v *view) quota(h *report.Host) {
 	from, to := v.around()
 	if from.Group != to.Group {
-		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group meanwhile"}
+		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group during the recording"}
 		return
 	}
 	c := cgroup.Compare(stat(from), stat(to))

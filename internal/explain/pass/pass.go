@@ -52,7 +52,7 @@ type Listener interface {
 	// are valid until Walked.
 	Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
 	// Walked is called when the requests of the generation that was decoded last
-	// were added, and once more, at the end, after those that were still open.
+	// were added, and again, at the end, after those that were still open.
 	Walked()
 	// Dropped is called when the window no longer begins with g but with the
 	// generation after it, of which carry says what was before. It reports whether

@@ -25,7 +25,7 @@ import (
 // put matches the function whose calls are requests in shop.
 var put = regexp.MustCompile(`^main\.put$`)
 
-// shop is a trace in which goroutines 1 to 8 call main.put again and again; each call sleeps, waits for its turn at goroutine
+// shop is a trace in which goroutines 1 to 8 call main.put repeatedly; each call sleeps, waits for its turn at goroutine
 // 20, which sleeps for it, and runs. Each generation has 40 calls.
 func shop(t *testing.T, generations int) []byte {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 // A plan says which requests of a generation are walked, and for how many each
-// one stands. A service asks the same of its fast requests again and again, so
+// one stands. A service asks the same of its fast requests repeatedly, so
 // a few of each group and latency tell where all such requests spend their time;
 // what is slow is walked one and all. Weights are exact: those of a group's
 // requests of like latency add up to how many there are (stratified sampling,

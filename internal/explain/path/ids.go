@@ -18,7 +18,7 @@ type (
 	GroupID int32 // of a GroupKey
 )
 
-// A CauseKey tells apart what requests spend time on.
+// A CauseKey distinguishes what requests spend time on.
 type CauseKey struct {
 	Code    cause.Code
 	From    cause.From
@@ -77,7 +77,7 @@ type chain struct {
 	served bool // a wait for an answer of the process is among it
 }
 
-// maxChain bounds the chain of waits that causes are told apart by.
+// maxChain bounds the chain of waits that causes are distinguished by.
 const maxChain = 6
 
 // IDs numbers causes, chains and groups.

@@ -37,7 +37,7 @@ func (s *Stage) EachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt
 
 // Bounds of looking for what a run was, around it, in ns.
 const (
-	nearSample = 100e6 // of the same goroutine: what it does, it does again and again
+	nearSample = 100e6 // of the same goroutine: what it does, it does repeatedly
 	nearStack  = 2e6   // of the same request
 )
 

@@ -259,7 +259,7 @@ func (s *Sum) cutCircles() {
 	}
 }
 
-// leads reports whether requests of a group wait for those of another one, be it by others.
+// leads reports whether requests of a group wait for those of another one, also through a third.
 func (s *Sum) leads(from, to path.GroupID, seen map[path.GroupID]bool) bool {
 	p, ok := s.own[from]
 	if !ok || seen[from] {

@@ -169,7 +169,7 @@ func Parse(s string) (Change, error) {
 	if percent, ok := strings.CutSuffix(value, "%"); ok {
 		p, err := strconv.ParseFloat(percent, 64)
 		if err != nil || !(p >= 0 && p <= 100) {
-			return Change{}, fmt.Errorf("what-if %q: %q is no percentage from 0%% to 100%%", s, value)
+			return Change{}, fmt.Errorf("what-if %q: %q is not a percentage from 0%% to 100%%", s, value)
 		}
 		c.Relative, c.Scale = true, p/100
 		return c, nil
@@ -179,11 +179,11 @@ func Parse(s string) (Change, error) {
 		return c, nil
 	}
 	if c.Cause == Queue {
-		return Change{}, fmt.Errorf("what-if %q: a queue can be made shorter by a percentage, or gone", s)
+		return Change{}, fmt.Errorf("what-if %q: a queue takes a percentage, or gone", s)
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 {
-		return Change{}, fmt.Errorf("what-if %q: %q is no time such as 5ms, no percentage such as 50%%, and not gone", s, value)
+		return Change{}, fmt.Errorf("what-if %q: %q is neither a time such as 5ms, nor a percentage such as 50%%, nor gone", s, value)
 	}
 	c.To = d
 	return c, nil

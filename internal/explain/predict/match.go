@@ -162,9 +162,9 @@ func (m *Model) Find(c *Change) (note string, err error) {
 		what += " at " + c.Site
 	}
 	if c.Cause == "" && isCause(report.CauseName(c.Site)) {
-		what += "; all time of a cause, wherever it was, is " + c.Site + "@"
+		what += "; all time of a cause, at any site, is " + c.Site + "@"
 	} else if near := m.nearest(c); len(near) > 0 {
-		what += "; there is " + strings.Join(near, ", ")
+		what += "; it has " + strings.Join(near, ", ")
 	}
 	return "", fmt.Errorf("what-if %s: %s", c, what)
 }

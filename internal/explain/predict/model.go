@@ -1,6 +1,6 @@
 // Package predict says what a change would win: it takes the graphs of a
 // bounded sample of requests (see critpath.Graph), makes a cause at a site
-// smaller wherever it stands in them, be it in work for other requests, and
+// smaller wherever it stands in them, in work for other requests too, and
 // times them again.
 //
 // What it assumes, and therefore says as a range from low to high:

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// Who sleeps at one line again and again, and only looks at something between,
+// Who sleeps at one line repeatedly, and only looks at something between,
 // polls: what ends the wait comes from elsewhere, and comes no earlier if the
 // pauses are shorter. Only the last pause, in which it came, can be won.
 //

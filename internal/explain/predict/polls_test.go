@@ -45,7 +45,7 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 	return m
 }
 
-// TestPolls: of pauses with only a look between them, as many as it takes until something comes, only the last one can be won. It
+// TestPolls: of pauses with only a look between them, as many as it takes until something arrives, only the last one can be won. It
 // fails if any other is shortened, or if pauses between which something is done are taken for a poll.
 func TestPolls(t *testing.T) {
 	looks := func(_, _, _ *tracetext.Thread, _ int64) {}

@@ -61,7 +61,7 @@ func parseSetting(name, value string) (s Setting, ok bool, err error) {
 		return s, false, nil
 	}
 	wrong := func(want string) (Setting, bool, error) {
-		return s, true, fmt.Errorf("what-if %s=%s: %q is no %s", name, value, value, want)
+		return s, true, fmt.Errorf("what-if %s=%s: %q is not a %s", name, value, value, want)
 	}
 	number, bytes := value, 1.0
 	if s.Name == GOMEMLIMIT {
@@ -87,7 +87,7 @@ func parseSetting(name, value string) (s Setting, ok bool, err error) {
 	}
 	switch s.Name {
 	case GOGC:
-		return wrong("percentage such as 400, and not off")
+		return wrong("percentage such as 400, or off")
 	case GOMEMLIMIT:
 		return wrong("size such as 900MiB")
 	case GOMAXPROCS:
@@ -203,7 +203,7 @@ const minHeap = 4 << 20
 func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	// What took next to nothing cannot be made to take much less, whatever GOGC is now.
 	if f.Cycles > 0 && f.Cycles-f.Forced < scale.Several && s.Value >= 100 && f.GCShare < scale.Speck {
-		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and requests lost at most %.1f%% of their time to it", often(f.Cycles), 100*f.GCShare), nil
+		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and it cost requests at most %.1f%% of their time", often(f.Cycles), 100*f.GCShare), nil
 	}
 	if e, note, err := f.collects(refuse); e == nil {
 		return e, note, err
@@ -221,7 +221,7 @@ func (f *Facts) gogc(s Setting, refuse refuser) (*effect, string, error) {
 	if math.IsInf(s.Value, 1) {
 		ratio = times{}
 	}
-	return f.cyclesTo(ratio, fmt.Sprintf("GOGC is about %.0f as live heap and goal show it; a memory limit, where there is one, is taken not to bind", now), then+float64(f.LiveBytes), refuse)
+	return f.cyclesTo(ratio, fmt.Sprintf("GOGC is about %.0f, from live heap and goal; a memory limit is assumed not to bind", now), then+float64(f.LiveBytes), refuse)
 }
 
 func often(n int) string {
@@ -236,13 +236,13 @@ func often(n int) string {
 func (f *Facts) collects(refuse refuser) (*effect, string, error) {
 	switch free := f.Cycles - f.Forced; {
 	case f.Cycles == 0:
-		return refuse("no garbage was collected in this trace: record for longer")
+		return refuse("no garbage was collected in this trace: record longer")
 	case free < scale.Several || f.Measured < scale.Several || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
 		forced := ""
 		if f.Forced > 0 {
 			forced = fmt.Sprintf(", %s by order of the code", often(f.Forced))
 		}
-		return refuse("garbage was collected %s%s: too few to tell what lives and how much is allocated; record for longer", often(f.Cycles), forced)
+		return refuse("garbage was collected %s%s: too few to estimate the live heap and the allocation rate; record longer", often(f.Cycles), forced)
 	}
 	return new(effect), "", nil
 }
@@ -257,7 +257,7 @@ func (f *Facts) cyclesTo(ratio times, how string, heap float64, refuse refuser) 
 	// Counts of cycles are no finer than what was seen.
 	ratio[low], ratio[high] = ratio[low]*0.9, ratio[high]*1.1
 	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > scale.Half {
-		return refuse("garbage would be collected %.1f times as often, and marking has %s of the time already: how far requests would have to help is not in the trace", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
+		return refuse("garbage would be collected %.1f times as often, and marking already takes %s of the time: the trace does not show how far requests would have to help", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
 	}
 	e := &effect{gc: true, cycles: ratio, assist: f.assists(ratio)}
 	perSecond := float64(f.Cycles) / float64(f.SpanNS) * 1e9
@@ -273,7 +273,7 @@ func (f *Facts) cyclesTo(ratio times, how string, heap float64, refuse refuser) 
 			demand[v] = max(0.05, 1-float64(f.CollectorNS)/float64(f.BusyNS)*(1-ratio[v]))
 		}
 		e.freezes(f, times{est: 1 / demand[est], low: 1 / demand[low], high: 1 / demand[high]})
-		note += "; what marking takes of the CPU quota is left to requests"
+		note += "; requests get the CPU quota that marking takes now"
 	}
 	return e, note, nil
 }
@@ -324,18 +324,18 @@ func (f *Facts) memory(s Setting, refuse refuser) (*effect, string, error) {
 	goal, live := float64(f.GoalBytes), float64(f.LiveBytes)
 	switch {
 	case least >= goal && goal > 1.6*live:
-		return &effect{}, fmt.Sprintf("nothing would change: the heap's goal is %s, by GOGC, and stays below such a limit", words.Binary(int64(goal))), nil
+		return &effect{}, fmt.Sprintf("nothing would change: the heap's goal is %s, by GOGC, and stays below that limit", words.Binary(int64(goal))), nil
 	case least >= goal:
-		return refuse("the heap's goal is only %.0f%% above what lives; whether a lower limit or a small GOGC holds it there is not in the trace. Ask about GOGC", 100*(goal/live-1))
+		return refuse("the heap's goal is only %.0f%% above the live heap; the trace does not show whether a lower limit or a small GOGC holds it there. Ask about GOGC", 100*(goal/live-1))
 	case least <= live*1.1:
-		return refuse("%s live in the heap, so that the collector would run nearly all of the time, or until it gives up at half of the CPU", words.Binary(int64(live)))
+		return refuse("the live heap is %s, so the collector would run nearly all of the time, or limit itself to half of the CPU", words.Binary(int64(live)))
 	}
 	room := goal - live
 	ratio := times{est: room / max(1, (most+least)/2-live), low: room / max(1, most-live), high: room / max(1, least-live)}
 	for v := range ratio {
 		ratio[v] = max(1, ratio[v])
 	}
-	return f.cyclesTo(ratio, fmt.Sprintf("the limit leaves between %s and %s to the heap, by what else the process uses", words.Binary(int64(least)), words.Binary(int64(most))), min(goal, (most+least)/2), refuse)
+	return f.cyclesTo(ratio, fmt.Sprintf("the limit leaves between %s and %s for the heap, depending on what else the process uses", words.Binary(int64(least)), words.Binary(int64(most))), min(goal, (most+least)/2), refuse)
 }
 
 // Of goroutines that wait for a P, so many times as many as of work that comes at random, and no fewer than someReady on
@@ -353,24 +353,24 @@ func (f *Facts) procs(s Setting, refuse refuser) (*effect, string, error) {
 	busy := float64(f.BusyNS) / float64(f.SpanNS)
 	switch {
 	case c <= 0 || f.BusyNS <= 0:
-		return refuse("how many Ps there are is not in the trace")
+		return refuse("the trace does not show the number of Ps")
 	case n == c:
 		return &effect{}, fmt.Sprintf("nothing would change: GOMAXPROCS is %d", f.Procs), nil
 	case n > c && f.Held:
-		return refuse("a CPU quota holds the process back; more Ps use it up sooner. Ask about quota")
+		return refuse("a CPU quota throttles the process; more Ps use it up sooner. Ask about quota")
 	case n > c && f.CPUs > 0 && n > f.CPUs:
 		return refuse("the process may run on %s; more Ps than that wait for each other in the kernel", words.CPUs(f.CPUs))
 	}
 	if n < c {
 		if busy > scale.NearlyAll*n {
-			return refuse("%.2f Ps are in use on average: with %.0f, work would queue without end, or until clients ask for less; whylate sweep tries it", busy, n)
+			return refuse("%.2f Ps are in use on average: with %.0f, work would queue without end, or until clients ask for less; whylate sweep measures it", busy, n)
 		}
 		if random := busy * erlang(c, busy); f.MeanReady > scale.Far*random && f.MeanReady > someReady {
-			return refuse("%.2g goroutines wait for a P on average, many more than if work came at random: it comes in bursts, which fewer Ps make longer; by how much is not in the trace: whylate sweep tries it", f.MeanReady)
+			return refuse("%.2g goroutines wait for a P on average, many more than if work arrived at random: it arrives in bursts, which fewer Ps make longer; the trace does not show by how much: whylate sweep measures it", f.MeanReady)
 		}
 		more := erlang(n, busy) - erlang(c, busy)
 		return &effect{procs: true, sched: unchanged, waits: times{est: more, low: 0, high: 3 * more}},
-			fmt.Sprintf("%.2f of %d Ps are in use on average; requests wait for a P as if work came at random", busy, f.Procs), nil
+			fmt.Sprintf("%.2f of %d Ps are in use on average; requests wait for a P as if work arrived at random", busy, f.Procs), nil
 	}
 	open, closed := 1.0, 1.0
 	if was := erlang(c, min(busy, 0.999*c)); was > 0 {
@@ -383,7 +383,7 @@ func (f *Facts) procs(s Setting, refuse refuser) (*effect, string, error) {
 	note := fmt.Sprintf("%.2f of %d Ps are in use on average, with %.2f goroutines waiting for one", busy, f.Procs, f.MeanReady)
 	if f.CPUs == 0 {
 		e.sched[high] = 1
-		note += "; that there are CPUs for more is not in the trace"
+		note += "; the trace does not show whether the machine has CPUs for more"
 	}
 	return e, note, nil
 }
@@ -411,13 +411,13 @@ func (f *Facts) quota(s Setting, refuse refuser) (*effect, string, error) {
 		case s.Value >= float64(f.Procs) && f.Procs > 0:
 			return &effect{}, fmt.Sprintf("nothing would change: the process runs on %d CPUs at most", f.Procs), nil
 		case f.Uncertain:
-			return refuse("that a quota holds the process back already cannot be excluded: record with whylate record on the same host")
+			return refuse("a quota may already throttle the process: run whylate record on the same host")
 		case most > 0 && most <= 0.9*s.Value:
 			return &effect{}, fmt.Sprintf("nothing would change: in no 100 ms did the process use more than %.2f CPUs", most), nil
 		case most == 0:
-			return refuse("how many CPUs were used in each 100 ms is not in the trace")
+			return refuse("the trace does not show how many CPUs were used in each 100 ms")
 		default:
-			return refuse("in some 100 ms the process used %.2f CPUs, so that it would be held back at times; for how long depends on what comes in meanwhile: whylate sweep tries it", most)
+			return refuse("in some 100 ms the process used %.2f CPUs, so it would be throttled at times; for how long depends on what arrives then: whylate sweep measures it", most)
 		}
 	}
 	// While the process is held back nothing runs, whatever is shown to: so it has
@@ -426,10 +426,10 @@ func (f *Facts) quota(s Setting, refuse refuser) (*effect, string, error) {
 	if f.QuotaCPUs <= 0 {
 		ran := 1 - f.lost()
 		now = times{est: math.Sqrt(f.unheld()) * ran, low: ran, high: f.unheld() * ran}
-		how = fmt.Sprintf("the quota is between %.2g and %.2g CPUs, by what ran while nothing was held back", now[low], now[high])
+		how = fmt.Sprintf("the quota is between %.2g and %.2g CPUs, from what ran while the process was not throttled", now[low], now[high])
 	}
 	if s.Value < now[low] {
-		return refuse("%s, and holds the process back already; with less it would fall behind, or clients would ask for less: whylate sweep tries it", how)
+		return refuse("%s, and already throttles the process; with less it would fall behind, or clients would ask for less: whylate sweep measures it", how)
 	}
 	e := new(effect)
 	var more times
@@ -440,7 +440,7 @@ func (f *Facts) quota(s Setting, refuse refuser) (*effect, string, error) {
 		}
 	}
 	e.freezes(f, more)
-	return e, fmt.Sprintf("%s, and freezes have %s of the time", how, words.PercentOr0(f.lost())), nil
+	return e, fmt.Sprintf("%s, and freezes take %s of the time", how, words.PercentOr0(f.lost())), nil
 }
 
 // lost is the part of the time that freezes have.

@@ -65,24 +65,24 @@ func TestRefusals(t *testing.T) {
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.2 }, "collected once: too few"},
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, ""},
 		{"GOGC=50", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, "collected once: too few"},
-		{"GOGC=20", func(f *Facts) { f.MarkNS = 300e6 }, "marking has 30%"},
+		{"GOGC=20", func(f *Facts) { f.MarkNS = 300e6 }, "marking already takes 30%"},
 		{"GOMEMLIMIT=1GiB", func(f *Facts) {}, ""},
 		{"GOMEMLIMIT=1GiB", func(f *Facts) { f.GoalBytes = 110 << 20 }, "whether a lower limit or a small GOGC"},
-		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "live in the heap"},
+		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "the live heap is"},
 		{"GOMAXPROCS=4", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=4", func(f *Facts) { f.CPUs = 2 }, "may run on 2 CPUs"},
 		{"GOMAXPROCS=4", func(f *Facts) { f.Held = true }, "Ask about quota"},
 		{"GOMAXPROCS=1", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS = 1.5e9 }, "queue without end"},
-		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 66 }, "comes in bursts"}, // a herd of tickers
+		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 66 }, "arrives in bursts"}, // a herd of tickers
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 0.1 }, ""},
 		{"quota=2", func(f *Facts) {}, ""},
-		{"quota=1", func(f *Facts) { f.Uncertain = true }, "cannot be excluded"},
+		{"quota=1", func(f *Facts) { f.Uncertain = true }, "may already throttle"},
 		{"quota=0.5", func(f *Facts) {
 			for i := range int64(10) {
 				f.Running = append(f.Running, [2]int64{i * 10e6, 900})
 			}
-		}, "whylate sweep tries it"},
+		}, "whylate sweep measures it"},
 		{"quota=0.3", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, "with less it would fall behind"},
 		{"quota=1", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, ""},
 	} {

@@ -270,7 +270,7 @@ func TestWithoutCPU(t *testing.T) {
 		samples Samples
 		want    float64
 	}{
-		{"a quarter of what was to be expected", Samples{All: 60, Scheduler: 10, SpanNS: 29e8}, 0.75},
+		{"a quarter of what was expected", Samples{All: 60, Scheduler: 10, SpanNS: 29e8}, 0.75},
 		{"most of it", Samples{All: 150, SpanNS: 29e8}, 0},
 		{"a profile over a third of the trace", Samples{All: 60, SpanNS: 10e8}, 0},
 		{"no profile", Samples{}, 0},

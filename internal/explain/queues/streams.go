@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Who writes a part of the answer between one wait and the next, again and again, sends a stream: its client has each part at once, and does
+// Who writes a part of the answer between one wait and the next, repeatedly, sends a stream: its client has each part at once, and does
 // not wait for the whole. Who waits several times and then answers has written nothing between.
 
 // Bounds of the waits of one request: fewer are no stream, and of more the first tell.
@@ -27,7 +27,7 @@ type streamSum struct {
 	wrote int64 // of them, those that wrote to their client between any two of these sleeps
 }
 
-// addStream takes note of whether a request that sleeps again and again at a line writes to its client meanwhile.
+// addStream takes note of whether a request that sleeps repeatedly at a line writes to its client meanwhile.
 func (p *part) addStream(w *path.Walked) {
 	r, ts := w.Req, &p.turns
 	if r.End >= ts.until || !r.Kind.Served() {

@@ -248,7 +248,7 @@ func (ts *turns) at(k turnKey) *turnSum {
 	return s
 }
 
-// serversMost bounds the goroutines that are told apart.
+// serversMost bounds the goroutines that are distinguished.
 const serversMost = 1024
 
 // settle brings together what all workers saw of a generation's turns. The

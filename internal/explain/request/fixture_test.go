@@ -271,7 +271,7 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 	}
 }
 
-// TestCallsAfterEachOther writes a goroutine that calls a function again and again,
+// TestCallsAfterEachOther writes a goroutine that calls a function repeatedly,
 // with no event between: it is not one call that has been open since the first, and
 // the report says that calls may be several.
 func TestCallsAfterEachOther(t *testing.T) {
@@ -297,7 +297,7 @@ func TestCallsAfterEachOther(t *testing.T) {
 	if len(rep.Groups) != 1 || rep.Groups[0].Count != 2 || rep.Groups[0].Open.Count != 1 || rep.Groups[0].Open.OldestNS > 2000 {
 		t.Errorf("the groups are %+v", rep.Groups)
 	}
-	if w := rep.Input.Warnings; len(w) == 0 || !strings.Contains(w[len(w)-1].Text, "2 calls came to the same line again") {
+	if w := rep.Input.Warnings; len(w) == 0 || !strings.Contains(w[len(w)-1].Text, "2 calls reached the same line again") {
 		t.Errorf("the warnings are %+v", w)
 	}
 }

@@ -14,7 +14,7 @@ import (
 const manyJobs = 8
 
 // jobs follows goroutines whose whole life is one unit of work: an entry
-// function started again and again. One started by another job is a part of
+// function started repeatedly. One started by another job is a part of
 // that one.
 type jobs struct {
 	lives map[uint64]*life
@@ -60,11 +60,11 @@ type entry struct {
 	tests bool // of package testing
 	ended int
 	// first is when the first of them ended, again how many began after that:
-	// those are started again and again, not once each.
+	// those are started repeatedly, not once each.
 	first int64
 	again int
 	lived int64 // by all that ended
-	// workers counts, of those, the ones that came back to a wait again and again.
+	// workers counts, of those, the ones that came back to a wait repeatedly.
 	workers int
 	// awaited counts, of the first fewLooked, those of a library that ran none of the service's own code, whose creator waited for them,
 	// and for nothing else since the one before: a library's way to wait for messages, in a loop that asks for the next.
@@ -229,7 +229,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		e.held = nil
 	}
 	if len(dropped) > 0 {
-		// Their lives are the unit, not what they did again and again.
+		// Their lives are the unit, not what they did repeatedly.
 		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
 	}
 }
@@ -430,7 +430,7 @@ func (f *Finder) nobodyWoke(g *timeline.Gen, s *timeline.Span) bool {
 }
 
 // MainIdle reports whether main did next to nothing for most of the time: it
-// slept, accepted connections, or waited for a signal. That is nobody's request.
+// slept, accepted connections, or waited for a signal. That is no request.
 func (f *Finder) MainIdle() bool {
 	j := &f.jobs
 	return j.mainG && 2*j.mainIdle > j.main.from-j.main.start

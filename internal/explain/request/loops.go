@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// loops finds workers: goroutines that come back to the same idle wait again
-// and again. A turn, from the wake to the next such wait, is one request.
+// loops finds workers: goroutines that come back to the same idle wait
+// repeatedly. A turn, from the wake to the next such wait, is one request.
 type loops struct {
 	roots map[tracefmt.StringID]*root
 	// Under which functions goroutines wait: what all wait stacks of one have
@@ -149,7 +149,7 @@ func isAsking(fn string) bool {
 }
 
 // AsksForNext reports whether a library's function is asked for the next thing to
-// do, by its name: how long that takes is nobody's latency.
+// do, by its name: how long that takes is no latency.
 func AsksForNext(fn string) bool {
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
 	for _, p := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"} {
@@ -566,7 +566,7 @@ func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameI
 		l.roots[fn] = r
 	}
 	if e := f.jobs.entry[entryKey{fn: fn}]; e != nil && e.jobs {
-		return nil // its goroutines are the unit, not what they do again and again
+		return nil // its goroutines are the unit, not what they do repeatedly
 	}
 	return r
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// A goroutine of the standard library that comes back to a wait again and again
+// A goroutine of the standard library that comes back to a wait repeatedly
 // is no worker of anybody's.
 func TestLoopOfTheStandardLibrary(t *testing.T) {
 	b := tracetext.New(26)

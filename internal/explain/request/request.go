@@ -74,7 +74,7 @@ type Request struct {
 	// By is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
 	By   tracefmt.FrameID
 	Kind Kind
-	// Open says that the request had not ended when the trace did; End is then
+	// Open says that the request were still running at the end of the trace; End is then
 	// the trace's end.
 	Open bool
 	// Cut says that it had begun before the trace; Start is then unknown.

@@ -171,7 +171,7 @@ type cycles struct {
 	repeat map[string]int
 }
 
-// maxCycles bounds the kinds of work that are told apart.
+// maxCycles bounds the kinds of work that are distinguished.
 const maxCycles = 64
 
 func (c *cycles) add(key string, waits int) {
@@ -198,7 +198,7 @@ func (c *cycles) holds(key string) bool {
 	return c.once[key] >= scale.Few && 10*(c.once[key]+c.repeat[key]) >= 9*c.turns
 }
 
-// cycle returns the waits that a turn comes to again and again, until it ends: all,
+// cycle returns the waits that a turn comes to repeatedly, until it ends: all,
 // if it comes to none again. It is "" if that says nothing: of one wait alone it is
 // not known whether a piece of work has it once (it may be a loop over what one
 // piece holds, or a second try), nor of waits in a function that the one which

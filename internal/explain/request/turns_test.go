@@ -10,7 +10,7 @@ import (
 
 // TestNextPieceIsThere: a worker that finds its next piece of work when it is done
 // with one does not wait in between. Where all pieces have the same waits, they are
-// told apart by these; not where a piece has a single wait, which may be that of a
+// distinguished by these; not where a piece has a single wait, which may be that of a
 // loop over what it holds, nor where a function that handles a piece has the loop.
 func TestNextPieceIsThere(t *testing.T) {
 	const consume = "example.com/events.(*queue).consume"

@@ -32,8 +32,8 @@ const (
 	Library
 	// Serving work is done for requests that are found by themselves.
 	Serving
-	// Nobodys is main's life.
-	Nobodys
+	// MainLife is main's life.
+	MainLife
 )
 
 // An Origin is how turns or jobs of one function began.

@@ -21,7 +21,7 @@ const (
 	Speck = 0.01
 	// Little is not worth a reader's time.
 	Little = 0.05
-	// Some is the least that somebody who mends it would notice.
+	// Some is the least that somebody who fixes it would notice.
 	Some = 0.1
 	// Much can be the fault.
 	Much = 0.2

@@ -231,7 +231,7 @@ func (v *Requests) bands(rep *report.Report) {
 				case !ok:
 					small += ns
 				case ns > of+slack:
-					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in all", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, of)
+					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in total", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, of)
 				}
 			}
 			if small > rest+slack {

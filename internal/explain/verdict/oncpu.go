@@ -9,7 +9,7 @@ import (
 
 // onCPU returns for which part of its running time a band's requests really had a CPU, and whether that is what they had at
 // most: a goroutine shows as running while its thread waits for a CPU that other processes have. The process's CPU time says
-// how much of all running time had none, at the least; CPU samples, where there are enough, how much of it this band met: a
+// how much of all running time had none, at least; CPU samples, where there are enough, how much of it this band met: a
 // thread that waits is not sampled. It is 1 where nothing is known.
 func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
 	if on = 1 - r.WithoutCPU(); on >= scale.Most {

@@ -78,7 +78,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, g, b)}
 	if g.Open.Count > 0 {
 		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
-		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " had not ended when the trace did, the oldest after " + words.Duration(g.Open.OldestNS)
+		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
 		if at := names.Place(g.Open.Site, wide); at != "" {
 			v.Open.Text += " in " + at
 			if lead, fn, pos := names.CalledFrom(g.Open.Site, wide); fn+pos != "" {
@@ -89,7 +89,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	if s := r.Runtime.Stops; s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		for i := range v.Causes {
 			if c := &v.Causes[i]; c.Cause == report.CauseThrottle {
-				c.Words = "held with the whole process"
+				c.Words = "stopped with the whole process"
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func held(r *report.Report) string {
 	if s.By == "" {
 		text = "perhaps " + text
 	}
-	return text + ": " + words.Count(s.After, "request", "requests") + " that came meanwhile waited before latency begins, " + words.Number(int64(s.During)) + " were under way"
+	return text + ": " + words.Count(s.After, "request", "requests") + " that arrived in that time waited before latency begins, " + words.Number(int64(s.During)) + " were in progress"
 }
 
 // wide is the room for a place where no line bounds it.
@@ -389,11 +389,11 @@ func causeWords(cause report.CauseName) (text, at string) {
 	case report.CauseSched:
 		return "ready to run, waiting for a CPU", ", at "
 	case report.CauseSchedWake:
-		return "ready to run beside an idle P", ", at "
+		return "ready to run although a P was idle", ", at "
 	case report.CauseSchedPoll:
-		return "with data perhaps ready that nobody polled for", ", at "
+		return "with data perhaps ready that no P polled for", ", at "
 	case report.CauseThrottle:
-		return "frozen by the CPU quota", ", at "
+		return "throttled by the CPU quota", ", at "
 	case report.CauseGCAssist:
 		return "helping the garbage collector", ", allocating in "
 	case report.CauseGCWait:

@@ -58,11 +58,11 @@ func doing(c *report.VerdictCause) string {
 	case c.Cause == report.CauseSyscall && c.Kind == report.InC:
 		return "in C code"
 	case c.Cause == report.CauseSleep && c.Kind == Deadline:
-		return "waiting until a deadline"
+		return "waiting for a deadline"
 	case c.Cause == report.CauseSleep && c.Kind == Timer:
 		return "waiting for a timer or ticker"
 	case c.Cause == report.CauseSleep && c.Kind == Limiter:
-		return "waiting until a rate limiter lets it go on"
+		return "waiting for a rate limiter"
 	}
 	text, _ := causeWords(c.Cause)
 	return text

@@ -32,8 +32,8 @@ func TestWho(t *testing.T) {
 			{Cause: "sleep", Call: "context.(*timerCtx).cancel", Site: at("b"), TotalNS: 300, Share: 0.3},
 			{Cause: "sleep", Call: "runtime.selectgo", Site: at("c"), TotalNS: 200, Share: 0.2},
 			{Cause: "sleep", Call: "runtime.selectgo", Site: &report.Site{Func: "golang.org/x/time/rate.(*Limiter).wait"}, TotalNS: 100, Share: 0.1}}, nil,
-			[]string{"40% asleep in main.a main.go:7", "30% waiting until a deadline in main.b main.go:7", "20% waiting for a timer or ticker in main.c main.go:7",
-				"10% waiting until a rate limiter lets it go on in rate.(*Limiter).wait"}},
+			[]string{"40% asleep in main.a main.go:7", "30% waiting for a deadline in main.b main.go:7", "20% waiting for a timer or ticker in main.c main.go:7",
+				"10% waiting for a rate limiter in rate.(*Limiter).wait"}},
 		{"a client and a peer", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: at("read"), TotalNS: 300, Share: 0.3},
 			{Cause: "network", Kind: "outbound", Site: at("ask"), TotalNS: 300, Share: 0.3},

@@ -106,10 +106,10 @@ func TestLimits(t *testing.T) {
 		{"group=github.com/acme/shop.handle,p90=1s", nil},
 		{"p50=5ms", []string{"budget shop.handle: p50 is 9.00ms"}},
 		{"p99=1s", nil}, // main.rare is not known to keep it: one of its requests has been open for 3 s
-		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 is not known from 7 requests, it needs about 100: record for longer, or under more load; 1 had not ended, the oldest after 3.00s"}},
+		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 is not known from 7 requests, it needs about 100: record longer, or under more load; 1 are still running, the oldest for 3.00s"}},
 		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 is not known from 7 requests"}}, // named, so it has to be known
 		{"group=main.idle,mean=1s", []string{"unknown main.idle: mean is not known from 0 requests"}},
-		{"group=nosuch,p99=1s", []string{"no-group p99 of nosuch cannot be held: no group is called that; there are shop.handle, main.rare, main.idle"}},
+		{"group=nosuch,p99=1s", []string{"no-group p99 of nosuch cannot be checked: no group has that name; the groups are shop.handle, main.rare, main.idle"}},
 		{"group=g1,sched=30%", nil}, // a sum of floats, and at most is at most
 		{"group=g1,sched=29.9%", []string{"budget shop.handle: sched has 30% of the time of all requests, the budget is 29.9%; most of it is sched at main.render main.go:20"}},
 		{"group=g1,sched-wake=10%,sched-poll=0%", nil},

@@ -22,7 +22,7 @@ const (
 	KindGroup    = "no-group" // what a limit is about is not there
 	KindFinding  = "finding"  // a rule's verdict is too severe
 	KindBaseline = "baseline" // slower than the baseline
-	KindBack     = "back"     // a finding that was mended is back
+	KindBack     = "back"     // a finding that was fixed is back
 )
 
 // A Result is what a check found.
@@ -60,7 +60,7 @@ type Rules struct {
 	// Baseline is an earlier report, or nil. Growth counts when all of its interval lies beyond Tolerance (0.05 is 5 %).
 	Baseline  *report.Report
 	Tolerance float64
-	// Ledger holds verdicts of whylate verify, or nil. A finding that one of them calls mended is a violation.
+	// Ledger holds verdicts of whylate verify, or nil. A finding that one of them calls fixed is a violation.
 	Ledger []verify.Verdict
 }
 

@@ -67,7 +67,7 @@ func Parse(s string) ([]Limit, error) {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch {
 		case !ok || key == "" || value == "":
-			return nil, fmt.Errorf("%q is no limit: write p99=50ms, sched=5%% or group=NAME", item)
+			return nil, fmt.Errorf("%q is not a limit: write p99=50ms, sched=5%% or group=NAME", item)
 		case key == "group" && grouped:
 			return nil, fmt.Errorf("%q names two groups: give each its own budget", s)
 		case key == "group":
@@ -125,9 +125,9 @@ func parseLimit(key, value string) (Limit, error) {
 	}
 	switch {
 	case !slices.Contains(report.BandNames(), band):
-		return Limit{}, fmt.Errorf("%s: there is no band %q, but %s", key, band, words.List(report.BandNames()))
+		return Limit{}, fmt.Errorf("%s: no band is called %q; the bands are %s", key, band, words.List(report.BandNames()))
 	case !slices.Contains(Families(), name) && !slices.Contains(causes(), name):
-		return Limit{}, fmt.Errorf("%q is no latency (%s), no family (%s) and no cause (%s)", name, strings.Join(Stats(), ", "),
+		return Limit{}, fmt.Errorf("%q is neither a latency (%s), nor a family (%s), nor a cause (%s)", name, strings.Join(Stats(), ", "),
 			words.List(Families()), words.List(causes()))
 	}
 	share, err := ParsePercent(value)
@@ -150,7 +150,7 @@ func ParsePercent(s string) (float64, error) {
 	digits, ok := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
 	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-		return 0, fmt.Errorf("%q is no percentage: write 5%%", s)
+		return 0, fmt.Errorf("%q is not a percentage: write 5%%", s)
 	}
 	return v / 100, nil
 }

@@ -18,7 +18,7 @@ const (
 	// placeWidth bounds a place in a sentence.
 	placeWidth = 100
 
-	backText = "; whylate verify called it mended before"
+	backText = "; whylate verify called it fixed before"
 )
 
 func cutText(rep *report.Report) string {
@@ -26,14 +26,14 @@ func cutText(rep *report.Report) string {
 }
 
 func noRequestsText(g *report.Group, l *Limit) string {
-	return fmt.Sprintf("%s: %s is not held over it, no request has ended; %d were under way", words.FuncName(g.Name), l.Metric(), g.Open.Count)
+	return fmt.Sprintf("%s: %s is not compared with it, no request has ended; %d were in progress", words.FuncName(g.Name), l.Metric(), g.Open.Count)
 }
 
 func noGroupText(rep *report.Report, l *Limit) string {
 	if l.Group == "" {
-		return fmt.Sprintf("%s cannot be held: there are no requests in %s", l.Metric(), rep.Input.Name)
+		return fmt.Sprintf("%s cannot be checked: %s has no requests", l.Metric(), rep.Input.Name)
 	}
-	return fmt.Sprintf("%s of %s cannot be held: no group is called that; there are %s", l.Metric(), l.Group, groupNames(rep))
+	return fmt.Sprintf("%s of %s cannot be checked: no group has that name; the groups are %s", l.Metric(), l.Group, groupNames(rep))
 }
 
 func groupNames(rep *report.Report) string {
@@ -52,10 +52,10 @@ func groupNames(rep *report.Report) string {
 
 // fewText says that a latency is not known, for which need requests are needed.
 func fewText(g *report.Group, l *Limit, need int) string {
-	s := fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record for longer, or under more load", words.FuncName(g.Name), l.Stat,
+	s := fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
 		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
 	if g.Open.Count > 0 {
-		s += fmt.Sprintf("; %d had not ended, the oldest after %s", g.Open.Count, words.Duration(g.Open.OldestNS))
+		s += fmt.Sprintf("; %d are still running, the oldest for %s", g.Open.Count, words.Duration(g.Open.OldestNS))
 	}
 	return s
 }
@@ -121,7 +121,7 @@ func appearedText(group string) string {
 }
 
 func notComparedText(g *compare.Group, number string) string {
-	return fmt.Sprintf("%s: %s cannot be compared with the baseline: too few requests or stretches of time", words.FuncName(g.Name), number)
+	return fmt.Sprintf("%s: %s cannot be compared with the baseline: too few requests or intervals", words.FuncName(g.Name), number)
 }
 
 // growthText says that a group's latency grew, mostly by a row if that is not nil.

@@ -3,7 +3,7 @@
 // the same on every run.
 //
 // Evidence. A difference counts only if an interval around it leaves out zero (intervals.go says how that is made) and
-// if it is larger than what the report can tell apart. The interval covers how much latency varied *within* the two
+// if it is larger than what the report can distinguish. The interval covers how much latency varied *within* the two
 // recordings. It cannot cover what differs from one start of a program to the next, nor another load or another machine:
 // warnings name what of that can be seen, and recordings of several runs are needed for the rest.
 package compare
@@ -51,7 +51,7 @@ type GroupRef struct {
 	Name      string         `json:"name"`
 	Kind      report.Kind    `json:"kind"`
 	Count     int            `json:"count"`
-	Open      int            `json:"open"` // requests that had not ended when the trace did
+	Open      int            `json:"open"` // requests that were still running at the end of the trace
 	LatencyNS report.Latency `json:"latency_ns"`
 }
 
@@ -64,7 +64,7 @@ type Group struct {
 	Changed  bool   `json:"changed"`
 	OldCount int    `json:"old_count"`
 	NewCount int    `json:"new_count"`
-	OldOpen  int    `json:"old_open"` // requests that had not ended when the trace did
+	OldOpen  int    `json:"old_open"` // requests that were still running at the end of the trace
 	NewOpen  int    `json:"new_open"`
 	Mean     Change `json:"mean"`
 	P50      Change `json:"p50"`
@@ -294,10 +294,10 @@ func warnings(old, new *report.Report) []report.Warning {
 		list = append(list, report.Warning{Code: code, Text: fmt.Sprintf(format, args...)})
 	}
 	if a, b := old.Input.Go, new.Input.Go; a != b {
-		warn("different-go", "the traces are of different versions of Go, %s and %s: the runtime itself may be what changed", orUnknown(a), orUnknown(b))
+		warn("different-go", "the traces are from different versions of Go, %s and %s: the runtime itself may have changed the result", orUnknown(a), orUnknown(b))
 	}
 	if a, b := old.Input.GOMAXPROCS, new.Input.GOMAXPROCS; a != b {
-		warn("different-gomaxprocs", "GOMAXPROCS was %d and is %d: waiting for a CPU and the collector's share change with it", a, b)
+		warn("different-gomaxprocs", "GOMAXPROCS was %d and is %d: waits for a CPU and the collector's share change with it", a, b)
 	}
 	for _, side := range []struct {
 		name string

@@ -44,7 +44,7 @@ func Read(name string) ([]Verdict, error) {
 		}
 		var v Verdict
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil || v.ID == "" {
-			return nil, fmt.Errorf("%s, line %d is no verdict of whylate verify: remove it, or name another ledger", name, n)
+			return nil, fmt.Errorf("%s, line %d is not a verdict of whylate verify: remove it, or name another ledger", name, n)
 		}
 		if !seen[v.ID] {
 			seen[v.ID] = true
@@ -60,7 +60,7 @@ func Read(name string) ([]Verdict, error) {
 // Add adds verdicts to a ledger and returns all that it holds then. One that is there already is replaced.
 func Add(name string, verdicts []Verdict) ([]Verdict, error) {
 	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
-		return nil, fmt.Errorf("the ledger %s is a pipe, and a ledger is a file that is read and then written: name one", name)
+		return nil, fmt.Errorf("the ledger %s is a pipe; name a file, which is read and then written", name)
 	}
 	all, err := Read(name)
 	if err != nil {
@@ -132,7 +132,7 @@ func Sum(all []Verdict) *Accuracy {
 	return a
 }
 
-// Back returns the findings of a report that a verdict said were mended: those whose latest verdict is kept or better.
+// Back returns the findings of a report that a verdict said were fixed: those whose latest verdict is kept or better.
 func Back(rep *report.Report, ledger []Verdict) []*report.Finding {
 	type key struct {
 		code        report.RuleCode

@@ -204,14 +204,14 @@ func (v *Verdict) Text(duration func(int64) string) string {
 	case Better:
 		return promised + got + ": more than promised"
 	case Short:
-		return promised + got + ": less than promised, and that is no chance"
+		return promised + got + ": less than promised, and not by chance"
 	case Chance:
 		return promised + got + ": that may be chance, record for longer"
 	case Unmade:
 		return promised + ": the finding still stands, so the change is not in this recording"
 	}
 	if v.WasNS == 0 {
-		return "nothing was promised that can be measured: there were too few requests"
+		return "no promise can be measured: there were too few requests"
 	}
-	return promised + ": too few requests on a side to say what came of it"
+	return promised + ": too few requests on one side to judge it"
 }

@@ -159,7 +159,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestBack: a finding that the latest verdict calls mended is found when it is back, and only then.
+// TestBack: a finding that the latest verdict calls fixed is found when it is back, and only then.
 func TestBack(t *testing.T) {
 	kept := Reports(recording("a", 50*time.Millisecond, 2000, finding(11)), recording("b", 10*time.Millisecond, 2000)).Verdicts
 	back := recording("c", 50*time.Millisecond, 2000, finding(11))

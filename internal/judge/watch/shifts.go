@@ -7,7 +7,7 @@ import (
 )
 
 // A Shift is how a group's slow requests changed over the looks: those of the last few looks against those of the looks
-// before. A look of a second is too short to be told apart from the next one by what is within it; several on both sides are not.
+// before. A look of a second is too short to be distinguished from the next one by what is within it; several on both sides are not.
 type Shift struct {
 	Name               string
 	OldLooks, NewLooks int

@@ -26,7 +26,7 @@ type State struct {
 	Note       string     `json:"note,omitempty"`
 
 	Snapshot   bool      `json:"snapshot"`    // of the service's flight recorder, no trace
-	DurationNS int64     `json:"duration_ns"` // of what is told of
+	DurationNS int64     `json:"duration_ns"` // of the part of the recording that is shown
 	Bytes      int64     `json:"bytes"`
 	Requests   int       `json:"requests"`
 	Observer   int       `json:"observer"` // requests of whoever watches, which are left out

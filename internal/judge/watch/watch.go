@@ -1,4 +1,4 @@
-// Package watch follows services that are looked at again and again: of each look it is given the report, or why there is none,
+// Package watch follows services that are looked at repeatedly: of each look it is given the report, or why there is none,
 // and it says what is to be shown: the groups with what their slow requests spend their time on, findings as they appear and
 // go, how latency went on, what looking costs, and when the next look may be. It draws nothing, reads no clock and asks nobody;
 // what it keeps does not grow with the number of looks.
@@ -39,7 +39,7 @@ type Look struct {
 	Snapshot bool          // of a flight recorder, not a trace
 	Bytes    int64         // of the recording
 	Window   time.Duration // for how long the service was traced for it
-	Of       time.Duration // the part of the recording that is told of, from its end; 0: all
+	Of       time.Duration // the part of the recording that is shown, from its end; 0: all
 	Note     string        // what is to be known of it, such as that it was cut
 	// Where there is no report: what happened. Busy says that somebody else takes a trace.
 	Trouble string

@@ -297,7 +297,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestShifts: the last looks are held against those before, looks without requests aside; what changes from look to look
+// TestShifts: the last looks are compared with those before, looks without requests aside; what changes from look to look
 // anyway is no evidence, what stays twice as slow is, and a group of three looks tells nothing. One look against one, which
 // is too short for intervals, said nothing however long a person had looked.
 func TestShifts(t *testing.T) {

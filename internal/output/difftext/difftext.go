@@ -75,11 +75,11 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	if len(d.Appeared)+len(d.Vanished) > 0 {
 		p.line("")
 	}
-	p.refs("only in the new one  ", d.Appeared)
-	p.refs("only in the old one  ", d.Vanished)
+	p.refs("only in the new  ", d.Appeared)
+	p.refs("only in the old  ", d.Vanished)
 	if len(d.Groups) == 0 {
 		p.line("")
-		p.line("The two have no group of requests in common.")
+		p.line("The two recordings have no group of requests in common.")
 	} else if len(quiet) > 0 {
 		p.line("")
 		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(quiet), "group", "groups"), listed(quiet)))
@@ -159,7 +159,7 @@ func (p *page) refs(head string, list []compare.GroupRef) {
 			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
 		}
 		if r.Open > 0 {
-			s += fmt.Sprintf(", %d not ended", r.Open)
+			s += fmt.Sprintf(", %d still running", r.Open)
 		}
 		said = append(said, s+")")
 	}
@@ -178,7 +178,7 @@ func (p *page) group(g *compare.Group, confidence float64, first bool) {
 	room := p.opts.Width - 40
 	p.line(p.bold(termtext.Middle(name(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
-		p.line(fmt.Sprintf("  not ended when the trace did: %d → %d", g.OldOpen, g.NewOpen))
+		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}
 	p.line("  " + termtext.Pad("", 4) + termtext.PadLeft("old", valueColumn) + termtext.PadLeft("new", valueColumn) + termtext.PadLeft("change", changeColumn) +
 		fmt.Sprintf("  %.0f%% interval of the change", 100*confidence))
@@ -199,7 +199,7 @@ func (p *page) group(g *compare.Group, confidence float64, first bool) {
 		case l.c.Delta == nil:
 			s += "  too few requests"
 		case l.c.Low == nil:
-			s += "  too few stretches with requests"
+			s += "  too few intervals with requests"
 		default:
 			s += "  " + signed(*l.c.Low) + " to " + signed(*l.c.High)
 		}

@@ -100,8 +100,8 @@ func TestShifts(t *testing.T) {
 	}
 	must.Do(t, WriteShifts(&b, shifts, Options{Width: 100}))
 	const want = `
-Over the looks so far: p99 of each look, or its slowest request; the last looks with requests
-against those before them, with a 99% interval of the change.
+Over all looks: p99 of each look, or its slowest request; the last looks with requests compared with
+those before, with a 99% interval of the change.
                                            looks   before     last    change
   GET /report                              8 → 3    100ms    200ms     +100%  +80% to +120%
   GET /order                               2 → 2   90.0ms   80.0ms         ~  -30% to +120%

@@ -19,10 +19,10 @@ func WriteShifts(w io.Writer, shifts []watch.Shift, opts Options) error {
 	p := &page{out: bufio.NewWriter(w), opts: opts}
 	p.line("")
 	if len(shifts) == 0 {
-		p.wrapped("", "Over the looks so far: no group has had requests in four of them yet.")
+		p.wrapped("", "Over all looks: no group has had requests in four of them yet.")
 		return p.out.Flush()
 	}
-	p.wrapped("", "Over the looks so far: p99 of each look, or its slowest request; the last looks with requests against those before them, with a "+
+	p.wrapped("", "Over all looks: p99 of each look, or its slowest request; the last looks with requests compared with those before, with a "+
 		fmt.Sprintf("%.0f%%", 100*compare.Confidence)+" interval of the change.")
 	room := p.opts.Width - 2 - 10 - 2*valueColumn - changeColumn - 24
 	p.line("  " + termtext.Pad("", room) + termtext.PadLeft("looks", 10) + termtext.PadLeft("before", valueColumn) + termtext.PadLeft("last", valueColumn) + termtext.PadLeft("change", changeColumn))

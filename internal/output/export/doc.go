@@ -82,7 +82,7 @@ func Find(name string) (Format, error) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	return Format{}, fmt.Errorf("no format %.40q: there are %s", name, strings.Join(names, ", "))
+	return Format{}, fmt.Errorf("unknown format %.40q: the formats are %s", name, strings.Join(names, ", "))
 }
 
 // siteText is a site in one line.

@@ -156,7 +156,7 @@ func (t *PerfettoTrace) about() string {
 	if t.to != math.MaxInt64 {
 		until = "to " + time.Duration(t.to).String()
 	}
-	text := fmt.Sprintf("of the trace from %v %s: what goes over these borders is cut there; requests are those that end between them, whole", time.Duration(t.from), until)
+	text := fmt.Sprintf("of the trace from %v %s: what crosses these limits is cut there; requests are those that end between them, whole", time.Duration(t.from), until)
 	if c := t.Chosen(); c != "" {
 		text += "; " + c
 	}

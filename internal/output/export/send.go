@@ -50,7 +50,7 @@ type Client struct {
 func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*Client, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("sending spans: the endpoint is no URL such as http://localhost:4318/v1/traces")
+		return nil, errors.New("sending spans: the endpoint is not a URL such as http://localhost:4318/v1/traces")
 	}
 	if conf != nil && u.Scheme != "https" {
 		return nil, errors.New("sending spans: TLS options are given, but the URL is http://: write https://")
@@ -97,7 +97,7 @@ func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 			}
 			return nil
 		case wait > longestWait:
-			return fmt.Errorf("sending spans to %s: %w: it asks to be left alone for %v", c.shown, err, wait.Round(time.Second))
+			return fmt.Errorf("sending spans to %s: %w: it asks to wait for %v", c.shown, err, wait.Round(time.Second))
 		case wait < 0 || try == sendAttempts:
 			return fmt.Errorf("sending spans to %s: %w", c.shown, err)
 		case wait == 0:

@@ -152,7 +152,7 @@ func TestSendRetries(t *testing.T) {
 		{"a date that is past", []answer{{status: 503, retryAfter: "Sat, 01 Jan 2000 00:00:00 GMT"}, ok}, []time.Duration{1}, false},
 		{"nonsense", []answer{{status: 429, retryAfter: "soon"}, ok}, []time.Duration{time.Second}, false},
 		{"not to be sent again", []answer{{status: 404}, ok}, nil, true},
-		{"busy for ever", []answer{{status: 429}}, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9}, true},
+		{"busy forever", []answer{{status: 429}}, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9}, true},
 	} {
 		srv := newReceiver(t, plainHTTP, c.answers...)
 		client, waits, err := sendAll(srv.URL, "json", r, nil)

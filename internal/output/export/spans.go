@@ -67,11 +67,11 @@ type spanMaker struct {
 
 func newSpanMaker(r *report.Report) (*spanMaker, error) {
 	if r.Input.Start == nil {
-		return nil, errors.New("writing spans: the trace does not say at what time of day it began (traces of Go before 1.25 do not), and spans need that")
+		return nil, errors.New("writing spans: the trace does not have the time of day at which it began, which spans need (traces have it from Go 1.25 on)")
 	}
 	// UnixNano is defined for the years 1678 to 2262.
 	if y := r.Input.Start.Year(); y < 1970 || y > 2261 {
-		return nil, fmt.Errorf("writing spans: the trace began in the year %d, which spans cannot say", y)
+		return nil, fmt.Errorf("writing spans: the trace began in the year %d, which spans cannot express", y)
 	}
 	return &spanMaker{r, r.Input.Start.UnixNano()}, nil
 }

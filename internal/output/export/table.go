@@ -117,7 +117,7 @@ func (t *requestTable) Close(int64) error {
 	return nil
 }
 
-// JSONL writes objects, one a line, told apart by "type": input, group (with
+// JSONL writes objects, one a line, distinguished by "type": input, group (with
 // its latencies), cause (with group and band), finding, request, and segment,
 // wake, lane and span (with the request's id, spans with the goroutine). Field
 // names are those of the report. Requests are those that the report holds in

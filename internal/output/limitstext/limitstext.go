@@ -50,7 +50,7 @@ func Write(w io.Writer, a *limits.Answer) error {
 		p("  %-7s%s: %s\n         fix: %s\n", t.Severity, t.Code, esc(t.Text), esc(t.Fix))
 	}
 	if len(a.Warnings) > 0 {
-		p("\nNot seen\n")
+		p("\nNot visible\n")
 	}
 	for _, s := range a.Warnings {
 		p("  %s\n", esc(s))
@@ -93,7 +93,7 @@ func cpu(p printf, l *cgroup.Limits) {
 	}
 	unseen(p, c.Sight, c.Seen)
 	if c.Hidden {
-		p("    groups further up are out of sight\n")
+		p("    groups further up are not visible\n")
 	}
 }
 
@@ -126,7 +126,7 @@ func memory(p printf, l *cgroup.Limits) {
 	}
 	unseen(p, m.Sight, m.Seen)
 	if m.Hidden {
-		p("    groups further up are out of sight\n")
+		p("    groups further up are not visible\n")
 	}
 }
 

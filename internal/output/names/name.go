@@ -180,14 +180,14 @@ func PeerIs(p *report.Peer) string {
 	s := sure + Peer(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
 		words.PercentOr0(p.ByChance) + " have). Of the " + words.Duration(p.WaitNS) + " that a wait takes, it was served for " + words.Duration(p.ServedNS) + spent(p)
 	if p.ThereNS != nil && p.BackNS != nil {
-		s += "; " + words.Duration(*p.ThereNS) + " had gone before it began"
+		s += "; " + words.Duration(*p.ThereNS) + " passed before it began"
 		if p.UnseenNS != nil && *p.UnseenNS > 0 {
-			s += ", for up to " + words.Duration(*p.UnseenNS) + " of which it lay unread there"
+			s += " (up to " + words.Duration(*p.UnseenNS) + " of it unread there)"
 		}
-		s += ", " + words.Duration(*p.BackNS) + " went after it had ended"
+		s += ", " + words.Duration(*p.BackNS) + " passed after it had ended"
 	}
 	if p.LateNS > 0 {
-		s += ", for " + words.Duration(p.LateNS) + " of which whoever waited was not run"
+		s += ", for " + words.Duration(p.LateNS) + " of which the waiting goroutine had no P"
 	}
 	return s
 }

@@ -288,7 +288,7 @@ func ruleText(v *budget.Violation) string {
 	case budget.KindBaseline:
 		return "Requests are slower than in the baseline"
 	case budget.KindBack:
-		return "A finding that was mended is back"
+		return "A finding that was fixed is back"
 	}
 	return "Finding " + v.Code
 }

@@ -4,7 +4,7 @@
 //   - durations in Go's syntax with three significant digits: 1.50ms, 2m3s; time.ParseDuration reads them back. In
 //     sentences without the zeros that a column needs: 1.5ms
 //   - bytes with decimal prefixes and a blank: 1.50 kB, 20.0 MB, as file sizes and network counters have them. What users
-//     set in GiB and MiB (GOMEMLIMIT, limits of cgroups), and heaps that are held against that, in those: see Binary
+//     set in GiB and MiB (GOMEMLIMIT, limits of cgroups), and heaps that are compared with that, in those: see Binary
 //   - shares in whole percent, without a blank before the sign: 12%; "<1%" is not nothing
 //   - changes with their sign, from tenfold on as a factor: +12%, x11
 //   - counts with a comma before every three digits: 1,234
@@ -117,7 +117,7 @@ func (u Unit) Format(ns int64) string {
 	return strconv.FormatFloat(v, 'f', places, 64) + u.name
 }
 
-// Percent writes a share of 0..1 in whole percent; what would round to 0% is told apart from nothing.
+// Percent writes a share of 0..1 in whole percent; what would round to 0% is distinguished from nothing.
 func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:

@@ -16,7 +16,7 @@ import (
 // most is what a server sends to one connection: an endless answer that a test can wait for.
 const most = 64 << 20
 
-// An answer is how it begins, and what follows again and again.
+// An answer is how it begins, and what follows repeatedly.
 type answer struct{ first, again string }
 
 var answers = map[string]answer{

@@ -26,7 +26,7 @@ const (
 	// coarseSpans is after how many spans all later runs are told in coarseLess parts each.
 	coarseSpans = 512
 	coarseLess  = 4
-	// coarseKinds bounds how many kinds of time one part tells apart; the shortest go together without a stack.
+	// coarseKinds bounds how many kinds of time one part distinguishes; the shortest go together without a stack.
 	coarseKinds = 16
 )
 

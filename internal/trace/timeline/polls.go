@@ -92,7 +92,7 @@ type poll struct {
 	n        int   // wakes
 }
 
-// A flood is a time in which each look at the network, again and again, found as
+// A flood is a time in which each look at the network, repeatedly, found as
 // much as it may: others' data lay unread all along. It lasts from the first of
 // them to the first that found less.
 type flood struct{ from, to int64 }

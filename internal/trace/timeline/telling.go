@@ -6,7 +6,7 @@ import "github.com/whylate/whylate/internal/trace/tracefmt"
 // happen: see [Window.Telling].
 const FlagTelling = 1 << 7
 
-// A told is a telling stack of a run, from the first event that has it until the next told of the run. One without
+// A told is a telling stack of a run, from the first event that has it until the run's next one. One without
 // a stack says that a mark came.
 type told struct {
 	stack uint32 // local id; with firstTold

@@ -124,7 +124,7 @@ func TestLiveGenerationComesAtOnce(t *testing.T) {
 			continue
 		}
 		more <- c.End
-		g, err := rd.Next() // would wait for ever if it wanted a byte more
+		g, err := rd.Next() // would wait forever if it wanted a byte more
 		if err != nil || g.Num != uint64(n+1) {
 			t.Fatalf("generation %d: %v", n+1, err)
 		}

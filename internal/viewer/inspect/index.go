@@ -96,7 +96,7 @@ func NewIndex(limits Limits) *Index {
 	return x
 }
 
-// Reset makes the Index as new: the trace is read once more.
+// Reset makes the Index as new: the trace is read again.
 func (x *Index) Reset() {
 	x.lived.Wait()
 	fresh := NewIndex(x.limits)
@@ -104,7 +104,7 @@ func (x *Index) Reset() {
 	x.first, x.procs, x.buffers, x.all = 0, 0, nil, nil
 }
 
-// A groupRef is a path.GroupID of one worker, told apart from those of others.
+// A groupRef is a path.GroupID of one worker, distinguished from those of others.
 type groupRef int32
 
 const refShift = 20

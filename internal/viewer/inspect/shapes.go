@@ -11,7 +11,7 @@ import (
 
 // A shape is what one lane did in one generation, in cells of coarse ns. Sums
 // over much time are made of shapes, so that looking at a whole trace does not
-// walk every event again and again.
+// walk every event repeatedly.
 type shape struct {
 	first int64 // number of the first cell, from the trace's start
 	cells [States][]uint32

@@ -221,7 +221,7 @@ type Path struct {
 	Status    string    `json:"status,omitempty"`
 	TraceID   string    `json:"trace_id,omitempty"`
 	Others    []string  `json:"others,omitempty" jsonschema:"ids of other requests of the group that can be asked for"`
-	Segments  []Segment `json:"segments" jsonschema:"in order of time; short neighbours are joined"`
+	Segments  []Segment `json:"segments" jsonschema:"in order of time; adjacent short ones are joined"`
 	Shortened int       `json:"shortened,omitempty" jsonschema:"the shortest segments, which were left out"`
 }
 

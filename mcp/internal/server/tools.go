@@ -335,7 +335,7 @@ type limitsIn struct {
 type Limits struct {
 	CPU    string   `json:"cpu"`
 	Memory string   `json:"memory"`
-	Traps  []string `json:"traps" jsonschema:"differences between what bounds the process and what somebody will assume"`
+	Traps  []string `json:"traps" jsonschema:"differences between what limits the process and what tools will assume"`
 }
 
 func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {

@@ -66,7 +66,7 @@ export class Timelines {
     this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
     for (const i of this.legend.querySelectorAll('.tkey')) i.style.setProperty('--k', `var(--${keys[[...this.legend.children].indexOf(i.parentNode)][1]})`);
     this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, h('div', { class: 'dock' }, this.box, this.details),
-      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click tells all about a stretch. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
+      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click shows all about an interval. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
     new ResizeObserver(() => { this.size(); }).observe(this.box);
     new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
@@ -286,7 +286,7 @@ export class Timelines {
     act();
   }
 
-  // release lets go of what is chosen and told.
+  // release forgets what is chosen and shown.
   release() {
     this.chosen = this.focus = this.mark = this.told = null;
     replace(this.details);
@@ -387,7 +387,7 @@ export class Timelines {
     }
     if (u.kind === 'runtime') return untip();
     const q = this.pieceAt(u.key, u.t);
-    if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single stretches`));
+    if (!q) return tip(ev, laneName, h('br'), h('span', { class: 'dim' }, `${duration(u.t)} into the trace; zoom in for single intervals`));
     if (u.kind === 'proc') return tip(ev, h('strong', null, `${duration(q.to - q.from)} of G${q.g}`), h('br'), clean(q.text || ''), q.site ? [h('br'), h('span', { class: 'dim' }, place(q.site))] : null);
     tip(ev, h('strong', null, `${duration(q.to - q.from)} ${stateNames[q.state]}`), q.text ? ` (${clean(q.text)})` : '', q.site ? [h('br'), place(q.site)] : null, h('br'), h('span', { class: 'dim' }, `G${u.g.id} ${shortFunc(u.g.name)}`));
   }

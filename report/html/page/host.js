@@ -16,7 +16,7 @@ export function lostParts(lost) {
   return [
     ['CPU quota', 'held back by a quota, its own or an ancestor’s', 'throttle', lost.quota_ns],
     ['run queue', 'waiting for a CPU that others used, no quota holding them back', 'sched', lost.run_queue_ns],
-    ['not to be split', 'waiting in throttled stretches beyond the quota’s own time', 'other', lost.unsplit_ns],
+    ['not to be split', 'waiting in throttled intervals beyond the quota’s own time', 'other', lost.unsplit_ns],
     ['unexplained', 'the hypervisor, page faults: what goroutines ran by the trace, less all that is known', 'unknown', lost.unexplained_ns],
   ];
 }

@@ -13,7 +13,7 @@ export function moments() {
   return h('section', { id: 'moments' }, h('h2', null, 'Moments'), groups.map(id => {
     const mine = list.filter(m => m.group === id), g = groupByID(id);
     const slow = mine.reduce((n, m) => n + m.slow, 0), ns = mine.reduce((n, m) => n + m.end_ns - m.start_ns, 0);
-    return h('div', { 'data-moments': id }, h('p', null, `${slow} of the ${count(mine[0].of, 'slowest request')} of `, g ? groupName(g) : clean(id), ` begin in short stretches, ${percent(ns / (report.input.duration_ns || 1))} of the time:`),
+    return h('div', { 'data-moments': id }, h('p', null, `${slow} of the ${count(mine[0].of, 'slowest request')} of `, g ? groupName(g) : clean(id), ` begin in short intervals, ${percent(ns / (report.input.duration_ns || 1))} of the time:`),
       h('ul', null, mine.map(m => h('li', null, h('strong', null, duration(m.start_ns)), `: ${m.slow} within ${duration(Math.max(m.end_ns - m.start_ns, 1))}, ${about(m.cause).short}`, m.with.map(e => `; ${clean(e.text)}`), ' ', leads('list what began then', { group: id, from: m.start_ns, to: m.end_ns + 1 })))));
   }));
 }

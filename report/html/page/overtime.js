@@ -77,8 +77,8 @@ class TimeChart {
     }
   }
 
-  // stretches draws [start, length] as boxes that are at least a pixel wide.
-  stretches(list, top, height, cls, least = 1.2, into = this.svg) {
+  // intervals draws [start, length] as boxes that are at least a pixel wide.
+  intervals(list, top, height, cls, least = 1.2, into = this.svg) {
     for (const [t, d] of list) into.append(s('rect', { class: cls, x: this.x(t), width: Math.max(least, this.x(t + d) - this.x(t)), y: top, height }));
   }
 
@@ -202,14 +202,14 @@ function runtimeCharts(chart, r) {
   if (r.heap_bytes.length) {
     chart.row('Heap', [['line heap', 'in use'], ...(r.goal_bytes.some(p => p[1] > 0) ? [['line goal', 'goal']] : []), ...(r.gc.length ? [['gcband', 'collection under way']] : [])], 76, (top, height) => {
       const max = Math.max(...r.heap_bytes.map(p => p[1]), ...r.goal_bytes.map(p => p[1]), 1);
-      chart.stretches(r.gc, top, height, 'gcband', 0.8);
+      chart.intervals(r.gc, top, height, 'gcband', 0.8);
       chart.scale(top, height, max, bytes);
       chart.steps(r.heap_bytes, top, height, max, 'line heap');
       chart.steps(r.goal_bytes.filter(p => p[1] > 0), top, height, max, 'line goal'); // 0: not known yet
     });
   }
-  if (r.stw.length) chart.row('Stops of the world', [], 14, (top, height) => chart.stretches(r.stw, top, height, 'c-stw'));
-  if (freezes.length) chart.row('Freezes', [['c-throttle', 'all threads held by the CPU quota']], 14, (top, height) => chart.stretches(freezes, top, height, 'c-throttle'));
+  if (r.stw.length) chart.row('Stops of the world', [], 14, (top, height) => chart.intervals(r.stw, top, height, 'c-stw'));
+  if (freezes.length) chart.row('Freezes', [['c-throttle', 'all threads held by the CPU quota']], 14, (top, height) => chart.intervals(freezes, top, height, 'c-throttle'));
   chart.over(from, Math.max(0, chart.y - 12 - from), t => {
     const row = (name, value) => value === null || value === none ? null : h('tr', null, h('td', null, name), h('td', { class: 'num' }, value));
     const heap = at(r.heap_bytes, t), goal = at(r.goal_bytes, t), idle = at(r.ps_idle, t), stw = within(r.stw, t), frozen = within(freezes, t), gc = within(r.gc, t);
@@ -236,7 +236,7 @@ function hostCharts(chart, k) {
     });
   }
   const again = k.retransmitted.filter(p => p[1] > 0);
-  if (again.length) chart.row('Segments sent again', [], 14, (top, height) => chart.stretches(again.map(p => [p[0], 0]), top, height, 'c-network', 2));
+  if (again.length) chart.row('Segments sent again', [], 14, (top, height) => chart.intervals(again.map(p => [p[0], 0]), top, height, 'c-network', 2));
 }
 
 // drawOverTime draws a group and the runtime over the time of a trace. what holds group (or null), request (or null),
@@ -251,13 +251,13 @@ export function drawOverTime(box, what, width) {
     return () => {};
   }
   const bottom = chart.finish();
-  if (what.series) chart.stretches(what.series.freezes || [], 18, bottom - 18, 'freezeband', 0.8, chart.below);
+  if (what.series) chart.intervals(what.series.freezes || [], 18, bottom - 18, 'freezeband', 0.8, chart.below);
   const here = s('g');
   chart.below.append(here);
   replace(box, chart.svg);
   const choose = r => {
     replace(here);
-    if (r) chart.stretches([[r.start_ns, r.latency_ns]], 18, bottom - 18, 'here', 1, here);
+    if (r) chart.intervals([[r.start_ns, r.latency_ns]], 18, bottom - 18, 'here', 1, here);
     for (const m of chart.svg.querySelectorAll('[data-req]')) m.classList.toggle('selected', !!r && m.dataset.req === r.id);
   };
   choose(what.request);
@@ -303,7 +303,7 @@ export function overTime() {
     else if (c.has('request')) choose(view.request);
   });
   change();
-  return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded stretch is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
+  return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded interval is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
 }
 
 function runtimeFacts() {

@@ -20,7 +20,7 @@ export function siteNode(site) {
 export function openLine(g) {
   const v = verdictOf(g);
   if (!g.open.count) return null;
-  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} had not ended when the trace did`, ' ', asked('open'));
+  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} were still running at the end of the trace`, ' ', asked('open'));
   return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', asked('open'));
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Percent writes a share of 0..1 in whole percent; what would round to 0% is told apart from nothing.
+// Percent writes a share of 0..1 in whole percent; what would round to 0% is distinguished from nothing.
 func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:
