@@ -171,32 +171,53 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	defer dec.Close()
 	p.Decoder = dec
 	dec.Symbols.Looked = p.Symbols.Looked
-	p.Finder = request.NewFinder(dec.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
+	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	p.employ()
 	placer := cause.NewPlacer(dec.Symbols, p.opts.Modules)
 	gap := false
-	// One generation's requests are walked while the next is decoded: then
-	// nobody waits for the slower of two workers.
+	// While requests of one generation are found, and then walked, the next one is decoded: what is to be found is in a
+	// snapshot of the symbols. Nobody waits for the slower of two workers, nor for the parts of finding that are one after the other.
+	type result struct {
+		g   *timeline.Gen
+		err error
+	}
+	decoded := make(chan result, 1)
+	decode := func() {
+		g, err := dec.NextContext(ctx)
+		decoded <- result{g, err}
+	}
+	go decode()
 	walked := make(chan struct{}, 1)
 	walked <- struct{}{}
 	oldest := int64(0)
+	var marked *timeline.Gen // its marks are of no use any more
 	for {
-		g, err := dec.NextContext(ctx)
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				cut = err
+		next := <-decoded
+		g := next.g
+		if next.err != nil {
+			if !errors.Is(next.err, io.EOF) {
+				cut = next.err
 			}
 			break
 		}
 		<-walked
 		p.drop(oldest)
+		if marked != nil {
+			dec.DropMarks(marked)
+			marked = nil
+		}
 		if g == nil {
 			p.Window = timeline.Window{} // skipped: what was before cannot be joined
 			gap = true
 			walked <- struct{}{}
+			go decode()
 			continue
 		}
+		p.Finder.Intern(dec.Symbols, g)
+		placer.Place()
+		p.Symbols = dec.Symbols.Snapshot()
+		go decode()
 		if p.Generations == 0 {
 			p.Start = g.Base
 		}
@@ -206,11 +227,9 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
 		if !p.KeepMarks {
-			dec.DropMarks(g)
+			marked = g
 		}
 		oldest = p.Finder.Oldest()
-		placer.Place()
-		p.Symbols = dec.Symbols.Snapshot()
 		afterGap := gap
 		gap = false
 		go func() {

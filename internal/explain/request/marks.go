@@ -20,7 +20,7 @@ const markPrefix = "whylate.mark/1 "
 type markVerb uint8
 
 const (
-	markNone markVerb = iota + 1
+	markNone markVerb = iota
 	markBegin
 	markEnd
 	markSpan
@@ -57,17 +57,21 @@ type doneMark struct {
 	end int64
 }
 
-// parseMark returns what a log's key says.
-func (f *Finder) parseMark(key tracefmt.StringID) markKey {
-	k, ok := f.markKeys[key]
-	if !ok {
-		k = f.readMark(f.syms.String(key))
-		f.markKeys[key] = k
+// Intern takes the words of a generation's marks into the symbols that the Finder's are a snapshot of. It comes before Add.
+func (f *Finder) Intern(syms *tracefmt.Symbols, g *timeline.Gen) {
+	if f.opts.NoMarks || f.funcs != nil {
+		return
 	}
-	return k
+	for i := range g.User {
+		e := &g.User[i]
+		if _, ok := f.markKeys[e.Name]; !ok && e.Kind == timeline.LogMessage {
+			f.markKeys[e.Name] = readMark(syms, syms.String(e.Name))
+		}
+	}
 }
 
-func (f *Finder) readMark(text string) markKey {
+// readMark returns what a log's key says.
+func readMark(syms *tracefmt.Symbols, text string) markKey {
 	k := markKey{verb: markNone}
 	rest, ok := strings.CutPrefix(text, markPrefix)
 	if !ok {
@@ -79,7 +83,7 @@ func (f *Finder) readMark(text string) markKey {
 		if w, rest, _ = strings.Cut(rest, " "); w == "" {
 			return 0
 		}
-		return f.syms.Intern(w)
+		return syms.Intern(w)
 	}
 	switch verb {
 	case "begin":
@@ -90,7 +94,7 @@ func (f *Finder) readMark(text string) markKey {
 		k.verb = markSpan
 	}
 	if rest != "" {
-		k.name = f.syms.Intern(rest)
+		k.name = syms.Intern(rest)
 	}
 	return k
 }
@@ -100,7 +104,7 @@ const maxSpanBefore = 1e6
 
 // markEvent follows a user log, if it is of a mark.
 func (f *Finder) markEvent(e *timeline.UserEvent) {
-	k := f.parseMark(e.Name)
+	k := f.markKeys[e.Name]
 	if k.verb == markNone {
 		return
 	}

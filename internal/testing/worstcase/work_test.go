@@ -50,6 +50,7 @@ func work(t *testing.T, data []byte) (requests int, work int64) {
 			t.Fatal(err)
 		}
 		win.Gens = append(win.Gens, g)
+		finder.Intern(dec.Symbols, g)
 		walk(finder.Add(g))
 		end = max(end, g.End)
 	}
