@@ -93,6 +93,7 @@ func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
 	usual := lengths[len(lengths)*3/4]
 	prior := test(ends, defaultPeriod, math.Log(sets))
 	if all && !(prior.score >= sureScore && float64(prior.k) >= 0.9*float64(prior.n)) {
+		best.score = max(prior.score, knownScore) // less says nothing
 		eachPeriod(func(period int64) {
 			if period < usual {
 				return // threads would have run meanwhile
@@ -107,7 +108,7 @@ func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
 	}
 	// Ends in step with a period are in step with its divisors and, half of them,
 	// with its multiples: the default is believed unless another explains more.
-	if prior.score >= best.score || prior.score >= someScore && float64(prior.k) >= 0.9*float64(best.k) {
+	if best.period == 0 || prior.score >= best.score || prior.score >= someScore && float64(prior.k) >= 0.9*float64(best.k) {
 		best = prior
 	}
 	best.least = shortest
