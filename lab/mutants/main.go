@@ -6,11 +6,13 @@
 //	go run ./lab/mutants -n 30 ./service/...         of what services import
 //	go run ./lab/mutants -n 30 ./internal/judge/... ./internal/experiment/... ./internal/capture/...
 //	go run ./lab/mutants -only 17,23                 these again, by their numbers
+//	go run ./lab/mutants -near -full ./service/...   by all tests of the changed package, as the gate runs them
 //
 // A change is a border moved (< for <=), a condition turned round, + for -, min for max, a number one larger, true for false, or a
 // call left out. Which ones is decided by -seed. The files stay as they are: go test is given the changed one by -overlay. Each
 // change first meets the short tests of its own package, then, if these pass, those of all packages of its module whose tests depend
-// on it. What does not compile is left out and another one taken; what runs for longer than -timeout is caught.
+// on it; with -full all tests of its own package come between. What does not compile is left out and another one taken; what runs for
+// longer than -timeout is caught.
 package main
 
 import (
@@ -48,19 +50,20 @@ func main() {
 	seed := flag.Uint64("seed", 1, "decides which")
 	only := flag.String("only", "", "numbers of those to try, as an earlier run with the same -seed printed them")
 	near := flag.Bool("near", false, "run the tests of the changed package alone, not those of what depends on it")
+	full := flag.Bool("full", false, "run all tests of the changed package where the short ones pass")
 	timeout := flag.Duration("timeout", 3*time.Minute, "of one run of tests")
 	flag.Parse()
 	pkgs := flag.Args()
 	if len(pkgs) == 0 {
 		pkgs = engine
 	}
-	if err := run(*n, *seed, *only, *near, *timeout, pkgs); err != nil {
+	if err := run(*n, *seed, *only, *near, *full, *timeout, pkgs); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n int, seed uint64, only string, own bool, timeout time.Duration, pkgs []string) error {
+func run(n int, seed uint64, only string, own, full bool, timeout time.Duration, pkgs []string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run this in the repository's root")
 	}
@@ -110,6 +113,8 @@ func run(n int, seed uint64, only string, own bool, timeout time.Duration, pkgs 
 		verdict := "SURVIVED"
 		if _, err := oneline.Go(timeout, "test", "-short", "-failfast", "-overlay", overlay, m.Pkg); err != nil {
 			verdict, near = "caught by its package"+late(err), near+1
+		} else if err := long(full, timeout, overlay, m.Pkg); err != nil {
+			verdict, near = "caught by its package's long tests"+late(err), near+1
 		} else {
 			others, known := dependents[m.Pkg]
 			if !known && !own {
@@ -130,6 +135,14 @@ func run(n int, seed uint64, only string, own bool, timeout time.Duration, pkgs 
 	total := near + far + survived
 	fmt.Printf("%d of %d changes caught (%.0f %%): %d by the tests of their package, %d by others; of %d that there are in %d packages\n", near+far, total, 100*float64(near+far)/float64(max(total, 1)), near, far, len(all), len(sources))
 	return nil
+}
+
+// long runs all tests of a package, if it is to.
+func long(full bool, timeout time.Duration, overlay, pkg string) (err error) {
+	if full {
+		_, err = oneline.Go(timeout, "test", "-failfast", "-overlay", overlay, pkg)
+	}
+	return err
 }
 
 // late says of tests that were ended that they ran for too long: on a busy machine they may do so without a change.
