@@ -24,6 +24,8 @@ grep -qE "^whylate $version \(revision [0-9a-f]{40}" version
 grep -q "^github.com/whylate/whylate/service $version" version
 go install "github.com/whylate/whylate/mcp/cmd/whylate-mcp@$version"
 "$tmp/bin/whylate-mcp" -root . </dev/null
+go install "github.com/whylate/whylate/kube/cmd/kubectl-whylate@$version"
+"$tmp/bin/kubectl-whylate" --help >/dev/null
 "$tmp/bin/whylate" demo >demo || grep -q 'known faults found' demo
 tail -2 demo
 

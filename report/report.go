@@ -194,8 +194,10 @@ type Input struct {
 	// LeftOut is work that was found but is no group, the most frequent first.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	// Reason says why the service itself kept the recording, if it did.
-	Reason   string    `json:"reason,omitempty"`
-	Warnings []Warning `json:"warnings"`
+	Reason string `json:"reason,omitempty"`
+	// Service says what was recorded and where it ran, with OpenTelemetry's names (k8s.pod.name), if the recording does.
+	Service  map[string]string `json:"service,omitempty"`
+	Warnings []Warning         `json:"warnings"`
 }
 
 // A Sampled says of how many requests the paths were walked. Counts, latencies and the slowest tenth of every group are

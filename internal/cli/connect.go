@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -27,6 +29,13 @@ Credentials can stand in the URL, in flags, in files (--header-file, --password-
 in the environment: WHYLATE_HEADERS ('Name: value' a line), WHYLATE_PASSWORD (for --user), WHYLATE_TOKEN. They are sent to
 the URL's own host only, never to the target of a redirect elsewhere, and appear in no output. Proxies are taken from
 HTTP_PROXY, HTTPS_PROXY and NO_PROXY unless --proxy names one.`
+
+type dialKey struct{}
+
+// WithDial makes verbs that run with the context reach services by dial.
+func WithDial(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) context.Context {
+	return context.WithValue(ctx, dialKey{}, dial)
+}
 
 // connection holds the flags of verbs that reach a service.
 type connection struct {
@@ -85,6 +94,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		Duration: c.duration, NoCPU: c.noCPU, NoHost: c.noHost, PID: c.pid, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
 		ConnectTimeout: c.timeout, Grace: c.timeout, UserAgent: "whylate/" + readBuild().Version,
 	}
+	opt.Dial, _ = cmd.Context().Value(dialKey{}).(func(ctx context.Context, network, addr string) (net.Conn, error))
 	if err := c.readHeaders(cmd, opt.Header); err != nil {
 		return nil, err
 	}

@@ -70,6 +70,7 @@ func (in *input) addWarnings(rep *report.Report) {
 	if in.meta == nil || rep == nil {
 		return
 	}
+	rep.Input.Service = in.meta.About()
 	if f := in.meta.Flight; f != nil {
 		rep.Input.Reason = f.Why()
 	}

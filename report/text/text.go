@@ -145,6 +145,9 @@ func (p *page) header() {
 	marks := p.marks()
 	name = termtext.Middle(name, p.width-12)
 	p.paragraph(span{}, 0, span{bold, name}, span{yellow, marks}, span{dim, rest})
+	if at := names.Pod(p.r); at != "" {
+		p.paragraph(span{}, 0, span{plain, termtext.Head(at, maxWarning)})
+	}
 	if in.Reason != "" {
 		p.paragraph(span{}, 0, span{plain, "kept because " + termtext.Head(in.Reason, maxWarning)})
 	}

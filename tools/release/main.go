@@ -34,7 +34,7 @@ const (
 
 // released are the directories of the modules that others may require, those first that the next ones require. The lab
 // is not among them.
-var released = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "mcp", "fleet"}
+var released = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "kube", "mcp", "fleet"}
 
 func main() {
 	out := flag.String("o", "", "write what a module proxy serves to `directory`")

@@ -62,8 +62,18 @@ type Meta struct {
 	Warnings     []Warning `json:"warnings,omitempty"`
 	// Host says on what the service ran, where host samples were taken.
 	Host *Host `json:"host,omitempty"`
+	// Service says what was recorded and where it ran, as the recording side knew it, with OpenTelemetry's names.
+	Service map[string]string `json:"service,omitempty"`
 	// Flight says why the service itself kept the recording, if it did: service/flight.
 	Flight *Flight `json:"flight,omitempty"`
+}
+
+// About says what was recorded and where it ran: what the recording side knew, and else what the service said.
+func (m *Meta) About() map[string]string {
+	if m.Service == nil && m.Flight != nil {
+		return m.Flight.Service
+	}
+	return m.Service
 }
 
 // Flight says why a service kept a recording of itself.

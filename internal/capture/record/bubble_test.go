@@ -21,7 +21,7 @@ func inBubble(t *testing.T, h http.Handler, f func(t *testing.T, target string, 
 		go srv.Serve(l)
 		defer srv.Close()
 		opt := quick()
-		opt.dial = l.dial
+		opt.Dial = l.dial
 		f(t, "http://service:6060", opt)
 	})
 }

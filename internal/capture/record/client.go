@@ -110,7 +110,7 @@ func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*c
 		c.proxy = u
 	}
 	c.secrets = newSecrets(private, login, end.query, c.proxy)
-	dial := opt.dial
+	dial := opt.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: opt.ConnectTimeout}).DialContext
 	}

@@ -36,6 +36,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	if err != nil {
 		return 0, err
 	}
+	defer c.transport.CloseIdleConnections()
 	u := flightURL(target, end.Trace(0))
 	failed := func(kind Kind, text string, do error) (int64, error) {
 		e := &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text}

@@ -48,7 +48,12 @@ type Options struct {
 	// UserAgent is sent to the server.
 	UserAgent string
 
-	dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the network
+	// Dial, if set, makes the connections. An [*Error] that it or a connection's Read returns keeps its kind and text.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Service says what is recorded and where it runs, for a recording's metadata, with OpenTelemetry's names.
+	Service map[string]string
+	// Gone, if set, is asked when a trace is cut: it returns what became of the service, "" if nothing is known.
+	Gone func(ctx context.Context) string
 }
 
 // TLSFiles names files in PEM format.

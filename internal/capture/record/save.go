@@ -94,7 +94,7 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		return nil, end
 	}
 	if full {
-		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Close(r.meta(tool))); err != nil {
+		if err := errors.Join(b.Add(bundle.NameCPU, cpu), b.Add(bundle.NameAllocs, allocs), b.Add(bundle.NameHost, samples), b.Close(r.meta(tool, opt.Service))); err != nil {
 			return nil, writeError(name, err)
 		}
 	}
@@ -163,9 +163,9 @@ func copyTrace(w io.Writer, s *Stream) (end, err error) {
 }
 
 // meta is the result as it stands in a bundle.
-func (r Result) meta(tool string) bundle.Meta {
+func (r Result) meta(tool string, service map[string]string) bundle.Meta {
 	m := bundle.Meta{
-		Tool: tool, URL: r.URL, Start: r.Start, AskedNS: int64(r.Asked), WindowNS: int64(r.Window), GotNS: int64(r.Got),
+		Tool: tool, URL: r.URL, Service: service, Start: r.Start, AskedNS: int64(r.Asked), WindowNS: int64(r.Window), GotNS: int64(r.Got),
 		Truncated: r.Partial, TraceVersion: r.TraceVersion, Warnings: r.Warnings, Host: r.HostFacts,
 	}
 	if r.HostFacts != nil {

@@ -397,6 +397,11 @@ func (s *Stream) end(err error) error {
 
 // whyCut tells a server that died from one that cuts, by asking it something. Last is when the last bytes came.
 func (s *Stream) whyCut(last time.Duration) string {
+	if gone := s.c.opt.Gone; gone != nil {
+		if why := gone(s.ctx); why != "" {
+			return why
+		}
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
 	resp, err := s.c.get(ctx, s.c.end.address("cmdline", 0))

@@ -53,7 +53,7 @@ func Redact(w io.Writer, s *Source, o redact.Options) error {
 type hider struct{ redact.Options }
 
 func (h *hider) meta(m *bundle.Meta) {
-	m.URL = ""
+	m.URL, m.Service = "", nil
 	h.facts(m.Host)
 	h.warnings(m.Warnings)
 	if f := m.Flight; f != nil {

@@ -359,3 +359,21 @@ func TestRedactKeeps(t *testing.T) {
 		t.Errorf("all are allowed: %v", kept)
 	}
 }
+
+// TestRedactService: where a recording's service ran is hidden.
+func TestRedactService(t *testing.T) {
+	var made, out bytes.Buffer
+	w, err := bundle.NewWriter(&made, time.Now())
+	if err == nil {
+		_, err = w.Write(testprog.Trace(t, "http1"))
+	}
+	if err := errors.Join(err, w.Close(bundle.Meta{Service: map[string]string{"k8s.pod.name": "shop-secret-1"}})); err != nil {
+		t.Fatal(err)
+	}
+	if err := rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(made.Bytes(), []byte("shop-secret-1")) || bytes.Contains(out.Bytes(), []byte("shop-secret-1")) {
+		t.Error("the pod's name is there")
+	}
+}

@@ -137,6 +137,23 @@ func GoVersion(r *report.Report) string {
 	return r.Input.Go
 }
 
+// Pod says which pod of Kubernetes a report is about, "" if it is about none.
+func Pod(r *report.Report) string {
+	about := r.Input.Service
+	pod := about["k8s.pod.name"]
+	if pod == "" {
+		return ""
+	}
+	out := "pod " + pod
+	for _, part := range [][2]string{{" in namespace ", "k8s.namespace.name"}, {" on node ", "k8s.node.name"}, {" · container ", "k8s.container.name"},
+		{" · image ", "container.image.name"}, {" · CPU limit ", "k8s.container.cpu.limit"}, {" · memory limit ", "k8s.container.memory.limit"}} {
+		if v := about[part[1]]; v != "" {
+			out += part[0] + v
+		}
+	}
+	return out
+}
+
 // Peer names the process that serves what a group waits for.
 func Peer(p *report.Peer) string {
 	if p.Recording != "" {

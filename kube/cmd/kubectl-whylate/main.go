@@ -1,0 +1,48 @@
+// Kubectl-whylate is a plugin of kubectl: `kubectl whylate POD` says why the requests of a Go service in a pod are late. See
+// docs/kubernetes.md.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/kube/internal/plugin"
+)
+
+func main() { os.Exit(run()) }
+
+// run runs the command. The first interrupt asks it to explain what was recorded by then, the second ends the process.
+func run() int {
+	// Libraries log what is returned as an error anyway.
+	log.SetOutput(io.Discard)
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	tmp, err := os.MkdirTemp("", "kubectl-whylate-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl whylate:", err)
+		return cli.ExitFailed
+	}
+	defer os.RemoveAll(tmp)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		atomicfile.RemoveUnfinished()
+		os.RemoveAll(tmp)
+		os.Exit(cli.ExitInterrupted)
+	}()
+	return plugin.Run(ctx, os.Args[1:], plugin.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, tmp)
+}

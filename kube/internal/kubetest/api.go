@@ -1,0 +1,165 @@
+package kubetest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	tunnel "k8s.io/client-go/tools/portforward"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+)
+
+// Namespace is that of all pods.
+const Namespace = "shop"
+
+// API answers as an API server does: about pods, a deployment and events, and it forwards ports by its Kubelet.
+type API struct {
+	Kubelet
+	Deployment *appsv1.Deployment
+	Events     []corev1.Event
+
+	mu        sync.Mutex
+	pods      map[string]*corev1.Pod
+	NoSockets bool            // WebSockets are refused
+	Forbidden map[string]bool // subresources and resources that may not be used
+	Sockets   int             // how many WebSockets there were
+	SPDY      int
+}
+
+// Put adds a pod or replaces it.
+func (a *API) Put(p *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pods == nil {
+		a.pods = map[string]*corev1.Pod{}
+	}
+	a.pods[p.Name] = p
+}
+
+// Config serves the API on loopback until the test ends, and returns the name of a kubeconfig that leads to it.
+func (a *API) Config(t testing.TB) string {
+	t.Helper()
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	return Kubeconfig(t, s.URL, "")
+}
+
+// Kubeconfig writes a kubeconfig for the API server at a URL.
+func Kubeconfig(t testing.TB, url, token string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"test",
+"clusters":[{"name":"test","cluster":{"server":%q,"insecure-skip-tls-verify":%t}}],
+"users":[{"name":"test","user":{"token":%q}}],
+"contexts":[{"name":"test","context":{"cluster":"test","user":"test","namespace":%q}}]}`, url, strings.HasPrefix(url, "https:"), token, Namespace)
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"+Namespace+"/")
+	if !ok {
+		path, _ = strings.CutPrefix(r.URL.Path, "/apis/apps/v1/namespaces/"+Namespace+"/")
+	}
+	parts := strings.Split(path, "/")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.Forbidden[parts[0]] || len(parts) == 3 && a.Forbidden[parts[0]+"/"+parts[2]] {
+		status(w, http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s is forbidden: User \"me\" cannot use resource %q", parts[0], path))
+		return
+	}
+	switch {
+	case parts[0] == "events":
+		reply(w, corev1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: a.Events})
+	case parts[0] == "deployments" && len(parts) == 2 && a.Deployment != nil && parts[1] == a.Deployment.Name:
+		reply(w, a.Deployment)
+	case parts[0] == "pods" && len(parts) == 1:
+		match, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+		if err != nil {
+			status(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+			return
+		}
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+		for _, p := range a.pods {
+			if match.Matches(labels.Set(p.Labels)) {
+				list.Items = append(list.Items, *p)
+			}
+		}
+		reply(w, list)
+	case parts[0] == "pods" && a.pods[parts[1]] != nil && len(parts) == 2:
+		reply(w, a.pods[parts[1]])
+	case parts[0] == "pods" && a.pods[parts[1]] != nil && parts[2] == "portforward":
+		a.mu.Unlock()
+		defer a.mu.Lock()
+		a.forward(w, r, parts[1])
+	default:
+		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%q not found", path))
+	}
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func status(w http.ResponseWriter, code int, reason metav1.StatusReason, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: text})
+}
+
+// forward carries SPDY to the kubelet, and unpacks it from a WebSocket, as API servers have done since Kubernetes 1.31.
+func (a *API) forward(w http.ResponseWriter, r *http.Request, pod string) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		a.count(&a.SPDY)
+		a.Kubelet.Serve(w, r, pod)
+		return
+	}
+	if a.NoSockets {
+		status(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
+		return
+	}
+	up := websocket.Upgrader{Subprotocols: []string{"SPDY/3.1+" + portforward.ProtocolV1Name}}
+	c, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	a.count(&a.Sockets)
+	inner := r.Clone(r.Context())
+	inner.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {portforward.ProtocolV1Name}}
+	a.Kubelet.Serve(&tunneled{conn: tunnel.NewTunnelingConnection("server", c), head: http.Header{}}, inner, pod)
+}
+
+func (a *API) count(n *int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	*n++
+}
+
+// tunneled is the answer to an upgrade that was made already: what is hijacked is the tunnel.
+type tunneled struct {
+	conn net.Conn
+	head http.Header
+}
+
+func (t *tunneled) Header() http.Header         { return t.head }
+func (t *tunneled) Write(p []byte) (int, error) { return len(p), nil }
+func (t *tunneled) WriteHeader(int)             {}
+func (t *tunneled) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return t.conn, bufio.NewReadWriter(bufio.NewReader(t.conn), bufio.NewWriter(t.conn)), nil
+}

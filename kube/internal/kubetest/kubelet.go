@@ -1,0 +1,74 @@
+// Package kubetest gives tests the parts of a cluster that a forwarded connection goes through: the streaming server of kubelets, and an API
+// server's answers about pods. Its pods are ports of this machine's loopback.
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+)
+
+// A Kubelet forwards ports of pods, as kubelets and container runtimes do: with their own streaming server.
+type Kubelet struct {
+	mu    sync.Mutex
+	ports map[string]string // "pod:port" to an address
+	open  int
+}
+
+// Listens says that a process of a pod listens at a port, which is an address of this machine.
+func (k *Kubelet) Listens(pod string, port int, address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ports == nil {
+		k.ports = map[string]string{}
+	}
+	k.ports[fmt.Sprint(pod, ":", port)] = address
+}
+
+// Open is the number of connections that are forwarded.
+func (k *Kubelet) Open() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.open
+}
+
+func (k *Kubelet) opened(n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open += n
+}
+
+// PortForward carries one connection. Its error has containerd's words (internal/cri/server/sandbox_portforward_linux.go).
+func (k *Kubelet) PortForward(ctx context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
+	k.mu.Lock()
+	address, ok := k.ports[fmt.Sprint(pod, ":", port)]
+	k.mu.Unlock()
+	refused := fmt.Errorf("failed to execute portforward in network namespace %q: failed to connect to localhost:%d inside namespace, IPv4: dial tcp4 127.0.0.1:%[2]d: connect: connection refused", pod, port)
+	if !ok {
+		return refused
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return refused
+	}
+	k.opened(1)
+	defer k.opened(-1)
+	defer c.Close()
+	go func() {
+		defer c.Close()
+		_, _ = io.Copy(c, stream)
+	}()
+	_, _ = io.Copy(stream, c)
+	return nil
+}
+
+// Serve answers a request to forward ports of a pod.
+func (k *Kubelet) Serve(w http.ResponseWriter, r *http.Request, pod string) {
+	portforward.ServePortForward(w, r, k, pod, "", nil, time.Minute, 10*time.Second, portforward.SupportedProtocols)
+}

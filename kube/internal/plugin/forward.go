@@ -1,0 +1,205 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/capture/wire"
+)
+
+// A forwarder opens connections to ports of pods through the API server, as kubectl port-forward does: by WebSocket, or SPDY where that is
+// refused. Nothing listens on this machine.
+type forwarder struct {
+	config *rest.Config
+	client rest.Interface
+}
+
+const (
+	// dialWithin bounds the way through API server and kubelet.
+	dialWithin = 15 * time.Second
+	// lastWords is how long a connection that ended is waited for to say why.
+	lastWords = time.Second
+	maxWords  = 4 << 10
+)
+
+// dial connects to a port of a pod. Every connection is an upgraded request of its own: streams in one have no flow control of their own,
+// so a slow reader would hold up the others, and a port that refuses ends all of them.
+//
+// Errors are of type *record.Error, and so are those of the connection's Read where the kubelet says what went wrong.
+func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialWithin)
+	defer cancel()
+	type outcome struct {
+		conn *conn
+		err  error
+	}
+	done := make(chan outcome)
+	go func() {
+		c, err := f.open(namespace, pod, port)
+		select {
+		case done <- outcome{c, err}:
+		case <-ctx.Done():
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			if e, ok := errors.AsType[*record.Error](o.err); ok {
+				return nil, e
+			}
+			return nil, refusal(pod, port, o.err.Error())
+		}
+		return o.conn, nil
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, &record.Error{Kind: record.Timeout, Op: "reaching it", Text: fmt.Sprintf("no connection to port %s of pod %s within %v", port, pod, dialWithin),
+				Do: "can the API server reach the pod's node? kubectl port-forward goes the same way"}
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func (f *forwarder) open(namespace, pod, port string) (*conn, error) {
+	// The dialers keep a connection each, so they serve once.
+	u := f.client.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
+	socket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, f.config)
+	if err != nil {
+		return nil, err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(f.config)
+	if err != nil {
+		return nil, err
+	}
+	client := wire.Client(wire.Usual())
+	client.Transport = transport
+	old := spdy.NewDialerForStreaming(upgrader, client, http.MethodPost, u)
+	over, version, err := portforward.NewFallbackDialerForStreaming(socket, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	}).Dial(portforward.PortForwardProtocolV1Name)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*conn, error) {
+		over.Close()
+		return nil, err
+	}
+	if version != portforward.PortForwardProtocolV1Name {
+		return fail(fmt.Errorf("the cluster speaks %q, not %q", version, portforward.PortForwardProtocolV1Name))
+	}
+	head := http.Header{}
+	head.Set(corev1.StreamType, corev1.StreamTypeError)
+	head.Set(corev1.PortHeader, port)
+	head.Set(corev1.PortForwardRequestIDHeader, "0")
+	words, err := over.CreateStream(head)
+	if err != nil {
+		return fail(err)
+	}
+	words.Close() // nothing is written to it
+	c := &conn{over: over, said: make(chan struct{})}
+	go func() {
+		defer close(c.said)
+		if text, _ := wire.First(words, maxWords); len(text) > 0 {
+			c.err = refusal(pod, port, string(text))
+		}
+	}()
+	head.Set(corev1.StreamType, corev1.StreamTypeData)
+	if c.Stream, err = over.CreateStream(head); err != nil {
+		return fail(c.why(err)) // a port that refuses may end the stream before its opening is confirmed
+	}
+	return c, nil
+}
+
+// A conn is a pair of streams to a port, as a net.Conn without deadlines.
+type conn struct {
+	httpstream.Stream
+	over httpstream.Connection
+	said chan struct{} // closed once err stands
+	err  *record.Error
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Stream.Read(p)
+	if n > 0 || err == nil {
+		return n, nil
+	}
+	return 0, c.why(err)
+}
+
+// why is what the kubelet says of a connection's end, else err.
+func (c *conn) why(err error) error {
+	select {
+	case <-c.said:
+		if c.err != nil {
+			return c.err
+		}
+	case <-time.After(lastWords):
+	}
+	return err
+}
+
+func (c *conn) Close() error {
+	return errors.Join(c.Reset(), c.over.Close())
+}
+
+type address string
+
+func (a address) Network() string { return "portforward" }
+func (a address) String() string  { return string(a) }
+
+func (c *conn) LocalAddr() net.Addr              { return address("") }
+func (c *conn) RemoteAddr() net.Addr             { return address(c.Headers().Get(corev1.PortHeader)) }
+func (c *conn) SetDeadline(time.Time) error      { return nil }
+func (c *conn) SetReadDeadline(time.Time) error  { return nil }
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+// refusal says what kept a connection to a port from being made. The texts are those of the API server, kubelets and container runtimes.
+func refusal(pod, port, text string) *record.Error {
+	e := &record.Error{Kind: record.Unreachable, Op: "reaching it", Text: fmt.Sprintf("forwarding to port %s of pod %s failed (%s)", port, pod, short(text))}
+	switch lower := strings.ToLower(text); {
+	case strings.Contains(lower, "forbidden"):
+		e.Kind = record.Forbidden
+		e.Do = "ask for the verbs get and create on pods/portforward in the namespace (docs/kubernetes.md has the Role)"
+	case strings.Contains(lower, "connection refused"), strings.Contains(lower, "socat") && strings.Contains(lower, "refused"):
+		e.Kind, e.Text = record.Refused, fmt.Sprintf("nothing listens on port %s of pod %s", port, pod)
+		e.Do = "name the port at which the service serves net/http/pprof with --port"
+	case strings.Contains(lower, "not found"):
+		e.Do = "the pod may have been replaced: look at kubectl get pods"
+	case strings.Contains(lower, "unauthorized"), strings.Contains(lower, "logged in"):
+		e.Kind, e.Do = record.Unauthorized, "the cluster did not accept your credentials: log in again"
+	default:
+		e.Do = "does kubectl port-forward work?"
+	}
+	return e
+}
+
+// short makes a foreign text fit to be quoted, line a message for one line.
+func short(text string) string { return clean(text, 300) }
+func line(err error) string    { return clean(err.Error(), 2000) }
+
+func clean(text string, most int) string {
+	line := strings.Join(strings.Fields(text), " ")
+	if len(line) > most {
+		line = line[:most] + "..."
+	}
+	return strings.ToValidUTF8(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, line), "?")
+}

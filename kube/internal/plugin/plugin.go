@@ -1,0 +1,451 @@
+// Package plugin is kubectl whylate: it picks pods, reaches their profiling ports through the API server, records, and lets whylate's verbs
+// explain. It computes nothing itself. See docs/kubernetes.md.
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // how users may log in
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+const usage = `kubectl whylate says why the requests of a Go service in pods are late.
+
+usage: kubectl whylate [flags] POD|KIND/NAME... [-- FLAGS OF whylate explain OR watch]
+
+KIND is deployment, statefulset, daemonset, replicaset or service. A pod is recorded for some seconds from its net/http/pprof, reached through
+the API server as kubectl port-forward does, also where it listens on the pod's loopback only. If it serves a flight recorder (service/flight),
+the last seconds that this holds are taken at once instead, unless --seconds is given. Nothing is installed in the pod and nothing listens here.
+
+examples:
+  kubectl whylate shop-7d9c5b6f4-x2x9p          # record 10 s and say why requests were late
+  kubectl whylate -n shop -l app=shop --seconds 5  # every running pod with the label, at the same time
+  kubectl whylate deploy/shop -o out --html     # keep recordings and pages in the directory out
+  kubectl whylate deploy/shop --json
+  kubectl whylate shop-0 --watch                # keep looking, until q or Ctrl-C
+  kubectl whylate shop-0 -- --group checkout    # flags of whylate explain
+
+Exit status: 0 done, also when a recording was cut but can be used; 2 wrong use; 3 a pod could not be reached, recorded or explained;
+130 interrupted: what was recorded by then is explained.
+
+flags:
+`
+
+// maxRecording bounds the bytes of a pod's recording, and maxAnswer those of its report.
+const (
+	maxRecording = 256 << 20
+	maxSeconds   = 300
+	maxPods      = 16 // also what --watch shows at most
+)
+
+// options are the flags.
+type options struct {
+	selector, container, port, path, output      string
+	seconds, pods                                int
+	flight, html, json, watch, full, events, cpu bool
+	secondsGiven                                 bool
+	args, pass                                   []string // what comes before -- and after
+}
+
+// usageError is about how the command was called.
+type usageError struct{ error }
+
+func wrongUse(format string, args ...any) error {
+	return usageError{fmt.Errorf(format+"; see kubectl whylate --help", args...)}
+}
+
+// Streams are where a run reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Run runs the command and returns the exit status, one of package cli. A done ctx stands for an interrupt. Tmp is a directory for what is
+// not kept, which the caller removes.
+func Run(ctx context.Context, args []string, s Streams, tmp string) int {
+	flags := pflag.NewFlagSet("kubectl whylate", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.SetOutput(io.Discard)
+	var o options
+	flags.StringVarP(&o.selector, "selector", "l", "", "record the running pods with these labels")
+	flags.StringVarP(&o.container, "container", "c", "", "the container that the service runs in (default: the pod's default container)")
+	flags.StringVar(&o.port, "port", "", "number or name of the port of net/http/pprof or the flight recorder (default: annotation "+portAnnotations[0]+", else the usual ones are tried)")
+	flags.StringVar(&o.path, "path", "", "path of the handlers, where it is not /debug/pprof (default: annotation "+pathAnnotation+")")
+	flags.IntVar(&o.seconds, "seconds", int(record.DefaultDuration.Seconds()), "how long to record")
+	flags.BoolVar(&o.flight, "flight", false, "take what the flight recorder holds, and nothing else")
+	flags.BoolVar(&o.cpu, "no-cpu", false, "take no CPU profile beside the trace")
+	flags.IntVar(&o.pods, "max-pods", 8, "record this many pods at most at the same time")
+	flags.StringVarP(&o.output, "output", "o", "", "keep the recordings in this `directory`")
+	flags.BoolVar(&o.html, "html", false, "also write each answer as a page, into the directory of -o or the current one")
+	flags.BoolVar(&o.json, "json", false, "print the reports as JSON")
+	flags.BoolVar(&o.full, "full", false, "show evidence, causes by latency band, the slowest request and the runtime")
+	flags.BoolVar(&o.events, "events", false, "show the pods' events of the last hour beside the answers")
+	flags.BoolVar(&o.watch, "watch", false, "keep looking, as whylate watch does")
+	config := clusterFlags(flags)
+	fail := func(status int, err error) int {
+		fmt.Fprintf(s.Err, "kubectl whylate: %s\n", line(err))
+		return status
+	}
+	err := flags.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(s.Out, usage+flags.FlagUsagesWrapped(120))
+		return cli.ExitOK
+	}
+	if err == nil {
+		o.args, o.secondsGiven = flags.Args(), flags.Changed("seconds")
+		if n := flags.ArgsLenAtDash(); n >= 0 {
+			o.args, o.pass = o.args[:n], o.args[n:]
+		}
+		err = o.check()
+	} else {
+		err = wrongUse("%v", err)
+	}
+	if err != nil {
+		return fail(cli.ExitUsage, err)
+	}
+	c, err := connect(config)
+	if err != nil {
+		return fail(cli.ExitFailed, err)
+	}
+	r := &run{options: o, s: s, dir: tmp}
+	status, err := r.all(ctx, c)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return fail(cli.ExitInterrupted, errors.New("interrupted"))
+	case errors.As(err, new(usageError)):
+		return fail(cli.ExitUsage, err)
+	default:
+		return fail(max(status, cli.ExitFailed), err)
+	}
+	return status
+}
+
+func (o *options) check() error {
+	switch {
+	case len(o.args) == 0 && o.selector == "":
+		return wrongUse("name a pod, or pods by -l LABEL=VALUE")
+	case o.seconds < 1 || o.seconds > maxSeconds:
+		return wrongUse("--seconds takes 1 to %d", maxSeconds)
+	case o.pods < 1 || o.pods > maxPods:
+		return wrongUse("--max-pods takes 1 to %d", maxPods)
+	case o.flight && (o.secondsGiven || o.watch):
+		return wrongUse("--flight takes what is there, and goes with neither --seconds nor --watch")
+	case o.watch && (o.json || o.html || o.output != "" || o.full || o.events):
+		return wrongUse("--watch goes with none of --json, --html, -o, --full and --events; flags after -- are those of whylate watch")
+	}
+	return nil
+}
+
+// clusterFlags adds kubectl's flags about which cluster is asked, and as whom.
+func clusterFlags(flags *pflag.FlagSet) clientcmd.ClientConfig {
+	rules, over := clientcmd.NewDefaultClientConfigLoadingRules(), new(clientcmd.ConfigOverrides)
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "file with clusters and users (default: KUBECONFIG, else ~/.kube/config)")
+	clientcmd.BindOverrideFlags(over, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over)
+}
+
+func connect(config clientcmd.ClientConfig) (*cluster, error) {
+	rc, err := config.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --context")
+	} else if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	rc.UserAgent = "kubectl-whylate/" + version()
+	namespace, _, err := config.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	// Both clients share a connection.
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, fmt.Errorf("using the kubeconfig: %w", err)
+	}
+	core, err := typedv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return nil, fmt.Errorf("using the kubeconfig: %w", err)
+	}
+	apps, err := appsv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return nil, fmt.Errorf("using the kubeconfig: %w", err)
+	}
+	return &cluster{core, apps, &forwarder{rc, core.RESTClient()}, namespace}, nil
+}
+
+// version is that of the module, as far as the build knows.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// A run is one run of the command.
+type run struct {
+	options
+	s   Streams
+	dir string // of the recordings
+}
+
+// An answer is what came of a pod.
+type answer struct {
+	Pod       string            `json:"pod"`
+	Service   map[string]string `json:"service"`
+	Port      int               `json:"port,omitempty"`
+	Flight    bool              `json:"flight,omitempty"` // its flight recorder was asked
+	File      string            `json:"file,omitempty"`   // that was kept
+	Page      string            `json:"page,omitempty"`
+	Bytes     int64             `json:"bytes,omitempty"`
+	Truncated bool              `json:"truncated,omitempty"`
+	Error     string            `json:"error,omitempty"`
+	Events    []event           `json:"events,omitempty"`
+	Report    json.RawMessage   `json:"report,omitempty"` // report/report.schema.json
+
+	status int
+	file   string // also of what is not kept
+	report *report.Report
+}
+
+func (r *run) all(ctx context.Context, c *cluster) (int, error) {
+	targets, note, err := c.pick(ctx, r.args, r.selector, r.container, r.pods)
+	if err != nil {
+		return 0, err
+	}
+	if note != "" {
+		r.say("%s", note)
+	}
+	if r.output != "" {
+		if err := os.MkdirAll(r.output, 0o755); err != nil {
+			return 0, fmt.Errorf("making the directory for recordings: %w", err)
+		}
+		r.dir = r.output
+	}
+	for _, t := range targets {
+		if r.path != "" {
+			t.path = r.path
+		}
+	}
+	if r.watch {
+		return r.look(ctx, targets)
+	}
+	answers := make([]*answer, len(targets))
+	var wg sync.WaitGroup
+	for i, t := range targets {
+		wg.Go(func() { answers[i] = r.record(ctx, t) })
+	}
+	wg.Wait()
+	status := cli.ExitOK
+	for i, a := range answers {
+		if a.file != "" {
+			r.explain(ctx, targets[i], a)
+		}
+		if status != cli.ExitInterrupted && a.status != cli.ExitOK {
+			status = a.status
+		}
+	}
+	return status, r.write(answers)
+}
+
+var sayOne sync.Mutex
+
+// say tells the user something that is no result.
+func (r *run) say(format string, args ...any) {
+	sayOne.Lock()
+	defer sayOne.Unlock()
+	fmt.Fprintln(r.s.Err, "kubectl whylate: "+fmt.Sprintf(format, args...))
+}
+
+// record records a pod into a file.
+func (r *run) record(ctx context.Context, t *target) *answer {
+	a := &answer{Pod: t.pod.Name, Service: t.about()}
+	failed := func(err error) *answer {
+		a.status, a.Error = cli.ExitFailed, line(err)
+		if ctx.Err() != nil {
+			a.status = cli.ExitInterrupted
+		}
+		r.say("pod %s: %s", a.Pod, a.Error)
+		return a
+	}
+	if err := t.find(ctx, r.port, r.flight, r.secondsGiven); err != nil {
+		return failed(err)
+	}
+	a.Port, a.Flight = t.port, t.flight
+	began := time.Now().UTC()
+	name := filepath.Join(r.dir, t.pod.Name+began.Format("-20060102T150405Z")+record.BundleExt)
+	host := net.JoinHostPort("localhost", strconv.Itoa(t.port))
+	opt := record.Options{
+		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.cpu, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
+		Header: http.Header{"Host": {host}}, // services may refuse names that they do not know
+		Dial:   t.dial, Service: a.Service, Gone: t.gone, UserAgent: "kubectl-whylate/" + version(),
+	}
+	if t.flight {
+		size, err := record.SaveFlight(ctx, t.url(t.port)+t.path, opt, name, nil)
+		if err != nil {
+			return failed(err)
+		}
+		a.Bytes, a.file = size, name
+		r.say("pod %s: port %d, %s that its flight recorder held (--seconds records the next ones)", a.Pod, t.port, words.Bytes(size))
+		return a
+	}
+	r.say("pod %s: port %d, recording %d s", a.Pod, t.port, r.seconds)
+	res, err := record.Save(ctx, t.url(t.port)+t.path, opt, name, version(), nil)
+	if res == nil {
+		return failed(err)
+	}
+	a.Bytes, a.Truncated = res.Bytes, res.Partial
+	if err != nil {
+		failed(err)
+		if res.Usable && ctx.Err() == nil {
+			a.status = cli.ExitOK
+		}
+	}
+	if res.Usable {
+		a.file = name
+	} else if r.output == "" {
+		_ = os.Remove(name)
+	}
+	return a
+}
+
+// explain makes the report of a recording by whylate's own verb. It does so as well after an interrupt.
+func (r *run) explain(ctx context.Context, t *target, a *answer) {
+	interrupted := ctx.Err() != nil
+	ctx = context.WithoutCancel(ctx)
+	var out, said bytes.Buffer
+	args := append([]string{"explain", "--json"}, r.pass...)
+	status := cli.Run(ctx, append(args, "--", a.file), strings.NewReader(""), &out, &said)
+	rep, err := report.ReadJSON(&out)
+	if status != cli.ExitOK || err != nil {
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		a.status, a.Error = max(status, cli.ExitUsage), strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
+		r.say("pod %s: %s", a.Pod, a.Error)
+		return
+	}
+	rep.Input.Name, rep.Input.Service = a.Pod+":"+strconv.Itoa(a.Port), a.Service
+	rep.Input.Truncated = rep.Input.Truncated || a.Truncated
+	a.report = rep
+	if r.output != "" {
+		a.File = a.file
+	}
+	if r.events && !interrupted {
+		if a.Events, err = t.events(ctx); err != nil {
+			r.say("pod %s: %s", a.Pod, line(err))
+		}
+	}
+}
+
+// write prints the answers.
+func (r *run) write(answers []*answer) error {
+	var several []text.Named
+	columns := 0
+	if f, ok := r.s.Out.(*os.File); ok {
+		columns, _, _ = term.GetSize(int(f.Fd()))
+	}
+	for i, a := range answers {
+		if a.report == nil {
+			continue
+		}
+		var data bytes.Buffer
+		if err := report.WriteJSON(&data, a.report); err != nil {
+			return err
+		}
+		a.Report = data.Bytes()
+		several = append(several, text.Named{Name: a.Pod, Report: a.report})
+		show := []string{"report"}
+		if r.full {
+			show = append(show, "--full")
+		}
+		if r.html {
+			dir := "."
+			if r.output != "" {
+				dir = r.output
+			}
+			a.Page = filepath.Join(dir, strings.TrimSuffix(filepath.Base(a.file), record.BundleExt)+".html")
+			show = append(show, "--html", a.Page)
+		}
+		to := r.s.Out
+		if r.json {
+			to = io.Discard
+		} else if i > 0 {
+			fmt.Fprintln(to)
+		}
+		if r.html || !r.json {
+			if status := cli.Run(context.Background(), append(show, "-"), bytes.NewReader(a.Report), to, r.s.Err); status != cli.ExitOK {
+				return fmt.Errorf("pod %s: the answer could not be written", a.Pod)
+			}
+		}
+		if r.json {
+			continue
+		}
+		for _, e := range a.Events {
+			fmt.Fprintf(to, "event %s %s: %s", e.Time.Format(time.TimeOnly), e.Reason, e.Message)
+			if e.Count > 1 {
+				fmt.Fprintf(to, " (%d times)", e.Count)
+			}
+			fmt.Fprintln(to)
+		}
+		for _, kept := range [][2]string{{"recording", a.File}, {"page", a.Page}} {
+			if kept[1] != "" {
+				fmt.Fprintf(to, "%s: %s\n", kept[0], kept[1])
+			}
+		}
+	}
+	if r.json {
+		e := json.NewEncoder(r.s.Out)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"pods": answers})
+	}
+	if len(several) > 1 {
+		fmt.Fprintln(r.s.Out)
+		return text.WriteSummary(r.s.Out, several, text.Options{Width: columns})
+	}
+	return nil
+}
+
+// look watches the pods by whylate's own verb.
+func (r *run) look(ctx context.Context, targets []*target) (int, error) {
+	of := map[string]*target{}
+	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.pass...)
+	var urls []string
+	for _, t := range targets {
+		if err := t.find(ctx, r.port, false, false); err != nil {
+			return 0, err
+		}
+		of[t.pod.Name] = t
+		urls = append(urls, t.url(t.port)+t.path)
+	}
+	ctx = cli.WithDial(ctx, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil || of[host] == nil {
+			return nil, fmt.Errorf("%s is none of the pods", addr)
+		}
+		return of[host].dial(ctx, network, addr)
+	})
+	return cli.Run(ctx, append(append(args, "--"), urls...), r.s.In, r.s.Out, r.s.Err), nil
+}

@@ -1,0 +1,406 @@
+//go:build linux
+
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/kube/internal/kubetest"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
+)
+
+func TestMain(m *testing.M) { testchild.Main(m, service) }
+
+// order is why the service of these tests is late.
+func order(w http.ResponseWriter, _ *http.Request) {
+	time.Sleep(20 * time.Millisecond)
+	io.WriteString(w, "ok")
+}
+
+// service is a Go service that listens on loopback, with a client. It prints the address of its profiling port.
+func service(_, what string) error {
+	mux, debug := http.NewServeMux(), http.NewServeMux()
+	mux.HandleFunc("/order", order)
+	debug.HandleFunc("/debug/pprof/", pprof.Index)
+	debug.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	debug.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	debug.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if what == "flight" {
+		rec, err := flight.Start(flight.Options{})
+		if err != nil {
+			return err
+		}
+		defer rec.Stop()
+		debug.Handle("/debug/flight", rec)
+	}
+	shop, looked := httptest.NewServer(mark.Handler(mux)), httptest.NewServer(debug)
+	requests := func(n int) {
+		for i := 0; i != n; i++ {
+			if resp, err := http.Get(shop.URL + "/order"); err == nil {
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}
+	}
+	if what == "flight" {
+		requests(30) // what is held when it is asked
+	}
+	go requests(-1)
+	fmt.Println(looked.Listener.Addr())
+	return testchild.Wait()
+}
+
+// pod is one that runs.
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: kubetest.Namespace, UID: types.UID("uid-" + name), Labels: map[string]string{"app": "shop", "app.kubernetes.io/version": "v2"}},
+		Spec: corev1.PodSpec{NodeName: "node-3", Containers: []corev1.Container{{
+			Name: "app", Image: "registry.example/shop:v2",
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}},
+		}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", RestartCount: 1}}},
+	}
+}
+
+// served adds a pod whose port 6060 is answered by a handler.
+func served(t *testing.T, api *kubetest.API, name string, h http.Handler) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	api.Put(pod(name))
+	api.Listens(name, 6060, s.Listener.Addr().String())
+}
+
+// child adds a pod whose port 6060 is that of a service in a process of its own.
+func child(t *testing.T, api *kubetest.API, name, what string) {
+	t.Helper()
+	address, stop, err := testchild.Start(testchild.Command("service " + what))
+	must.Do(t, err)
+	t.Cleanup(stop)
+	api.Put(pod(name))
+	api.Listens(name, 6060, address)
+}
+
+// call runs the command against an API. Nothing may be left: no connection, and no file but those that are kept.
+func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) (status int, out, said string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	dir := t.TempDir()
+	status = Run(ctx, append([]string{"--kubeconfig", api.Config(t)}, args...), Streams{strings.NewReader(""), &stdout, &stderr}, dir)
+	for api.Open() > 0 { // until the test's deadline
+		time.Sleep(time.Millisecond)
+	}
+	for _, f := range must.Have(os.ReadDir(dir))(t) {
+		if strings.Contains(f.Name(), ".part") {
+			t.Errorf("%s is left", f.Name())
+		}
+	}
+	return status, stdout.String(), stderr.String()
+}
+
+func holds(t *testing.T, what, got string, want ...string) {
+	t.Helper()
+	unwrapped := strings.Join(strings.Fields(got), " ")
+	for _, w := range want {
+		if !strings.Contains(unwrapped, w) {
+			t.Errorf("%s does not hold %q:\n%s", what, w, got)
+		}
+	}
+}
+
+// TestPods records two services in processes of their own, by WebSocket and by SPDY, and finds why they are late.
+func TestPods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	api := &kubetest.API{
+		Deployment: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "shop"},
+			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}}}},
+		Events: []corev1.Event{{Reason: "Unhealthy", Message: "Readiness probe failed", Count: 3, LastTimestamp: metav1.Now()}},
+	}
+	child(t, api, "shop-1", "")
+	child(t, api, "shop-2", "")
+	dir := filepath.Join(t.TempDir(), "out")
+	status, out, said := call(t, t.Context(), api, "-l", "app=shop", "--seconds", "1", "--json", "--html", "--events", "-o", dir)
+	if status != cli.ExitOK {
+		t.Fatalf("status %d: %s", status, said)
+	}
+	var got struct {
+		Pods []struct {
+			answer
+			Report report.Report `json:"report"`
+		} `json:"pods"`
+	}
+	must.Do(t, json.Unmarshal([]byte(out), &got))
+	if len(got.Pods) != 2 || api.Sockets == 0 || api.SPDY != 0 {
+		t.Fatalf("%d pods, %d WebSockets, %d by SPDY", len(got.Pods), api.Sockets, api.SPDY)
+	}
+	for i, p := range got.Pods {
+		cause := late(&p.Report)
+		if p.Pod != fmt.Sprint("shop-", i+1) || p.Truncated || cause != "sleep plugin.order" {
+			t.Errorf("%s: late for %q: %+v", p.Pod, cause, p.answer)
+		}
+		if p.Report.Input.Service["k8s.node.name"] != "node-3" || len(p.Events) != 1 || p.Events[0].Count != 3 {
+			t.Errorf("about %v, events %v", p.Report.Input.Service, p.Events)
+		}
+		f := must.Have(os.Open(p.File))(t)
+		defer f.Close()
+		m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
+		if m.Service["k8s.container.cpu.limit"] != "500m" || m.Service["container.image.name"] != "registry.example/shop:v2" || m.Service["service.version"] != "v2" {
+			t.Errorf("the recording says %v", m.Service)
+		}
+		if page := must.Have(os.ReadFile(p.Page))(t); !bytes.Contains(page, []byte("plugin.order")) {
+			t.Errorf("%s does not name the cause", p.Page)
+		}
+	}
+
+	api.NoSockets = true
+	status, out, said = call(t, t.Context(), api, "deploy/shop", "--seconds", "1", "--port", "6060")
+	if status != cli.ExitOK || api.SPDY == 0 {
+		t.Fatalf("status %d, %d by SPDY: %s", status, api.SPDY, said)
+	}
+	holds(t, "the answer", out, "shop-1:6060", "pod shop-1 in namespace shop on node node-3 · container app · image registry.example/shop:v2 · CPU limit 500m", "plugin.order", "shop-2")
+}
+
+// late is the cause that takes most of the slow requests' time, and the function where it is.
+func late(r *report.Report) string {
+	for _, v := range r.Verdict {
+		if len(v.Causes) > 0 && len(v.Causes[0].Sites) > 0 && v.Causes[0].Sites[0].Site != nil {
+			fn := v.Causes[0].Sites[0].Site.Func
+			return string(v.Causes[0].Cause) + " " + fn[strings.LastIndexByte(fn, '/')+1:]
+		}
+	}
+	return ""
+}
+
+// TestFlight takes what a flight recorder holds, and records anew when that is asked for.
+func TestFlight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	api := new(kubetest.API)
+	child(t, api, "shop-1", "flight")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{nil, "that its flight recorder held"}, {[]string{"--flight"}, "that its flight recorder held"}, {[]string{"--seconds", "1"}, "recording 1 s"}} {
+		status, out, said := call(t, t.Context(), api, append(c.args, "pod/shop-1")...)
+		if status != cli.ExitOK {
+			t.Fatalf("%v: status %d: %s", c.args, status, said)
+		}
+		holds(t, fmt.Sprint(c.args), said, c.want)
+		holds(t, "the answer", out, "plugin.order", "pod shop-1 in namespace shop")
+	}
+}
+
+// TestWatch looks once by whylate's own verb.
+func TestWatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	api := new(kubetest.API)
+	child(t, api, "shop-1", "")
+	status, out, said := call(t, t.Context(), api, "shop-1", "--watch", "--", "--plain", "--looks", "1")
+	if status != cli.ExitOK {
+		t.Fatalf("status %d: %s", status, said)
+	}
+	holds(t, "the screen", out, "shop-1:6060", "plugin.order")
+}
+
+// canned serves a recorded trace, after which it does what then does.
+func canned(t *testing.T, then func(w http.ResponseWriter, r *http.Request)) http.Handler {
+	trace := testprog.Service(t, "h2-sleep").Trace
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "profiles") })
+	mux.HandleFunc("/debug/pprof/profile", http.NotFound)
+	mux.HandleFunc("/debug/pprof/allocs", http.NotFound)
+	mux.HandleFunc("/debug/pprof/trace", func(w http.ResponseWriter, r *http.Request) {
+		w.Write(trace)
+		w.(http.Flusher).Flush()
+		then(w, r)
+	})
+	return mux
+}
+
+// TestRestart keeps what came before a container ended, and says why it ended.
+func TestRestart(t *testing.T) {
+	api := new(kubetest.API)
+	served(t, api, "shop-1", canned(t, func(http.ResponseWriter, *http.Request) {
+		p := pod("shop-1")
+		p.Status.ContainerStatuses[0].RestartCount = 2
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
+		api.Put(p)
+		panic(http.ErrAbortHandler)
+	}))
+	dir := t.TempDir()
+	status, out, said := call(t, t.Context(), api, "shop-1", "--seconds", "9", "-o", dir)
+	if status != cli.ExitOK {
+		t.Fatalf("status %d: %s", status, said)
+	}
+	const why = "container app of pod shop-1 ended while it was recorded (OOMKilled, exit status 137)"
+	holds(t, "what is said", said, why)
+	holds(t, "the answer", out, "cut short", "recording: "+dir)
+	names := must.Have(filepath.Glob(filepath.Join(dir, "shop-1-*.whylate")))(t)
+	if len(names) != 1 {
+		t.Fatalf("kept %v", names)
+	}
+	f := must.Have(os.Open(names[0]))(t)
+	defer f.Close()
+	m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
+	if !m.Truncated || !slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return strings.Contains(w.Text, why) }) {
+		t.Errorf("the recording is not marked: %+v", m)
+	}
+}
+
+// TestInterrupt ends a recording that would take long, and leaves nothing.
+func TestInterrupt(t *testing.T) {
+	api := new(kubetest.API)
+	ctx, cancel := context.WithCancel(t.Context())
+	served(t, api, "shop-1", canned(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done() // the connection through the cluster is closed, too
+	}))
+	if status, _, said := call(t, ctx, api, "shop-1", "--seconds", "300"); status != cli.ExitInterrupted {
+		t.Errorf("status %d: %s", status, said)
+	}
+}
+
+// mute accepts connections and says nothing.
+func mute(t *testing.T) string {
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// TestErrors: each names its cause and the remedy.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	api := new(kubetest.API)
+	served(t, api, "ok-1", canned(t, func(http.ResponseWriter, *http.Request) {}))
+	served(t, api, "page-1", http.NotFoundHandler())
+	api.Put(pod("silent-1"))
+	api.Listens("mute-1", 7000, mute(t))
+	p := pod("mute-1")
+	p.Annotations = map[string]string{"whylate/port": "7001"}
+	api.Put(p)
+	p = pod("pending-1")
+	p.Status.Phase, p.Status.ContainerStatuses[0].State.Waiting = corev1.PodPending, &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}
+	api.Put(p)
+	forbidden := &kubetest.API{Forbidden: map[string]bool{"pods": true}}
+	tied := &kubetest.API{Forbidden: map[string]bool{"pods/portforward": true}}
+	tied.Put(pod("shop-1"))
+	for _, c := range []struct {
+		name   string
+		api    *kubetest.API
+		args   []string
+		status int
+		want   []string
+	}{
+		{"no name", api, nil, 2, []string{"name a pod", "--help"}},
+		{"unknown flag", api, []string{"--nonsense"}, 2, []string{"unknown flag", "--help"}},
+		{"too long", api, []string{"ok-1", "--seconds", "301"}, 2, []string{"1 to 300"}},
+		{"kinds", api, []string{"node/x"}, 2, []string{"deployment/"}},
+		{"selector", api, []string{"-l", "app=none"}, 3, []string{"no pod in namespace shop matches"}},
+		{"bad selector", api, []string{"-l", "!!"}, 2, []string{"-l"}},
+		{"watch to JSON", api, []string{"ok-1", "--watch", "--json"}, 2, []string{"--watch goes with none"}},
+		{"no pod", api, []string{"shop-9"}, 3, []string{`no pod "shop-9" in namespace shop`, "kubectl get pods", "-n names"}},
+		{"no deployment", api, []string{"deploy/x"}, 3, []string{`no deployment "x"`}},
+		{"pending", api, []string{"pending-1"}, 3, []string{"pending-1 is Pending, ImagePullBackOff", "kubectl describe"}},
+		{"container", api, []string{"ok-1", "-c", "sidecar"}, 3, []string{`no container "sidecar", only app`}},
+		{"port's name", api, []string{"ok-1", "--port", "pprof"}, 3, []string{`"pprof" is neither`}},
+		{"may not list", forbidden, []string{"x"}, 3, []string{"you may not read pods in namespace shop", "docs/kubernetes.md"}},
+		{"may not forward", tied, []string{"shop-1"}, 3, []string{"pods/portforward", "get and create"}},
+		{"nothing listens", api, []string{"ok-1", "--port", "7"}, 3, []string{"nothing listens on port 7 of pod ok-1", "--port"}},
+		{"annotation", api, []string{"mute-1"}, 3, []string{"nothing listens on port 7001"}},
+		{"nothing found", api, []string{"silent-1"}, 3, []string{"at none of the ports 6060, 6061", "nothing listens there", "import net/http/pprof"}},
+		{"no pprof", api, []string{"page-1"}, 3, []string{"port 6060: no net/http/pprof there: /debug/pprof/ is answered with 404"}},
+		{"no pprof at the port", api, []string{"page-1", "--port", "6060"}, 3, []string{"404", "net/http/pprof"}},
+		{"no flight recorder", api, []string{"ok-1", "--flight", "--port", "6060"}, 3, []string{"there is no flight recorder"}},
+		{"one of two", api, []string{"ok-1", "silent-1", "--seconds", "1"}, 3, []string{"pod silent-1: "}},
+		{"bad flag of explain", api, []string{"ok-1", "--seconds", "1", "--", "--band", "p7"}, 2, []string{"--band"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			status, out, said := call(t, t.Context(), c.api, c.args...)
+			if status != c.status {
+				t.Errorf("status %d, want %d", status, c.status)
+			}
+			holds(t, "what is said", said, c.want...)
+			if c.name == "one of two" {
+				holds(t, "the answer", out, "ok-1:6060")
+			}
+		})
+	}
+}
+
+// TestMutePort gives up on a port that accepts and says nothing.
+func TestMutePort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a timeout")
+	}
+	t.Parallel()
+	api := new(kubetest.API)
+	api.Put(pod("mute-1"))
+	api.Listens("mute-1", 6060, mute(t))
+	status, _, said := call(t, t.Context(), api, "mute-1")
+	if status != cli.ExitFailed {
+		t.Errorf("status %d", status)
+	}
+	holds(t, "what is said", said, "port 6060: no answer to an HTTP request")
+}
+
+func TestCandidates(t *testing.T) {
+	p := pod("x")
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 8443}, {Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP}, {Name: "http-debug", ContainerPort: 7777}}
+	noted := p.DeepCopy()
+	noted.Annotations = map[string]string{"profiles.grafana.com/cpu.port": "9999"}
+	for _, c := range []struct {
+		pod  *corev1.Pod
+		flag string
+		want string
+	}{
+		{p, "", "[7777 6060 8443 6061 8080 8081 9090] false"},
+		{p, "web", "[8443] true"},
+		{p, "80", "[80] true"},
+		{noted, "", "[9999] true"},
+		{noted, "http-debug", "[7777] true"},
+	} {
+		ports, sure, err := candidates(c.pod, c.flag)
+		if got := fmt.Sprint(ports, " ", sure); err != nil || got != c.want {
+			t.Errorf("%q: %s, %v; want %s", c.flag, got, err, c.want)
+		}
+	}
+	for _, flag := range []string{"0", "65536", "-1", "x\x1b"} {
+		if _, _, err := candidates(p, flag); err == nil || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%q: %v", flag, err)
+		}
+	}
+}
