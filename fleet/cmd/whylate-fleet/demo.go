@@ -23,7 +23,7 @@ import (
 const demoService = "demo-service"
 
 // demo serves a fleet out of a directory for temporary files, with three services; after 20 s checkout is deployed again, with a lock.
-func demo(ctx context.Context, listen string) error {
+func demo(ctx context.Context, c *config) error {
 	dir, err := os.MkdirTemp("", "whylate-fleet-")
 	if err != nil {
 		return err
@@ -37,7 +37,8 @@ func demo(ctx context.Context, listen string) error {
 	var services sync.WaitGroup
 	defer services.Wait()
 	defer cancel()
-	return serve(ctx, dir, listen, func(address string, st *store.Store) error {
+	c.dir = dir
+	return serve(ctx, c, func(address string, st *store.Store) error {
 		fmt.Printf("The fleet is at %s. Checkout v2, a bad deploy, comes in 20 s. Ctrl-C ends it.\n", address)
 		start := func(ctx context.Context, name, version string) {
 			c := exec.CommandContext(ctx, self, demoService, name, address, filepath.Join(dir, name))
@@ -55,7 +56,7 @@ func demo(ctx context.Context, listen string) error {
 			if err := os.WriteFile(filepath.Join(dir, name, "token"), []byte(token), 0o600); err != nil {
 				return err
 			}
-			if err := st.AddToken(ctx, token, name, time.Now().Add(24*time.Hour)); err != nil {
+			if err := st.AddToken(ctx, token, store.Send, name, time.Now().Add(24*time.Hour)); err != nil {
 				return err
 			}
 			services.Go(func() {
@@ -133,5 +134,5 @@ func (s *stock) reserve() {
 	ask()
 }
 
-// ask takes the time that a fast neighbour takes.
+// ask takes the time that a fast service of others takes.
 func ask() { time.Sleep(4 * time.Millisecond) }

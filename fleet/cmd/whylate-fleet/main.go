@@ -7,26 +7,28 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
 	"github.com/whylate/whylate/internal/cli"
 )
 
 const usage = `usage: whylate-fleet [flags] serve             take recordings, explain them, answer
+       whylate-fleet [flags] check             check the configuration, and serve nothing
        whylate-fleet [flags] token SERVICE     print a new token for a service's recordings
-       whylate-fleet [flags] revoke SERVICE    end all tokens of a service
+       whylate-fleet [flags] reader NAME       print a new token for somebody who reads
+       whylate-fleet [flags] revoke SERVICE    end all tokens of a service, or with reader:NAME of a reader
+       whylate-fleet [flags] tokens            list whose tokens there are
+       whylate-fleet [flags] backfill          explain again what is kept, after an upgrade (-service, -since)
+       whylate-fleet [flags] backup FILE       copy the store, while it is in use
        whylate-fleet [flags] demo              a fleet with three services and a bad deploy
+
+Every flag may also stand in the file that -config names, a line each without its dash ("listen :4319"), or in the environment
+("WHYLATE_FLEET_LISTEN"). A flag counts before the environment, and that before the file.
 
 `
 
@@ -50,96 +52,78 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("whylate-fleet", flag.ContinueOnError)
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
+	if len(args) == 4 && args[0] == demoService {
+		return runService(ctx, args[1], args[2], args[3])
 	}
-	dir := flags.String("dir", "whylate-fleet", "`directory` for the store and the raw recordings; it is made")
-	listen := flags.String("listen", "127.0.0.1:4319", "loopback `address` to serve on")
-	expires := flags.Duration("expires", 90*24*time.Hour, "how long a new token is valid")
-	if err := flags.Parse(args); err != nil {
+	c, rest, err := parse(args)
+	if err != nil {
 		return err
 	}
-	switch verb, service := flags.Arg(0), flags.Arg(1); {
-	case verb == "serve" && flags.NArg() == 1:
-		return serve(ctx, *dir, *listen, nil)
-	case verb == "demo" && flags.NArg() == 1:
-		return demo(ctx, *listen)
-	case verb == demoService && flags.NArg() == 4:
-		return runService(ctx, service, flags.Arg(2), flags.Arg(3))
-	case (verb == "token" || verb == "revoke") && flags.NArg() == 2 && service != "":
-		st, err := open(*dir)
+	verb, name := "", ""
+	if len(rest) > 0 {
+		verb = rest[0]
+	}
+	if len(rest) > 1 {
+		name = rest[1]
+	}
+	switch {
+	case verb == "serve" && len(rest) == 1:
+		return serve(ctx, c, nil)
+	case verb == "check" && len(rest) == 1:
+		fmt.Println("the configuration is right")
+		return nil
+	case verb == "demo" && len(rest) == 1:
+		return demo(ctx, c)
+	case (verb == "token" || verb == "reader" || verb == "revoke" || verb == "backup") && len(rest) == 2 && name != "",
+		(verb == "tokens" || verb == "backfill") && len(rest) == 1:
+		st, err := c.open(ctx)
 		if err != nil {
 			return err
 		}
 		defer st.Close()
-		if verb == "revoke" {
-			n, err := st.Revoke(ctx, service)
-			if err == nil {
-				fmt.Printf("%d tokens of %s ended\n", n, service)
-			}
-			return err
+		return administer(ctx, st, c, verb, name)
+	}
+	return errors.New("say what to do: serve, check, token, reader, revoke, tokens, backfill, backup or demo; see whylate-fleet -help")
+}
+
+// administer runs the verbs that read or change the store.
+func administer(ctx context.Context, st *store.Store, c *config, verb, name string) error {
+	switch verb {
+	case "token", "reader":
+		token, scope := rand.Text(), store.Send
+		if verb == "reader" {
+			scope = store.Read
 		}
-		token := rand.Text()
-		if err := st.AddToken(ctx, token, service, time.Now().Add(*expires)); err != nil {
+		if err := st.AddToken(ctx, token, scope, name, time.Now().Add(c.expires)); err != nil {
 			return err
 		}
 		fmt.Println(token)
-		return nil
-	}
-	flags.Usage()
-	return errors.New("say what to do: serve, token SERVICE, revoke SERVICE or demo")
-}
-
-func open(dir string) (*store.Store, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "raw"), 0o700); err != nil {
-		return nil, err
-	}
-	return store.Open(filepath.Join(dir, "fleet.db"))
-}
-
-// serve runs all parts in this process until ctx ends. ready, if not nil, is told the address.
-func serve(ctx context.Context, dir, listen string, ready func(address string, st *store.Store) error) error {
-	st, err := open(dir)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	if err := st.Requeue(ctx); err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-		return fmt.Errorf("%s is not a loopback address; a proxy that asks who reads has to stand before others", listen)
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s := &server.Server{Store: st, Raw: filepath.Join(dir, "raw"), Log: log}
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute}
-	ctx, cancel := context.WithCancel(ctx)
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	defer cancel()
-	parts.Go(func() { work.Run(ctx, st, s.Raw, log) })
-	parts.Go(func() {
-		<-ctx.Done()
-		drain, end := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer end()
-		_ = h.Shutdown(drain)
-	})
-	if ready != nil {
-		if err := ready("http://"+l.Addr().String(), st); err != nil {
+	case "revoke":
+		scope := store.Send
+		if reader, ok := cutReader(name); ok {
+			scope, name = store.Read, reader
+		}
+		n, err := st.Revoke(ctx, scope, name)
+		if err != nil {
 			return err
 		}
-	} else {
-		log.Info("serving", "address", "http://"+l.Addr().String())
-	}
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
+		fmt.Printf("%d tokens of %s ended\n", n, name)
+	case "tokens":
+		list, err := st.Tokens(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range list {
+			fmt.Printf("%s %s made %s expires %s\n", t.Scope, t.Name, t.Made.UTC().Format(time.RFC3339), t.Expires.UTC().Format(time.RFC3339))
+		}
+	case "backfill":
+		n, err := st.Again(ctx, c.service, time.Now().Add(-c.since))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d recordings wait to be explained again\n", n)
+	case "backup":
+		return st.Backup(ctx, name)
 	}
 	return nil
 }

@@ -40,13 +40,15 @@ func start(t *testing.T, dir string) (url string, c *exec.Cmd) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	_, url, ok := strings.Cut(strings.TrimSpace(line), "address=")
-	if err != nil || !ok {
-		t.Fatalf("%q %v", line, err)
+	in := bufio.NewScanner(out)
+	for in.Scan() {
+		if _, url, ok := strings.Cut(in.Text(), "address="); ok {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return url, c
+		}
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }()
-	return url, c
+	t.Fatal("it ended without an address", in.Err())
+	return "", nil
 }
 
 // record returns a trace of marked requests.
@@ -71,11 +73,11 @@ func record(t *testing.T, requests int) []byte {
 func TestKilled(t *testing.T) {
 	const files, requests = 4, 30
 	dir := t.TempDir()
-	st, err := open(dir)
+	st, err := (&config{dir: dir}).open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.AddToken(t.Context(), "token", "shop", time.Now().Add(time.Hour)); err != nil {
+	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
@@ -108,12 +110,12 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
-	if st, err = store.Open(filepath.Join(dir, "fleet.db")); err != nil {
+	if st, err = store.Open(t.Context(), filepath.Join(dir, "fleet.db"), ""); err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	// The kill may have come before a claim or after: there is one now, which nobody will finish.
-	if _, err := st.Claim(t.Context(), time.Now(), time.Hour); err != nil {
+	// The kill may have come before a claim or after: there is one now, which nobody will finish, and whose lease has ended.
+	if _, err := st.Claim(t.Context(), time.Now().Add(time.Hour), -time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	url, c = start(t, dir)
@@ -128,7 +130,7 @@ func TestKilled(t *testing.T) {
 	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
-	v, err := st.Versions(t.Context(), "shop")
+	_, v, err := st.Overview(t.Context(), store.Range{Service: "shop", From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
 	if err != nil || len(v) != 1 || v[0].Requests != files*requests {
 		t.Errorf("%+v %v, want %d requests", v, err, files*requests)
 	}

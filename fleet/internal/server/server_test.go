@@ -1,55 +1,73 @@
 package server
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/report"
 )
 
-func fleet(t *testing.T) *Server {
+const bare = "go 1.26 trace\x00\x00\x00"
+
+func fleet(t *testing.T) (*Server, http.Handler) {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Open(filepath.Join(dir, "fleet.db"))
+	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	if err := st.AddToken(t.Context(), "right", "shop", time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
+	for _, k := range []struct {
+		token, scope, name string
+		valid              time.Duration
+	}{{"right", store.Send, "shop", time.Hour}, {"old", store.Send, "shop", -time.Hour}, {"bank", store.Send, "bank", time.Hour}, {"reader", store.Read, "ann", time.Hour}} {
+		if err := st.AddToken(t.Context(), k.token, k.scope, k.name, time.Now().Add(k.valid)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := st.AddToken(t.Context(), "old", "shop", time.Now().Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	return &Server{Store: st, Raw: dir, Log: slog.New(slog.DiscardHandler)}
+	s := &Server{Store: st, Raw: raw.Dir(dir), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Ingest: true, Query: true, Loopback: true,
+		Bounds: Bounds{Recordings: 1000, Bytes: 1 << 40, Queued: 100}}
+	return s, s.Handler()
 }
 
-func ask(s *Server, method, path, body string, header ...string) *httptest.ResponseRecorder {
+func ask(h http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	s.Handler().ServeHTTP(w, r)
+	h.ServeHTTP(w, r)
 	return w
 }
 
-// TestNobodyComesIn: who has no right, or sends no recording, is refused and leaves nothing in the queue.
-func TestNobodyComesIn(t *testing.T) {
-	s := fleet(t)
-	const trace = "go 1.26 trace\x00\x00\x00"
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
+func send(h http.Handler, body string, header ...string) *httptest.ResponseRecorder {
+	return ask(h, "POST", "/v1/recordings", body, append([]string{"Authorization", "Bearer right"}, header...)...)
+}
+
+// bomb is a text that gzip makes small.
+func bomb(t *testing.T) string {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
 	zeros := make([]byte, 1<<20)
-	copy(zeros, trace)
+	copy(zeros, bare)
 	for range maxFile>>20 + 1 {
 		if _, err := z.Write(zeros); err != nil {
 			t.Fatal(err)
@@ -58,76 +76,261 @@ func TestNobodyComesIn(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return out.String()
+}
+
+// whylate is a recording with a meta.json, and a trace that says it is so long.
+func whylate(t *testing.T, meta string, size uint64) string {
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	m, err := z.Create("meta.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(m, meta); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, UncompressedSize64: size}); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestNobodyComesIn: who has no right, or sends no recording, is refused with a clear answer and a metric, and leaves nothing.
+func TestNobodyComesIn(t *testing.T) {
+	s, h := fleet(t)
 	for _, c := range []struct {
 		what, body string
 		header     []string
 		status     int
+		says       string
+		metric     string
 	}{
-		{"no token", trace, nil, http.StatusUnauthorized},
-		{"a wrong token", trace, []string{"Authorization", "Bearer wrong"}, http.StatusUnauthorized},
-		{"an expired token", trace, []string{"Authorization", "Bearer old"}, http.StatusUnauthorized},
-		{"another service's token", trace, []string{"Authorization", "Bearer right", "Whylate-Service", "bank"}, http.StatusForbidden},
-		{"no recording", "hello there", []string{"Authorization", "Bearer right"}, http.StatusUnsupportedMediaType},
-		{"nothing", "", []string{"Authorization", "Bearer right"}, http.StatusBadRequest},
-		{"a damaged zip", "PK\x03\x04....", []string{"Authorization", "Bearer right"}, http.StatusBadRequest},
-		{"a bomb", bomb.String(), []string{"Authorization", "Bearer right", "Content-Encoding", "gzip"}, http.StatusRequestEntityTooLarge},
+		{"no token", bare, []string{"Authorization", ""}, 401, "no valid token", "token"},
+		{"a wrong token", bare, []string{"Authorization", "Bearer wrong"}, 401, "no valid token", "token"},
+		{"an expired token", bare, []string{"Authorization", "Bearer old"}, 401, "no valid token", "token"},
+		{"a reader's token", bare, []string{"Authorization", "Bearer reader"}, 401, "no valid token", "token"},
+		{"another service in a header", bare, []string{"Whylate-Service", "bank"}, 403, "another service's", "service"},
+		{"another service in the file", whylate(t, `{"flight":{"service":{"service.name":"bank"}}}`, 1), nil, 403, "another service's", "service"},
+		{"no recording", "hello there", nil, 415, "neither", "damaged"},
+		{"nothing", "", nil, 400, "empty", "damaged"},
+		{"a damaged zip", "PK\x03\x04....", nil, 400, "zip is damaged", "damaged"},
+		{"no gzip", bare, []string{"Content-Encoding", "gzip"}, 400, "not gzip", "damaged"},
+		{"another encoding", bare, []string{"Content-Encoding", "br"}, 415, "encoding", "damaged"},
+		{"damaged metadata", whylate(t, `{"flight":`, 1), nil, 400, "meta.json is damaged", "damaged"},
+		{"a bomb", bomb(t), []string{"Content-Encoding", "gzip"}, 413, "at most", "large"},
+		{"a bomb in the file", whylate(t, `{}`, 1<<40), nil, 413, "at most", "large"},
+		{"too much", bare + strings.Repeat("x", maxBody), nil, 413, "at most", "large"},
 	} {
-		if w := ask(s, "POST", "/v1/recordings", c.body, c.header...); w.Code != c.status {
-			t.Errorf("%s: %d %s, want %d", c.what, w.Code, w.Body, c.status)
+		before := testutil.ToFloat64(s.Metrics.Received.WithLabelValues(c.metric))
+		w := send(h, c.body, c.header...)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s: %d %s, want %d %q", c.what, w.Code, w.Body, c.status, c.says)
+		}
+		if after := testutil.ToFloat64(s.Metrics.Received.WithLabelValues(c.metric)); after != before+1 {
+			t.Errorf("%s: the metric %q went from %v to %v", c.what, c.metric, before, after)
 		}
 	}
 	if n, err := s.Store.Queued(t.Context(), "shop"); n != 0 || err != nil {
 		t.Errorf("%d recordings wait, %v", n, err)
 	}
-	if w := ask(s, "GET", "/recordings/..%2Ffleet.db/raw", ""); w.Code != http.StatusNotFound {
-		t.Errorf("a path as an id: %d", w.Code)
+	err := s.Raw.List(t.Context(), func(name string, _ time.Time) error {
+		if !strings.HasPrefix(name, "fleet.db") {
+			t.Errorf("%s is left", name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"/recordings/..%2Ffleet.db/raw", "/recordings/" + strings.Repeat("F", 32) + "/raw", "/recordings/fleet.db/report", "/recordings/" + strings.Repeat("a", 32)} {
+		if w := ask(h, "GET", path, ""); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, w.Code)
+		}
 	}
 	r := httptest.NewRequest("GET", "http://evil.example/", nil)
 	w := httptest.NewRecorder()
-	if s.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden {
+	if h.ServeHTTP(w, r); w.Code != http.StatusForbidden || testutil.ToFloat64(s.Metrics.Denied.WithLabelValues("host")) != 1 {
 		t.Errorf("another name for this machine: %d", w.Code)
 	}
 }
 
-// TestOnce: the same bytes twice are one recording, which is claimed once, and a report that is written twice counts once.
-func TestOnce(t *testing.T) {
-	s := fleet(t)
+// TestReaders: where others than this machine connect, reading needs a token for it.
+func TestReaders(t *testing.T) {
+	s, _ := fleet(t)
+	s.Loopback = false
+	h := s.Handler()
+	for _, path := range []string{"/", "/metrics", "/v1/findings", "/openapi.json", "/recordings/" + strings.Repeat("a", 32) + "/raw"} {
+		for _, token := range []string{"", "Bearer wrong", "Bearer right", "Basic eDp3cm9uZw=="} {
+			if w := ask(h, "GET", path, "", "Authorization", token); w.Code != http.StatusUnauthorized {
+				t.Errorf("%s with %q: %d", path, token, w.Code)
+			}
+		}
+		for _, token := range []string{"Bearer reader", "Basic eDpyZWFkZXI="} {
+			if w := ask(h, "GET", path, "", "Authorization", token); w.Code == http.StatusUnauthorized {
+				t.Errorf("%s with %q: %d", path, token, w.Code)
+			}
+		}
+	}
+	if w := ask(h, "GET", "/healthz", ""); w.Code != http.StatusOK {
+		t.Errorf("health: %d", w.Code)
+	}
+	if n, err := s.Store.Revoke(t.Context(), store.Read, "ann"); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if w := ask(h, "GET", "/", "", "Authorization", "Bearer reader"); w.Code != http.StatusUnauthorized {
+		t.Errorf("a revoked token: %d", w.Code)
+	}
+}
+
+// TestBounds: a service that sends too much waits as long as it is told to, and others do not wait for it.
+func TestBounds(t *testing.T) {
+	s, _ := fleet(t)
+	s.Bounds = Bounds{Recordings: 2, Bytes: 60, Queued: 2}
+	h := s.Handler()
+	n := 0
+	next := func(size int) string { n++; return bare + fmt.Sprintf("%0*d", size, n) }
 	for range 2 {
-		if w := ask(s, "POST", "/v1/recordings", "go 1.26 trace\x00\x00\x00", "Authorization", "Bearer right", "Whylate-Version", "v1"); w.Code != http.StatusAccepted {
+		if w := send(h, next(1)); w.Code != 202 {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}
-	now := time.Now()
-	r, err := s.Store.Claim(t.Context(), now, time.Minute)
-	if err != nil || r == nil {
+	if w := send(h, next(1)); w.Code != 429 || w.Header().Get("Retry-After") != "30" || !strings.Contains(w.Body.String(), "a minute") {
+		t.Errorf("a third: %d, after %s: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	}
+	if w := send(h, next(1), "Authorization", "Bearer bank"); w.Code != 202 {
+		t.Errorf("another service: %d %s", w.Code, w.Body)
+	}
+	s.Bounds, s.limits.of = Bounds{Recordings: 100, Bytes: 60, Queued: 2}, nil
+	if w := send(h, next(1)); w.Code != 429 || !strings.Contains(w.Body.String(), "wait to be explained") {
+		t.Errorf("a full queue: %d: %s", w.Code, w.Body)
+	}
+	s.Bounds.Queued = 100
+	s.limits.of = map[string]*limiter{"shop": s.limits.get("shop", s.Bounds)}
+	s.limits.of["shop"].bytes.ReserveN(time.Now(), maxFile)
+	if w := send(h, next(100)); w.Code != 202 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := send(h, next(1)); w.Code != 429 || !strings.Contains(w.Body.String(), "bytes a minute") || w.Header().Get("Retry-After") == "" {
+		t.Errorf("too many bytes: %d: %s", w.Code, w.Body)
+	}
+	s.Bounds.Room, s.limits.of = 1<<62, nil
+	if w := send(h, next(1)); w.Code != 507 || w.Header().Get("Retry-After") != "60" {
+		t.Errorf("a full disk: %d: %s", w.Code, w.Body)
+	}
+	s.Drain()
+	if w := ask(h, "GET", "/readyz", ""); w.Code != 503 {
+		t.Errorf("ready while it ends: %d", w.Code)
+	}
+}
+
+// explained sends a recording and finishes it with a report.
+func explained(t *testing.T, s *Server, h http.Handler, body, version string, rep *report.Report) string {
+	t.Helper()
+	w := send(h, body, "Whylate-Version", version, "Whylate-Pod", version+"-pod")
+	var got struct{ ID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 202 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	r, err := s.Store.Claim(t.Context(), time.Now(), time.Minute)
+	if err != nil || r == nil || r.ID != got.ID {
 		t.Fatal(r, err)
 	}
-	if again, err := s.Store.Claim(t.Context(), now, time.Minute); again != nil || err != nil {
-		t.Errorf("claimed twice: %v %v", again, err)
+	f, err := os.CreateTemp(string(s.Raw.(raw.Dir)), "new-*")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if after, err := s.Store.Claim(t.Context(), now.Add(2*time.Minute), time.Minute); after == nil || err != nil || after.Tries != 2 {
-		t.Errorf("after the lease: %+v %v", after, err)
+	defer f.Close()
+	z := gzip.NewWriter(f)
+	if err := report.WriteJSON(z, rep); err != nil {
+		t.Fatal(err)
 	}
-	was := int64(10e6)
-	rep := &report.Report{
-		Groups: []report.Group{{ID: "g1", Name: "GET /x", Count: 100, Histogram: [][2]int64{{1e6, 60}, {1e7, 40}}}},
-		Findings: []report.Finding{{Group: "g1", Code: "x", Severity: report.SeverityHigh, Title: "<script>alert(1)</script>",
-			Predicted: &report.Predicted{WasP50NS: &was, P50NS: report.Estimate{Est: 4e6}}}},
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
 	}
-	for range 2 {
-		if err := s.Store.Finish(t.Context(), r.ID, now, rep); err != nil {
-			t.Fatal(err)
+	if err := s.Raw.Keep(t.Context(), f, raw.Report(r.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Store.Finish(t.Context(), r, rows.Of(r.Labels, r.Received, rep)); err != nil {
+		t.Fatal(err)
+	}
+	return r.ID
+}
+
+const hostile = "<script>alert(1)</script>"
+
+func hostileReport(slower int64) *report.Report {
+	was := slower
+	g := report.Group{ID: "g1", Name: hostile, Kind: report.KindMark, Named: true, Count: 100, TotalNS: 100 * slower, Histogram: [][2]int64{{slower, 60}, {10 * slower, 40}},
+		HistogramCauses: map[report.CauseName][]int64{report.CauseSleep: {60 * slower, 40 * slower}}, Blocks: []report.Block{}, Bands: []report.Band{},
+		Slowest: []report.Request{{ID: "r1", LatencyNS: 10 * slower, TraceID: strings.Repeat("a", 32), Segments: []report.Segment{{DurationNS: 10 * slower, Cause: report.CauseSleep, Site: &report.Site{Func: hostile}}}}}}
+	return &report.Report{Schema: report.Schema, Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{g}, Findings: []report.Finding{{Group: "g1", Code: "WL2001",
+		Severity: report.SeverityHigh, Share: 0.5, Title: hostile, Fix: hostile, Cause: report.CauseSleep, Site: &report.Site{Func: hostile},
+		Predicted: &report.Predicted{Change: "x", WasP50NS: &was, P50NS: report.Estimate{Est: slower / 2, High: slower}}}}}
+}
+
+// TestAnswers: what recordings say is on pages and in the API, as text, whatever it is.
+func TestAnswers(t *testing.T) {
+	s, h := fleet(t)
+	explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
+	id := explained(t, s, h, bare+"2", "v2"+hostile, hostileReport(2e6))
+	var doc struct{ Paths map[string]any }
+	w := ask(h, "GET", "/openapi.json", "")
+	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || len(doc.Paths) == 0 {
+		t.Fatalf("%v %s", err, w.Body)
+	}
+	for path := range doc.Paths {
+		if path == "/v1/recordings" {
+			continue
+		}
+		path = strings.Replace(path, "{id}", id, 1) + "?service=shop&version=v1&old=v1&new=v1"
+		if w := ask(h, "GET", path, ""); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	v, err := s.Store.Versions(t.Context(), "shop")
-	if err != nil || len(v) != 1 || v[0].Requests != 100 || v[0].P50NS != 1e6 || v[0].P99NS != 1e7 || v[0].Version != "v1" {
-		t.Errorf("%+v %v", v, err)
+	for _, path := range []string{"/", "/service/shop", "/service/shop?from=24h", "/moments?service=shop", "/recordings/" + id, "/recordings/" + id + "/report",
+		"/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
+		w := ask(h, "GET", path, "")
+		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
-	f, err := s.Store.Findings(t.Context(), "")
-	if err != nil || len(f) != 1 || f[0].WinNS != 600e6 || f[0].FirstIn != "v1" {
-		t.Errorf("%+v %v", f, err)
+	if rep, err := report.ReadJSON(ask(h, "GET", "/v1/report?service=shop&version=v1", "").Body); err != nil || rep.Groups[0].Count != 100 {
+		t.Errorf("the report of a version: %v %+v", err, rep)
 	}
-	if w := ask(s, "GET", "/", ""); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>") || !strings.Contains(w.Body.String(), "&lt;script&gt;") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	if w := ask(h, "GET", "/recordings/"+id+"/raw", ""); w.Body.String() != bare+"2" || w.Header().Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("the file: %d %q", w.Code, w.Body)
+	}
+	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
+		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404, "/v1/recordings/x": 422} {
+		if w := ask(h, "GET", path, ""); w.Code != status {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
+		}
+	}
+	if w := ask(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") {
+		t.Errorf("metrics: %s", w.Body)
+	}
+}
+
+// TestPodsDiffer: a pod whose requests wait far longer than those of the others is found, and no other.
+func TestPodsDiffer(t *testing.T) {
+	var pods []store.Pod
+	for i := range 8 {
+		pods = append(pods, store.Pod{Pod: fmt.Sprint("p", i), Requests: 1000, NS: map[string]int64{"cpu": int64(5e9 + float64(i)*1e8), "network": 3e9}})
+	}
+	pods[3].NS["throttle"] = 20e9
+	pods[5].Requests, pods[5].NS["throttle"] = 3, 1e9 // too few to say
+	for _, p := range judgePods(pods) {
+		if got, want := strings.Join(p.Differs, " "), map[bool]string{true: "throttle"}[p.Pod.Pod == "p3"]; got != want {
+			t.Errorf("%s differs by %q, want %q", p.Pod.Pod, got, want)
+		}
+	}
+	for _, p := range judgePods(pods[2:5]) {
+		if len(p.Differs) > 0 {
+			t.Errorf("three pods: %s differs", p.Pod.Pod)
+		}
 	}
 }

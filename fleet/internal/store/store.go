@@ -1,211 +1,139 @@
-// Package store keeps what a fleet knows: the queue of recordings, and of each explained one the sums that its report holds.
+// Package store keeps what a fleet knows: the queue of recordings and tokens in SQLite, and of each explained recording the rows
+// that its report holds, in SQLite or ClickHouse. Questions are the same SQL for both.
 package store
 
 import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path"
+	"io/fs"
+	"runtime"
 	"time"
 
+	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the engine
-
-	"github.com/whylate/whylate/report"
 )
 
-// What becomes of a recording.
-const (
-	Waiting = "waiting"
-	Working = "working"
-	Done    = "done"
-	Poison  = "poison"
-)
+//go:embed migrations/sqlite
+var migrations embed.FS
 
-const schema = `
-CREATE TABLE IF NOT EXISTS recordings (
-	id VARCHAR(64) NOT NULL, service VARCHAR(128) NOT NULL, version VARCHAR(128) NOT NULL, environment VARCHAR(128) NOT NULL,
-	pod VARCHAR(256) NOT NULL, node VARCHAR(256) NOT NULL, received BIGINT NOT NULL, bytes BIGINT NOT NULL,
-	state VARCHAR(16) NOT NULL, tries INTEGER NOT NULL, lease BIGINT NOT NULL, error VARCHAR(1024) NOT NULL, PRIMARY KEY (id));
-CREATE INDEX IF NOT EXISTS recordings_state ON recordings (state, received);
-CREATE TABLE IF NOT EXISTS sums (
-	recording VARCHAR(64) NOT NULL, grp VARCHAR(256) NOT NULL, minute BIGINT NOT NULL, cause VARCHAR(64) NOT NULL,
-	bucket BIGINT NOT NULL, n BIGINT NOT NULL, ns BIGINT NOT NULL, PRIMARY KEY (recording, grp, cause, bucket));
-CREATE TABLE IF NOT EXISTS findings (
-	recording VARCHAR(64) NOT NULL, seq INTEGER NOT NULL, grp VARCHAR(256) NOT NULL, code VARCHAR(64) NOT NULL, cause VARCHAR(64) NOT NULL,
-	severity VARCHAR(16) NOT NULL, title VARCHAR(1024) NOT NULL, site VARCHAR(1024) NOT NULL, fix VARCHAR(2048) NOT NULL,
-	win BIGINT NOT NULL, PRIMARY KEY (recording, seq));
-CREATE TABLE IF NOT EXISTS tokens (hash VARCHAR(64) NOT NULL, service VARCHAR(128) NOT NULL, expires BIGINT NOT NULL, PRIMARY KEY (hash));`
+// A Store is a database. Its methods may be called at the same time, also by several processes of one machine.
+type Store struct {
+	w     *sql.DB // one connection: SQLite has one writer
+	r     *sql.DB
+	q     *sql.DB // answers questions about rows: r, or click
+	click *sql.DB // nil if SQLite keeps the rows
+}
 
-// A Store is a database. Its methods may be called at the same time.
-type Store struct{ db *sql.DB }
+// Open opens the store of a directory, and brings its tables up to date. clickhouse, if not empty, is the address of the server that
+// keeps rows, as in clickhouse://user:password@host:9000/database.
+func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
+	const pragmas = "&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_pragma=cache_size(-65536)"
+	s = new(Store)
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+			s, err = nil, fmt.Errorf("opening the store %s: %w", file, err)
+		}
+	}()
+	if s.w, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"+pragmas); err != nil {
+		return s, err
+	}
+	s.w.SetMaxOpenConns(1)
+	if err := migrate(ctx, s.w); err != nil {
+		return s, err
+	}
+	if s.r, err = sql.Open("sqlite", "file:"+file+"?mode=ro"+pragmas); err != nil {
+		return s, err
+	}
+	s.r.SetMaxOpenConns(2 + runtime.NumCPU())
+	s.q = s.r
+	if clickhouse != "" {
+		if s.click, err = openClickHouse(ctx, clickhouse); err != nil {
+			return s, err
+		}
+		s.q = s.click
+	}
+	return s, nil
+}
 
-// Open opens the database in a file, which is made.
-func Open(file string) (*Store, error) {
-	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_txlock=immediate")
+func migrate(ctx context.Context, db *sql.DB) error {
+	files, err := fs.Sub(migrations, "migrations/sqlite")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := db.Exec(schema); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("opening the store %s: %w", file, err)
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files)
+	if err != nil {
+		return err
 	}
-	return &Store{db}, nil
+	_, err = p.Up(ctx)
+	return err
 }
 
 // Close closes the database.
-func (s *Store) Close() error { return s.db.Close() }
-
-// A Recording is what is known of one before it is explained.
-type Recording struct {
-	ID, Service, Version, Environment, Pod, Node string
-	Received                                     time.Time
-	Bytes                                        int64
-	State, Error                                 string
-	Tries                                        int
+func (s *Store) Close() error {
+	var all []error
+	for _, db := range []*sql.DB{s.w, s.r, s.click} {
+		if db != nil {
+			all = append(all, db.Close())
+		}
+	}
+	return errors.Join(all...)
 }
 
-// Add puts a recording into the queue. One that is known already stays as it is.
-func (s *Store) Add(ctx context.Context, r Recording) error {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO recordings VALUES (?,?,?,?,?,?,?,?,'waiting',0,0,'') ON CONFLICT (id) DO NOTHING`,
-		r.ID, r.Service, r.Version, r.Environment, r.Pod, r.Node, r.Received.UnixNano(), r.Bytes)
+// Ping asks whether the databases answer.
+func (s *Store) Ping(ctx context.Context) error {
+	return errors.Join(s.r.PingContext(ctx), s.q.PingContext(ctx))
+}
+
+// What a token is for.
+const (
+	Send = "send" // recordings of one service
+	Read = "read" // what the fleet knows
+)
+
+// AddToken makes a token valid for a time. Only its hash is kept. The name of one for sending is the service.
+func (s *Store) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+	_, err := s.w.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hash(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
 	return err
 }
 
-// Queued is how many recordings of a service still are to be explained.
-func (s *Store) Queued(ctx context.Context, service string) (n int, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM recordings WHERE service=? AND state IN ('waiting','working')`, service).Scan(&n)
-	return n, err
-}
-
-// Claim takes the oldest recording that waits, or whose worker's lease has ended; nil if there is none.
-func (s *Store) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
-	r := new(Recording)
-	err := s.db.QueryRowContext(ctx, `UPDATE recordings SET state='working', tries=tries+1, lease=? WHERE id=(
-		SELECT id FROM recordings WHERE state='waiting' OR state='working' AND lease<? ORDER BY received LIMIT 1) RETURNING id, service, tries, bytes`,
-		now.Add(lease).UnixNano(), now.UnixNano()).Scan(&r.ID, &r.Service, &r.Tries, &r.Bytes)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return r, err
-}
-
-// Requeue gives back what a process that was killed had claimed. It is for the start of the only one that works on this store;
-// if there is another, it explains the same again, which counts once.
-func (s *Store) Requeue(ctx context.Context) error {
-	_, err := s.db.ExecContext(ctx, `UPDATE recordings SET state='waiting' WHERE state='working'`)
-	return err
-}
-
-// Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
-func (s *Store) Fail(ctx context.Context, id string, poison bool, why string) error {
-	state := Waiting
-	if poison {
-		state = Poison
-	}
-	_, err := s.db.ExecContext(ctx, `UPDATE recordings SET state=?, error=? WHERE id=? AND state='working'`, state, why[:min(len(why), 1000)], id)
-	return err
-}
-
-// Finish writes the rows of a recording's report in place of those it had, and takes it off the queue, all in one transaction:
-// a worker that is killed before leaves nothing, and one that comes late writes the same again.
-func (s *Store) Finish(ctx context.Context, id string, at time.Time, rep *report.Report) (err error) {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = tx.Rollback()
-		}
-	}()
-	for _, table := range []string{"sums", "findings"} {
-		if _, err = tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE recording=?", id); err != nil {
-			return err
-		}
-	}
-	if rep.Input.Start != nil {
-		at = *rep.Input.Start
-	}
-	sum := func(group, cause string, bucket, n, ns int64) {
-		if err == nil {
-			_, err = tx.ExecContext(ctx, `INSERT INTO sums VALUES (?,?,?,?,?,?,?) ON CONFLICT (recording, grp, cause, bucket) DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
-				id, group, at.Truncate(time.Minute).Unix(), cause, bucket, n, ns)
-		}
-	}
-	for _, g := range rep.Groups {
-		for i, b := range g.Histogram {
-			sum(g.Name, "", b[0], b[1], 0)
-			for cause, ns := range g.HistogramCauses {
-				if i < len(ns) && ns[i] != 0 {
-					sum(g.Name, string(cause), b[0], 0, ns[i])
-				}
-			}
-		}
-	}
-	for i, f := range rep.Findings {
-		if err != nil {
-			return err
-		}
-		name, count := f.Group, 0
-		if g := rep.Group(f.Group); g != nil {
-			name, count = g.Name, g.Count
-		}
-		site := ""
-		if f.Site != nil {
-			site = fmt.Sprintf("%s (%s:%d)", f.Site.Func, path.Base(f.Site.File), f.Site.Line) // builds differ in the rest
-		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO findings VALUES (?,?,?,?,?,?,?,?,?,?)`, id, i, name, string(f.Code), string(f.Cause), string(f.Severity), f.Title, site, f.Fix, win(f.Predicted, count))
-	}
-	if err != nil {
-		return err
-	}
-	if _, err = tx.ExecContext(ctx, `UPDATE recordings SET state='done', error='' WHERE id=?`, id); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// win is the time that a fix would win for the requests of a recording: each wins what the median would, and one in a hundred
-// what the 99th percentile would, where that is more. It is too little for faults that meet a tenth of the requests.
-func win(p *report.Predicted, count int) int64 {
-	if p == nil {
-		return 0
-	}
-	var mid, tail int64
-	if p.WasP50NS != nil {
-		mid = max(0, *p.WasP50NS-p.P50NS.Est)
-	}
-	if p.WasP99NS != nil {
-		tail = max(0, *p.WasP99NS-p.P99NS.Est)
-	}
-	return int64(count)*mid + int64(count)*max(0, tail-mid)/100
-}
-
-// AddToken lets whoever has the token send recordings of a service. Only its hash is kept.
-func (s *Store) AddToken(ctx context.Context, token, service string, expires time.Time) error {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?)`, hash(token), service, expires.UnixNano())
-	return err
-}
-
-// Revoke ends all tokens of a service, and says how many there were.
-func (s *Store) Revoke(ctx context.Context, service string) (int64, error) {
-	res, err := s.db.ExecContext(ctx, `DELETE FROM tokens WHERE service=?`, service)
+// Revoke ends all tokens of a scope and name, and says how many there were.
+func (s *Store) Revoke(ctx context.Context, scope, name string) (int64, error) {
+	res, err := s.w.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
 	if err != nil {
 		return 0, err
 	}
 	return res.RowsAffected()
 }
 
-// TokenService returns the service that a token is of, "" if it is none or has expired.
-func (s *Store) TokenService(ctx context.Context, token string, now time.Time) (service string, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT service FROM tokens WHERE hash=? AND expires>?`, hash(token), now.UnixNano()).Scan(&service)
+// TokenName returns the name of a token for a scope, "" if it is none or has expired.
+func (s *Store) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
+	err = s.r.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hash(token), scope, now.UnixNano()).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
-	return service, err
+	return name, err
+}
+
+// A Token is what is known of one.
+type Token struct {
+	Scope, Name   string
+	Made, Expires time.Time
+}
+
+// Tokens lists all tokens.
+func (s *Store) Tokens(ctx context.Context) (out []Token, err error) {
+	return collect(ctx, s.r, func(scan func(...any) error) (t Token, err error) {
+		var made, expires int64
+		err = scan(&t.Scope, &t.Name, &made, &expires)
+		t.Made, t.Expires = time.Unix(0, made), time.Unix(0, expires)
+		return t, err
+	}, `SELECT scope, name, made, expires FROM tokens ORDER BY scope, name, made`)
 }
 
 func hash(token string) string {
@@ -213,104 +141,33 @@ func hash(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A Ranked is a finding over all its recordings. Recording is the newest one.
-type Ranked struct {
-	Service     string    `json:"service"`
-	Group       string    `json:"group"`
-	Code        string    `json:"code"`
-	Cause       string    `json:"cause"`
-	Title       string    `json:"title"`
-	Site        string    `json:"site"`
-	Fix         string    `json:"fix"`
-	First       time.Time `json:"first"`
-	Last        time.Time `json:"last"`
-	FirstIn     string    `json:"first_in"` // version
-	LastIn      string    `json:"last_in"`
-	Recordings  int       `json:"recordings"`
-	WinNS       int64     `json:"win_ns"`
-	WinEachRead int64     `json:"win_ns_a_recording"`
-	Recording   string    `json:"recording"`
-}
-
-// Findings returns findings of all services or of one, those first whose fix would win most of a recording: more recordings
-// of one do not make it worse, and a new one is not behind for being new.
-func (s *Store) Findings(ctx context.Context, service string) (out []Ranked, err error) {
-	rows, err := s.db.QueryContext(ctx, `
-		SELECT a.service, a.grp, a.code, a.cause, a.site, a.first, a.last, a.n, a.win, r.id, r.version, f.title, f.fix,
-			(SELECT version FROM recordings o WHERE o.id=a.oldest)
-		FROM (SELECT r.service, f.grp, f.code, f.cause, f.site, min(r.received) first, max(r.received) last, count(DISTINCT r.id) n, sum(f.win) win,
-				substr(min(printf('%020d', r.received)||r.id), 21) oldest, substr(max(printf('%020d', r.received)||r.id), 21) newest
-			FROM findings f JOIN recordings r ON r.id=f.recording WHERE f.severity<>'info' AND (?='' OR r.service=?)
-			GROUP BY r.service, f.grp, f.code, f.cause, f.site) a
-		JOIN recordings r ON r.id=a.newest
-		JOIN findings f ON f.recording=a.newest AND f.grp=a.grp AND f.code=a.code AND f.cause=a.cause AND f.site=a.site
-		GROUP BY a.service, a.grp, a.code, a.cause, a.site ORDER BY a.win/a.n DESC, a.last DESC LIMIT 200`, service, service)
+// collect returns what a query has, a value a row.
+func collect[T any](ctx context.Context, db *sql.DB, row func(scan func(...any) error) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	out := []T{} // null is no list
 	for rows.Next() {
-		var r Ranked
-		var first, last int64
-		if err := rows.Scan(&r.Service, &r.Group, &r.Code, &r.Cause, &r.Site, &first, &last, &r.Recordings, &r.WinNS, &r.Recording, &r.LastIn, &r.Title, &r.Fix, &r.FirstIn); err != nil {
+		t, err := row(rows.Scan)
+		if err != nil {
 			return nil, err
 		}
-		r.First, r.Last = time.Unix(0, first), time.Unix(0, last)
-		r.WinEachRead = r.WinNS / int64(max(1, r.Recordings))
-		out = append(out, r)
+		out = append(out, t)
 	}
 	return out, rows.Err()
 }
 
-// A Version is a version of a service and the quantiles of its requests, as upper bounds of latency buckets.
-type Version struct {
-	Service  string    `json:"service"`
-	Version  string    `json:"version"`
-	First    time.Time `json:"first"`
-	Requests int64     `json:"requests"`
-	P50NS    int64     `json:"p50_ns"`
-	P99NS    int64     `json:"p99_ns"`
-}
-
-// Versions returns the versions of all services or of one, the newest of each first.
-func (s *Store) Versions(ctx context.Context, service string) (out []Version, err error) {
-	rows, err := s.db.QueryContext(ctx, `
-		WITH b AS (SELECT r.service, r.version, s.bucket, sum(s.n) n, min(r.received) first FROM sums s JOIN recordings r ON r.id=s.recording
-				WHERE s.cause='' AND (?='' OR r.service=?) GROUP BY r.service, r.version, s.bucket),
-			c AS (SELECT service, version, bucket, first, sum(n) OVER (PARTITION BY service, version ORDER BY bucket) upto, sum(n) OVER (PARTITION BY service, version) total FROM b)
-		SELECT service, version, min(first), max(total), min(CASE WHEN upto*2>=total THEN bucket END), min(CASE WHEN upto*100>=total*99 THEN bucket END)
-		FROM c GROUP BY service, version ORDER BY service, min(first) DESC LIMIT 1000`, service, service)
+// within runs a function in a transaction.
+func within(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var v Version
-		var first int64
-		if err := rows.Scan(&v.Service, &v.Version, &first, &v.Requests, &v.P50NS, &v.P99NS); err != nil {
-			return nil, err
-		}
-		v.First = time.Unix(0, first)
-		out = append(out, v)
+	if err := f(tx); err != nil {
+		_ = tx.Rollback()
+		return err
 	}
-	return out, rows.Err()
-}
-
-// States counts recordings by what became of them.
-func (s *Store) States(ctx context.Context) (map[string]int64, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT state, count(*) FROM recordings GROUP BY state`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	out := make(map[string]int64)
-	for rows.Next() {
-		var state string
-		var n int64
-		if err := rows.Scan(&state, &n); err != nil {
-			return nil, err
-		}
-		out[state] = n
-	}
-	return out, rows.Err()
+	return tx.Commit()
 }

@@ -1,17 +1,22 @@
-// Package work explains the recordings of the queue, each in a child process: a hostile one costs itself only.
+// Package work explains the recordings of the queue, each in a child process: a hostile one costs itself only. It also removes
+// what is no longer kept.
 package work
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"sync"
 	"time"
 
+	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/report"
 )
@@ -21,65 +26,148 @@ const VerbArg = "whylate-verb"
 
 const (
 	timeout   = 2 * time.Minute // of a child
-	lease     = 2 * timeout     // a recording whose worker is gone is taken again after
+	lease     = time.Minute     // a recording whose worker is gone is taken again after it
 	tries     = 3
 	maxReport = 64 << 20
+	idle      = 500 * time.Millisecond
 )
 
+// A Worker explains.
+type Worker struct {
+	Store   *store.Store
+	Raw     raw.Store
+	Log     *slog.Logger
+	Metrics *metrics.Metrics
+	Number  int // of children at the same time, each with one CPU
+}
+
 // Run explains what waits in the queue until ctx ends.
-func Run(ctx context.Context, st *store.Store, raw string, log *slog.Logger) {
-	for ctx.Err() == nil {
-		found, err := once(ctx, st, raw)
-		if err != nil && ctx.Err() == nil {
-			log.Error("work", "error", err)
-		}
-		if found && err == nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(500 * time.Millisecond):
-		}
+func (w *Worker) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range w.Number {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				found, err := w.once(ctx)
+				if err != nil && ctx.Err() == nil {
+					w.Log.Error("work", "error", err)
+				}
+				if !found || err != nil {
+					pause(ctx, idle)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }
 
 // once explains one recording, if one waits.
-func once(ctx context.Context, st *store.Store, raw string) (found bool, err error) {
-	r, err := st.Claim(ctx, time.Now(), lease)
+func (w *Worker) once(ctx context.Context) (found bool, err error) {
+	r, err := w.Store.Claim(ctx, time.Now(), lease)
 	if r == nil || err != nil {
 		return false, err
 	}
+	log := w.Log.With("recording", r.ID, "service", r.Service, "version", r.Version)
+	begin := time.Now()
+	fail := func(poison bool, why error) error {
+		outcome := "failed"
+		if poison {
+			outcome = "poison"
+		}
+		w.Metrics.Explained.WithLabelValues(outcome).Inc()
+		log.Warn("not explained", "try", r.Tries, "poison", poison, "error", why)
+		return w.Store.Fail(ctx, r, poison, why.Error())
+	}
 	if r.Tries > tries {
-		return true, st.Fail(ctx, r.ID, true, "its workers died")
+		return true, fail(true, errors.New("its workers died"))
 	}
-	rep, err := explain(ctx, filepath.Join(raw, r.ID))
+	body, err := w.explain(ctx, r)
 	if ctx.Err() != nil {
-		return true, ctx.Err() // the lease ends
+		return true, w.Store.Release(context.WithoutCancel(ctx), r)
 	}
 	if err != nil {
-		return true, st.Fail(ctx, r.ID, r.Tries == tries, err.Error())
+		return true, fail(r.Tries == tries, err)
 	}
-	return true, st.Finish(ctx, r.ID, time.Now(), rep)
-}
-
-func explain(ctx context.Context, file string) (*report.Report, error) {
-	out, err := Verb(ctx, "explain", "--json", "--max-memory=512MB", file)
+	rep, err := report.ReadJSON(bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return true, fail(r.Tries == tries, err)
 	}
-	return report.ReadJSON(bytes.NewReader(out))
+	if err := w.keep(ctx, r.ID, body); err != nil {
+		return true, fmt.Errorf("keeping a report: %w", err) // the lease ends, and it is tried again
+	}
+	folded, err := w.Store.Finish(ctx, r, rows.Of(r.Labels, r.Received, rep))
+	if err != nil {
+		return true, fmt.Errorf("keeping rows: %w", err)
+	}
+	if folded {
+		w.Metrics.Folded.Inc()
+		log.Warn("the service has too many versions, pods, nodes and groups; new ones are counted as (other)", "most", store.MaxSeries)
+	}
+	w.Metrics.Explained.WithLabelValues("done").Inc()
+	w.Metrics.Explaining.Observe(time.Since(begin).Seconds())
+	log.Info("explained", "findings", len(rep.Findings), "took", time.Since(begin).Round(time.Millisecond))
+	return true, nil
 }
 
-// Verb runs one of whylate's verbs in a child with bounds of time and memory, and returns what it printed.
+// explain runs the verb, and holds the claim meanwhile.
+func (w *Worker) explain(ctx context.Context, r *store.Recording) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	path, release, err := w.Raw.Local(ctx, r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("its file: %w", err)
+	}
+	defer release()
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	renewing.Go(func() {
+		for ctx.Err() == nil {
+			pause(ctx, lease/4)
+			if held, err := w.Store.Renew(ctx, r, time.Now().Add(lease)); err == nil && !held {
+				end()
+			}
+		}
+	})
+	return Verb(ctx, "explain", "--json", "--max-memory=512MB", path)
+}
+
+// keep keeps the report of a recording beside it.
+func (w *Worker) keep(ctx context.Context, id string, body []byte) error {
+	f, err := w.Raw.Create()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	z := gzip.NewWriter(f)
+	if _, err := z.Write(body); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return w.Raw.Keep(ctx, f, raw.Report(id))
+}
+
+// Verb runs one of whylate's verbs in a child with bounds of memory and one CPU, and returns what it printed.
 func Verb(ctx context.Context, args ...string) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	c := exec.CommandContext(ctx, self, append([]string{VerbArg}, args...)...)
-	c.Env = []string{"TMPDIR=" + os.TempDir()}
+	c.Env = []string{"TMPDIR=" + os.TempDir(), "GOMAXPROCS=1"}
+	c.WaitDelay = time.Second
 	out, said := &bounded{max: maxReport}, &bounded{max: 4 << 10}
 	c.Stdout, c.Stderr = out, said
 	if err := c.Run(); err != nil {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/peterbourgon/ff/v3"
+
+	"github.com/whylate/whylate/fleet/internal/server"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/fleet/internal/work"
+)
+
+type config struct {
+	dir, listen, target, clickhouse string
+	cert, key                       string
+	plain                           bool
+	workers                         int
+	bounds                          server.Bounds
+	keep                            work.Keep
+	drain, expires, since           time.Duration
+	service, logs                   string
+}
+
+var targets = []string{"all", "ingest", "work", "query"}
+
+// flagsOf returns the flags of a configuration. They are its reference: docs/fleet.md lists them, by a test.
+func flagsOf(c *config) *flag.FlagSet {
+	f := flag.NewFlagSet("whylate-fleet", flag.ContinueOnError)
+	f.String("config", "", "`file` with flags, a line each without its dash")
+	f.StringVar(&c.dir, "dir", "whylate-fleet", "`directory` for the store and the recordings; it is made")
+	f.StringVar(&c.listen, "listen", "127.0.0.1:4319", "`address` to serve on; others than loopback need TLS, and readers a token")
+	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work or query, in several processes on one directory")
+	f.StringVar(&c.clickhouse, "clickhouse", "", "`address` of a ClickHouse that keeps the rows, as clickhouse://user:password@host:9000/database; SQLite if empty")
+	f.StringVar(&c.cert, "tls-cert", "", "`file` with the certificate, read again for each connection")
+	f.StringVar(&c.key, "tls-key", "", "`file` with its key")
+	f.BoolVar(&c.plain, "plain", false, "serve others than loopback without TLS: behind a proxy that has it")
+	f.DurationVar(&c.drain, "drain", 0, "how long to answer, not ready, after SIGTERM before the end")
+	f.IntVar(&c.workers, "workers", runtime.NumCPU(), "`number` of recordings explained at the same time, each with one CPU and up to 2 GiB")
+	f.IntVar(&c.bounds.Recordings, "max-recordings", 600, "`number` of recordings a minute from each service")
+	size(f, &c.bounds.Bytes, "max-bytes", 2<<30, "a minute from each service, unpacked")
+	f.IntVar(&c.bounds.Queued, "max-queued", 5000, "`number` of recordings of each service that may wait to be explained")
+	size(f, &c.bounds.Room, "min-free", 512<<20, "left free on the disk: what comes then is refused")
+	f.DurationVar(&c.keep.RawAge, "keep-raw", 14*24*time.Hour, "how long recordings are kept")
+	size(f, &c.keep.RawBytes, "keep-raw-bytes", 20<<30, "of recordings that are kept; the only one of a service, cause and hour goes last")
+	f.DurationVar(&c.keep.Rows, "keep-rows", 90*24*time.Hour, "how long sums and findings are kept")
+	f.DurationVar(&c.expires, "expires", 90*24*time.Hour, "how long a new token is valid")
+	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
+	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
+	f.StringVar(&c.logs, "log", "text", "`form` of logs on standard error: text or json")
+	f.Usage = func() {
+		fmt.Fprint(f.Output(), usage)
+		f.PrintDefaults()
+	}
+	return f
+}
+
+// size adds a flag for a number of bytes.
+func size(f *flag.FlagSet, to *int64, name string, value int64, text string) {
+	*to = value
+	f.Func(name, "`bytes` "+text+" (default "+humanize.IBytes(uint64(value))+")", func(s string) error {
+		n, err := humanize.ParseBytes(s)
+		if err != nil || n > 1<<60 {
+			return errors.New("not a size such as 20GiB")
+		}
+		*to = int64(n)
+		return nil
+	})
+}
+
+// parse reads flags, environment and file, and checks them.
+func parse(args []string) (*config, []string, error) {
+	c := new(config)
+	f := flagsOf(c)
+	if err := ff.Parse(f, args, ff.WithEnvVarPrefix("WHYLATE_FLEET"), ff.WithConfigFileFlag("config"), ff.WithConfigFileParser(ff.PlainParser)); err != nil {
+		return nil, nil, err
+	}
+	return c, f.Args(), c.check()
+}
+
+func (c *config) check() error {
+	var all []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Errorf(format, args...))
+		}
+	}
+	bad(!slices.Contains(targets, c.target), "-target=%s is none of %s", c.target, strings.Join(targets, ", "))
+	bad(c.logs != "text" && c.logs != "json", "-log=%s is neither text nor json", c.logs)
+	bad((c.cert == "") != (c.key == ""), "-tls-cert and -tls-key need each other")
+	_, _, err := net.SplitHostPort(c.listen)
+	bad(err != nil, "-listen=%s is no address such as 127.0.0.1:4319", c.listen)
+	bad(c.workers < 1, "-workers=%d: there must be at least one", c.workers)
+	bad(c.bounds.Recordings < 1 || c.bounds.Bytes < 1 || c.bounds.Queued < 1, "-max-recordings, -max-bytes and -max-queued must be at least 1")
+	bad(c.keep.RawAge <= 0 || c.keep.Rows < 24*time.Hour || c.keep.RawBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
+	bad(c.expires <= 0 || c.since <= 0 || c.drain < 0, "-expires and -since must be more than 0, -drain not less")
+	if c.cert != "" {
+		_, err := os.Stat(c.cert)
+		bad(err != nil, "-tls-cert: %w", err)
+	}
+	return errors.Join(all...)
+}
+
+func (c *config) open(ctx context.Context) (*store.Store, error) {
+	if err := os.MkdirAll(filepath.Join(c.dir, "raw"), 0o700); err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, filepath.Join(c.dir, "fleet.db"), c.clickhouse)
+}
+
+// cutReader reports whether a name is a reader's.
+func cutReader(name string) (string, bool) { return strings.CutPrefix(name, "reader:") }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the reference of docs/fleet.md")
+
+// TestReference: the documentation lists all flags.
+func TestReference(t *testing.T) {
+	const file, begin, end = "../../../docs/fleet.md", "-update -->\n", "<!-- end -->"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatal("the place for flags is gone")
+	}
+	var list strings.Builder
+	fmt.Fprint(&list, "| flag | what | default |\n|---|---|---|\n")
+	flagsOf(new(config)).VisitAll(func(f *flag.Flag) {
+		kind, text := flag.UnquoteUsage(f)
+		value := f.DefValue
+		if t, d, ok := strings.Cut(text, " (default "); ok {
+			text, value = t, strings.TrimSuffix(d, ")")
+		}
+		if f.Name == "workers" {
+			value = "one a CPU"
+		}
+		fmt.Fprintf(&list, "| `-%s` %s | %s | %s |\n", f.Name, kind, text, value)
+	})
+	want := before + begin + list.String() + end + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if string(data) != want {
+		t.Error("docs/fleet.md is not as the flags are: go test ./cmd/whylate-fleet -run Reference -update")
+	}
+}
+
+// TestConfig: what is wrong is said at the start, by the name of the flag.
+func TestConfig(t *testing.T) {
+	dir := t.TempDir()
+	file := func(text string) string {
+		name := filepath.Join(dir, fmt.Sprintf("%x", text))
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	t.Setenv("WHYLATE_FLEET_MAX_QUEUED", "7")
+	c, rest, err := parse([]string{"-config", file("keep-raw 48h\nkeep-raw-bytes 1GiB\nmax-queued 3\nworkers 9\n"), "-workers", "2", "serve"})
+	if err != nil || c.keep.RawAge.Hours() != 48 || c.keep.RawBytes != 1<<30 || c.bounds.Queued != 7 || c.workers != 2 || len(rest) != 1 {
+		t.Errorf("%+v %q %v", c, rest, err)
+	}
+	for args, says := range map[string]string{
+		"-target=x": "-target", "-log=x": "-log", "-tls-cert=x": "-tls-key", "-listen=x": "-listen", "-workers=0": "-workers", "-max-recordings=0": "-max-recordings",
+		"-keep-raw=0": "-keep-raw", "-keep-raw-bytes=x": "keep-raw-bytes", "-keep-rows=1h": "-keep-rows", "-drain=-1s": "-drain", "-unknown": "unknown",
+		"-config=" + file("unknown 1"): "unknown", "-config=" + file("max-bytes many"): "max-bytes", "-config=/none": "none",
+	} {
+		if _, _, err := parse([]string{args}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+// Package metrics holds what the fleet says of itself to Prometheus.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/whylate/whylate/fleet/internal/store"
+)
+
+// Metrics are counted by all parts.
+type Metrics struct {
+	Received   *prometheus.CounterVec // by answer
+	Bytes      prometheus.Counter
+	Ingest     prometheus.Histogram
+	Explained  *prometheus.CounterVec // by outcome
+	Explaining prometheus.Histogram
+	Dropped    *prometheus.CounterVec // by reason
+	Folded     prometheus.Counter
+	Denied     *prometheus.CounterVec // readers, by reason
+	registry   *prometheus.Registry
+}
+
+// New registers everything. What is in the store is asked at each scrape.
+func New(st *store.Store) *Metrics {
+	m := &Metrics{
+		Received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_received_total",
+			Help: "Recordings sent, by answer: accepted, or why not."}, []string{"answer"}),
+		Bytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_received_bytes_total", Help: "Size of accepted recordings, unpacked."}),
+		Ingest: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_ingest_seconds", Help: "Time from a request's head to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
+		Explained: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_explained_total",
+			Help: "Explanations that ended, by outcome: done, failed (and tried again), poison."}, []string{"outcome"}),
+		Explaining: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_explain_seconds", Help: "Time that explaining a recording took.",
+			Buckets: prometheus.ExponentialBuckets(0.02, 2, 14)}),
+		Dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_dropped_total",
+			Help: "Files that retention removed, by reason: age, bytes, orphan."}, []string{"reason"}),
+		Folded: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_folded_total",
+			Help: "Recordings whose labels or groups were counted as (other), because the service has too many."}),
+		Denied: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_denied_total",
+			Help: "Requests of readers that were refused, by reason: token, host."}, []string{"reason"}),
+		registry: prometheus.NewRegistry(),
+	}
+	for _, a := range []string{"accepted", "token", "service", "rate", "queue", "large", "damaged", "disk", "busy", "error"} {
+		m.Received.WithLabelValues(a)
+	}
+	for _, o := range []string{"done", "failed", "poison"} {
+		m.Explained.WithLabelValues(o)
+	}
+	m.registry.MustRegister(m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &known{st: st})
+	return m
+}
+
+// Handler answers a scrape.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2, ErrorHandling: promhttp.ContinueOnError})
+}
+
+// known tells what is in the store.
+type known struct{ st *store.Store }
+
+var (
+	recordings = prometheus.NewDesc("whylate_fleet_recordings", "Recordings by state: waiting, working, done, poison.", []string{"state"}, nil)
+	win        = prometheus.NewDesc("whylate_fleet_finding_win_seconds", "Seconds a second that a fix of a finding would win, of the fifty largest of the last day.",
+		[]string{"problem", "service", "environment", "group", "code", "cause", "version"}, nil)
+)
+
+// exported is how many findings are metrics, so that they do not grow with what services send.
+const exported = 50
+
+func (k *known) Describe(d chan<- *prometheus.Desc) { d <- recordings; d <- win }
+
+func (k *known) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	states, err := k.st.States(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(recordings, err)
+		return
+	}
+	for _, s := range []string{store.Waiting, store.Working, store.Done, store.Poison} {
+		out <- prometheus.MustNewConstMetric(recordings, prometheus.GaugeValue, float64(states[s]), s)
+	}
+	now := time.Now()
+	problems, _, err := k.st.Overview(ctx, store.Range{From: now.Add(-24 * time.Hour), To: now})
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(win, err)
+		return
+	}
+	for _, p := range problems[:min(len(problems), exported)] {
+		if !p.Gone {
+			out <- prometheus.MustNewConstMetric(win, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
+		}
+	}
+}

@@ -1,0 +1,207 @@
+// Package rows turns the report of a recording into rows of sums that add: those of many recordings together are those of their
+// services.
+package rows
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/explain/loglinear"
+	"github.com/whylate/whylate/report"
+)
+
+const (
+	bucketBits = 3 // 8 latency buckets to a power of two: a quantile is right to 12.5 %
+	maxGroups  = 100
+	maxSlow    = 20 // slowest requests of a recording
+	// Other is the group of all requests that are of no group of their own, and the label of what has too many values.
+	Other = "(other)"
+)
+
+// Labels say where a recording is from.
+type Labels struct {
+	Service     string `json:"service"`
+	Version     string `json:"version"`
+	Environment string `json:"environment"`
+	Pod         string `json:"pod"`
+	Node        string `json:"node"`
+}
+
+// Rows are what a store keeps of one recording.
+type Rows struct {
+	At         time.Time // when it begins
+	DurationNS int64
+	Requests   int64
+	Sums       []Sum
+	Findings   []Finding
+	Slow       []Slow
+	// Cause is what most of the time was spent on; with service and hour it is the class of which one recording is kept longest.
+	Cause string
+}
+
+// A Sum is requests of a group in a bucket of latency: N of them where Cause is empty, else the time that they spent on it.
+type Sum struct {
+	Group, Cause string
+	Bucket       int64 // upper bound in ns, exclusive
+	N, NS        int64
+}
+
+// A Finding is one of the recording. Problem is the same in all recordings of a service and environment.
+type Finding struct {
+	Problem                                        string
+	Group, Code, Cause, Severity, Title, Site, Fix string
+	Requests, WinNS                                int64
+}
+
+// A Slow is one of the slowest requests.
+type Slow struct {
+	Request, Group, Cause, Site, Trace string
+	At                                 time.Time
+	NS                                 int64
+}
+
+// Of returns the rows of a report. at is when the recording begins if the report does not say.
+func Of(l Labels, at time.Time, rep *report.Report) *Rows {
+	out := &Rows{At: at, DurationNS: rep.Input.DurationNS}
+	if rep.Input.Start != nil && !rep.Input.Start.After(at) { // a clock that is ahead must not hide what comes after
+		out.At = *rep.Input.Start
+	}
+	groups := slices.Clone(rep.Groups)
+	slices.SortStableFunc(groups, func(a, b report.Group) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
+	sums, causes := make(map[Sum]*Sum), make(map[string]int64)
+	add := func(group, cause string, upper, n, ns int64) {
+		key := Sum{Group: group, Cause: cause, Bucket: loglinear.Least(loglinear.Bucket(upper-1, bucketBits)+1, bucketBits)}
+		s := sums[key]
+		if s == nil {
+			s = &Sum{Group: key.Group, Cause: key.Cause, Bucket: key.Bucket}
+			sums[key] = s
+		}
+		s.N += n
+		s.NS += ns
+		causes[cause] += ns
+	}
+	for i := range groups {
+		g := &groups[i]
+		name := cmp.Or(Text(g.Name, 256), "(unnamed)")
+		if i >= maxGroups {
+			name = Other
+		}
+		for j, b := range g.Histogram {
+			add(name, "", b[0], b[1], 0)
+			out.Requests += b[1]
+			for cause, ns := range g.HistogramCauses {
+				if j < len(ns) && ns[j] != 0 {
+					add(name, Text(string(cause), 64), b[0], 0, ns[j])
+				}
+			}
+		}
+		for _, r := range g.Slowest {
+			s := Slow{Request: Text(r.ID, 64), Group: name, Trace: Text(cmp.Or(r.TraceID, r.DatadogSpanID), 64), At: out.At.Add(time.Duration(r.StartNS)), NS: r.LatencyNS}
+			var most int64
+			for _, part := range r.Segments {
+				if part.DurationNS > most {
+					most, s.Cause, s.Site = part.DurationNS, Text(string(part.Cause), 64), siteOf(part.Site)
+				}
+			}
+			out.Slow = append(out.Slow, s)
+		}
+	}
+	for _, s := range sums {
+		out.Sums = append(out.Sums, *s)
+	}
+	slices.SortFunc(out.Sums, func(a, b Sum) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Cause, b.Cause), cmp.Compare(a.Bucket, b.Bucket))
+	})
+	slices.SortStableFunc(out.Slow, func(a, b Slow) int { return cmp.Compare(b.NS, a.NS) })
+	out.Slow = out.Slow[:min(len(out.Slow), maxSlow)]
+	delete(causes, "")
+	for cause, ns := range causes {
+		if out.Cause == "" || ns > causes[out.Cause] || ns == causes[out.Cause] && cause < out.Cause {
+			out.Cause = cause
+		}
+	}
+	out.Findings = findings(l, rep)
+	return out
+}
+
+// findings returns one finding for each problem of the report: the first, with what a fix of all would win.
+func findings(l Labels, rep *report.Report) (out []Finding) {
+	for i := range rep.Findings {
+		f := &rep.Findings[i]
+		if f.Severity == report.SeverityInfo || f.Ignored != "" {
+			continue
+		}
+		row := Finding{Group: Text(f.Group, 256), Code: Text(string(f.Code), 64), Cause: Text(string(f.Cause), 64), Severity: Text(string(f.Severity), 16),
+			Title: Text(f.Title, 1024), Site: siteOf(f.Site), Fix: Text(f.Fix, 2048)}
+		if g := rep.Group(f.Group); g != nil {
+			row.Group, row.Requests, row.WinNS = Text(g.Name, 256), int64(g.Count), Win(f, g)
+		}
+		sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, row.Group, row.Code, row.Cause, row.Site}, "\x00")))
+		row.Problem = hex.EncodeToString(sum[:8])
+		if j := slices.IndexFunc(out, func(o Finding) bool { return o.Problem == row.Problem }); j >= 0 {
+			out[j].WinNS = max(out[j].WinNS, row.WinNS) // the same line by two paths: fixed once
+			continue
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// Win is the time that a fix would win for all requests of a group together: requests times predicted gain. There are two
+// bounds for it, and it is the lower one. The prediction knows the gain of three percentiles; a straight line between them is
+// too much where a fault meets a few requests only. The finding knows which share of the group's time the cause has; that is
+// too much where something else takes the time's place. What has no prediction wins nothing.
+func Win(f *report.Finding, g *report.Group) int64 {
+	p := f.Predicted
+	if p == nil {
+		return 0
+	}
+	gain := func(was *int64, is int64) float64 {
+		if was == nil {
+			return 0
+		}
+		return float64(max(0, *was-is))
+	}
+	mid, tail := gain(p.WasP50NS, p.P50NS.Est), gain(p.WasP99NS, p.P99NS.Est)
+	most := tail
+	if p.MaxNS != nil {
+		most = max(tail, gain(p.WasMaxNS, p.MaxNS.Est))
+	}
+	each := 0.5*mid + 0.49*(mid+tail)/2 + 0.01*(tail+most)/2
+	return int64(min(each*float64(g.Count), f.Share*float64(g.TotalNS)))
+}
+
+// siteOf names a line; builds of a service differ in directories.
+func siteOf(s *report.Site) string {
+	if s == nil {
+		return ""
+	}
+	return Text(fmt.Sprintf("%s (%s:%d)", s.Func, path.Base(s.File), s.Line), 1024)
+}
+
+// Text bounds a text and drops what is no text.
+func Text(s string, most int) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), most)], ""))
+}
+
+// Each yields the rows that add: sums, and how often problems were seen. The recording itself is the problem "".
+func (r *Rows) Each(sum func(*Sum), seen func(problem string, n, requests, ns int64)) {
+	for i := range r.Sums {
+		sum(&r.Sums[i])
+	}
+	seen("", 1, r.Requests, r.DurationNS)
+	for _, f := range r.Findings {
+		seen(f.Problem, 1, f.Requests, f.WinNS)
+	}
+}

@@ -1,0 +1,276 @@
+package server
+
+import (
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+	"modernc.org/sqlite"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/fleet/internal/store"
+)
+
+const (
+	maxBody  = 64 << 20  // as sent
+	maxFile  = 256 << 20 // unpacked
+	maxLabel = 128       // bytes
+	maxMeta  = 1 << 20
+	atOnce   = 64 // recordings being received
+)
+
+// Bounds are of each service.
+type Bounds struct {
+	Recordings int   // a minute
+	Bytes      int64 // a minute, unpacked
+	Queued     int   // that wait to be explained
+	Room       int64 // bytes that are left free on the disk
+}
+
+// A limiter holds what one service may still send.
+type limiter struct{ recordings, bytes *rate.Limiter }
+
+type limiters struct {
+	mu sync.Mutex
+	of map[string]*limiter // of services with a token, so bounded by these
+}
+
+func (l *limiters) get(service string, b Bounds) *limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.of[service]
+	if one == nil {
+		if l.of == nil {
+			l.of = make(map[string]*limiter)
+		}
+		one = &limiter{rate.NewLimiter(rate.Limit(b.Recordings)/60, b.Recordings), rate.NewLimiter(rate.Limit(b.Bytes)/60, int(max(b.Bytes, maxFile)))}
+		l.of[service] = one
+	}
+	return one
+}
+
+// A refusal is an error with its status, the metric's word for it, and when to try again.
+type refusal struct {
+	status int
+	answer string
+	text   string
+	after  time.Duration
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, answer, format string, args ...any) error {
+	return &refusal{status: status, answer: answer, text: fmt.Sprintf(format, args...)}
+}
+
+func later(status int, answer string, after time.Duration, format string, args ...any) error {
+	return &refusal{status, answer, fmt.Sprintf(format, args...), after}
+}
+
+func (s *Server) ingest(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	id, err := s.take(w, r)
+	s.Metrics.Ingest.Observe(time.Since(begin).Seconds())
+	if err == nil {
+		s.Metrics.Received.WithLabelValues("accepted").Inc()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
+		return
+	}
+	var no *refusal
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &no):
+	case errors.As(err, &large):
+		no = &refusal{http.StatusRequestEntityTooLarge, "large", fmt.Sprintf("a recording has at most %d bytes as it is sent", maxBody), 0}
+	case isFull(err):
+		no = &refusal{http.StatusInsufficientStorage, "disk", "the fleet's disk is full; send it again later", time.Minute}
+		s.Log.Error("the disk is full", "error", err)
+	case r.Context().Err() != nil:
+		no = &refusal{http.StatusServiceUnavailable, "error", "the request was given up", 0}
+	default:
+		no = &refusal{http.StatusServiceUnavailable, "error", "the recording could not be kept; send it again later", 30 * time.Second}
+		s.Log.Error("ingest", "error", err)
+	}
+	s.Metrics.Received.WithLabelValues(no.answer).Inc()
+	if no.after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(no.after.Seconds()))))
+	}
+	http.Error(w, no.text, no.status)
+}
+
+// isFull reports whether a disk or quota is full.
+func isFull(err error) bool {
+	const sqliteFull = 13
+	var se *sqlite.Error
+	return errors.Is(err, syscall.ENOSPC) || errors.As(err, &se) && se.Code()&0xff == sqliteFull
+}
+
+// take keeps a recording. When it returns without error, the file and its place in the queue are durable.
+func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err error) {
+	now := time.Now()
+	service, err := s.sender(r, now)
+	if err != nil {
+		return "", err
+	}
+	limit := s.limits.get(service, s.Bounds)
+	if debt := -limit.bytes.TokensAt(now); debt > 0 {
+		return "", later(http.StatusTooManyRequests, "rate", time.Duration(debt/float64(limit.bytes.Limit())*1e9), "the service sends more than %d bytes a minute", s.Bounds.Bytes)
+	}
+	if turn := limit.recordings.ReserveN(now, 1); turn.DelayFrom(now) > 0 {
+		after := turn.DelayFrom(now)
+		turn.CancelAt(now)
+		return "", later(http.StatusTooManyRequests, "rate", after, "the service sends more than %d recordings a minute", s.Bounds.Recordings)
+	}
+	queued, err := s.Store.Queued(r.Context(), service)
+	if err != nil {
+		return "", err
+	}
+	if queued >= s.Bounds.Queued {
+		return "", later(http.StatusTooManyRequests, "queue", 30*time.Second, "%d recordings of the service wait to be explained", queued)
+	}
+	if room, err := s.Raw.Room(); err != nil || room < s.Bounds.Room {
+		return "", errors.Join(err, later(http.StatusInsufficientStorage, "disk", time.Minute, "the fleet's disk is nearly full; send it again later"))
+	}
+	select {
+	case s.receiving <- struct{}{}:
+		defer func() { <-s.receiving }()
+	case <-time.After(5 * time.Second):
+		return "", later(http.StatusServiceUnavailable, "busy", 5*time.Second, "%d recordings are being received; send it again later", atOnce)
+	case <-r.Context().Done():
+		return "", r.Context().Err()
+	}
+	f, err := s.Raw.Create()
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	rec := store.Recording{Labels: rows.Labels{Service: service}, Received: now}
+	if rec.ID, rec.Bytes, err = receive(w, r, f); err != nil {
+		return "", err
+	}
+	limit.bytes.ReserveN(now, int(rec.Bytes))
+	if err := describe(&rec, f, r.Header); err != nil {
+		return "", err
+	}
+	if known, err := s.Store.Recording(r.Context(), rec.ID); known != nil || err != nil {
+		return rec.ID, err // its file was durable before it was known
+	}
+	// From here on, who sends may go: what is half done would be sent again.
+	ctx := context.WithoutCancel(r.Context())
+	if err := s.Raw.Keep(ctx, f, rec.ID); err != nil {
+		return "", err
+	}
+	s.Metrics.Bytes.Add(float64(rec.Bytes))
+	return rec.ID, s.Store.Add(ctx, rec)
+}
+
+// sender returns the service whose token a request has.
+func (s *Server) sender(r *http.Request, now time.Time) (service string, err error) {
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		if service, err = s.Store.TokenName(r.Context(), token, store.Send, now); err != nil {
+			return "", err
+		}
+	}
+	if service == "" {
+		return "", refuse(http.StatusUnauthorized, "token", "no valid token: make one with whylate-fleet token SERVICE")
+	}
+	return service, nil
+}
+
+// receive writes a body to a file, unpacked, and returns its id and size.
+func receive(w http.ResponseWriter, r *http.Request, f *os.File) (id string, n int64, err error) {
+	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
+	switch r.Header.Get("Content-Encoding") {
+	case "gzip":
+		if body, err = gzip.NewReader(body); err != nil {
+			return "", 0, refuse(http.StatusBadRequest, "damaged", "the body is not gzip")
+		}
+	case "", "identity":
+	default:
+		return "", 0, refuse(http.StatusUnsupportedMediaType, "damaged", "the body's encoding is not known: send gzip or none")
+	}
+	sum := sha256.New()
+	n, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, maxFile+1))
+	var large *http.MaxBytesError
+	var path *os.PathError
+	switch {
+	case errors.As(err, &large) || errors.As(err, &path):
+		return "", 0, err
+	case err != nil:
+		return "", 0, refuse(http.StatusBadRequest, "damaged", "the body ends early or is damaged")
+	case n > maxFile:
+		return "", 0, refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFile)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16]), n, nil // as flight's Whylate-Recording-Id
+}
+
+// describe reads who sent a recording: what it says itself, and headers where it is a bare trace.
+func describe(rec *store.Recording, f *os.File, h http.Header) error {
+	var meta struct {
+		Flight struct {
+			Service map[string]string `json:"service"`
+		} `json:"flight"`
+	}
+	head := make([]byte, 4)
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return refuse(http.StatusBadRequest, "damaged", "the body is no recording: it is empty")
+	}
+	switch string(head) {
+	case "go 1":
+	case "PK\x03\x04":
+		z, err := zip.NewReader(f, rec.Bytes)
+		if err != nil {
+			return refuse(http.StatusBadRequest, "damaged", "the body is no recording: its zip is damaged")
+		}
+		m, err := z.Open("meta.json")
+		if err != nil {
+			return refuse(http.StatusBadRequest, "damaged", "the body is no recording: it has no meta.json")
+		}
+		defer m.Close()
+		if err := json.NewDecoder(io.LimitReader(m, maxMeta)).Decode(&meta); err != nil {
+			return refuse(http.StatusBadRequest, "damaged", "the recording's meta.json is damaged")
+		}
+		// What a child would unpack: a bomb is refused before.
+		var unpacked uint64
+		for _, e := range z.File {
+			if unpacked += e.UncompressedSize64; e.UncompressedSize64 > maxFile || unpacked > maxFile {
+				return refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFile)
+			}
+		}
+	default:
+		return refuse(http.StatusUnsupportedMediaType, "damaged", "the body is neither a .whylate file nor a Go execution trace")
+	}
+	get := func(key, header string) string {
+		v := meta.Flight.Service[key]
+		if v == "" {
+			v = h.Get(header)
+		}
+		return rows.Text(v, maxLabel)
+	}
+	if name := get("service.name", "Whylate-Service"); name != "" && name != rec.Service {
+		return refuse(http.StatusForbidden, "service", "the token is another service's")
+	}
+	rec.Version = get("service.version", "Whylate-Version")
+	rec.Environment = get("deployment.environment.name", "Whylate-Environment")
+	rec.Pod = get("k8s.pod.name", "Whylate-Pod")
+	rec.Node = get("k8s.node.name", "Whylate-Node")
+	return nil
+}

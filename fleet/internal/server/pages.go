@@ -1,0 +1,309 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/output/difftext"
+	"github.com/whylate/whylate/report/html"
+)
+
+//go:embed pages
+var files embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"took":  took,
+	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"won":   func(perSecond float64) string { return took(int64(perSecond * 60e9)) },
+	"rate":  func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
+	"short": func(s string) string { return s[:min(len(s), 8)] },
+	"both": func(v *view, list []store.Problem) any {
+		return struct {
+			V    *view
+			List []store.Problem
+		}{v, list}
+	},
+	"before": func(list []store.Version, i int) *store.Version { // lists have the newest of an environment first
+		if i+1 < len(list) && list[i+1].Environment == list[i].Environment {
+			return &list[i+1]
+		}
+		return nil
+	},
+	"or": func(s, other string) string {
+		if s == "" {
+			return other
+		}
+		return s
+	},
+}).ParseFS(files, "pages/*.html"))
+
+// took writes a duration with three digits.
+func took(ns int64) string {
+	d := time.Duration(ns)
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Nanosecond).String()
+}
+
+// A view is what all pages know.
+type view struct {
+	question
+	Range  store.Range
+	Path   string
+	Host   string
+	Title  string
+	States map[string]int64
+	Data   any
+}
+
+// Spans are the ranges that a page offers.
+func (v *view) Spans() []string { return []string{"1h", "24h", "168h", "720h"} }
+
+// Link is the address of a path with this page's environment and time, and more values.
+func (v *view) Link(path string, more ...string) string {
+	q := make(url.Values)
+	for _, p := range [][2]string{{"environment", v.Environment}, {"from", v.From}, {"to", v.To}} {
+		if p[1] != "" {
+			q.Set(p[0], p[1])
+		}
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// ServiceLink is the address of a service's page.
+func (v *view) ServiceLink(service string) string {
+	return v.Link("/service/" + url.PathEscape(service))
+}
+
+func (s *Server) pages(m *http.ServeMux) {
+	m.HandleFunc("GET /{$}", s.page("start.html", s.start))
+	m.HandleFunc("GET /service/{service}", s.page("service.html", s.service))
+	m.HandleFunc("GET /moments", s.page("moments.html", func(ctx context.Context, v *view, r *http.Request) (err error) {
+		v.Title = "Slow moments"
+		v.Data, err = s.Store.Moments(ctx, v.Range, r.FormValue("trace"), 100)
+		return err
+	}))
+	m.HandleFunc("GET /compare", s.page("compare.html", s.comparison))
+	m.HandleFunc("GET /recordings/{id}", s.page("recording.html", s.recording))
+	m.HandleFunc("GET /recordings/{id}/report", s.reportPage)
+	m.HandleFunc("GET /recordings/{id}/raw", s.file)
+}
+
+var errNone = errors.New("there is no such page")
+
+// page answers with a template, filled by a function.
+func (s *Server) page(name string, fill func(context.Context, *view, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := &view{question: question{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, Host: r.Host}
+		if p := r.PathValue("service"); p != "" {
+			v.Service = p
+		}
+		var err error
+		if v.Range, err = v.rangeOf(time.Now()); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if v.States, err = s.Store.States(r.Context()); err == nil {
+			err = fill(r.Context(), v, r)
+		}
+		var status huma.StatusError
+		var out bytes.Buffer
+		switch {
+		case errors.Is(err, errNone):
+			http.Error(w, "there is no such recording", http.StatusNotFound)
+			return
+		case errors.As(err, &status):
+			http.Error(w, status.Error(), status.GetStatus())
+			return
+		case err == nil:
+			err = templates.ExecuteTemplate(&out, name, v)
+		}
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(out.Bytes())
+	}
+}
+
+func (s *Server) start(ctx context.Context, v *view, _ *http.Request) error {
+	problems, versions, err := s.Store.Overview(ctx, v.Range)
+	if err != nil {
+		return err
+	}
+	poison, err := s.Store.Poisoned(ctx, 10)
+	open := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Gone })
+	if open < 0 {
+		open = len(problems)
+	}
+	v.Data = struct {
+		Open, Gone []store.Problem
+		Versions   []store.Version
+		Poison     []store.Recording
+	}{problems[:open], problems[open:], versions, poison}
+	return err
+}
+
+func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
+	v.Title = v.Service
+	data := struct {
+		Open, Gone []store.Problem
+		Versions   []store.Version
+		Chart      *chart
+		Pods       []PodAnswer
+		AllPods    int
+		Moments    []store.Moment
+	}{}
+	problems, versions, err := s.Store.Overview(ctx, v.Range)
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		if p.Gone {
+			data.Gone = append(data.Gone, p)
+		} else {
+			data.Open = append(data.Open, p)
+		}
+	}
+	data.Versions = versions
+	step := stepOf(v.Range)
+	points, err := s.Store.Series(ctx, v.Range, step)
+	if err != nil {
+		return err
+	}
+	data.Chart = draw(points, versions, v.Range, step)
+	pods, err := s.pods(ctx, v.Range)
+	if err != nil {
+		return err
+	}
+	data.AllPods = len(pods)
+	data.Pods = pods[:min(len(pods), 20)]
+	data.Moments, err = s.Store.Moments(ctx, v.Range, "", 20)
+	v.Data = &data
+	return err
+}
+
+func (s *Server) comparison(ctx context.Context, v *view, r *http.Request) error {
+	old, new := r.FormValue("old"), r.FormValue("new")
+	v.Title = fmt.Sprintf("%s: %s and %s", v.Service, old, new)
+	d, err := s.compare(ctx, v.Service, v.Environment, old, new)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := difftext.Write(&text, d, difftext.Options{Width: 120}); err != nil {
+		return err
+	}
+	v.Data = struct{ Old, New, Text string }{old, new, text.String()}
+	return nil
+}
+
+// id returns the id that a path names, "" if it is none.
+func id(r *http.Request) string {
+	id := r.PathValue("id")
+	if b, err := hex.DecodeString(id); err != nil || len(b) != 16 || id != strings.ToLower(id) {
+		return ""
+	}
+	return id
+}
+
+func (s *Server) recording(ctx context.Context, v *view, r *http.Request) error {
+	rec, err := s.Store.Recording(ctx, id(r))
+	if rec == nil && err == nil {
+		err = errNone
+	}
+	v.Title, v.Data = "A recording", rec
+	return err
+}
+
+// open opens a file of the recording that a request names.
+func (s *Server) open(w http.ResponseWriter, r *http.Request, name func(id string) string) (io.ReadCloser, bool) {
+	id := id(r)
+	f, err := s.Raw.Open(r.Context(), name(id))
+	switch {
+	case id == "" || errors.Is(err, fs.ErrNotExist):
+		http.Error(w, "this file is not kept: there is no such recording, it is not explained yet, or it is too old", http.StatusNotFound)
+		return nil, false
+	case err != nil:
+		s.fail(w, err)
+		return nil, false
+	}
+	return f, true
+}
+
+func (s *Server) file(w http.ResponseWriter, r *http.Request) {
+	f, ok := s.open(w, r, func(id string) string { return id })
+	if !ok {
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", `attachment; filename="`+id(r)[:12]+`.whylate"`)
+	_, _ = io.Copy(w, f)
+}
+
+// reportPage answers with the page that whylate explain --html writes. It has a policy of its own, which names its script.
+func (s *Server) reportPage(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-r.Context().Done():
+		return
+	}
+	f, ok := s.open(w, r, raw.Report)
+	if !ok {
+		return
+	}
+	_ = f.Close()
+	rep, err := s.report(r.Context(), id(r))
+	var out bytes.Buffer
+	if err == nil {
+		err = html.Write(&out, rep, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate", Rules: rules()})
+	}
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	_, _ = w.Write(out.Bytes())
+}
+
+// rules say on the page what findings mean.
+func rules() (out []html.Rule) {
+	for _, r := range finding.All() {
+		d := r.Doc
+		out = append(out, html.Rule{Code: r.Code, Name: r.Name, Summary: r.Summary, Means: d.Means, Measured: d.Measured, Before: d.Before, After: d.After, Wrong: d.Wrong})
+	}
+	return out
+}

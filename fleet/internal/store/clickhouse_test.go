@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// clickHouse starts Debian's server, and returns its address.
+func clickHouse(t *testing.T) string {
+	testfull.Need(t, "a ClickHouse server")
+	server, err := exec.LookPath("clickhouse-server")
+	if err != nil {
+		t.Skip("no clickhouse-server is installed: apt-get install clickhouse-server")
+	}
+	dir := t.TempDir()
+	port, err := freeport.Find(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"config.xml": fmt.Sprintf(`<yandex><logger><level>warning</level><log>%[1]s/log</log><errorlog>%[1]s/err</errorlog></logger><http_port>%[2]s</http_port><tcp_port>%[3]s</tcp_port>
+			<listen_host>127.0.0.1</listen_host><path>%[1]s/data/</path><tmp_path>%[1]s/tmp/</tmp_path><mark_cache_size>67108864</mark_cache_size>
+			<users_config>%[1]s/users.xml</users_config><default_profile>default</default_profile><default_database>default</default_database></yandex>`, dir, port[0], port[1]),
+		"users.xml": `<yandex><profiles><default></default></profiles><users><default><password></password><networks><ip>127.0.0.1</ip></networks>
+			<profile>default</profile><quota>default</quota></default></users><quotas><default></default></quotas></yandex>`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command(server, "--config-file="+filepath.Join(dir, "config.xml"))
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	begin := time.Now()
+	address := "clickhouse://127.0.0.1:" + port[1] + "/default"
+	for {
+		db, err := openClickHouse(t.Context(), address)
+		if err == nil {
+			_ = db.Close()
+			return address
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the test's own time limit ends it
+	}
+}
+
+// TestClickHouse: both engines give the same answers to all questions, after the same recordings, of which some were written
+// twice, and some explained again with another outcome.
+func TestClickHouse(t *testing.T) {
+	address := clickHouse(t)
+	at := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
+	in := Range{From: at.Add(-time.Hour), To: time.Now(), Service: "a"}
+	answers := func(clickhouse string) []any {
+		s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), clickhouse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for i := range 40 {
+			of := func(n int) *rows.Rows {
+				r := &rows.Rows{At: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
+				for j := range n {
+					r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Bucket: int64(1+j) * 1000, N: int64(1 + i)}, rows.Sum{Group: "GET /", Cause: "cpu", Bucket: int64(1+j) * 1000, NS: int64(1000 * i)})
+					r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", j), Group: "GET /", Title: fmt.Sprint("it's \\ ", i), Requests: 10, WinNS: int64(i * 100)})
+				}
+				r.Slow = []rows.Slow{{Request: "r1", Group: "GET /", At: r.At, NS: int64(1000 + i), Trace: "t", Site: "main.x (x.go:1)"}}
+				return r
+			}
+			l := rows.Labels{Service: []string{"a", "b"}[i%2], Version: fmt.Sprint("v", i/20), Environment: "prod", Pod: fmt.Sprint("pod", i%8), Node: "n"}
+			finish(t, s, fmt.Sprint(i), l, of(3))
+			if i%3 == 0 {
+				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l}
+				if s.click != nil { // a worker that was killed between both databases
+					if err := writeClickHouse(context.Background(), s.click, r.ID, nil, &counted{l, *of(3)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := s.w.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID); err != nil {
+					t.Fatal(err)
+				}
+				finish(t, s, fmt.Sprint(i), l, of(1+i%5))
+			}
+		}
+		var out []any
+		add := func(v any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(clickhouse, err)
+			}
+			out = append(out, v)
+		}
+		for _, in := range []Range{in, {From: in.From, To: in.To, Environment: "prod"}} {
+			problems, versions, err := s.Overview(t.Context(), in)
+			add(problems, err)
+			add(versions, nil)
+			for _, step := range []time.Duration{time.Minute, time.Hour, day} {
+				points, err := s.Series(t.Context(), in, step)
+				add(slices.DeleteFunc(points, func(p Point) bool { return p.Requests == 0 && p.NS == 0 }), err)
+			}
+			add(s.Pods(t.Context(), in))
+			add(s.Moments(t.Context(), in, "t", 100))
+		}
+		if err := s.Forget(t.Context(), time.Now(), at.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	lite, click := answers(""), answers(address)
+	for i := range lite {
+		if !reflect.DeepEqual(lite[i], click[i]) {
+			t.Errorf("answer %d: SQLite\n%+v\nClickHouse\n%+v", i, lite[i], click[i])
+		}
+	}
+}

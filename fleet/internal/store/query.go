@@ -1,0 +1,346 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Range is what a question is about. Empty texts mean all.
+type Range struct {
+	From, To             time.Time
+	Service, Environment string
+}
+
+// where returns the condition of a range over a column of seconds.
+func (r *Range) where(column string, unit time.Duration) (string, []any) {
+	q := column + ">=? AND " + column + "<?"
+	args := []any{r.From.Truncate(unit).Unix(), r.To.Unix()}
+	if r.Service != "" {
+		q, args = q+" AND service=?", append(args, r.Service)
+	}
+	if r.Environment != "" {
+		q, args = q+" AND environment=?", append(args, r.Environment)
+	}
+	return q, args
+}
+
+// quiet is for how long the older version of two has sent nothing, while the newer one has, to be out of service.
+const quiet = 5 * time.Minute
+
+// A Version is a version of a service in an environment: its recordings, and the quantiles of the requests in them as upper bounds of
+// latency buckets.
+type Version struct {
+	Service     string    `json:"service"`
+	Environment string    `json:"environment"`
+	Version     string    `json:"version"`
+	First       time.Time `json:"first"`
+	Last        time.Time `json:"last"`
+	Replaced    bool      `json:"replaced" doc:"a newer version sends, and this one has not for 5 minutes"`
+	Pods        int64     `json:"pods"`
+	Recordings  int64     `json:"recordings"`
+	RecordedNS  int64     `json:"recorded_ns"`
+	Requests    int64     `json:"requests"`
+	P50NS       int64     `json:"p50_ns"`
+	P99NS       int64     `json:"p99_ns"`
+	Recording   string    `json:"recording" doc:"the newest"`
+}
+
+// A Problem is a finding over all its recordings.
+type Problem struct {
+	Problem     string    `json:"problem"`
+	Service     string    `json:"service"`
+	Environment string    `json:"environment"`
+	Group       string    `json:"group"`
+	Code        string    `json:"code"`
+	Cause       string    `json:"cause"`
+	Site        string    `json:"site"`
+	Severity    string    `json:"severity"`
+	Title       string    `json:"title"`
+	Fix         string    `json:"fix"`
+	First       time.Time `json:"first"`
+	Last        time.Time `json:"last"`
+	Versions    []string  `json:"versions" doc:"the oldest first"`
+	Gone        bool      `json:"gone" doc:"all of these versions are replaced"`
+	Pods        int64     `json:"pods"`
+	Recordings  int64     `json:"recordings"`
+	// WinPerSecond is the time that a fix would win a second: requests a second times predicted gain.
+	WinPerSecond  float64 `json:"win_per_second" doc:"seconds that requests would wait less, in each second, by all pods together"`
+	GainNS        int64   `json:"gain_ns" doc:"a request of the group, on average"`
+	RequestsEvery float64 `json:"requests_per_second" doc:"of the group, by all pods together, while recorded"`
+	Recording     string  `json:"recording" doc:"the newest"`
+}
+
+// stamp takes apart a time and an id.
+func stamp(s string) (time.Time, string) {
+	if len(s) < 19 {
+		return time.Time{}, ""
+	}
+	ns, _ := strconv.ParseInt(s[:19], 10, 64)
+	return time.Unix(0, ns), s[19:]
+}
+
+type seenRow struct {
+	service, environment, version, problem, oldest, newest string
+	n, requests, ns, pods                                  int64
+}
+
+// Overview returns what was found and the versions in a range. The problems come first whose fix would win most; those of replaced
+// versions are last.
+func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, versions []Version, err error) {
+	where, args := in.where("day", day)
+	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
+		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
+		return r, err
+	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), count(DISTINCT pod) FROM seen
+		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	type key struct{ service, environment, version string }
+	of := make(map[key]*Version)
+	for _, r := range found {
+		if r.problem == "" {
+			v := Version{Service: r.service, Environment: r.environment, Version: r.version, Pods: r.pods, Recordings: r.n, RecordedNS: r.ns}
+			v.First, _ = stamp(r.oldest)
+			v.Last, v.Recording = stamp(r.newest)
+			versions = append(versions, v)
+		}
+	}
+	slices.SortFunc(versions, func(a, b Version) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Environment, b.Environment), b.First.Compare(a.First))
+	})
+	var newer *Version
+	for i := range versions {
+		v := &versions[i]
+		of[key{v.Service, v.Environment, v.Version}] = v
+		if newer != nil && newer.Service == v.Service && newer.Environment == v.Environment {
+			v.Replaced = v.Last.Add(quiet).Before(newer.Last)
+		}
+		if newer == nil || newer.Service != v.Service || newer.Environment != v.Environment || v.Last.After(newer.Last) {
+			newer = v
+		}
+	}
+	if err := s.quantiles(ctx, in, func(service, environment, version string) *Version { return of[key{service, environment, version}] }); err != nil {
+		return nil, nil, err
+	}
+	if problems, err = s.rank(ctx, found, func(r *seenRow) *Version { return of[key{r.service, r.environment, r.version}] }); err != nil {
+		return nil, nil, err
+	}
+	return problems, versions, nil
+}
+
+// maxProblems bounds a list of them.
+const maxProblems = 200
+
+func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow) *Version) ([]Problem, error) {
+	by := make(map[string]*Problem)
+	var rows []*seenRow
+	for i := range found {
+		if found[i].problem != "" && version(&found[i]) != nil {
+			rows = append(rows, &found[i])
+		}
+	}
+	slices.SortFunc(rows, func(a, b *seenRow) int { return strings.Compare(a.oldest, b.oldest) })
+	type sum struct {
+		win, requests int64
+		newest        string
+	}
+	sums := make(map[string]*sum)
+	for _, r := range rows {
+		v := version(r)
+		p, all := by[r.problem], sums[r.problem]
+		if p == nil {
+			p, all = &Problem{Problem: r.problem, Service: r.service, Environment: r.environment, Gone: true}, new(sum)
+			p.First, _ = stamp(r.oldest)
+			by[r.problem], sums[r.problem] = p, all
+		}
+		p.Versions = append(p.Versions, r.version)
+		p.Recordings += r.n
+		if p.Gone && !v.Replaced { // of here on only what is still served counts
+			p.Gone, p.Pods, p.WinPerSecond, p.RequestsEvery, *all = false, 0, 0, 0, sum{newest: all.newest}
+		}
+		all.newest = max(all.newest, r.newest)
+		if !p.Gone && v.Replaced {
+			continue
+		}
+		p.Pods += r.pods
+		all.win += r.ns
+		all.requests += r.requests
+		if v.RecordedNS > 0 {
+			p.WinPerSecond += float64(r.ns) / float64(v.RecordedNS) * float64(v.Pods)
+			p.RequestsEvery += 1e9 * float64(r.requests) / float64(v.RecordedNS) * float64(v.Pods)
+		}
+	}
+	out := make([]Problem, 0, len(by))
+	for id, p := range by {
+		p.Last, p.Recording = stamp(sums[id].newest)
+		p.GainNS = sums[id].win / max(1, sums[id].requests)
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b Problem) int {
+		if a.Gone != b.Gone {
+			return map[bool]int{true: 1, false: -1}[a.Gone]
+		}
+		return cmp.Or(cmp.Compare(b.WinPerSecond, a.WinPerSecond), b.Last.Compare(a.Last), strings.Compare(a.Problem, b.Problem))
+	})
+	out = out[:min(len(out), maxProblems)]
+	return out, s.describe(ctx, out)
+}
+
+// describe adds to problems what they are.
+func (s *Store) describe(ctx context.Context, list []Problem) error {
+	if len(list) == 0 {
+		return nil
+	}
+	at, ids := make(map[string]int), make([]any, len(list))
+	for i, p := range list {
+		at[p.Problem], ids[i] = i, p.Problem
+	}
+	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+		var p Problem
+		if err = scan(&p.Problem, &p.Group, &p.Code, &p.Cause, &p.Site, &p.Severity, &p.Title, &p.Fix); err == nil {
+			to := &list[at[p.Problem]]
+			to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
+		}
+		return struct{}{}, err
+	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM problems WHERE problem IN (?`+strings.Repeat(",?", len(ids)-1)+`)`, ids...)
+	return err
+}
+
+// quantiles adds to versions how long requests took.
+func (s *Store) quantiles(ctx context.Context, in Range, version func(service, environment, version string) *Version) error {
+	where, args := in.where("minute", day)
+	type bucket struct{ upper, n int64 }
+	of := make(map[*Version][]bucket)
+	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+		var service, environment, name string
+		var b bucket
+		if err = scan(&service, &environment, &name, &b.upper, &b.n); err == nil {
+			if v := version(service, environment, name); v != nil {
+				of[v] = append(of[v], b)
+				v.Requests += b.n
+			}
+		}
+		return struct{}{}, err
+	}, `SELECT service, environment, version, bucket, sum(n) FROM days WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
+	for v, buckets := range of {
+		upto := int64(0)
+		for _, b := range buckets {
+			upto += b.n
+			if v.P50NS == 0 && upto*2 >= v.Requests {
+				v.P50NS = b.upper
+			}
+			if v.P99NS == 0 && upto*100 >= v.Requests*99 {
+				v.P99NS = b.upper
+			}
+		}
+	}
+	return err
+}
+
+// A Point is a sum over an interval of time.
+type Point struct {
+	Start    time.Time `json:"start"`
+	Version  string    `json:"version"`
+	Cause    string    `json:"cause" doc:"empty: N counts the requests"`
+	Requests int64     `json:"requests"`
+	NS       int64     `json:"ns"`
+}
+
+// Series returns what requests of a service spent their time on, over time, by version.
+func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Point, error) {
+	from, where, args := "sums", "", []any(nil)
+	if step >= day {
+		from = "days"
+	}
+	where, args = in.where("minute", step)
+	return collect(ctx, s.q, func(scan func(...any) error) (p Point, err error) {
+		var at int64
+		err = scan(&at, &p.Version, &p.Cause, &p.Requests, &p.NS)
+		p.Start = time.Unix(at*int64(step/time.Second), 0)
+		return p, err
+	}, `SELECT `+s.div("minute")+` AS at, version, cause, sum(n), sum(ns) FROM `+from+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
+		append([]any{int64(step / time.Second)}, args...)...)
+}
+
+// div is a division of whole numbers, the one thing that both engines do not write alike.
+func (s *Store) div(column string) string {
+	if s.click != nil {
+		return "intDiv(" + column + ", ?)"
+	}
+	return column + " / ?"
+}
+
+// A Pod is a pod of a service and what its requests took.
+type Pod struct {
+	Pod      string           `json:"pod"`
+	Node     string           `json:"node"`
+	Version  string           `json:"version"`
+	Requests int64            `json:"requests"`
+	NS       map[string]int64 `json:"ns" doc:"by cause"`
+}
+
+// Pods returns the pods of a service.
+func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
+	where, args := in.where("minute", time.Minute)
+	type key struct{ pod, node, version string }
+	at := make(map[key]int)
+	var out []Pod
+	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+		var k key
+		var cause string
+		var n, ns int64
+		if err = scan(&k.pod, &k.node, &k.version, &cause, &n, &ns); err != nil {
+			return struct{}{}, err
+		}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, Pod{Pod: k.pod, Node: k.node, Version: k.version, NS: make(map[string]int64)})
+		}
+		out[i].Requests += n
+		if cause != "" {
+			out[i].NS[cause] += ns
+		}
+		return struct{}{}, nil
+	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM sums WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
+	return out, err
+}
+
+// A Moment is a slow request.
+type Moment struct {
+	Recording   string    `json:"recording"`
+	Request     string    `json:"request"`
+	Service     string    `json:"service"`
+	Environment string    `json:"environment"`
+	Version     string    `json:"version"`
+	Pod         string    `json:"pod"`
+	Node        string    `json:"node"`
+	Group       string    `json:"group"`
+	At          time.Time `json:"at"`
+	NS          int64     `json:"ns"`
+	Cause       string    `json:"cause" doc:"of its longest segment"`
+	Site        string    `json:"site"`
+	Trace       string    `json:"trace"`
+}
+
+// Moments returns the slowest requests of a range, or those of a trace.
+func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) ([]Moment, error) {
+	q, args := "moment>=? AND moment<?", []any{in.From.UnixNano(), in.To.UnixNano()}
+	for _, c := range []struct{ column, value string }{{"service", in.Service}, {"environment", in.Environment}, {"trace", trace}} {
+		if c.value != "" {
+			q, args = q+" AND "+c.column+"=?", append(args, c.value)
+		}
+	}
+	return collect(ctx, s.q, func(scan func(...any) error) (m Moment, err error) {
+		var at int64
+		err = scan(&m.Recording, &m.Request, &m.Service, &m.Environment, &m.Version, &m.Pod, &m.Node, &m.Group, &at, &m.NS, &m.Cause, &m.Site, &m.Trace)
+		m.At = time.Unix(0, at)
+		return m, err
+	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM slow WHERE `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
+}

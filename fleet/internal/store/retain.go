@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// A Dropped is a recording whose file may go, and why.
+type Dropped struct{ ID, Why string }
+
+// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the oldest;
+// but those that are the only one of their service, cause and hour last. What waits to be explained stays. The files are the caller's.
+func (s *Store) Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []Dropped, err error) {
+	return out, within(ctx, s.w, func(tx *sql.Tx) error {
+		var total int64
+		if err := tx.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, `SELECT id, bytes, received FROM recordings WHERE raw=1 AND state IN ('done','poison')
+			AND (received<? OR ?) ORDER BY received>=?, class<>'', received LIMIT 1000`, now.Add(-maxAge).UnixNano(), total > maxBytes, now.Add(-maxAge).UnixNano())
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var d Dropped
+			var bytes, received int64
+			if err := rows.Scan(&d.ID, &bytes, &received); err != nil {
+				return err
+			}
+			d.Why = "age"
+			if received >= now.Add(-maxAge).UnixNano() {
+				if d.Why = "bytes"; total <= maxBytes {
+					break
+				}
+			}
+			total -= bytes
+			out = append(out, d)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		for _, d := range out {
+			if _, err := tx.ExecContext(ctx, `UPDATE recordings SET raw=0 WHERE id=?`, d.ID); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired.
+func (s *Store) Forget(ctx context.Context, now, before time.Time) error {
+	err := within(ctx, s.w, func(tx *sql.Tx) error {
+		for _, q := range []struct {
+			sql string
+			arg any
+		}{
+			{`DELETE FROM points WHERE minute<?`, before.Unix()},
+			{`DELETE FROM daypoints WHERE minute<?`, before.Truncate(day).Unix()},
+			{`DELETE FROM seen WHERE day<?`, before.Truncate(day).Unix()},
+			{`DELETE FROM slow WHERE moment<?`, before.UnixNano()},
+			{`DELETE FROM problems WHERE updated<?`, before.UnixNano()},
+			{`DELETE FROM recordings WHERE raw=0 AND received<?`, before.UnixNano()},
+			{`DELETE FROM tokens WHERE expires<?`, now.UnixNano()},
+			{`DELETE FROM series WHERE ?>0 AND NOT EXISTS (SELECT 1 FROM points p WHERE p.series=id) AND NOT EXISTS (SELECT 1 FROM daypoints p WHERE p.series=id)
+				AND NOT (grp='' AND EXISTS (SELECT 1 FROM seen x WHERE x.service=series.service AND x.pod=series.pod AND x.version=series.version))`, before.Unix()},
+		} {
+			if _, err := tx.ExecContext(ctx, q.sql, q.arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || s.click == nil {
+		return err
+	}
+	for _, q := range []struct {
+		sql string
+		arg int64
+	}{
+		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
+		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
+		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
+	} {
+		if _, err := s.click.ExecContext(ctx, q.sql, q.arg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Has reports whether a file of a recording is to be kept.
+func (s *Store) Has(ctx context.Context, id string) (has bool, err error) {
+	err = s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&has)
+	return has, err
+}
+
+// Backup copies the store to a file that is not there yet, while it is in use.
+func (s *Store) Backup(ctx context.Context, file string) error {
+	_, err := s.r.ExecContext(ctx, `VACUUM INTO ?`, file)
+	return err
+}

@@ -1,0 +1,303 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
+)
+
+func open(t testing.TB) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), filepath.Join(t.TempDir(), "fleet.db"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// entry is what the model knows of a recording.
+type entry struct {
+	id       string
+	received time.Time
+	state    string
+	tries    int
+	lease    time.Time
+	counts   int64 // requests in the sums
+}
+
+// TestQueue compares the queue with a model of it: what is claimed, by whom it may be finished, and that each recording counts as
+// often as its last explanation says, whatever workers die, come late or are asked to do it again.
+func TestQueue(t *testing.T) {
+	ctx := t.Context()
+	rapid.Check(t, func(rt *rapid.T) {
+		s, err := Open(ctx, filepath.Join(t.TempDir(), "fleet.db"), "")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer s.Close()
+		now := time.Unix(1_700_000_000, 0)
+		model := make(map[string]*entry)
+		var claims []*Recording // of all workers, also of those that are gone
+		must := func(err error) {
+			if err != nil {
+				rt.Fatal(err)
+			}
+		}
+		claim := func() *Recording { return claims[rapid.IntRange(0, len(claims)-1).Draw(rt, "claim")] }
+		holds := func(r *Recording) *entry {
+			if e := model[r.ID]; e.state == Working && e.tries == r.Tries {
+				return e
+			}
+			return nil
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"add": func(rt *rapid.T) {
+				id := fmt.Sprintf("%032x", rapid.IntRange(0, 9).Draw(rt, "id"))
+				now = now.Add(time.Second)
+				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: "v" + id[31:]}, Received: now}))
+				if model[id] == nil {
+					model[id] = &entry{id: id, received: now, state: Waiting}
+				}
+			},
+			"claim": func(rt *rapid.T) {
+				got, err := s.Claim(ctx, now, time.Minute)
+				must(err)
+				var want *entry
+				for _, e := range model {
+					if (e.state == Waiting || e.state == Working && e.lease.Before(now)) && (want == nil || e.received.Before(want.received)) {
+						want = e
+					}
+				}
+				if want == nil || got == nil {
+					if want != nil || got != nil {
+						rt.Fatalf("claimed %+v, want %+v", got, want)
+					}
+					return
+				}
+				want.state, want.lease = Working, now.Add(time.Minute)
+				want.tries++
+				if got.ID != want.id || got.Tries != want.tries {
+					rt.Fatalf("claimed %+v, want %+v", got, want)
+				}
+				claims = append(claims, got)
+			},
+			"time": func(rt *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(rt, "seconds")) * time.Second)
+			},
+			"renew": func(rt *rapid.T) {
+				if len(claims) == 0 {
+					return
+				}
+				r := claim()
+				held, err := s.Renew(ctx, r, now.Add(time.Minute))
+				must(err)
+				e := holds(r)
+				if held != (e != nil) {
+					rt.Fatalf("renewed %v: %v", r, held)
+				}
+				if e != nil {
+					e.lease = now.Add(time.Minute)
+				}
+			},
+			"release": func(rt *rapid.T) {
+				if len(claims) == 0 {
+					return
+				}
+				r := claim()
+				must(s.Release(ctx, r))
+				if e := holds(r); e != nil {
+					e.state = Waiting
+					e.tries--
+				}
+			},
+			"fail": func(rt *rapid.T) {
+				if len(claims) == 0 {
+					return
+				}
+				r, poison := claim(), rapid.Bool().Draw(rt, "poison")
+				must(s.Fail(ctx, r, poison, "why"))
+				if e := holds(r); e != nil {
+					e.state = map[bool]string{true: Poison, false: Waiting}[poison]
+				}
+			},
+			"finish": func(rt *rapid.T) {
+				if len(claims) == 0 {
+					return
+				}
+				r, n := claim(), int64(rapid.IntRange(1, 5).Draw(rt, "requests"))
+				bucket := int64(rapid.IntRange(1, 3).Draw(rt, "bucket"))
+				_, err := s.Finish(ctx, r, &rows.Rows{At: now, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
+					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, Slow: []rows.Slow{{Request: "r1", Group: "GET /", At: now, NS: n}}})
+				must(err)
+				if e := holds(r); e != nil {
+					e.state, e.counts = Done, n
+				}
+			},
+			"again": func(rt *rapid.T) {
+				_, err := s.Again(ctx, "", time.Unix(0, 0))
+				must(err)
+				for _, e := range model {
+					if e.state == Done || e.state == Poison {
+						e.state, e.tries = Waiting, 0
+					}
+				}
+				claims = nil // numbers of tries begin again
+			},
+			"": func(rt *rapid.T) {
+				states, err := s.States(ctx)
+				must(err)
+				want, total := make(map[string]int64), int64(0)
+				for _, e := range model {
+					want[e.state]++
+					total += e.counts
+				}
+				if !reflect.DeepEqual(states, want) {
+					rt.Fatalf("states %v, want %v", states, want)
+				}
+				for _, q := range []string{"SELECT coalesce(sum(n),0) FROM sums", "SELECT coalesce(sum(n),0) FROM days", "SELECT coalesce(sum(requests),0) FROM seen WHERE problem=''",
+					"SELECT coalesce(sum(ns),0) FROM seen WHERE problem<>''", "SELECT coalesce(sum(ns),0) FROM slow"} {
+					var got int64
+					must(s.r.QueryRowContext(ctx, q).Scan(&got))
+					if got != total {
+						rt.Fatalf("%s: %d, want %d", q, got, total)
+					}
+				}
+			},
+		})
+	})
+}
+
+// finish explains a recording of its own.
+func finish(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
+	t.Helper()
+	ctx := context.Background()
+	if err := s.Add(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.At, Bytes: 100}); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := s.Claim(ctx, time.Now(), time.Minute)
+	if err != nil || rec == nil {
+		t.Fatal(rec, err)
+	}
+	if _, err := s.Finish(ctx, rec, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRank: findings are ordered by what a fix wins a second, of all pods, by what is served now.
+func TestRank(t *testing.T) {
+	s := open(t)
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	recording := func(id, service, version, pod string, after time.Duration, win map[string]int64) {
+		r := &rows.Rows{At: at.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
+		for p, ns := range win {
+			r.Findings = append(r.Findings, rows.Finding{Problem: p, Group: "GET /", Code: "WL2001", Severity: "high", Title: "title " + id, Requests: 10, WinNS: ns})
+		}
+		finish(t, s, id, rows.Labels{Service: service, Version: version, Pod: pod}, r)
+	}
+	recording("a1", "a", "v1", "p1", 0, map[string]int64{"old": 9e8, "both": 1e8})
+	recording("a2", "a", "v2", "p1", 20*time.Minute, map[string]int64{"both": 2e8})
+	recording("a3", "a", "v2", "p2", 21*time.Minute, map[string]int64{"both": 2e8})
+	recording("b1", "b", "v1", "p1", 0, map[string]int64{"once": 5e8})
+	recording("b2", "b", "v1", "p1", time.Minute, nil)
+	problems, versions, err := s.Overview(t.Context(), Range{From: at.Add(-time.Hour), To: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]string, 0, len(problems))
+	for _, p := range problems {
+		got = append(got, fmt.Sprintf("%s %.2f %v gone=%v %d %s", p.Problem, p.WinPerSecond, p.Versions, p.Gone, p.Recordings, p.Title))
+	}
+	want := []string{"both 0.40 [v1 v2] gone=false 3 title a3", "once 0.25 [v1] gone=false 1 title b1", "old 0.90 [v1] gone=true 1 title a1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if p := problems[0]; p.GainNS != 2e7 || p.RequestsEvery != 20 || p.Pods != 2 || strings.TrimLeft(p.Recording, "0") != "a3" || !p.First.Equal(at) {
+		t.Errorf("%+v", p)
+	}
+	if v := versions[0]; v.Version != "v2" || v.Replaced || !versions[1].Replaced || v.P50NS != 1000 || v.P99NS != 9000 || v.Requests != 20 {
+		t.Errorf("%+v", versions)
+	}
+}
+
+// TestBytesThenAge: what is kept longest is one recording of each service, cause and hour, as long as there is room.
+func TestRetention(t *testing.T) {
+	s := open(t)
+	now := time.Now()
+	hour := now.Truncate(time.Hour)
+	for i, at := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
+		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{At: at, Cause: "cpu"})
+	}
+	if err := s.Add(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Drop(t.Context(), now, 24*time.Hour, 250)
+	var got []string
+	for _, d := range list {
+		got = append(got, cmp.Or(strings.TrimLeft(d.ID, "0"), "0")+" "+d.Why)
+	}
+	if want := []string{"0 age", "2 bytes", "1 bytes"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q %v, want %q", got, err, want)
+	}
+	if list, err := s.Drop(t.Context(), now, 24*time.Hour, 250); len(list) != 0 || err != nil {
+		t.Errorf("again: %v %v", list, err)
+	}
+	if has, err := s.Has(t.Context(), "waits"); !has || err != nil {
+		t.Error("what waits is gone", err)
+	}
+	if err := s.Forget(t.Context(), now, now.Add(-24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
+		t.Error("an old recording is known still", err)
+	}
+	file := filepath.Join(t.TempDir(), "copy.db")
+	if err := s.Backup(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(t.Context(), file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if r, err := c.Recording(t.Context(), "waits"); r == nil || err != nil {
+		t.Error("the copy lacks a recording", err)
+	}
+}
+
+// TestManyLabels: of a service with too many pods and groups, new ones count together, and nothing is lost.
+func TestManyLabels(t *testing.T) {
+	s := open(t)
+	if _, err := s.w.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1); err != nil {
+		t.Fatal(err)
+	}
+	r := func(groups ...string) *rows.Rows {
+		out := &rows.Rows{At: time.Now()}
+		for _, g := range groups {
+			out.Sums = append(out.Sums, rows.Sum{Group: g, Bucket: 10, N: 1})
+		}
+		return out
+	}
+	finish(t, s, "1", rows.Labels{Service: "a", Pod: "p1"}, r("g1", "g2"))
+	finish(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, r("g1", "g2"))
+	finish(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, r("g1", "g2"))
+	pods, err := s.Pods(t.Context(), Range{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
+	if err != nil || len(pods) != 2 || pods[0].Pod != rows.Other || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
+		t.Errorf("%+v %v", pods, err)
+	}
+	var n int
+	if err := s.r.QueryRow(`SELECT count(*) FROM series WHERE service='a'`).Scan(&n); err != nil || n > MaxSeries+5 {
+		t.Errorf("%d series, %v", n, err)
+	}
+}

@@ -1,0 +1,239 @@
+package store
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
+)
+
+// MaxSeries bounds how many different versions, pods, nodes and groups together are kept of a service; what comes after is one:
+// (other).
+const MaxSeries = 20_000
+
+const day = 24 * time.Hour
+
+// counted is what a recording added to the sums.
+type counted struct {
+	rows.Labels
+	Rows rows.Rows
+}
+
+// Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
+// worker that is killed before leaves nothing. In ClickHouse the rows come first, and the same rows again replace themselves. A
+// worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
+func (s *Store) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
+	now := counted{r.Labels, *add}
+	var before *counted
+	var ids map[string]int64
+	err = within(ctx, s.w, func(tx *sql.Tx) error {
+		var held bool
+		var blob []byte
+		err := tx.QueryRowContext(ctx, `SELECT state='working' AND tries=?, counted FROM recordings WHERE id=?`, r.Tries, r.ID).Scan(&held, &blob)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && !held {
+			return errLost
+		}
+		if err != nil {
+			return err
+		}
+		if before, err = unpack(blob); err != nil {
+			return err
+		}
+		if ids, folded, err = fold(ctx, tx, &now); err != nil || s.click != nil {
+			return err
+		}
+		if before != nil {
+			old, _, err := fold(ctx, tx, before)
+			if err == nil {
+				err = addSQLite(ctx, tx, r.ID, old, before, -1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := addSQLite(ctx, tx, r.ID, ids, &now, 1); err != nil {
+			return err
+		}
+		return s.done(ctx, tx, r, &now)
+	})
+	if errors.Is(err, errLost) {
+		return false, nil
+	}
+	if err != nil || s.click == nil {
+		return folded, err
+	}
+	if err := writeClickHouse(ctx, s.click, r.ID, before, &now); err != nil {
+		return folded, err
+	}
+	return folded, within(ctx, s.w, func(tx *sql.Tx) error { return s.done(ctx, tx, r, &now) })
+}
+
+var errLost = errors.New("the claim is another worker's")
+
+func (s *Store) done(ctx context.Context, tx *sql.Tx, r *Recording, c *counted) error {
+	blob, err := pack(c)
+	if err != nil {
+		return err
+	}
+	class := r.Service + " " + c.Rows.Cause + " " + c.Rows.At.UTC().Format("2006010215")
+	_, err = tx.ExecContext(ctx, `UPDATE recordings SET state='done', error='', counted=?,
+		class=iif(EXISTS (SELECT 1 FROM recordings o WHERE o.class=? AND o.id<>?), '', ?) WHERE id=? AND tries=? AND state='working'`, blob, class, r.ID, class, r.ID, r.Tries)
+	return err
+}
+
+func pack(c *counted) ([]byte, error) {
+	var out bytes.Buffer
+	z, err := flate.NewWriter(&out, flate.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(z).Encode(c); err != nil {
+		return nil, err
+	}
+	err = z.Close()
+	return out.Bytes(), err
+}
+
+func unpack(blob []byte) (*counted, error) {
+	if len(blob) == 0 {
+		return nil, nil
+	}
+	c := new(counted)
+	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(blob))).Decode(c); err != nil {
+		return nil, fmt.Errorf("reading what a recording was counted as: %w", err)
+	}
+	return c, nil
+}
+
+// fold finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
+// many, it changes labels and groups that are new to (other).
+func fold(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int64, folded bool, err error) {
+	l := &c.Labels
+	find := func(l *rows.Labels, group string) (id int64, err error) {
+		err = tx.QueryRowContext(ctx, `SELECT id FROM series WHERE service=? AND version=? AND environment=? AND pod=? AND node=? AND grp=?`,
+			l.Service, l.Version, l.Environment, l.Pod, l.Node, group).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return 0, nil
+		}
+		return id, err
+	}
+	insert := func(l *rows.Labels, group string) (id int64, err error) {
+		if id, err = find(l, group); id != 0 || err != nil {
+			return id, err
+		}
+		err = tx.QueryRowContext(ctx, `INSERT INTO series (service, version, environment, pod, node, grp) VALUES (?,?,?,?,?,?) RETURNING id`,
+			l.Service, l.Version, l.Environment, l.Pod, l.Node, group).Scan(&id)
+		return id, err
+	}
+	var n int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM series WHERE service=?`, l.Service).Scan(&n); err != nil {
+		return nil, false, err
+	}
+	// The series of a recording's own pod are found by the group "", which has no points.
+	if own, err := find(l, ""); err != nil {
+		return nil, false, err
+	} else if own == 0 {
+		if n >= MaxSeries {
+			l.Version, l.Pod, l.Node, folded = rows.Other, rows.Other, rows.Other, true
+		}
+		if _, err := insert(l, ""); err != nil {
+			return nil, false, err
+		}
+	}
+	ids = make(map[string]int64)
+	groups := make(map[string]string)
+	for i := range c.Rows.Sums {
+		g := &c.Rows.Sums[i].Group
+		to, ok := groups[*g]
+		if !ok {
+			to = *g
+			id, err := find(l, to)
+			if id == 0 && err == nil {
+				if n+len(ids) >= MaxSeries {
+					to, folded = rows.Other, true
+				}
+				id, err = insert(l, to)
+			}
+			if err != nil {
+				return nil, false, err
+			}
+			groups[*g], ids[to] = to, id
+		}
+		*g = to
+	}
+	ids[""], err = insert(&rows.Labels{Service: l.Service, Version: l.Version, Environment: l.Environment}, "")
+	return ids, folded, err
+}
+
+// addSQLite adds rows to the sums; with times=-1 it takes them away.
+func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64, c *counted, times int64) error {
+	var stmts []*sql.Stmt
+	defer func() {
+		for _, s := range stmts {
+			_ = s.Close()
+		}
+	}()
+	for _, q := range []string{
+		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
+		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
+		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, requests=requests+excluded.requests, ns=ns+excluded.ns,
+			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest)`,
+		`INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix, updated=excluded.updated
+			WHERE excluded.updated>=updated`,
+		`INSERT INTO slow VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+	} {
+		s, err := tx.PrepareContext(ctx, q)
+		if err != nil {
+			return err
+		}
+		stmts = append(stmts, s)
+	}
+	exec := func(i int, args ...any) error {
+		_, err := stmts[i].ExecContext(ctx, args...)
+		return err
+	}
+	r, l := &c.Rows, &c.Labels
+	var err error
+	r.Each(func(s *rows.Sum) {
+		if err == nil {
+			err = exec(0, ids[s.Group], r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, times*s.N, times*s.NS)
+		}
+		if err == nil {
+			err = exec(1, ids[""], r.At.Truncate(day).Unix(), s.Cause, s.Bucket, times*s.N, times*s.NS)
+		}
+	}, func(problem string, n, requests, ns int64) {
+		if err == nil {
+			at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
+			err = exec(2, r.At.Truncate(day).Unix(), l.Service, l.Version, l.Environment, l.Pod, l.Node, problem, times*n, times*requests, times*ns, at, at)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if times < 0 {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM slow WHERE recording=?`, id); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM seen WHERE n=0 AND day=? AND service=?`, r.At.Truncate(day).Unix(), l.Service); err != nil {
+			return err
+		}
+		return nil
+	}
+	for _, f := range r.Findings {
+		if err := exec(3, f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()); err != nil {
+			return err
+		}
+	}
+	for _, q := range r.Slow {
+		if err := exec(4, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
