@@ -1,0 +1,86 @@
+package bundle
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// TestWhy: a line says why, of how many, and once of each other kind.
+func TestWhy(t *testing.T) {
+	for want, f := range map[string]Flight{
+		"slow":                       {Reason: Trigger{Kind: "slow"}},
+		"GET /a took 1s":             {Reason: Trigger{Kind: "slow", Text: "GET /a took 1s"}, Held: map[string]uint64{"slow": 1, "gc": 7}},
+		"a (and 1 more)":             {Reason: Trigger{Kind: "slow", Text: "a"}, Held: map[string]uint64{"slow": 2}},
+		"a (and 2 more); b; d":       {Reason: Trigger{Kind: "slow", Text: "a"}, Held: map[string]uint64{"slow": 3}, Also: []Trigger{{Kind: "gc", Text: "b"}, {Kind: "slow", Text: "x"}, {Kind: "gc", Text: "c"}, {Kind: "freeze"}, {Kind: "freeze", Text: "y"}, {Kind: "asked", Text: "d"}}},
+		"freeze (and 9223 more); gc": {Reason: Trigger{Kind: "freeze"}, Held: map[string]uint64{"freeze": 9224}, Also: []Trigger{{Kind: "gc", Text: "gc"}}},
+	} {
+		if got := f.Why(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestMagic: a recording is known by its first bytes, no fewer than are needed, and by its first entry's name.
+func TestMagic(t *testing.T) {
+	head := func(name string) []byte {
+		b := make([]byte, 30)
+		copy(b, "PK\x03\x04")
+		b[26], b[27] = byte(len(name)), byte(len(name)>>8)
+		return append(b, name...)
+	}
+	whole := head(NameTrace)
+	if len(whole) != MagicLen {
+		t.Errorf("%d bytes tell", len(whole))
+	}
+	for n := range len(whole) + 1 {
+		if Magic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {
+			t.Errorf("the first %d bytes: %v, a zip: %v", n, Magic(whole[:n]), IsZip(whole[:n]))
+		}
+	}
+	long := head(NameTrace + strings.Repeat("x", 256))
+	for what, b := range map[string][]byte{"another name": head("other"), "a longer name": head("trace2"), "a very long one": long, "no zip": append([]byte("QK"), whole[2:]...)} {
+		if Magic(b) {
+			t.Errorf("%s is a recording", what)
+		}
+	}
+	for n, want := range map[int]int{60: 60, 61: 63} {
+		if got := clip(strings.Repeat("x", n)); len(got) != want {
+			t.Errorf("%d bytes are clipped to %d", n, len(got))
+		}
+	}
+}
+
+// TestEntries: as many entries as a reader takes, and one more; two of one name; none of one.
+func TestEntries(t *testing.T) {
+	meta := fmt.Sprintf(`{"schema":%q}`, Schema)
+	of := func(more int) []byte {
+		list := []entry{{name: NameTrace, data: "t"}, {name: NameMeta, data: meta}}
+		for i := range more {
+			list = append(list, entry{name: fmt.Sprint(i)})
+		}
+		return zipOf(t, list...)
+	}
+	for more, ok := range map[int]bool{0: true, maxEntries - 2: true, maxEntries - 1: false} {
+		b := of(more)
+		if _, err := New(strings.NewReader(string(b)), int64(len(b))); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("it has %d entries", maxEntries+1)) {
+			t.Errorf("%d more entries: %v", more, err)
+		}
+	}
+	name := filepath.Join(t.TempDir(), "x.whylate")
+	must.Do(t, os.WriteFile(name, of(0), 0o600))
+	f := must.Have(Open(name))(t)
+	must.Do(t, f.Close())
+	if f.Close() == nil {
+		t.Error("a closed file is closed again")
+	}
+	for _, bad := range []string{filepath.Dir(name), name + "none"} {
+		if _, err := Open(bad); err == nil {
+			t.Errorf("%s is a recording", bad)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func clientOf(t *testing.T, target string, opt Options) *client {
+	t.Helper()
+	end, login, err := ParseEndpoint(target)
+	must.Do(t, err)
+	return must.Have(newClient(t.Context(), end, login, opt))(t)
+}
+
+// TestMessages holds what is said of answers and of failed requests, and what is to be done about them.
+func TestMessages(t *testing.T) {
+	var b bytes.Buffer
+	say := func(what string, e *Error) {
+		fmt.Fprintf(&b, "%s\n  %s: %s\n", what, e.Kind, e)
+		if e.busyProfile {
+			b.WriteString("  another CPU profile\n")
+		}
+	}
+	const target = "http://service:6060"
+	without, with := clientOf(t, target, quick()), clientOf(t, "http://ann:secret@service:6060", quick())
+	answer := func(c *client, status int, header, body, from string) *Error {
+		u := must.Have(url.Parse(from + "/debug/pprof/trace?seconds=5"))(t)
+		resp := &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: &http.Request{URL: u}}
+		if k, v, ok := strings.Cut(header, ": "); ok {
+			resp.Header.Set(k, v)
+		}
+		return c.statusError("recording", resp, 5)
+	}
+	for _, status := range []int{299, 300, 301, 399, 400, 401, 403, 404, 405, 407, 500, 501, 502, 503, 504} {
+		say(fmt.Sprint(status), answer(without, status, "", "why", target))
+	}
+	for _, status := range []int{401, 403, 404} {
+		say(fmt.Sprint(status, " with credentials"), answer(with, status, "", "", target))
+		say(fmt.Sprint(status, " of another host"), answer(with, status, "", "ann:secret", "http://elsewhere"))
+	}
+	say("404 of pprof", answer(without, 404, "X-Go-Pprof: 1", "Unknown profile", target))
+	for _, body := range []string{"Could not enable tracing: tracing is already enabled", "Could not enable CPU profiling: cpu profiling already in use", "could not enable cpu profiling: no", "profile duration exceeds server's WriteTimeout",
+		"Client sent an HTTP request to an HTTPS server.", "<html><TITLE lang=x>a login</title>", "<html><title", "<html><title>", "<html>no title", "\x1b[2J", strings.Repeat("x", 5000)} {
+		say(fmt.Sprintf("400 with %.60q", body), answer(without, 400, "", body, target))
+	}
+	op := func(op string, err error) error {
+		return &url.Error{Op: "Get", URL: target, Err: &net.OpError{Op: op, Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6060}, Err: err}}
+	}
+	for _, err := range []error{
+		op("dial", syscall.ECONNREFUSED), op("proxyconnect", syscall.ECONNREFUSED), errors.New("it was refused"), op("dial", &net.DNSError{Name: "nowhere", Err: "no such host"}), op("dial", &net.DNSError{Name: "slow", IsTimeout: true}),
+		op("dial", os.ErrDeadlineExceeded), io.EOF, io.ErrUnexpectedEOF, op("read", syscall.ECONNRESET), errors.New("what else"), errors.New("remote error: tls: bad certificate"), errors.New("remote error: tls: protocol version"),
+		errors.New("http: server gave HTTP response to HTTPS client"), tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, x509.UnknownAuthorityError{}, &tls.CertificateVerificationError{Err: errors.New("bad")},
+		x509.CertificateInvalidError{Reason: x509.Expired, Detail: "long ago"}, x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"other"}}, Host: "service"},
+		&Error{Kind: Redirect, Op: "x", URL: "y", Text: "ten redirects"},
+	} {
+		say(fmt.Sprintf("%.80v", err), without.describe(t.Context(), "recording", target, err))
+	}
+	secret := with.describe(t.Context(), "recording", target, errors.New("the password secret was wrong"))
+	if say("a secret", secret); secret.Err != nil || strings.Contains(b.String(), "secret was") {
+		t.Errorf("%v, because of %v", secret, secret.Err)
+	}
+	for _, cause := range []error{errNoProgress, context.DeadlineExceeded, errFinished} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		say(fmt.Sprint("ended by ", cause), without.describe(ctx, "recording", target, io.EOF))
+	}
+	asked := clientOf(t, "https://service:6060", quick())
+	asked.certAsked.Store(true)
+	say("after a certificate was asked for", asked.describeRequest(t.Context(), "recording", target, io.EOF))
+	say("refused all the same", asked.describeRequest(t.Context(), "recording", target, syscall.ECONNREFUSED))
+	say("without such a wish", without.describeRequest(t.Context(), "recording", target, io.EOF))
+	asked.opt.TLS.Cert = "x.pem"
+	say("with a certificate", asked.describe(t.Context(), "recording", target, errors.New("remote error: tls: unknown certificate authority")))
+	must.Golden(t, *update, "testdata/messages.txt", b.Bytes())
+}
+
+// TestTooMuchBorders: a server that sends longer, or more, than its bounds is given up, and just that much is taken.
+func TestTooMuchBorders(t *testing.T) {
+	c := clientOf(t, "http://service:6060", quick())
+	for _, k := range []struct {
+		last  time.Duration
+		bytes int64
+		most  int64
+		want  string
+	}{
+		{0, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace + 1, 0, 0, "still sends after"},
+		{0, bytesAtOnce + bytesASec, 0, ""}, {0, bytesAtOnce + bytesASec + 1, 0, "more than any service does"}, {0, 100, 100, ""}, {0, 101, 100, "it is larger than"},
+	} {
+		c.opt.MaxBytes = k.most
+		s := &Stream{c: c, seconds: 1, last: k.last, res: Result{Window: time.Second}}
+		s.bytes.Store(k.bytes)
+		if err := s.tooMuch(); (err != nil) != (k.want != "") || err != nil && !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%+v: %v", k, err)
+		}
+	}
+}
+
+// TestFlightAddress: which path of a target is a flight recorder's.
+func TestFlightAddress(t *testing.T) {
+	for target, want := range map[string]string{
+		"h:1": "http://h:1" + FlightPath + " false true", "http://h:1/": "http://h:1" + FlightPath + " false true", "h:1//": "http://h:1" + FlightPath + " false true", "h:1/flight": "http://h:1/flight true true", "http://h:1" + FlightPath + "?x=1": "http://h:1" + FlightPath + " true true",
+		"h:1/x" + FlightPath: "http://h:1/x" + FlightPath + " true true", "h:1/debug/pprof/": "http://h:1/debug/pprof/ false false", "http://u:secret@h:1": "http://h:1" + FlightPath + " false true",
+	} {
+		named, may := Flight(target)
+		got := fmt.Sprint(FlightURL(target), " ", named, " ", may)
+		if strings.ReplaceAll(got, "u:xxxxx@", "") != want || strings.Contains(got, "secret") {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
+	}
+}
