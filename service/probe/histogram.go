@@ -11,7 +11,7 @@ const buckets = 4*octaves + 1
 
 // The first bucket ends at 1 µs, which no timer reaches; then four buckets to
 // each doubling, so that a quantile is off by at most a quarter; the last
-// takes everything from 2^25 µs, about 34 s.
+// takes everything from 7/4 of 2^24 µs, about 29 s.
 const octaves = 25
 
 // A Histogram counts durations in buckets that widen with the duration. The

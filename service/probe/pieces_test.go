@@ -1,0 +1,206 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestEachBucket: the bounds grow, each begins where the one before ends, and a duration at a bound is in the later one.
+func TestEachBucket(t *testing.T) {
+	var last time.Duration
+	for i := range buckets {
+		end := upperBound(i)
+		if end <= last || i == 0 && end != time.Microsecond || i == buckets-1 && end != math.MaxInt64 {
+			t.Fatalf("bucket %d ends at %v, the one before at %v", i, end, last)
+		}
+		if bucket(end-1) != i || i < buckets-1 && bucket(end) != i+1 || bucket(last) != i {
+			t.Errorf("bucket %d: %v is in %d, %v in %d", i, end-1, bucket(end-1), end, bucket(end))
+		}
+		last = end
+	}
+	for i, want := range map[int]time.Duration{-1: time.Microsecond, 1: 1250, 4: 2000, 5: 2500, 8: 4000, 99: 7 << 22 * time.Microsecond, 100: math.MaxInt64, 200: math.MaxInt64} {
+		if got := upperBound(i); got != want {
+			t.Errorf("bucket %d ends at %d, want %d", i, got, want)
+		}
+	}
+	var h Histogram
+	if h.Quantile(1) != 0 {
+		t.Error("of nothing there is a quantile")
+	}
+	for _, d := range []time.Duration{-5, 0, 1, 1500, 3000, 3100, time.Hour} {
+		h.Record(d)
+	}
+	for q, want := range map[float64]time.Duration{0: 1000, 3. / 7: 1000, 3.01 / 7: 1750, 4. / 7: 1750, 5. / 7: 3500, 6. / 7: 3500, 1: time.Hour, 2: time.Hour} {
+		if got := h.Quantile(q); got != want {
+			t.Errorf("quantile %v: %v, want %v", q, got, want)
+		}
+	}
+	if h.Count != 7 || h.Sum != time.Hour+1+1500+3000+3100 || h.Max != time.Hour {
+		t.Errorf("%d, %v, %v", h.Count, h.Sum, h.Max)
+	}
+	n, sum := 0, uint64(0)
+	for _, c := range h.Buckets() {
+		if n++; n <= 2 {
+			sum += c
+		}
+		if n == 5 {
+			break
+		}
+	}
+	if n != 5 || sum != 3 {
+		t.Errorf("%d buckets, %d in the first two", n, sum)
+	}
+}
+
+// TestStretches: what the kernel took, from ticks whose CPU time explains all, some and none of their lateness.
+func TestStretches(t *testing.T) {
+	const m = time.Millisecond
+	for _, c := range []struct {
+		tick tick
+		want stretch
+	}{
+		{tick{0, 10 * m, 10 * m, 5 * m, 1, 0.5, m}, stretch{}},
+		{tick{0, 10 * m, 9 * m, 0, 1, 0, m}, stretch{}},
+		{tick{0, 10 * m, 110 * m, 0, 1, 0, m}, stretch{100 * m, 101 * m, 101 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 0, 1, 0, 20 * m}, stretch{100 * m, 110 * m, 110 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 30 * m, 1, 0, 5 * m}, stretch{70 * m, 80 * m, 80 * m, 20 * m}},
+		{tick{0, 10 * m, 110 * m, 110 * m, 1, 0, 5 * m}, stretch{0, 0, 0, 100 * m}},
+		{tick{0, 10 * m, 110 * m, 200 * m, 1, 0, 5 * m}, stretch{0, 0, 0, 100 * m}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 0, 5 * m}, stretch{90 * m, 100 * m, 100 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 2, 5 * m}, stretch{90 * m, 100 * m, 90 * m, 10 * m}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 3.2, 5 * m}, stretch{90 * m, 100 * m, 97500 * time.Microsecond, 2500 * time.Microsecond}},
+		{tick{0, 10 * m, 110 * m, 40 * m, 4, 9, 5 * m}, stretch{90 * m, 100 * m, 100 * m, 0}},
+		{tick{0, 10 * m, 110 * m, 5 * m, 0, 1, 5 * m}, stretch{95 * m, 105 * m, 105 * m, 0}},
+		{tick{100 * m, 110 * m, 210 * m, 5 * m, 0.5, 1, 5 * m}, stretch{95 * m, 105 * m, 105 * m, 0}},
+	} {
+		if got := c.tick.lost(); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.tick, got, c.want)
+		}
+	}
+}
+
+// TestPieces: how windows are put together, and when ticks become fast.
+func TestPieces(t *testing.T) {
+	var s state
+	for i, want := range []float64{2, 3, 3.5} {
+		if s.settle(max(float64(2*i+2)-float64(i/2)*2, 0)); s.rate != want {
+			t.Errorf("after %d ticks the rate is %v, want %v", i+1, s.rate, want)
+		}
+	}
+	for _, c := range []struct {
+		used, procs, quota float64
+		fast               bool
+	}{{1, 2, 0, true}, {0.99, 2, 0, false}, {0.5, 2, 1, true}, {0.49, 2, 1, false}, {1, 2, 4, true}, {0.9, 2, 4, false}} {
+		s := state{quota: c.quota, fastUntil: time.Second}
+		s.nearLimit(c.used, c.procs, 5*time.Second, 0)
+		if want := map[bool]time.Duration{true: 7 * time.Second, false: time.Second}[c.fast]; s.fastUntil != want {
+			t.Errorf("%+v: fast until %v", c, s.fastUntil)
+		}
+	}
+	later := state{fastUntil: time.Minute}
+	if later.nearLimit(9, 1, 0, 0); later.fastUntil != time.Minute {
+		t.Errorf("fast until %v", later.fastUntil)
+	}
+	o := &Options{Interval: 1, IdleInterval: 2}
+	if (&state{start: 4, fastUntil: 5}).interval(o) != 1 || (&state{start: 5, fastUntil: 5}).interval(o) != 2 {
+		t.Error("ticks are fast at the wrong time")
+	}
+	none, own := cgroup.Throttling{Verdict: cgroup.VerdictNone}, cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 1, Ancestor: 2, Periods: 3, ThrottledPeriods: 4}
+	sum := none
+	add(&sum, own)
+	add(&sum, own)
+	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, How: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
+		t.Errorf("%+v", sum)
+	}
+	if add(&sum, none); sum.Verdict != cgroup.VerdictOwn {
+		t.Errorf("a window without throttling makes %+v", sum)
+	}
+	if add(&none, cgroup.Throttling{Verdict: cgroup.VerdictNone, How: "y"}); none.How != "y" {
+		t.Errorf("%+v", none)
+	}
+	at := cgroup.Stat{Throttled: 5, Periods: 5, Local: 5, Has: cgroup.HasLocal}
+	for i, want := range []bool{false, true, true, true, false} {
+		to := at
+		switch i {
+		case 1:
+			to.Throttled--
+		case 2:
+			to.Periods--
+		case 3:
+			to.Local--
+		case 4:
+			to.Local, to.Has = 0, 0
+		}
+		if backwards(&at, &to) != want {
+			t.Errorf("change %d goes back: %v", i, !want)
+		}
+	}
+	for _, c := range []struct {
+		unsplit         cgroup.Throttling
+		delay           time.Duration
+		queue, together time.Duration
+	}{{cgroup.Throttling{Verdict: cgroup.VerdictNone}, 9, 9, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictNone}, -9, 0, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 2, Ancestor: 3}, 9, 0, 4}, {cgroup.Throttling{Verdict: cgroup.VerdictOwn, Own: 5, Ancestor: 5}, 9, 0, 0}, {cgroup.Throttling{Verdict: cgroup.VerdictUnknown}, 9, 0, 9}, {cgroup.Throttling{Verdict: cgroup.VerdictNone, Own: 1}, 9, 0, 8}} {
+		s := state{unsplit: c.unsplit}
+		if s.split(c.delay); s.snap.RunQueue != c.queue || s.snap.Unsplit != c.together {
+			t.Errorf("%+v: %d in the run queue, %d in either", c, s.snap.RunQueue, s.snap.Unsplit)
+		}
+	}
+}
+
+// TestWhenIsRead: counters are read each second, at each tick where those are rare, and a process that moves is followed.
+func TestWhenIsRead(t *testing.T) {
+	stat := func(throttled int) string {
+		return fmt.Sprintf("usage_usec 10\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", 5+throttled, throttled, 1000*throttled)
+	}
+	fsys := cpuFiles(stat(0), "")
+	o := Options{Cgroup: cgroup.Options{FS: fsys}, Interval: 10 * time.Millisecond, IdleInterval: 250 * time.Millisecond}
+	s := &state{}
+	s.open(o)
+	defer s.close()
+	if s.snap.Has&HasThrottling == 0 || s.quota != 0.5 || s.nextLook != time.Second || s.fastUntil != beginning || s.nextMove != movedEvery || s.nextDelay != lookEvery {
+		t.Fatalf("at the start %+v", s)
+	}
+	set := func(text string) { fsys["sys/fs/cgroup/a/cpu.stat"].Data = []byte(text) }
+	set(stat(1))
+	if s.look(&o, time.Second-1); s.last.ThrottledPeriods != 0 {
+		t.Error("the counters were read too early")
+	}
+	fsys["sys/fs/cgroup/a/cpu.max"].Data = []byte("100000 100000\n")
+	if s.look(&o, time.Second); s.last.ThrottledPeriods != 1 || s.fastUntil != time.Second+alert || s.quota != 1 || s.nextLook != 2*time.Second {
+		t.Errorf("after a second %+v", s)
+	}
+	s.start = time.Minute // long after that: ticks are rare
+	set(stat(1))
+	if s.look(&o, time.Minute); s.nextLook != time.Minute || s.fastUntil != time.Second+alert {
+		t.Errorf("where ticks are rare %v, %v", s.nextLook, s.fastUntil)
+	}
+	for name, f := range cpuFiles(stat(7), "") {
+		fsys[strings.Replace(name, "/a/", "/b/", 1)] = f
+	}
+	fsys["proc/self/cgroup"].Data = []byte("0::/b\n")
+	if s.look(&o, time.Minute+movedEvery-1); s.last.ThrottledPeriods != 1 {
+		t.Error("it was followed too early")
+	}
+	s.look(&o, time.Minute+movedEvery)
+	if s.last.ThrottledPeriods != 7 || s.total().ThrottledPeriods != 1 {
+		t.Errorf("in its new group %+v, in all %+v", s.last, s.total())
+	}
+	set = func(text string) { fsys["sys/fs/cgroup/b/cpu.stat"].Data = []byte(text) }
+	set(stat(9))
+	if s.look(&o, 2*time.Minute); s.total().ThrottledPeriods != 3 || s.total().Own != 3*time.Millisecond {
+		t.Errorf("in all %+v", s.total())
+	}
+	set(stat(2)) // another group of the same name
+	if s.look(&o, 3*time.Minute); s.total().ThrottledPeriods != 3 {
+		t.Errorf("with a group that was replaced %+v", s.total())
+	}
+	delete(fsys, "sys/fs/cgroup/b/cpu.stat")
+	if got := s.counters(); got.Verdict != cgroup.VerdictUnknown || s.lastOK {
+		t.Errorf("without a file %+v", got)
+	}
+}
