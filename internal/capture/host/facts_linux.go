@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/service/cgroup"
 )
 
 // facts finds out on what the process runs. What it cannot read is left out.
@@ -31,10 +32,15 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 	if f.Program != nil {
 		h.Go, h.Build = f.Program.Go, f.Program.Build
 	}
-	if f.Limits == nil {
-		return h
+	if f.Limits != nil {
+		bound(h, f.Limits)
 	}
-	c, m := &f.Limits.CPU, &f.Limits.Memory
+	return h
+}
+
+// bound takes in what bounds the process.
+func bound(h *bundle.Host, l *cgroup.Limits) {
+	c, m := &l.CPU, &l.Memory
 	h.CPUs, h.Parallelism, h.QuotaHidden = c.Online, c.Parallelism, c.Hidden
 	h.CgroupVersion, h.Group = c.Version.String(), c.Group
 	if c.QuotaLevel >= 0 {
@@ -49,5 +55,4 @@ func facts(pid int, warn func(code, text string)) *bundle.Host {
 			}
 		}
 	}
-	return h
 }

@@ -1,0 +1,48 @@
+package host
+
+import (
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestBound: what bounds a process is the tightest quota, of the level that has it, and the memory limit that won; without one there is none.
+func TestBound(t *testing.T) {
+	full := &cgroup.Limits{
+		CPU:    cgroup.CPU{QuotaLevel: 1, Quota: 1.5, Online: 8, Parallelism: 4, Levels: []cgroup.CPULevel{{File: "/a/cpu.max", Period: 1}, {Level: cgroup.Level{Depth: 2}, File: "/cpu.max", Period: 100 * time.Millisecond}}},
+		Memory: cgroup.Memory{Max: 1 << 30, Bounds: []cgroup.MemoryBound{{File: "/a/memory.max"}, {File: "/memory.max", Won: true}, {File: "/x"}}},
+	}
+	full.CPU.Hidden, full.CPU.Version, full.CPU.Group = true, cgroup.V2, "/a"
+	none := &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1, Levels: full.CPU.Levels}, Memory: cgroup.Memory{Bounds: full.Memory.Bounds}}
+	for _, c := range []struct {
+		l    *cgroup.Limits
+		want bundle.Host
+	}{
+		{full, bundle.Host{CPUs: 8, Parallelism: 4, QuotaHidden: true, CgroupVersion: "v2", Group: "/a", QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/cpu.max", QuotaDepth: 2, MemoryBytes: 1 << 30, MemoryFrom: "/memory.max"}},
+		{none, bundle.Host{CgroupVersion: "none"}},
+	} {
+		var got bundle.Host
+		if bound(&got, c.l); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}
+
+// TestOwnFacts: this process's own facts are those that it knows of itself.
+func TestOwnFacts(t *testing.T) {
+	h := facts(os.Getpid(), func(code, text string) { t.Logf("%s: %s", code, text) })
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err == nil && h.Kernel != strings.TrimSpace(string(kernel)) || h.PID != os.Getpid() || h.OS != runtime.GOOS || h.Arch != runtime.GOARCH || h.OtherNetwork || h.Go != runtime.Version() && h.Go != "" || h.GOGC != os.Getenv("GOGC") || h.Parallelism < 1 || h.Parallelism > h.CPUs {
+		t.Errorf("%+v", h)
+	}
+	warned := ""
+	if h := facts(1<<30, func(_, text string) { warned = text }); h.PID != 1<<30 || h.OtherNetwork || h.CPUs != 0 || !strings.HasPrefix(warned, "the process's limits were not read") {
+		t.Errorf("of no process: %+v, %s", h, warned)
+	}
+}

@@ -1,0 +1,88 @@
+package verify
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestSamePlace: by the function, and by the service's own one that called it where both say so.
+func TestSamePlace(t *testing.T) {
+	site := func(fn, from string) *report.Finding {
+		f := &report.Finding{Site: &report.Site{Func: fn, File: "x.go", Line: 1}}
+		if from != "" {
+			f.Site.CalledFrom = &report.Caller{Func: from, File: "y.go", Line: 2}
+		}
+		return f
+	}
+	none := &report.Finding{}
+	for _, c := range []struct {
+		a, b *report.Finding
+		want bool
+	}{
+		{none, none, true}, {none, site("f", ""), false}, {site("f", ""), none, false}, {site("f", ""), site("f", ""), true}, {site("f", ""), site("g", ""), false},
+		{site("f", "a"), site("f", ""), true}, {site("f", ""), site("f", "a"), true}, {site("f", "a"), site("g", ""), false}, {site("f", "a"), site("g", "a"), true}, {site("f", "a"), site("f", "b"), false}, {site("f", "a"), none, false}, {none, site("f", "a"), false},
+	} {
+		if got := samePlace(c.a, c.b); got != c.want {
+			t.Errorf("%+v and %+v: %v", c.a.Site, c.b.Site, got)
+		}
+	}
+	for want, f := range map[string]*report.Finding{"": none, "f": site("f", ""), "a": site("f", "a")} {
+		if got := siteOf(f); got != want {
+			t.Errorf("the site of %+v is %q", f.Site, got)
+		}
+	}
+}
+
+// TestStanding: a finding stands with half of its weight, at its place, in its group by number or by name.
+func TestStanding(t *testing.T) {
+	of := func(change func(*report.Finding)) *report.Finding {
+		f := &report.Finding{Code: "WL1", Group: "g1", Share: 0.5, Site: &report.Site{Func: "f"}}
+		change(f)
+		return f
+	}
+	asked := of(func(*report.Finding) {})
+	for name, c := range map[string]struct {
+		change func(*report.Finding)
+		want   bool
+	}{
+		"the same":         {func(*report.Finding) {}, true},
+		"half":             {func(f *report.Finding) { f.Share = 0.25 }, true},
+		"less than half":   {func(f *report.Finding) { f.Share = 0.249 }, false},
+		"another code":     {func(f *report.Finding) { f.Code = "WL2" }, false},
+		"another place":    {func(f *report.Finding) { f.Site = &report.Site{Func: "g"} }, false},
+		"by the name":      {func(f *report.Finding) { f.Group = "g7" }, true},
+		"of another group": {func(f *report.Finding) { f.Group = "g8" }, false},
+	} {
+		after := &report.Report{Groups: []report.Group{{ID: "g8", Name: "other"}, {ID: "g7", Name: "GET /"}}, Findings: []report.Finding{{Code: "WL9"}, *of(c.change)}}
+		if got := standing(asked, "GET /", after); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if standing(asked, "GET /", &report.Report{}) {
+		t.Error("it stands in a report without findings")
+	}
+}
+
+// TestVerdictText: a sentence for each judgement, with a sign that is a word.
+func TestVerdictText(t *testing.T) {
+	got := int64(-5)
+	slower := int64(3)
+	for _, c := range []struct {
+		j    Judgement
+		got  *int64
+		was  int64
+		want string
+	}{
+		{Kept, &got, 9, "promised 7ns of p99, got 5ns"}, {Better, &got, 9, "promised 7ns of p99, got 5ns: more than promised"}, {Short, &got, 9, "promised 7ns of p99, got 5ns: less than promised, and not by chance"},
+		{Chance, &slower, 9, "promised 7ns of p99, got 3ns slower: that may be chance, record for longer"}, {Unmade, &got, 9, "promised 7ns of p99: the finding still stands, so the change is not in this recording"},
+		{Unknown, nil, 9, "promised 7ns of p99: too few requests on one side to judge it"}, {Unknown, nil, 0, "no promise can be measured: there were too few requests"},
+	} {
+		v := Verdict{Judgement: c.j, Got: c.got, WasNS: c.was, Metric: "p99"}
+		v.Promised.Est = -7
+		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns, "ns") }); text != c.want {
+			t.Errorf("%s: %q, want %q", c.j, text, c.want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package tune
+
+import (
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/cgroup"
+)
+
+// TestLatencyWindow: what a window between two looks tells, and that one that was not measured says so.
+func TestLatencyWindow(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	at := func(periods, throttled int64, own, ancestor, cpu time.Duration, waited float64) inputs {
+		var i inputs
+		i.stat = cgroup.Stat{Has: cgroup.HasBandwidth | cgroup.HasLocal | cgroup.HasAncestors, Periods: periods, ThrottledPeriods: throttled, Throttled: own, Local: own + ancestor, AncestorThrottled: ancestor}
+		i.statOK, i.cpuOK, i.cpu, i.cpus = true, true, cpu, 8
+		i.bounds = cgroup.Tightest{Quota: 2, Period: 100 * time.Millisecond, QuotaDepth: 1}
+		i.rt.waited = waited
+		return i
+	}
+	window := func(change func(from, to *inputs)) latencyWindow {
+		tuner := &Tuner{opts: Options{MinProcs: 1, MaxProcs: 5}, prev: at(10, 1, time.Second, time.Second, time.Second, 3), now: at(30, 6, 2*time.Second, time.Second, 5*time.Second, 7)}
+		tuner.prev.at, tuner.now.at = begin, begin.Add(2*time.Second)
+		change(&tuner.prev, &tuner.now)
+		return tuner.latencyWindow(4)
+	}
+	bare := latencyWindow{quota: 2, cpus: 8, current: 4, least: 1, most: 5}
+	own := bare
+	own.measured, own.periods, own.throttled, own.runnable, own.used = true, 20, 5, 2, 2
+	ancestor := own
+	ancestor.throttled = 5 // half of the 8 s that four Ps had in it
+	ancestor.periods = 20
+	fewer := own
+	fewer.runnable = 0
+	whole := ancestor
+	whole.throttled = 20
+	for name, c := range map[string]struct {
+		change func(from, to *inputs)
+		want   latencyWindow
+	}{
+		"own quota":           {func(*inputs, *inputs) {}, own},
+		"no time passed":      {func(from, to *inputs) { to.at = from.at }, bare},
+		"nothing read before": {func(from, _ *inputs) { from.statOK = false }, bare},
+		"nothing read now":    {func(_, to *inputs) { to.statOK = false }, bare},
+		"no CPU time":         {func(_, to *inputs) { to.cpuOK = false }, bare},
+		"waits that fall":     {func(_, to *inputs) { to.rt.waited = 1 }, fewer},
+		"an ancestor's": {func(from, to *inputs) {
+			*to = at(10, 1, time.Second, 3*time.Second, 5*time.Second, 7)
+			to.at = begin.Add(2 * time.Second)
+		}, ancestor},
+		"an ancestor's, all the time": {func(from, to *inputs) {
+			*to = at(10, 1, time.Second, 30*time.Second, 5*time.Second, 7)
+			to.at = begin.Add(2 * time.Second)
+		}, whole},
+	} {
+		if got := window(c.change); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestMeasureGC: the collector's share is of a window that ends at a collection and is long enough, and of the quota where there is one.
+func TestMeasureGC(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	tuner := &Tuner{gcShare: -1, quotaShare: -1}
+	look := func(after time.Duration, gc, total, idle float64, cpu time.Duration, quota float64) {
+		tuner.now.at, tuner.now.cpuOK, tuner.now.cpu = begin.Add(after), true, cpu
+		tuner.now.rt.gcSeconds, tuner.now.rt.totalSeconds, tuner.now.rt.idleSeconds = gc, total, idle
+		tuner.now.bounds.Quota = quota
+		tuner.measureGC()
+	}
+	check := func(what string, share, ofQuota float64) {
+		t.Helper()
+		if d := tuner.gcShare - share; d > 1e-9 || d < -1e-9 {
+			t.Errorf("%s: a share of %v, want %v", what, tuner.gcShare, share)
+		}
+		if d := tuner.quotaShare - ofQuota; d > 1e-9 || d < -1e-9 {
+			t.Errorf("%s: of the quota %v, want %v", what, tuner.quotaShare, ofQuota)
+		}
+	}
+	look(0, 1, 10, 5, time.Second, 2)
+	check("first", -1, -1)
+	look(shareWindow-1, 2, 20, 7, 2*time.Second, 2)
+	check("too short", -1, -1)
+	look(shareWindow, 1, 10, 5, 9*time.Second, 2)
+	check("no collection since", -1, -1)
+	look(2*shareWindow, 2, 20, 5, 3*time.Second, 0.5)
+	check("ten seconds busy", 0.1, 0.1*2/(0.5*2*shareWindow.Seconds()))
+	from := 2 * shareWindow
+	look(from+shareWindow, 3, 25, 5, 5*time.Second, 0)
+	check("no quota", 0.2, -1)
+	look(from+2*shareWindow, 2, 30, 5, 6*time.Second, 2)
+	check("a counter that falls", -1, -1)
+	tuner.now.cpuOK = false
+	tuner.gcShare = 7
+	tuner.now.at = begin.Add(time.Hour)
+	if tuner.measureGC(); tuner.gcShare != 7 || !tuner.gcFromAt.Equal(tuner.now.at) {
+		t.Errorf("without CPU time: %v from %v", tuner.gcShare, tuner.gcFromAt)
+	}
+}
