@@ -1,0 +1,215 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/probe"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// stillRing runs and holds nothing.
+type stillRing struct {
+	on   bool
+	fail error
+}
+
+func (s *stillRing) start(time.Duration, uint64) error {
+	if s.fail == nil {
+		s.on = true
+	}
+	return s.fail
+}
+func (s *stillRing) stop()                            { s.on = false }
+func (s *stillRing) enabled() bool                    { return s.on }
+func (s *stillRing) writeTo(io.Writer) (int64, error) { return 0, errors.New("it holds nothing") }
+
+// still is a recorder without its goroutine.
+func still(o Options) *Recorder {
+	now := time.Now()
+	return &Recorder{opts: o, rt: &stillRing{on: true}, wake: make(chan struct{}, 1), missed: map[Kind]uint64{}, gov: newGovernor(-1, o.MinAge),
+		plan: plan{tail: time.Second, gap: time.Minute, minAge: o.MinAge, reach: o.MinAge}, hour: newBucket(100, time.Hour, now), day: newBucket(100, time.Hour, now),
+		state: State{Recording: true, Triggers: map[Kind]uint64{}, Missed: map[Kind]uint64{}}}
+}
+
+// TestSecond: what a second shows is a trigger when it is beyond its bound, not at it, and none where there is no bound.
+func TestSecond(t *testing.T) {
+	base := Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20, Share: 0.5, Latency: time.Millisecond, Goroutines: 100, GC: 0.25}
+	for name, c := range map[string]struct {
+		change     func(*Options)
+		s          signals
+		seen, slow uint64
+		want       []Kind
+	}{
+		"nothing":             {nil, signals{}, 100, 0, nil},
+		"at each bound":       {nil, signals{late: time.Millisecond, goroutines: 100, gc: 0.25}, 20, 9, nil},
+		"beyond each":         {nil, signals{late: time.Millisecond + 1, goroutines: 101, gc: 0.2501}, 20, 10, []Kind{KindGC, KindGoroutines, KindLatency, KindMany}},
+		"just half":           {nil, signals{}, 20, 10, []Kind{KindMany}},
+		"less than half":      {nil, signals{}, 21, 10, nil},
+		"half, of too few":    {nil, signals{}, 18, 9, nil},
+		"without bounds":      {func(o *Options) { o.Share, o.Latency, o.Goroutines, o.GC = 0, 0, 0, 0 }, signals{late: time.Hour, goroutines: 1e6, gc: 1}, 20, 20, nil},
+		"of each alone":       {func(o *Options) { o.Latency, o.GC = 0, 0 }, signals{late: time.Hour, goroutines: 101, gc: 1}, 0, 0, []Kind{KindGoroutines}},
+		"the collector alone": {func(o *Options) { o.Goroutines, o.Share = 0, 0 }, signals{goroutines: 1e6, gc: 0.3}, 20, 20, []Kind{KindGC}},
+	} {
+		o := base
+		if c.change != nil {
+			c.change(&o)
+		}
+		r := still(o)
+		r.seen, r.slow = c.seen, c.slow
+		c.s.took = time.Second
+		r.second(1, c.s)
+		var got []Kind
+		for k, n := range r.state.Triggers {
+			if got = append(got, k); n != 1 {
+				t.Errorf("%s: %d times %s", name, n, k)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) || r.seen != 0 || r.slow != 0 {
+			t.Errorf("%s: %v, want %v; %d seen, %d slow are left", name, got, c.want, r.seen, r.slow)
+		}
+	}
+}
+
+// TestReach: the ring holds as long as was asked for, or as much as it may at the rate that is written.
+func TestReach(t *testing.T) {
+	r := still(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
+	r.second(1, signals{starts: (1 << 20) / startBytes, took: time.Second}) // the mean takes a fifth of it
+	if d := r.plan.reach - 5*time.Second; d < -10*time.Millisecond || d > 10*time.Millisecond || r.state.Reach != r.plan.reach {
+		t.Errorf("it reaches %v back", r.plan.reach)
+	}
+	for n := range 100 {
+		r.second(n, signals{took: time.Second})
+	}
+	if r.plan.reach != 10*time.Second {
+		t.Errorf("when it is calm it reaches %v back", r.plan.reach)
+	}
+}
+
+// TestEnded: which requests are slow by the bound, which by their route, and when they ended.
+func TestEnded(t *testing.T) {
+	began := time.Now().Add(-time.Minute)
+	r := still(Options{MinAge: 10 * time.Second, Slow: time.Second, Factor: 2, Share: 1})
+	route := r.routes.of("/a")
+	route.limit.Store(int64(500 * time.Millisecond))
+	for i, c := range []struct {
+		took time.Duration
+		want Kind
+	}{{500 * time.Millisecond, ""}, {500*time.Millisecond + 1, KindUnusual}, {time.Second, KindUnusual}, {time.Second + 1, KindSlow}} {
+		before := map[Kind]uint64{KindSlow: r.state.Triggers[KindSlow], KindUnusual: r.state.Triggers[KindUnusual]}
+		r.ended(mark.Ended{Name: "/a", Took: c.took, Began: began})
+		for k, n := range before {
+			if fired := r.state.Triggers[k] > n; fired != (k == c.want) {
+				t.Errorf("request %d of %v: %s fired %v", i, c.took, k, fired)
+			}
+		}
+	}
+	if r.seen != 4 || r.slow != 3 {
+		t.Errorf("%d seen, %d slow", r.seen, r.slow)
+	}
+	freezes := still(Options{MinAge: 10 * time.Second, Freeze: 50 * time.Millisecond})
+	for _, d := range []time.Duration{50*time.Millisecond - 1, 50 * time.Millisecond, time.Second} {
+		freezes.OnFreeze(probe.Freeze{Likely: d})
+	}
+	if freezes.state.Triggers[KindFreeze] != 2 || len(freezes.plan.waiting) != 1 || freezes.plan.waiting[0].took != time.Second {
+		t.Errorf("%v, %+v", freezes.state.Triggers, freezes.plan.waiting)
+	}
+}
+
+// TestFire: what no recording can hold is missed, the first one wakes, and a recorder that is off keeps nothing.
+func TestFire(t *testing.T) {
+	r := still(Options{MinAge: 10 * time.Second})
+	now := time.Now()
+	r.fire(moment{kind: KindSlow, at: now, took: time.Second})
+	if len(r.wake) != 1 || len(r.missed) != 0 {
+		t.Errorf("%d wake, %v missed", len(r.wake), r.missed)
+	}
+	<-r.wake
+	if r.fire(moment{kind: KindSlow, at: now, took: time.Second}); len(r.wake) != 0 || r.state.Triggers[KindSlow] != 2 {
+		t.Errorf("what comes beside it wakes %d, %v", len(r.wake), r.state.Triggers)
+	}
+	r.end("why")
+	if r.state.Recording || r.state.Why != "why" || r.state.Missed[KindSlow] != 2 || r.rt.enabled() {
+		t.Errorf("%+v", r.state)
+	}
+	if r.fire(moment{kind: KindGC, at: now}); r.missed[KindGC] != 1 || r.state.Missed[KindGC] != 1 {
+		t.Errorf("while it is off: %v", r.missed)
+	}
+	r.rt.(*stillRing).fail = errors.New("busy")
+	if r.begin(); r.state.Recording || r.state.Why != "busy; it is tried again" {
+		t.Errorf("%+v", r.state)
+	}
+	r.rt.(*stillRing).fail = nil
+	if r.begin(); !r.state.Recording || r.state.Why != "" {
+		t.Errorf("%+v", r.state)
+	}
+	r.hour.tokens = 0
+	if r.fire(moment{kind: KindSlow, at: now}); r.missed[KindSlow] != 3 {
+		t.Errorf("beyond the hour's: %v", r.missed)
+	}
+	if r.free(KindSlow, now) || !r.free(KindSlow, now.Add(time.Hour)) {
+		t.Error("the hour's number is not kept")
+	}
+	r.hour.tokens = 50.5
+	if r.free(KindFreeze, now) || !r.free(KindSlow, now) {
+		t.Error("half of them are not for requests")
+	}
+	a := &asked{trigger: Trigger{Kind: KindAsked}, held: map[Kind]uint64{KindGC: 2}, done: make(chan struct{})}
+	if r.capture(a) || a.err == nil {
+		t.Error("a ring that holds nothing was kept")
+	}
+}
+
+// TestFill: the ends of options, and what is taken where nothing is said.
+func TestFill(t *testing.T) {
+	var o Options
+	if err := o.fill(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "268435456 4 10ms 50ms 200ms 1m0s 6 48 10s 10485760 0.02"
+	if got := fmt.Sprint(o.MaxDisk, o.Factor, o.Least, o.Freeze, o.Tail, o.Gap, o.PerHour, o.PerDay, o.MinAge, o.MaxBytes, o.Budget); got != want || !strings.HasSuffix(o.Dir, "whylate-flight") {
+		t.Errorf("%s, %s", got, o.Dir)
+	}
+	for name, change := range map[string]func(o *Options, v int){
+		"slow": func(o *Options, v int) { o.Slow = time.Duration(v) }, "least": func(o *Options, v int) { o.Least = time.Duration(v) }, "tail": func(o *Options, v int) { o.Tail = time.Duration(v) }, "gap": func(o *Options, v int) { o.Gap = time.Duration(v) }, "age": func(o *Options, v int) { o.MinAge = time.Duration(v) },
+		"disk": func(o *Options, v int) { o.MaxDisk = int64(v) }, "goroutines": func(o *Options, v int) { o.Goroutines = v }, "latency": func(o *Options, v int) { o.Latency = time.Duration(v) }, "freeze": func(o *Options, v int) { o.Freeze = time.Duration(v) },
+	} {
+		for v, ok := range map[int]bool{-1: false, 0: true, 1: true} {
+			var o Options
+			if change(&o, v); (o.fill() == nil) != ok {
+				t.Errorf("%s of %d is taken: %v", name, v, !ok)
+			}
+		}
+	}
+	for v, ok := range map[float64]bool{-0.01: false, 0: true, 1: true, 1.01: false} {
+		if (&Options{Share: v}).fill() == nil != ok || (&Options{GC: v}).fill() == nil != ok {
+			t.Errorf("shares of %v are taken: %v", v, !ok)
+		}
+	}
+	sink := Options{Sink: func(_ context.Context, _ string, _ io.Reader) error { return nil }}
+	if sink.fill() != nil || sink.Dir != "" {
+		t.Errorf("beside a sink there is a folder %s", sink.Dir)
+	}
+	if sink.Upload = new(UploadOptions); sink.fill() == nil {
+		t.Error("an upload without a folder")
+	}
+	if (&Options{Redact: redact.Options{Logs: redact.Trim}}).fill() == nil {
+		t.Error("a mode that makes no sense")
+	}
+	for n, want := range map[int]int{300: 300, 301: 300} {
+		if got := clip(strings.Repeat("x", n)); len(got) != want {
+			t.Errorf("%d bytes are clipped to %d", n, len(got))
+		}
+	}
+	if got := clip(strings.Repeat("x", 299) + "é"); got != strings.Repeat("x", 299)+"?" {
+		t.Errorf("%q", got[290:])
+	}
+}
