@@ -62,9 +62,9 @@ func TestInARow(t *testing.T) {
 }
 
 // TestPolled: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
-// won; pauses between messages of a stream are not. It would catch a promise that a shorter pause brings the news earlier.
+// won. It would catch a promise that a shorter pause brings the news earlier.
 func TestPolled(t *testing.T) {
-	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "grpc-stream": false, "retry": false} {
+	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
 		rec := testprog.Service(t, name)
 		f := &explainBytes(t, rec.Trace, optionsOf(name, rec)).Findings[0]
 		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {

@@ -63,6 +63,9 @@ type Lost struct {
 	// OffCPUNS is for how long goroutines showed as running while their threads had no CPU, in the stretches in which no
 	// quota held the process back: running time that CPU time does not cover. Where a quota did elsewhere, or threads one by one tell more than all together.
 	OffCPUNS *int64 `json:"off_cpu_ns,omitempty"`
+	// LongDelayNS is the part of RunDelayNS of threads that waited for a millisecond and more between two samples: what a wake-up takes on
+	// a machine with idle CPUs, too, is not in it.
+	LongDelayNS *int64 `json:"long_delay_ns,omitempty"`
 	// MachineNS is the CPU time that all processes of the machine had, this one among them, and PressureNS the time in which
 	// any of them waited for a CPU that another had.
 	MachineNS  *int64 `json:"machine_ns,omitempty"`

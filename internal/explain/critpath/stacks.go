@@ -113,6 +113,9 @@ func (w *Walker) bits(id tracefmt.StackID) bits {
 		if w.fns[fn] == 0 {
 			w.fns[fn] = known | bitsOf(w.syms.String(fn))
 		}
+		if w.fns[fn]&once != 0 && b&foreign != 0 {
+			break // what the function given to a sync.Once waits for, it waits for itself
+		}
 		b |= w.fns[fn]
 	}
 	if b&(connSide|handlerSide) == connSide || b&handlerSide != 0 && b&webSocket != 0 {

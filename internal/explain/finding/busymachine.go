@@ -17,7 +17,7 @@ func busyMachineRule() Rule {
 				"then, goroutines behind them waited longer, and threads woke up late. No change of the service fixes that. Everything else that a trace of " +
 				"that time says of computing and scheduling was measured under it.",
 			Measured: "From host samples: for at least 10 % of the time in which goroutines ran, the threads waited in the kernel's run queue without a quota " +
-				"holding them back, while other processes used at least a fifth of the machine's CPU time (/proc/stat, less the process's own). In addition " +
+				"holding them back (only waits of at least a millisecond between two samples count, where the samples tell), while other processes used at least a fifth of the machine's CPU time (/proc/stat, less the process's own). In addition " +
 				"either all processes together used 90 % of the CPUs, or some process waited for a CPU for a fifth of the time (PSI). Where the service has " +
 				"more Ps than CPUs and its threads wait for each other (WL1005), the 90 % are required. The other processes get the part of each wait that " +
 				"they had of the used CPU time; the rest belongs to the service's own threads. In recordings without these two sources, GOMAXPROCS must be no " +
@@ -35,7 +35,8 @@ func busyMachineRule() Rule {
 // A neighbourhood is what other processes took.
 type neighbourhood struct {
 	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
-	lost   float64 // of the time in which goroutines showed as running, at least, others had the CPU
+	woken  float64 // of the time in which threads woke up, the same
+	lost   float64 // of the time in which goroutines showed as running, at the least, others had the CPU
 	others float64 // CPUs that other processes used, on average; 0 if that is not known
 	sure   float64
 }
@@ -54,6 +55,11 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	case l.QuotaNS != nil && *l.QuotaNS > 0:
 		return neighbourhood{}, false
 	}
+	late := 1.0 // a thread that is woken waits for a moment beside idle CPUs, too
+	if d := l.LongDelayNS; d != nil && *l.RunDelayNS > 0 {
+		late = min(1, float64(*d)/float64(*l.RunDelayNS))
+		waited *= late
+	}
 	if waited < scale.Some*max(float64(*l.BusyNS), scale.Running) || span <= 0 {
 		return neighbourhood{}, false
 	}
@@ -70,7 +76,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 		if all > 0 {
 			part = max(0, 1-float64(*l.CPUNS)/all) // others cannot have had more
 		}
-		n.off, n.lost = part*n.off, part*without
+		n.off, n.woken, n.lost = part*n.off, part*late, part*without
 		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*scale.Some*float64(*l.BusyNS) && n.lost >= scale.Some
 	}
 	others := max(0, float64(*l.MachineNS-*l.CPUNS))
@@ -78,7 +84,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	if others > 0 {
 		part = others / (others + float64(*l.CPUNS))
 	}
-	n.off, n.lost = part*n.off, part*without
+	n.off, n.woken, n.lost = part*n.off, part*late, part*without
 	full := others+float64(*l.CPUNS)+waited >= scale.NearlyAll*all || l.PressureNS != nil && float64(*l.PressureNS) >= scale.Much*span
 	if crowded(in) { // who waits, waits for the service's own threads, unless nothing of the machine is left
 		full = others+float64(*l.CPUNS) >= scale.NearlyAll*all
@@ -118,7 +124,7 @@ func machineBusy(in *Input) []Verdict {
 			case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
 				return n.lost
 			case report.CauseSchedWake:
-				return 1
+				return n.woken
 			}
 			return 0
 		})

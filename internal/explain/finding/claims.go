@@ -445,8 +445,12 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if isNextMessage(c) {
 		return owner{}
 	}
-	if len(via) == 0 && c.Cause == report.CauseSleep && cl.in.streams(c.Site) {
-		return owner{code: report.RuleSleep, leaf: leaf{streamLeaf, leafOf(c).site}}
+	at := c.Site
+	if len(via) > 0 {
+		at = via[0].Site
+	}
+	if c.Cause == report.CauseSleep && cl.in.streams(at) {
+		return owner{code: report.RuleSleep, leaf: leaf{streamLeaf, at.Own().Key()}}
 	}
 	if k, ok := cl.contended(via); ok && !cl.slack[k] {
 		if first, ok := cl.alias[k]; ok {

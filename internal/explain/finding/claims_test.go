@@ -241,10 +241,10 @@ func TestPacedStream(t *testing.T) {
 	for _, c := range []struct {
 		wrote float64
 		loud  bool
-	}{{1, false}, {0.5, true}} {
-		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, Requests: 30, Wrote: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
+	}{{1, false}, {0.6, false}, {0.4, true}} {
+		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, Wrote: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
 		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
-			t.Errorf("of requests of which %g write between: %+v", c.wrote, found)
+			t.Errorf("of whose waits %g are followed by a write: %+v", c.wrote, found)
 		}
 	}
 }

@@ -7,7 +7,6 @@
 package finding
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +62,7 @@ type Input struct {
 	// Holder finds where a goroutine stands, and for how long at least so long, that perhaps holds the lock a function waits for,
 	// with the trace's word for what it waits for; nil: none. The field itself may be nil.
 	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
-	// Streams says of requests that sleep at a line repeatedly whether they write to their clients between.
+	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
@@ -152,10 +151,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	all = bothHalves(in, all)
 	all = explained(in, all)
 	oneFault(in, all)
-	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
-	})
-	machineFirst(all)
+	inOrder(all)
 	out := make([]report.Finding, 0, len(all))
 	seen := map[string]bool{}
 	for i := range all {

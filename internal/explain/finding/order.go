@@ -69,7 +69,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			part: func(c report.CauseName) float64 {
 				switch c {
 				case report.CauseSchedWake:
-					return 1
+					return n.woken
 				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait, report.FamilyGC:
 					return n.lost
 				}
@@ -186,15 +186,27 @@ func (w Won) times(part float64) Won {
 	return w
 }
 
-// machineFirst puts a busy machine before all of its severity, which it makes look worse, but for one that is more by far.
-func machineFirst(all []Verdict) {
+// inOrder sorts verdicts, the loudest first, and of one severity the weightiest. A busy machine comes before all of its severity, which it
+// makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
+func inOrder(all []Verdict) {
+	for i := range all {
+		m := &all[i]
+		if m.Code == report.RuleBusyMachine && m.Severity == report.SeverityLow && slices.ContainsFunc(all, func(v Verdict) bool {
+			return v.Code == report.RuleComputes && v.Won.TotalNS > scale.Far*m.Won.TotalNS
+		}) {
+			m.Severity, m.Decided = report.SeverityInfo, nil
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+	})
 	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
 	if at < 0 {
 		return
 	}
 	m := all[at]
 	to := at
-	for to > 0 && all[to-1].Severity == m.Severity && (m.Fact || all[to-1].Won.TotalNS <= scale.Far*m.Won.TotalNS) {
+	for to > 0 && all[to-1].Severity == m.Severity && all[to-1].Won.TotalNS <= scale.Far*m.Won.TotalNS {
 		to--
 	}
 	copy(all[to+1:at+1], all[to:at])

@@ -21,8 +21,8 @@ func sleepRule() Rule {
 				"sleep and, in via, the waits that lead there. If no goroutine ended a wait for a channel or a select, a timer did; if a function of package " +
 				"context ended it, a deadline did. Sleeps behind a lock are left to WL2002, those behind a queue to WL2003, and those at a fixed period that " +
 				"had begun before the request to WL2004. A long poll, which waits once, in a select or for a context, until something arrives or its time of " +
-				"at least a second is up, is low. A request that writes to its client between any two of at least three sleeps or timer waits at one line " +
-				"sends a stream: info. Many sleeps of the same length at one line, a different number in each request, with little computing between them, " +
+				"at least a second is up, is low. A request that writes to its client between most of at least three waits at one line, which a timer " +
+				"ends here or on another goroutine, sends a stream: info. Many sleeps of the same length at one line, a different number in each request, with little computing between them, " +
 				"are a poll: only the last pause can be won. Confidence is 0.9: the sleep certainly was on the path, but it may be intended.",
 			Before: "for !c.ready() {\n\ttime.Sleep(100 * time.Millisecond)\n}",
 			After:  "<-c.readyC // closed by the code that makes it ready",
@@ -105,10 +105,10 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 // streamLeaf is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
 const streamLeaf report.CauseName = "stream"
 
-// streams reports whether who sleeps at a line writes to its client between, nearly all of those who do so several times.
+// streams reports whether who waits at a line again and again writes to its client between, as a rule.
 func (in *Input) streams(at *report.Site) bool {
 	for i := range in.Streams {
-		if s := &in.Streams[i]; s.Wrote >= scale.NearlyAll && s.Site.Meets(at) {
+		if s := &in.Streams[i]; s.Wrote >= scale.Half && s.Site.Meets(at) {
 			return true
 		}
 	}
@@ -117,8 +117,12 @@ func (in *Input) streams(at *report.Site) bool {
 
 // streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
 func streamVerdict(cl *claims, c *claim, top *part) Verdict {
+	at := users(top.Cause, nil)
+	if len(top.via) > 0 {
+		at = top.via[0].Site
+	}
 	f := report.Finding{
-		Title: "requests send a stream: they write to their client between the waits at " + place(users(top.Cause, nil)), Cause: report.CauseSleep, Site: users(top.Cause, nil), Group: cl.g.ID, Share: c.share, Confidence: 0.8,
+		Title: "requests send a stream: they write to their client between the waits at " + place(at), Cause: report.CauseSleep, Site: at, Group: cl.g.ID, Share: c.share, Confidence: 0.8,
 		Evidence: []report.Evidence{
 			{Text: "mean per slow request, " + onWhose(nil), Value: float64(c.won.SlowNS), Unit: "ns"},
 			cl.met(c, top, "have this wait"),

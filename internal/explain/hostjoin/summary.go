@@ -147,6 +147,22 @@ func (v *view) sum(of func(*host.Tick) int64, ofGroup bool) *int64 {
 	return &total
 }
 
+// longDelay is for how long threads waited for a CPU that waited for a millisecond and more between two samples; nil if samples do not tell.
+func (v *view) longDelay() *int64 {
+	total := int64(0)
+	for i := range v.s.Points {
+		if p := &v.s.Points[i]; p.Mono+v.offset > v.from && p.Mono+v.offset <= v.to {
+			for _, x := range p.Waited {
+				total += x[1]
+			}
+		}
+	}
+	if total == 0 && !v.s.States {
+		return nil
+	}
+	return &total
+}
+
 // around are the samples that enclose the view, of one group; the group's
 // counters between them are what quotas did.
 func (v *view) around() (from, to *host.Tick) {
@@ -248,6 +264,7 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 	if l.CPUNS = v.sum(cpu, false); l.CPUNS == nil {
 		l.CPUNS = v.sum(ticks, false)
 	}
+	l.LongDelayNS = v.longDelay()
 	l.QuotaNS = v.sum(held, true)
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen

@@ -1,10 +1,12 @@
 package queues
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -16,46 +18,69 @@ import (
 // Who writes a part of the answer between one wait and the next, repeatedly, sends a stream: its client has each part at once, and does
 // not wait for the whole. Who waits several times and then answers has written nothing between.
 
-// Bounds of the waits of one request: fewer are no stream, and of more the first tell.
-const (
-	streamMost = 64
-)
+// Of the waits of one request the first tell.
+const streamMost = 64
 
-// streamSum adds up the requests that spend most of their time asleep at one line, several times each.
+// streamSum adds up the requests that spend most of their time in waits at one line, several times each.
 type streamSum struct {
-	all   int64
-	wrote int64 // of them, those that wrote to their client between any two of these sleeps
+	gaps  int64 // between two of these waits of one request
+	wrote int64 // of them, those in which it wrote to its client
 }
 
-// addStream takes note of whether a request that sleeps repeatedly at a line writes to its client meanwhile.
+// An ownWait is a sleep of a request's own goroutine, or its wait for what another one hands over.
+type ownWait struct {
+	site     tracefmt.FrameID
+	from, to int64
+}
+
+// addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
 func (p *part) addStream(w *path.Walked) {
 	r, ts := w.Req, &p.turns
 	if r.End >= ts.until || !r.Kind.Served() {
 		return
 	}
-	asleep := func(s *cause.Segment) bool { return s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep }
-	var site tracefmt.FrameID
-	longest := int64(0)
+	list, at := p.own[:0], map[tracefmt.FrameID]int64{}
+	add := func(site tracefmt.FrameID, from, to int64) {
+		list = append(list, ownWait{site, from, to})
+		at[site] += to - from
+	}
 	for i := range w.Segments {
-		if s := &w.Segments[i]; asleep(s) && s.End-s.Start > longest {
-			site, longest = s.Site, s.End-s.Start
+		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep {
+			add(s.Site, s.Start, s.End)
 		}
 	}
-	n, total, last := 0, int64(0), int64(0)
-	wrote := true
-	for i := range w.Segments {
-		s := &w.Segments[i]
-		if !asleep(s) || s.Site != site {
+	waits := w.Waits()
+	for i := range waits {
+		if v := &waits[i]; v.G == r.G && v.Parent < 0 && (v.Wait == critpath.WaitChan || v.Wait == critpath.WaitSelect || v.Wait == critpath.WaitCond) {
+			add(p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End))
+		}
+	}
+	p.own = list
+	slices.SortFunc(list, func(a, b ownWait) int { return cmp.Compare(a.from, b.from) })
+	var site tracefmt.FrameID
+	total := int64(0)
+	for _, x := range list {
+		if at[x.site] > total {
+			site, total = x.site, at[x.site]
+		}
+	}
+	var sum streamSum
+	n, last := 0, int64(0)
+	for _, x := range list {
+		if x.site != site {
 			continue
 		}
-		if total += s.End - s.Start; s.Start == last {
-			last = s.End // one sleep, which a freeze cut
+		if x.from == last {
+			last = x.to // one sleep, which a freeze cut
 			continue
 		}
-		if n > 0 && n < streamMost && wrote {
-			wrote = p.wroteAnswer(r.G, last, s.Start)
+		if n > 0 && n < streamMost {
+			sum.gaps++
+			if p.wroteAnswer(r.G, last, x.from) {
+				sum.wrote++
+			}
 		}
-		n, last = n+1, s.End
+		n, last = n+1, x.to
 	}
 	if n < scale.Several || 2*total <= r.End-r.Start {
 		return
@@ -63,13 +88,10 @@ func (p *part) addStream(w *path.Walked) {
 	if ts.streams == nil {
 		ts.streams = map[tracefmt.FrameID]streamSum{}
 	}
-	sum := ts.streams[site]
-	sum.all++
-	if wrote {
-		sum.wrote++
-	}
-	ts.streams[site] = sum
+	ts.streams[site] = ts.streams[site].plus(sum)
 }
+
+func (s streamSum) plus(o streamSum) streamSum { return streamSum{s.gaps + o.gaps, s.wrote + o.wrote} }
 
 // wroteAnswer reports whether a goroutine wrote to its request's client in [from, to): in a system call of its own, or by
 // handing it to the goroutine that writes for all streams of the connection.
@@ -112,24 +134,23 @@ func (ts *turns) mergeStreams(o *turns) {
 		if ts.streams == nil {
 			ts.streams = map[tracefmt.FrameID]streamSum{}
 		}
-		m := ts.streams[k]
-		ts.streams[k] = streamSum{m.all + s.all, m.wrote + s.wrote}
+		ts.streams[k] = ts.streams[k].plus(s)
 	}
 }
 
-// Stream sums up the requests that spent most of their time asleep at a line, several times each, in the slices of time that were looked at.
+// Stream sums up the requests that spent most of their time in waits at a line, several times each, in the slices of time that were looked at.
 type Stream struct {
 	Site *report.Site
-	// Requests counts them, Wrote is the part that wrote to its client between any two of these sleeps.
-	Requests int
-	Wrote    float64
+	// Wrote is for which part of the times between two of these waits they were seen to write to their client. A writer that all
+	// streams of a connection share may be awake, so that not all are.
+	Wrote float64
 }
 
 // Streams returns these sums. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
 	for k, r := range s.parts[0].turns.streams {
-		out = append(out, Stream{sp.Site(k), int(r.all), float64(r.wrote) / float64(r.all)})
+		out = append(out, Stream{sp.Site(k), float64(r.wrote) / float64(r.gaps)})
 	}
 	slices.SortFunc(out, func(a, b Stream) int { return a.Site.Compare(b.Site) })
 	return out

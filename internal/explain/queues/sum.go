@@ -48,6 +48,7 @@ type part struct {
 	turns turns
 	late  lates
 	spans []timeline.Span
+	own   []ownWait
 	asks  map[askKey]*askSum
 	calls []calls  // of one request
 	wrote []uint64 // goroutines that wrote to a connection since they read an answer

@@ -5,7 +5,7 @@ package catalog
 func waitingFindings() map[string]*Findings {
 	all := map[string]*Findings{}
 	for code, names := range map[string][]string{
-		"WL2001": {"actor-select", "batch-timer", "deadline", "errgroup", "grpc-stream", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "own-protocol", "rpc-calls", "middleware", "nested", "open-loop",
+		"WL2001": {"actor-select", "batch-timer", "deadline", "errgroup", "grpc-unary", "grpc-workers", "h2-sleep", "hedge", "jobs", "own-protocol", "rpc-calls", "middleware", "nested", "open-loop",
 			"poll-loop", "polled-flag", "pubsub", "queue-worker", "retry", "routes", "singleflight", "tasks", "timeout-handler", "two-listeners", "waitgroup"},
 		"WL2002": {"fsync-lock", "h2-lock", "lock-chain", "lock-network", "mutex-cpu", "once", "rwmutex-reader", "rwmutex-writer"},
 		"WL2003": {"back-pressure", "connection-pool", "errgroup-limit", "max-conns", "pipeline", "rate-limiter", "semaphore", "single-worker", "weighted", "worker-pool"},
@@ -28,7 +28,9 @@ func waitingFindings() map[string]*Findings {
 	}
 	all["healthy-rpc"] = &Findings{}
 	// A client of a stream has each part at once, and does not wait for the whole: its pace is no fault.
-	all["sse"] = &Findings{First: []string{"WL2001"}, Info: true}
+	for _, name := range []string{"sse", "grpc-stream"} {
+		all[name] = &Findings{First: []string{"WL2001"}, Info: true}
+	}
 	// Handlers that compute take Ps from each other as well; requests that show no handler only wait behind mark workers.
 	all["debug-logs"].Beside = []string{"WL1002"}
 	all["gc-churn"].Beside = []string{"WL1002", "WL3002"}
