@@ -225,3 +225,19 @@ func (r *Report) ShareError() float64 {
 	}
 	return most
 }
+
+// ShowNoHandler returns how many requests of servers show no handler, of how many. It is 0 where they are too few for
+// the groups of those that show one to look slower than they are.
+func (r *Report) ShowNoHandler() (none, all int) {
+	for i := range r.Groups {
+		if g := &r.Groups[i]; g.Kind.IsCall() {
+			if all += g.Count; !g.Named {
+				none += g.Count
+			}
+		}
+	}
+	if none == all || float64(none) <= 0.05*float64(all) {
+		none = 0
+	}
+	return none, all
+}

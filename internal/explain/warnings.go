@@ -44,21 +44,8 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 			break
 		}
 	}
-	named, unnamed := 0, 0
-	handlers := 0
-	for _, g := range rep.Groups {
-		if !g.Kind.IsCall() {
-			continue
-		}
-		if g.Named {
-			named += g.Count
-			handlers++
-		} else {
-			unnamed += g.Count
-		}
-	}
-	if handlers > 1 && float64(unnamed) > 0.05*float64(named+unnamed) {
-		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, named+unnamed))
+	if none, all := rep.ShowNoHandler(); none > 0 {
+		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", none, all))
 	}
 	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))

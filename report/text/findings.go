@@ -172,6 +172,11 @@ func (p *page) wins(f *report.Finding, short bool) []span {
 			if short {
 				says = strings.Replace(says, "that time were ", "", 1)
 			}
+			if g, none := p.r.Group(f.Group), 0; g != nil && g.Named && g.Kind.IsCall() {
+				if none, _ = p.r.ShowNoHandler(); none > 0 { // fast ones of this handler may be among those
+					says += ", for these " + words.Number(int64(g.Count))
+				}
+			}
 			spans = append(spans, span{plain, p.sentence(says) + ": "})
 		}
 		var p50, p99 *int64

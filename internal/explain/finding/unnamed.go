@@ -18,26 +18,16 @@ func unnamedRule() Rule {
 			Means: "A request that never waits leaves no stack with its handler in the trace. Such requests, the fast ones, form a group of their own, and the " +
 				"percentiles of the named groups are those of their slower part. The percentiles of all requests of the server, which the rule states, are " +
 				"not biased: they are what clients see, over all handlers.",
-			Measured: "More than 5 % of the requests of servers with several handlers show none.",
+			Measured: "More than 5 % of the requests of servers show no handler, and others do.",
 			Wrong:    "If you need only the slow requests: their causes are right.",
 		},
 		Run: func(in *Input) []Verdict {
-			var named, unnamed, handlers int
-			for i := range in.Report.Groups {
-				switch g := &in.Report.Groups[i]; {
-				case !g.Kind.IsCall():
-				case g.Named:
-					named += g.Count
-					handlers++
-				default:
-					unnamed += g.Count
-				}
-			}
-			if handlers < 2 || float64(unnamed) <= 0.05*float64(named+unnamed) {
+			none, all := in.Report.ShowNoHandler()
+			if none == 0 {
 				return nil
 			}
 			const biased = "those of named groups are too high: fast requests show no handler"
-			evidence := []report.Evidence{{Text: "share of the requests that show no handler", Value: float64(unnamed) / float64(named+unnamed), Unit: "share"}}
+			evidence := []report.Evidence{{Text: "share of the requests that show no handler", Value: float64(none) / float64(all), Unit: "share"}}
 			var whole []string
 			for _, k := range report.Kinds() {
 				if !k.IsCall() {
