@@ -154,7 +154,7 @@ func (p *part) addTurns(w *path.Walked) {
 		}
 		return turnKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
 	}
-	first := len(ts.list)
+	first, waits := len(ts.list), w.Waits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		s := &w.Segments[i]
 		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
@@ -167,14 +167,14 @@ func (p *part) addTurns(w *path.Walked) {
 		if len(ts.list)-first >= turnsPieces {
 			break // the last ones are its own turns
 		}
-		ts.list = append(ts.list, turn{key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
+		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
 	}
 	slices.Reverse(ts.list[first:])
 	mine := ts.list[first:]
 	for i := range mine {
 		a := &mine[i]
 		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
-		a.asked = a.last && a.key.cause == cause.Network && p.asked(w, a)
+		a.asked = a.last && a.key.cause == cause.Network && (a.asked || p.asked(w, a))
 	}
 	if w.Sampled && len(w.Looked) < path.MostLooked {
 		for i := range mine {
@@ -186,7 +186,8 @@ func (p *part) addTurns(w *path.Walked) {
 }
 
 // asked reports whether a goroutine that waits for an answer has written to a connection since the answer before: then it asks for one
-// at a time. Who reads the answers of many does not write what they ask.
+// at a time. Who reads the answers of many does not write what they ask. A connection of HTTP/1 has one at a time: of that a worker waits for
+// the reader as long as it asks.
 func (p *part) asked(w *path.Walked, a *turn) bool {
 	for i := len(w.Steps) - 1; i >= 0; i-- {
 		st := &w.Steps[i]
@@ -203,6 +204,13 @@ func (p *part) asked(w *path.Walked, a *turn) bool {
 		}
 	}
 	return false
+}
+
+// roundTrips reports whether a stack waits for the answer of a connection of HTTP/1.
+func (p *part) roundTrips(stack tracefmt.StackID) bool {
+	return slices.ContainsFunc(p.stage.Syms.Stack(stack), func(fr tracefmt.FrameID) bool {
+		return p.stage.Syms.String(p.stage.Syms.Frame(fr).Func) == "net/http.(*persistConn).roundTrip"
+	})
 }
 
 // hasTurns reports whether a cause can be a turn of somebody's.
