@@ -66,6 +66,9 @@ type Input struct {
 	Streams []queues.Stream
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
+	// Accepts says that the process accepts connections for a protocol that is not known: whether a goroutine reads from its client or
+	// from a peer is not known then.
+	Accepts bool
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub

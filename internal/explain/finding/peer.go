@@ -76,7 +76,8 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	gap := weighGap(cl.g)
 	var own []report.Evidence
 	row := cl.inRow(top)
-	if what != "a peer's answer" || cl.g.Peer != nil {
+	either := cl.in.Accepts && cl.g.Kind == report.KindGoroutine && what == "a peer's answer" && len(top.via) == 0 && top.Site != nil && top.Site.Module == "" && !isStd(top.Site)
+	if what != "a peer's answer" || cl.g.Peer != nil || either {
 		row = nil // there is better advice
 	}
 	elsewhere := false
@@ -119,6 +120,11 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 			}
 		}
 	}
+	sure := 0.9
+	if either {
+		what, sure = "what its client says next, or perhaps for a peer's answer,", 0.4
+		fix = "nothing, if it is its client's connection: what comes there when the client wants to is nobody's latency"
+	}
 	won := cl.ofPeer(c)
 	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.SlowNS {
 		own = append(own, report.Evidence{Text: "part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", Value: float64(late.NS), Unit: "ns"})
@@ -146,7 +152,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	v := Verdict{Won: won, Changes: cl.halfOf(top.Cause), Severe: severe, Fact: elsewhere, Finding: report.Finding{
 		Title: fmt.Sprintf("requests wait for %s at %s", what, place(users(top.Cause, top.via))), Cause: report.CauseNetwork,
-		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9 * (1 - min(0.5, gap)),
+		Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: sure * (1 - min(0.5, gap)),
 		Evidence: append([]report.Evidence{
 			{Text: "mean wait per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
 			cl.met(c, top, "have this wait"),

@@ -160,6 +160,9 @@ func (fs *funcs) settle() {
 	}
 }
 
+// Accepts reports whether the process accepts connections for a protocol that is not known.
+func (f *Finder) Accepts() bool { return f.loops.accepts }
+
 // Again returns how many calls of functions that the user named came to a line
 // again: each has a loop, or is several calls with no event between them.
 func (f *Finder) Again() int {
