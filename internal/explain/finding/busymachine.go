@@ -36,7 +36,7 @@ func busyMachineRule() Rule {
 type neighbourhood struct {
 	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
 	woken  float64 // of the time in which threads woke up, the same
-	lost   float64 // of the time in which goroutines showed as running, at the least, others had the CPU
+	lost   float64 // of the time in which goroutines showed as running, at least, others had the CPU
 	others float64 // CPUs that other processes used, on average; 0 if that is not known
 	sure   float64
 }

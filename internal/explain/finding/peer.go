@@ -123,7 +123,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	sure := 0.9
 	if either {
 		what, sure = "what its client says next, or perhaps for a peer's answer,", 0.4
-		fix = "nothing, if it is its client's connection: what comes there when the client wants to is nobody's latency"
+		fix = "nothing, if it is its client's connection: what comes there when the client wants to is no request's latency"
 	}
 	won := cl.ofPeer(c)
 	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.SlowNS {

@@ -105,7 +105,7 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 // streamLeaf is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
 const streamLeaf report.CauseName = "stream"
 
-// streams reports whether who waits at a line again and again writes to its client between, as a rule.
+// streams reports whether who waits at a line repeatedly writes to its client between, as a rule.
 func (in *Input) streams(at *report.Site) bool {
 	for i := range in.Streams {
 		if s := &in.Streams[i]; s.Wrote >= scale.Half && s.Site.Meets(at) {
