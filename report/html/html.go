@@ -122,7 +122,7 @@ var modules = [...]string{
 
 // live are the modules that are only on the page of a server, in order. They
 // run when the page is there.
-var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "timelines", "live"}
+var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "timelines", "functions", "live"}
 
 // Write writes r as a page to w. Names in r stay text, whatever characters
 // they hold. It fails if a number of r is not finite or if writing fails.

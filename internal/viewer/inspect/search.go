@@ -171,6 +171,7 @@ type GoroutineQuery struct {
 	From, To int64  // alive in [From, To); a To of 0 is the end
 	Function string // started with one whose name holds this
 	OnStack  bool   // or shows it on any of its stacks
+	Exact    bool   // Function is the whole name
 	Sort     string // id, born, name, pieces, or run: time in which it ran in [From, To)
 	// Descending turns the order round.
 	Descending    bool
@@ -251,6 +252,9 @@ func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 	for i := range g.rows() {
 		row := int32(i)
 		if born := g.born(row); born != 0 && born-t.start >= q.To || g.last(row)-t.start < q.From {
+			continue
+		}
+		if q.Exact && t.x.syms.String(g.name(row, &t.x.syms)) != q.Function {
 			continue
 		}
 		if named != nil && !named[g.name(row, &t.x.syms)] && (shown == nil || shown[row>>6]&(1<<(row&63)) == 0) {

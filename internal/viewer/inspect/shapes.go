@@ -226,11 +226,19 @@ func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID { return c.sites.Of
 
 // piece makes a lane's piece of a span.
 func (c *siteCache) piece(s *timeline.Span, from, to int64) (Piece, bool) {
+	return c.cut(s, from, to, true)
+}
+
+// cut is piece, with its place or without.
+func (c *siteCache) cut(s *timeline.Span, from, to int64, site bool) (Piece, bool) {
 	st, ok := stateOf(s.State)
 	if !ok {
 		return Piece{}, false
 	}
-	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: st, Site: c.of(s.Stack)}
+	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: st}
+	if site {
+		p.Site = c.of(s.Stack)
+	}
 	if st != StateRunning {
 		p.Reason = s.Reason
 	}

@@ -45,6 +45,7 @@ type Trace struct {
 	scan       chan struct{} // one search through the whole trace at a time
 	touches    recent[string, []uint64]
 	stacks     recent[string, []uint64]
+	functions  recent[string, []FunctionSum]
 }
 
 // What is remembered at most. An order or selection has 4 bytes a row, a lineup 12, and a search a bit.
@@ -80,7 +81,7 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	}
 	t.gens.most, t.gens.size = x.limits.Generations, (*timeline.Gen).Size
 	t.shapes.most, t.shapes.size = maxShapes, (*shape).size
-	t.orders.most, t.selections.most, t.lineups.most, t.touches.most, t.stacks.most = keepOrders, keepSelections, keepLineups, keepFound, keepFound
+	t.orders.most, t.selections.most, t.lineups.most, t.touches.most, t.stacks.most, t.functions.most = keepOrders, keepSelections, keepLineups, keepFound, keepFound, keepFound
 	for i := range x.gens {
 		if g := x.keep[i]; g != nil {
 			t.gens.put(i, g)

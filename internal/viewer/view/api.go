@@ -1,10 +1,14 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -72,7 +76,7 @@ func (s *Server) goroutines(r *http.Request) (any, error) {
 	p := newParameters(r)
 	ids := p.ids("ids", inspect.MaxLanes)
 	q := inspect.GoroutineQuery{
-		From: p.number("from", 0), To: p.number("to", 0), Function: p.text("function"), OnStack: p.flag("stack"),
+		From: p.number("from", 0), To: p.number("to", 0), Function: p.text("function"), OnStack: p.flag("stack"), Exact: p.flag("exact"),
 		Sort: p.text("sort"), Descending: p.flag("desc"), Offset: int(p.upTo("offset", 0, 1<<31-1)), Limit: int(p.upTo("limit", 100, inspect.MaxRows)),
 	}
 	if p.err != nil {
@@ -94,6 +98,56 @@ func (s *Server) functions(r *http.Request) (any, error) {
 	}
 	list, total := s.trace.Functions(text, int(limit))
 	return map[string]any{"total": total, "functions": list}, nil
+}
+
+// functionOrders are the orders of goroutines by function.
+var functionOrders = map[string]func(a, b *inspect.FunctionSum) int{
+	"name":       func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.Name, b.Name) },
+	"goroutines": func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.Goroutines, b.Goroutines) },
+	"running":    func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.RunningNS, b.RunningNS) },
+	"runnable":   func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.RunnableNS, b.RunnableNS) },
+	"waiting":    func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.WaitingNS, b.WaitingNS) },
+	"syscall":    func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.SyscallNS, b.SyscallNS) },
+}
+
+func (s *Server) byFunction(r *http.Request) (any, error) {
+	p := newParameters(r)
+	from, to := p.number("from", 0), p.number("to", 0)
+	sort, down := p.text("sort"), p.flag("desc")
+	offset, limit := int(p.upTo("offset", 0, 1<<31-1)), int(p.upTo("limit", 100, inspect.MaxRows))
+	by, ok := functionOrders[cmp.Or(sort, "running")]
+	if !ok {
+		p.fail("sort", "there are %s", words.List(slices.Sorted(maps.Keys(functionOrders))))
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	sums, err := s.trace.ByFunction(r.Context(), from, to)
+	if err != nil {
+		return nil, err
+	}
+	sums = slices.Clone(sums)
+	slices.SortStableFunc(sums, func(a, b inspect.FunctionSum) int {
+		if down {
+			return by(&b, &a)
+		}
+		return by(&a, &b)
+	})
+	offset = min(offset, len(sums))
+	return map[string]any{"total": len(sums), "offset": offset, "rows": sums[offset:min(offset+limit, len(sums))]}, nil
+}
+
+func (s *Server) area(r *http.Request) (any, error) {
+	p := newParameters(r)
+	from, to, ids := p.number("from", 0), p.number("to", 0), p.ids("g", inspect.MaxLanes)
+	switch {
+	case p.err != nil:
+		return nil, p.err
+	case to <= from:
+		return nil, wrong("to", "must lie after from")
+	}
+	sums, err := s.trace.Area(r.Context(), from, to, ids)
+	return map[string]any{"from_ns": from, "to_ns": to, "goroutines": ids, "sums": sums}, err
 }
 
 // patience is how long one answer may decode generations; the page asks again

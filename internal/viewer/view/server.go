@@ -66,6 +66,8 @@ func New(opts Options) (*Server, error) {
 		"/api/request":    s.request,
 		"/api/goroutines": s.goroutines,
 		"/api/functions":  s.functions,
+		"/api/byfunction": s.byFunction,
+		"/api/area":       s.area,
 		"/api/strips":     s.strips,
 		"/api/moment":     s.moment,
 	}

@@ -9,6 +9,7 @@ import { lead } from './lead.js';
 import { allRequests } from './allrequests.js';
 import { picked } from './picked.js';
 import { Timelines } from './timelines.js';
+import { functionsTable } from './functions.js';
 
 function begin() {
   const main = document.querySelector('#page main'), before = document.getElementById('requests') || document.getElementById('group');
@@ -32,7 +33,7 @@ function begin() {
   // Until the first address is read none is written.
   let reading = true;
   const write = soon(() => {
-    for (const [part, of] of [['all', list], ['lanes', lanes]]) for (const [k, v] of Object.entries(of.shown())) beside.set(`${part}.${k}`, v === true ? '1' : String(v));
+    for (const [part, of] of [['all', list], ['fn', table], ['lanes', lanes]]) for (const [k, v] of Object.entries(of.shown())) beside.set(`${part}.${k}`, v === true ? '1' : String(v));
     beside.set('open', one.request && !left ? one.request.id : '');
     const a = withBeside(location.hash);
     if (a !== (location.hash || '#')) history.replaceState(null, '', a);
@@ -47,29 +48,30 @@ function begin() {
   });
   const one = picked({ move: n => open(n, null, true), timeline: r => lanes.around(r) });
   const list = allRequests({ changed, open: (n, q) => open(n, q, true) });
+  const table = functionsTable({ changed, view: () => [lanes.from, lanes.to], lane: g => { lanes.goTo(g); lanes.el.scrollIntoView(); lanes.box.focus({ preventScroll: true }); }, lanes: name => lanes.only(name) });
   list.el.append(one.el);
   lead.to = filter => { list.show(k => ({ sort: '-latency', ...filter })[k], true); list.el.scrollIntoView(); list.el.querySelector('.vbody').focus({ preventScroll: true }); };
-  if (before) before.before(list.el, lanes.el); else main.prepend(list.el, lanes.el);
+  if (before) before.before(list.el, lanes.el, table.el); else main.prepend(list.el, lanes.el, table.el);
 
   const nav = document.querySelector('#page nav');
-  for (const [el, text] of [[list.el, 'All requests'], [lanes.el, 'Timelines']]) {
-    nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
+  for (const [el, text] of [[list.el, 'All requests'], [lanes.el, 'Timelines'], [table.el, 'Functions']]) {
+    nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes, .functions button').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
   if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => recordAgain().catch(err => note(err.message)) }, 'Record again'));
   addEventListener('keydown', ev => {
     if (typing(ev)) return;
-    const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);
+    const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el, u: table.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);
     if (search) search.querySelector('[data-filter=function], [data-lanes=function]').focus();
     else if (to) {
       to.scrollIntoView();
-      to.querySelector('.vbody, .lanes').focus({ preventScroll: true });
+      to.querySelector('.vbody, .lanes, .functions button').focus({ preventScroll: true });
     } else if (by && one.request && list.el.contains(ev.target)) {
       if (one.neighbours[by] >= 0) open(one.neighbours[by], null, true);
     } else return;
     ev.preventDefault();
     ev.stopImmediatePropagation();
   }, true);
-  add(document.querySelector('#help dl'), [['a', 'table of all requests'], ['l', 'timelines'], ['/', 'search by function, in the table or the timelines'], ['↑ ↓', 'row before, after; lane above, below'], ['W A S D', 'in the timelines: zoom in, left, zoom out, right']].map(([k, text]) => [h('dt', null, k.split(' ').map(x => [h('kbd', null, x), ' '])), h('dd', null, text)]));
+  add(document.querySelector('#help dl'), [['a', 'table of all requests'], ['l', 'timelines'], ['u', 'goroutines by function'], ['/', 'search by function, in the table or the timelines'], ['↑ ↓', 'row before, after; lane above, below'], ['W A S D', 'in the timelines: zoom in, left, zoom out, right'], ['m', 'in the timelines: add up what is in sight']].map(([k, text]) => [h('dt', null, k.split(' ').map(x => [h('kbd', null, x), ' '])), h('dd', null, text)]));
   // Links: #open=ID opens a request, whichever it is.
   const follow = async () => {
     const p = new URLSearchParams(location.hash.slice(1)), id = p.get('open');
@@ -87,10 +89,11 @@ function begin() {
     const p = new URLSearchParams(location.hash.slice(1));
     list.show(k => p.get('all.' + k));
     lanes.show(k => p.get('lanes.' + k));
+    table.show(k => p.get('fn.' + k));
     return follow();
   };
   addEventListener('hashchange', () => {
-    if ([...new URLSearchParams(location.hash.slice(1)).keys()].some(k => /^(all|lanes)\.|^open$/.test(k))) restore();
+    if ([...new URLSearchParams(location.hash.slice(1)).keys()].some(k => /^(all|lanes|fn)\.|^open$/.test(k))) restore();
     changed();
   });
   restore().finally(() => { reading = false; });

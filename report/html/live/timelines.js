@@ -8,8 +8,9 @@ import { report } from './model.js';
 import { tickText } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
+import { areaNode, procNode, momentText, copies, kindOf, stateWords } from './area.js';
 import { Tiles, levelFor, tileSpan } from './tiles.js';
-import { colors, piecesOn, sumsOn, Pictures, hue, waitKind } from './paint.js';
+import { colors, piecesOn, sumsOn, Pictures, hue } from './paint.js';
 
 const axisHeight = 26, overviewHeight = 44, laneHeight = 22, procHeight = 20, gutter = 210, narrowGutter = 110;
 const stateNames = ['running', 'ready to run', 'waiting', 'in a system call'];
@@ -66,7 +67,7 @@ export class Timelines {
     this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
     for (const i of this.legend.querySelectorAll('.tkey')) i.style.setProperty('--k', `var(--${keys[[...this.legend.children].indexOf(i.parentNode)][1]})`);
     this.el = h('section', { id: 'timelines' }, h('h2', null, 'Timelines'), this.tools, this.problem, this.legend, h('div', { class: 'dock' }, this.box, this.details),
-      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click shows all about an interval. Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
+      h('p', { class: 'dim hint' }, this.lanesInfo, ' ', h('kbd', null, 'Ctrl'), '+wheel zooms, drag or ', h('kbd', null, 'Shift'), '+wheel moves, a click shows all about an interval, ', h('kbd', null, 'Shift'), '+drag adds up an area (', h('kbd', null, 'M'), ': all in sight). Keys: ', ['←', '→', '+', '−', '0', '↑', '↓', 'Enter', 'Esc'].map(k => [h('kbd', null, k), ' ']), 'or ', ['W', 'A', 'S', 'D'].map(k => [h('kbd', null, k), ' '])));
     new ResizeObserver(() => { this.size(); }).observe(this.box);
     new MutationObserver(() => this.recolour()).observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
@@ -238,13 +239,17 @@ export class Timelines {
     const box = this.canvas.getBoundingClientRect(), y = ev.clientY - box.top;
     const inOverview = y < overviewHeight, onBar = ev.clientX - box.left > this.width - 12 && !inOverview;
     let lastX = ev.clientX, lastY = ev.clientY, moved = false;
+    const marking = ev.shiftKey && !inOverview && !onBar;
     if (inOverview) this.jump(ev);
     const move = e => {
       if (!moved && Math.abs(e.clientX - ev.clientX) + Math.abs(e.clientY - ev.clientY) < 4) return;
       moved = true;
       untip();
       if (inOverview) this.jump(e);
-      else if (onBar) this.scrollBy((e.clientY - lastY) / this.viewHeight() * this.contentHeight());
+      else if (marking) {
+        this.band = { from: this.at(ev.clientX - box.left), to: this.at(e.clientX - box.left), top: Math.min(y, e.clientY - box.top), bottom: Math.max(y, e.clientY - box.top) };
+        this.soon();
+      } else if (onBar) this.scrollBy((e.clientY - lastY) / this.viewHeight() * this.contentHeight());
       else {
         this.pan(-(e.clientX - lastX) / (this.width - this.gut) * (this.to - this.from));
         this.scrollBy(lastY - e.clientY);
@@ -255,7 +260,12 @@ export class Timelines {
       removeEventListener('pointermove', move);
       removeEventListener('pointerup', up);
       removeEventListener('pointercancel', up);
-      if (!moved && !inOverview && !onBar && e.type === 'pointerup') this.choose(ev.clientX - box.left, y);
+      if (marking && moved) {
+        const b = this.band;
+        this.band = null;
+        if (b && e.type === 'pointerup') this.select(Math.min(b.from, b.to), Math.max(b.from, b.to), this.lanesBetween(b.top, b.bottom));
+        this.soon();
+      } else if (!moved && !inOverview && !onBar && e.type === 'pointerup') this.choose(ev.clientX - box.left, y);
     };
     addEventListener('pointermove', move);
     addEventListener('pointerup', up);
@@ -277,6 +287,7 @@ export class Timelines {
       '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), '-': () => this.zoom(2), '0': () => this.look(0, this.end),
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), PageDown: () => this.scrollBy(this.viewHeight() * 0.9), PageUp: () => this.scrollBy(-this.viewHeight() * 0.9),
       Home: () => this.scrollBy(-1e12), End: () => this.scrollBy(1e12),
+      m: () => this.select(this.from, this.to, this.lanesBetween(0, this.height)),
       Enter: () => this.chosen && this.tell(this.chosen, (this.from + this.to) / 2),
       Escape: () => this.release(),
     }[ev.key];
@@ -288,7 +299,7 @@ export class Timelines {
 
   // release forgets what is chosen and shown.
   release() {
-    this.chosen = this.focus = this.mark = this.told = null;
+    this.chosen = this.focus = this.mark = this.told = this.area = null;
     replace(this.details);
     this.box.focus({ preventScroll: true });
     this.options.changed();
@@ -301,6 +312,7 @@ export class Timelines {
     return {
       time: this.from === 0 && this.to === this.end ? '' : `${Math.round(this.from)}-${Math.round(this.to)}`, sort: o.sort === 'run' ? '' : o.sort,
       function: o.function, stack: o.stack ? '1' : '', first: this.first.map(g => g.id).join(','), at: this.told || '',
+      area: this.area ? `${this.area.from}-${this.area.to}:${this.area.lanes.join(',')}` : '',
     };
   }
 
@@ -319,12 +331,57 @@ export class Timelines {
         this.say(err.message);
       }
     }
+    const area = /^(\d+)-(\d+):([gp]\d+(?:,[gp]\d+)*)$/.exec(get('area') || '');
+    if (area) this.select(Number(area[1]), Number(area[2]), area[3].split(','));
     if (at) {
       this.chosen = at[1];
       this.tell(at[1], Number(at[2]));
     }
     this.soon();
   }
+
+  // lanesBetween are the keys of the lanes in sight between two heights.
+  lanesBetween(top, bottom) {
+    const keys = [];
+    let y = overviewHeight + axisHeight - this.scroll;
+    const take = (key, height) => { if (key && y + height > Math.max(top, overviewHeight + axisHeight) && y < Math.min(bottom, this.height)) keys.push(key); y += height; };
+    for (const r of this.rows()) take(r.key, r.height);
+    for (let i = 0; i < this.laneCount() && y < this.height; i++) take(this.laneAt(i) && 'g' + this.laneAt(i).id, laneHeight);
+    return keys.slice(0, 128);
+  }
+
+  // select adds up what lanes do in a time: goroutines by state and cause; Ps alone by function.
+  select(from, to, lanes) {
+    [from, to] = [Math.max(0, Math.floor(from)), Math.ceil(to)];
+    const ids = [...new Set(lanes.filter(k => k[0] === 'g').map(k => k.slice(1)))];
+    if (!lanes.length || to <= from) return;
+    this.selecting ||= latest(async (signal, ids, from, to) => {
+      try {
+        const a = ids.length ? await ask('area', { from, to, g: ids.join(',') }, signal) : { from_ns: from, to_ns: to, ...await ask('byfunction', { from, to, sort: 'running', desc: true, limit: 12 }, signal) };
+        const buttons = h('p', { class: 'tabs' }, h('button', { type: 'button', onclick: () => this.look(from, to) }, 'Zoom to it'), h('button', { type: 'button', onclick: () => this.options.requestsIn(from, to) }, 'Requests begun in it'));
+        replace(this.details, this.closeButton(), ids.length ? areaNode(a, buttons) : procNode(a, name => this.only(name)));
+      } catch (err) {
+        if (!signal.aborted) this.say(err.message);
+      }
+    });
+    this.area = { from, to, lanes: ids.length ? [...new Set(lanes)].filter(k => k[0] === 'g') : lanes };
+    this.told = this.mark = null;
+    this.options.changed();
+    this.selecting(ids, from, to);
+    this.soon();
+  }
+
+  // only shows the goroutines of a function.
+  only(name) {
+    this.order.function = this.el.querySelector('[data-lanes=function]').value = name;
+    this.order.stack = this.onStack.checked = false;
+    this.scroll = 0;
+    this.reload();
+    this.el.scrollIntoView();
+    this.box.focus({ preventScroll: true });
+  }
+
+  closeButton() { return h('button', { type: 'button', class: 'plain close', 'aria-label': 'Close (Esc)', onclick: () => this.release() }, '✕'); }
 
   // selectable rows, with the place of each in the content.
   *placed() {
@@ -407,9 +464,10 @@ export class Timelines {
     this.telling ||= latest(async (signal, k, at) => {
       try {
         this.told = `${k}@${Math.round(at)}`;
+        this.area = null;
         this.options.changed();
         const { moment } = await ask('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
-        replace(this.details, h('button', { type: 'button', class: 'plain close', 'aria-label': 'Close (Esc)', onclick: () => this.release() }, '✕'), moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
+        replace(this.details, this.closeButton(), moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
         this.mark = moment && { key: 'g' + moment.goroutine, from: moment.start_ns, to: moment.end_ns };
         if (moment && k[0] === 'p') this.focus = new Set([moment.goroutine]);
         this.soon();
@@ -425,13 +483,13 @@ export class Timelines {
     const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, h('code', null, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
     const go = (g, text) => h('button', { type: 'button', class: 'plain link', onclick: () => this.goTo(g) }, text);
     return h('div', { class: 'detail', role: 'region', 'aria-label': 'What the lane shows' },
-      h('h4', null, h('i', { class: 'chip', style: { background: `var(--${m.state === 'running' ? 'cpu' : m.state === 'runnable' ? 'sched' : m.state === 'syscall' ? 'syscall' : waitKind(m.reason)})` } }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateNames[['running', 'runnable', 'waiting', 'syscall'].indexOf(m.state)] || clean(m.state)}${m.reason ? ` (${clean(m.reason)})` : ''}`),
+      h('h4', null, h('i', { class: 'chip', style: { background: `var(--${kindOf(m.state, m.reason)})` } }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),
       h('dl', null,
         row('goroutine', go(m.goroutine, `G${m.goroutine}`), ' ', h('code', { class: 'wrap' }, clean(m.name))), m.proc !== undefined ? row('on', `P${m.proc}`) : null,
         row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,
         m.waker ? row(m.state === 'waiting' ? 'ended by' : 'woken by', go(m.waker, `G${m.waker}`), ' ', h('code', { class: 'wrap' }, clean(m.waker_name || ''))) : m.woken || m.state === 'runnable' ? row('woken by', m.creator ? ['born of ', go(m.creator, `G${m.creator}`)] : 'nobody: the poller, a timer, or the scheduler') : null,
         m.requests.length ? row('requests', m.requests.map(r => [h('button', { type: 'button', class: 'plain link', 'data-open': r.n, onclick: () => this.options.open(r.n) }, `${duration(r.latency_ns)} from ${duration(r.start_ns)}`), ' '])) : null),
-      stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`));
+      stack(m.stack, `Stack: ${m.stack_of || 'none'}`), stack(m.waker_stack, `The waker’s stack`), copies(momentText(m), m));
   }
 
   // goTo puts a goroutine's lane first and into sight.
@@ -500,6 +558,18 @@ export class Timelines {
       this.drawLane(c, col, key, `G${g.id} ${shortFunc(g.name || '')}`, ly, laneHeight, level, i0, i1, false, i % 2 === 0, i === this.first.length - 1);
     }
     this.drawWakes(c, col, y);
+    const area = this.band || this.area;
+    if (area) {
+      const a = Math.max(this.gut, this.x(Math.min(area.from, area.to))), b = Math.min(this.width, this.x(Math.max(area.from, area.to))), lo = this.band ? this.band.top : top, hi = this.band ? this.band.bottom : this.height;
+      if (b > a) {
+        c.fillStyle = c.strokeStyle = col.link;
+        c.globalAlpha = 0.14;
+        c.fillRect(a, lo, b - a, hi - lo);
+        c.globalAlpha = 1;
+        c.lineWidth = 1;
+        c.strokeRect(a + 0.5, lo + 0.5, b - a - 1, hi - lo - 1);
+      }
+    }
     c.restore();
     this.drawAxis(c, col);
     this.drawOverview(c, col);

@@ -57,6 +57,24 @@ export function later(title, make, props) {
   return el;
 }
 
+// copyText puts a text where it can be pasted; where the browser does not let it, the text is shown to be copied.
+export function copyText(button, text, label) {
+  const done = ok => {
+    const before = button.textContent;
+    button.textContent = ok ? 'Copied' : 'Select and copy below';
+    setTimeout(() => { button.textContent = before; }, 2000);
+  };
+  const shown = () => {
+    const area = h('textarea', { readonly: true, class: 'json', 'aria-label': label });
+    area.value = text;
+    button.after(area);
+    area.select();
+    done(false);
+  };
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done(true), shown);
+  else shown();
+}
+
 // Pictures that wait for their first drawing. They are drawn one a task behind the page's first frame, so that the page
 // can be read and answers keys meanwhile; the root element's data-drawn says when all are.
 const waiting = [];

@@ -1,26 +1,9 @@
 // What was read, how it was judged, and what that cannot tell.
 
-import { h } from './dom.js';
+import { h, copyText } from './dom.js';
 import { duration, number, bytes, clean, count, brief } from './format.js';
 import { report, about_, source, goVersion } from './model.js';
 import { how } from './how.js';
-
-function copy(button) {
-  const done = ok => {
-    const before = button.textContent;
-    button.textContent = ok ? 'Copied' : 'Select and copy below';
-    setTimeout(() => { button.textContent = before; }, 2000);
-  };
-  const byHand = () => {
-    const area = h('textarea', { readonly: true, class: 'json', 'aria-label': 'The report as JSON' });
-    area.value = source;
-    button.after(area);
-    area.select();
-    done(false);
-  };
-  if (navigator.clipboard) navigator.clipboard.writeText(source).then(() => done(true), byHand);
-  else byHand();
-}
 
 function save() {
   const url = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2) + '\n'], { type: 'application/json' }));
@@ -29,7 +12,7 @@ function save() {
 }
 
 export function jsonButtons() {
-  return h('span', { class: 'json' }, h('button', { type: 'button', id: 'copyjson', onclick: ev => copy(ev.currentTarget) }, 'Copy JSON'), h('button', { type: 'button', onclick: save }, 'Save JSON'));
+  return h('span', { class: 'json' }, h('button', { type: 'button', id: 'copyjson', onclick: ev => copyText(ev.currentTarget, source, 'The report as JSON') }, 'Copy JSON'), h('button', { type: 'button', onclick: save }, 'Save JSON'));
 }
 
 // leftOut names work that is no group, for one reason.

@@ -1,0 +1,270 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// States are ns in each state of goroutines.
+type StateTimes struct {
+	RunningNS  int64 `json:"running_ns"`
+	RunnableNS int64 `json:"runnable_ns"`
+	WaitingNS  int64 `json:"waiting_ns"`
+	SyscallNS  int64 `json:"syscall_ns"`
+}
+
+func (s *StateTimes) add(st State, ns int64) {
+	*[...]*int64{&s.RunningNS, &s.RunnableNS, &s.WaitingNS, &s.SyscallNS}[st] += ns
+}
+
+// A FunctionSum is what all goroutines did that started with one function.
+type FunctionSum struct {
+	Name       string `json:"name"`
+	Goroutines int    `json:"goroutines"`
+	StateTimes
+	Waits []WaitSum `json:"waits"` // most time first
+}
+
+// A WaitSum is the time of waits for one reason.
+type WaitSum struct {
+	Reason string `json:"reason"`
+	NS     int64  `json:"ns"`
+}
+
+// each calls f of every worker with every piece of the goroutines in [from, to), cut to that; of all if ids is nil. A worker is made
+// by start for each generation and processor.
+func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start func() func(id uint64, p Piece), sites bool) error {
+	leave, err := t.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	first, last := t.span(from+t.start, to+t.start)
+	for i := first; i <= last; i++ {
+		a, b := t.extent(i)
+		a, b = max(a, from), min(b, to)
+		if a >= b {
+			continue
+		}
+		win, err := t.window(ctx, max(i-1, 0), min(i+1, len(t.x.gens)-1))
+		if err != nil {
+			return err
+		}
+		wanted := ids
+		if ids == nil {
+			g, err := t.gen(ctx, i)
+			if err != nil {
+				return err
+			}
+			g.EachStart(func(id uint64, _ tracefmt.StackID, _ int) { wanted = append(wanted, id) })
+		}
+		const chunk = 256
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		for range min(cap(t.work), len(wanted)/chunk+1) {
+			f := start()
+			wg.Go(func() {
+				cache := newSiteCache(t)
+				defer cache.done()
+				for ctx.Err() == nil {
+					k := int(next.Add(1)-1) * chunk
+					if k >= len(wanted) {
+						return
+					}
+					for _, id := range wanted[k:min(k+chunk, len(wanted))] {
+						cache.spans = win.Spans(id, a+t.start, b+t.start, cache.spans[:0])
+						for s := range cache.spans {
+							if p, ok := cache.cut(&cache.spans[s], a+t.start, b+t.start, sites); ok {
+								f(id, p)
+							}
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ByFunction sums up what goroutines did in [from, to), by the function that they started with: most time not waiting first. A to
+// of 0 is the end.
+func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
+	end := t.x.sp.End - t.start + 1
+	if from = max(from, 0); to <= 0 || to > end {
+		to = end
+	}
+	key := fmt.Sprint(from, to)
+	if sums, ok := t.functions.get(key); ok {
+		return sums, nil
+	}
+	select {
+	case t.scan <- struct{}{}:
+		defer func() { <-t.scan }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	type sum struct {
+		times StateTimes
+		waits map[tracefmt.StringID]int64
+	}
+	var parts []map[tracefmt.StringID]*sum
+	err := t.each(ctx, from, to, nil, func() func(id uint64, p Piece) {
+		part := map[tracefmt.StringID]*sum{}
+		parts = append(parts, part)
+		// A goroutine's pieces come one after the other.
+		var last uint64
+		var s *sum
+		return func(id uint64, p Piece) {
+			if s == nil || id != last {
+				name := t.NameOf(id)
+				if last, s = id, part[name]; s == nil {
+					s = &sum{waits: map[tracefmt.StringID]int64{}}
+					part[name] = s
+				}
+			}
+			s.times.add(p.State, p.To-p.From)
+			if p.State == StateWaiting {
+				s.waits[p.Reason] += p.To - p.From
+			}
+		}
+	}, false)
+	if err != nil {
+		return nil, err
+	}
+	// Names are texts here: two ids may be of one text.
+	all, waits := map[string]*FunctionSum{}, map[string]map[string]int64{}
+	of := func(name tracefmt.StringID) *FunctionSum {
+		text := t.String(name)
+		if all[text] == nil {
+			all[text], waits[text] = &FunctionSum{Name: text}, map[string]int64{}
+		}
+		return all[text]
+	}
+	for _, part := range parts {
+		for name, s := range part {
+			f := of(name)
+			f.RunningNS += s.times.RunningNS
+			f.RunnableNS += s.times.RunnableNS
+			f.WaitingNS += s.times.WaitingNS
+			f.SyscallNS += s.times.SyscallNS
+			for reason, ns := range s.waits {
+				waits[f.Name][t.String(reason)] += ns
+			}
+		}
+	}
+	g := &t.x.gos
+	for i := range g.rows() {
+		row := int32(i)
+		if born := g.born(row); born != 0 && born-t.start >= to || g.last(row)-t.start < from {
+			continue
+		}
+		of(g.name(row, &t.x.syms)).Goroutines++
+	}
+	out := make([]FunctionSum, 0, len(all))
+	for name, f := range all {
+		f.Waits = []WaitSum{}
+		for reason, ns := range waits[name] {
+			f.Waits = append(f.Waits, WaitSum{reason, ns})
+		}
+		slices.SortFunc(f.Waits, func(a, b WaitSum) int { return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.Reason, b.Reason)) })
+		out = append(out, *f)
+	}
+	busy := func(f *FunctionSum) int64 { return f.RunningNS + f.RunnableNS + f.SyscallNS }
+	slices.SortFunc(out, func(a, b FunctionSum) int { return cmp.Or(cmp.Compare(busy(&b), busy(&a)), cmp.Compare(a.Name, b.Name)) })
+	t.functions.put(key, out)
+	return out, nil
+}
+
+// An AreaSum is the time of one state, and of one reason if it is waiting, on the lanes of an area.
+type AreaSum struct {
+	State     string    `json:"state"`
+	Reason    string    `json:"reason,omitempty"`
+	NS        int64     `json:"ns"`
+	Count     int       `json:"count"`      // intervals, cut where the area ends
+	LongestNS int64     `json:"longest_ns"` // of them
+	Sites     []SiteSum `json:"sites"`      // most time first
+}
+
+// A SiteSum is the time at one place.
+type SiteSum struct {
+	Site *report.Site `json:"site"`
+	NS   int64        `json:"ns"`
+}
+
+// mostSites bounds the places of one state of an area.
+const mostSites = 5
+
+// Area sums up what goroutines did in [from, to), by state, reason and place: most time first.
+func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
+	if len(goroutines) > MaxLanes {
+		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
+	}
+	from, to = max(from, 0), min(to, t.x.sp.End-t.start+1)
+	type kind struct {
+		state  State
+		reason tracefmt.StringID
+	}
+	type sum struct {
+		AreaSum
+		sites map[tracefmt.FrameID]int64
+		last  map[uint64]Piece
+	}
+	sums := map[kind]*sum{}
+	err := t.each(ctx, from, to, append([]uint64{}, goroutines...), func() func(id uint64, p Piece) {
+		return func(id uint64, p Piece) {
+			if p.State != StateWaiting {
+				p.Reason = 0
+			}
+			k := kind{p.State, p.Reason}
+			s := sums[k]
+			if s == nil {
+				s = &sum{AreaSum: AreaSum{State: p.State.String(), Reason: t.String(p.Reason)}, sites: map[tracefmt.FrameID]int64{}, last: map[uint64]Piece{}}
+				sums[k] = s
+			}
+			s.NS += p.To - p.From
+			s.sites[p.Site] += p.To - p.From
+			// Runs are cut at events, and everything where generations meet.
+			if l, ok := s.last[id]; ok && l.To == p.From && (p.State == StateRunning || l.Site == p.Site) {
+				p.From = l.From
+			} else {
+				s.Count++
+			}
+			s.last[id] = p
+			s.LongestNS = max(s.LongestNS, p.To-p.From)
+		}
+	}, true)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]AreaSum, 0, len(sums))
+	for _, s := range sums {
+		ids := slices.SortedFunc(maps.Keys(s.sites), func(a, b tracefmt.FrameID) int { return cmp.Or(cmp.Compare(s.sites[b], s.sites[a]), cmp.Compare(a, b)) })
+		s.Sites = []SiteSum{}
+		for _, id := range ids[:min(len(ids), mostSites)] {
+			s.Sites = append(s.Sites, SiteSum{t.Site(id), s.sites[id]})
+		}
+		out = append(out, s.AreaSum)
+	}
+	slices.SortFunc(out, func(a, b AreaSum) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.State, b.State), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out, nil
+}
+
+// String is the state as a Moment has it.
+func (s State) String() string {
+	return [...]timeline.State{timeline.Running, timeline.Runnable, timeline.Waiting, timeline.Syscall}[s].String()
+}

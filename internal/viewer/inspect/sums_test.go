@@ -1,0 +1,99 @@
+package inspect_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+)
+
+// TestSums holds sums by function and of an area to the strips of all goroutines, of whole traces and of parts of them.
+func TestSums(t *testing.T) {
+	for _, name := range []string{"generations", "locks", "gcstress"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			_, tr := opened(t, testprog.Trace(t, name), inspect.Limits{})
+			end := tr.Facts().DurationNS
+			for _, part := range [][2]int64{{0, end + 1}, {end / 3, end / 2}, {end * 9 / 10, end + 1}} {
+				from, to := part[0], part[1]
+				var all []inspect.Goroutine
+				for {
+					page, total, err := tr.Goroutines(ctx, inspect.GoroutineQuery{From: from, To: to, Sort: "id", Offset: len(all), Limit: inspect.MaxRows})
+					must.Do(t, err)
+					if all = append(all, page...); len(all) == total {
+						break
+					}
+				}
+				want, areas := map[string]inspect.FunctionSum{}, 0
+				for len(all) > 0 {
+					some := all[:min(len(all), inspect.MaxLanes)]
+					all = all[len(some):]
+					tile := inspect.Tile{From: from, To: to, Buckets: inspect.MaxBuckets}
+					var ids []uint64
+					for _, g := range some {
+						tile.Lanes = append(tile.Lanes, inspect.Lane{ID: g.ID})
+						ids = append(ids, g.ID)
+					}
+					strips := must.Have(tr.Strips(ctx, tile))(t)
+					var states [inspect.States]int64
+					for i := range strips.Strips {
+						var own [inspect.States]int64
+						if sums := strips.Strips[i].Sums; sums != nil {
+							for k := range sums {
+								for _, ns := range sums[k] {
+									own[k] += ns
+								}
+							}
+						}
+						for _, p := range strips.Strips[i].Pieces {
+							own[p.State] += p.To - p.From
+						}
+						f := want[some[i].Name]
+						f.Name = some[i].Name
+						f.Goroutines++
+						f.RunningNS += own[inspect.StateRunning]
+						f.RunnableNS += own[inspect.StateRunnable]
+						f.WaitingNS += own[inspect.StateWaiting]
+						f.SyscallNS += own[inspect.StateSyscall]
+						want[f.Name] = f
+						for k := range own {
+							states[k] += own[k]
+						}
+					}
+					var got [inspect.States]int64
+					for _, s := range must.Have(tr.Area(ctx, from, to, ids))(t) {
+						for k := range got {
+							if inspect.State(k).String() == s.State {
+								got[k] += s.NS
+							}
+						}
+						if s.Count < 1 || s.LongestNS > to-from || s.LongestNS > s.NS || len(s.Sites) == 0 {
+							t.Errorf("from %d to %d: %+v", from, to, s)
+						}
+						areas++
+					}
+					if got != states {
+						t.Errorf("from %d to %d: the area has %v by state, its strips %v", from, to, got, states)
+					}
+				}
+				sums := must.Have(tr.ByFunction(ctx, from, to))(t)
+				for _, f := range sums {
+					w := want[f.Name]
+					waits := int64(0)
+					for _, s := range f.Waits {
+						waits += s.NS
+					}
+					if f.StateTimes != w.StateTimes || f.Goroutines != w.Goroutines || waits != f.WaitingNS {
+						t.Errorf("from %d to %d: %s: %+v, strips say %+v", from, to, f.Name, f, w)
+					}
+				}
+				if len(sums) != len(want) || areas == 0 {
+					t.Errorf("from %d to %d: %d functions, %d are named by goroutines; %d areas", from, to, len(sums), len(want), areas)
+				}
+			}
+		})
+	}
+}
