@@ -58,6 +58,7 @@ type explanation struct {
 	checks         *validate.Checks // once --validate has a trace
 	output         string
 	page, before   string
+	editor         string
 	full, summary  bool
 	as             *exportAs // instead of text, JSON or a page
 	keep           *explain.Kept
@@ -134,6 +135,10 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		return usage(cmd, "--band %q: there are %s", e.band, strings.Join(bands, ", "))
 	case e.before != "" && e.page == "" && !isPage(e.output):
 		return usage(cmd, "--before is for pages: name one with --html")
+	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
+		return usage(cmd, "--editor is for pages: name one with --html")
+	case e.checkEditor(cmd) != nil:
+		return e.checkEditor(cmd)
 	case e.slowest < 0:
 		return usage(cmd, "--slowest must not be negative")
 	case e.from < 0 || e.to < 0:

@@ -61,6 +61,31 @@ func (e *explanation) addPage(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("html", "html")
 	cmd.Flags().StringVar(&e.before, "before", "", "compare the page with this report in JSON, made before: percentiles, and flame graphs with what has grown and shrunk")
 	_ = cmd.MarkFlagFilename("before", "json")
+	e.addEditor(cmd)
+}
+
+// addEditor adds the flag of verbs that make pages.
+func (e *explanation) addEditor(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.editor, "editor", "", "let the page open code in this editor: vscode, idea, or an address such as 'zed://file{file}:{line}'")
+}
+
+// checkEditor refuses what is no editor and no address of one.
+func (e *explanation) checkEditor(cmd *cobra.Command) error {
+	switch e.editor {
+	case "", "vscode", "idea":
+		return nil
+	}
+	scheme, _, ok := strings.Cut(e.editor, ":")
+	if !ok || !strings.Contains(e.editor, "{file}") || strings.ContainsFunc(scheme, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '+' && r != '.'
+	}) {
+		return usage(cmd, "--editor %q: name vscode or idea, or an address with {file} and {line} in it, such as 'zed://file{file}:{line}'", e.editor)
+	}
+	switch scheme {
+	case "javascript", "data", "vbscript", "blob":
+		return usage(cmd, "--editor %q: this is no address of an editor", e.editor)
+	}
+	return nil
 }
 
 // isPage tells whether an output's name asks for a page.
@@ -102,7 +127,7 @@ func (e *explanation) writePage(ctx context.Context, s *streams, name, again str
 		return err
 	}
 	return atomicfile.WriteTo(name, func(w io.Writer) error {
-		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before})
+		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before, Editor: e.editor})
 	})
 }
 

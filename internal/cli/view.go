@@ -80,8 +80,9 @@ For a URL:
 	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; port 0 takes the same one for a file each time, if it is free")
 	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that others can reach: they see all that the trace shows")
 	f.BoolVar(&v.open, "open", false, "open the page in the browser")
+	v.addEditor(cmd)
 	conn.addFlags(f)
-	usual(cmd, "duration", "group", "request", "listen", "allow-remote", "open", "max-memory", "header", "user")
+	usual(cmd, "duration", "group", "request", "listen", "allow-remote", "open", "editor", "max-memory", "header", "user")
 	return cmd
 }
 
@@ -104,7 +105,7 @@ func (v *viewing) checkAddress(cmd *cobra.Command) error {
 func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
 	ctx := cmd.Context()
 	served := &served{bar: s.bar()}
-	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules()}}
+	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules(), Editor: v.editor}}
 	again := make(chan struct{}, 1)
 	if isURL(arg) {
 		opts.Again = func() { again <- struct{}{} }

@@ -586,7 +586,7 @@ func TestBeforeAfter(t *testing.T) {
 	p := open(t, browser, after, 1280, false, "")
 	defer p.close()
 	p.do(chromedp.SetUploadFiles(chromedp.CSS("#before"), []string{file}), chromedp.WaitReady(chromedp.CSS("#flame rect.diff")))
-	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 2 || !strings.HasPrefix(got[1], "+3.00ms sleep") {
+	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
 	p.shot("before-after")
@@ -597,7 +597,7 @@ func TestBeforeAfter(t *testing.T) {
 	before.Input.Name = "before.json"
 	p = openWith(t, browser, after, html.Options{Before: before}, 1280, false, "")
 	defer p.close()
-	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 2 || !strings.HasPrefix(got[1], "+3.00ms sleep") {
+	if got := ask[[]string](p, `[...document.querySelectorAll('#flame .boxname')].map(e => e.textContent)`); len(got) != 3 || !strings.HasPrefix(got[1], "+3.00ms sleep") || !strings.HasPrefix(got[2], "+3.00ms main.f") {
 		t.Errorf("the boxes say %q, want +3.00ms", got)
 	}
 	if got := ask[string](p, `document.querySelector('.beforeline').textContent`); !strings.Contains(got, "max 2.00ms → 5.00ms (+150%)") {

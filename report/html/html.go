@@ -42,6 +42,9 @@ type Options struct {
 	// Live adds what only a server can answer, for the page that "whylate view"
 	// serves: it asks its own origin, and nobody else.
 	Live bool
+	// Editor opens places of the code: vscode, idea, or an address with {file}
+	// and {line} in it. Empty is none.
+	Editor string
 	// Recording, on a live page that may ask for a new recording, is the number
 	// of this one.
 	Recording int
@@ -73,7 +76,7 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r), "recording": o.Recording})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r), "recording": o.Recording, "editor": valid(o.Editor)})
 }
 
 // beforeGroup is what the page needs of a group of an earlier report.
@@ -116,7 +119,7 @@ func Style() string {
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "lead", "said", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "lead", "said", "places", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "overtime",
 	"host", "method", "main",
 }
 

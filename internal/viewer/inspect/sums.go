@@ -183,7 +183,9 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 		out = append(out, *f)
 	}
 	busy := func(f *FunctionSum) int64 { return f.RunningNS + f.RunnableNS + f.SyscallNS }
-	slices.SortFunc(out, func(a, b FunctionSum) int { return cmp.Or(cmp.Compare(busy(&b), busy(&a)), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out, func(a, b FunctionSum) int {
+		return cmp.Or(cmp.Compare(busy(&b), busy(&a)), cmp.Compare(a.Name, b.Name))
+	})
 	t.functions.put(key, out)
 	return out, nil
 }

@@ -5,6 +5,7 @@ import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
 import { duration, count, clean, shortFunc, place, brief, number, siteText, exact } from './format.js';
 import { about } from './causes.js';
 import { report } from './model.js';
+import { siteButton } from './site.js';
 import { tickText } from './waterfall.js';
 import { ask, latest, soon } from './ask.js';
 import { functionInput } from './allrequests.js';
@@ -480,7 +481,7 @@ export class Timelines {
 
   momentNode(m) {
     const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
-    const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, h('code', null, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
+    const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, siteButton(f, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
     const go = (g, text) => h('button', { type: 'button', class: 'plain link', onclick: () => this.goTo(g) }, text);
     return h('div', { class: 'detail', role: 'region', 'aria-label': 'What the lane shows' },
       h('h4', null, h('i', { class: 'chip', style: { background: `var(--${kindOf(m.state, m.reason)})` } }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),

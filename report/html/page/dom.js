@@ -29,7 +29,7 @@ export function s(tag, props, ...children) { return build(document.createElement
 
 // typing tells whether a key belongs to a field, a dialog or the browser, and so to none of the page's own keys.
 export function typing(ev) {
-  return ev.ctrlKey || ev.metaKey || ev.altKey || !!document.querySelector('dialog[open]') || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName);
+  return ev.ctrlKey || ev.metaKey || ev.altKey || !!document.querySelector('dialog[open], :popover-open') || /^(INPUT|SELECT|TEXTAREA)$/.test(ev.target.tagName);
 }
 
 export function replace(el, ...children) {

@@ -6,7 +6,8 @@ import { about, causeClass } from './causes.js';
 import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
 import { address } from './state.js';
-import { siteNode, groupLink } from './verdict.js';
+import { groupLink } from './verdict.js';
+import { siteNode } from './site.js';
 
 // atOnce findings are shown; those behind them would win less.
 const atOnce = 6;

@@ -1,11 +1,13 @@
-// Flame graph of time on critical paths: waits from the top, causes at the bottom.
+// Flame graph of time on critical paths: waits from the top, then the causes, and below them the code.
 
 import { h, s, replace, picture, later, table, tip, untip, cut } from './dom.js';
-import { duration, percent, clean, place, siteText, count, brief } from './format.js';
+import { duration, percent, clean, place, siteText, count, brief, shortFunc } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
 import { report, about_, bandByName, tail } from './model.js';
 import { asked } from './how.js';
-import { view, onChange } from './state.js';
+import { siteButton } from './site.js';
+import { lead } from './lead.js';
+import { view, onChange, beside, withBeside } from './state.js';
 
 const rowH = 24;
 
@@ -25,15 +27,42 @@ export function tree(b) {
 function hang(root, r, via, ns) {
   let at = root;
   root.ns += ns;
-  for (const v of via) at = kid(at, waitWords(clean(v.wait)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${siteText(v.site)}`, 'wait', ns);
-  const a = about(r.cause);
-  kid(at, `${a.short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}${r.site ? ' · ' + place(r.site) : ''}`, `${clean(r.cause)} ${siteText(r.site)}`, causeClass(r.cause), ns);
+  for (const v of via) at = kid(at, waitWords(clean(v.wait)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${siteText(v.site)}`, 'wait', ns, v.site);
+  at = kid(at, `${about(r.cause).short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}`, clean(r.cause) + (r.kind ? ` (${brief(r.kind, 200)})` : ''), causeClass(r.cause), ns);
+  at.cause = r.cause;
+  // The line of the service's own, and what it called.
+  for (const site of r.site ? [r.site.called_from, r.site] : []) if (site) Object.assign(at = kid(at, place(site), siteText({ ...site, called_from: null }), causeClass(r.cause), ns, site), { cause: r.cause });
 }
 
-function kid(at, name, full, cls, ns) {
+// sandwich is two trees about the boxes whose place is a function: who leads there, turned round, and what lies below.
+export function sandwich(root, func) {
+  const top = () => ({ name: shortFunc(func), full: clean(func), cls: 'root', ns: 0, kids: new Map(), depth: 0 }), callers = top(), callees = top();
+  const merge = (at, from) => { for (const k of from.kids.values()) merge(kid(at, k.name, k.full, k.cls, k.ns, k.site), k); };
+  const look = n => {
+    if (!n.site || n.site.func !== func) {
+      for (const k of n.kids.values()) look(k);
+      return;
+    }
+    callers.ns += n.ns;
+    callees.ns += n.ns;
+    let at = callers;
+    for (let up = n.up; up; up = up.up) at = kid(at, up.name, up.full || 'request', up.cls, n.ns, up.site);
+    merge(callees, n);
+  };
+  look(root);
+  return { callers, callees };
+}
+
+// matching is the time of the outermost boxes whose names hold a text.
+export function matching(n, text) {
+  if (n.up && `${n.name}\n${n.full}`.toLowerCase().includes(text)) return n.ns;
+  return [...n.kids.values()].reduce((ns, k) => ns + matching(k, text), 0);
+}
+
+function kid(at, name, full, cls, ns, site) {
   const key = cls + '\n' + full;
   let k = at.kids.get(key);
-  if (!k) at.kids.set(key, k = { name, full, cls, key, ns: 0, kids: new Map(), depth: at.depth + 1, up: at });
+  if (!k) at.kids.set(key, k = { name, full, cls, key, ns: 0, kids: new Map(), depth: at.depth + 1, up: at, site });
   k.ns += ns;
   return k;
 }
@@ -57,8 +86,10 @@ function named(name, sign, time, px) {
 function deepest(n) { return Math.max(n.depth, ...[...n.kids.values()].map(deepest)); }
 
 export function flame() {
-  const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, Escape goes back.' });
-  const controls = h('div', { class: 'tabs' }, ), tab = h('div');
+  const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, s shows its function with all that leads to it, Escape goes back.' });
+  const controls = h('div', { class: 'tabs' }, ), tab = h('div'), chosenLine = h('p', { class: 'tabs chosenbox', 'aria-live': 'polite' });
+  const found = h('span', { class: 'dim', role: 'status' }), search = h('input', { type: 'search', size: 18, placeholder: 'function, wait or cause', 'aria-label': 'Search the flame graph', id: 'flamesearch', oninput: () => { note(); draw(); }, onkeydown: ev => { if (ev.key === 'Escape' && search.value) { search.value = ''; note(); draw(); ev.stopPropagation(); } } });
+  let whole = null, versus = null, func = ''; // of a sandwich: the tree that it is made of, what that is compared with, and its function
   let bandName = '', other = '', before = about_.before && { ...about_.before, fileName: about_.before.name || 'before' }, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
 
   const choose = node => { chosen = node; draw(); };
@@ -69,8 +100,43 @@ export function flame() {
     return node.ns - (o ? o.ns : 0);
   };
 
+  const hit = node => !!search.value.trim() && !!node.up && `${node.name}\n${node.full}`.toLowerCase().includes(search.value.trim().toLowerCase());
+
+  // tell says what is chosen, and offers what can be done with it.
+  function tell() {
+    const text = search.value.trim().toLowerCase();
+    found.textContent = text ? `${percent(matching(root, text) / (root.ns || 1))} of the time matches` : '';
+    const n = chosen, b = band(), filter = b && { group: view.group.id, min: b.from_ns, max: b.to_ns, cause: n && n.cause && n.cause !== 'other' ? n.cause : '', function: n && n.site ? n.site.func : '' };
+    replace(chosenLine, func ? [h('span', null, 'Sandwich of ', h('code', null, clean(shortFunc(func))), ': who leads there above, what lies below it underneath '), h('button', { type: 'button', onclick: () => slice('') }, 'Back to all')] : null,
+      n && (n.up || func) ? [h('strong', null, n.site ? siteButton(n.site, n.name) : n.name), h('span', null, ` ${duration(n.ns)}, ${percent(n.ns / (root.ns || 1))}`),
+        n.site && n.site.func && n.site.func !== func ? h('button', { type: 'button', id: 'sandwich', onclick: () => slice(n.site.func) }, 'Sandwich (s)') : null,
+        filter && (filter.cause || filter.function) ? h('button', { type: 'button', class: 'lead', 'data-lead': JSON.stringify(filter), onclick: () => lead.to(filter) }, 'List its requests') : null] : null);
+  }
+
+  function band() { return view.group && (bandByName(view.group, bandName) || bandByName(view.group, view.band) || tail(view.group)); }
+
+  // slice shows all about one function, or everything again.
+  function slice(name) {
+    whole ||= root;
+    func = name;
+    root = name ? sandwich(whole, name).callees : whole;
+    against = name ? null : versus;
+    top = chosen = root;
+    note();
+    draw();
+  }
+
+  // note keeps the search and the sandwich in the address.
+  function note() {
+    beside.set('flame.search', search.value.trim());
+    beside.set('flame.of', func);
+    const a = withBeside(location.hash);
+    if (a !== (location.hash || '#')) history.replaceState(null, '', a);
+  }
+
   function draw() {
     if (!root || !width) return;
+    tell();
     const height = (deepest(root) + 1) * rowH + 2;
     const svg = s('svg', { width, height, viewBox: `0 0 ${width} ${height}` });
     drawn = [];
@@ -81,7 +147,7 @@ export function flame() {
       drawn.push(node);
       const d = delta(node), y = node.depth * rowH;
       const cls = against ? (d >= 0 ? 'more' : 'less') : node.cls;
-      const el = s('g', { class: 'box' + (node === chosen ? ' selected' : ''), 'data-ns': node.ns, role: 'img', 'aria-label': `${node.full || 'request'}: ${duration(node.ns)}` }, s('rect', { class: cls + (against ? ' diff' : ''), x: x + 0.5, y: y + 1, width: Math.max(0.3, w - 1), height: rowH - 2, rx: 2 }));
+      const el = s('g', { class: 'box' + (node === chosen ? ' selected' : '') + (search.value.trim() ? hit(node) ? ' found' : ' missed' : ''), 'data-ns': node.ns, role: 'img', 'aria-label': `${node.full || 'request'}: ${duration(node.ns)}` }, s('rect', { class: cls + (against ? ' diff' : ''), x: x + 0.5, y: y + 1, width: Math.max(0.3, w - 1), height: rowH - 2, rx: 2 }));
       if (against) el.firstChild.style.fillOpacity = String(0.12 + 0.5 * Math.abs(d) / largest);
       if (w > 36) {
         const sign = against && Math.abs(d) >= 1 ? (d > 0 ? '+' : '−') + duration(Math.abs(d)) + ' ' : '';
@@ -105,6 +171,29 @@ export function flame() {
       const el = s('g', { class: 'box faded' }, s('rect', { class: n.cls, x: 0.5, y: n.depth * rowH + 1, width: width - 1, height: rowH - 2, rx: 2 }), s('text', { class: 'boxname on-' + n.cls, x: 6, y: n.depth * rowH + rowH / 2 + 4 }, cut(n.name, width - 12, 12)));
       el.addEventListener('click', () => focus(n));
       svg.append(el);
+    }
+    // Above a sandwich's function those that lead to it, turned round: its callers stand nearest to it.
+    const over = func && top === root ? sandwich(whole, func).callers : null, height0 = over ? deepest(over) * rowH : 0;
+    if (over) {
+      svg.setAttribute('height', height + height0);
+      svg.setAttribute('viewBox', `0 ${-height0} ${width} ${height + height0}`);
+      const lift = (node, x, w) => {
+        if (w < 0.3) return;
+        if (node.up) {
+          const el = s('g', { class: 'box caller', role: 'img', 'aria-label': `${node.full}: ${duration(node.ns)}` }, s('rect', { class: node.cls, x: x + 0.5, y: -node.depth * rowH + 1, width: Math.max(0.3, w - 1), height: rowH - 2, rx: 2 }));
+          if (w > 36) el.append(s('text', { class: 'boxname on-' + node.cls, x: x + 6, y: -node.depth * rowH + rowH / 2 + 4 }, named(node.name, '', duration(node.ns), w - 12)));
+          el.addEventListener('pointermove', ev => tip(ev, h('strong', null, node.full), h('br'), `${duration(node.ns)} per request on the way to ${clean(shortFunc(func))}`));
+          el.addEventListener('pointerleave', untip);
+          el.addEventListener('click', () => node.site && node.site.func && slice(node.site.func));
+          svg.append(el);
+        }
+        let at = x;
+        for (const k of [...node.kids.values()].sort((p, q) => q.ns - p.ns)) {
+          lift(k, at, w * k.ns / (node.ns || 1));
+          at += w * k.ns / (node.ns || 1);
+        }
+      };
+      lift(over, 0, width);
     }
     put(top, 0, width * top.ns / span);
     replace(box, svg);
@@ -140,7 +229,10 @@ export function flame() {
     // What is compared with: the same band of another report, or another band of this one.
     const old = before && before.groups.find(x => x.id === g.id), o = before ? old && bandByName(old, b.band) : bandByName(g, other);
     root = tree(b);
+    whole = root;
+    func = '';
     against = o && o !== b ? tree(o) : null;
+    versus = against;
     top = chosen = root;
     const file = h('input', { type: 'file', accept: '.json,application/json', class: 'sr', id: 'before', onchange: async ev => {
       const chosenFile = ev.target.files[0];
@@ -158,7 +250,7 @@ export function flame() {
     replace(controls, h('label', null, 'band ', h('select', { onchange: ev => { bandName = ev.target.value; change(); }, id: 'flameband' }, bands.map(x => h('option', { value: x.band, selected: x === b }, `${x.band}, ${count(x.count, 'request')}`)))),
       !before && bands.length > 1 ? h('label', null, 'compared with ', h('select', { onchange: ev => { other = ev.target.value; change(); }, id: 'flameother' }, h('option', { value: '' }, 'nothing'), bands.filter(x => x !== b).map(x => h('option', { value: x.band, selected: x === o }, x.band)))) : null,
       before ? [h('span', null, `compared with ${clean(before.fileName)}${against ? '' : ': it has no such band of this group'}`), h('button', { type: 'button', onclick: () => { before = null; change(); } }, 'no comparison')] : null,
-      against ? [h('span', { class: 'dim' }, '+ more, − less per request '), asked('compare')] : null, h('label', { class: 'button' }, file, 'Before/after: other report…'), h('button', { type: 'button', onclick: () => focus(root) }, 'all'));
+      against ? [h('span', { class: 'dim' }, '+ more, − less per request '), asked('compare')] : null, h('label', { class: 'button' }, file, 'Before/after: other report…'), h('button', { type: 'button', onclick: () => focus(root) }, 'all'), search, found);
     replace(tab, later('Table of the flame graph', () => table('Flame graph', [{ text: 'Waits and cause' }, { text: 'Per request', num: true }, { text: 'Share', num: true }, ...(against ? [{ text: 'Difference', num: true }] : [])], rows())));
     draw();
   }
@@ -170,7 +262,9 @@ export function flame() {
     if (to) {
       const n = to();
       if (n) choose(n);
-    } else if (ev.key === 'Enter') focus(chosen);
+    } else if (ev.key === 's' && chosen.site && chosen.site.func) slice(chosen.site.func);
+    else if (ev.key === 'Escape' && func) slice('');
+    else if (ev.key === 'Enter') focus(chosen);
     else if (ev.key === 'Escape') focus(root);
     else return;
     ev.preventDefault();
@@ -178,6 +272,9 @@ export function flame() {
   });
   picture(box, w => { width = w; draw(); });
   onChange(c => { if (c.has('group') || c.has('band')) { if (c.has('group')) bandName = other = ''; change(); } });
+  const wished = new URLSearchParams(location.hash.slice(1));
+  search.value = wished.get('flame.search') || '';
   change();
-  return h('figure', { id: 'flame' }, h('figcaption', null, h('strong', null, 'Where the time of a request goes'), ': waits on the way from above, the cause and its place below ', asked('flame')), controls, box, tab);
+  if (root && wished.get('flame.of')) slice(wished.get('flame.of'));
+  return h('figure', { id: 'flame' }, h('figcaption', null, h('strong', null, 'Where the time of a request goes'), ': waits on the way from above, the cause and its code below ', asked('flame')), controls, chosenLine, box, tab);
 }

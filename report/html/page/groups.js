@@ -7,7 +7,8 @@ import { about, causeClass, waitWords } from './causes.js';
 import { report, about_, byCause, total } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go } from './state.js';
-import { bar, siteNode, openLine, groupLink } from './verdict.js';
+import { bar, openLine, groupLink } from './verdict.js';
+import { siteNode } from './site.js';
 
 const fewest = 12;
 

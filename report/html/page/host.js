@@ -6,7 +6,7 @@ import { causeClass } from './causes.js';
 import { report, requestByID } from './model.js';
 import { asked } from './how.js';
 import { address } from './state.js';
-import { siteNode } from './verdict.js';
+import { siteNode } from './site.js';
 
 const quotaWords = { own: 'its own CPU quota', ancestor: 'an ancestor’s CPU quota', none: 'none', unknown: 'not known' };
 const networkWords = { lost: 'segments were sent again', cleared: 'nothing was lost', unknown: 'not known' };

@@ -35,7 +35,7 @@ function themeButton() {
   return button;
 }
 
-const keys = [['n / p', 'next, previous slow request'], ['← →', 'segment before, after (in a waterfall); box beside (flame graph)'], ['+ − 0', 'zoom in, out, all'], ['[ ]', 'move left, right'], ['Enter', 'zoom to what is chosen'], ['Esc', 'release it'], ['g', 'groups'], ['w', 'waterfall'], ['f', 'findings'], ['t', 'theme'], ['?', 'this list']];
+const keys = [['n / p', 'next, previous slow request'], ['s', 'sandwich of the chosen box (flame graph)'], ['← →', 'segment before, after (in a waterfall); box beside (flame graph)'], ['+ − 0', 'zoom in, out, all'], ['[ ]', 'move left, right'], ['Enter', 'zoom to what is chosen'], ['Esc', 'release it'], ['g', 'groups'], ['w', 'waterfall'], ['f', 'findings'], ['t', 'theme'], ['?', 'this list']];
 
 const help = h('dialog', { id: 'help', 'aria-label': 'Keys' }, h('h2', null, 'Keys'), h('dl', null, keys.map(([k, text]) => [h('dt', null, k.split(' ').map(x => [x === '/' ? ' / ' : h('kbd', null, x), ' '])), h('dd', null, text)])), h('form', { method: 'dialog' }, h('button', null, 'Close')));
 

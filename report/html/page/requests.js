@@ -2,6 +2,7 @@
 
 import { h, replace, later, table, add } from './dom.js';
 import { duration, percent, exact, count, clean, siteText, place, brief } from './format.js';
+import { siteButton } from './site.js';
 import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
@@ -40,8 +41,8 @@ export function detail(r, i, longest) {
       row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
       row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', String(x.goroutine)),
       x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
-      x.site ? row('site', h('code', { class: 'wrap' }, siteText(x.site))) : null,
-      x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', h('code', { class: 'wrap' }, siteText(v.site)))))) : null));
+      x.site ? row('site', siteButton(x.site, siteText(x.site))) : null,
+      x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', v.site ? siteButton(v.site, siteText(v.site)) : 'no place known')))) : null));
 }
 
 // longest are the segments that matter, in order of time.

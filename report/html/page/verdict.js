@@ -2,19 +2,13 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { percent, count, clean, place, groupName, siteText, brief } from './format.js';
+import { percent, count, clean, groupName, brief } from './format.js';
 import { report, groupByID, verdictOf, bandByName, byCause } from './model.js';
 import { saidOf } from './said.js';
 import { asked } from './how.js';
 import { current } from './state.js';
 
 export function groupLink(g, text) { return h('a', { href: current({ group: g.id, req: '', finding: '', band: '' }), title: brief(g.name, 1000) }, text || groupName(g)); }
-
-export function siteNode(site) {
-  if (!site) return null;
-  const at = h('code', { class: 'site', title: siteText(site) }, place(site));
-  return site.called_from ? [at, h('span', { class: 'dim' }, ' called from '), h('code', { class: 'site', title: siteText(site.called_from) }, place(site.called_from))] : at;
-}
 
 // openLine says which requests had not ended: an alarm only where the verdict finds them late.
 export function openLine(g) {
