@@ -24,7 +24,9 @@ func TestPlaces(t *testing.T) {
 		Editor   string      `json:"editor"`
 		src, led string
 	}
-	std := func(file string) report.Site { return report.Site{Func: "net/http.(*conn).serve", File: file, Line: 2103} }
+	std := func(file string) report.Site {
+		return report.Site{Func: "net/http.(*conn).serve", File: file, Line: 2103}
+	}
 	dep := func(module, version, file string) report.Site {
 		return report.Site{Func: module + ".F", File: file, Line: 7, Module: module, Version: version}
 	}

@@ -2,12 +2,13 @@
 // call a lower one, ready to run an outlined one, waiting a thin line in the colour of what is waited for.
 
 const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'throttle', 'unknown', 'other'];
+const causesDrawn = variables.slice(variables.indexOf('cpu'));
 
 // colors are the style sheet's, as the theme has them now: a canvas does not know variables.
 export function colors() {
   const probe = document.createElement('span'), out = {};
   document.body.append(probe);
-  for (const v of variables) {
+  for (const v of [...variables, ...causesDrawn.map(v => 'on-' + v)]) {
     probe.style.color = `var(--${v})`;
     out[v] = getComputedStyle(probe).color;
   }

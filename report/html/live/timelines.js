@@ -484,7 +484,7 @@ export class Timelines {
     const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, siteButton(f, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
     const go = (g, text) => h('button', { type: 'button', class: 'plain link', onclick: () => this.goTo(g) }, text);
     return h('div', { class: 'detail', role: 'region', 'aria-label': 'What the lane shows' },
-      h('h4', null, h('i', { class: 'chip', style: { background: `var(--${kindOf(m.state, m.reason)})` } }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),
+      h('h4', null, h('i', { class: 'chip c-' + kindOf(m.state, m.reason) }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),
       h('dl', null,
         row('goroutine', go(m.goroutine, `G${m.goroutine}`), ' ', h('code', { class: 'wrap' }, clean(m.name))), m.proc !== undefined ? row('on', `P${m.proc}`) : null,
         row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,
@@ -733,7 +733,7 @@ export class Timelines {
       c.fillRect(a, y + 3, Math.max(0.8, b - a), height - 6);
       const from = Math.max(a, this.gut), room = Math.min(b, this.width) - from - 8;
       if (room > 40) {
-        c.fillStyle = col.dark ? '#101316' : '#fff';
+        c.fillStyle = col['on-' + s.cause] || col['on-unknown'];
         c.fillText(this.fit(c, `${about(s.cause).short} ${duration(s.duration_ns)}${s.site ? ' · ' + place(s.site) : ''}`, room, 11.5), from + 5, y + height / 2);
       }
     }

@@ -62,7 +62,16 @@ function header() {
 function patterns() {
   const tile = (id, size, d) => s('pattern', { id, width: size, height: size, patternUnits: 'userSpaceOnUse' }, s('path', { class: 'tile', d }));
   return s('svg', { class: 'sr', 'aria-hidden': 'true', width: 1, height: 1 }, s('defs', null,
-    tile('hatch', 6, 'M-1,1l2,-2M0,6l6,-6M5,7l2,-2'), tile('dots', 4, 'M1,2h1.2'), tile('cross', 4, 'M1,0v4')));
+    tile('hatch', 6, 'M-1,1l2,-2M0,6l6,-6M5,7l2,-2'), tile('dots', 4, 'M1,2h1.2'), tile('cross', 4, 'M1,0v4'), causePatterns()));
+}
+
+// patternMarks are the patterns that causes have besides their colours, as in the style sheet.
+const patternMarks = { up: [5, 'M-1,1l2,-2M0,5l5,-5M4,6l2,-2'], down: [5, 'M-1,4l2,2M0,0l5,5M4,-1l2,2'], lines: [4, 'M0,1h4'], dots: [5, 'M1.5,2h1.4'] };
+const patterned = { syscall: 'up', network: 'up', 'gc-wait': 'up', lock: 'dots', unknown: 'dots', chan: 'dots', sleep: 'lines', 'gc-assist': 'lines', other: 'lines', throttle: 'down', 'sched-wake': 'down', stw: 'down' };
+
+function causePatterns() {
+  return Object.entries(patterned).map(([cause, m]) => s('pattern', { id: 'pt-' + cause, width: patternMarks[m][0], height: patternMarks[m][0], patternUnits: 'userSpaceOnUse' },
+    s('rect', { width: patternMarks[m][0], height: patternMarks[m][0], class: 'flat-' + cause }), s('path', { class: `causemark on-c-${cause}${m === 'dots' ? ' dot' : ''}`, d: patternMarks[m][1] })));
 }
 
 function mark() {
