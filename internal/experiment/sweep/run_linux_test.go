@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -222,7 +223,12 @@ func TestLoadShare(t *testing.T) {
 	o := options(t, Axis{LoadShare, []string{"20%", "40%"}})
 	o.Axes = o.Axes[:1]
 	o.Runs = 1
+	o.LoadCPUs = cpugroup.OwnCPUs()[:1]
+	before := cpugroup.OwnCPUs()
 	r := must.Have(Do(context.Background(), o))(t)
+	if r.LoadCPUs != 1 || len(r.CPUs) != 0 || !slices.Equal(cpugroup.OwnCPUs(), before) || slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == "shared-cpus" }) {
+		t.Errorf("%d CPUs for the load, %v for the service, %v after it: %+v", r.LoadCPUs, r.CPUs, cpugroup.OwnCPUs(), r.Warnings)
+	}
 	most := r.Saturation[""]
 	if len(r.Saturation) != 1 || most < 20 {
 		t.Fatalf("at most %v", r.Saturation)
