@@ -1,0 +1,109 @@
+package rewrite
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// TestHidden: of what stands beside a trace names and addresses go, numbers stay.
+func TestHidden(t *testing.T) {
+	h := &hider{redact.Options{Routes: redact.Drop, Files: redact.Drop, Key: []byte("k")}}
+	m := bundle.Meta{URL: "http://secret/", Host: &bundle.Host{PID: 7, CPUs: 8, QuotaFrom: "/secret", MemoryFrom: "/secret", Group: "/secret", Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "secret"}},
+		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", Text: "secret", Route: "secret", TookNS: 5}, Also: []bundle.Trigger{{Kind: "gc", Text: "secret", Route: "secret"}}, Service: map[string]string{"module": "m", "pid": "secret"}}}
+	h.meta(&m)
+	want := bundle.Meta{Host: &bundle.Host{CPUs: 8, Kernel: "6"}, Warnings: []bundle.Warning{{Code: "short", Text: "(left out: short)"}},
+		Flight: &bundle.Flight{Reason: bundle.Trigger{Kind: "slow", TookNS: 5}, Also: []bundle.Trigger{{Kind: "gc"}}, Service: map[string]string{"module": "m"}}}
+	if !reflect.DeepEqual(m, want) {
+		t.Errorf("%+v, %+v", m, m.Flight)
+	}
+	bare := bundle.Meta{Flight: &bundle.Flight{Service: map[string]string{"pid": "secret"}}}
+	if h.meta(&bare); len(bare.Flight.Service) != 0 || bare.Host != nil {
+		t.Errorf("%+v", bare)
+	}
+	l := host.Line{PID: 7, Text: "secret", MonoNS: 5, Facts: &bundle.Host{Group: "secret"}, Warnings: []bundle.Warning{{Code: "c", Text: "secret"}}, Levels: []host.Level{{Depth: 2, Group: "secret", Periods: 3}}, Sockets: []host.Socket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:81", Retransmitted: 4}, {Local: "secret"}}}
+	h.line(&l)
+	if l.PID != 0 || l.Text != "" || l.MonoNS != 5 || l.Facts.Group != "" || l.Warnings[0].Text != "(left out: c)" || l.Levels[0] != (host.Level{Depth: 2, Group: "level 2", Periods: 3}) || l.Sockets[0].Retransmitted != 4 || strings.Contains(l.Sockets[0].Local+l.Sockets[0].Remote, "10.0") || l.Sockets[1].Local != "" {
+		t.Errorf("%+v", l)
+	}
+	for in, stays := range map[string]bool{"127.0.0.1:80": true, "[::1]:80": true, "0.0.0.0:80": true, "[::]:80": true, "10.0.0.1:80": false, "[2001:db8::1]:80": false} {
+		got := h.address(in)
+		if (got == in) != stays || !stays && (!strings.HasPrefix(got, "[2001:db8:") || !strings.HasSuffix(got, "]:80")) {
+			t.Errorf("%s becomes %s", in, got)
+		}
+	}
+	if h.address("[::ffff:10.0.0.1]:5") != strings.Replace(h.address("10.0.0.1:80"), "]:80", "]:5", 1) || h.address("10.0.0.1:80") == h.address("10.0.0.2:80") || h.address("") != "" || h.address("x") != "" {
+		t.Error("equal addresses are not equal, or others are")
+	}
+}
+
+// TestHiddenProfile: functions and numbers of a profile stay; files, labels and comments go.
+func TestHiddenProfile(t *testing.T) {
+	fn := &profile.Function{ID: 1, Name: "main.f", Filename: "/secret/x.go"}
+	mapping := &profile.Mapping{ID: 1, File: "/secret", BuildID: "secret", KernelRelocationSymbol: "secret"}
+	loc := &profile.Location{ID: 1, Mapping: mapping, Line: []profile.Line{{Function: fn, Line: 7}}}
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "ns"}}, Function: []*profile.Function{fn}, Mapping: []*profile.Mapping{mapping}, Location: []*profile.Location{loc}, Comments: []string{"secret"}, DocURL: "http://secret", DropFrames: "secret", KeepFrames: "secret",
+		Sample: []*profile.Sample{{Location: []*profile.Location{loc}, Value: []int64{5}, Label: map[string][]string{"secret": {"secret"}}, NumLabel: map[string][]int64{"secret": {1}}, NumUnit: map[string][]string{"secret": {"x"}}}}}
+	var b bytes.Buffer
+	must.Do(t, p.Write(&b))
+	h := &hider{redact.Options{Files: redact.Drop, Key: []byte("k")}}
+	out := must.Have(profile.ParseData(must.Have(h.profile(b.Bytes()))(t)))(t)
+	if text := out.String(); strings.Contains(text, "secret") || len(out.Sample) != 1 || out.Sample[0].Value[0] != 5 || out.Function[0].Name != "main.f" || out.Function[0].Filename == "" || out.DocURL+out.DropFrames+out.KeepFrames+out.Mapping[0].File+out.Mapping[0].BuildID+out.Mapping[0].KernelRelocationSymbol != "" || len(out.Sample[0].Label)+len(out.Sample[0].NumLabel)+len(out.Comments) > 0 {
+		t.Errorf("%s", text)
+	}
+	if got, err := h.profile(nil); got != nil || err != nil {
+		t.Errorf("of no profile: %v, %v", got, err)
+	}
+	if _, err := h.profile([]byte("x")); err == nil {
+		t.Error("what is no profile was hidden")
+	}
+}
+
+// TestHostLines: a line that cannot be read is left out, as are those that are not wanted.
+func TestHostLines(t *testing.T) {
+	out := must.Have(hostLines([]byte(`{"kind":"a"}`+"\n"+`broken`+"\n\n"+`{"kind":"b"}`+"\n"+`{"kind":"c"}`), func(l *host.Line) bool { l.MonoNS = 5; return l.Kind != "b" }))(t)
+	if got := string(out); strings.Count(got, "\n") != 2 || !strings.Contains(got, `{"kind":"a","mono_ns":5`) || !strings.Contains(got, `"c"`) {
+		t.Errorf("%s", got)
+	}
+}
+
+type fails struct{ after int }
+
+func (f *fails) Write(p []byte) (int, error) {
+	if f.after -= len(p); f.after < 0 {
+		return 0, errors.New("full")
+	}
+	return len(p), nil
+}
+
+// TestWriteFails: wherever a disk is full, it is an error, of a bundle and of a trace.
+func TestWriteFails(t *testing.T) {
+	e := &entries{host: []byte("host"), cpu: []byte("cpu"), allocs: []byte("allocs")}
+	var b bytes.Buffer
+	write := func(w *fails) error {
+		b.Reset()
+		return e.write(w, func(w2 io.Writer) error { _, err := w2.Write([]byte("trace")); return err }, func() error { return nil })
+	}
+	must.Do(t, write(&fails{1 << 20}))
+	for after := 0; after < 300; after += 7 {
+		if write(&fails{after}) == nil {
+			t.Fatalf("a disk that is full after %d bytes holds a recording", after)
+		}
+	}
+	no := errors.New("no")
+	for i, err := range []error{e.write(&b, func(io.Writer) error { return no }, func() error { return nil }), e.write(&b, func(io.Writer) error { return nil }, func() error { return no })} {
+		if !errors.Is(err, no) {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+}
