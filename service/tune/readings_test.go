@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -127,4 +128,46 @@ func TestDecisions(t *testing.T) {
 		fmt.Fprintf(&b, "%d: %+v\n", walk, s)
 	}
 	must.Golden(t, *update, "testdata/decisions.txt", b.Bytes())
+}
+
+// TestMemoryLimits holds which GOMEMLIMIT is wanted, and why, on the borders of the policy's clauses. A line has the fields in the order of the
+// call that writes it.
+func TestMemoryLimits(t *testing.T) {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(4, 1))
+	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
+	around := func(v float64) int64 { return int64(v + pick(-1, 0, 1)*v*0.01) }
+	for range 90 {
+		in := memoryInput{ratio: pick(0.9, 0.5, 1), usual: r.IntN(2) > 0, relaxed: r.IntN(4) == 0, settled: r.IntN(2) > 0, absent: "none is seen"}
+		in.limit = int64(pick(0, 16, 95, 96, 97, 128, 1000, 1000)) * mib
+		in.high = int64(pick(0, 0, 0, 64, 900)) * mib
+		in.target = pick(0, 0, memoryTarget)
+		in.other = int64(pick(-5, 0, 20, 100, 600)) * mib
+		in.reserve = int64(pick(0, 0, 24, 200)) * mib
+		in.needs = int64(pick(0, 10, 300, 2000)) * mib
+		in.current = int64(pick(noMemoryLimit, 1*mib))
+		want, _ := memoryFor(in)
+		if in.current != noMemoryLimit && want != noMemoryLimit {
+			in.current = around(float64(want) * pick(0.9, 0.95, 0.97, 1, 1.03, 1.05, 1.1))
+		}
+		got, why := memoryFor(in)
+		fmt.Fprintf(&b, "%d/%d, %g %v %g, %d %d %d, %v %v, %d: %d of %d, %s\n",
+			in.limit/mib, in.high/mib, in.ratio, in.usual, in.target, in.other/mib, in.reserve/mib, in.needs/mib, in.relaxed, in.settled, in.current, got, in.ceiling(), why)
+	}
+	must.Golden(t, *update, "testdata/memory.txt", b.Bytes())
+}
+
+// TestCrowdedWindow: the own group's counters suffice where the tightest quota is its own.
+func TestCrowdedWindow(t *testing.T) {
+	for _, c := range []struct {
+		depth         int
+		now, prev     cgroup.Fields
+		cpu, measured bool
+	}{{0, cgroup.HasBandwidth, cgroup.HasBandwidth, true, true}, {0, cgroup.HasBandwidth, cgroup.HasBandwidth, false, false}, {1, cgroup.HasBandwidth, cgroup.HasBandwidth, true, false}, {0, cgroup.HasBandwidth, 0, true, false}, {0, 0, cgroup.HasBandwidth, true, false}} {
+		tuner := &Tuner{}
+		tuner.now.bounds.QuotaDepth, tuner.now.stat.Has, tuner.prev.stat.Has, tuner.now.cpuOK = c.depth, c.now, c.prev, c.cpu
+		if got := tuner.crowdedWindow(3).measured; got != c.measured {
+			t.Errorf("%+v: measured %v", c, got)
+		}
+	}
 }
