@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -100,4 +101,37 @@ func TestThreadsStayOpen(t *testing.T) {
 	if same == 0 {
 		t.Errorf("of %d threads all were opened again", len(files))
 	}
+}
+
+// TestThreadRead: a thread whose file is not open, or is of one that has ended, is read all the same; one that is none is not.
+func TestThreadRead(t *testing.T) {
+	kept := newThreads()
+	if kept == nil {
+		t.Skip("no /proc")
+	}
+	defer kept.close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := strconv.Itoa(syscall.Gettid())
+	if b, err := os.ReadFile(path(own)); err != nil || len(b) == 0 {
+		t.Skip("no schedstat")
+	}
+	closed, err := os.Open(path(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for name, x := range map[string]*thread{"no file": {}, "a closed file": {file: closed}} {
+		if v, ok := kept.read(own, x); !ok || x.file != nil || v[0] < 0 {
+			t.Errorf("with %s: %v, %v", name, v, ok)
+		}
+	}
+	if _, ok := kept.read("0", &thread{}); ok {
+		t.Error("a thread that is none was read")
+	}
+	var none *threads
+	if _, _, _, ok := none.sum(); ok {
+		t.Error("without /proc there is a sum")
+	}
+	none.close()
 }

@@ -13,11 +13,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -124,5 +126,35 @@ func TestFlightAddress(t *testing.T) {
 		if strings.ReplaceAll(got, "u:xxxxx@", "") != want || strings.Contains(got, "secret") {
 			t.Errorf("%s: %s, want %s", target, got, want)
 		}
+	}
+}
+
+// TestUsable: a file that ended early is of use if a whole generation is in it, be it a trace or a recording.
+func TestUsable(t *testing.T) {
+	dir := t.TempDir()
+	trace := canned()
+	packed := func(trace []byte) []byte {
+		var b bytes.Buffer
+		w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
+		must.Have(w.Write(trace))(t)
+		must.Do(t, w.Close(bundle.Meta{}))
+		return b.Bytes()
+	}
+	whole := packed(trace)
+	for name, c := range map[string]struct {
+		data []byte
+		want bool
+	}{
+		"whole.trace": {trace, true}, "head.trace": {trace[:headerLen], false}, "part.trace": {trace[:headerLen+40], false}, "none.trace": {[]byte("no trace"), false}, "empty.trace": {nil, false},
+		"whole" + BundleExt: {whole, true}, "UPPER.WHYLATE": {whole, true}, "head" + BundleExt: {packed(trace[:headerLen]), false}, "cut" + BundleExt: {whole[:len(whole)/2], false}, "trace" + BundleExt: {trace, false}, "recording.trace": {whole, false},
+	} {
+		name = filepath.Join(dir, name)
+		must.Do(t, os.WriteFile(name, c.data, 0o600))
+		if got := usable(name); got != c.want {
+			t.Errorf("%s is of use: %v", filepath.Base(name), got)
+		}
+	}
+	if usable(filepath.Join(dir, "missing")) || usable(dir) {
+		t.Error("what is no file is of use")
 	}
 }
