@@ -63,7 +63,7 @@ func TestStyle(t *testing.T) {
 		}
 		path = filepath.ToSlash(path)
 		if d.IsDir() {
-			if name := d.Name(); name == "testdata" || path != "." && strings.HasPrefix(name, ".") && name != ".github" || name == "node_modules" || path == "lab" || path == "stories" {
+			if name := d.Name(); name == "testdata" || path != "." && strings.HasPrefix(name, ".") && name != ".github" || name == "node_modules" || path == "lab" || path == "stories" || path == "site" {
 				return filepath.SkipDir
 			}
 			return nil

@@ -20,7 +20,7 @@ import (
 const usage = `usage: whylate-fleet [flags] serve             take recordings, explain them, answer
        whylate-fleet [flags] check             check the configuration, and serve nothing
        whylate-fleet [flags] token SERVICE     print a new token for a service's recordings
-       whylate-fleet [flags] reader NAME       print a new token for somebody who reads
+       whylate-fleet [flags] reader NAME       print a new token for reading
        whylate-fleet [flags] revoke SERVICE    end all tokens of a service, or with reader:NAME of a reader
        whylate-fleet [flags] tokens            list whose tokens there are
        whylate-fleet [flags] backfill          explain again what is kept, after an upgrade (-service, -since)

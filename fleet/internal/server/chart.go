@@ -33,7 +33,7 @@ type legend struct {
 	NS           int64 // a request, over the whole range
 }
 
-// colors are those of causes, told apart also by people who do not see red and green.
+// colors are those of causes, distinguished also by people who do not see red and green.
 var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288"}
 
 func colorOf(cause string) string {

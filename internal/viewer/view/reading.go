@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// reading is how far a trace is read. Who watches asks again and again.
+// reading is how far a trace is read. Who watches asks repeatedly.
 type reading struct {
 	mu    sync.Mutex
 	state Progress
 	asked time.Time
-	told  chan struct{} // closed when a page was told of a failure
+	told  chan struct{} // closed when a page has shown a failure
 }
 
 // Progress is how far reading is, in words and as a share, -1 if that is not
