@@ -234,6 +234,35 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestNews: who hands nothing to anybody before he waits for the next turn of an interval reads news, or joins a batch under a lock: that is
+// at most low, unless somebody works behind the interval or a hand-over was seen. It would catch a batch found by its interval alone.
+func TestNews(t *testing.T) {
+	for _, c := range []struct {
+		name, wait string
+		gave       float64
+		work       int64
+		want       report.RuleCode
+		severity   report.Severity
+	}{
+		{"a select that something else may end", "select", 0, 0, report.RuleSleep, report.SeverityInfo},
+		{"nothing else can end it", "chan", 0, 0, report.RuleSleep, report.SeverityLow},
+		{"work behind the interval", "chan", 0, 300, report.RuleFlushInterval, report.SeverityHigh},
+		{"handed over", "select", 1, 0, report.RuleFlushInterval, report.SeverityHigh},
+	} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@5"), Via: via(c.wait + " ask@4"), TotalNS: ms(4000 - c.work)},
+			report.Cause{Cause: "network", Site: site("store@9"), Via: via(c.wait + " ask@4"), TotalNS: ms(c.work)})
+		rep.Groups[0].Kind = report.KindHTTP1
+		found := Find(&Input{
+			Report: rep, Process: &process.Stats{},
+			Turns:   []queues.Turns{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, PartNS: 40e6, Served: 100, Servers: 1, Together: 3, Early: 1}},
+			Readers: []queues.Readers{{Site: site("ask@4"), Waits: 100, News: 1, Gave: c.gave}},
+		}, waitRules("WL2"))
+		if len(found) == 0 || found[0].Code != c.want || found[0].Severity != c.severity {
+			t.Errorf("%s: %+v, want %s %s", c.name, found, c.want, c.severity)
+		}
+	}
+}
+
 // TestPacedStream: who writes to its client between the waits for its own limiter sends a stream, and queues behind nobody.
 func TestPacedStream(t *testing.T) {
 	limiter := site("golang.org/x/time/rate.(*Limiter).wait@286")

@@ -92,8 +92,12 @@ func (cl *claims) findPatience() {
 		}
 	})
 	for key, p := range found {
+		least := scale.NearlyAll
+		if p.news > 2*p.bound { // nothing else can end the wait: who works before he ends it may do so for them
+			least = 1 - scale.Little
+		}
 		r := cl.in.readers(p.site)
-		if r == nil || p.inLine && p.over == nil || r.Gave > scale.Some || r.Started > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < scale.NearlyAll*float64(p.news) {
+		if r == nil || p.inLine && p.over == nil || r.Gave > scale.Some || r.Started > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
 			continue
 		}
 		if r.News == 0 {
