@@ -18,7 +18,7 @@ part() {
 echo "## Latency"
 echo
 if [ -s check.txt ]; then
-	echo "**$(wc -l <check.txt) violations.**"
+	echo "**Violations: $(wc -l <check.txt).**"
 elif [ -s whylate.sarif ]; then
 	echo "All budgets are kept."
 else

@@ -107,7 +107,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("output %q", got)
 	}
 	summary := j.read("whylate-ci/summary.md")
-	if !strings.Contains(summary, fmt.Sprintf("**%d violations.**", lines)) || !strings.Contains(summary, "no baseline") || j.read("step") != summary {
+	if !strings.Contains(summary, fmt.Sprintf("**Violations: %d.**", lines)) || !strings.Contains(summary, "no baseline") || j.read("step") != summary {
 		t.Errorf("summary:\n%s", summary)
 	}
 

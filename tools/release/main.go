@@ -5,9 +5,9 @@
 //	go -C tools run ./release -o DIR -tag v0.1.0       leave the commit and its tags in this repository
 //
 // It works in a clone, on what is committed. Modules are packed in the order in which they need each other: one that
-// requires another has that one's checksum in its go.sum. Pushing the tags publishes them:
-//
-//	git push origin service/v0.1.0 v0.1.0 adapters/grpc/v0.1.0 ...
+// requires another has that one's checksum in its go.sum. Pushing the tags, as it prints, publishes them; the tool's own comes
+// last and alone, because it starts the workflow that makes the packages (docs/internals/release.md), and GitHub starts
+// none for more than three tags at once.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -212,7 +213,8 @@ func (r *release) tag(repo string) error {
 	if _, err := output(repo, nil, args...); err != nil {
 		return err
 	}
-	fmt.Println("git push origin", strings.Join(tags, " "))
+	fmt.Println("git push origin", strings.Join(slices.DeleteFunc(tags, func(t string) bool { return t == r.version }), " "))
+	fmt.Println("git push origin", r.version)
 	return nil
 }
 
