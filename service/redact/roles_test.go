@@ -161,3 +161,33 @@ func TestRewrite(t *testing.T) {
 		t.Errorf("cut: %v", err)
 	}
 }
+
+// TestParentForms: what differs from a traceparent in a single character, or in its length, is none.
+func TestParentForms(t *testing.T) {
+	o := Options{Parents: Drop}
+	const p = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for i := range p {
+		for _, c := range "0f9a-g/:`A" {
+			s := p[:i] + string(c) + p[i+1:]
+			dash := i == 2 || i == 35 || i == 52
+			want := dash == (c == '-') && (dash || c >= '0' && c <= '9' || c >= 'a' && c <= 'f')
+			if out, ok := o.parent(s); ok != want || out != "" {
+				t.Errorf("%s: %q, %v", s, out, ok)
+			}
+		}
+	}
+	for _, s := range []string{p[1:], p + "0", p[:54]} {
+		if _, ok := o.parent(s); ok {
+			t.Errorf("%s is a traceparent", s)
+		}
+	}
+	if _, ok := o.parent(""); !ok {
+		t.Error("none at all is hidden as it is")
+	}
+	for _, mode := range []Mode{Keep, Hash} {
+		o := Options{Parents: mode, Key: []byte("k")}
+		if out, ok := o.parent(p); !ok || len(out) != len(p) || (out == p) != (mode == Keep) {
+			t.Errorf("mode %d: %q, %v", mode, out, ok)
+		}
+	}
+}

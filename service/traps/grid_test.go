@@ -72,6 +72,9 @@ func TestGrid(t *testing.T) {
 		}))
 	}
 	find(quota(0, 2), with("automaxprocs and the environment", func(f *Facts) { f.Automaxprocs, f.EnvProcs = "v1.6.0", 2 }))
+	for _, procs := range []int{0, 1, 4} {
+		find(with(fmt.Sprint("no quota, by auto, GOMAXPROCS ", procs), func(f *Facts) { f.ProcsBy, f.Procs = SetByAuto, procs }))
+	}
 	find(with("automaxprocs", func(f *Facts) { f.Automaxprocs = "v1.6.0" }))
 	find(quota(0, 2), with("another mount", func(f *Facts) { f.Automaxprocs, f.Limits.CPU.MountPoint = "v1.6.0", "/cgroup" }))
 	find(quota(0, 2), with("a mount of a group", func(f *Facts) { f.Automaxprocs, f.Limits.CPU.MountRoot = "v1.6.0", "/pod" }))
@@ -109,6 +112,11 @@ func TestGrid(t *testing.T) {
 				f.Limits.Memory.Levels[0].Limited, f.Limits.Memory.Levels[0].Max = level == 1, 2*m
 			}))
 		}
+	}
+	for depth := range 2 {
+		find(with(fmt.Sprint("memory out of sight, one level at ", depth), func(f *Facts) {
+			f.Limits.Memory.Max, f.Limits.Memory.Levels = m, []cgroup.MemoryLevel{{Level: cgroup.Level{Depth: depth}, Limited: true, Max: 2 * m}}
+		}))
 	}
 	for _, high := range []int64{0, m - 1, m} {
 		find(with(fmt.Sprint("memory.high ", high), func(f *Facts) {

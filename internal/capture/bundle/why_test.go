@@ -1,7 +1,10 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +84,54 @@ func TestEntries(t *testing.T) {
 	for _, bad := range []string{filepath.Dir(name), name + "none"} {
 		if _, err := Open(bad); err == nil {
 			t.Errorf("%s is a recording", bad)
+		}
+	}
+}
+
+// TestAbout: what the recording side knew of a program goes before what the service said of itself.
+func TestAbout(t *testing.T) {
+	recorder, own := map[string]string{"a": "recorder"}, map[string]string{"a": "service"}
+	for _, c := range []struct {
+		m    Meta
+		want string
+	}{{Meta{}, ""}, {Meta{Service: recorder}, "recorder"}, {Meta{Flight: &Flight{Service: own}}, "service"}, {Meta{Service: recorder, Flight: &Flight{Service: own}}, "recorder"}, {Meta{Flight: &Flight{}}, ""}} {
+		if got := c.m.About()["a"]; got != c.want {
+			t.Errorf("%+v: %q, want %q", c.m, got, c.want)
+		}
+	}
+}
+
+// TestStreams: the host's samples as a stream are those that are read at once, a recording without any has no stream, and one that is
+// packed in a way that nobody knows is an error.
+func TestStreams(t *testing.T) {
+	meta := fmt.Sprintf(`{"schema":%q}`, Schema)
+	open := func(entries ...entry) *Bundle {
+		b := zipOf(t, append([]entry{{name: NameTrace, data: "t"}, {name: NameMeta, data: meta}}, entries...)...)
+		return must.Have(New(strings.NewReader(string(b)), int64(len(b))))(t)
+	}
+	with := open(entry{name: NameHost, data: "a\nb\n"})
+	r := must.Have(with.HostStream())(t)
+	streamed := must.Have(io.ReadAll(r))(t)
+	if whole := must.Have(with.HostSamples())(t); string(streamed) != "a\nb\n" || string(whole) != string(streamed) {
+		t.Errorf("%q and %q", whole, streamed)
+	}
+	must.Do(t, r.Close())
+	if r, err := open().HostStream(); !errors.Is(err, fs.ErrNotExist) || r != nil {
+		t.Errorf("without samples: %v", err)
+	}
+	for n, ok := range map[int]bool{5: true, 6: false} {
+		l := &limited{io.NopCloser(strings.NewReader(strings.Repeat("x", n))), "x", 5, 5}
+		if got, err := io.ReadAll(l); (err == nil) != ok || ok && len(got) != n {
+			t.Errorf("%d bytes of at most 5: %d, %v", n, len(got), err)
+		}
+		tr := &traceReader{io.NopCloser(strings.NewReader(strings.Repeat("x", n))), 5}
+		if got, err := io.ReadAll(tr); (err == nil) != ok || len(got) != 5 {
+			t.Errorf("a trace of %d bytes where 5 are claimed: %d, %v", n, len(got), err)
+		}
+	}
+	for name, read := range map[string]func(*Bundle) ([]byte, error){NameCPU: (*Bundle).CPUProfile, NameAllocs: (*Bundle).AllocsProfile, NameHost: (*Bundle).HostSamples} {
+		if got := must.Have(read(open(entry{name: name, data: name})))(t); string(got) != name {
+			t.Errorf("%s holds %q", name, got)
 		}
 	}
 }

@@ -77,6 +77,16 @@ func TestGolden(t *testing.T) {
 	}
 	pair("lines moved", a(0, 13), moved)
 	pair("nothing", &report.Report{}, a(0, 15))
+	// What a capped list leaves out may be a row that the other side has.
+	capped := func(r *report.Report) *report.Report {
+		for i := range r.Groups[0].Bands {
+			b := &r.Groups[0].Bands[i]
+			b.Causes = append(b.Causes, report.Cause{Cause: report.CauseOther, TotalNS: int64(b.Count) * 5e6})
+		}
+		return r
+	}
+	pair("capped before", capped(a(0, 1)), a(3e6, 2))
+	pair("capped after", a(3e6, 1), capped(a(0, 2)))
 	three := func(v float64) string { return fmt.Sprintf("%.3g", v) }
 	bound := func(v *float64) string {
 		if v == nil {
