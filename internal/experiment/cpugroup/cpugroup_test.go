@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +103,32 @@ func TestRemoveLeft(t *testing.T) {
 	}
 	if _, err := os.Stat(mine.Dir); err != nil {
 		t.Errorf("the group of a living process is gone: %v", err)
+	}
+}
+
+// TestSettings: a group has the quota, the limit and the weight that were asked for, in the kernel's own files.
+func TestSettings(t *testing.T) {
+	g := group(t, Options{CPUs: 1.5, Memory: 64 << 20, Usage: true, Heavy: true, Owner: "whylate-test"})
+	want := map[string]string{"cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000", "cpu.shares": "262144", "memory.limit_in_bytes": "67108864"}
+	if g.v2 {
+		want = map[string]string{"cpu.max": "150000 100000", "cpu.weight": "10000", "memory.max": "67108864"}
+	}
+	for name, text := range want {
+		got := "no such file"
+		for _, dir := range g.Dirs() {
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				got = strings.TrimSpace(string(b))
+				break
+			}
+		}
+		if got != text {
+			t.Errorf("%s is %q, want %q", name, got, text)
+		}
+	}
+	if st, err := ReadStat(g.Dir); err != nil || st != (Stat{}) {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if pids := g.Procs(); len(pids) != 0 || g.OOMKills() != 0 {
+		t.Errorf("processes %v, %d killed", pids, g.OOMKills())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
@@ -101,6 +103,40 @@ func TestNobodyListens(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d is left", sleeper)
+		}
+	}
+}
+
+// TestPinned: a command has the CPUs that it is given, its environment and folder, and what it prints comes line by line; one that
+// cannot be started is an error that says so.
+func TestPinned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	guard := func() *exec.Cmd {
+		c := testchild.Command("guard")
+		c.Stderr = nil
+		return c
+	}
+	cpus := cpugroup.OwnCPUs()
+	last, dir := cpus[len(cpus)-1], t.TempDir()
+	said := make(chan string, 10)
+	p := must.Have(Start(guard(), Command{Args: []string{"sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $WORD; pwd"}, Env: append(os.Environ(), "WORD=hello"), Dir: dir, CPUs: []int{last}}, func(l string) { said <- l }))(t)
+	if got, want := <-said, fmt.Sprintf("Cpus_allowed_list:\t%d", last); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if a, b := <-said, <-said; a != "hello" || b != dir {
+		t.Errorf("%q in %q", a, b)
+	}
+	for deadline := time.Now().Add(20 * time.Second); p.Ended() == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	if p.Ended() != "exit status 0" || p.PID == 0 {
+		t.Errorf("process %d ended: %s", p.PID, p.Ended())
+	}
+	must.Do(t, p.Stop())
+	for want, c := range map[string]Command{"no such file": {Args: []string{filepath.Join(dir, "none")}}, "not found": {Args: []string{"no-such-command-at-all"}}, "the guard ended before": {Args: []string{"true"}, CPUs: []int{1 << 12}}} {
+		if p, err := Start(guard(), c, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, %v, want %s", c.Args, p, err, want)
 		}
 	}
 }

@@ -1,0 +1,69 @@
+//go:build unix
+
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestModeIsKept: a file that is replaced keeps its permissions, whatever the umask leaves of them for a new one.
+func TestModeIsKept(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777, 0o600, 0o666} {
+		name := filepath.Join(t.TempDir(), "x")
+		if err := errors.Join(os.WriteFile(name, []byte("old"), 0o600), os.Chmod(name, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteTo(name, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(name)
+		data, rerr := os.ReadFile(name)
+		if err != nil || rerr != nil || info.Mode().Perm() != mode || string(data) != "new" {
+			t.Errorf("of mode %v there is %v with %q, %v", mode, info.Mode(), data, err)
+		}
+	}
+}
+
+// TestWriteTo: what cannot be begun or written is an error, and leaves the older file.
+func TestWriteTo(t *testing.T) {
+	dir := t.TempDir()
+	name, full := filepath.Join(dir, "x"), errors.New("full")
+	called := false
+	if err := WriteTo(filepath.Join(dir, "none", "x"), func(io.Writer) error { called = true; return nil }); err == nil || called {
+		t.Errorf("in a folder that is none: %v, written %v", err, called)
+	}
+	if err := WriteTo(name, func(w io.Writer) error { io.WriteString(w, "half"); return full }); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("there are %v", left)
+	}
+}
+
+// TestAllUnfinished: all files that are neither committed nor discarded go, and no others.
+func TestAllUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	var open []*File
+	for _, name := range []string{"a", "b", "c", "kept"} {
+		f, err := Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, f)
+	}
+	if err := open[3].Commit(); err != nil {
+		t.Fatal(err)
+	}
+	RemoveUnfinished()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
+		t.Errorf("there are %v, %v", left, err)
+	}
+	for _, f := range open {
+		f.Discard()
+	}
+}
