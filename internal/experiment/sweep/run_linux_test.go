@@ -225,9 +225,14 @@ func TestLoadShare(t *testing.T) {
 	o.Runs = 1
 	o.LoadCPUs = cpugroup.OwnCPUs()[:1]
 	before := cpugroup.OwnCPUs()
+	var told []Progress
+	o.Progress = func(p Progress) { told = append(told, p) }
 	r := must.Have(Do(context.Background(), o))(t)
 	if r.LoadCPUs != 1 || len(r.CPUs) != 0 || !slices.Equal(cpugroup.OwnCPUs(), before) || slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == "shared-cpus" }) {
 		t.Errorf("%d CPUs for the load, %v for the service, %v after it: %+v", r.LoadCPUs, r.CPUs, cpugroup.OwnCPUs(), r.Warnings)
+	}
+	if len(told) != 3 || told[0].Done != 0 || told[1].Done != 0 || told[2].Done != 1 || told[0].Total != 2 {
+		t.Errorf("progress %+v", told)
 	}
 	most := r.Saturation[""]
 	if len(r.Saturation) != 1 || most < 20 {
