@@ -158,3 +158,20 @@ func TestUsable(t *testing.T) {
 		t.Error("what is no file is of use")
 	}
 }
+
+// TestRequestHeaders: what every request says of this program, and what it never says.
+func TestRequestHeaders(t *testing.T) {
+	got := make(chan http.Header, 1)
+	s := serveHandler(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+	for agent, want := range map[string]string{"": "whylate", "mine/1": "mine/1"} {
+		opt := quick()
+		opt.UserAgent, opt.Header = agent, http.Header{"X-Mine": {"1"}}
+		c := clientOf(t, s.URL, opt)
+		resp := must.Have(c.get(t.Context(), c.end.address("cmdline", 0)))(t)
+		resp.Body.Close()
+		h := <-got
+		if h.Get("User-Agent") != want || h.Get("Accept-Encoding") != "identity" || h.Get("Referer") != "" || h.Get("X-Mine") != "1" {
+			t.Errorf("%q: %v", agent, h)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/report"
 )
@@ -83,6 +84,29 @@ func TestVerdictText(t *testing.T) {
 		v.Promised.Est = -7
 		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns, "ns") }); text != c.want {
 			t.Errorf("%s: %q, want %q", c.j, text, c.want)
+		}
+	}
+}
+
+// TestMedianInstead: where the tails do not tell the recordings apart, the median has to do, if it was promised, too.
+func TestMedianInstead(t *testing.T) {
+	tailed := func(name string, base time.Duration, findings ...report.Finding) *report.Report {
+		r := recording(name, base, 2000, findings...)
+		g := &r.Groups[0]
+		for i := 0; i < len(g.Blocks); i += 5 {
+			b := &g.Blocks[i]
+			b.Histogram = append(b.Histogram, [2]int64{400e6, 15})
+			b.Count, b.TotalNS, g.Count = b.Count+15, b.TotalNS+15*400e6, g.Count+15
+		}
+		g.LatencyNS.P99 = ms(400)
+		return r
+	}
+	both, tail := finding(30), finding(30)
+	tail.Predicted.WasP50NS = nil
+	for metric, f := range map[string]report.Finding{"p50": both, "p99": tail} {
+		v := Reports(tailed("a", 50*time.Millisecond, f), tailed("b", 30*time.Millisecond)).Verdicts[0]
+		if v.Metric != metric || (v.Judgement == Kept) != (metric == "p50") {
+			t.Errorf("by %s, want %s: %+v", v.Metric, metric, v)
 		}
 	}
 }
