@@ -17,8 +17,8 @@ func init() {
 	programs = append(programs,
 		misleading("storefront", withPeer), misleading("indexer", withPeer), misleading("intake", withPeer), misleading("drainer", nil), misleading("news", withPeer), misleading("lobby", nil),
 		misleading("teller", withPeer), misleading("press", nil), misleading("hasher", func(p *program) { p.cgo = true }), misleading("gatekeep", nil),
-		misleading("flagwait", withPeer), misleading("vault", withPeer), misleading("frames", nil), misleading("courier", withPeer))
-	entries = append(entries, misleadingEntries...)
+		misleading("flagwait", withPeer), misleading("vault", withPeer), misleading("frames", nil), misleading("courier", withPeer), misleading("tape", nil), misleading("kitchen", withPeer))
+	entries = append(entries, append(misleadingEntries, tickerEntries...)...)
 	heldEntries = append(heldEntries, misleadingHeld...)
 }
 
@@ -51,6 +51,25 @@ var misleadingEntries = []entry{
 		name: "c-computes", program: "hasher", fault: "c", about: "each request computes for some milliseconds in C", seconds: 2,
 		loads: []stream{{kind: "GET /digest", rate: 30, get: "/digest"}},
 		truth: testprog.FieldTruth{Group: `digest`, Cause: `syscall|cpu`, Own: `main\.(digest|_Cfunc_stir)`, Code: "WL2007|WL1008", MustSay: `\bC\b( code)?`, MustNot: `in the kernel`, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
+	},
+}
+
+// tickerEntries are of classes that ten fresh programs showed: batch-interval and workers-healthy are twins.
+var tickerEntries = []entry{
+	{
+		name: "long-poll-ticker", program: "tape", about: "readers wait for news, their client or 2 s; a ticker brings some every 325 ms", seconds: 2,
+		loads: []stream{{kind: "GET /next", rate: 20, get: "/next"}},
+		truth: testprog.FieldTruth{},
+	},
+	{
+		name: "sse-ticker", program: "tape", about: "streams of server-sent events, whose parts a ticker brings every 65 ms through a hub", seconds: 2,
+		loads: []stream{{kind: "GET /follow", rate: 15, get: "/follow"}},
+		truth: testprog.FieldTruth{},
+	},
+	{
+		name: "cooks-few", program: "kitchen", fault: "few", about: "two workers take from a list under a sync.Cond and ask another service by HTTP, which takes 9 ms", seconds: 1,
+		loads: []stream{{kind: "GET /order", rate: 190, get: "/order"}},
+		truth: testprog.FieldTruth{Group: `main\.`, Cause: `network`, Site: `net/http|main\.\(\*kitchen\)`, Own: `main\.\(\*kitchen\)\.heat`, Code: "WL2003", MustSay: `[qQ]ueue`, MaySay: []string{`WL2005 .*heat`}, CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
 	},
 }
 
