@@ -112,8 +112,10 @@ func (c *config) check() error {
 }
 
 func (c *config) open(ctx context.Context) (*store.Store, error) {
-	if err := os.MkdirAll(filepath.Join(c.dir, "raw"), 0o700); err != nil {
-		return nil, err
+	for _, dir := range []string{filepath.Join(c.dir, "raw"), os.TempDir()} { // an empty volume has neither
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	return store.Open(ctx, filepath.Join(c.dir, "fleet.db"), c.clickhouse)
 }

@@ -27,7 +27,7 @@ import (
 
 const bare = "go 1.26 trace\x00\x00\x00"
 
-func fleet(t *testing.T) (*Server, http.Handler) {
+func fleet(t testing.TB) (*Server, http.Handler) {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")

@@ -344,3 +344,16 @@ func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) (
 		return m, err
 	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM slow WHERE `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
 }
+
+// EachSum calls a function with what all recordings together sum up to.
+func (s *Store) EachSum(ctx context.Context, each func(group, cause string, bucket, n, ns int64)) error {
+	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+		var group, cause string
+		var bucket, n, ns int64
+		if err = scan(&group, &cause, &bucket, &n, &ns); err == nil {
+			each(group, cause, bucket, n, ns)
+		}
+		return struct{}{}, err
+	}, `SELECT grp, cause, bucket, sum(n), sum(ns) FROM sums GROUP BY grp, cause, bucket`)
+	return err
+}

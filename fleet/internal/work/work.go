@@ -25,9 +25,10 @@ import (
 const VerbArg = "whylate-verb"
 
 const (
-	timeout   = 2 * time.Minute // of a child
-	lease     = time.Minute     // a recording whose worker is gone is taken again after it
-	tries     = 3
+	timeout   = 2 * time.Minute  // of a child
+	lease     = 30 * time.Second // a recording whose worker is gone is taken again after it
+	tries     = 3                // that a recording makes an explanation fail
+	deaths    = 10               // of its workers, before it is held to be the reason
 	maxReport = 64 << 20
 	idle      = 500 * time.Millisecond
 )
@@ -86,7 +87,7 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 		log.Warn("not explained", "try", r.Tries, "poison", poison, "error", why)
 		return w.Store.Fail(ctx, r, poison, why.Error())
 	}
-	if r.Tries > tries {
+	if r.Tries > deaths {
 		return true, fail(true, errors.New("its workers died"))
 	}
 	body, err := w.explain(ctx, r)
@@ -94,18 +95,18 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 		return true, w.Store.Release(context.WithoutCancel(ctx), r)
 	}
 	if err != nil {
-		return true, fail(r.Tries == tries, err)
+		return true, fail(r.Tries >= tries, err)
 	}
 	rep, err := report.ReadJSON(bytes.NewReader(body))
 	if err != nil {
-		return true, fail(r.Tries == tries, err)
+		return true, fail(r.Tries >= tries, err)
 	}
-	if err := w.keep(ctx, r.ID, body); err != nil {
-		return true, fmt.Errorf("keeping a report: %w", err) // the lease ends, and it is tried again
+	var folded bool
+	if err = w.keep(ctx, r.ID, body); err == nil {
+		folded, err = w.Store.Finish(ctx, r, rows.Of(r.Labels, r.Received, rep))
 	}
-	folded, err := w.Store.Finish(ctx, r, rows.Of(r.Labels, r.Received, rep))
-	if err != nil {
-		return true, fmt.Errorf("keeping rows: %w", err)
+	if err != nil { // a full disk, most likely: no fault of the recording's
+		return true, errors.Join(fmt.Errorf("keeping rows and report: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
 	}
 	if folded {
 		w.Metrics.Folded.Inc()

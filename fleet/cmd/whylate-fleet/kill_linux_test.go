@@ -1,0 +1,250 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/fleet/internal/work"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/report"
+)
+
+// TestNothingLost: a hundred pods send recordings while ingest and work are killed (-9) in turn, and the disk fills. Each 202 is
+// one recording that is explained, its rows count once, and all sums are those of explaining each recording alone.
+func TestNothingLost(t *testing.T) {
+	testfull.Need(t, "minutes, and a disk that is full")
+	const pods, each, kinds = 100, 20, 8
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=400m"); err != nil {
+		t.Skip("no tmpfs can be mounted:", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	st, err := (&config{dir: dir}).open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	var traces [kinds][]byte
+	var alone [kinds]*rows.Rows
+	for i := range traces {
+		traces[i] = record(t, 20+i)
+		file := filepath.Join(t.TempDir(), "trace")
+		if err := os.WriteFile(file, traces[i], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := work.Verb(t.Context(), "explain", "--json", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := report.ReadJSON(bytes.NewReader(out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone[i] = rows.Of(rows.Labels{Service: "shop"}, time.Now(), rep)
+	}
+	port, err := freeport.Find(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://127.0.0.1:" + port[0]
+	run := func(target, port string) *exec.Cmd {
+		c := exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:"+port, "-target", target, "-min-free", "1MB", "-max-recordings", "1000000", "serve")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sent := make(map[string]int) // id to kind
+	var mu sync.Mutex
+	var senders sync.WaitGroup
+	var refused atomic.Int64
+	for pod := range pods {
+		senders.Go(func() {
+			for i := range each {
+				kind := (pod + i) % kinds
+				time.Sleep(time.Duration(pod*37%100) * 5 * time.Millisecond) // pods send at different times
+				body := recording(t, traces[kind], fmt.Sprintf("pod-%d", pod), i)
+				for {
+					id, status := post(url, body)
+					if status == http.StatusAccepted {
+						mu.Lock()
+						sent[id] = kind
+						mu.Unlock()
+						break
+					}
+					if status == http.StatusInsufficientStorage {
+						refused.Add(1)
+					}
+					time.Sleep(200 * time.Millisecond) // as long as it takes: the test has a limit
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { senders.Wait(); close(done) }()
+	parts := map[string]*exec.Cmd{"ingest": run("ingest", port[0]), "work": run("work", port[1])}
+	kills, fills := 0, 0
+	fill := filepath.Join(dir, "fill")
+	for round, ended := 0, false; !ended || round < 6; round++ {
+		name, p := "ingest", port[0]
+		if round%2 == 1 {
+			name, p = "work", port[1]
+		}
+		switch round % 3 {
+		case 0:
+			full(fill)
+			fills++
+		case 1:
+			_ = os.Remove(fill)
+		}
+		time.Sleep(1500 * time.Millisecond) // how long a part lives
+		_ = parts[name].Process.Kill()
+		_ = parts[name].Wait()
+		kills++
+		parts[name] = run(name, p)
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+	}
+	_ = os.Remove(fill)
+	for {
+		states, err := st.States(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if states[store.Waiting]+states[store.Working] == 0 {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	for _, c := range parts {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	t.Logf("%d recordings, %d kills, %d times a full disk, which refused %d", len(sent), kills, fills, refused.Load())
+
+	states, err := st.States(t.Context())
+	if refused.Load() == 0 {
+		t.Error("the disk was never full")
+	}
+	if err != nil || states[store.Done] != int64(len(sent)) || len(states) != 1 || len(sent) != pods*each {
+		t.Errorf("states %v, %v; %d were accepted", states, err, len(sent))
+	}
+	type key struct {
+		group, cause string
+		bucket       int64
+	}
+	want := make(map[key][2]int64)
+	for id, kind := range sent {
+		if r, err := st.Recording(t.Context(), id); err != nil || r == nil || r.State != store.Done {
+			t.Errorf("%s: %+v %v", id, r, err)
+		}
+		for _, s := range alone[kind].Sums {
+			k := key{s.Group, s.Cause, s.Bucket}
+			want[k] = [2]int64{want[k][0] + s.N, want[k][1] + s.NS}
+		}
+	}
+	got := 0
+	err = st.EachSum(t.Context(), func(group, cause string, bucket, n, ns int64) {
+		if k := (key{group, cause, bucket}); want[k] != [2]int64{n, ns} {
+			t.Errorf("%+v: %d requests, %d ns, want %v", k, n, ns, want[k])
+		}
+		got++
+	})
+	if err != nil || got != len(want) {
+		t.Errorf("%d sums, want %d, %v", got, len(want), err)
+	}
+	// Files are those of the recordings, and their reports.
+	w := &work.Worker{Store: st, Raw: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
+	if err := w.RetainOnce(t.Context(), work.Keep{RawAge: 100 * time.Hour, RawBytes: 1 << 60, Rows: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
+		t.Error(err)
+	}
+	var files []string
+	if err := w.Raw.List(t.Context(), func(name string, _ time.Time) error { files = append(files, name); return nil }); err != nil || len(files) != 2*len(sent) {
+		slices.Sort(files)
+		t.Errorf("%d files of %d recordings, %v", len(files), len(sent), err)
+	}
+}
+
+// full writes a file until the disk is.
+func full(name string) {
+	f, err := os.Create(name)
+	if err != nil {
+		return // it is full already
+	}
+	defer f.Close()
+	for block := make([]byte, 1<<20); err == nil; {
+		_, err = f.Write(block)
+	}
+}
+
+// recording is a .whylate file with a trace.
+func recording(t *testing.T, trace []byte, pod string, n int) []byte {
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	meta, err := json.Marshal(map[string]any{"schema": "whylate.recording/v1", "url": fmt.Sprint("test ", n),
+		"flight": map[string]any{"reason": map[string]string{"kind": "slow"}, "service": map[string]string{"service.name": "shop", "service.version": "v1", "k8s.pod.name": pod}}})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range []struct {
+		name string
+		body []byte
+	}{{"trace", trace}, {"meta.json", meta}} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: e.name, Method: zip.Store})
+		if err == nil {
+			_, err = w.Write(e.body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Error(err)
+	}
+	return out.Bytes()
+}
+
+// post sends a recording; 0 is no answer.
+func post(url string, body []byte) (id string, status int) {
+	q, err := http.NewRequest("POST", url+"/v1/recordings", bytes.NewReader(body))
+	if err != nil {
+		return "", 0
+	}
+	q.Header.Set("Authorization", "Bearer token")
+	res, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return "", 0
+	}
+	defer res.Body.Close()
+	var got struct{ ID string }
+	data, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode == http.StatusAccepted && json.Unmarshal(data, &got) != nil {
+		return "", 0
+	}
+	return got.ID, res.StatusCode
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// certificate writes a certificate with a number, and its key.
+func certificate(t *testing.T, cert, key string, number int64) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(number), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, k.Public(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCertificate: a new certificate counts at the next connection, and one that is damaged does not.
+func TestCertificate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	if _, err := tlsConfig(cert, key); err == nil {
+		t.Error("no certificate is no error")
+	}
+	certificate(t, cert, key, 1)
+	conf, err := tlsConfig(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = c.(*tls.Conn).Handshake(); _ = c.Close() }()
+		}
+	}()
+	number := func() int64 {
+		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) // which one it is, is asked here
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	if n := number(); n != 1 {
+		t.Errorf("certificate %d", n)
+	}
+	certificate(t, cert, key, 2)
+	if n := number(); n != 2 {
+		t.Errorf("certificate %d after a new one", n)
+	}
+	if err := os.WriteFile(cert, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(); n != 2 {
+		t.Errorf("certificate %d after a damaged one", n)
+	}
+}
+
+// TestListen: addresses that others can reach need TLS, or the word that a proxy has it.
+func TestListen(t *testing.T) {
+	c, _, err := parse([]string{"-dir", t.TempDir(), "-listen", "0.0.0.0:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "-tls-cert") {
+		t.Error(err)
+	}
+}

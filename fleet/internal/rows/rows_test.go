@@ -1,0 +1,67 @@
+package rows
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/report"
+)
+
+// TestWin: what a fix wins is neither more than the prediction, spread over the requests, nor than the time of the cause.
+func TestWin(t *testing.T) {
+	ns := func(v int64) *int64 { return &v }
+	predicted := func(was50, is50, was99, is99 int64) *report.Predicted {
+		return &report.Predicted{WasP50NS: ns(was50), P50NS: report.Estimate{Est: is50}, WasP99NS: ns(was99), P99NS: report.Estimate{Est: is99}}
+	}
+	for _, c := range []struct {
+		what string
+		p    *report.Predicted
+		// Of 1,000 requests with 10 ms each, the cause has this share.
+		share float64
+		want  int64
+	}{
+		{"no prediction", nil, 0.5, 0},
+		{"all requests win 4 ms", predicted(10e6, 6e6, 10e6, 6e6), 0.5, 4e9},
+		{"one in ten wins 40 ms: the cause has 40 % of the time", predicted(5e6, 5e6, 50e6, 10e6), 0.4, 4e9},
+		{"nothing is won", predicted(10e6, 10e6, 10e6, 10e6), 0.9, 0},
+		{"a prediction of loss", predicted(10e6, 12e6, 10e6, 12e6), 0.9, 0},
+	} {
+		if got := Win(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}); got != c.want {
+			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// TestAdd: sums hold all of a report, in buckets that are 12.5 % wide; what is too many is one group.
+func TestAdd(t *testing.T) {
+	rep := new(report.Report)
+	var count, time1 int64
+	for i := range maxGroups + 50 {
+		g := report.Group{Name: fmt.Sprintf("g%03d", i), TotalNS: int64(1000 - i), HistogramCauses: map[report.CauseName][]int64{"cpu": nil}}
+		for v := int64(1); v < 1e9; v *= 3 {
+			g.Histogram = append(g.Histogram, [2]int64{v, v%7 + 1})
+			g.HistogramCauses["cpu"] = append(g.HistogramCauses["cpu"], v)
+			count += v%7 + 1
+			time1 += v
+		}
+		rep.Groups = append(rep.Groups, g)
+	}
+	at := time.Now()
+	future := at.Add(time.Hour)
+	rep.Input.Start = &future
+	r := Of(Labels{Service: "a"}, at, rep)
+	groups := make(map[string]bool)
+	var n, ns int64
+	for _, s := range r.Sums {
+		groups[s.Group] = true
+		n += s.N
+		ns += s.NS
+		if s.Bucket < 1 || s.Bucket > 1.125e9 {
+			t.Errorf("bucket %d", s.Bucket)
+		}
+	}
+	if n != count || ns != time1 || r.Requests != count || len(groups) != maxGroups+1 || !groups[Other] || r.Cause != "cpu" || !r.At.Equal(at) {
+		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, time1, len(groups), r.At)
+	}
+}

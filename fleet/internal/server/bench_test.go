@@ -1,0 +1,61 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// BenchmarkIngest is recordings of 100 kB from eight pods at once, each durable before it is answered.
+func BenchmarkIngest(b *testing.B) {
+	s, _ := fleet(b)
+	s.Bounds.Recordings, s.Bounds.Queued = 1<<30, 1<<30
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	body := append([]byte(bare), bytes.Repeat([]byte("0123456789"), 10_000)...)
+	b.SetBytes(int64(len(body)))
+	var mu sync.Mutex
+	var took []time.Duration
+	next := 0
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				mu.Lock()
+				n := next
+				next++
+				mu.Unlock()
+				if n >= b.N {
+					return
+				}
+				r, err := http.NewRequest("POST", web.URL+"/v1/recordings", bytes.NewReader(append(body[:len(body):len(body)], fmt.Sprint(n)...)))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				r.Header.Set("Authorization", "Bearer right")
+				begin := time.Now()
+				res, err := web.Client().Do(r)
+				if err != nil || res.StatusCode != http.StatusAccepted {
+					b.Error(res, err)
+					return
+				}
+				_ = res.Body.Close()
+				mu.Lock()
+				took = append(took, time.Since(begin))
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	if len(took) > 0 {
+		b.ReportMetric(float64(len(took))/b.Elapsed().Seconds(), "recordings/s")
+		b.ReportMetric(float64(took[len(took)*99/100].Milliseconds()), "p99-ms")
+	}
+}

@@ -1,0 +1,148 @@
+package work
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/cli"
+)
+
+// TestMain makes the test's program the verb that the worker starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == VerbArg {
+		if err := Limit(); err != nil {
+			os.Exit(3)
+		}
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		os.Exit(cli.Main())
+	}
+	os.Exit(m.Run())
+}
+
+func worker(t *testing.T) *Worker {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	files := filepath.Join(dir, "raw")
+	if err := os.Mkdir(files, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &Worker{Store: st, Raw: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Number: 1}
+}
+
+func add(t *testing.T, w *Worker, id string, body []byte) string {
+	t.Helper()
+	id += strings.Repeat("0", 32-len(id))
+	if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), id), body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestPoison: recordings that cannot be explained cost themselves only, and are kept by name; the one beside them is explained.
+func TestPoison(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	w := worker(t)
+	var good bytes.Buffer
+	if err := trace.Start(&good); err != nil {
+		t.Skip("somebody traces the test:", err)
+	}
+	trace.Stop()
+	bad := map[string]string{
+		add(t, w, "a", []byte("go 1.26 trace\x00\x00\x00"+strings.Repeat("\xff", 1000))): "",
+		add(t, w, "b", []byte("PK\x03\x04"+strings.Repeat("x", 1000))):                   "",
+		add(t, w, "c", []byte("hello")):                                                  "",
+	}
+	fine := add(t, w, "d", good.Bytes())
+	for found := true; found; {
+		var err error
+		if found, err = w.once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range bad {
+		r, err := w.Store.Recording(t.Context(), id)
+		if err != nil || r.State != store.Poison || r.Error == "" || !r.Raw || r.Tries != tries {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
+	if n := testutil.ToFloat64(w.Metrics.Explained.WithLabelValues("poison")); n != float64(len(bad)) {
+		t.Errorf("%v are poison", n)
+	}
+	if r, err := w.Store.Recording(t.Context(), fine); err != nil || r.State != store.Done {
+		t.Errorf("%+v %v", r, err)
+	}
+	f, err := w.Raw.Open(t.Context(), raw.Report(fine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if data, err := io.ReadAll(f); err != nil || len(data) == 0 {
+		t.Error("the report is empty", err)
+	}
+}
+
+// TestRetainOnce: files go with their recordings, and those of no recording go when they are old.
+func TestRetainOnce(t *testing.T) {
+	w := worker(t)
+	id := add(t, w, "a", []byte("hello"))
+	dir := string(w.Raw.(raw.Dir))
+	for _, name := range []string{raw.Report(id), "new-123", strings.Repeat("b", 32), raw.Report(strings.Repeat("b", 32))} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := Keep{RawAge: 24 * time.Hour, RawBytes: 1 << 30, Rows: 48 * time.Hour}
+	left := func() (n int) {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		left  int
+	}{{time.Minute, 5}, {2 * time.Hour, 2}, {30 * time.Hour, 2}} { // the recording waits: it stays
+		if err := w.RetainOnce(t.Context(), keep, time.Now().Add(c.after), true); err != nil || left() != c.left {
+			t.Errorf("after %v: %d files, want %d, %v", c.after, left(), c.left, err)
+		}
+	}
+	r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.Fail(t.Context(), r, true, "why"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RetainOnce(t.Context(), keep, time.Now().Add(30*time.Hour), true); err != nil || left() != 0 {
+		t.Errorf("%d files, %v", left(), err)
+	}
+	if _, err := w.Raw.Open(t.Context(), id); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
