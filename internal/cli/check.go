@@ -47,7 +47,8 @@ full name, or its id. For a group that is named, a percentile that is not known 
 violation too, and so is a group that is not there; of all groups, one with too few requests keeps a limit if none took longer.
 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
-grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it.
+grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it. The baseline may be fleet://SERVICE@VERSION,
+as an input of "whylate diff" may.
 
 --ledger reads the verdicts of "whylate verify": a finding of which the latest one says that it was fixed, and that is back, is
 a violation.

@@ -36,6 +36,8 @@ source lines, the change is made of; then which groups appeared or vanished.
 OLD and NEW are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. One of them may
 be a dash, standard input.
 
+` + fleetHelp + `
+
 A number changed only if there is evidence: a 99% interval around the difference, from resampling intervals of 250 ms and
 more of both recordings, must leave out zero. Where it does not, there is a ~. Intervals need 1.5 s of requests on both sides,
 and better have 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
@@ -46,6 +48,7 @@ nothing could be read or written.`,
 		Example: `  whylate diff before.trace after.trace
   whylate diff --full before.json after.whylate     # every group, every cause
   whylate diff --group checkout before.trace after.trace
+  whylate diff fleet://checkout@v1 fleet://checkout@v2
   whylate diff --json old.json new.json | jq '.groups[] | select(.changed) | {name, p99, causes: .causes[:3]}'`,
 		Args: cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {

@@ -103,6 +103,13 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 			}
 			file = f
 		}
+	} else if strings.HasPrefix(arg, fleetScheme) {
+		body, err := openFleet(ctx, arg)
+		if err != nil {
+			return nil, err
+		}
+		in.closers = append(in.closers, body.Close)
+		in.Reader = body
 	} else {
 		if file, err = openWhile(ctx, arg); err != nil {
 			return nil, err
