@@ -32,6 +32,7 @@ const (
 	maxLabel = 128       // bytes
 	maxMeta  = 1 << 20
 	atOnce   = 64 // recordings being received
+	ofOne    = 16 // of a service: slow senders must not hold up others
 )
 
 // Bounds are of each service.
@@ -43,7 +44,10 @@ type Bounds struct {
 }
 
 // A limiter holds what one service may still send.
-type limiter struct{ recordings, bytes *rate.Limiter }
+type limiter struct {
+	recordings, bytes *rate.Limiter
+	receiving         chan struct{}
+}
 
 type limiters struct {
 	mu sync.Mutex
@@ -58,7 +62,7 @@ func (l *limiters) get(service string, b Bounds) *limiter {
 		if l.of == nil {
 			l.of = make(map[string]*limiter)
 		}
-		one = &limiter{rate.NewLimiter(rate.Limit(b.Recordings)/60, b.Recordings), rate.NewLimiter(rate.Limit(b.Bytes)/60, int(max(b.Bytes, maxFile)))}
+		one = &limiter{rate.NewLimiter(rate.Limit(b.Recordings)/60, b.Recordings), rate.NewLimiter(rate.Limit(b.Bytes)/60, int(max(b.Bytes, maxFile))), make(chan struct{}, ofOne)}
 		l.of[service] = one
 	}
 	return one
@@ -148,13 +152,15 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err er
 	if room, err := s.Raw.Room(); err != nil || room < s.Bounds.Room {
 		return "", errors.Join(err, later(http.StatusInsufficientStorage, "disk", time.Minute, "the fleet's disk is nearly full; send it again later"))
 	}
-	select {
-	case s.receiving <- struct{}{}:
-		defer func() { <-s.receiving }()
-	case <-time.After(5 * time.Second):
-		return "", later(http.StatusServiceUnavailable, "busy", 5*time.Second, "%d recordings are being received; send it again later", atOnce)
-	case <-r.Context().Done():
-		return "", r.Context().Err()
+	for _, slots := range []chan struct{}{limit.receiving, s.receiving} {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-time.After(s.patience):
+			return "", later(http.StatusServiceUnavailable, "busy", 5*time.Second, "too many recordings are being received; send it again later")
+		case <-r.Context().Done():
+			return "", r.Context().Err()
+		}
 	}
 	f, err := s.Raw.Create()
 	if err != nil {

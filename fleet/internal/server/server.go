@@ -2,6 +2,7 @@
 package server
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"net"
@@ -32,6 +33,7 @@ type Server struct {
 	receiving chan struct{}
 	reading   chan struct{}
 	draining  atomic.Bool
+	patience  time.Duration // of who waits to be received
 }
 
 // Drain makes the server not ready, for those who balance load.
@@ -39,7 +41,8 @@ func (s *Server) Drain() { s.draining.Store(true) }
 
 // Handler answers all paths.
 func (s *Server) Handler() http.Handler {
-	s.receiving, s.reading = make(chan struct{}, atOnce), make(chan struct{}, 4)
+	s.receiving, s.reading = make(chan struct{}, atOnce), make(chan struct{}, 2)
+	s.patience = cmp.Or(s.patience, 5*time.Second)
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	m.HandleFunc("GET /readyz", s.ready)

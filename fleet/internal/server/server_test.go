@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -333,4 +334,48 @@ func TestPodsDiffer(t *testing.T) {
 			t.Errorf("three pods: %s differs", p.Pod.Pod)
 		}
 	}
+}
+
+// TestSlowSenders: those of one service do not hold up another's.
+func TestSlowSenders(t *testing.T) {
+	s, _ := fleet(t)
+	s.patience = 20 * time.Millisecond
+	h := s.Handler()
+	if w := send(h, bare+"1"); w.Code != http.StatusAccepted {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	var slow sync.WaitGroup
+	end := make(chan struct{})
+	for range ofOne {
+		begun := make(chan struct{})
+		slow.Go(func() {
+			r := httptest.NewRequest("POST", "http://127.0.0.1/v1/recordings", &stuck{begun: begun, end: end})
+			r.Header.Set("Authorization", "Bearer right")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		})
+		<-begun
+	}
+	if w := send(h, bare+"2"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" {
+		t.Errorf("of the same service: %d %s", w.Code, w.Body)
+	}
+	if w := send(h, bare+"3", "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
+		t.Errorf("of another service: %d %s", w.Code, w.Body)
+	}
+	close(end)
+	slow.Wait()
+	if w := send(h, bare+"4"); w.Code != http.StatusAccepted {
+		t.Errorf("afterwards: %d %s", w.Code, w.Body)
+	}
+}
+
+// stuck is a body that does not come until the end.
+type stuck struct {
+	begun, end chan struct{}
+	once       sync.Once
+}
+
+func (s *stuck) Read([]byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.end
+	return 0, io.EOF
 }
