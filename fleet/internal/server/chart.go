@@ -34,7 +34,7 @@ type legend struct {
 }
 
 // colors are those of causes, distinguished also by people who do not see red and green.
-var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288"}
+var colors = []string{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#994455", "#117733", "#ddcc77", "#882255", "#44aa99", "#332288", "#999933", "#661100", "#888888"}
 
 func colorOf(cause string) string {
 	i := slices.Index(report.Causes(), report.CauseName(cause))

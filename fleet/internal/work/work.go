@@ -101,8 +101,9 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return true, fail(r.Tries >= tries, err)
 	}
+	rep.Input.Name = r.ID[:12] + ".whylate" // not where the file lies here
 	var folded bool
-	if err = w.keep(ctx, r.ID, body); err == nil {
+	if err = w.keep(ctx, r.ID, rep); err == nil {
 		folded, err = w.Store.Finish(ctx, r, rows.Of(r.Labels, r.Received, rep))
 	}
 	if err != nil { // a full disk, most likely: no fault of the recording's
@@ -143,7 +144,7 @@ func (w *Worker) explain(ctx context.Context, r *store.Recording) ([]byte, error
 }
 
 // keep keeps the report of a recording beside it.
-func (w *Worker) keep(ctx context.Context, id string, body []byte) error {
+func (w *Worker) keep(ctx context.Context, id string, rep *report.Report) error {
 	f, err := w.Raw.Create()
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func (w *Worker) keep(ctx context.Context, id string, body []byte) error {
 	defer os.Remove(f.Name())
 	defer f.Close()
 	z := gzip.NewWriter(f)
-	if _, err := z.Write(body); err != nil {
+	if err := report.WriteJSON(z, rep); err != nil {
 		return err
 	}
 	if err := z.Close(); err != nil {

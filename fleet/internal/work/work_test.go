@@ -2,8 +2,8 @@ package work
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/report"
 )
 
 // TestMain makes the test's program the verb that the worker starts.
@@ -101,8 +102,12 @@ func TestPoison(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if data, err := io.ReadAll(f); err != nil || len(data) == 0 {
-		t.Error("the report is empty", err)
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != fine[:12]+".whylate" {
+		t.Errorf("the report: %v %+v", err, rep)
 	}
 }
 
