@@ -50,31 +50,51 @@ func (s *Store) Drop(ctx context.Context, now time.Time, maxAge time.Duration, m
 	})
 }
 
-// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired.
+// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired. It writes a little at a
+// time, because recordings that come meanwhile wait for it.
 func (s *Store) Forget(ctx context.Context, now, before time.Time) error {
-	err := within(ctx, s.w, func(tx *sql.Tx) error {
-		for _, q := range []struct {
-			sql string
-			arg any
-		}{
-			{`DELETE FROM points WHERE minute<?`, before.Unix()},
-			{`DELETE FROM daypoints WHERE minute<?`, before.Truncate(day).Unix()},
-			{`DELETE FROM seen WHERE day<?`, before.Truncate(day).Unix()},
-			{`DELETE FROM slow WHERE moment<?`, before.UnixNano()},
-			{`DELETE FROM problems WHERE updated<?`, before.UnixNano()},
-			{`DELETE FROM recordings WHERE raw=0 AND received<?`, before.UnixNano()},
-			{`DELETE FROM tokens WHERE expires<?`, now.UnixNano()},
-			{`DELETE FROM series WHERE ?>0 AND NOT EXISTS (SELECT 1 FROM points p WHERE p.series=id) AND NOT EXISTS (SELECT 1 FROM daypoints p WHERE p.series=id)
-				AND NOT (grp='' AND EXISTS (SELECT 1 FROM seen x WHERE x.service=series.service AND x.pod=series.pod AND x.version=series.version))`, before.Unix()},
-		} {
-			if _, err := tx.ExecContext(ctx, q.sql, q.arg); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil || s.click == nil {
+	ids, err := collect(ctx, s.r, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
+	if err != nil {
 		return err
+	}
+	exec := func(queries map[string][]any) error {
+		return within(ctx, s.w, func(tx *sql.Tx) error {
+			for q, args := range queries {
+				if _, err := tx.ExecContext(ctx, q, args...); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for _, id := range ids {
+		var old bool
+		err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM points WHERE series=? AND minute<?) OR EXISTS (SELECT 1 FROM daypoints WHERE series=? AND minute<?)`,
+			id, before.Unix(), id, before.Truncate(day).Unix()).Scan(&old)
+		if err == nil && old {
+			err = exec(map[string][]any{`DELETE FROM points WHERE series=? AND minute<?`: {id, before.Unix()}, `DELETE FROM daypoints WHERE series=? AND minute<?`: {id, before.Truncate(day).Unix()}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, q := range []map[string][]any{
+		{`DELETE FROM seen WHERE day<?`: {before.Truncate(day).Unix()}},
+		{`DELETE FROM slow WHERE moment<?`: {before.UnixNano()}},
+		{`DELETE FROM problems WHERE updated<?`: {before.UnixNano()}},
+		{`DELETE FROM recordings WHERE raw=0 AND received<?`: {before.UnixNano()}},
+		{`DELETE FROM tokens WHERE expires<?`: {now.UnixNano()}},
+		{`DELETE FROM series WHERE grp<>'' AND NOT EXISTS (SELECT 1 FROM points p WHERE p.series=id)`: nil},
+		// The series of a pod itself goes after those of its groups, and that of a version's days after its days.
+		{`DELETE FROM series WHERE grp='' AND NOT EXISTS (SELECT 1 FROM daypoints p WHERE p.series=id) AND NOT EXISTS (SELECT 1 FROM series o WHERE o.service=series.service
+			AND o.version=series.version AND o.environment=series.environment AND o.pod=series.pod AND o.node=series.node AND o.grp<>'')`: nil},
+	} {
+		if err := exec(q); err != nil {
+			return err
+		}
+	}
+	if s.click == nil {
+		return nil
 	}
 	for _, q := range []struct {
 		sql string

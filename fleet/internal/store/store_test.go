@@ -236,7 +236,7 @@ func TestRetention(t *testing.T) {
 	now := time.Now()
 	hour := now.Truncate(time.Hour)
 	for i, at := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{At: at, Cause: "cpu"})
+		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{At: at, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
 	}
 	if err := s.Add(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
 		t.Fatal(err)
@@ -260,6 +260,21 @@ func TestRetention(t *testing.T) {
 	}
 	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
 		t.Error("an old recording is known still", err)
+	}
+	for query, want := range map[string]int{`SELECT count(*) FROM points`: 3, `SELECT count(*) FROM seen`: 1, `SELECT count(*) FROM series`: 4} {
+		var n int
+		if err := s.r.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is
+			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
+		}
+	}
+	if err := s.Forget(t.Context(), now, now.Add(48*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems"} {
+		var n int
+		if err := s.r.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%s: %d rows are left, %v", table, n, err)
+		}
 	}
 	file := filepath.Join(t.TempDir(), "copy.db")
 	if err := s.Backup(t.Context(), file); err != nil {
