@@ -6,7 +6,7 @@
 #   WHYLATE_RUN        the command; it writes the trace to $WHYLATE_TRACE
 #   WHYLATE_BUDGETS    budgets of whylate check, one a line
 #   WHYLATE_FAIL_ON    severity of findings that are violations
-#   WHYLATE_TOLERANCE  how much slower than the baseline is no violation (15%)
+#   WHYLATE_TOLERANCE  how much slower than the baseline is allowed (15%)
 #   WHYLATE_REQUEST    a regular expression: calls of these functions are the requests
 #
 # Everything is written to whylate-ci/: report.json, report.html, explain.txt, diff.txt, check.txt, whylate.sarif, summary.md. If old.json

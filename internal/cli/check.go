@@ -35,28 +35,27 @@ func newCheck(s *streams) *cobra.Command {
 	var c checking
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
-		Short: "Hold a recording against budgets, for CI",
-		Long: `Reads a trace, also gzipped, a recording (x.whylate), or a report that "whylate explain --json" wrote, and holds it against what
-was promised: budgets, findings, and an earlier report. Each violation is one line on standard output.
+		Short: "Check a recording against budgets, for CI",
+		Long: `Reads a trace, also gzipped, a recording (x.whylate), or a report that "whylate explain --json" wrote, and checks it against
+budgets, findings, and an earlier report. Each violation is one line on standard output.
 
 A budget is a list of limits: mean, p50, p90, p99, p99.9 and max take a duration (p99=50ms); a cause, such as sleep or lock,
-takes the share of the time of all requests that it may have at most (sleep=10%), or of one band's (p99-max:sleep=20%). The
+takes its largest allowed share of the time of all requests (sleep=10%), or of one band (p99-max:sleep=20%). The
 families gc (assists, waits for the collector, its stops of the world) and sched (sched, sched-wake, sched-poll) stand for all
 their causes. Limits hold for every group of requests, or with group=NAME for one: its name as "whylate explain" shows it, its
-full name, or its id. For a group that is named, a percentile that is not known because there were too few requests is a
-violation too, and so is a group that is not there; of all groups, one with too few requests keeps a limit if none took longer.
+full name, or its id. If you name a group, a percentile that is not known because of too few requests is also a
+violation, and so is a missing group. Without a name, a group with too few requests keeps a limit if none took longer.
 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
 grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it. The baseline may be fleet://SERVICE@VERSION,
 as an input of "whylate diff" may.
 
---ledger reads the verdicts of "whylate verify": a finding of which the latest one says that it was fixed, and that is back, is
-a violation.
+--ledger reads the verdicts of "whylate verify": a finding that the latest verdict calls fixed, and that is back, is a violation.
 
-GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning; files in the
-current directory are named relative to it. docs/ci.md has a workflow.
+GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning. Files in the
+current directory have names relative to it. docs/ci.md has a workflow.
 
-The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use; 3 when nothing could be read or written.`,
+The exit status is 0 if there is no violation; 1 if there is; 2 for wrong use; 3 when nothing could be read or written.`,
 		Example: `  whylate check --budget p99=50ms x.trace
   whylate check --budget 'group=main.handleX,p99=20ms,sched=5%' --budget 'p99-max:gc=20%' x.whylate
   whylate check --fail-on high x.json
@@ -71,12 +70,12 @@ The exit status is 0 if all is kept; 1 if there is a violation; 2 for wrong use;
 		RunE: verb(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&c.budgets, "budget", nil, "limits to hold: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
+	f.StringArrayVar(&c.budgets, "budget", nil, "limits to check: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
 	f.StringVar(&c.failOn, "fail-on", "", "findings of this severity and worse are violations: "+strings.Join(failLevels, ", "))
-	f.StringVar(&c.baseline, "baseline", "", "a trace or report that it must not be slower than")
-	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it says was fixed is a violation")
-	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is no violation")
-	f.StringVar(&c.format, "format", "text", "how violations are written: "+strings.Join(checkFormats, ", "))
+	f.StringVar(&c.baseline, "baseline", "", "a trace or report to compare with: being slower is a violation")
+	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it calls fixed is a violation")
+	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is allowed")
+	f.StringVar(&c.format, "format", "text", "format of violations: "+strings.Join(checkFormats, ", "))
 	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
 	c.addReadFlags(cmd)
 	c.addIgnore(cmd)
@@ -102,11 +101,11 @@ func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
 	case cmd.Flags().Changed("tolerance") && c.baseline == "":
 		return rules, usage(cmd, "--tolerance needs --baseline")
 	case cmd.Flags().Changed("fail-on") && !slices.Contains(failLevels, c.failOn):
-		return rules, usage(cmd, "--fail-on %q: there are %s", c.failOn, strings.Join(failLevels, ", "))
+		return rules, usage(cmd, "--fail-on %q: use one of %s", c.failOn, strings.Join(failLevels, ", "))
 	case !slices.Contains(checkFormats, c.format):
-		return rules, usage(cmd, "--format %q: there are %s", c.format, strings.Join(checkFormats, ", "))
+		return rules, usage(cmd, "--format %q: use one of %s", c.format, strings.Join(checkFormats, ", "))
 	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "" && c.ledger == "":
-		return rules, usage(cmd, "say what to hold it against: --budget, --fail-on, --baseline or --ledger")
+		return rules, usage(cmd, "say what to check: give --budget, --fail-on, --baseline or --ledger")
 	}
 	return rules, c.check(cmd)
 }

@@ -9,8 +9,8 @@ func addCompletion(root *cobra.Command) {
 	c, _, _ := root.Find([]string{"completion"})
 	c.Use = "completion bash|zsh|fish|powershell"
 	c.Short = "Print a script that completes commands and flags in a shell"
-	c.Long = `Prints a script for the shell to read. It completes verbs, flags, and the values that a flag takes. For bash the package
-bash-completion must be installed.`
+	c.Long = `Prints a script for the shell to read. It completes verbs, flags, and the values that a flag takes. Bash needs the package
+bash-completion.`
 	c.Example = `  source <(whylate completion bash)                                        # this bash session
   whylate completion bash > /etc/bash_completion.d/whylate                 # every bash session
   whylate completion zsh > "${fpath[1]}/_whylate"                          # zsh

@@ -26,8 +26,8 @@ const (
 const connectHelp = `URL is the service's address: a base URL, host:port, .../debug/pprof, or the full path of the trace handler.
 
 Credentials can stand in the URL, in flags, in files (--header-file, --password-file, --token-file; - is standard input), or
-in the environment: WHYLATE_HEADERS ('Name: value' a line), WHYLATE_PASSWORD (for --user), WHYLATE_TOKEN. They are sent to
-the URL's own host only, never to the target of a redirect elsewhere, and appear in no output. Proxies are taken from
+in the environment: WHYLATE_HEADERS (one 'Name: value' per line), WHYLATE_PASSWORD (for --user), WHYLATE_TOKEN. They go only to
+the URL's own host, never to the target of a redirect elsewhere, and appear in no output. Proxies are taken from
 HTTP_PROXY, HTTPS_PROXY and NO_PROXY unless --proxy names one.`
 
 type dialKey struct{}
@@ -53,11 +53,11 @@ type connection struct {
 
 func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.DurationVarP(&c.duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
-	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile beside the trace (the trace then has no CPU samples)")
-	f.BoolVar(&c.noHost, "no-host", false, "take no samples of the host, if the service is on this one")
-	f.IntVar(&c.pid, "pid", 0, "take host samples of this process instead of the one that listens where the URL leads")
+	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
+	f.BoolVar(&c.noHost, "no-host", false, "take no host samples, even if the service runs on this host")
+	f.IntVar(&c.pid, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this header, 'Name: value'; may be repeated")
-	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one a line")
+	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one per line")
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
 	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
 	f.StringVar(&c.token, "token-file", "", "send the token in this file as a bearer token")
@@ -67,7 +67,7 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.tls.ServerName, "server-name", "", "expect this name in the server's certificate")
 	f.BoolVar(&c.tls.Insecure, "insecure", false, "do not verify the server's certificate")
 	f.StringVar(&c.proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
-	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and of silence after the recording's end")
+	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and to wait for data after the recording's end")
 }
 
 // options reads the files and variables and returns a function that gives the options for one target.
@@ -79,7 +79,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		return nil, usage(cmd, "--timeout must be positive, not %v", c.timeout)
 	}
 	if c.pid < 0 || c.pid > 0 && c.noHost {
-		return nil, usage(cmd, "--pid names a process, and --no-host wants none sampled: give one of them")
+		return nil, usage(cmd, "--pid samples a process, and --no-host samples none: give one of them")
 	}
 	fromStdin := 0
 	for _, name := range []string{c.headerFile, c.password, c.token} {
@@ -218,7 +218,7 @@ func eachService(cmd *cobra.Command, targets []string, options func(target strin
 			return recordError(err)
 		}
 		if seen[end.String()] {
-			return usage(cmd, "%s is given twice: a process can take one trace at a time", end)
+			return usage(cmd, "%s is given twice: a process can have only one trace at a time", end)
 		}
 		seen[end.String()] = true
 		f(i, opt, end)

@@ -41,15 +41,15 @@ func newDemo(s *streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it on a small service with known faults",
-		Long: `Starts a small HTTP service on the loopback network as a process of its own, loads it, records it over HTTP and explains
+		Short: "Show whylate on a small service with known faults",
+		Long: `Starts a small HTTP service on the loopback network as a separate process, loads it, records it over HTTP and explains
 the recording. The service has three faults: a sleep on another goroutine than the handler's, a lock held across a slow write,
-and CPU hogs that keep a batching goroutine from running. At the end stands which of them were found.
+and CPU hogs that keep a batching goroutine from running. At the end it says which of them were found.
 
-With --flight nobody records from outside: the service runs with service/flight, which keeps the seconds around a request that
-took longer than 60 ms, and that recording is explained.
+With --flight the service records itself: it runs with service/flight, which keeps the seconds around a request that took longer
+than 60 ms, and the demo explains that recording.
 
-It takes about ten seconds and needs no network and no arguments. The exit status is 0 when all faults were found, else 3.`,
+It takes about ten seconds and needs no network and no arguments. The exit status is 0 if all faults were found, else 3.`,
 		Example: `  whylate demo
   whylate demo --flight -o demo.whylate
   whylate demo -o demo.trace && whylate explain --group price demo.trace`,
@@ -90,7 +90,7 @@ It takes about ten seconds and needs no network and no arguments. The exit statu
 		}),
 	}
 	color.add(cmd)
-	cmd.Flags().BoolVar(&fly, "flight", false, "let the service itself keep the recording of a slow request, and explain that")
+	cmd.Flags().BoolVar(&fly, "flight", false, "let the service keep the recording of a slow request, and explain that")
 	cmd.Flags().StringVarP(&keep, "output", "o", "", "keep the trace in this file")
 	return cmd
 }
@@ -178,7 +178,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	loading, done := context.WithCancel(ctx)
 	defer done()
 	go demo.Load(loading, url)
-	fmt.Fprintf(s.err, "the service records itself, and keeps what is around a request that takes longer than %v\n", demo.Slow)
+	fmt.Fprintf(s.err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.Slow)
 	var kept []string
 	for end := time.Now().Add(demoStart); len(kept) == 0; {
 		select {
@@ -187,7 +187,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 			return nil, "", ctx.Err()
 		}
 		if kept, _ = filepath.Glob(filepath.Join(dir, "*"+record.BundleExt)); len(kept) == 0 && time.Now().After(end) {
-			return nil, "", errors.New("the demo's service has kept no recording")
+			return nil, "", errors.New("the demo's service kept no recording")
 		}
 	}
 	done()
@@ -241,11 +241,11 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 	}
 	if keep == "" {
-		fmt.Fprintln(&b, "With -o demo.whylate the file is kept, to look at with whylate view.")
+		fmt.Fprintln(&b, "With -o demo.whylate the file is kept; open it with whylate view.")
 	} else {
 		fmt.Fprintf(&b, "The file is kept: whylate view %s\n", words.ShellQuote(keep))
 	}
-	fmt.Fprintln(&b, "A service of your own does the same with flight.Start and mark.Handler: docs/flight.md.")
+	fmt.Fprintln(&b, "Your own service does the same with flight.Start and mark.Handler: docs/flight.md.")
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("writing what happened: %w", err)
 	}
@@ -322,7 +322,7 @@ func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Re
 	missed := demo.Missed(verdicts)
 	found := len(verdicts) - missed
 	for _, v := range verdicts {
-		mark, what := "missed", "the report has no such group"
+		mark, what := "missed", "the report has no group for it"
 		if v.First != nil {
 			what = fmt.Sprintf("%.0f%% %s", 100*v.Share, v.First.Cause)
 			if s := v.First.Site; s != nil {

@@ -31,7 +31,7 @@ func newDiff(s *streams) *cobra.Command {
 		Use:   "diff [flags] OLD NEW",
 		Short: "Say what got slower or faster, and why",
 		Long: `Compares two recordings and says, for each group of requests that both have, how its latencies changed and which causes, with
-source lines, the change is made of; then which groups appeared or vanished.
+source lines, make the change; then which groups appeared or vanished.
 
 OLD and NEW are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. One of them may
 be a dash, standard input.
@@ -39,8 +39,8 @@ be a dash, standard input.
 ` + fleetHelp + `
 
 A number changed only if there is evidence: a 99% interval around the difference, from resampling intervals of 250 ms and
-more of both recordings, must leave out zero. Where it does not, there is a ~. Intervals need 1.5 s of requests on both sides,
-and better have 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
+more of both recordings, must exclude zero. Otherwise the column shows ~. Intervals need 1.5 s of requests on both sides,
+better 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
 the service to the next: for small differences, compare several pairs.
 
 The exit status is 0 whether or not something changed ("whylate check --baseline" is for scripts); 2 for wrong use; 3 when
@@ -73,7 +73,7 @@ nothing could be read or written.`,
 	f.BoolVar(&full, "full", false, "show every group and every cause, also those without evidence of a change")
 	f.BoolVar(&e.json, "json", false, "print the comparison as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON")
-	f.StringVar(&e.group, "group", "", "look only at groups whose name matches this regular expression")
+	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular expression")
 	e.addReadFlags(cmd)
 	e.color.add(cmd)
 	return cmd
@@ -97,7 +97,7 @@ func (e *explanation) addReadFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.request, "request", "", "in traces, take the calls of functions that match this regular expression as requests")
 	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "memory to use at most for a trace, such as 300MB; a second of it that needs more is left out")
+	f.Var(&e.maxMemory, "max-memory", "largest memory for a trace, such as 300MB; a second of it that needs more is left out")
 }
 
 // bothAtOnce is how many cores it takes to read two traces at once: one trace keeps 1.7 cores busy, so on two the same work took a tenth less
@@ -178,7 +178,7 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 	var rep *report.Report
 	if in.isReport {
 		if cmd.Flags().Changed("request") {
-			return nil, usage(cmd, "--request needs the trace: %s is a report that was made before", in.name)
+			return nil, usage(cmd, "--request needs the trace: %s is a report", in.name)
 		}
 		if rep, err = report.ReadJSON(in); err != nil {
 			err = fmt.Errorf("%s: %w", in.name, err)

@@ -71,11 +71,11 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	e.addIgnore(cmd)
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, as p99=20ms,p50=5ms")
-	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with SITE=VALUE, or a setting such as GOGC=400, made so (may be repeated): see below")
-	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is told as well")
+	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with a change, SITE=VALUE or a setting such as GOGC=400 (may be repeated): see below")
+	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is reported as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.addLength(cmd)
-	f.BoolVar(&e.exact, "exact", false, "follow every request, where otherwise, from 50,000 on, the slowest tenth and a sample of the others would do")
+	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 50,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -83,7 +83,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 // addLength adds the flags that say how much a report says as text.
 func (e *explanation) addLength(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
-	cmd.Flags().BoolVar(&e.summary, "summary", false, "say it in one line")
+	cmd.Flags().BoolVar(&e.summary, "summary", false, "print one line")
 }
 
 // addPart adds the flags for a part of the trace's time. What they are called
@@ -114,12 +114,12 @@ func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
 	f.StringVar(&e.traceID, "trace-id", "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are told with the own one that called them")
-	f.StringVar(&e.thresholds, "thresholds", "", "a `file` of what findings must win for each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
+	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are shown with the service's line that called them")
+	f.StringVar(&e.thresholds, "thresholds", "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
 	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "memory to use at most, such as 300MB; a second of the trace that needs more is left out")
+	f.Var(&e.maxMemory, "max-memory", "largest memory to use, such as 300MB; a second of the trace that needs more is left out")
 }
 
 var bands = strs(report.BandNames())
@@ -132,7 +132,7 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case e.band != "" && !slices.Contains(bands, e.band):
-		return usage(cmd, "--band %q: there are %s", e.band, strings.Join(bands, ", "))
+		return usage(cmd, "--band %q: use one of %s", e.band, strings.Join(bands, ", "))
 	case e.before != "" && e.page == "" && !isPage(e.output):
 		return usage(cmd, "--before is for pages: name one with --html")
 	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
@@ -144,7 +144,7 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	case e.from < 0 || e.to < 0:
 		return usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
 	case e.to > 0 && e.to <= e.from:
-		return usage(cmd, "--%s %v does not lie after --%s %v", e.part[1], e.to, e.part[0], e.from)
+		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.to, e.part[0], e.from)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
 		return usage(cmd, "--max-memory must be at least %s", words.Bytes(minMemory))
 	}
@@ -198,7 +198,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			name, value, ok := strings.Cut(strings.TrimSpace(goal), "=")
 			d, err := time.ParseDuration(value)
 			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
-				return usage(cmd, "--slo %q: write p50 or p99 and a time, as p99=20ms; others cannot be predicted", goal)
+				return usage(cmd, "--slo %q: write p50 or p99 and a time, as p99=20ms; other percentiles cannot be predicted", goal)
 			}
 			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Most: d})
 		}
@@ -255,27 +255,26 @@ func newExplain(s *streams) *cobra.Command {
 screen; --full adds the evidence, causes by latency band, the slowest request step by step, and the runtime.
 
 TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
-For a URL, a recording is made and read while it arrives; "whylate record" keeps it. Where the service keeps a flight recorder,
-what that holds is explained instead, at once: see below.
+For a URL, it records the service and reads the recording while it arrives; "whylate record" keeps it. Where the service runs a
+flight recorder, it explains what that holds instead, at once: see below.
 
-The exit status is 0 when there is an answer, also about the whole seconds of a trace that is cut; 2 for wrong use; 3 when
-nothing could be read, reached or written, or is like what --group, --request, --trace-id or --from asks for; 130 when
-interrupted, after a report on what was read until then.
+The exit status is 0 if there is an answer, also for the complete seconds of a cut trace; 2 for wrong use; 3 if nothing could be
+read, reached or written, or nothing matches --group, --request, --trace-id or --from; 130 if interrupted, after a report on
+what was read until then.
 
 --what-if 'SITE=VALUE' predicts what a change would win. SITE is a function's name or the end of one,
 or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
-time in which others were served there first, which more workers would win. VALUE is how long each
-single sleep, tick, call or computation at the site takes then: a time, a percentage of what it is
-today, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what that setting
-would do; what a trace does not show is refused with the reason. Several changes are made together.
-docs/predict.md says how it is done, what it assumes, and how right it was.
+time in which other requests were served there first, which more workers would save. VALUE is the new
+length of each single sleep, tick, call or computation at the site: a time, a percentage of the
+current length, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what that setting
+would do; what a trace does not show is refused with the reason. Several changes apply together.
+docs/predict.md explains the method, its assumptions, and its accuracy.
 
---peer server.whylate client.whylate lays two recordings of the same time beside each other: which requests of the server lie
-in the waits of the client's, how long these were served, and what went before and after, on which side.
+--peer server.whylate client.whylate compares two recordings of the same time: which requests of the server lie in
+the waits of the client, how long they were served, and how much time passed before and after, on which side.
 
---slo p99=20ms looks, for each group that does not keep the goal, for the fewest changes that are predicted to reach it: sets of
-up to three of the causes that take most of its slow requests' time, each taken away where it is, or halved if that is enough.
-It says so if none reaches it.
+--slo p99=20ms searches, for each group that misses the goal, the fewest changes that are predicted to reach it: up to three
+causes that take most of its slow requests' time, each removed, or halved if that is enough. It says so if none reaches it.
 
 For a URL:
 
@@ -283,7 +282,7 @@ For a URL:
 
 ` + connectHelp,
 		Example: `  whylate explain http://localhost:6060               # record 10 s of a running service and explain it
-  whylate explain x.trace                             # a trace that is already there
+  whylate explain x.trace                             # an existing trace
   whylate explain -d 5s http://localhost:6060         # the next 5 s, also where a flight recorder holds the last ones
   whylate explain --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 x.whylate # the requests of one trace of a tracing system
   whylate explain --full x.trace                      # with all tables
@@ -295,7 +294,7 @@ For a URL:
   whylate explain --peer server.whylate client.whylate # both sides of a call, recorded at the same time
   whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
   curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
-  whylate explain --html x.html x.trace               # also a page to look at, with pictures
+  whylate explain --html x.html x.trace               # also write a page with charts
   whylate explain --json x.trace | jq '.groups[0].bands[-1].causes[0]'`,
 		Args: cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "one trace at a time, got {n} arguments")),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -324,7 +323,7 @@ For a URL:
 	e.addFlags(cmd)
 	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
 	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
-	cmd.Flags().BoolVar(&e.validate, "validate", false, "check as well that what was computed is consistent in itself, and fail if it is not")
+	cmd.Flags().BoolVar(&e.validate, "validate", false, "also check that the results are consistent, and fail if they are not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())
 	usual(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
@@ -337,7 +336,7 @@ func (e *explanation) validated(s *streams, err error) error {
 		return err
 	}
 	if err := e.checks.Err(); err != nil {
-		return fmt.Errorf("the report contradicts itself, which is a mistake of whylate's: please send the trace or these lines: %w", err)
+		return fmt.Errorf("the report contradicts itself, which is a bug in whylate: please send the trace or these lines: %w", err)
 	}
 	fmt.Fprintf(s.err, "whylate: consistent: %s\n", e.checks)
 	return nil
@@ -360,7 +359,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 	}
 	defer in.Close()
 	if in.isReport {
-		return usage(cmd, "--peer needs the trace: %s is a report that was made before", in.name)
+		return usage(cmd, "--peer needs the trace: %s is a report", in.name)
 	}
 	e.served = new(peers.Recording)
 	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, Serves: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
@@ -388,7 +387,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
 	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate", "peer"} {
 		if cmd.Flags().Changed(flag) {
-			return usage(cmd, "--%s needs the trace: %s is a report that was made before", flag, in.name)
+			return usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}
 	}
 	rep, err := report.ReadJSON(in)
@@ -459,7 +458,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 func beyondLimit(rep *report.Report, beyond int64) {
 	if rep != nil && beyond > 0 {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
-			"the limit was raised by %s beyond --max-memory, since so much is known at one time of what the trace has; a shorter one, or --from and --to, take less", words.Bytes(beyond))})
+			"the limit was raised by %s above --max-memory, because the trace needs that much at one time; a shorter trace, or --from and --to, need less", words.Bytes(beyond))})
 	}
 }
 
@@ -491,7 +490,7 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 	}
 	switch {
 	case interrupted:
-		return &statusError{ExitInterrupted, errors.New("interrupted: the report is about what was read until then")}
+		return &statusError{ExitInterrupted, errors.New("interrupted: the report covers what was read until then")}
 	case err != nil:
 		return err
 	}

@@ -25,21 +25,22 @@ func newExport(s *streams) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "export --to FORMAT [flags] TRACE|REPORT|-",
-		Short: "Write what was found for other tools",
+		Short: "Write the results in formats of other tools",
 		Long: `Explains a trace, or reads a report that "whylate explain --json" wrote, and writes it in another format:
 ` + list.String() + `
 
-pprof, csv and perfetto hold all requests; otlp and jsonl the slow ones that a report holds in full (--slowest says how many
-of each group), or all with --all. A Perfetto trace of more than a million events shows the goroutines and segments of the
-slow requests only, unless --all is given. For all of that the trace is read twice; one that comes through a pipe is kept
-in a temporary file meanwhile. A report made before knows its slow requests only.
+pprof, csv and perfetto contain all requests; otlp and jsonl the slow ones that a report has in full (--slowest sets how many
+per group), or all with --all. A Perfetto trace of more than a million events shows the goroutines and segments of the
+slow requests only, unless --all is given. All of these read the trace twice; a trace from a pipe is kept in a temporary
+file for that time. An existing report has its slow requests only.
 
---since and --until write a part of the trace's time only, as --from and --to of "whylate explain" do: requests that end in
-it. A Perfetto trace shows what the goroutines and the runtime did in that time, cut at its borders, and these requests
-whole. What is small enough then is shown in full without --all. A trace is still read from its start, and to its end once.
+--since and --until write only a part of the trace, as --from and --to of "whylate explain" do: requests that end in
+it. A Perfetto trace shows what the goroutines and the runtime did in that time, cut at its limits, and these requests
+in full. If that part is small enough, it is shown in full without --all. The trace is still read from its start, and once to
+its end.
 
 With --to otlp, the output may be the URL of an OTLP/HTTP endpoint such as http://localhost:4318/v1/traces: the spans are
-sent there instead, in messages of about 1 MB, again after a while if the endpoint is busy. Requests become part of the
+sent there instead, in messages of about 1 MB; if the endpoint is busy, they are sent again later. Requests become part of the
 traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 		Example: `  whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -http : late.pb.gz
   whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -top -sample_index p99-max late.pb.gz
@@ -56,7 +57,7 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 				return err
 			}
 			if to == "" {
-				return usage(cmd, "say with --to which format: %s", strings.Join(names, ", "))
+				return usage(cmd, "name a format with --to: %s", strings.Join(names, ", "))
 			}
 			f, err := export.Find(to)
 			if _, notTime := time.ParseDuration(to); err != nil && notTime == nil {
@@ -72,11 +73,11 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 			case options.All && to != "perfetto" && to != "otlp" && to != "jsonl":
 				return usage(cmd, "--all is for perfetto, otlp and jsonl: pprof holds all requests anyway, csv with --rows requests")
 			case options.Rows != export.RowCauses && options.Rows != export.RowRequests:
-				return usage(cmd, "--rows %q: there are %s and %s", options.Rows, export.RowCauses, export.RowRequests)
+				return usage(cmd, "--rows %q: use %s or %s", options.Rows, export.RowCauses, export.RowRequests)
 			case cmd.Flags().Changed("rows") && to != "csv":
 				return usage(cmd, "--rows is for --to csv")
 			case as.encoding != export.EncodingJSON && as.encoding != export.EncodingProtobuf:
-				return usage(cmd, "--encoding %q: there are %s and %s", as.encoding, export.EncodingJSON, export.EncodingProtobuf)
+				return usage(cmd, "--encoding %q: use %s or %s", as.encoding, export.EncodingJSON, export.EncodingProtobuf)
 			case cmd.Flags().Changed("encoding") && to != "otlp":
 				return usage(cmd, "--encoding is for --to otlp")
 			case as.service != "" && to != "otlp":
@@ -86,9 +87,9 @@ traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
 			case as.tls != (record.TLSFiles{}) && !strings.HasPrefix(e.output, "https://"):
 				return usage(cmd, "--cacert, --cert, --key, --server-name and --insecure are for an output that is an https:// URL")
 			case as.encoding == export.EncodingProtobuf && (e.output == "" || e.output == "-") && width(s.out) > 0:
-				return usage(cmd, "protocol buffers are no text for a terminal: name a file with -o")
+				return usage(cmd, "protocol buffers cannot be shown on a terminal: name a file with -o")
 			case (e.output == "" || e.output == "-") && !f.Text && width(s.out) > 0:
-				return usage(cmd, "%s is no text for a terminal: name a file with -o", to)
+				return usage(cmd, "%s cannot be shown on a terminal: name a file with -o", to)
 			}
 			for _, h := range as.headers {
 				if name, _, ok := strings.Cut(h, ":"); !ok || strings.TrimSpace(name) == "" {

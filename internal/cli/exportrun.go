@@ -47,7 +47,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	defer in.Close()
 	if in.isReport {
 		if x.options.All || x.options.Rows == export.RowRequests {
-			return usage(cmd, "--all and --rows requests need the trace: %s is a report that was made before", in.name)
+			return usage(cmd, "--all and --rows requests need the trace: %s is a report", in.name)
 		}
 		return e.runReport(cmd, s, in)
 	}
@@ -61,7 +61,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	rep, err := e.explain(cmd.Context(), in)
 	bar.Clear()
 	if rep != nil && int64(e.from) >= rep.Input.DurationNS {
-		fmt.Fprintf(s.err, "whylate: the trace ends after %v: nothing of it comes after --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
+		fmt.Fprintf(s.err, "whylate: the trace ends after %v, before --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }
@@ -138,7 +138,7 @@ func (x *exportAs) replay(s *streams, sink export.Sink) error {
 	err = x.kept.Replay(x.ctx, in, sink)
 	bar.Clear()
 	if x.ctx.Err() != nil && err != nil {
-		return &statusError{ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is not whole")}
+		return &statusError{ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is incomplete")}
 	}
 	return err
 }
@@ -157,7 +157,7 @@ func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) 
 		return err
 	}
 	if spans.Joined > 0 {
-		fmt.Fprintf(s.err, "whylate: %d requests are part of traces whose ids stand in the trace\n", spans.Joined)
+		fmt.Fprintf(s.err, "whylate: %d requests are part of traces whose ids the trace contains\n", spans.Joined)
 	}
 	return nil
 }

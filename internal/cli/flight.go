@@ -15,9 +15,9 @@ import (
 )
 
 // flightHelp is the part of a verb's help about URLs at which a flight recorder may be served.
-const flightHelp = `Where the URL has no path, or the path /debug/flight, and the service serves a flight recorder there (service/flight), what it
-holds is taken at once: the last seconds instead of the next ones. -d, --no-cpu, --no-host and --pid ask for a trace, as does a
-path that leads to net/http/pprof.`
+const flightHelp = `Where the URL has no path, or the path /debug/flight, and the service serves a flight recorder there (service/flight), whylate
+fetches what it holds: the last seconds instead of the next ones. -d, --no-cpu, --no-host and --pid ask for a trace instead, as
+does a path of net/http/pprof.`
 
 // askFlight is how long a service that may have no flight recorder is waited for.
 const askFlight = 3 * time.Second
@@ -37,7 +37,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	named, may := record.Flight(target)
 	if flag := wantsTrace(cmd); flag != "" {
 		if named {
-			return nil, usage(cmd, "--%s is about a trace that is recorded now, and %s names a flight recorder: leave the path out", flag, record.FlightPath)
+			return nil, usage(cmd, "--%s is for a trace that is recorded now, but %s names a flight recorder: leave the path out", flag, record.FlightPath)
 		}
 		return nil, nil
 	}

@@ -76,12 +76,12 @@ func TestExplainFlight(t *testing.T) {
 		{"served", whole, "", nil, ExitOK, 1, 0, "the last 9.7s that its flight recorder holds, taken at once (-d 10s records the next ones)", "asked over HTTP"},
 		{"named", whole, "/debug/flight", nil, ExitOK, 1, 0, "taken at once", "asked over HTTP"},
 		{"not served", nil, "", nil, ExitOK, 0, 1, "", ""},
-		{"off", off, "/", nil, ExitOK, 1, 1, "its flight recorder has nothing (off: its cost is above the budget): recording 10s instead", ""},
+		{"off", off, "/", nil, ExitOK, 1, 1, "its flight recorder is empty (off: its cost is above the budget): recording 10s instead", ""},
 		{"a page there", page, "", nil, ExitOK, 1, 1, "", ""},
 		{"a trace is asked for", whole, "", []string{"-d", "2s"}, ExitOK, 0, 1, "", ""},
 		{"a trace's path", whole, "/debug/pprof/trace", nil, ExitOK, 0, 1, "", ""},
 		{"named, not served", nil, "/debug/flight", nil, ExitFailed, 0, 0, "there is no flight recorder", ""},
-		{"named, off", off, "/debug/flight", nil, ExitFailed, 1, 0, "has nothing", ""},
+		{"named, off", off, "/debug/flight", nil, ExitFailed, 1, 0, "is empty", ""},
 		{"named, and a duration", whole, "/debug/flight", []string{"-d", "2s"}, ExitUsage, 0, 0, "names a flight recorder", ""},
 	} {
 		s := serveRecorded(t, trace, c.flight)

@@ -280,7 +280,7 @@ func (in *input) unpack(file *os.File) error {
 			trace, _ := bundle.Unfinished(file, trace.Size())
 			return io.NopCloser(trace), nil
 		}
-		in.meta = &bundle.Meta{Warnings: []bundle.Warning{{Code: record.WarnCut, Text: "this recording was not finished, its end is missing: only the trace in it is read"}}}
+		in.meta = &bundle.Meta{Warnings: []bundle.Warning{{Code: record.WarnCut, Text: "this recording is incomplete: its end is missing, so only its trace is read"}}}
 		return nil
 	}
 	if err != nil {

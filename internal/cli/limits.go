@@ -14,14 +14,14 @@ func newLimits() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "limits [flags]",
-		Short: "Say what a process may use, by which file",
-		Long: `Says how much CPU and memory a process may use, which file of which group says so and why the others did not win; what the
-Go runtime, automaxprocs, automemlimit and whylate's own packages make of it; and the traps in between. A star marks what
-binds and what is in force.
+		Short: "Show what a process may use, and which file limits it",
+		Long: `Shows how much CPU and memory a process may use, which file of which group sets the limit and why the others do not; what the
+Go runtime, automaxprocs, automemlimit and whylate's own packages choose from it; and the traps in between. A star marks the
+limit that binds and the choice in force.
 
-Without --pid it looks at a Go program that would be started from here: inside a container, at the container. With --pid it
-also reads the program's Go version, GODEBUG defaults and linked modules, and its environment, as far as it may: run it as
-the same user or as root. It is for Linux; docs/limits.md explains every trap.`,
+Without --pid it shows what a Go program started from here would get: inside a container, the container's limits. With --pid it
+also reads the program's Go version, GODEBUG defaults, linked modules and environment; that needs the same user or root. It
+works on Linux; docs/limits.md explains every trap.`,
 		Example: `  whylate limits                      # what a program started here may use
   whylate limits --pid $(pidof api)   # and what that one does with it
   whylate limits --json | jq .traps`,
@@ -46,7 +46,7 @@ the same user or as root. It is for Linux; docs/limits.md explains every trap.`,
 			return err
 		}),
 	}
-	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at this process")
+	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "show the limits of this process")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

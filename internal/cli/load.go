@@ -36,11 +36,11 @@ type loadFlags struct {
 }
 
 func (l *loadFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&l.arrivals, "arrivals", string(load.Poisson), "how requests are spread: poisson, as users do, or constant")
-	f.Uint64Var(&l.seed, "seed", 1, "of the arrivals: equal seeds give equal schedules")
-	f.StringVar(&l.pace, "pace", "auto", "how the generator waits: sleep, spin (needs a core of its own), timer, or auto")
-	f.IntVar(&l.inFlight, "max-in-flight", 0, "requests under way at most; those beyond are counted, and the run is not valid (default 4096)")
-	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "of one request")
+	f.StringVar(&l.arrivals, "arrivals", string(load.Poisson), "distribution of arrivals: poisson, like users, or constant")
+	f.Uint64Var(&l.seed, "seed", 1, "seed of the arrivals: equal seeds give equal schedules")
+	f.StringVar(&l.pace, "pace", "auto", "how the generator waits: sleep, spin (needs its own core), timer, or auto")
+	f.IntVar(&l.inFlight, "max-in-flight", 0, "largest number of requests in flight; more are counted, and make the run invalid (default 4096)")
+	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "timeout of one request")
 	f.BoolVar(&l.h2, "http2", false, "speak HTTP/2, without TLS for http URLs")
 	f.BoolVar(&l.noReuse, "no-reuse", false, "open a connection for every request")
 	f.StringVarP(&l.method, "method", "X", "", "method (GET, or POST with a body)")
@@ -50,12 +50,12 @@ func (l *loadFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&l.targets, "targets", "", "a `file` of several targets with weights: see below")
 	f.StringVar(&l.caCert, "cacert", "", "trust the certificate authorities in this PEM `file`")
 	f.BoolVarP(&l.insecure, "insecure", "k", false, "do not verify the server's certificate")
-	f.BoolVar(&l.remote, "allow-remote", false, "allow hosts other than this one: you are sure that you may load them")
+	f.BoolVar(&l.remote, "allow-remote", false, "allow other hosts: you confirm that you may load them")
 }
 
 // targetsHelp explains --targets.
-const targetsHelp = `--targets FILE holds lines "[WEIGHT] [METHOD] URL [@BODYFILE]", where URL may be a path below the URL given; indented lines
-after one are its headers. Each request goes to one of the targets, by weight.`
+const targetsHelp = `--targets FILE holds lines "[WEIGHT] [METHOD] URL [@BODYFILE]", where URL may be a path below the given URL; indented lines
+after it are its headers. Each request goes to one of the targets, by weight.`
 
 // options makes the options of a run against a URL. Pace and schedule are the caller's.
 func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
@@ -157,23 +157,22 @@ func newLoad(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load [flags] URL",
 		Short: "Send requests at a steady rate and measure latency honestly",
-		Long: `Sends requests to a service at times that are laid out before the run, whatever becomes of earlier ones, and says how long
-answers took from the time at which each request should have started. So a stall of the service counts for everybody who would
-have met it. Beside that stand the service time, from when a request really started, and the lateness of the generator itself.
+		Long: `Sends requests to a service at times that are fixed before the run, without waiting for earlier answers, and measures latency
+from the time at which each request should have started. So a stall of the service counts for all requests that it would have
+delayed. The result also has the service time, from the real start of a request, and the lateness of the generator itself.
 
 --rate takes requests a second: 500, a ramp 100..1000, or steps 100,200,400, each for an equal part of the duration.
 
---closed N makes a closed loop of N clients instead, each waiting for its answer before it goes on; without --rate, as fast as
-the service answers. It finds out what a service can do at most; its latencies hide stalls, and it says so.
+--closed N makes a closed loop of N clients instead, each waiting for its answer before the next request; without --rate, as fast
+as the service answers. It measures the capacity of a service; its latencies hide stalls, and the result says so.
 
-Every run is checked: the rate that was achieved, lateness, the generator's own CPU and throttling, errors, the first half
-against the second. What fails is printed with what to do about it; "valid" says whether the figures can be used.
+Every run is checked: the achieved rate, lateness, the generator's own CPU and throttling, errors, and the first half compared
+with the second. A failed check is printed with advice; "valid" says whether the figures can be used.
 
 ` + targetsHelp + `
 
-Only this machine's loopback addresses are loaded, unless --allow-remote is given. The exit status is 0 when the run was made,
-also when it is not valid; 2 for wrong use; 3 when no request was answered; 130 when interrupted, after a result on what there
-was.`,
+Only this machine's loopback addresses are loaded, unless --allow-remote is given. The exit status is 0 if the run was made,
+also if it is invalid; 2 for wrong use; 3 if no request was answered; 130 if interrupted, after a partial result.`,
 		Example: `  whylate load --rate 500 -d 10s http://127.0.0.1:8080/work
   whylate load --rate 500 -d 10s --json http://127.0.0.1:8080/work | jq .intended
   whylate load --rate 100..2000 -d 1m --http2 http://127.0.0.1:8080/     # a ramp
@@ -183,7 +182,7 @@ was.`,
 		Args: exactly(1, "name one URL, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if rate == "" && l.closed == 0 {
-				return usage(cmd, "say how many requests a second with --rate")
+				return usage(cmd, "set the requests per second with --rate")
 			}
 			if asJSON && bench {
 				return usage(cmd, "--json and --bench exclude each other")
@@ -253,9 +252,9 @@ was.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&rate, "rate", "", "requests a `second`: 500, a ramp 100..1000, or steps 100,200,400")
-	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long requests are sent, up to an hour")
-	f.DurationVar(&l.warmup, "warmup", 0, "load before that, which is not measured")
+	f.StringVar(&rate, "rate", "", "requests per `second`: 500, a ramp 100..1000, or steps 100,200,400")
+	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long to send requests, up to an hour")
+	f.DurationVar(&l.warmup, "warmup", 0, "load before that, not measured")
 	f.IntVar(&l.closed, "closed", 0, "closed loop of this many `clients`")
 	l.add(f)
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")

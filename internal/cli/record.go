@@ -37,22 +37,22 @@ func newRecord(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [flags] URL...",
 		Short: "Record a trace of a running service",
-		Long: `Fetches an execution trace from a service that serves net/http/pprof. A CPU profile is taken beside it, so that the trace
-carries CPU samples, and the profile of the allocations of the same time. Several URLs, such as the replicas of a service,
-are recorded at the same time into one file each. With --explain the traces are also explained, while they arrive: a report
-for each, and for several a summary that compares them.
+		Long: `Fetches an execution trace from a service that serves net/http/pprof. At the same time it takes a CPU profile, so that the
+trace has CPU samples, and the allocation profile. Several URLs, such as the replicas of a service, are recorded at the same
+time, each into its own file. With --explain it also explains the traces while they arrive: a report for each, and for several
+a summary that compares them.
 
-A file called x.whylate holds the trace, the profiles and where they came from (see docs/bundle.md); a file of any other name
-holds the bare trace, as the runtime wrote it.
+A file x.whylate has the trace, the profiles and their origin (see docs/bundle.md); a file with any other name has the bare trace
+as the runtime wrote it.
 
-If the service runs on this host, x.whylate also gets samples of what the kernel counts: throttling by CPU quotas, waiting for
-a CPU, memory, and segments that the network lost (see docs/host.md). The process is found by the URL's port, which may need
-the rights of the service's user or of root; --pid names one, --no-host leaves the samples out.
+If the service runs on this host, x.whylate also gets samples of the kernel's counters: throttling by CPU quotas, waits for a
+CPU, memory, and segments that the network lost (see docs/host.md). The process is found by the URL's port, which may need
+the rights of the service's user or of root; --pid names it, --no-host leaves the samples out.
 
 ` + connectHelp + `
 
-The exit status is 0 when every recording is whole, or was cut but can be used; 2 for wrong use; 3 when a recording failed;
-130 when it was interrupted: what arrived by then is kept.`,
+The exit status is 0 if every recording is complete, or cut but usable; 2 for wrong use; 3 if a recording failed; 130 if it was
+interrupted: what arrived by then is kept.`,
 		Example: `  whylate record http://localhost:6060                              # 10 s into a file named by host and time
   whylate record -d 5s -o x.whylate svc:6060                        # with the profiles beside the trace
   whylate record -d 5s -o x.trace https://svc/debug/pprof/trace     # the bare trace, for any tool
@@ -80,9 +80,9 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
 	}
 	conn.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write: x.trace, x.whylate, or - for the bare trace to standard output")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "say what was recorded, and the reports of --explain, as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was recorded, and the reports of --explain, as JSON")
 	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
-	cmd.Flags().BoolVar(&flight, "flight", false, "take what the service's flight recorder holds: the last seconds, at once (URL, or URL"+record.FlightPath+")")
+	cmd.Flags().BoolVar(&flight, "flight", false, "fetch what the service's flight recorder holds: the last seconds, at once (URL, or URL"+record.FlightPath+")")
 	e.color.add(cmd)
 	usual(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
@@ -91,10 +91,10 @@ The exit status is 0 when every recording is whole, or was cut but can be used; 
 // flight fetches what flight recorders hold.
 func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	if r.json || r.explain != nil {
-		return usage(cmd, "--flight fetches a file, and goes with neither --json nor --explain: explain the file")
+		return usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
 	}
 	if r.output != "" && r.output != "-" && !strings.EqualFold(filepath.Ext(r.output), record.BundleExt) {
-		return usage(cmd, "--flight gives a recording with its metadata: call the file x%s", record.BundleExt)
+		return usage(cmd, "--flight writes a recording with its metadata: name the file x%s", record.BundleExt)
 	}
 	names, err := r.names(cmd, targets)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		return err
 	}
 	if len(targets) > 1 && jobs[0].Options.PID > 0 {
-		return usage(cmd, "--pid names one process, but there are %d services", len(targets))
+		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	answers := make([]chan answer, len(targets))
 	if r.explain != nil {
@@ -222,7 +222,7 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 			return nil, usage(cmd, "--json and -o - both write to standard output")
 		}
 		if r.explain != nil {
-			return nil, usage(cmd, "--explain and -o - both write to standard output: use explain for the answer alone")
+			return nil, usage(cmd, "--explain and -o - both write to standard output: use whylate explain for the report alone")
 		}
 		if f, ok := r.s.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			return nil, usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
@@ -301,7 +301,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			fmt.Fprintf(r.s.err, "whylate: warning: %s\n", oneLine(res.Host+": "+w.Text))
 		}
 		if !res.Usable {
-			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": nothing of what arrived can be analysed: it holds no whole second of the trace"))
+			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": nothing that arrived can be analysed: it has no complete second of the trace"))
 		}
 		if a := &answers[i]; a.Report != nil {
 			warn(a.Report, res.Warnings)

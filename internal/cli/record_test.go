@@ -178,7 +178,7 @@ func TestRecordSeveralAsJSON(t *testing.T) {
 	if bad.Error == nil || bad.Error.Kind != "cut" || !bad.Truncated || bad.File == "" {
 		t.Errorf("the cut one: %+v", bad)
 	}
-	for _, want := range []string{"refused: nobody listens there", "the trace was cut", "nothing of what arrived can be analysed"} {
+	for _, want := range []string{"refused: no process listens there", "the trace was cut", "nothing that arrived can be analysed"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("errors %q\nlack %q", stderr, want)
 		}
@@ -197,7 +197,7 @@ func TestRecordWrongUse(t *testing.T) {
 		{nil, "name at least one URL"},
 		{[]string{"ftp://jo:s3cret@h"}, "only the schemes"},
 		{[]string{"h", "-d", "0s"}, "must be positive"},
-		{[]string{"h", "-d", "1000h"}, "makes no sense"},
+		{[]string{"h", "-d", "1000h"}, "is not possible"},
 		{[]string{"h", "--timeout", "-1s"}, "must be positive"},
 		{[]string{"h", "--timeot", "1s"}, "did you mean --timeout"},
 		{[]string{"h", "-H", "s3cret"}, "number 1 is not of the form"},
@@ -339,7 +339,7 @@ func TestRecordExplain(t *testing.T) {
 	defer second.Close()
 	args := []string{"--explain", "-d1s", "-o", name, first, second.URL, "http://127.0.0.1:1"}
 	status, stdout, stderr = runRecord(context.Background(), args...)
-	if status != ExitFailed || !strings.Contains(stderr, "nobody listens") {
+	if status != ExitFailed || !strings.Contains(stderr, "no process listens") {
 		t.Errorf("status %d, errors %q: one of three is not there", status, stderr)
 	}
 	if n := strings.Count(stdout, "why "); n != 2 {

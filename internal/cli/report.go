@@ -19,9 +19,9 @@ func newReport(s *streams) *cobra.Command {
 	var e explanation
 	cmd := &cobra.Command{
 		Use:   "report [flags] REPORT|-",
-		Short: "Show a report that was kept as JSON",
-		Long: `Reads a report that "whylate explain --json" wrote and shows it again: as text, or with --html as a page to look at. The page is
-one file that needs no network: it can be opened from disk, sent, and kept; the report's JSON can be copied out of it again.`,
+		Short: "Show a report from its JSON",
+		Long: `Reads a report that "whylate explain --json" wrote and shows it again: as text, or with --html as a page. The page is one
+file that needs no network: you can open it from disk, send it, and keep it; it has the report's JSON to copy.`,
 		Example: `  whylate explain --json x.trace > x.json
   whylate report x.json
   whylate report x.json --html x.html
@@ -40,7 +40,7 @@ one file that needs no network: it can be opened from disk, sent, and kept; the 
 			}
 			defer in.Close()
 			if !in.isReport {
-				return fmt.Errorf("%s is no report in JSON: `whylate explain` reads traces", in.name)
+				return fmt.Errorf("%s is not a report in JSON: `whylate explain` reads traces", in.name)
 			}
 			return e.runReport(cmd, s, in)
 		}),
@@ -59,7 +59,7 @@ one file that needs no network: it can be opened from disk, sent, and kept; the 
 func (e *explanation) addPage(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.page, "html", "", "also write the report as a page, one HTML file that needs nothing else, to this file")
 	_ = cmd.MarkFlagFilename("html", "html")
-	cmd.Flags().StringVar(&e.before, "before", "", "compare the page with this report in JSON, made before: percentiles, and flame graphs with what has grown and shrunk")
+	cmd.Flags().StringVar(&e.before, "before", "", "compare with this earlier report in JSON: percentiles, and flame graphs with what has grown and shrunk")
 	_ = cmd.MarkFlagFilename("before", "json")
 	e.addEditor(cmd)
 }
@@ -108,7 +108,7 @@ func (e *explanation) readBefore(ctx context.Context, s *streams) (*report.Repor
 	}
 	defer in.Close()
 	if !in.isReport {
-		return nil, fmt.Errorf("%s is no report in JSON: `whylate explain --json` makes one of a trace", in.name)
+		return nil, fmt.Errorf("%s is not a report in JSON: `whylate explain --json` makes one from a trace", in.name)
 	}
 	rep, err := report.ReadJSON(in)
 	switch {

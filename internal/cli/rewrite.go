@@ -20,13 +20,13 @@ func newCut(s *streams) *cobra.Command {
 	var from, to time.Duration
 	cmd := &cobra.Command{
 		Use:   "cut [flags] IN OUT",
-		Short: "Write a part of a recording's time as a recording of its own",
-		Long: `Writes the part of a trace from --from to --to as a shorter trace, which every reader of traces takes, and of a recording
-(x.whylate) the same with what was recorded beside it in that time.
+		Short: "Write a part of a recording as a new recording",
+		Long: `Writes the part of a trace from --from to --to as a shorter trace, which every reader of traces can read. For a recording
+(x.whylate), it also cuts what was recorded together with the trace.
 
-A trace is divided into generations of about a second, each of which stands for itself. What is kept are those in which the
-time lies, so up to a second more at both ends; what was kept is reported. Requests that lie within the part are explained as
-before; those that cross its ends are cut, as at the ends of any trace.`,
+A trace consists of generations of about a second, which can be read separately. The part keeps all generations that overlap the
+time, so up to a second more at both ends; the output says what was kept. Requests within the part are explained as before;
+requests that cross its ends are cut, as at the ends of any trace.`,
 		Example: `  whylate cut --from 12s --to 14s incident.whylate part.whylate
   whylate cut --to 1s x.trace - | go tool trace /dev/stdin
   whylate cut --from 12s --to 14s incident.whylate part.whylate && whylate redact part.whylate share.whylate`,
@@ -36,9 +36,9 @@ before; those that cross its ends are cut, as at the ends of any trace.`,
 			case from < 0 || to < 0:
 				return usage(cmd, "--from and --to count from the trace's start and cannot be negative")
 			case to > 0 && to <= from:
-				return usage(cmd, "--to %v does not lie after --from %v", to, from)
+				return usage(cmd, "--to %v is not after --from %v", to, from)
 			case from == 0 && to == 0:
-				return usage(cmd, "say with --from and --to which part")
+				return usage(cmd, "name the part with --from and --to")
 			}
 			var p rewrite.Part
 			err := s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) (err error) {
@@ -50,7 +50,7 @@ before; those that cross its ends are cut, as at the ends of any trace.`,
 			}
 			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
 			if p.Truncated {
-				fmt.Fprintf(s.err, "whylate: %s is cut or damaged behind what could be read: the part ends there\n", args[0])
+				fmt.Fprintf(s.err, "whylate: %s is cut or damaged: the part ends where it can no longer be read\n", args[0])
 			}
 			return nil
 		}),
@@ -70,16 +70,16 @@ func newRedact(s *streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "redact [flags] IN OUT",
-		Short: "Hide the texts of a recording before it is handed on",
+		Short: "Hide the texts of a recording before you share it",
 		Long: `Writes a trace or a recording (x.whylate) again with its texts hidden, as the flight recorder does before a recording leaves
 its process: names of tasks, regions and marked requests, user logs, ids of a tracing system, and directories of source files.
-Of a recording also addresses, the URL, names of control groups, labels of profiles, and what the service said of itself.
+Of a recording also addresses, the URL, names of control groups, labels of profiles, and what the service reported about itself.
 
-Each text becomes a keyed hash: equal ones stay equal, so that groups stay apart. The key is new each time unless --key-file
+Each text becomes a keyed hash: equal texts stay equal, so that groups stay separate. The key is new each time unless --key-file
 gives one; with the same key, two recordings can be compared ("whylate diff").
 
-Times, numbers, and names of functions and of modules stay: without them a recording says nothing. Who must hide those as
-well cannot share a recording.`,
+Times, numbers, and names of functions and of modules stay: without them a recording is useless. If you must hide those as
+well, you cannot share a recording.`,
 		Example: `  whylate redact incident.whylate share.whylate
   whylate redact --keep '^(checkout|search)$' incident.whylate share.whylate   # these names may be seen
   whylate redact --drop x.trace share.trace                                  # no hashes either`,
@@ -146,7 +146,7 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 	src := &rewrite.Source{Name: in.name, Trace: &interruptible{ctx: cmd.Context(), r: progress.NewReader(in.Reader, bar, in.name, in.size)}, Bundle: in.bundle}
 	if to == "-" {
 		if width(s.out) > 0 {
-			return usage(cmd, "a recording is no text for a terminal: name a file")
+			return usage(cmd, "a recording cannot be shown on a terminal: name a file")
 		}
 		out := bufio.NewWriter(s.out)
 		if err := write(out, src); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const exitStatusHelp = `Exit status: 0 done, also when a trace is cut but holds a whole second; 1 a check found too much; 2 wrong use; 3 nothing
-could be analysed, reached or written; 130 interrupted, after a report on what there was.`
+const exitStatusHelp = `Exit status: 0 done, also for a cut trace with at least one complete second; 1 a check found violations; 2 wrong use; 3 nothing
+could be analysed, reached or written; 130 interrupted, after a report on what was read until then.`
 
 // newRoot builds the whole command.
 func newRoot(s *streams) *cobra.Command {
@@ -21,8 +21,8 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 
 ` + exitStatusHelp,
 		Example: `  whylate explain http://localhost:6060     # record a running service and explain it
-  whylate explain x.trace                   # explain a trace that is already there
-  whylate demo                              # see it on a service with known faults`,
+  whylate explain x.trace                   # explain an existing trace
+  whylate demo                              # see it work on a service with known faults`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       versionLine(),

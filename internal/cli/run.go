@@ -49,7 +49,7 @@ func Main() int {
 			return
 		}
 		atomicfile.RemoveUnfinished()
-		fmt.Fprintln(os.Stderr, "whylate: interrupted: what it was computing would have taken too long")
+		fmt.Fprintln(os.Stderr, "whylate: interrupted before the computation was finished")
 		os.Exit(ExitInterrupted)
 	})
 	// stop ends ctx, too, and that is no interrupt: a process may take a while to exit after this.

@@ -212,7 +212,7 @@ func TestExplainInterrupted(t *testing.T) {
 		stdout bool
 		stderr string
 	}{
-		{"after whole generations", data, true, "interrupted: the report is about what was read until then"},
+		{"after whole generations", data, true, "interrupted: the report covers what was read until then"},
 		{"before one", data[:100], false, "interrupted before a whole second"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -43,12 +43,12 @@ func newSweep(s *streams) *cobra.Command {
 		Long: `Starts a service repeatedly with different settings, inside a real CPU and memory limit, loads it as "whylate load" does,
 and says which setting is best for what, with intervals.
 
-Each flag that takes a list makes an axis, and each combination of their values is an arm. Every run starts the service again;
-the runs of all arms follow each other in random order; the first part of each is a warm-up that is not measured. A number's
-interval is over the runs of its arm, so a few long runs say less than many.
+Each flag with a list is an axis, and each combination of values is an arm. Every run starts the service again; the runs of
+all arms are made in random order; each begins with a warm-up that is not measured. An interval is over the runs of its arm, so
+many short runs say more than a few long ones.
 
 --quota and --memory need root, or on cgroup v2 a cgroup that is delegated to you (--cgroup). Without either, GOMAXPROCS,
-GOGC, GOMEMLIMIT and the choice of CPUs still hold. The load generator is outside of the limit, and on CPUs of its own where
+GOGC, GOMEMLIMIT and the choice of CPUs still apply. The load generator runs outside of the limit, and on separate CPUs if
 there are enough.
 
 {port} in the command and the URL is replaced by a free port, and {instance} by the number of an instance; --instances needs
@@ -57,12 +57,12 @@ there are enough.
 After each run a short trace of the service is recorded and explained, if it serves net/http/pprof, so that each arm has its
 causes. GODEBUG=gctrace=1 is set, which counts collections.
 
---json FILE is rewritten after each run, so that nothing that was measured is lost. --resume FILE continues with that file:
-a run that is in it is not repeated. Interrupt a sweep at any time; whatever ends it, the service and all that it started
-are ended, too.
+--json FILE is rewritten after each run, so no measurement is lost. --resume FILE continues with that file:
+a run that is in it is not repeated. You can interrupt a sweep at any time; the service and all processes that it started
+end with it.
 
-The exit status is 0 when there is a result, also when runs of some arms failed; 2 for wrong use; 3 when no run gave figures, or
-the result could not be written; 130 when interrupted, after a result on the finished runs.`,
+The exit status is 0 if there is a result, also if runs of some arms failed; 2 for wrong use; 3 if no run gave figures, or the
+result could not be written; 130 if interrupted, after a result on the finished runs.`,
 		Example: `  whylate sweep --gomaxprocs 1,2,8 --quota 0.5 --rate 200 --runs 3 -d 2s --url http://127.0.0.1:8080/work --json out.json \
     -- ./server -addr 127.0.0.1:8080
   whylate sweep --gogc 50,100,200,400,800 --memory 512MiB --rate 500 --url http://127.0.0.1:{port}/ \
@@ -94,7 +94,7 @@ the result could not be written; 130 when interrupted, after a result on the fin
 			}
 			o.Axes = slices.Concat(own, o.Axes)
 			if url == "" {
-				return usage(cmd, "say with --url where the service answers")
+				return usage(cmd, "give the service's address with --url")
 			}
 			filled := strings.NewReplacer("{port}", "1", "{instance}", "0").Replace(url)
 			load, err := l.options(cmd, filled)
@@ -143,18 +143,18 @@ the result could not be written; 130 when interrupted, after a result on the fin
 	for i, text := range []string{
 		"values of GOMAXPROCS, as 1,2,4", "values of GOGC, as 50,100,200 or off", "values of GOMEMLIMIT, as 400MiB,900MiB",
 		"CPU `quotas`, as 0.5,1,2", "memory `limits`, as 256MiB,512MiB", "`numbers` of instances that share the limits, as 1,2",
-		"requests a `second`, as 200,1000; a value may be a ramp, 100..500", "`shares` of what the service can do at most, as 50%,85%; that is measured first",
+		"requests per `second`, as 200,1000; a value may be a ramp, 100..500", "`shares` of the service's capacity, as 50%,85%; the capacity is measured first",
 	} {
 		f.StringVar(&axes[i], names[i], "", text)
 	}
 	f.StringArrayVar(&env, "env", nil, "an environment variable's values, `NAME=V1,V2` (may be repeated)")
 	f.StringVar(&url, "url", "", "where the service answers")
 	f.StringVar(&ready, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
-	f.DurationVar(&readyTimeout, "ready-timeout", 30*time.Second, "how long a start may take")
+	f.DurationVar(&readyTimeout, "ready-timeout", 30*time.Second, "longest time for a start")
 	f.StringVar(&pprof, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
 	f.IntVar(&runs, "runs", 10, "runs of each arm")
 	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long each run is measured")
-	f.DurationVar(&warmup, "warmup", time.Second, "load before that")
+	f.DurationVar(&warmup, "warmup", time.Second, "load before that, not measured")
 	f.DurationVar(&trace, "trace", time.Second, "record a trace of this length after each run; 0 for none")
 	f.StringVar(&slo, "slo", "", "goals, as p99=20ms: find the cheapest arm that meets them")
 	f.StringVar(&group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
@@ -162,9 +162,9 @@ the result could not be written; 130 when interrupted, after a result on the fin
 	f.StringVar(&loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
 	f.StringVar(&jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
 	f.StringVar(&htmlFile, "html", "", "write the result to this `file` as a page with plots")
-	f.StringVar(&resume, "resume", "", "go on with this `file` of --json, and write to it")
+	f.StringVar(&resume, "resume", "", "continue with this `file` of --json, and write to it")
 	l.add(f)
-	f.Lookup("seed").Usage = "of the order of runs and of the arrivals"
+	f.Lookup("seed").Usage = "seed of the order of runs and of the arrivals"
 	usual(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
 	return cmd
 }

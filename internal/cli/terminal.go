@@ -23,7 +23,7 @@ func (f *colorFlag) Set(s string) error {
 		*f = colorFlag(s)
 		return nil
 	}
-	return fmt.Errorf("%q is none of auto, always and never", s)
+	return fmt.Errorf("%q is not auto, always or never", s)
 }
 
 func (f *colorFlag) add(cmd *cobra.Command) {

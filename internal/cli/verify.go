@@ -24,22 +24,22 @@ func newVerify(s *streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BEFORE AFTER",
-		Short: "Say whether findings kept their promises",
-		Long: `Takes a recording from before a change and one from after it, and says for each finding of the first that predicted a gain what
-it promised, what came of it, and whether that is chance.
+		Short: "Check whether predictions came true",
+		Long: `Takes a recording from before a change and one from after it, and says for each finding of the first that predicted a gain
+what it promised, what the change brought, and whether that may be chance.
 
 BEFORE and AFTER are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. Both should be
-of the same load, and 10 s long or more.
+of the same load and at least 10 s long.
 
-A promise is kept if what was promised lies within the 99% interval of the difference between the recordings and no change at
-all does not. It is short if the interval lies above the promise, better if below, and chance if no change lies within it. A
-finding that still stands in AFTER, with nothing faster, is called unmade: nothing was promised for leaving things as they are.
+A promise is kept if it lies within the 99% interval of the difference between the recordings and "no change" does not. It is
+short if the interval lies above the promise, better if below, and chance if "no change" lies within the interval. If AFTER
+still has the finding and nothing got faster, the change was not made: the verdict is unmade.
 
 Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
-repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). Its sum, how right the
-predictions were on this service, is printed at the end. "whylate check --ledger" fails when a finding that was fixed is back.
+repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). At the end it prints how
+right the predictions were on this service. "whylate check --ledger" fails if a fixed finding is back.
 
-The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when nothing could be read or written.`,
+The exit status is 0 for any verdict; 2 for wrong use; 3 if nothing could be read or written.`,
 		Example: `  whylate verify before.whylate after.whylate
   whylate verify --ledger perf/ledger.jsonl before.json after.json
   whylate verify --no-ledger --json before.trace after.trace | jq '.verdicts[] | {title, judgement}'`,
@@ -70,11 +70,11 @@ The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when no
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&ledger, "ledger", defaultLedger, "the `file` that verdicts are added to")
+	f.StringVar(&ledger, "ledger", defaultLedger, "the `file` to add verdicts to")
 	f.BoolVar(&none, "no-ledger", false, "add nothing to a ledger")
 	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this file instead")
-	f.StringVar(&e.group, "group", "", "look only at groups whose name matches this regular expression")
+	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular expression")
 	e.addReadFlags(cmd)
 	e.addIgnore(cmd)
 	e.color.add(cmd)
@@ -84,7 +84,7 @@ The exit status is 0 whatever became of the promises; 2 for wrong use; 3 when no
 func writeVerified(w io.Writer, r *verify.Result, ledger string) error {
 	var b strings.Builder
 	if len(r.Verdicts) == 0 {
-		b.WriteString("No finding of the first recording promised anything.\n")
+		b.WriteString("No finding of the first recording predicted a gain.\n")
 	}
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]

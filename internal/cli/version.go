@@ -79,7 +79,7 @@ func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Say which build this is",
+		Short: "Show which build this is",
 		Long: `Prints the version, the revision of the source and its date, the Go version, and the version of every module in the
 binary: what a bug report needs.`,
 		Example: `  whylate version

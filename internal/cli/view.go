@@ -44,16 +44,16 @@ func newView(s *streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "view [flags] TRACE|URL|-",
-		Short: "Look at a trace in the browser: every request, every timeline",
-		Long: `Explains a trace and serves the page that "explain --html" writes on this machine, with what a file cannot hold: a table of
-all requests, by time, latency, cause, group or function, each of which opens with its critical path; and the full timelines of
-goroutines and Ps, from the whole trace down to single events.
+		Short: "Open a trace in the browser: every request, every timeline",
+		Long: `Explains a trace and serves the page that "explain --html" writes on this machine, with what a file is too small for: a table of
+all requests, by time, latency, cause, group or function, each with its critical path; and the full timelines of goroutines and
+Ps, from the whole trace down to single events.
 
-TRACE is a file: a trace, also gzipped, or a recording (x.whylate). A dash reads standard input. For a URL, a recording is made
-first. What is not a plain trace in a file is unpacked to a temporary file, which is gone at the end.
+TRACE is a file: a trace, also gzipped, or a recording (x.whylate). A dash reads standard input. A URL is recorded
+first. Anything but a plain trace in a file is unpacked to a temporary file, which is removed at the end.
 
-The address is printed to standard output. Only this machine can reach it, unless --allow-remote says otherwise; nothing can be
-changed through it. It ends with an interrupt (Ctrl-C), with exit status 0.
+The address is printed to standard output. Only this machine can reach it, unless --allow-remote is given; it is read-only.
+Stop it with an interrupt (Ctrl-C); the exit status is 0.
 
 For a URL:
 
@@ -77,8 +77,8 @@ For a URL:
 	}
 	v.addTraceFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; port 0 takes the same one for a file each time, if it is free")
-	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that others can reach: they see all that the trace shows")
+	f.StringVar(&v.listen, "listen", "127.0.0.1:0", "serve at this address and port; with port 0 a file gets the same free port each time")
+	f.BoolVar(&v.remote, "allow-remote", false, "let --listen name an address that other machines can reach: they see everything in the trace")
 	f.BoolVar(&v.open, "open", false, "open the page in the browser")
 	v.addEditor(cmd)
 	conn.addFlags(f)
@@ -93,13 +93,13 @@ func (v *viewing) checkAddress(cmd *cobra.Command) error {
 		return usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return usage(cmd, "--listen %q: %q is no port", v.listen, port)
+		return usage(cmd, "--listen %q: %q is not a port", v.listen, port)
 	}
 	ip := net.ParseIP(host)
 	if host == "localhost" || ip != nil && ip.IsLoopback() || v.remote {
 		return nil
 	}
-	return usage(cmd, "--listen %s can be reached from other machines, which would see all that the trace shows; add --allow-remote if that is wanted", v.listen)
+	return usage(cmd, "--listen %s can be reached from other machines, which would see everything in the trace; add --allow-remote to allow that", v.listen)
 }
 
 func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
@@ -263,7 +263,7 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 	}
 	tmp, err := os.CreateTemp("", "whylate-*.part")
 	if err != nil {
-		return nil, 0, fmt.Errorf("keeping the trace for looking at: %w", err)
+		return nil, 0, fmt.Errorf("keeping the trace for viewing: %w", err)
 	}
 	in.keep(tmp)
 	src := progress.NewReader(head, bar, in.name, in.size)
@@ -305,7 +305,7 @@ type keeping struct {
 func (k *keeping) Read(p []byte) (int, error) {
 	n, err := k.from.Read(p)
 	if _, werr := k.to.Write(p[:n]); werr != nil {
-		err = fmt.Errorf("keeping the trace for looking at: %w", pathless(werr))
+		err = fmt.Errorf("keeping the trace for viewing: %w", pathless(werr))
 	}
 	k.size += int64(n)
 	if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {

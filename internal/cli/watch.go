@@ -53,13 +53,13 @@ func (p *percentFlag) Set(s string) error {
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil {
-		return fmt.Errorf("%q is no share: write 2%%", s)
+		return fmt.Errorf("%q is not a share: write 2%%", s)
 	}
 	if percent {
 		v /= 100
 	}
 	if !(v > 0 && v <= 1) {
-		return fmt.Errorf("%q does not lie between 0%% and 100%%", s)
+		return fmt.Errorf("%q is not between 0%% and 100%%", s)
 	}
 	*p = percentFlag(v)
 	return nil
@@ -72,27 +72,27 @@ func newWatch(s *streams) *cobra.Command {
 	v := watching{budget: 0.02}
 	cmd := &cobra.Command{
 		Use:   "watch [flags] URL...",
-		Short: "Keep looking at running services, during an incident",
-		Long: `Looks at a service repeatedly, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
-a bar of causes, findings as they appear and go, and how latency went on. Several services stand side by side.
+		Short: "Watch running services during an incident",
+		Long: `Records a service repeatedly, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
+a bar of causes, findings as they appear and go, and latency over time. Several services are shown side by side.
 
 Each look is a second of trace, or, where the service serves a flight recorder (service/flight), a snapshot of what that holds,
-which costs less. How often it looks follows from what a look costs: the share of the service's CPUs that tracing takes, over
-the time from look to look, stays below --budget. That is an estimate, shown on the screen: docs/watch.md says how it is made.
-Requests of profiling endpoints, this program's own among them, are left out of what is shown.
+which costs less. The cost of a look decides how often it looks: the share of the service's CPUs that tracing takes, over the
+time from look to look, stays below --budget. The screen shows that estimate; docs/watch.md explains it. Requests of profiling
+endpoints, including those of this program, are left out.
 
-Keys: e explains the last look in full, s saves its recording, d compares it with the one before, ? names the others, q quits.
+Keys: e explains the last look in full, s saves its recording, d compares it with the one before, ? lists the others, q quits.
 
 Where there is no terminal, or with --plain, every look is a block of lines, with the findings that appeared or went; with
---json it is one line of JSON (docs/watch.md). It goes on until it is interrupted, or for --looks; a service that cannot be
-reached, restarts, or is being traced by another program is reported as such, and tried again.
+--json it is one line of JSON (docs/watch.md). It runs until it is interrupted, or for --looks. If a service cannot be
+reached, restarts, or is being traced by another program, watch says so and tries again.
 
 The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look at any service gave an answer.
 
 ` + connectHelp,
 		Example: `  whylate watch localhost:6060
   whylate watch replica-1:6060 replica-2:6060          # side by side; tab, or 1 and 2, choose one
-  whylate watch --budget 0.5% svc:6060                 # look more rarely
+  whylate watch --budget 0.5% svc:6060                 # look less often
   whylate watch --window 3s --every 15s svc:6060       # three seconds of trace, four times a minute
   whylate watch --plain svc:6060 | tee incident.log
   whylate watch --json --looks 1 svc:6060 | jq '.groups[0] | {name, p99_ns, causes}'`,
@@ -115,18 +115,18 @@ The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look a
 	for _, name := range []string{"duration", "no-cpu"} {
 		_ = f.MarkHidden(name)
 	}
-	f.DurationVar(&v.window, "window", time.Second, "how long a trace is taken at each look, in whole seconds")
-	f.DurationVar(&v.every, "every", 5*time.Second, "how often to look, at most")
-	f.Var(&v.budget, "budget", "the share of the service's CPUs that looking may cost it")
-	f.IntVar(&v.looks, "looks", 0, "end after so many looks that gave an answer, or five in a row that gave none, at each service")
+	f.DurationVar(&v.window, "window", time.Second, "length of the trace at each look, in whole seconds")
+	f.DurationVar(&v.every, "every", 5*time.Second, "shortest time between looks")
+	f.Var(&v.budget, "budget", "the largest share of the service's CPUs that looking may cost")
+	f.IntVar(&v.looks, "looks", 0, "end after this many successful looks, or five failed ones in a row, at each service")
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
 	f.StringVar(&v.request, "request", "", "take the calls of functions that match this regular expression as requests")
-	f.StringVar(&v.group, "group", "", "look only at groups whose name matches this regular expression")
+	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular expression")
 	f.BoolVar(&v.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
 	f.StringArrayVar(&v.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated)")
-	f.StringVar(&v.thresholds, "thresholds", "", "a `file` of what findings must win for each severity (see \"whylate explain --help\")")
+	f.StringVar(&v.thresholds, "thresholds", "", "a `file` with the limits of each severity (see \"whylate explain --help\")")
 	v.addIgnore(cmd)
 	v.color.add(cmd)
 	usual(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
@@ -173,7 +173,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	}
 	switch {
 	case cmd.Flags().Changed("duration"):
-		return usage(cmd, "--window says how long a trace is taken at each look")
+		return usage(cmd, "--window is the length of the trace at each look")
 	case v.window < time.Second || v.window > time.Minute || v.window != v.window.Truncate(time.Second):
 		return usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
 	case v.every < v.window:
@@ -181,7 +181,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	case v.looks < 0:
 		return usage(cmd, "--looks must not be negative")
 	case v.conn.pid > 0 && len(targets) > 1:
-		return usage(cmd, "--pid names one process, but there are %d services", len(targets))
+		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	options, err := v.conn.options(cmd)
 	if err != nil {
@@ -388,7 +388,7 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 			}
 		}
 		if !res.Usable {
-			return failed(errors.New(out.Note + "; nothing of it can be analysed"))
+			return failed(errors.New(out.Note + "; it cannot be analysed"))
 		}
 	}
 	select {

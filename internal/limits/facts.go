@@ -112,7 +112,7 @@ func Gather(pid int) (*Facts, error) {
 		return f, nil
 	}
 	if runtime.GOOS != "linux" {
-		f.Warnings = append(f.Warnings, "the program of another process can be looked at on Linux only")
+		f.Warnings = append(f.Warnings, "the program of another process can be read on Linux only")
 		return f, nil
 	}
 	proc := "/proc/" + strconv.Itoa(pid)

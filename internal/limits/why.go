@@ -10,8 +10,8 @@ import (
 // Why who picks which value, in words. What is picked is decided in answer.go.
 
 const (
-	whyEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs leave it alone, and it does not follow a limit that changes"
-	whyGoMemory = "the runtime does not look at memory limits of groups"
+	whyEnvProcs = "GOMAXPROCS is set in the environment: the runtime and automaxprocs do not change it, and it does not follow a limit that changes"
+	whyGoMemory = "the runtime does not read memory limits of groups"
 	whyLinked   = "; it is linked into the program"
 )
 
@@ -25,7 +25,7 @@ func whyAware(c *cgroup.CPU) string {
 
 // whyUnaware is for one that does not, perhaps because it was told not to.
 func whyUnaware(c *cgroup.CPU, told bool) string {
-	s := fmt.Sprintf("all %d CPUs that may be used: it does not look at quotas", c.Parallelism)
+	s := fmt.Sprintf("all %d CPUs available: it does not read quotas", c.Parallelism)
 	if told {
 		s += " (containermaxprocs=0)"
 	}
@@ -45,12 +45,12 @@ func whyAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
 
 // whyAuto is for service/auto; left says that it leaves the choice to the runtime.
 func whyAuto(c *cgroup.CPU, left bool) string {
-	s := fmt.Sprintf("no visible group has a quota: all %d CPUs that may be used", c.Parallelism)
+	s := fmt.Sprintf("no visible group has a quota: all %d CPUs available", c.Parallelism)
 	if c.Quota > 0 {
-		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs that may be used", words.CPUs(c.Quota), whose(c), c.Parallelism)
+		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs available", words.CPUs(c.Quota), whose(c), c.Parallelism)
 	}
 	if left {
-		s += "; the runtime's own choice, so it is left to the runtime"
+		s += "; the runtime chooses the same, so it keeps control"
 	}
 	return s
 }
@@ -63,18 +63,18 @@ func whose(c *cgroup.CPU) string {
 	if d := c.Levels[c.QuotaLevel].Depth; d > 0 {
 		return fmt.Sprintf(" of an ancestor (%d up)", d)
 	}
-	return " of the own group"
+	return " of its own group"
 }
 
 func whyEnvMemory(valid bool) string {
 	if !valid {
-		return "GOMEMLIMIT is set in the environment, in no form that the runtime takes: it ends at start-up"
+		return "GOMEMLIMIT is set in the environment in a form that the runtime rejects: the program ends at start-up"
 	}
 	return "GOMEMLIMIT is set in the environment"
 }
 
 func whyAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
-	s := "no memory limit can be seen"
+	s := "no memory limit is visible"
 	if sees {
 		s = nineTenths(m)
 	}

@@ -568,7 +568,7 @@ func (m *Memory) judge() {
 	m.Effective = w.Bytes
 	switch {
 	case w.Kind == BoundHierarchical:
-		w.Why = "the tightest: limit of an ancestor that cannot be seen from here"
+		w.Why = "the tightest: limit of an ancestor that is not visible from here"
 	case w.Kind == BoundTotal:
 		w.Why = "all memory of the machine: nothing is tighter"
 	case w.Depth > 0:

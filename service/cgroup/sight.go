@@ -57,7 +57,7 @@ func (h *Hierarchy) sight(what string, levels []levelSight) (Sight, string) {
 	case len(levels) > 0 && levels[0].depth > 0:
 		return SightHidden, fmt.Sprintf("no visible group has a %s; the process's own group is not visible under %s", what, clip(h.MountPoint))
 	case h.Hidden:
-		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are out of sight from here", what)
+		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are not visible from here", what)
 	}
 	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", what)
 }
@@ -88,6 +88,6 @@ func (m *Memory) see() {
 	}
 	m.Sight, m.Seen = m.sight("memory limit", levels)
 	if m.Sight == SightHidden && m.complete {
-		m.Sight, m.Seen = SightNone, "no group has a memory limit, those out of sight neither (hierarchical_memory_limit)"
+		m.Sight, m.Seen = SightNone, "no group has a memory limit, including invisible ones (hierarchical_memory_limit)"
 	}
 }

@@ -40,7 +40,7 @@ func TestSight(t *testing.T) {
 				}
 			}
 		}, SightCovered, "covered by another mount"},
-		{"out of sight", func(f fstest.MapFS) { f["sys/fs/cgroup/cgroup.type"] = &fstest.MapFile{} }, SightHidden, "out of sight"},
+		{"out of sight", func(f fstest.MapFS) { f["sys/fs/cgroup/cgroup.type"] = &fstest.MapFile{} }, SightHidden, "not visible from here"},
 		{"not mounted", func(f fstest.MapFS) { f["proc/self/mountinfo"] = &fstest.MapFile{} }, SightUnmounted, "no cgroup v2"},
 		{"no controller", func(f fstest.MapFS) {
 			f["proc/self/cgroup"] = &fstest.MapFile{Data: []byte("3:memory:/app\n")}

@@ -14,7 +14,7 @@ import (
 // on without limits.
 var ErrNotMeasurable = errors.New("not measurable here")
 
-var errTooLarge = errors.New("file is larger than any the kernel writes")
+var errTooLarge = errors.New("file is larger than any that the kernel writes")
 
 // Sizes beyond which a file is not what it claims to be. The kernel's
 // mountinfo has a line a mount (the default limit is 10^5 mounts), the others

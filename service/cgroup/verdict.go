@@ -61,7 +61,7 @@ func Compare(from, to *Stat) Throttling {
 		local := to.Local - from.Local
 		switch {
 		case has&HasBandwidth == 0 && local > 0:
-			t.How = "cpu.stat.local shows throttling; the own cpu.stat, which would tell whose, cannot be read"
+			t.How = "cpu.stat.local shows throttling; the own cpu.stat, which would show whose, cannot be read"
 		case local == 0 && !own:
 			t.Verdict, t.How = VerdictNone, "cpu.stat.local did not grow"
 		default:
@@ -89,7 +89,7 @@ func Compare(from, to *Stat) Throttling {
 	case has&HasBandwidth != 0 && has&HasAncestors != 0:
 		t.Verdict, t.How = VerdictNone, "cpu.stat of the group and of all its ancestors did not grow"
 	case has&HasBandwidth != 0:
-		t.How = "the own quota held nothing back; groups above cannot be seen and this kernel has no cpu.stat.local"
+		t.How = "the own quota throttled nothing; groups above are not visible and this kernel has no cpu.stat.local"
 	default:
 		t.How = "no throttling counter can be read"
 	}

@@ -245,20 +245,20 @@ func (p *page) text(out io.Writer) {
 			fmt.Fprintf(w, "%s\t%s\n", e.Time.UTC().Format(time.RFC3339), e)
 			source := e.Source
 			if source == "" {
-				source = "what is not there"
+				source = "missing"
 			}
 			fmt.Fprintf(w, "\tby %s; to undo: %s\n", source, e.Undo)
 		}
 	}
 	if l := p.Probe; l != nil {
-		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in all, p50 %v, max %v\n", l.Freezes, l.Since.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
+		fmt.Fprintf(w, "\nfreezes\t%d since %s: %v in total, p50 %v, max %v\n", l.Freezes, l.Since.UTC().Format(time.RFC3339), l.FreezeTime, l.FreezeP50, l.FreezeMax)
 		var by []string
 		for _, v := range cgroup.Verdicts() {
 			by = append(by, fmt.Sprintf("%s %d", v, l.FreezesBy[string(v)]))
 		}
 		fmt.Fprintf(w, "by verdict\t%s\n", strings.Join(by, ", "))
 		fmt.Fprintf(w, "quota\t%v own, %v ancestor (CPU time)\n", l.Throttled.Own, l.Throttled.Ancestor)
-		fmt.Fprintf(w, "run queue\t%v, and %v that may be the quota's\n", l.RunQueue, l.Unsplit)
+		fmt.Fprintf(w, "run queue\t%v, and %v perhaps due to the quota\n", l.RunQueue, l.Unsplit)
 		fmt.Fprintf(w, "steal\t%v, whole machine\n", l.Steal)
 		if len(l.NotMeasurable) > 0 {
 			fmt.Fprintf(w, "not measurable\t%s\n", strings.Join(l.NotMeasurable, ", "))
@@ -271,9 +271,9 @@ func (p *page) text(out io.Writer) {
 
 // flightText says what a recorder of slow moments does.
 func flightText(w io.Writer, s *flight.State) {
-	does := "it runs"
+	does := "running"
 	if !s.Recording {
-		does = "it does not run: " + s.Why
+		does = "not running: " + s.Why
 	}
 	fmt.Fprintf(w, "\nflight recorder\t%s\n", does)
 	fmt.Fprintf(w, "its cost\t%s of the CPUs by %s", quantity.Cost(s.Cost), s.CostFrom)
@@ -289,9 +289,9 @@ func flightText(w io.Writer, s *flight.State) {
 		fmt.Fprintf(w, "%s\t%d moments, %d in no recording\n", k, s.Triggers[k], s.Missed[k])
 	}
 	if u := s.Upload; u != nil {
-		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d attempts failed, %d wait\n", u.Sent, u.Refused, u.Failed, u.Waiting)
+		fmt.Fprintf(w, "upload\t%d sent, %d refused, %d failed attempts, %d waiting\n", u.Sent, u.Refused, u.Failed, u.Waiting)
 		if u.Held > 0 {
-			fmt.Fprintf(w, "held back\t%d: the collector takes nothing with this token\n", u.Held)
+			fmt.Fprintf(w, "held back\t%d: the collector rejects this token\n", u.Held)
 		}
 		if u.LastError != "" {
 			fmt.Fprintf(w, "last upload error\t%s\n", u.LastError)

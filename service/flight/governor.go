@@ -178,7 +178,7 @@ type counter struct {
 }
 
 // errNoBatch: the runtime's recorder writes whole batches.
-var errNoBatch = errors.New("flight: the runtime's recorder writes something else than batches")
+var errNoBatch = errors.New("flight: the runtime's recorder does not write batches")
 
 // Write takes one batch, or the header.
 func (c *counter) Write(p []byte) (int, error) {

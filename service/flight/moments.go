@@ -30,7 +30,7 @@ func (m *moment) trigger(hide *redact.Options) Trigger {
 	t.Route, t.Status = hide.Route(markname.Clean(m.name)), m.status // as the trace calls it
 	words := ", longer than %v"
 	if m.kind == KindUnusual {
-		words = "; by its last minutes %v is long"
+		words = "; in its last minutes %v was long"
 	}
 	t.Text = fmt.Sprintf("%s took %v"+words, cmp.Or(t.Route, "a request"), m.took.Round(time.Microsecond), m.limit.Round(time.Microsecond))
 	return t

@@ -522,11 +522,11 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		if wait := r.post(time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-			http.Error(w, "too many recordings were asked for", http.StatusTooManyRequests)
+			http.Error(w, "too many recordings were requested", http.StatusTooManyRequests)
 			return
 		}
 		q.Body = http.MaxBytesReader(w, q.Body, 4<<10)
-		name, err := r.Capture(q.Context(), cmp.Or(clip(q.FormValue("reason")), "asked over HTTP"))
+		name, err := r.Capture(q.Context(), cmp.Or(clip(q.FormValue("reason")), "requested over HTTP"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
@@ -537,12 +537,12 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		if r.handing.Add(1) > maxHanding {
 			r.handing.Add(-1)
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "several are being fetched already", http.StatusServiceUnavailable)
+			http.Error(w, "several requests already fetch one", http.StatusServiceUnavailable)
 			return
 		}
 		defer r.handing.Add(-1)
 		var b bytes.Buffer
-		a := &asked{trigger: Trigger{Kind: KindAsked, Text: "asked over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
+		a := &asked{trigger: Trigger{Kind: KindAsked, Text: "requested over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
 		err := r.request(q.Context(), a)
 		if err == nil {
 			err = a.err
@@ -716,7 +716,7 @@ func (r *Recorder) govern(n int, s signals) {
 		return
 	}
 	r.state.Off += s.took
-	r.state.Why = fmt.Sprintf("off for now: it would cost about %s of the CPUs, more than %s", quantity.Share(g.cost), quantity.Share(r.opts.Budget))
+	r.state.Why = fmt.Sprintf("paused: it would cost about %s of the CPUs, more than %s", quantity.Share(g.cost), quantity.Share(r.opts.Budget))
 	if g.share > 0 {
 		r.state.Why += fmt.Sprintf(", so it runs %s of the time", quantity.Percent(g.share))
 	}
@@ -782,14 +782,14 @@ func (r *Recorder) second(n int, s signals) {
 	r.plan.reach, r.state.Reach = reach, reach
 	const enough = 10
 	if seen, slow := r.seen, r.slow; r.opts.Share > 0 && slow >= enough && float64(slow) >= r.opts.Share*float64(seen) {
-		r.fire(moment{kind: KindMany, at: now, text: fmt.Sprintf("%d of %d requests of a second were slow", slow, seen)})
+		r.fire(moment{kind: KindMany, at: now, text: fmt.Sprintf("%d of %d requests in one second were slow", slow, seen)})
 	}
 	r.seen, r.slow = 0, 0
 	if o := &r.opts; o.Latency > 0 && s.late > o.Latency {
-		r.fire(moment{kind: KindLatency, at: now, took: s.late, text: fmt.Sprintf("one in a hundred goroutines waited at least %v to run, longer than %v", s.late, o.Latency)})
+		r.fire(moment{kind: KindLatency, at: now, took: s.late, text: fmt.Sprintf("one in a hundred goroutines waited at least %v for a P, longer than %v", s.late, o.Latency)})
 	}
 	if o := &r.opts; o.Goroutines > 0 && s.goroutines > uint64(o.Goroutines) {
-		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("there are %d goroutines, more than %d", s.goroutines, o.Goroutines)})
+		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("the process has %d goroutines, more than %d", s.goroutines, o.Goroutines)})
 	}
 	if o := &r.opts; o.GC > 0 && s.gc > o.GC {
 		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %s of the CPU time, more than %s", quantity.Percent(s.gc), quantity.Percent(o.GC))})

@@ -71,11 +71,11 @@ type Options struct {
 func (o *Options) Check() error {
 	for _, m := range []Mode{o.Logs, o.Tasks, o.Routes, o.Parents} {
 		if m == Trim || m > Drop {
-			return errors.New("redact: Logs, Tasks, Routes and Parents are Keep, Hash or Drop")
+			return errors.New("redact: Logs, Tasks, Routes and Parents must be Keep, Hash or Drop")
 		}
 	}
 	if o.Files > Drop {
-		return errors.New("redact: Files is Keep, Trim, Hash or Drop")
+		return errors.New("redact: Files must be Keep, Trim, Hash or Drop")
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (w *Writer) take() error {
 			return nil
 		}
 		if string(w.in[:4]) != "go 1" {
-			return errors.New("redact: this is no execution trace of Go 1.22 or later")
+			return errors.New("redact: this is not an execution trace of Go 1.22 or later")
 		}
 		w.headed = true
 		if err := w.pass(tracebatch.HeaderLen); err != nil {

@@ -182,10 +182,10 @@ func (j *judge) program() {
 		}
 		if Minor(j.Go) >= 25 {
 			j.add(OldGoMod, sev, "raise the go line of go.mod to 1.25 or later, or set //go:debug containermaxprocs=1 and updatemaxprocs=1",
-				"built with %s, but with containermaxprocs=0, as a go.mod below go 1.25 (or GODEBUG) sets it: all %d CPUs are used, whatever the quota", j.Go, c.Parallelism)
+				"built with %s, but a go.mod below go 1.25 (or GODEBUG) sets containermaxprocs=0: all %d CPUs are used, whatever the quota", j.Go, c.Parallelism)
 		} else {
 			j.add(OldGo, sev, "build with Go 1.25 or later, or import whylate's service/auto",
-				"built with %s, which does not look at quotas: all %d CPUs are used", j.Go, c.Parallelism)
+				"built with %s, which does not read quotas: all %d CPUs are used", j.Go, c.Parallelism)
 		}
 	}
 	if j.Automaxprocs == "" || !j.Aware {
@@ -202,10 +202,10 @@ func (j *judge) program() {
 			sev = Low
 		}
 		j.add(LeftoverAutomaxprocs, sev, remove,
-			"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s by itself would take %d, and turns the runtime's following of the limit off", j.Automaxprocs, n, j.Go, runtimes)
+			"automaxprocs %s is still linked: it sets GOMAXPROCS to %d where %s alone would choose %d, and stops the runtime from following the limit", j.Automaxprocs, n, j.Go, runtimes)
 	default:
 		j.add(LeftoverAutomaxprocs, Low, remove,
-			"automaxprocs %s is still linked: it does nothing now, but as soon as the own group has a quota it rounds it down and turns the runtime's following off", j.Automaxprocs)
+			"automaxprocs %s is still linked: it does nothing now, but once the process's group has a quota it rounds it down and stops the runtime from following the limit", j.Automaxprocs)
 	}
 }
 
@@ -218,15 +218,15 @@ func (j *judge) quota() {
 			fix = "set GOMAXPROCS: the process itself cannot see that group, and no library inside it can"
 		}
 		j.add(AncestorTighter, High, fix,
-			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs look at the own group only, which has %s", quantity.CPUs(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
+			"the tightest quota, %s, is an ancestor's (%s); the Go runtime and automaxprocs read only the process's own group, which has %s", quantity.CPUs(c.Quota), c.Levels[c.QuotaLevel].File, orNone(j.own))
 	}
 	if j.own > 0 && c.RuntimeQuota != j.own && j.in.CPU.RuntimeQuota != j.own {
 		j.add(RuntimeMissesQuota, High, "mount the hierarchy once, or set GOMAXPROCS",
-			"the own group's quota is %s, but the runtime reads the first fitting line of mountinfo, which leads elsewhere: it sees %s", quantity.CPUs(j.own), orNone(c.RuntimeQuota))
+			"the process's group has a quota of %s, but the runtime reads the first matching line of mountinfo, which leads elsewhere: it sees %s", quantity.CPUs(j.own), orNone(c.RuntimeQuota))
 	}
 	if Minor(j.Go) == 25 && j.own > 0 && !j.Namespaced && j.in.CPU.MountRoot != "/" {
 		j.add(Early125MountRoot, Medium, "build with Go 1.26 or later",
-			"the mount shows the group %q, not the root: Go 1.25.4 and earlier miss the quota then (golang/go#76390)", j.in.CPU.MountRoot)
+			"the mount shows the group %q, not the root: Go 1.25.4 and earlier then miss the quota (golang/go#76390)", j.in.CPU.MountRoot)
 	}
 }
 
@@ -239,13 +239,13 @@ func (j *judge) hidden() {
 	switch {
 	case j.Since != nil && j.Since.Verdict == cgroup.VerdictAncestor:
 		j.add(HiddenAncestorThrottles, High, "find the quota of the pod or task outside the container; set GOMAXPROCS to it",
-			"no visible group has a quota, yet this one was held back for %s of CPU time since it was made: a group above, out of sight, has one", j.Since.Ancestor.Round(time.Millisecond))
+			"no visible group has a quota, but this one was throttled for %s of CPU time since it was made: an invisible group above has one", j.Since.Ancestor.Round(time.Millisecond))
 	case len(c.Levels) == 0:
 		j.add(HiddenAncestors, Info, "mount the cgroup hierarchy into the container",
-			"no group of the process can be seen, its own neither; a quota would bind and cannot be read")
+			"no group of the process is visible, not even its own; a quota would bind and cannot be read")
 	default:
 		j.add(HiddenAncestors, Info, "nothing, if no pod, task or slice above sets a limit",
-			"groups above the container are out of sight; a quota there would bind and cannot be read")
+			"groups above the container are not visible; a quota there would bind and cannot be read")
 	}
 }
 
@@ -279,15 +279,15 @@ func (j *judge) rounding() {
 	}
 	if c.Quota > 0 && numCPU > 1 && float64(numCPU) >= 2*c.Quota {
 		j.add(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
-			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools sized by it are too large", numCPU, quantity.CPUs(c.Quota))
+			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools of that size are too large", numCPU, quantity.CPUs(c.Quota))
 	}
 	if t := j.Since; t != nil && (t.ThrottledPeriods > 0 || t.Verdict == cgroup.VerdictOwn) {
 		share := ""
 		if t.Periods > 0 {
 			share = " (" + quantity.Share(float64(t.ThrottledPeriods)/float64(t.Periods)) + " of periods)"
 		}
-		j.add(Throttled, Info, "record a trace and let whylate explain say what the freezes cost",
-			"the own quota held the group back in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can own all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
+		j.add(Throttled, Info, "record a trace; whylate explain says what the freezes cost",
+			"its own quota throttled the group in %d of %d periods since it was made%s, %s of CPU time; a small share of periods can cause all slow requests", t.ThrottledPeriods, t.Periods, share, t.Own.Round(time.Millisecond))
 	}
 }
 
@@ -296,25 +296,25 @@ func (j *judge) memory() {
 	if m.Max <= 0 {
 		if m.Hidden && m.Version == cgroup.V2 && len(m.Levels) > 0 {
 			j.add(HiddenMemory, Info, "nothing, if no pod, task or slice above sets a limit",
-				"groups above the container are out of sight; a memory limit there would bind and cannot be read")
+				"groups above the container are not visible; a memory limit there would bind and cannot be read")
 		}
 		return
 	}
 	switch {
 	case j.GOMEMLIMIT == math.MaxInt64:
 		j.add(NoGOMEMLIMIT, Info, "set GOMEMLIMIT to about nine tenths of the limit, or use whylate's service/tune",
-			"the memory limit is %s and the runtime does not know: the heap may grow to twice what lives, up to being killed", quantity.Binary(m.Max))
+			"the memory limit is %s and the runtime does not know it: the heap may grow to twice the live heap, until the kernel kills the process", quantity.Binary(m.Max))
 	case j.GOMEMLIMIT > m.Max:
 		j.add(GOMEMLIMITTooHigh, High, "set GOMEMLIMIT to nine tenths of the limit, or less",
-			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills before the collector hurries", quantity.Binary(j.GOMEMLIMIT), quantity.Binary(m.Max))
+			"GOMEMLIMIT of %s is above the memory limit of %s: the kernel kills the process before the collector speeds up", quantity.Binary(j.GOMEMLIMIT), quantity.Binary(m.Max))
 	}
 	if m.MaxLevel != 0 {
-		where := "out of sight"
+		where := "not visible"
 		if m.MaxLevel > 0 && m.MaxLevel < len(m.Levels) {
 			where = m.Levels[m.MaxLevel].File
 		}
 		j.add(MemoryAncestor, Medium, "take the smaller one for GOMEMLIMIT",
-			"the tightest memory limit, %s, is an ancestor's (%s); the own group's limit is %s", quantity.Binary(m.Max), where, ownMemory(m))
+			"the tightest memory limit, %s, is an ancestor's (%s); the limit of the process's group is %s", quantity.Binary(m.Max), where, ownMemory(m))
 	}
 	if m.HighLevel >= 0 && m.High > 0 && m.High < m.Max {
 		j.add(MemoryHigh, Low, "keep GOMEMLIMIT below memory.high",

@@ -220,7 +220,7 @@ func (t *Tuner) tellGuard(d gcDecision) {
 	e := Event{Knob: KnobGOGC, Action: ActionAlarm, From: int64(t.now.rt.gogc), To: int64(t.now.rt.gogc), Source: "runtime/metrics and the memory limit"}
 	e.Reason = d.reason
 	if d.relax {
-		e.Reason += "; GOMEMLIMIT no longer counts memory that is not Go's"
+		e.Reason += "; GOMEMLIMIT no longer accounts for memory outside of Go"
 	}
 	e.Undo = "a larger memory limit, or a smaller live heap"
 	t.tell(&knobState{}, e)

@@ -163,7 +163,7 @@ func (s *gcState) step(w gcWindow) gcDecision {
 		d.alarm = !s.announced
 		s.announced = true
 		d.gogc = min(w.gogc, s.base)
-		d.reason = fmt.Sprintf("the memory limit leaves %.0f%% of the heap to allocate between collections and the collector takes %s of the CPU time used, for %d collections in %s",
+		d.reason = fmt.Sprintf("the memory limit leaves room to allocate %.0f%% of the heap between collections, and the collector takes %s of the CPU time used, for %d collections in %s",
 			max(0, effective), shareText(w.share), s.thrash, s.thrashed.Round(100*time.Millisecond))
 		if w.ours && w.slack && !s.relaxed && s.thrashed >= timeToRelax {
 			s.relaxed, s.calm, s.thrash, s.thrashed, s.announced = true, 0, 0, 0, false
@@ -256,7 +256,7 @@ func (s *gcState) whileRelaxed(w gcWindow, d gcDecision) gcDecision {
 	}
 	s.relaxed, s.calm = false, 0
 	d.restore = true
-	d.reason = fmt.Sprintf("for %d collections the live heap of %s would have had room below a limit of %s again", cyclesToCalm, bytesText(w.live), bytesText(w.calm))
+	d.reason = fmt.Sprintf("for %d collections the live heap of %s would again have fitted below a limit of %s", cyclesToCalm, bytesText(w.live), bytesText(w.calm))
 	return d
 }
 

@@ -246,8 +246,8 @@ func (r *reader) read(in *inputs, numCPU int) {
 			r.limits = l
 		} else {
 			r.limits = &cgroup.Limits{
-				CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota can be seen: " + err.Error()},
-				Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit can be seen: " + err.Error()},
+				CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + err.Error()},
+				Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + err.Error()},
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 	ceiling := in.ceiling()
 	if ceiling == noMemoryLimit {
 		if in.absent == "" {
-			in.absent = "no memory limit can be seen"
+			in.absent = "no memory limit is visible"
 		}
 		return noMemoryLimit, in.absent
 	}
@@ -113,7 +113,7 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 		share, of = quantity.Percent((1+in.ratio)/2), "memory.high of "+bytesText(in.high)
 	}
 	if in.relaxed {
-		return ceiling, fmt.Sprintf("%s of %s: the guard no longer counts memory that is not Go's", share, of)
+		return ceiling, fmt.Sprintf("%s of %s: the guard no longer accounts for memory outside of Go", share, of)
 	}
 	if in.target > 0 {
 		bound := in.limit
@@ -131,7 +131,7 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 		reason += ", the share that GOGC was raised for"
 	}
 	if other > 0 {
-		reason += ", less " + bytesText(other) + " that is not Go's"
+		reason += ", less " + bytesText(other) + " outside of Go"
 	}
 	highest := in
 	highest.usual = false

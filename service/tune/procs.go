@@ -101,7 +101,7 @@ func unbounded(in procsInput) (n int, reason string) {
 	if !(in.quota > 0) {
 		absent := in.absent
 		if absent == "" {
-			absent = "no CPU quota can be seen"
+			absent = "no CPU quota is visible"
 		}
 		return cpus, fmt.Sprintf("%s; %s in the affinity mask", absent, countText(cpus, "CPU"))
 	}
@@ -258,7 +258,7 @@ func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 			s.patience = min(2*s.patience, mostPatience)
 		}
 		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, false
-		return w.current - 1, fmt.Sprintf("throttled in %s of the periods for %d looks in a row; fewer Ps use the quota up more slowly", quantity.Percent(share), windowsToAct)
+		return w.current - 1, fmt.Sprintf("throttled in %s of the periods for %d samples in a row; fewer Ps use up the quota more slowly", quantity.Percent(share), windowsToAct)
 	case s.up >= windowsToAct*s.patience && w.current < high:
 		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, true
 		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, cpusText(w.used), cpusText(w.quota))
@@ -346,5 +346,5 @@ func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) 
 		return high, ""
 	}
 	s.raised, s.left, s.up = false, 1, 0
-	return low, fmt.Sprintf("after %d looks with more: do other processes still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
+	return low, fmt.Sprintf("after %d samples with more: do other processes still keep %s from the quota?", s.stay+windowsToAct, countText(low, "P"))
 }

@@ -407,7 +407,7 @@ func (t *Tuner) lookAtProcs() {
 	e.Action = ActionSet
 	if want == own && p.changed && t.knobs.aware && t.knobs.defaultProc() {
 		e.Action, p.changed = ActionRestore, false
-		e.Reason += "; the runtime picks the same, so it has its control back"
+		e.Reason += "; the runtime picks the same, so it controls GOMAXPROCS again"
 	} else {
 		t.knobs.setProcs(n)
 		p.set, p.changed = want, true

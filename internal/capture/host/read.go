@@ -111,7 +111,7 @@ func Read(r io.Reader) (*Samples, error) {
 			switch {
 			case long || json.Unmarshal(b, &l) != nil || !sane(&l):
 				if first {
-					return nil, fmt.Errorf("%w: the first line is no start of a recording", ErrFormat)
+					return nil, fmt.Errorf("%w: the first line is not the start of a recording", ErrFormat)
 				}
 				bad++
 			case first:
@@ -136,7 +136,7 @@ func Read(r io.Reader) (*Samples, error) {
 		if cut != nil {
 			return nil, fmt.Errorf("%w: reading them: %w", ErrFormat, cut)
 		}
-		return nil, fmt.Errorf("%w: not one sample is whole", ErrFormat)
+		return nil, fmt.Errorf("%w: no sample is complete", ErrFormat)
 	}
 	if bad > 0 {
 		s.warn(fmt.Sprintf("%d damaged lines of the host samples were left out", bad))

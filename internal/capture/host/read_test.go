@@ -29,12 +29,12 @@ func TestDamagedRecordings(t *testing.T) {
 		name, text, want string
 		warnings         int
 	}{
-		{"empty", "", "not one sample", 0},
+		{"empty", "", "no sample is complete", 0},
 		{"no text", "\x00\x01\x02", "first line", 0},
 		{"another format", `{"kind":"start","schema":"x","mono_ns":1}` + "\n", `schema is "x"`, 0},
 		{"newer", `{"kind":"start","schema":"whylate.host/v9","mono_ns":1}` + "\n", "use a newer whylate", 0},
 		{"no start", strings.Join(lines[1:], ""), `of kind "sample"`, 0},
-		{"start alone", lines[0], "not one sample", 0},
+		{"start alone", lines[0], "no sample is complete", 0},
 		{"cut", good[:len(good)-10], "", 1},
 		{"garbage between", lines[0] + lines[1] + "garbage\n" + `{"kind":"sample"}` + "\n" + lines[2], "", 1},
 		{"negative", lines[0] + lines[1] + `{"kind":"sample","mono_ns":2000000000,"run_ns":-5}` + "\n", "", 1},

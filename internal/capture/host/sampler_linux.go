@@ -78,7 +78,7 @@ func Start(opts Options) (*Sampler, error) {
 		unix.Close(s.stat)
 		unix.Close(s.wake[0])
 		unix.Close(s.wake[1])
-		return nil, fmt.Errorf("reading about process %d: its stat file has another form, or it has ended", s.pid)
+		return nil, fmt.Errorf("reading about process %d: its stat file has an unknown format, or it has ended", s.pid)
 	}
 	s.begun = st.start
 	s.facts = facts(s.pid, s.warn)
@@ -313,7 +313,7 @@ func (s *Sampler) follow(int64) {
 	if s.groups++; s.groups > 1 {
 		return // has been said
 	}
-	s.warn(WarnHost, "the process was moved to another cgroup while it was sampled: throttling at that moment is not known")
+	s.warn(WarnHost, "the process was moved to another cgroup while it was sampled: throttling at that moment is unknown")
 }
 
 func (s *Sampler) everySecond(mono, wall int64) {

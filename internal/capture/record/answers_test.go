@@ -55,7 +55,7 @@ func TestAnswersThatAreNoTrace(t *testing.T) {
 		{"a profile", answer(200, "application/octet-stream", gz("profile bytes, long enough for a header")), NotATrace, []string{"not an execution trace"}},
 		{"damaged gzip", answer(200, "application/octet-stream", "\x1f\x8b\xff nonsense that is long enough"), NotATrace, []string{"gzip header is damaged"}},
 		{"old trace", answer(200, "application/octet-stream", "go 1.21 trace\x00\x00\x00rest"), OldTrace, []string{"Go 1.21", "Go 1.22 or later"}},
-		{"empty", answer(200, "application/octet-stream", ""), Cut, []string{"without any of the trace"}},
+		{"empty", answer(200, "application/octet-stream", ""), Cut, []string{"without a trace"}},
 		{"redirect without end", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)
 		}), Redirect, []string{"redirects more than"}},
@@ -364,7 +364,7 @@ func TestUnreachable(t *testing.T) {
 		opt := quick()
 		opt.NoCPU = noCPU
 		_, _, err = record(t, closed, opt)
-		wantKind(t, err, Refused, "recording a trace from http://"+closed+"/debug/pprof/trace?seconds=1", "refused: nobody listens there")
+		wantKind(t, err, Refused, "recording a trace from http://"+closed+"/debug/pprof/trace?seconds=1", "refused: no process listens there")
 	}
 	opt := quick()
 	opt.ConnectTimeout = time.Second
@@ -520,8 +520,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		opt    Options
 		want   string
 	}{
-		{"h:1", Options{Duration: -1}, "makes no sense"},
-		{"h:1", Options{Duration: 25 * time.Hour}, "makes no sense"},
+		{"h:1", Options{Duration: -1}, "is not possible"},
+		{"h:1", Options{Duration: 25 * time.Hour}, "is not possible"},
 		{"h:1", Options{Proxy: "ftp://x"}, "not supported"},
 		{"h:1", Options{Proxy: "http://u:p%@x"}, "not a valid URL"},
 		{"h:1", Options{Token: "a b"}, "the token has a space"},

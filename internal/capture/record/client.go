@@ -59,12 +59,12 @@ func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*c
 	if opt.Token != "" {
 		ways = append(ways, "a token")
 		if strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-			return bad("the token has a space, a line end or another character that no token has: is it the right file or variable?", nil)
+			return bad("the token has a space, a line end or another invalid character: is it the right file or variable?", nil)
 		}
 		c.header.Set("Authorization", "Bearer "+opt.Token)
 	}
 	if len(ways) > 1 {
-		return bad("there are "+strings.Join(ways, " and ")+": only one can be sent", nil)
+		return bad("you gave "+strings.Join(ways, " and ")+": only one can be sent", nil)
 	}
 	private := c.header.Clone()
 	private.Del("Host") // a name, and one that messages need

@@ -67,7 +67,7 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
 		if port == "" {
-			return bad("it names no host: give a URL such as http://localhost:6060")
+			return bad("it has no host: give a URL such as http://localhost:6060")
 		}
 		host = "localhost" // ":6060", as net/http listens
 	}

@@ -59,7 +59,7 @@ func TestParseEndpointErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                            "it is empty",
 		"ftp://jo:s3cret@svc":         "only the schemes",
-		"http://":                     "names no host",
+		"http://":                     "has no host",
 		"::1":                         "not a valid URL",
 		"http://svc:99999":            "from 1 to 65535",
 		"http://svc:0":                "from 1 to 65535",
@@ -72,7 +72,7 @@ func TestParseEndpointErrors(t *testing.T) {
 		"http://jo:s3cret@svc/?a=%s3": "query is not valid",
 		"http://jo:s3cret@svc/?a;b=1": "query is not valid",
 		"jo:s3://cret@svc:1":          "only the schemes",
-		"http://jo:s3cret@":           "names no host",
+		"http://jo:s3cret@":           "has no host",
 	} {
 		_, _, err := ParseEndpoint(in)
 		wantKind(t, err, Usage, want)

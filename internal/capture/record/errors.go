@@ -106,7 +106,7 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 			e.Do = "the service may be stuck or very busy: try a shorter duration, or a longer --timeout"
 			return e
 		case errors.Is(cause, context.DeadlineExceeded):
-			e.Kind, e.Text, e.Err = Timeout, "the time allowed is over", cause
+			e.Kind, e.Text, e.Err = Timeout, "the allowed time is over", cause
 			return e
 		default:
 			e.Kind, e.Text, e.Err = Interrupted, "interrupted", context.Canceled
@@ -127,7 +127,7 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	switch {
 	case errors.As(err, &dns):
 		e.Kind, e.Text = DNS, fmt.Sprintf("the name %q could not be resolved", clean(dns.Name, 80))
-		e.Do = "check its spelling; a name that only the cluster knows needs to be asked from inside it, or through a port-forward or --proxy"
+		e.Do = "check its spelling; a name that only the cluster knows works only inside it, or through a port-forward or --proxy"
 		if dns.IsTimeout {
 			e.Text += " (the name server did not answer)"
 		}
@@ -151,9 +151,9 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 			e.Do = c.clientCertificate()
 		}
 	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(text, "refused"):
-		e.Kind, e.Text = Refused, "connection refused: nobody listens there"
+		e.Kind, e.Text = Refused, "connection refused: no process listens there"
 		if errors.As(err, &opErr) && opErr.Addr != nil {
-			e.Text = "connection to " + opErr.Addr.String() + " refused: nobody listens there"
+			e.Text = "connection to " + opErr.Addr.String() + " refused: no process listens there"
 		}
 		e.Do = "check host and port, and that the service is up and its profiling port open to you"
 		if errors.As(err, &opErr) && opErr.Op == "proxyconnect" {
@@ -173,7 +173,7 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 // clientCertificate says what to do when a server does not like whom it sees.
 func (c *client) clientCertificate() string {
 	if c.opt.TLS.Cert == "" {
-		return "it wants a client certificate: give one with --cert and --key"
+		return "it requires a client certificate: give one with --cert and --key"
 	}
 	return "check the client certificate given with --cert and --key, and that it is signed by an authority that the server trusts"
 }
@@ -213,14 +213,14 @@ func (c *client) statusError(op string, resp *http.Response, seconds int) *Error
 		e.Kind, e.Do = TLS, "use https:// instead of http://"
 	case strings.Contains(lower, "could not enable tracing"):
 		e.Kind = Busy
-		e.Text = "another trace is being taken of this process (" + quote + ")"
+		e.Text = "another program is tracing this process (" + quote + ")"
 		e.Do = "only one can run at a time: wait and try again, or stop the other recorder (a continuous profiler, go tool trace, another whylate)"
 	case strings.Contains(lower, "could not enable cpu profiling"):
 		e.busyProfile = strings.Contains(lower, "already in use")
 	case strings.Contains(lower, "exceeds server's writetimeout"):
 		e.Kind = TooLong
 		e.Text = fmt.Sprintf("the service's http.Server has a WriteTimeout that does not allow %d s", seconds)
-		e.Do = "try a shorter -d, raise WriteTimeout, or serve net/http/pprof from an http.Server of its own (Go 1.23 and later extend it by themselves)"
+		e.Do = "try a shorter -d, raise WriteTimeout, or serve net/http/pprof from a separate http.Server (Go 1.23 and later extend it themselves)"
 	case resp.StatusCode == http.StatusUnauthorized:
 		e.Kind, e.Do = Unauthorized, "give --user, --token-file or --header (see whylate record --help)"
 		if c.hasCredentials {
@@ -228,7 +228,7 @@ func (c *client) statusError(op string, resp *http.Response, seconds int) *Error
 		}
 		e.Do += elsewhere
 	case resp.StatusCode == http.StatusProxyAuthRequired:
-		e.Kind, e.Do = Unauthorized, "the proxy wants a user and password: put them in --proxy or the environment's proxy URL"
+		e.Kind, e.Do = Unauthorized, "the proxy requires a user and password: put them in --proxy or the environment's proxy URL"
 	case resp.StatusCode == http.StatusForbidden:
 		e.Kind, e.Do = Forbidden, "these credentials, or this client's address, may not use it"
 		if !c.hasCredentials {
@@ -246,7 +246,7 @@ func (c *client) statusError(op string, resp *http.Response, seconds int) *Error
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		e.Kind, e.Do = Redirect, "give the address that it leads to"
 	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusGatewayTimeout:
-		e.Do = "a proxy or load balancer in between has no working connection to the service, or cuts long answers: ask the service itself, or try a shorter -d"
+		e.Do = "a proxy or load balancer in between has no working connection to the service, or cuts long answers: use the service's own address, or try a shorter -d"
 	}
 	return e
 }

@@ -56,7 +56,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		return failed(NotFound, "there is no flight recorder", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
 	case http.StatusServiceUnavailable:
 		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
-			return failed(Empty, "its flight recorder has nothing", errors.New(c.secrets.foreign(c.body(resp), 200)))
+			return failed(Empty, "its flight recorder is empty", errors.New(c.secrets.foreign(c.body(resp), 200)))
 		}
 		return 0, c.statusError(opFlight, resp, 0)
 	default:
@@ -65,7 +65,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	head := make([]byte, bundle.MagicLen)
 	n, err := io.ReadFull(resp.Body, head)
 	if err != nil || !bundle.Magic(head[:n]) {
-		return failed(NotATrace, "what came is no recording", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
+		return failed(NotATrace, "the answer is not a recording", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
 	}
 	most := int64(maxFlight)
 	if opt.MaxBytes > 0 {

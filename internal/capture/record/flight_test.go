@@ -59,7 +59,7 @@ func TestSaveFlight(t *testing.T) {
 		kind record.Kind
 		text string
 	}{
-		"/page": {record.NotATrace, "no recording"}, "/off": {record.Empty, "too costly"}, "/nowhere": {record.NotFound, "service/flight"}, "/cut": {record.Cut, "cut"},
+		"/page": {record.NotATrace, "not a recording"}, "/off": {record.Empty, "too costly"}, "/nowhere": {record.NotFound, "service/flight"}, "/cut": {record.Cut, "cut"},
 	} {
 		_, err := fetch(srv.URL + path)
 		var e *record.Error

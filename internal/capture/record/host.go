@@ -71,9 +71,9 @@ func WatchHost(ctx context.Context, target string, opt Options) *Watch {
 	case len(found.PIDs) > 1:
 		w.several = found.PIDs
 	case found.Unreadable > 0:
-		w.warn(fmt.Sprintf("which process listens on port %d cannot be seen with the rights of this user: run as the service's user or as root, or name the process with --pid", port))
+		w.warn(fmt.Sprintf("this user may not see which process listens on port %d: run as the service's user or as root, or name the process with --pid", port))
 	default:
-		w.warn(fmt.Sprintf("no process that can be seen from here listens on port %d (is it forwarded into a container?): name it with --pid, or leave the samples out with --no-host", port))
+		w.warn(fmt.Sprintf("no visible process listens on port %d (is it forwarded into a container?): name it with --pid, or leave the samples out with --no-host", port))
 	}
 	return w
 }

@@ -83,7 +83,7 @@ func (o *Options) setDefaults() error {
 		o.Duration = DefaultDuration
 	}
 	if o.Duration < 0 || o.Duration > maxDuration {
-		return &Error{Kind: Usage, Op: "recording", Text: fmt.Sprintf("a duration of %v makes no sense", o.Duration), Do: "give one from 1s to 24h with -d"}
+		return &Error{Kind: Usage, Op: "recording", Text: fmt.Sprintf("a duration of %v is not possible", o.Duration), Do: "give one from 1s to 24h with -d"}
 	}
 	if o.ConnectTimeout <= 0 {
 		o.ConnectTimeout = 10 * time.Second

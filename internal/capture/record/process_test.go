@@ -314,7 +314,7 @@ func TestSeveralAtOnce(t *testing.T) {
 			t.Error(c.err)
 		}
 	}
-	wantKind(t, out[2].Err, Refused, "127.0.0.1:1", "nobody listens there")
+	wantKind(t, out[2].Err, Refused, "127.0.0.1:1", "no process listens there")
 	if d := out[0].Start.Sub(out[1].Start).Abs(); d > time.Second {
 		t.Errorf("they began %v apart, so one after the other", d)
 	}

@@ -157,7 +157,7 @@ func (p *side) warning() string {
 		return "no allocation profile: " + p.err.Error()
 	}
 	if p.err.Kind == Status && p.err.busyProfile {
-		return "no CPU profile: another one is being taken of this process; the trace carries its samples as long as it lasts"
+		return "no CPU profile: another program is taking one of this process; the trace has its samples as long as it runs"
 	}
 	return "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()
 }

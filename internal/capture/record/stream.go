@@ -140,7 +140,7 @@ func (s *Stream) warnFirst() {
 		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.res.Window, s.res.Asked))
 	}
 	if s.c.opt.TLS.Insecure {
-		s.warn(WarnInsecure, "the server's certificate is not verified (--insecure): anybody in between can read and change what is sent")
+		s.warn(WarnInsecure, "the server's certificate is not verified (--insecure): anyone on the network path can read and change the data")
 	}
 	if s.c.hasCredentials && s.c.end.base.Scheme == "http" && !loopback(s.c.end.base.Hostname()) {
 		s.warn(WarnCleartext, "credentials are sent over plain http: use https if the network is not yours")
@@ -205,7 +205,7 @@ func (s *Stream) open() *Error {
 		e := s.c.statusError(opTrace, resp, s.seconds)
 		if e.Kind == TooLong {
 			if fits := s.c.longest(s.ctx, s.seconds); fits > 0 {
-				e.Do = fmt.Sprintf("-d %ds would fit; or raise WriteTimeout, or serve net/http/pprof from an http.Server of its own", fits)
+				e.Do = fmt.Sprintf("-d %ds would fit; or raise WriteTimeout, or serve net/http/pprof from a separate http.Server", fits)
 			}
 		}
 		return e
@@ -247,7 +247,7 @@ func (s *Stream) checkHeader() *Error {
 		e := s.c.describe(s.ctx, opTrace, s.trace, err)
 		if e.Kind == Unreachable {
 			e.Kind = Cut
-			e.Text = fmt.Sprintf("the answer ended after %v without any of the trace", elapsed.Round(10*time.Millisecond))
+			e.Text = fmt.Sprintf("the answer ended after %v without a trace", elapsed.Round(10*time.Millisecond))
 			e.Do = s.whyCut(0)
 		}
 		return e
@@ -341,7 +341,7 @@ func (s *Stream) tooMuch() error {
 		return &endless{fmt.Sprintf("it is larger than %s, after %v", words.Bytes(most), s.last.Round(10*time.Millisecond))}
 	}
 	if most := bytesAtOnce + bytesASec*int64(s.seconds); s.bytes.Load() > most {
-		return &endless{fmt.Sprintf("the server has sent more than any service does, %s in %v", words.Bytes(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
+		return &endless{fmt.Sprintf("the server has sent an implausible amount, %s in %v", words.Bytes(s.bytes.Load()), s.last.Round(10*time.Millisecond))}
 	}
 	return nil
 }
@@ -378,8 +378,8 @@ func (s *Stream) end(err error) error {
 	after := fmt.Sprintf("after %v of %v (%s)", got.Round(10*time.Millisecond), s.res.Window, words.Bytes(s.bytes.Load()))
 	switch {
 	case without != nil:
-		e.Text = fmt.Sprintf("the trace of %v was given up: %s", s.res.Window, without.text)
-		e.Do = "what came until then is kept; check what answers at this address"
+		e.Text = fmt.Sprintf("the trace of %v was abandoned: %s", s.res.Window, without.text)
+		e.Do = "what arrived until then is kept; check what answers at this address"
 	case e.Kind == Interrupted:
 		e.Text = "interrupted " + after
 		s.warn(WarnStopped, "the trace was "+e.Text)
@@ -414,9 +414,9 @@ func (s *Stream) whyCut(last time.Duration) string {
 	}
 	cause := "the service still answers, so its http.Server's WriteTimeout, or the time limit of a proxy in between, ended the answer"
 	if fits := int(last / time.Second); fits >= 1 && fits < s.seconds {
-		return fmt.Sprintf("%s: -d %ds would fit; or serve net/http/pprof from an http.Server of its own", cause, fits)
+		return fmt.Sprintf("%s: -d %ds would fit; or serve net/http/pprof from a separate http.Server", cause, fits)
 	}
-	return cause + ": raise it, or serve net/http/pprof from an http.Server of its own"
+	return cause + ": raise it, or serve net/http/pprof from a separate http.Server"
 }
 
 // Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one

@@ -104,7 +104,7 @@ func TestTooMuchBorders(t *testing.T) {
 		want  string
 	}{
 		{0, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace, 0, 0, ""}, {2*time.Second + 2*c.opt.Grace + 1, 0, 0, "still sends after"},
-		{0, bytesAtOnce + bytesASec, 0, ""}, {0, bytesAtOnce + bytesASec + 1, 0, "more than any service does"}, {0, 100, 100, ""}, {0, 101, 100, "it is larger than"},
+		{0, bytesAtOnce + bytesASec, 0, ""}, {0, bytesAtOnce + bytesASec + 1, 0, "an implausible amount"}, {0, 100, 100, ""}, {0, 101, 100, "it is larger than"},
 	} {
 		c.opt.MaxBytes = k.most
 		s := &Stream{c: c, seconds: 1, last: k.last, res: Result{Window: time.Second}}

@@ -26,7 +26,7 @@ type Part struct {
 const beside = 1100 * time.Millisecond
 
 // ErrOutside is wrapped where nothing of a trace lies in the time that was asked for.
-var ErrOutside = errors.New("nothing of the trace lies in that time")
+var ErrOutside = errors.New("the trace has nothing in that time")
 
 // Cut writes the generations of a trace that lie in [from, to), counted from its start, as a trace of its own: each stands
 // for itself, as those of the flight recorder do, so a part is at most about a second longer on each side than asked for.
@@ -124,7 +124,7 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int
 		}
 	}
 	if last == nil {
-		return p, start, fmt.Errorf("reading %s: %w: it holds no whole generation", s.Name, ErrOutside)
+		return p, start, fmt.Errorf("reading %s: %w: it has no complete generation", s.Name, ErrOutside)
 	}
 	end = since(last, first)
 	for _, b := range last.Batches {

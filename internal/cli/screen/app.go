@@ -65,19 +65,19 @@ q, Ctrl-C  quit
 In a text: arrows, space, b, g and G move; q, Esc and Enter close it.
 
 Each look is a short trace of the service (or what its flight recorder
-holds). p50 and p99 are of the last look, or, where it has fewer than a
-hundred requests, of as many looks before it as it takes, a minute at
-most; with a sign ≤ it is the slowest request, as there are still fewer.
+holds). p50 and p99 are of the last look. If it has fewer than a hundred
+requests, earlier looks of up to a minute are added; with a sign ≤ there
+are still fewer, and the number is the slowest request.
 The bar is what the slow requests of the last look spent their time on,
-the words name the largest part and its place. The line below is one
-look a column, in the colour of the largest part.
+the words name the largest part and its place. The line below has one
+column per look, in the colour of the largest part.
 
-A finding is new, or has been there for so long, or is gone; "3 of 5"
-says in how many looks since its first it was seen.
+A finding is new, or shows its age, or is gone; "3 of 5" says in how
+many looks since its first it was seen.
 
 The cost is an estimate: 100 ns for each event of the trace, over the
-time from look to look, of the CPUs that the service may use. Looks are
-rarer where it would be above the budget.`
+time from look to look, as a share of the CPUs available to the service.
+Looks become rarer to stay within the budget.`
 
 // Key does what a key asks for, or returns what the program is to do.
 func (a *App) Key(k Key) Action {

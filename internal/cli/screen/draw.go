@@ -351,7 +351,7 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 			l.add(plain, " ")
 			leading(l, &g.Causes[0], look)
 		} else if g.Open > 0 {
-			l.add(dim, " "+words.Count(g.Open, "request", "requests")+" had not ended")
+			l.add(dim, " "+words.Count(g.Open, "request", "requests")+" still running")
 		}
 		out = append(out, l.String())
 	}

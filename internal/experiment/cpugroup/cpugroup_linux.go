@@ -55,7 +55,7 @@ func New(o Options) (*Group, error) {
 			controllers += " +memory"
 		}
 		if err := above.write("cgroup.subtree_control", controllers); err != nil {
-			return nil, fmt.Errorf("enabling the controllers %s in %s, which may hold no process itself: %w", controllers, above.Dir, err)
+			return nil, fmt.Errorf("enabling the controllers %s in %s, which must not contain a process itself: %w", controllers, above.Dir, err)
 		}
 	}
 	name := "whylate-lab-"
@@ -144,7 +144,7 @@ func (g *Group) makeBeside(controller string) (string, error) {
 // At returns the group in a directory that somebody else made, for New to make groups in it.
 func At(dir string) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
-		return nil, fmt.Errorf("%s is no cgroup: %w", dir, err)
+		return nil, fmt.Errorf("%s is not a cgroup: %w", dir, err)
 	}
 	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
 	return &Group{Dir: dir, v2: err == nil}, nil
@@ -275,7 +275,7 @@ func (g *Group) CPUTime() (time.Duration, error) {
 			return time.Duration(n) * time.Microsecond, err
 		}
 	}
-	return 0, fmt.Errorf("%s/cpu.stat tells no usage", g.Dir)
+	return 0, fmt.Errorf("%s/cpu.stat has no usage", g.Dir)
 }
 
 // OOMKills returns how many processes of the group the kernel killed for lack
@@ -390,7 +390,7 @@ func ReadStat(dir string) (s Stat, err error) {
 		}
 	}
 	if !known {
-		return s, fmt.Errorf("%s/cpu.stat tells no throttled time", dir)
+		return s, fmt.Errorf("%s/cpu.stat has no throttled time", dir)
 	}
 	return s, nil
 }

@@ -195,7 +195,7 @@ func (r *Result) gates(wall time.Duration) {
 		return
 	}
 	if r.Loop == "closed" {
-		r.warn(true, "closed-loop", "a closed loop sends nothing while it waits, so stalls of the service are hardly measured (coordinated omission): leave --closed out for the latency that users see")
+		r.warn(true, "closed-loop", "a closed loop sends nothing while it waits, so it hardly measures stalls of the service (coordinated omission): omit --closed to measure the latency that users see")
 	}
 	if r.Dropped > 0 {
 		r.warn(false, "dropped", "%d of %d requests were not sent, because too many were in flight: the service is overloaded; lower the rate, or raise --max-in-flight", r.Dropped, r.Dropped+r.Requests)
@@ -215,11 +215,11 @@ func (r *Result) gates(wall time.Duration) {
 		}
 	}
 	if s := r.Client.CPUShare; s > mostCPU {
-		r.warn(s <= tooMuchCPU, "client-cpu", "the generator used %.0f %% of its %d CPUs, so it may itself be what is late: give it more CPUs or lower the rate", 100*s, r.Client.CPUs)
+		r.warn(s <= tooMuchCPU, "client-cpu", "the generator used %.0f %% of its %d CPUs, so it may itself be late: give it more CPUs or lower the rate", 100*s, r.Client.CPUs)
 	}
 	if t := r.Client.ThrottledNS; t != nil && wall > 0 {
 		if s := float64(*t) / float64(wall); s > mostThrottled {
-			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota held it back for %v: run it outside of that quota", words.Duration(*t))
+			r.warn(s <= tooMuchThrottl, "client-throttled", "the generator's own CPU quota throttled it for %v: run it outside of that quota", words.Duration(*t))
 		}
 	}
 	first, second := r.Halves[0], r.Halves[1]

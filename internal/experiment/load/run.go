@@ -75,9 +75,9 @@ func (o *Options) check() error {
 	case len(o.Phases) == 0:
 		return errors.New("a run needs a duration")
 	case o.Arrivals != Poisson && o.Arrivals != Constant:
-		return fmt.Errorf("arrivals %q: there are %s and %s", o.Arrivals, Poisson, Constant)
+		return fmt.Errorf("arrivals %q: use %s or %s", o.Arrivals, Poisson, Constant)
 	case o.Pace != PaceTimer && o.Pace != PaceSleep && o.Pace != PaceSpin:
-		return fmt.Errorf("pace %q: there are %s, %s and %s", o.Pace, PaceSleep, PaceSpin, PaceTimer)
+		return fmt.Errorf("pace %q: use %s, %s or %s", o.Pace, PaceSleep, PaceSpin, PaceTimer)
 	case o.Closed < 0 || o.Closed > 100_000:
 		return fmt.Errorf("a closed loop of %d clients: give 1 to 100000", o.Closed)
 	case o.MaxInFlight < 1 || o.MaxInFlight > 1_000_000:
@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 		if g.schedule.Len() == 0 {
-			return nil, errors.New("the rate and the duration give no request at all: raise one of them")
+			return nil, errors.New("this rate and duration give no request: raise one of them")
 		}
 	} else {
 		g.schedule = &Schedule{end: int64(o.Phases[0].Duration)}
@@ -153,7 +153,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	stop()
 	res := g.result()
 	if ctx.Err() != nil {
-		res.warn(false, "interrupted", "the run was interrupted: its figures are of a part of it")
+		res.warn(false, "interrupted", "the run was interrupted: its figures cover a part of it")
 		return res, context.Cause(ctx)
 	}
 	return res, nil

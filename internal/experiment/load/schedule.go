@@ -106,7 +106,7 @@ func NewSchedule(phases []Phase, arrivals Arrivals, seed uint64, weights []int) 
 	var total time.Duration
 	for _, p := range phases {
 		if p.Duration <= 0 || !(p.From > 0) || !(p.To > 0) {
-			return nil, fmt.Errorf("a phase of %v from %g to %g requests a second makes no sense", p.Duration, p.From, p.To)
+			return nil, fmt.Errorf("a phase of %v from %g to %g requests per second is not possible", p.Duration, p.From, p.To)
 		}
 		n += p.count()
 		total += p.Duration

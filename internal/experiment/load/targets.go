@@ -104,7 +104,7 @@ func ReadTargets(r io.Reader, base, dir string) ([]Target, error) {
 		return nil, fmt.Errorf("reading targets: %w", err)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("it holds no target: write lines of the form [WEIGHT] [METHOD] URL [@BODYFILE]")
+		return nil, errors.New("it has no target: write lines of the form [WEIGHT] [METHOD] URL [@BODYFILE]")
 	}
 	return out, nil
 }

@@ -112,7 +112,7 @@ func Arms(axes []Axis) ([]Settings, error) {
 		}
 	}
 	if loads != 1 {
-		return nil, errors.New("say how much load there is to be, either with --rate or with --load-share")
+		return nil, errors.New("set the load, either with --rate or with --load-share")
 	}
 	return arms, nil
 }
@@ -147,7 +147,7 @@ func check(name, v string) error {
 		}
 	case LoadShare:
 		if _, err := parseShare(v); err != nil {
-			return bad("a percentage of what the service can do at most, as 50%,85%")
+			return bad("a percentage of the service's capacity, as 50%,85%")
 		}
 	default:
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {

@@ -20,7 +20,7 @@ var criteria = []struct {
 	{"p99_ns", "best p99", false},
 	{"p999_ns", "best p99.9", false},
 	{"per_s", "best throughput", true},
-	{"cpu_ns_per_request", "least CPU a request", false},
+	{"cpu_ns_per_request", "least CPU per request", false},
 	{"memory_peak_bytes", "least memory", false},
 }
 
@@ -152,11 +152,11 @@ func (r *Result) differ(a, b int, name string) compare.RunsChange {
 func (r *Result) advise() {
 	at, why := -1, ""
 	if i, ok := r.Best["slo"]; ok {
-		at, why = i, "it meets "+sloText(r.SLO)+" with the least CPU a request"
+		at, why = i, "it meets "+sloText(r.SLO)+" with the least CPU per request"
 	} else if i, ok := r.Best["p99_ns"]; ok {
 		at, why = r.lowest(i)
 		if len(r.SLO) > 0 {
-			why = "no arm is sure to meet " + sloText(r.SLO) + ", and " + why
+			why = "no arm certainly meets " + sloText(r.SLO) + ", and " + why
 		}
 	}
 	if at < 0 {
@@ -197,13 +197,13 @@ func (r *Result) advise() {
 func (r *Result) lowest(best int) (int, string) {
 	equal := append([]int{best}, r.Ties["p99_ns"]...)
 	slices.Sort(equal)
-	at, why := best, "its p99 is the lowest, and no other arm's is as low by the evidence"
+	at, why := best, "its p99 is the lowest, and the evidence says that no other arm's is as low"
 	if len(equal) > 1 {
-		at, why = equal[0], fmt.Sprintf("there is no evidence that the p99 of %d arms, this one among them, differs, nor that another of them needs less CPU a request", len(equal))
+		at, why = equal[0], fmt.Sprintf("there is no evidence that the p99 of %d arms, including this one, differs, or that another of them needs less CPU per request", len(equal))
 	}
 	for _, i := range equal {
 		if c := r.differ(at, i, "cpu_ns_per_request"); c.Evidence && c.Est < 0 {
-			at, why = i, "no arm's p99 is shown to be lower, and it needs less CPU a request than others that are as good"
+			at, why = i, "no arm has a demonstrably lower p99, and it needs less CPU per request than others that are as good"
 		}
 	}
 	return at, why
@@ -225,7 +225,7 @@ func title(name string) string {
 	case "per_s":
 		return "throughput"
 	case "cpu_ns_per_request":
-		return "CPU a request"
+		return "CPU per request"
 	case "memory_peak_bytes":
 		return "memory"
 	}

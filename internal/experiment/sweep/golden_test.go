@@ -161,7 +161,7 @@ func TestProgressAndNotes(t *testing.T) {
 	}
 }
 
-// TestLoadOfARun: targets, seeds and pace; a share of what the service can do at most; a rate for each part.
+// TestLoadOfARun: targets, seeds and pace; a share of the service's capacity; a rate for each part.
 func TestLoadOfARun(t *testing.T) {
 	s := &sweeper{o: &Options{Seed: 7, Pace: load.PaceSpin, PaceShared: load.PaceSleep}, loadCPUs: 3, res: &Result{Saturation: map[string]float64{"gogc=1": 400}}}
 	targets := []load.Target{{URL: "http://a/"}}

@@ -121,7 +121,7 @@ func (r *Result) plots() []plot {
 			low, high = min(low, x.Est), max(high, x.Est)
 		}
 	}
-	p := plot{Title: "Throughput against p99.9", Note: "better is to the right and down", XTitle: "requests answered a second"}
+	p := plot{Title: "Throughput against p99.9", Note: "better is to the right and down", XTitle: "requests answered per second"}
 	if len(s.Points) > 0 {
 		pad := max((high-low)*0.08, high*0.02)
 		if p.draw([]series{s}, asTime, asCount, ticksOf(low, high), [2]float64{low - pad, high + pad}, true) {
@@ -129,7 +129,7 @@ func (r *Result) plots() []plot {
 		}
 	}
 	byArm("Throttled time by arm", "by the kernel's own count, summed over CPUs", asTime, false, "throttled_ns")
-	byArm("CPU time a request by arm", "of the service, all its processes", asTime, false, "cpu_ns_per_request")
+	byArm("CPU time per request by arm", "of the service, all its processes", asTime, false, "cpu_ns_per_request")
 	byArm("Memory by arm", "resident, at its peak", asSize, false, "memory_peak_bytes")
 	byArm("The collector's CPU time by arm", "in the measured part of a run", asTime, false, "gc_cpu_ns")
 	if p, ok := r.byRate(); ok {
@@ -164,7 +164,7 @@ func (r *Result) byRate() (plot, bool) {
 	}
 	low, high := slices.Min(rates), slices.Max(rates)
 	pad := max((high-low)*0.08, high*0.02)
-	p := plot{Title: "CPU time a request by rate", XTitle: "requests answered a second"}
+	p := plot{Title: "CPU time per request by rate", XTitle: "requests answered per second"}
 	ok := p.draw(all, asTime, asCount, ticksOf(low, high), [2]float64{low - pad, high + pad}, false)
 	for i := range p.Series {
 		for _, q := range p.Series[i].Points {

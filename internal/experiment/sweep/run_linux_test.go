@@ -251,7 +251,7 @@ func TestLoadShare(t *testing.T) {
 func TestPortInUse(t *testing.T) {
 	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	if _, err := Do(context.Background(), optionsAt(l.Addr().String())); err == nil || !strings.Contains(err.Error(), "something listens at") {
+	if _, err := Do(context.Background(), optionsAt(l.Addr().String())); err == nil || !strings.Contains(err.Error(), "already listens at") {
 		t.Errorf("%v", err)
 	}
 }

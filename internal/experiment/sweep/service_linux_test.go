@@ -56,7 +56,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestAlive: a service that has ended is an error that says how, and whether it was for want of memory.
+// TestAlive: a service that has ended is an error that says how, and whether it was out of memory.
 func TestAlive(t *testing.T) {
 	dir := t.TempDir()
 	cmd := testchild.Command("guard")
@@ -74,7 +74,7 @@ func TestAlive(t *testing.T) {
 	}{
 		{"", false, "(exit status 3); it said: no room left"},
 		{"oom 3\noom_kill 0\n", true, "(exit status 3); it said"},
-		{"oom_kill 2\n", true, "(exit status 3, for want of memory); it said"},
+		{"oom_kill 2\n", true, "(exit status 3, out of memory); it said"},
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte(c.events), 0o600))
 		if ended.group = nil; c.group {

@@ -90,7 +90,7 @@ func (o *Options) check() ([]Settings, error) {
 	case len(o.Command) == 0:
 		return nil, errors.New("name the service's command after --")
 	case len(o.Load.Targets) == 0:
-		return nil, errors.New("say with --url where the service answers")
+		return nil, errors.New("give the service's address with --url")
 	case o.Runs < 1 || o.Runs > maxRuns:
 		return nil, fmt.Errorf("%d runs of each arm: give 1 to %d", o.Runs, maxRuns)
 	case o.Measure < 100*time.Millisecond || o.Measure > MaxDuration:
@@ -114,7 +114,7 @@ func (o *Options) check() ([]Settings, error) {
 	}
 	for _, a := range arms {
 		if n, _ := strconv.Atoi(a.Get(Instances)); n > 1 && !strings.Contains(o.Load.Targets[0].URL, "{port}") {
-			return nil, errors.New("several instances need a port each: write {port} in --url and in the command")
+			return nil, errors.New("several instances need separate ports: write {port} in --url and in the command")
 		}
 	}
 	return arms, nil

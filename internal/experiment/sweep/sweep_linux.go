@@ -60,7 +60,7 @@ func Do(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer restore()
 	if !strings.Contains(o.Load.Targets[0].URL, "{port}") && inUse(o.Load.Targets[0].URL) {
-		return nil, fmt.Errorf("something listens at %s already: stop it, or let the service use another port", redacted(o.Load.Targets[0].URL))
+		return nil, fmt.Errorf("another process already listens at %s: stop it, or let the service use another port", redacted(o.Load.Targets[0].URL))
 	}
 	if err := s.saturate(ctx); err != nil {
 		return s.finish(), err
@@ -128,7 +128,7 @@ func (s *sweeper) save() {
 	s.res.sum()
 	err := s.o.Save(s.res)
 	if err != nil && s.saveErr == nil {
-		s.note(fmt.Sprintf("%v; the sweep goes on and tries again after the next run", err))
+		s.note(fmt.Sprintf("%v; the sweep continues and tries again after the next run", err))
 	}
 	s.saveErr = err
 }
@@ -166,7 +166,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 		if s.o.Group != "" {
 			return nil, groupErr
 		}
-		s.noteOnce("no-cgroup", "no cgroup can be made, so --quota and --memory do nothing: only GOMAXPROCS, the other settings and the choice of CPUs hold (%v); run it as root, or name a cgroup that is delegated to you with --cgroup", groupErr)
+		s.noteOnce("no-cgroup", "no cgroup can be made, so --quota and --memory have no effect: only GOMAXPROCS, the other settings and the choice of CPUs apply (%v); run as root, or name a cgroup that is delegated to you with --cgroup", groupErr)
 	}
 	all := cpugroup.OwnCPUs()
 	need := int(math.Ceil(quota))
@@ -190,7 +190,7 @@ func (s *sweeper) prepare() (restore func(), err error) {
 			return nil, err
 		}
 	default:
-		s.noteOnce("shared-cpus", "the load generator shares the service's %d CPUs, so its work is part of what is measured: use more CPUs than the service may use, or --cpus and --load-cpus", len(all))
+		s.noteOnce("shared-cpus", "the load generator shares the service's %d CPUs, so its work is part of the measurement: use more CPUs than the service may use, or --cpus and --load-cpus", len(all))
 	}
 	if s.loadCPUs == 0 {
 		s.loadCPUs = len(all)
@@ -269,9 +269,9 @@ func (s *sweeper) saturate(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return fmt.Errorf("measuring what %s can do at most: %w", name, err)
+			return fmt.Errorf("measuring the capacity of %s: %w", name, err)
 		case r.AchievedPerS <= 0:
-			return fmt.Errorf("measuring what %s can do at most: no request was answered", name)
+			return fmt.Errorf("measuring the capacity of %s: no request was answered", name)
 		}
 		s.res.Saturation[name] = r.AchievedPerS
 	}
@@ -316,7 +316,7 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 		}
 		for deadline := time.Now().Add(5 * time.Second); port == "" && inUse(s.o.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return u, fmt.Errorf("something still listens at %s: the run before left it there", redacted(s.o.Load.Targets[0].URL))
+				return u, fmt.Errorf("a process still listens at %s: the previous run left it", redacted(s.o.Load.Targets[0].URL))
 			}
 		}
 		in, err := s.start(args, environment(s.o.Env, arm), quota/float64(n), memory/int64(n))
@@ -473,7 +473,7 @@ func (u *up) alive() error {
 	for _, in := range u.instances {
 		if text := in.process.Ended(); text != "" {
 			if in.group != nil && in.group.OOMKills() > 0 {
-				text += ", for want of memory"
+				text += ", out of memory"
 			}
 			return fmt.Errorf("the service ended during the run (%s)%s", text, in.output.tail())
 		}

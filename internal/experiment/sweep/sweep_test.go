@@ -96,7 +96,7 @@ func TestChoose(t *testing.T) {
 	if len(r.Ties["memory_peak_bytes"]) != 1 || len(r.Ties["per_s"]) != 2 {
 		t.Errorf("ties %v", r.Ties)
 	}
-	if a := r.Recommended; !strings.Contains(a.Better, "p99 -50%") || !strings.Contains(a.Price, "CPU a request +50%") || strings.Contains(a.Price, "memory") {
+	if a := r.Recommended; !strings.Contains(a.Better, "p99 -50%") || !strings.Contains(a.Price, "CPU per request +50%") || strings.Contains(a.Price, "memory") {
 		t.Errorf("%+v", a)
 	}
 	if d := r.Arms[2].Against["p99_ns"]; !d.Evidence || d.Est < 0.95 || d.Est > 1.05 {
@@ -104,7 +104,7 @@ func TestChoose(t *testing.T) {
 	}
 	var b bytes.Buffer
 	must.Do(t, WriteText(&b, r))
-	for _, want := range []string{"+100%", "~", "best p99:            gomaxprocs=2", "throttle 80%, cpu 20%", "Its price: CPU a request +50%"} {
+	for _, want := range []string{"+100%", "~", "best p99:            gomaxprocs=2", "throttle 80%, cpu 20%", "Its price: CPU per request +50%"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -130,7 +130,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("p99.9 of the third is just below, its interval is not: %v", r.Best)
 	}
 	slo[0].Most, slo[1].Most = time.Millisecond, time.Millisecond
-	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["recommended"] != 1 || !strings.Contains(r.Recommended.Why, "no arm is sure to meet") {
+	if r = result(Options{Runs: 5, SLO: slo}, axis, arms); r.Best["recommended"] != 1 || !strings.Contains(r.Recommended.Why, "no arm certainly meets") {
 		t.Errorf("goals beyond all arms: %v %+v", r.Best, r.Recommended)
 	}
 	if _, ok := r.Best["slo"]; ok {
@@ -141,7 +141,7 @@ func TestChoose(t *testing.T) {
 	if r = result(Options{Runs: 5}, axis, arms); r.Best["p99_ns"] != 0 || r.Arms[1].Failed != 1 || r.Arms[1].Errors[0] != "it died" || r.Arms[1].Runs != 4 {
 		t.Errorf("%v %+v", r.Best, r.Arms[1])
 	}
-	const left = "not chosen from, because runs failed or none is valid: "
+	const left = "excluded, because runs failed or none is valid: "
 	b.Reset()
 	if must.Do(t, WriteText(&b, r)); !strings.Contains(b.String(), left+r.Arms[1].settings.String()+"\n") {
 		t.Errorf("the failed arm is not named in\n%s", b.String())
@@ -267,7 +267,7 @@ func TestHTML(t *testing.T) {
 	var b bytes.Buffer
 	must.Do(t, WriteHTML(&b, r))
 	page := b.String()
-	for _, want := range []string{"Latency by arm", "Throughput against p99.9", "CPU time a request by arm", "Its price: CPU a request", "var(--throttle)"} {
+	for _, want := range []string{"Latency by arm", "Throughput against p99.9", "CPU time per request by arm", "Its price: CPU per request", "var(--throttle)"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in the page", want)
 		}

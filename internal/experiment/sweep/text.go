@@ -51,7 +51,7 @@ func WriteText(w io.Writer, r *Result) error {
 	for _, l := range loads {
 		r.table(&b, l, len(loads) > 1)
 	}
-	b.WriteString("\nEach number has half the width of its 95% interval behind it; \"vs\" is against the first line, ~ where there is no evidence of a\ndifference (99%).\n")
+	b.WriteString("\nAfter each number is half the width of its 95% interval; \"vs\" compares with the first line, ~ means no evidence of a\ndifference (99%).\n")
 	r.causes(&b)
 	r.choices(&b)
 	for _, w := range r.Warnings {
@@ -153,7 +153,7 @@ func (r *Result) table(b *strings.Builder, load string, several bool) {
 
 func rateText(load string) string {
 	if strings.HasSuffix(load, "%") {
-		return load + " of what the service can do at most"
+		return load + " of the service's capacity"
 	}
 	return load + " requests a second"
 }
@@ -225,12 +225,12 @@ func (r *Result) choices(b *strings.Builder) {
 		}
 	}
 	if len(out) > 0 && len(out) < len(r.Arms) {
-		fmt.Fprintf(b, "not chosen from, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(out, ", ")))
+		fmt.Fprintf(b, "excluded, because runs failed or none is valid: %s\n", termtext.Escape(strings.Join(out, ", ")))
 	}
 	if i, ok := r.Best["slo"]; ok {
 		line("cheapest that meets", i, "  "+sloText(r.SLO))
 	} else if len(r.SLO) > 0 {
-		fmt.Fprintf(b, "no arm is sure to meet %s\n", sloText(r.SLO))
+		fmt.Fprintf(b, "no arm certainly meets %s\n", sloText(r.SLO))
 	}
 	if r.Knee != nil {
 		fmt.Fprintf(b, "\nThe knee is at %s.\n", r.Knee.Text)
@@ -243,7 +243,7 @@ func (r *Result) choices(b *strings.Builder) {
 		if a.Price != "" {
 			fmt.Fprintf(b, "  Its price: %s.\n", termtext.Escape(a.Price))
 		} else {
-			b.WriteString("  Nothing is shown to get worse.\n")
+			b.WriteString("  There is no evidence that anything gets worse.\n")
 		}
 	}
 }
@@ -262,9 +262,9 @@ func Read(r io.Reader) (*Result, error) {
 	case len(b) > maxFile:
 		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
 	case err != nil:
-		return nil, fmt.Errorf("it is no result of a sweep: %w", err)
+		return nil, fmt.Errorf("it is not a result of a sweep: %w", err)
 	case res.Schema != Schema:
-		return nil, fmt.Errorf("it is no result of a sweep: its schema is %q, not %q", termtext.Head(res.Schema, 40), Schema)
+		return nil, fmt.Errorf("it is not a result of a sweep: its schema is %q, not %q", termtext.Head(res.Schema, 40), Schema)
 	}
 	return &res, nil
 }
@@ -273,9 +273,9 @@ func Read(r io.Reader) (*Result, error) {
 func (o *Options) Resume(r *Result) error {
 	switch {
 	case !slices.Equal(r.Command, o.Command):
-		return fmt.Errorf("it is of another command: %s", termtext.Head(strings.Join(r.Command, " "), 200))
+		return fmt.Errorf("it is for another command: %s", termtext.Head(strings.Join(r.Command, " "), 200))
 	case r.Load != redactedLoad(o):
-		return fmt.Errorf("it is of another load: %s", termtext.Head(r.Load, 200))
+		return fmt.Errorf("it is for another load: %s", termtext.Head(r.Load, 200))
 	case r.Measure != int64(o.Measure) || r.Warmup != int64(o.Warmup):
 		return fmt.Errorf("its runs took %v after a warm-up of %v", time.Duration(r.Measure), time.Duration(r.Warmup))
 	}

@@ -85,7 +85,7 @@ func (a *allowed) file(path string) (string, error) {
 		real, err := filepath.EvalSymlinks(c)
 		if err != nil || !a.below(real) {
 			if err == nil || !a.below(filepath.Clean(c)) {
-				return "", fmt.Errorf("%q lies outside of the directories that this server may read: start whylate-mcp with -root for it", path)
+				return "", fmt.Errorf("%q is outside of the directories that this server may read: start whylate-mcp with -root for it", path)
 			}
 			continue
 		}
@@ -131,7 +131,7 @@ func parseURL(text string) (*url.URL, error) {
 func (a *allowed) url(text string) (string, error) {
 	u, err := parseURL(text)
 	if err != nil {
-		return "", fmt.Errorf("%q is no address: %w", text, err)
+		return "", fmt.Errorf("%q is not an address: %w", text, err)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", errors.New("an address may not hold credentials, a query or a fragment")

@@ -14,8 +14,8 @@ func (s *Server) addPrompts() {
 		Arguments: []*mcp.PromptArgument{{Name: "source", Title: "Recording or address", Description: "file of a recording, or address of a service", Required: true}},
 	}, prompt("Why is this Go service slow?", func(args map[string]string) string {
 		return fmt.Sprintf(`Find out why requests of the Go service in %q are late, with the whylate tools.
-If it is an address, call record first. Call explain. Read the verdict and the foremost finding above info. Call request for the slowest request of that group, and source for the finding's file and line.
-Answer with: which requests are late and by how much; the cause with its function, file and line; the evidence; the smallest change that helps, and its predicted gain. Say how sure the report is. If no finding is above info, say that nothing is wrong with the service that the recording shows, and what it could not judge.`, args["source"])
+If it is an address, call record first. Call explain. Read the verdict and the first finding above info. Call request for the slowest request of that group, and source for the finding's file and line.
+Answer with: which requests are late and by how much; the cause with its function, file and line; the evidence; the smallest change that helps, and its predicted gain. Say how certain the report is. If no finding is above info, say that the recording shows no fault of the service, and what it could not judge.`, args["source"])
 	}))
 	s.mcp.AddPrompt(&mcp.Prompt{
 		Name: "is-this-change-slower", Title: "Is this change slower?",
@@ -26,7 +26,7 @@ Answer with: which requests are late and by how much; the cause with its functio
 	}, prompt("Is this change slower?", func(args map[string]string) string {
 		return fmt.Sprintf(`Compare the recordings %q (before) and %q (after) of one Go service with the whylate tools.
 Call diff. For each group that changed: by how much, with the interval, and by which cause and line; call source for that line. Call verify to see whether findings of the first kept their promises.
-Say "no evidence of a change" where the tool says so: a difference without an interval that leaves out zero is not one.`, args["before"], args["after"])
+Say "no evidence of a change" where the tool says so: a difference whose interval includes zero is no difference.`, args["before"], args["after"])
 	}))
 }
 

@@ -37,7 +37,7 @@ func (s *Server) addRecord() {
 	no := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
 		Name: "record", Title: "Record a running service",
-		Description: "Records a service for some seconds, after its user agreed, and returns the recording's file. Tracing costs the service a few percent of its CPU meanwhile. Record while the load is as usual.",
+		Description: "Records a service for some seconds, after the user agrees, and returns the recording's file. Tracing costs the service a few percent of its CPU in that time. Record under the usual load.",
 		Annotations: &mcp.ToolAnnotations{Title: "Record a running service", DestructiveHint: &no, OpenWorldHint: &no},
 	}, func(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
 		address, err := s.allow.url(in.URL)
@@ -58,7 +58,7 @@ func (s *Server) addRecord() {
 				return nil, nil, fmt.Errorf("this client cannot ask its user whether to record; the user can run: whylate record -d %v -o FILE.whylate %s", d, in.URL)
 			}
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmed: &mcp.ElicitParams{
-				Message:         fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU meanwhile.", in.URL, d),
+				Message:         fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", in.URL, d),
 				RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
 			}}}, nil, nil
 		case answer.Action != "accept":

@@ -161,7 +161,7 @@ func (s *Server) whatIfTool(ctx context.Context, in whatIfIn) (*WhatIf, error) {
 type pairIn struct {
 	Before string `json:"before" jsonschema:"path of the recording from before the change"`
 	After  string `json:"after" jsonschema:"path of the recording from after it"`
-	Group  string `json:"group,omitempty" jsonschema:"look only at groups whose name matches this regular expression"`
+	Group  string `json:"group,omitempty" jsonschema:"compare only groups whose name matches this regular expression"`
 }
 
 // compare runs a verb that reads two recordings.

@@ -16,9 +16,9 @@ export const causes = {
   'gc-wait':    { words: 'waiting for the garbage collector', at: ', in ', short: 'GC wait' },
   'stw':        { words: 'with the world stopped', at: ', by ', short: 'stopped world' },
   'sched':      { words: 'ready to run, waiting for a CPU', at: ', at ', short: 'scheduling' },
-  'sched-wake': { words: 'ready to run beside an idle P', at: ', at ', short: 'thread wake-up' },
-  'sched-poll': { words: 'with data perhaps ready that nobody polled for', at: ', at ', short: 'late poll' },
-  'throttle':   { words: 'frozen by the CPU quota', at: ', at ', short: 'throttled' },
+  'sched-wake': { words: 'ready to run although a P was idle', at: ', at ', short: 'thread wake-up' },
+  'sched-poll': { words: 'with data perhaps ready that no P polled for', at: ', at ', short: 'late poll' },
+  'throttle':   { words: 'throttled by the CPU quota', at: ', at ', short: 'throttled' },
   'unknown':    { words: 'in ways the trace does not show', at: ', at ', short: 'unknown' },
   'other':      { words: 'on many small causes', at: ', at ', short: 'other' },
 };

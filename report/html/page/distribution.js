@@ -125,7 +125,7 @@ function distributionRows(g) {
   const list = buckets(g), names = [...new Set(list.flatMap(b => b.causes.map(c => c[0])))].sort(byOrder);
   let seen = 0;
   const all = list.reduce((n, b) => n + b.n, 0);
-  return table('Latency distribution', [{ text: 'From', num: true }, { text: 'To', num: true }, { text: 'Requests', num: true }, { text: 'At most so slow', num: true }, ...names.map(c => ({ text: about(c).short, num: true }))],
+  return table('Latency distribution', [{ text: 'From', num: true }, { text: 'To', num: true }, { text: 'Requests', num: true }, { text: 'At most this slow', num: true }, ...names.map(c => ({ text: about(c).short, num: true }))],
     list.map(b => {
       seen += b.n;
       const of = new Map(b.causes);
@@ -146,6 +146,6 @@ export function distribution() {
   pic = picture(box, w => view.group && drawDistribution(box, view.group, w));
   onChange(c => { if (c.has('group')) change(); });
   change();
-  return h('figure', null, h('figcaption', null, h('strong', null, 'Requests by latency'), ', bars divided by cause, line: share of requests at most so slow ', asked('histogram'),
+  return h('figure', null, h('figcaption', null, h('strong', null, 'Requests by latency'), ', bars divided by cause, line: share of requests at most this slow ', asked('histogram'),
     h('span', { class: 'dim' }, ' · below: the causes of each latency as shares '), asked('mix')), key, box, tab);
 }

@@ -52,7 +52,7 @@ function checked(c) {
   const told = [`${count(c.requests, 'request')} of this trace met ${met} of it: ${c.p99_ns == null ? '' : `p99 ${duration(c.p99_ns)}, `}p50 `, h('strong', null, duration(c.p50_ns))];
   const predicted = `predicted${c.gone ? ' without it' : ''}. `;
   return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', told, !c.agrees ? `, where ${ranged(c.predicted_ns)} is ${predicted}` : c.gone ? `, which fits the ${ranged(c.predicted_ns)} ${predicted}` : ', which fits. ',
-    c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may have less to do, or more may go with it. ' : 'Something else makes them slow, which may remain, or they are of another kind. ', asked('check'));
+    c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may do less work, or the change may remove more. ' : 'Another cause makes them slow, which may remain, or they are of another kind. ', asked('check'));
 }
 
 function paragraphs(text) { return clean_(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }

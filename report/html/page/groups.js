@@ -71,7 +71,7 @@ export function bandCauses() {
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
         rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
           percent(r.share), duration(r.total_ns / b.count),
-          [number(r.requests), r.cause === 'other' ? null : leads('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band that have this cause and this function on their path')],
+          [number(r.requests), r.cause === 'other' ? null : leads('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);

@@ -9,15 +9,15 @@ import { address } from './state.js';
 import { siteNode } from './site.js';
 
 const quotaWords = { own: 'its own CPU quota', ancestor: 'an ancestor’s CPU quota', none: 'none', unknown: 'not known' };
-const networkWords = { lost: 'segments were sent again', cleared: 'nothing was lost', unknown: 'not known' };
+const networkWords = { lost: 'segments were retransmitted', cleared: 'nothing was lost', unknown: 'not known' };
 
 // lostParts are the parts of lost time: [name, what it is, colour of, ns or null].
 export function lostParts(lost) {
   return [
-    ['CPU quota', 'held back by a quota, its own or an ancestor’s', 'throttle', lost.quota_ns],
-    ['run queue', 'waiting for a CPU that others used, no quota holding them back', 'sched', lost.run_queue_ns],
-    ['not to be split', 'waiting in throttled intervals beyond the quota’s own time', 'other', lost.unsplit_ns],
-    ['unexplained', 'the hypervisor, page faults: what goroutines ran by the trace, less all that is known', 'unknown', lost.unexplained_ns],
+    ['CPU quota', 'throttled by a quota, its own or an ancestor’s', 'throttle', lost.quota_ns],
+    ['run queue', 'waiting for a CPU that others used, without a quota', 'sched', lost.run_queue_ns],
+    ['not separable', 'waiting in throttled intervals beyond the quota’s own time', 'other', lost.unsplit_ns],
+    ['unexplained', 'the hypervisor, page faults: goroutines’ running time by the trace, less all known parts', 'unknown', lost.unexplained_ns],
   ];
 }
 
@@ -45,7 +45,7 @@ function seriesRows(s) {
   for (const [t, v] of s.run_delay_ns) rows.push([t, 'waited for a CPU', duration(v)]);
   for (const [t, v] of s.throttled_ns) rows.push([t, 'throttled', duration(v)]);
   for (const [t, v] of s.rss_bytes) rows.push([t, 'resident memory', bytes(v)]);
-  for (const [t, v] of s.retransmitted) rows.push([t, 'segments sent again', number(v)]);
+  for (const [t, v] of s.retransmitted) rows.push([t, 'segments retransmitted', number(v)]);
   return table('The host over time', [{ text: 'At', num: true }, { text: 'What, since the point before' }, { text: 'Value', num: true }], rows.sort((a, b) => a[0] - b[0]).map(([t, ...rest]) => [duration(t), ...rest]));
 }
 
