@@ -1,0 +1,71 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/kube/internal/kubetest"
+)
+
+// The test program is the command, too.
+func TestMain(m *testing.M) {
+	if os.Getenv("KUBECTL_WHYLATE_TEST") != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// TestInterrupt: an interrupt ends in order, and no file is left.
+func TestInterrupt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	trace := testprog.Service(t, "h2-sleep").Trace
+	sent := make(chan bool)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "profiles") })
+	mux.HandleFunc("/debug/pprof/trace", func(w http.ResponseWriter, r *http.Request) {
+		w.Write(trace)
+		w.(http.Flusher).Flush()
+		close(sent)
+		<-r.Context().Done()
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	api := new(kubetest.API)
+	api.Put(&corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "shop-1"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	api.Listens("shop-1", 6060, s.Listener.Addr().String())
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "--kubeconfig", api.Config(t), "--seconds", "300", "--no-cpu", "shop-1")
+	cmd.Env = append(os.Environ(), "KUBECTL_WHYLATE_TEST=1", "TMPDIR="+dir)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-sent
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted {
+		t.Errorf("exit status %d:\n%s", code, said.String())
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
