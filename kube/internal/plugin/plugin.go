@@ -283,7 +283,7 @@ func (r *run) say(format string, args ...any) {
 
 // record records a pod into a file.
 func (r *run) record(ctx context.Context, t *target) *answer {
-	a := &answer{Pod: t.pod.Name, Service: t.about()}
+	a := &answer{Pod: t.pod.Name}
 	failed := func(err error) *answer {
 		a.status, a.Error = cli.ExitFailed, line(err)
 		if ctx.Err() != nil {
@@ -292,10 +292,12 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 		r.say("pod %s: %s", a.Pod, a.Error)
 		return a
 	}
-	if err := t.find(ctx, r.port, r.flight, r.secondsGiven); err != nil {
+	err := t.find(ctx, r.port, r.flight, r.secondsGiven)
+	t.serves(t.port)
+	a.Service, a.Port, a.Flight = t.about(), t.port, t.flight
+	if err != nil {
 		return failed(err)
 	}
-	a.Port, a.Flight = t.port, t.flight
 	began := time.Now().UTC()
 	name := filepath.Join(r.dir, t.pod.Name+began.Format("-20060102T150405Z")+record.BundleExt)
 	host := net.JoinHostPort("localhost", strconv.Itoa(t.port))
@@ -327,8 +329,8 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	}
 	if res.Usable {
 		a.file = name
-	} else if r.output == "" {
-		_ = os.Remove(name)
+	} else {
+		_ = os.Remove(name) // it holds no whole second
 	}
 	return a
 }

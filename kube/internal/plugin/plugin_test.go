@@ -141,6 +141,7 @@ func TestPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+	t.Parallel()
 	api := &kubetest.API{
 		Deployment: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "shop"},
 			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "shop"}}}},
@@ -206,6 +207,7 @@ func TestFlight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+	t.Parallel()
 	api := new(kubetest.API)
 	child(t, api, "shop-1", "flight")
 	for _, c := range []struct {
@@ -226,6 +228,7 @@ func TestWatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process")
 	}
+	t.Parallel()
 	api := new(kubetest.API)
 	child(t, api, "shop-1", "")
 	status, out, said := call(t, t.Context(), api, "shop-1", "--watch", "--", "--plain", "--looks", "1")
@@ -375,6 +378,25 @@ func TestMutePort(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	holds(t, "what is said", said, "port 6060: no answer to an HTTP request")
+}
+
+// TestContainer: what is said of a pod is about the container that serves the port, with the limits that hold now.
+func TestContainer(t *testing.T) {
+	p := pod("x")
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar", Ports: []corev1.ContainerPort{{ContainerPort: 9000}}})
+	p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}}
+	for _, c := range []struct {
+		name string
+		port int
+		want string
+	}{{"", 6060, "app 1500m"}, {"", 9000, "sidecar none"}, {"app", 9000, "app 1500m"}} {
+		tg := must.Have(new(cluster).target(p, c.name))(t)
+		tg.serves(c.port)
+		about := tg.about()
+		if got := about["k8s.container.name"] + " " + about["k8s.container.cpu.limit"]; got != c.want {
+			t.Errorf("container %q, port %d: %s, want %s", c.name, c.port, got, c.want)
+		}
+	}
 }
 
 func TestCandidates(t *testing.T) {

@@ -31,7 +31,7 @@ type target struct {
 	c         *cluster
 	pod       *corev1.Pod
 	container *corev1.Container
-	restarts  int32
+	named     bool   // the container was named by the user
 	path      string // of the handlers, "" for the usual one
 	port      int
 	flight    bool
@@ -184,6 +184,7 @@ func (c *cluster) explain(err error, kind, name string) error {
 
 // target finds the container of a pod that is meant.
 func (c *cluster) target(p *corev1.Pod, name string) (*target, error) {
+	named := name != ""
 	name = cmp.Or(name, p.Annotations["kubectl.kubernetes.io/default-container"], p.Spec.Containers[0].Name)
 	i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
 	if i < 0 {
@@ -193,19 +194,26 @@ func (c *cluster) target(p *corev1.Pod, name string) (*target, error) {
 		}
 		return nil, fmt.Errorf("pod %s has no container %q, only %s", p.Name, name, strings.Join(names, ", "))
 	}
-	t := &target{c: c, pod: p, container: &p.Spec.Containers[i], path: p.Annotations[pathAnnotation]}
-	if s := t.status(p); s != nil {
-		t.restarts = s.RestartCount
-	}
-	return t, nil
+	return &target{c: c, pod: p, container: &p.Spec.Containers[i], named: named, path: p.Annotations[pathAnnotation]}, nil
 }
 
+// status is what the kubelet says of the container in an answer about its pod.
 func (t *target) status(p *corev1.Pod) *corev1.ContainerStatus {
 	i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == t.container.Name })
 	if i < 0 {
-		return nil
+		return new(corev1.ContainerStatus)
 	}
 	return &p.Status.ContainerStatuses[i]
+}
+
+// serves takes the container that declares a port as the one that is meant, unless it was named.
+func (t *target) serves(port int) {
+	for i := range t.pod.Spec.Containers {
+		c := &t.pod.Spec.Containers[i]
+		if !t.named && slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return int(p.ContainerPort) == port }) {
+			t.container = c
+		}
+	}
 }
 
 // about is what the cluster says of a pod, with OpenTelemetry's names.
@@ -221,7 +229,11 @@ func (t *target) about() map[string]string {
 		"service.name":            t.pod.Labels["app.kubernetes.io/name"],
 		"service.version":         t.pod.Labels["app.kubernetes.io/version"],
 	}
-	for name, q := range t.container.Resources.Limits {
+	limits := t.container.Resources.Limits
+	if r := t.status(t.pod).Resources; r != nil {
+		limits = r.Limits // what the kubelet has set, where a pod was resized
+	}
+	for name, q := range limits {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
 			out["k8s.container."+string(name)+".limit"] = q.String()
 		}
@@ -268,7 +280,7 @@ func (t *target) gone(ctx context.Context) string {
 		case p.DeletionTimestamp != nil:
 			return fmt.Sprintf("pod %s is being deleted", t.pod.Name)
 		default:
-			if s := t.status(p); s != nil && (s.RestartCount > t.restarts || s.State.Terminated != nil) {
+			if s := t.status(p); s.RestartCount > t.status(t.pod).RestartCount || s.State.Terminated != nil {
 				return fmt.Sprintf("container %s of pod %s ended while it was recorded%s: kubectl logs --previous has its last lines", t.container.Name, t.pod.Name, ending(s))
 			}
 		}
