@@ -1,8 +1,6 @@
 package groups
 
 import (
-	"math"
-
 	"github.com/whylate/whylate/internal/explain/loglinear"
 )
 
@@ -108,11 +106,4 @@ func (h *histogram) quantile(q float64) int64 {
 		seen += c
 	})
 	return value
-}
-
-// least returns how many values a quantile needs to mean something: at least
-// one is expected beyond it, and for the median a handful.
-func least(q float64) int64 {
-	n := int64(math.Round(1 / (1 - q))) // in floating point it is a little less or more
-	return max(n, 5)
 }

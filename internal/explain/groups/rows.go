@@ -9,7 +9,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -202,29 +201,6 @@ func (w writer) title(g *group) (kind, name string, named bool) {
 	return kind, name, named
 }
 
-func latency(h *histogram) report.Latency {
-	var l report.Latency
-	if h.n == 0 {
-		return l
-	}
-	q := func(q float64) *int64 {
-		if h.n < least(q) {
-			return nil
-		}
-		v := h.quantile(q)
-		return &v
-	}
-	mean, top := h.sum/h.n, h.max
-	l.Mean, l.Max = &mean, &top
-	l.P50, l.P90, l.P99, l.P999 = q(0.5), q(0.9), q(0.99), q(0.999)
-	return l
-}
-
-func quantiles(h *histogram) report.Quantiles {
-	l := latency(h)
-	return report.Quantiles{P50: l.P50, P99: l.P99, Max: l.Max}
-}
-
 // pairs lists coarse buckets as [upper bound, count].
 func pairs(h *histogram) [][2]int64 {
 	sums := map[int32]int64{}
@@ -239,82 +215,6 @@ func pairs(h *histogram) [][2]int64 {
 		out = append(out, [2]int64{loglinear.Least(b+1, coarseBits), sums[b]})
 	}
 	return out
-}
-
-// bands divides the group's requests by latency. A coarse bucket belongs to
-// the band in which the middle one of its requests lies, so a band's borders
-// are exact to a bucket's width, 3 %.
-func (w writer) bands(g *group, r *report.Group) {
-	counts := map[int32]int64{}
-	g.lat.each(func(b int32, c int64) { counts[coarse(b)] += c })
-	order := keysOf(counts)
-	limits := []struct {
-		name   report.BandName
-		lo, hi float64
-	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}}
-	lines, runs := map[rowKey]siteFrom{}, w.shownIn(g)
-	for _, l := range limits {
-		in := map[int32]bool{}
-		band := report.Band{Band: l.name, Causes: []report.Cause{}}
-		seen := int64(0)
-		for i, b := range order {
-			c := counts[b]
-			mid := (float64(seen) + float64(c)/2) / float64(g.lat.n)
-			seen += c
-			top := i == len(order)-1 && l.hi == 1
-			if mid < l.lo && !top || mid >= l.hi && !top {
-				continue
-			}
-			if band.Count == 0 {
-				band.FromNS = loglinear.Least(b, coarseBits)
-			}
-			band.ToNS = loglinear.Least(b+1, coarseBits)
-			band.Count += int(c)
-			in[b] = true
-		}
-		if band.Count > 0 {
-			band.Causes = w.causeRows(g, in, band.Count, runs, lines)
-		}
-		r.Bands = append(r.Bands, band)
-	}
-	w.outliers(g, r, counts, order, runs, lines)
-}
-
-// Outliers are more than so many times as slow as what is usual, and so much slower. The same bounds make service/flight
-// keep a recording.
-const (
-	outlierFactor = 4
-)
-
-// outliers adds the band of requests that were far slower than what is usual, if there are such: than 99 of a hundred
-// where that is known of enough requests, else than three quarters.
-func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, runs shown, lines map[rowKey]siteFrom) {
-	if g.lat.n < scale.Enough {
-		return
-	}
-	usual := 0.75
-	if g.lat.n >= 100*report.TailRequests {
-		usual = 0.99
-	}
-	limit := g.lat.quantile(usual)
-	limit = max(outlierFactor*limit, limit+scale.Slice)
-	band := report.Band{Band: report.BandOutliers, Causes: []report.Cause{}}
-	in := map[int32]bool{}
-	for _, b := range order {
-		if loglinear.Least(b, coarseBits) < limit {
-			continue
-		}
-		if band.Count == 0 {
-			band.FromNS = loglinear.Least(b, coarseBits)
-		}
-		band.ToNS = loglinear.Least(b+1, coarseBits)
-		band.Count += int(counts[b])
-		in[b] = true
-	}
-	if band.Count > 0 {
-		band.Causes = w.causeRows(g, in, band.Count, runs, lines)
-		r.Bands = append(r.Bands, band)
-	}
 }
 
 // histogramCauses are the nanoseconds of each cause in the buckets of pairs.
