@@ -2,6 +2,7 @@ package server
 
 import (
 	"archive/zip"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -231,7 +232,8 @@ func receive(w http.ResponseWriter, r *http.Request, f *os.File) (id string, n i
 // describe reads who sent a recording: what it says itself, and headers where it is a bare trace.
 func describe(rec *store.Recording, f *os.File, h http.Header) error {
 	var meta struct {
-		Flight struct {
+		Service map[string]string `json:"service"` // of a recording made from outside, such as by kubectl whylate
+		Flight  struct {
 			Service map[string]string `json:"service"`
 		} `json:"flight"`
 	}
@@ -265,11 +267,7 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 		return refuse(http.StatusUnsupportedMediaType, "damaged", "the body is neither a .whylate file nor a Go execution trace")
 	}
 	get := func(key, header string) string {
-		v := meta.Flight.Service[key]
-		if v == "" {
-			v = h.Get(header)
-		}
-		return rows.Text(v, maxLabel)
+		return rows.Text(cmp.Or(meta.Service[key], meta.Flight.Service[key], h.Get(header)), maxLabel)
 	}
 	if name := get("service.name", "Whylate-Service"); name != "" && name != rec.Service {
 		return refuse(http.StatusForbidden, "service", "the token is another service's")

@@ -100,6 +100,27 @@ func whylate(t *testing.T, meta string, size uint64) string {
 	return out.String()
 }
 
+// TestDescribe: where a recording was made is what the one who made it from outside says, else what the service says, else headers.
+func TestDescribe(t *testing.T) {
+	body := whylate(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(body); err != nil {
+		t.Fatal(err)
+	}
+	rec := &store.Recording{Bytes: int64(len(body))}
+	rec.Service = "shop"
+	if err := describe(rec, f, http.Header{"Whylate-Environment": {"live"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(rec.Pod, rec.Version, rec.Node, rec.Environment); got != "shop-1v2node-3live" {
+		t.Error(got)
+	}
+}
+
 // TestNobodyComesIn: who has no right, or sends no recording, is refused with a clear answer and a metric, and leaves nothing.
 func TestNobodyComesIn(t *testing.T) {
 	s, h := fleet(t)
