@@ -435,7 +435,44 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 		// wanted of it then, it would have done earlier, had that come earlier.
 		return 0, 0, false
 	}
+	if at, ok := b.asked(g, p, best, ws); ok {
+		b.links = append(b.links, link{fromG: p.g, from: at, toG: g, to: at})
+		return at, 0, true
+	}
 	return best, 0, best >= 0
+}
+
+// asked returns the beginning of the last run in [from, to) in which the waiter of piece p gave anybody anything or made a system
+// call, if goroutine g was waiting for the network then: what comes was asked for there, not when g brought what came before.
+// Else who pauses between two tries could not be predicted to try earlier.
+func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
+	if from < 0 || !p.hooked {
+		return 0, false
+	}
+	win := b.w.win
+	b.lookAround = win.Spans(p.g, from, to, b.lookAround[:0])
+	b.spent += len(b.lookAround) / 8
+	at := int64(-1)
+	for i := len(b.lookAround) - 1; i >= 0 && at < 0; i-- {
+		s := &b.lookAround[i]
+		gave := s.State == timeline.Syscall
+		if s.State == timeline.Running {
+			win.Woke(p.g, max(s.Start, from), min(s.End, to), func(uint64, tracefmt.StackID) bool { gave = true; return false })
+		}
+		if gave {
+			at = s.Start
+		}
+	}
+	if at <= from || at < p.lo {
+		return 0, false
+	}
+	b.lookAround = win.Spans(g, at, at+1, b.lookAround[:0])
+	for i := range b.lookAround {
+		if s := &b.lookAround[i]; s.State == timeline.Waiting && s.Start < at && s.End > at {
+			return at, b.w.reason(s.Reason) == reasonNetwork && b.w.bits(s.Stack)&inbound == 0
+		}
+	}
+	return 0, false
 }
 
 // wokenBy returns the last instant in [from, to) at which goroutine g was let

@@ -323,6 +323,51 @@ var graphs = []struct {
 		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
 		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
 	}},
+	{"a second try is asked for after its pause", 11100, tries(10650), []whatIf{
+		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
+		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},
+	}},
+	{"what was asked for before a pause comes no earlier without it", 11100, tries(560), []whatIf{
+		{[]string{"sleep@pause=gone"}, 11000, 11000, 11000},
+	}},
+}
+
+// tries is a request that asks over a connection that another goroutine reads, has its answer, pauses for 10 ms, and has a second
+// answer, for which it writes at a time in us.
+func tries(second int64) func(b *tracetext.Builder) {
+	return func(b *tracetext.Builder) {
+		m, n, r := b.Thread(), b.Thread(), b.Thread()
+		m.Was(1)
+		r.Was(2)
+		rests := func(at int64) { r.Block(at*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read") }
+		write := func(at int64) {
+			m.Syscall(at*us, "syscall.write", "main.ask")
+			m.SyscallEnd((at + 10) * us)
+		}
+		answer := func(at int64) {
+			n.Unblock(at*us, 2)
+			r.Start(at*us, 2)
+			r.Unblock((at+10)*us, 1, "runtime.chansend1", "main.read")
+			rests(at + 20)
+			m.Start((at+10)*us, 1)
+		}
+		rests(0)
+		write(150)
+		m.Block(200*us, "chan receive", recv("main.ask")...)
+		answer(500)
+		if second < 600 {
+			write(second)
+		}
+		m.Block(600*us, "sleep", "time.Sleep", "main.pause", "main.ask")
+		n.Unblock(10600*us, 1)
+		m.Start(10600*us, 1)
+		if second > 600 {
+			write(second)
+		}
+		m.Block(10700*us, "chan receive", recv("main.ask")...)
+		answer(11000)
+		m.Block(11100*us, "forever", "main.end")
+	}
 }
 
 // spread builds the model of one graph.
