@@ -48,7 +48,7 @@ var libraries = []library{
 		prefixes: []string{"google.golang.org/grpc"},
 		name:     "gRPC", pool: "calls of one ClientConn share one connection, and the server limits how many of them run (MaxConcurrentStreams): use several ClientConns, or raise that limit",
 		peer: "ask for several things in one call, or in parallel, and limit its time (a deadline in its context); the server takes the time: record it there as well",
-		wait: "check what it waits for: a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
+		wait: "check what it waits for: a second try of a call that failed (retryPolicy of its service config has the back-off; find out why it fails), a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
 	},
 	{
 		prefixes: []string{"net/http.(*Client).", "net/http.(*Transport).", "net/http.(*persistConn)."},

@@ -41,6 +41,9 @@ func TestLibraries(t *testing.T) {
 		{"sarama rests",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("github.com/IBM/sarama.(*client).tryRefreshMetadata", "github.com/IBM/sarama.NewClient"), TotalNS: ms(3000)},
 			nil, "Metadata.Retry", "wait for the event itself"},
+		{"gRPC tries again",
+			report.Cause{Cause: "sleep", Site: in("google.golang.org/grpc.(*csAttempt).shouldRetry", "google.golang.org/grpc.(*ClientConn).Invoke"), TotalNS: ms(3000)},
+			nil, "retryPolicy", "wait for the event itself"},
 	} {
 		for i := range c.turns {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
