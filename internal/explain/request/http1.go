@@ -184,9 +184,14 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 		if !block || c.phase == connActive && !c.fresh {
 			return
 		}
-		// The wait for a connection's first request.
+		// The wait for a connection's first request. If it is no longer than what was before it, the client opened the connection
+		// for this request, and waited for the TLS handshake, too.
+		w, ok := wakes.Next(t)
+		if ok && c.phase == connActive && w-t <= t-c.start {
+			return
+		}
 		*c = conn{phase: connIdle, idle: t}
-		if w, ok := wakes.Next(t); ok {
+		if ok {
 			c.begin(w, true)
 		}
 	case m.Flags&(flagBody|flagFinish) == flagBody:

@@ -35,6 +35,55 @@ func idle(th, poller *tracetext.Thread, at int64, g uint64) {
 	th.Block(at+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
 }
 
+// TestHandshake: who opens a connection for a request waits for its TLS handshake, too; who opens it ahead does not. It fails if half of
+// the requests, those whose bytes came a moment later than the handshake's end, seem to have had none.
+func TestHandshake(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause    int64 // until the first request comes
+		from, to int64 // p50
+	}{
+		"for a request": {50 * us, 6 * ms, 7 * ms},
+		"ahead":         {30 * ms, 0, ms},
+	} {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		b.Waiting(3)
+		at := int64(2 * ms)
+		for i := range uint64(40) {
+			const serve = "net/http.(*conn).serve:2074"
+			g, wait := 100+i, c.pause
+			if c.pause < ms && i%2 == 0 {
+				wait = 0
+			}
+			poller.Unblock(at, 3)
+			th.Start(at+us, 3)
+			th.Create(at+2*us, g, "net/http.(*conn).serve", "net/http.(*Server).Serve")
+			th.Block(at+3*us, "network", "internal/poll.(*FD).Accept", "net/http.(*Server).Serve")
+			th.Start(at+4*us, g)
+			th.Block(at+5*us, "network", "internal/poll.(*FD).Read", "crypto/tls.(*Conn).HandshakeContext", "net/http.(*conn).serve:1980")
+			at += 6 * ms
+			poller.Unblock(at, g)
+			th.Start(at+us, g)
+			if wait > 0 {
+				th.Block(at+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "net/http.(*conn).readRequest", serve)
+				at += wait
+				poller.Unblock(at+2*us, g)
+				th.Start(at+3*us, g)
+			}
+			th.Create(at+4*us, 1000+i, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			th.Block(at+5*us, "sleep", "time.Sleep", "example.com/shop.show", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+			poller.Unblock(at+50*us, g)
+			th.Start(at+51*us, g)
+			th.Block(at+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			at += ms
+		}
+		rep := explain(t, b, whylate.Options{})
+		if g := find(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < c.from || *g.LatencyNS.P50 > c.to {
+			t.Errorf("opened %s: %q, %+v", name, names(rep), g)
+		}
+	}
+}
+
 func find(rep *report.Report, name string) *report.Group {
 	for i := range rep.Groups {
 		if rep.Groups[i].Name == name {
