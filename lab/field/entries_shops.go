@@ -63,6 +63,7 @@ var shops = []program{
 	shop("chi", "github.com/go-chi/chi/v5", "v5.4.0", nil),
 	shop("gin", "github.com/gin-gonic/gin", "v1.11.0", withPeer),
 	shop("echo", "github.com/labstack/echo/v4", "v4.15.4", nil),
+	shop("vetting", "google.golang.org/grpc", "v1.85.0", withPeer),
 }
 
 // clients is the program once more as its own clients.
@@ -173,6 +174,11 @@ var shopEntries = []entry{
 		name: "dns-upstream", program: "resolver", fault: "upstream", about: "one question in 25 is passed on to an upstream server, which takes 15 ms; ten scrapes a second beside",
 		loads: []stream{{kind: "question", child: clients}, {kind: "GET /metrics", rate: 10, get: "/metrics"}},
 		truth: testprog.FieldTruth{Group: `dns|DNS`, Cause: `network`, Site: `miekg|main\.upstream`, Own: `main\.(upstream|\(\*resolver\)\.lookup)`, Code: "WL2005", CountWithin: 0.1, P99Within: 0.2},
+	},
+	{
+		name: "grpc-retry", program: "vetting", fault: "backoff", about: "one call of three fails, and gRPC's own retry pauses for some 60 ms before it tries again", seconds: 1,
+		loads: []stream{{kind: "GET /order", rate: 30, get: "/order"}},
+		truth: testprog.FieldTruth{Group: `order`, Cause: `sleep`, Site: `grpc`, Own: `main\.\(\*desk\)`, Code: "WL2001", MustSay: `retryPolicy`, Loud: true, CountWithin: 0.1, WhyNot: few},
 	},
 	{
 		name: "dns-healthy", program: "resolver", about: "one question in 25 is passed on to an upstream server, which answers at once; ten scrapes a second beside",
