@@ -23,7 +23,7 @@ func (p *tab) drag(x1, y1, x2, y2 int) {
 // area reads what a selected area shows: the ns of each state.
 func (p *tab) area() map[string]int64 {
 	p.t.Helper()
-	p.await(`document.querySelector('.moment .area')`)
+	p.await(`document.querySelector('.moment .sums')`)
 	return ask[map[string]int64](p, `(sums => { for (const r of document.querySelectorAll('.moment [data-state]')) sums[r.dataset.state] = (sums[r.dataset.state] || 0) + Number(r.dataset.ns); return sums; })({})`)
 }
 
@@ -109,14 +109,14 @@ func TestLiveFunctions(t *testing.T) {
 	link := visit(t, browser, url, hash, 1000, false)
 	defer link.close()
 	link.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))
-	link.await(`document.querySelector('.moment .area') && document.querySelectorAll('.members [data-lane]').length > 0`)
+	link.await(`document.querySelector('.moment .sums') && document.querySelectorAll('.members [data-lane]').length > 0`)
 	if got := ask[string](link, `document.querySelector('.functions [data-function]').dataset.function`); got != most.Name {
 		t.Errorf("the link shows %q first", got)
 	}
 
 	// The Ps alone: what ran on them, by function.
 	link.drag(300, 92, 600, 100)
-	link.await(`document.querySelector('.moment .area th[scope=row] button')`)
+	link.await(`document.querySelector('.moment .sums th[scope=row] button')`)
 	n := ask[int](link, `document.querySelectorAll('.moment [data-state=running]').length`)
 	a := ask[[2]int64](link, `[`+lanes+`.area.from, `+lanes+`.area.to]`)
 	if by, err := trace.ByFunction(ctx, a[0], a[1]); err != nil || n != min(len(by), 12) {

@@ -89,7 +89,7 @@ func TestFlameFilters(t *testing.T) {
 	p.press(arrowDown)
 	p.await(`document.querySelector('.chosenbox button.lead')`)
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.chosenbox button.lead').click()`))
-	p.await(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vbody').getAttribute('aria-rowcount')) > 0`)
+	p.await(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0`)
 }
 
 // TestPlaces opens the menu of a place by keyboard: what it copies, and where its links lead.

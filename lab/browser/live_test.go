@@ -108,7 +108,7 @@ func TestLive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := ask[int](p, `Number(document.querySelector('.vbody').getAttribute('aria-rowcount'))`); got != page.Total {
+			if got := ask[int](p, `Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))`); got != page.Total {
 				t.Errorf("the table has %d rows, there are %d requests", got, page.Total)
 			}
 			if got := ask[int](p, `document.querySelectorAll('.vbody .vrow').length`); got > 100 {
@@ -187,10 +187,10 @@ func TestLive(t *testing.T) {
 		defer p.close()
 		g := rep.Groups[0]
 		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = '` + g.ID + `'; e.dispatchEvent(new Event('change')); })(document.querySelector('[data-filter=group]'))`))
-		p.await(fmt.Sprintf(`document.querySelector('.vbody').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
+		p.await(fmt.Sprintf(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '%d' && !document.querySelector('.vbody').hasAttribute('aria-busy')`, g.Count+g.Open.Count))
 		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.filters').reset()`))
 		p.do(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'no such function'; e.dispatchEvent(new Event('input')); })(document.querySelector('[data-filter=function]'))`))
-		p.await(`document.querySelector('.vbody').getAttribute('aria-rowcount') === '0'`)
+		p.await(`document.querySelector('.vtable').getAttribute('aria-rowcount') === '0'`)
 		const fn = "net/http.(*conn).serve"
 		_, n, err := trace.Goroutines(context.Background(), inspect.GoroutineQuery{Function: fn, Limit: 1})
 		if err != nil || n == 0 {
@@ -459,7 +459,7 @@ func TestLiveLeads(t *testing.T) {
 		p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('.filters').reset()"))
 		p.do(chromedp.Evaluate[chromedp.Void](click))
 		p.await("!document.querySelector('.vbody').hasAttribute('aria-busy') && location.hash.includes('all.group=')")
-		if got := ask[int](p, "Number(document.querySelector('.vbody').getAttribute('aria-rowcount'))"); got != want {
+		if got := ask[int](p, "Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))"); got != want {
 			t.Errorf("%s: %d requests are listed, want %d", what, got, want)
 		}
 	}
@@ -474,7 +474,7 @@ func TestLiveLeads(t *testing.T) {
 		listed("band "+n, "document.querySelector('#bandcauses > p .lead').click()", want)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .lead').click()"))
-	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vbody').getAttribute('aria-rowcount')) > 0")
+	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0")
 	p.element("all", "live-led-1440")
 }
 

@@ -23,8 +23,8 @@ export function allRequests(options) {
   let total = 0, pages = new Map(), chosen = -1, opened = -1, wanted = new Set(), generation = 0;
 
   const query = () => ({ ...state.filter, sort: state.sort, desc: state.desc });
-  const space = h('div', { class: 'space' }), rows = h('div', { class: 'rows', role: 'rowgroup' }), body = h('div', { class: 'vbody', tabindex: 0, role: 'grid', 'aria-label': 'All requests. Arrow keys choose one, Enter opens it.' }, space, rows);
-  const head = h('div', { class: 'vrow vhead', role: 'row' });
+  const space = h('div', { class: 'space' }), rows = h('div', { class: 'rows', role: 'presentation' }), body = h('div', { class: 'vbody', tabindex: 0, role: 'rowgroup' }, space, rows);
+  const head = h('div', { class: 'vrow vhead', role: 'row' }), grid = h('div', { class: 'vtable', role: 'grid', 'aria-label': 'All requests. Arrow keys choose one, Enter opens it.' }, h('div', { role: 'rowgroup' }, head), body);
   const sum = h('div', { class: 'sum', 'aria-live': 'polite' }), problem = h('p', { class: 'warn', hidden: true });
 
   const height = () => Math.min(total * rowHeight, tallest);
@@ -69,7 +69,7 @@ export function allRequests(options) {
       chosen = -1;
       header();
       space.style.height = height() + 'px';
-      body.setAttribute('aria-rowcount', total);
+      grid.setAttribute('aria-rowcount', total);
       body.scrollTop = 0;
       replace(sum, h('span', null, h('strong', null, count(total, 'request')), ', ', duration(p.total_ns), ' in all ', asked('share')),
         p.causes.length ? bar(p.causes.map(c => [c.cause, c.ns]).sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0])), 'What these requests spent their time on') : null);
@@ -182,7 +182,7 @@ export function allRequests(options) {
     h('label', { class: 'field' }, 'Group', groupChoice), h('label', { class: 'field' }, 'Cause', h('span', null, causeChoice, ' ', shareChoice)), timeField('min', 'Latency from', '20ms'), timeField('max', 'to', '1s'),
     timeField('from', 'Started from', '0s'), timeField('to', 'to', '2.5s'), functionField, openOnly, h('button', { type: 'reset' }, 'Reset'));
 
-  const el = add(h('section', { id: 'all' }), [h('h2', null, 'All requests'), form, problem, sum, h('div', { class: 'vtable' }, head, body)]);
+  const el = add(h('section', { id: 'all' }), [h('h2', null, 'All requests'), form, problem, sum, grid]);
   return {
     el, query, load,
     mark(n) { opened = n; draw(); },

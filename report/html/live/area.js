@@ -33,10 +33,10 @@ export function areaText(a) {
 
 // areaNode shows sums of an area of goroutines' lanes.
 export function areaNode(a, buttons) {
-  const whole = a.sums.reduce((n, x) => n + x.ns, 0) || 1, title = h('h4', null, `${duration(a.to_ns - a.from_ns)} of ${count(a.goroutines.length, 'goroutine')}`);
-  if (!a.sums.length) return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, title, h('p', { class: 'dim area' }, 'None of these goroutines lived then.'), buttons);
+  const whole = a.sums.reduce((n, x) => n + x.ns, 0) || 1, title = h('h3', null, `${duration(a.to_ns - a.from_ns)} of ${count(a.goroutines.length, 'goroutine')}`);
+  if (!a.sums.length) return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, title, h('p', { class: 'dim sums' }, 'None of these goroutines lived then.'), buttons);
   return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, title,
-    h('table', { class: 'area' }, h('thead', null, h('tr', null, [['State', ''], ['Time', 'num'], ['Share', 'num'], ['Times', 'num'], ['Longest', 'num']].map(([t, c]) => h('th', { scope: 'col', class: c || null }, t)))),
+    h('table', { class: 'sums' }, h('thead', null, h('tr', null, [['State', ''], ['Time', 'num'], ['Share', 'num'], ['Times', 'num'], ['Longest', 'num']].map(([t, c]) => h('th', { scope: 'col', class: c || null }, t)))),
       h('tbody', null, a.sums.map(x => [h('tr', { 'data-state': x.state, 'data-ns': x.ns }, h('th', { scope: 'row' }, h('i', { class: 'chip c-' + kindOf(x.state, x.reason) }), stateWords(x.state, x.reason)), [duration(x.ns), percent(x.ns / whole), number(x.count), duration(x.longest_ns)].map(t => h('td', { class: 'num' }, t))),
         h('tr', null, h('td', { colspan: 5, class: 'dim' }, x.sites.filter(s => s.site).slice(0, 3).map((s, i) => [i ? h('br') : '', `${duration(s.ns)} ${place(s.site)}`])))]))),
     buttons, copies(areaText(a), a));
@@ -44,8 +44,8 @@ export function areaNode(a, buttons) {
 
 // procNode shows what ran on the Ps.
 export function procNode(a, open) {
-  return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, h('h4', null, `What goroutines did in ${duration(a.to_ns - a.from_ns)}, by function`),
-    h('table', { class: 'area' }, h('thead', null, h('tr', null, ['Started with', 'Goroutines', 'Running', 'Ready to run'].map((t, i) => h('th', { scope: 'col', class: i ? 'num' : null }, t)))),
+  return h('div', { class: 'detail', role: 'region', 'aria-label': 'The selected area' }, h('h3', null, `What goroutines did in ${duration(a.to_ns - a.from_ns)}, by function`),
+    h('table', { class: 'sums' }, h('thead', null, h('tr', null, ['Started with', 'Goroutines', 'Running', 'Ready to run'].map((t, i) => h('th', { scope: 'col', class: i ? 'num' : null }, t)))),
       h('tbody', null, a.rows.map(f => h('tr', { 'data-state': 'running', 'data-ns': f.running_ns }, h('th', { scope: 'row' }, h('button', { type: 'button', class: 'plain link', onclick: () => open(f.name) }, clean(shortFunc(f.name)) || 'not known')), [number(f.goroutines), duration(f.running_ns), duration(f.runnable_ns)].map(t => h('td', { class: 'num' }, t)))))),
     copies(a.rows.map(f => `${duration(f.running_ns)} running, ${duration(f.runnable_ns)} ready to run: ${number(f.goroutines)} of ${f.name}`).join('\n') + '\n', a));
 }

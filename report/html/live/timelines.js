@@ -484,7 +484,7 @@ export class Timelines {
     const stack = (list, title) => list && list.length ? h('details', { open: list.length < 12 }, h('summary', null, title), h('ol', { class: 'stack' }, list.map(f => h('li', null, siteButton(f, clean(shortFunc(f.func))), h('span', { class: 'dim' }, ` ${brief(f.file, 200)}:${f.line}`))))) : null;
     const go = (g, text) => h('button', { type: 'button', class: 'plain link', onclick: () => this.goTo(g) }, text);
     return h('div', { class: 'detail', role: 'region', 'aria-label': 'What the lane shows' },
-      h('h4', null, h('i', { class: 'chip c-' + kindOf(m.state, m.reason) }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),
+      h('h3', null, h('i', { class: 'chip c-' + kindOf(m.state, m.reason) }), `${m.start_ns < 0 ? 'Since before the trace' : duration(m.end_ns - m.start_ns)} ${stateWords(m.state, m.reason)}`),
       h('dl', null,
         row('goroutine', go(m.goroutine, `G${m.goroutine}`), ' ', h('code', { class: 'wrap' }, clean(m.name))), m.proc !== undefined ? row('on', `P${m.proc}`) : null,
         row('from', m.start_ns < 0 ? 'before the trace' : exact(m.start_ns)), row('to', exact(m.end_ns)), m.assist ? row('in', 'a GC mark assist') : null,

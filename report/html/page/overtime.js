@@ -16,7 +16,7 @@ class TimeChart {
   constructor(width, end, label) {
     Object.assign(this, { width, end: Math.max(1, end), left: 58, right: 10, y: 4, rows: 0 });
     this.inner = width - this.left - this.right;
-    this.svg = s('svg', { role: 'img', 'aria-label': label });
+    this.svg = s('svg', { role: 'group', 'aria-label': label });
     this.below = s('g');
     this.svg.append(this.below);
   }

@@ -35,7 +35,7 @@ export function ids(r) {
 export function detail(r, i, longest) {
   const x = r.segments[i];
   const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
-  return h('div', { class: 'detail', role: 'region', 'aria-label': 'Chosen segment', 'aria-live': 'polite' },
+  return h('div', { class: 'detail', role: 'group', 'aria-label': 'Chosen segment', 'aria-live': 'polite' },
     h('h4', null, h('i', { class: 'chip ' + causeClass(x.cause) }), `${duration(x.duration_ns)} ${spentOn(x)}`, h('span', { class: 'dim' }, ` · ${longest ? 'the longest, ' : ''}segment ${i + 1} of ${r.segments.length}`)),
     h('dl', null,
       row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),

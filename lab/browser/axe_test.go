@@ -1,0 +1,77 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report/html"
+)
+
+// axeFile is the checker of accessibility, which `npm install --prefix artefacts axe-core@4` brings (.ci/full does).
+const axeFile = "../../artefacts/node_modules/axe-core/axe.min.js"
+
+// axe checks what a tab shows by the rules of WCAG 2.2, AA, and best practices.
+func (p *tab) axe(source, name string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](source + "\n;undefined"))
+	text := get(p, chromedp.Evaluate[string](`axe.run(document, { resultTypes: ['violations'] }).then(r => JSON.stringify(r.violations.map(v => ({ ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 4).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary.slice(0, 200)) }))))`, chromedp.EvalAwaitPromise))
+	var found []struct {
+		ID, Help string
+		Nodes    []string
+	}
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range found {
+		p.t.Errorf("%s: %s (%s): %q", name, f.ID, f.Help, f.Nodes)
+	}
+}
+
+// TestAxe lets axe-core look at pages in light and dark, wide and narrow, and at the live page with all that can be opened.
+func TestAxe(t *testing.T) {
+	browser := chromium(t)
+	data, err := os.ReadFile(filepath.FromSlash(axeFile))
+	if err != nil {
+		t.Skip("no axe-core here (npm install --prefix artefacts axe-core@4)")
+	}
+	source := string(data)
+	for _, name := range []string{"tso", "pubsub", "none"} {
+		for _, width := range []int{390, 1440} {
+			for _, dark := range []bool{false, true} {
+				p := openWith(t, browser, sample(t, name), html.Options{Editor: "vscode", Rules: nil}, width, dark, "")
+				p.do(chromedp.Evaluate[chromedp.Void](`for (const d of document.querySelectorAll('details')) d.open = true`))
+				p.settle()
+				p.axe(source, fmt.Sprint(name, " ", width, " dark ", dark))
+				p.close()
+			}
+		}
+	}
+	_, trace, url := serve(t, testprog.Trace(t, "http1-long"), "http1.trace")
+	page, err := trace.Requests(context.Background(), inspectSlowest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{390, 2560} {
+		p := visit(t, browser, url, "#open="+page.Rows[0].ID, width, false)
+		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))
+		p.await(`document.querySelectorAll('.functions [data-function]').length > 0`)
+		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.functions tbody button').click()`))
+		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.lanes').focus()`))
+		p.press("m")
+		p.area()
+		p.quiet()
+		p.axe(source, fmt.Sprint("live ", width))
+		p.shot(fmt.Sprint("live-all-open-", width))
+		p.close()
+	}
+}
+
+var inspectSlowest = inspect.Query{Sort: "latency", Descending: true, Limit: 1}
