@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
 )
 
 func newDiff(s *streams) *cobra.Command {
@@ -47,6 +48,7 @@ The exit status is 0 whether or not something changed ("whylate check --baseline
 nothing could be read or written.`,
 		Example: `  whylate diff before.trace after.trace
   whylate diff --full before.json after.whylate     # every group, every cause
+  whylate diff --html page.html before.trace after.trace
   whylate diff --group checkout before.trace after.trace
   whylate diff fleet://checkout@v1 fleet://checkout@v2
   whylate diff --json old.json new.json | jq '.groups[] | select(.changed) | {name, p99, causes: .causes[:3]}'`,
@@ -60,6 +62,17 @@ nothing could be read or written.`,
 				return err
 			}
 			d := compare.Reports(old, new)
+			if e.page != "" {
+				opts := html.Options{Version: readBuild().Version, Rules: pageRules(), Before: old, Judged: true, Editor: e.editor}
+				for i := range d.Groups {
+					if d.Groups[i].Changed {
+						opts.Changed = append(opts.Changed, d.Groups[i].ID)
+					}
+				}
+				if err := atomicfile.WriteTo(e.page, func(w io.Writer) error { return html.Write(w, new, opts) }); err != nil {
+					return err
+				}
+			}
 			asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 			return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
 				if asJSON {
@@ -72,6 +85,9 @@ nothing could be read or written.`,
 	f := cmd.Flags()
 	f.BoolVar(&full, "full", false, "show every group and every cause, also those without evidence of a change")
 	f.BoolVar(&e.json, "json", false, "print the comparison as JSON")
+	f.StringVar(&e.page, "html", "", "also write a page to this file: NEW with OLD beside it, distributions on one axis, flame graphs with what grew and shrank, findings that came and went")
+	_ = cmd.MarkFlagFilename("html", "html")
+	e.addEditor(cmd)
 	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON")
 	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular expression")
 	e.addReadFlags(cmd)

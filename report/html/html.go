@@ -36,6 +36,10 @@ type Options struct {
 	// Before, if not nil, is what the page compares the flame graphs and
 	// percentiles of r's groups with: a report of the same service, earlier.
 	Before *report.Report
+	// Judged says that Changed lists the groups of r, by their ids, that changed
+	// by the evidence of both recordings.
+	Judged  bool
+	Changed []string
 	// Rules say what the codes of findings mean. A finding whose code is not
 	// among them stands on the page without an explanation.
 	Rules []Rule
@@ -76,33 +80,69 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": beforeOf(o.Before, r), "recording": o.Recording, "editor": valid(o.Editor)})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.beforeOf(r), "recording": o.Recording, "editor": valid(o.Editor)})
 }
 
-// beforeGroup is what the page needs of a group of an earlier report.
+// beforeGroup is what the page needs of a group of an earlier report. ID is
+// that of the same group now.
 type beforeGroup struct {
 	ID        string         `json:"id"`
+	Name      string         `json:"name"`
 	Count     int            `json:"count"`
 	LatencyNS report.Latency `json:"latency_ns"`
+	Histogram [][2]int64     `json:"histogram"`
 	Bands     []report.Band  `json:"bands"`
 }
 
-// beforeOf are the groups of old that r has, too.
-func beforeOf(old, r *report.Report) any {
+// wentFinding is a finding that only the earlier report has.
+type wentFinding struct {
+	Code     report.RuleCode `json:"code"`
+	Severity report.Severity `json:"severity"`
+	Title    string          `json:"title"`
+	Group    string          `json:"group"`
+}
+
+// beforeOf is what the page needs of an earlier report: groups and findings
+// belong together by their ids.
+func (o *Options) beforeOf(r *report.Report) any {
+	old := o.Before
 	if old == nil {
 		return nil
 	}
-	wanted := map[string]bool{}
-	for i := range r.Groups {
-		wanted[r.Groups[i].ID] = true
-	}
-	groups := []beforeGroup{}
+	groups, vanished := []beforeGroup{}, []beforeGroup{}
 	for i := range old.Groups {
-		if g := &old.Groups[i]; wanted[g.ID] {
-			groups = append(groups, beforeGroup{g.ID, g.Count, g.LatencyNS, g.Bands})
+		g := &old.Groups[i]
+		if slices.ContainsFunc(r.Groups, func(n report.Group) bool { return n.ID == g.ID }) {
+			groups = append(groups, beforeGroup{g.ID, g.Name, g.Count, g.LatencyNS, g.Histogram, g.Bands})
+		} else {
+			vanished = append(vanished, beforeGroup{ID: g.ID, Name: g.Name, Count: g.Count})
 		}
 	}
-	return map[string]any{"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups}
+	came, stayed, went := []string{}, []string{}, []wentFinding{}
+	for i := range r.Findings {
+		if slices.ContainsFunc(old.Findings, func(f report.Finding) bool { return f.ID == r.Findings[i].ID }) {
+			stayed = append(stayed, r.Findings[i].ID)
+		} else {
+			came = append(came, r.Findings[i].ID)
+		}
+	}
+	for i := range old.Findings {
+		f := &old.Findings[i]
+		if slices.ContainsFunc(r.Findings, func(n report.Finding) bool { return n.ID == f.ID }) {
+			continue
+		}
+		name := f.Group
+		for k := range old.Groups {
+			if old.Groups[k].ID == f.Group {
+				name = old.Groups[k].Name
+			}
+		}
+		went = append(went, wentFinding{f.Code, f.Severity, f.Title, name})
+	}
+	return map[string]any{
+		"name": strings.ToValidUTF8(old.Input.Name, "\ufffd"), "groups": groups, "vanished": vanished,
+		"came": came, "stayed": stayed, "went": went, "judged": o.Judged, "changed": append([]string{}, o.Changed...),
+	}
 }
 
 //go:embed page live waiting
@@ -119,7 +159,7 @@ func Style() string {
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "lead", "said", "places", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "lead", "said", "places", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "compared", "overtime",
 	"host", "method", "main",
 }
 

@@ -718,7 +718,7 @@ export class Timelines {
     c.fillStyle = col.card;
     c.fillRect(0, y, this.gut, height);
     c.fillStyle = col.dim;
-    c.fillText('GC marks, world stopped', 8, y + height / 2);
+    c.fillText(this.gut === narrowGutter ? 'GC, stops' : 'GC marks, world stopped', 8, y + height / 2);
   }
 
   drawPath(c, col, y, height) {
@@ -784,7 +784,7 @@ export class Timelines {
       c.fillText(text, Math.max(this.gut, Math.min(px - w / 2, this.width - w - 14)), y + axisHeight / 2 - 1);
     }
     c.fillStyle = col.dim;
-    c.fillText(base ? 'after the request’s start' : 'after the trace’s start', 8, y + axisHeight / 2 - 1);
+    c.fillText(this.gut === narrowGutter ? base ? 'of the request' : 'of the trace' : base ? 'after the request’s start' : 'after the trace’s start', 8, y + axisHeight / 2 - 1);
     c.fillStyle = col.line;
     c.fillRect(0, y + axisHeight - 1, this.width, 1);
   }
@@ -815,8 +815,9 @@ export class Timelines {
     c.drawImage(picture, this.gut, 0, w, overviewHeight);
     c.fillStyle = col.dim;
     c.font = '11.5px system-ui, sans-serif';
-    c.fillText(`whole trace, ${duration(this.end)}:`, 8, 14);
-    c.fillText('Ps that run goroutines', 8, 29);
+    const narrow = this.gut === narrowGutter;
+    c.fillText(narrow ? 'whole trace:' : `whole trace, ${duration(this.end)}:`, 8, 14);
+    c.fillText(narrow ? 'busy Ps' : 'Ps that run goroutines', 8, 29);
     const a = this.gut + this.from / this.end * w, b = this.gut + this.to / this.end * w;
     c.fillStyle = col.ink;
     c.globalAlpha = 0.1;

@@ -21,7 +21,7 @@ export function buckets(g) {
 }
 
 // joined brings buckets together that are less than least pixels wide, at fixed borders.
-function joined(list, perOctave) {
+export function joined(list, perOctave) {
   const out = new Map();
   for (const b of list) {
     const key = Math.floor(Math.log2(Math.max(1, b.from) * (1 + 1e-9)) * perOctave + 1e-6);

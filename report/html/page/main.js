@@ -2,7 +2,7 @@
 
 import { h, s, add, untip, drawNow, typing } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
-import { report, goVersion } from './model.js';
+import { report, about_, goVersion } from './model.js';
 import { read, linked, onChange, view, unknown } from './state.js';
 import { verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
@@ -12,6 +12,7 @@ import { requests, step } from './requests.js';
 import { flame } from './flame.js';
 import { overTime } from './overtime.js';
 import { moments } from './moments.js';
+import { compared } from './compared.js';
 import { host } from './host.js';
 import { method, jsonButtons } from './method.js';
 
@@ -49,7 +50,7 @@ function goTo(id) {
 function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const about = [duration(i.duration_ns), goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
-  const links = [['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
+  const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
@@ -108,7 +109,7 @@ function start() {
   document.title = `${brief(report.input.name) || 'trace'} – whylate`;
   read();
   add(document.getElementById('page'), [patterns(), header(), h('main', null,
-    verdict(), findings(), whatIf(), groupsTable(),
+    compared(), verdict(), findings(), whatIf(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     requests(), view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
     moments(), overTime(), host(), method()), help]);
