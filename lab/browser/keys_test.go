@@ -4,10 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 
 	"github.com/whylate/whylate/report"
+
+	"github.com/chromedp/chromedp"
 )
 
 // stops lists everything that a pointer could use and that is in sight, by a
@@ -83,6 +86,11 @@ func TestDocumentedKeys(t *testing.T) {
 		switch k {
 		case "w":
 			p.press("f")
+		case "s":
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .flame').focus()`))
+			for !ask[bool](p, `!!document.getElementById('sandwich')`) {
+				p.press(arrowDown)
+			}
 		case "g", "f", "0":
 		case "[":
 			p.press("]")
@@ -149,4 +157,25 @@ func TestPrintStyle(t *testing.T) {
 		}
 	}
 	p.shot("orders-print")
+}
+
+// TestGlossary goes from the list of keys to the words of the page.
+func TestGlossary(t *testing.T) {
+	browser := chromium(t)
+	r := sample(t, "tso")
+	start := time.Date(2026, 11, 25, 3, 4, 5, 0, time.UTC)
+	r.Input.Start = &start
+	p := open(t, browser, r, 1000, false, "")
+	defer p.close()
+	p.press("?")
+	p.await(`document.getElementById('help').open`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('towords').focus()`))
+	p.press("\r")
+	p.await(`document.getElementById('glossary').open && !document.getElementById('help').open && document.activeElement.closest('#glossary')`)
+	if got := ask[[]string](p, `[...document.querySelectorAll('#glossary dt')].map(e => e.textContent)`); len(got) < 20 {
+		t.Errorf("the glossary has %q", got)
+	}
+	if got := ask[string](p, `document.querySelector('.title .dim').textContent`); !strings.Contains(got, "at 2026-11-25 03:04:05 UTC") || !strings.Contains(got, "GOMAXPROCS") {
+		t.Errorf("the header says %q", got)
+	}
 }

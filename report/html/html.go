@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -80,7 +81,16 @@ func (o *Options) about(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.beforeOf(r), "recording": o.Recording, "editor": valid(o.Editor)})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.beforeOf(r), "recording": o.Recording, "editor": valid(o.Editor), "words": glossary()})
+}
+
+// glossary is words.Glossary for the page.
+func glossary() [][2]string {
+	var out [][2]string
+	for _, t := range words.Glossary() {
+		out = append(out, [2]string{t.Word, t.Means})
+	}
+	return out
 }
 
 // beforeGroup is what the page needs of a group of an earlier report. ID is

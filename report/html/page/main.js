@@ -38,7 +38,15 @@ function themeButton() {
 
 const keys = [['n / p', 'next, previous slow request'], ['s', 'sandwich of the chosen box (flame graph)'], ['← →', 'segment before, after (in a waterfall); box beside (flame graph)'], ['+ − 0', 'zoom in, out, all'], ['[ ]', 'move left, right'], ['Enter', 'zoom to what is chosen'], ['Esc', 'release it'], ['g', 'groups'], ['w', 'waterfall'], ['f', 'findings'], ['t', 'theme'], ['?', 'this list']];
 
-const help = h('dialog', { id: 'help', 'aria-label': 'Keys' }, h('h2', null, 'Keys'), h('dl', null, keys.map(([k, text]) => [h('dt', null, k.split(' ').map(x => [x === '/' ? ' / ' : h('kbd', null, x), ' '])), h('dd', null, text)])), h('form', { method: 'dialog' }, h('button', null, 'Close')));
+const help = h('dialog', { id: 'help', 'aria-label': 'Keys' }, h('h2', null, 'Keys'), h('dl', null, keys.map(([k, text]) => [h('dt', null, k.split(' ').map(x => [x === '/' ? ' / ' : h('kbd', null, x), ' '])), h('dd', null, text)])), h('form', { method: 'dialog' }, h('button', null, 'Close'), ' ', h('button', { type: 'button', id: 'towords', onclick: openGlossary }, 'Glossary')));
+
+function openGlossary() {
+  const el = document.getElementById('glossary');
+  help.close();
+  el.open = true;
+  el.scrollIntoView();
+  el.querySelector('summary').focus({ preventScroll: true });
+}
 
 function goTo(id) {
   const el = document.getElementById(id);
@@ -49,7 +57,8 @@ function goTo(id) {
 
 function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
-  const about = [duration(i.duration_ns), goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
+  const start = i.start ? new Date(i.start) : null;
+  const about = [duration(i.duration_ns) + (start && !isNaN(start) ? ` at ${start.toISOString().slice(0, 19).replace('T', ' ')} UTC` : ''), report.host && report.host.pid ? `pid ${report.host.pid}` : '', goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
   const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['groups', 'Groups'], ['group', 'Latency'], ['requests', 'Waterfall'], ['flame', 'Flame graph'], ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', brief(i.name, 200) || 'trace'), h('p', { class: 'dim' }, about)),

@@ -39,6 +39,7 @@ export function method() {
       row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
     h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
     h('p', null, 'What a trace cannot tell: addresses and holders of locks (the goroutine that unlocked stands for the holder), URLs, when data arrived (only when it was polled for), and what happens outside the process. Times have the grain of the trace’s clock, 64 ns.'),
+    h('details', { class: 'behind glossary', id: 'glossary' }, h('summary', null, 'Glossary: the words of this page'), h('dl', null, about_.words.map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
     h('details', { class: 'behind glossary', id: 'how' }, h('summary', null, 'How every number was computed'), h('dl', null, Object.values(how).map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
     h('p', null, jsonButtons()));
 }
