@@ -215,6 +215,9 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
 	}
 	from, to = max(from, 0), min(to, t.x.sp.End-t.start+1)
+	ids := append([]uint64{}, goroutines...) // not nil, which is all
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	type kind struct {
 		state  State
 		reason tracefmt.StringID
@@ -225,7 +228,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		last  map[uint64]Piece
 	}
 	sums := map[kind]*sum{}
-	err := t.each(ctx, from, to, append([]uint64{}, goroutines...), func() func(id uint64, p Piece) {
+	err := t.each(ctx, from, to, ids, func() func(id uint64, p Piece) {
 		return func(id uint64, p Piece) {
 			if p.State != StateWaiting {
 				p.Reason = 0

@@ -64,7 +64,7 @@ func TestSums(t *testing.T) {
 						}
 					}
 					var got [inspect.States]int64
-					for _, s := range must.Have(tr.Area(ctx, from, to, ids))(t) {
+					for _, s := range must.Have(tr.Area(ctx, from, to, append(ids, ids[0])[:min(len(ids)+1, inspect.MaxLanes)]))(t) {
 						for k := range got {
 							if inspect.State(k).String() == s.State {
 								got[k] += s.NS
@@ -78,6 +78,9 @@ func TestSums(t *testing.T) {
 					if got != states {
 						t.Errorf("from %d to %d: the area has %v by state, its strips %v", from, to, got, states)
 					}
+				}
+				if none := must.Have(tr.Area(ctx, from, to, nil))(t); len(none) > 0 {
+					t.Errorf("no lanes have %+v", none)
 				}
 				sums := must.Have(tr.ByFunction(ctx, from, to))(t)
 				for _, f := range sums {
