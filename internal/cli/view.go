@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,8 +53,9 @@ Ps, from the whole trace down to single events.
 TRACE is a file: a trace, also gzipped, or a recording (x.whylate). A dash reads standard input. A URL is recorded
 first. Anything but a plain trace in a file is unpacked to a temporary file, which is removed at the end.
 
-The address is printed to standard output. Only this machine can reach it, unless --allow-remote is given; it is read-only.
-Stop it with an interrupt (Ctrl-C); the exit status is 0.
+The address is printed to standard output, and works at once: until the trace is read, the page shows the progress. If the source
+is a URL, the page can ask for a new recording. Only this machine can reach the page, unless --allow-remote is given. Stop it
+with an interrupt (Ctrl-C); the exit status is 0.
 
 For a URL:
 
@@ -104,7 +106,8 @@ func (v *viewing) checkAddress(cmd *cobra.Command) error {
 
 func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
 	ctx := cmd.Context()
-	served := &served{bar: s.bar()}
+	served := &served{}
+	served.begin(s.bar())
 	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules(), Editor: v.editor}}
 	again := make(chan struct{}, 1)
 	if isURL(arg) {
@@ -151,6 +154,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		case <-again:
 		}
 		debug.SetGCPercent(usual)
+		served.begin(s.bar())
 		next, warnings, err := v.input(cmd, s, arg, conn, served)
 		if err == nil {
 			if err = v.read(ctx, served, next, warnings); err != nil {
@@ -174,19 +178,28 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 // served is a server that hears how far reading is, as the terminal does.
 type served struct {
 	*view.Server
-	bar *progress.Bar
+	bar  *progress.Bar
+	stop func()
 }
 
-func (s *served) progress() *progress.Bar {
-	return s.bar.Telling(func(p progress.State) {
-		text, share := p.Figures()
-		s.Reading(p.Label, text, share)
+// begin takes what is told of one reading; what is still told of the one before is dropped.
+func (s *served) begin(terminal *progress.Bar) {
+	if s.stop != nil {
+		s.stop()
+	}
+	var over atomic.Bool
+	s.stop = func() { over.Store(true) }
+	s.bar = terminal.Telling(func(p progress.State) {
+		if !over.Load() {
+			text, share := p.Figures()
+			s.Reading(p.Label, text, share)
+		}
 	})
 }
 
 // read explains a trace and shows it.
 func (v *viewing) read(ctx context.Context, served *served, in *input, warnings func() []bundle.Warning) error {
-	bar := served.progress()
+	bar := served.bar
 	defer bar.Clear()
 	unpacking := bar
 	if isURL(in.name) {
@@ -241,7 +254,7 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 		return in, none, err
 	}
 	opt.NoAllocs = true
-	bar := newRecordBar(served.progress(), []string{arg})
+	bar := newRecordBar(served.bar, []string{arg})
 	opt.Progress = bar.of(0)
 	in, stream, err := openURL(cmd.Context(), arg, opt)
 	if err != nil {

@@ -6,8 +6,11 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
 	"os"
 	"path/filepath"
 	"runtime/trace"
@@ -16,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/viewer/view"
 )
 
 // TestView serves a trace from a file, gzipped, and through a pipe, until it is
@@ -77,6 +81,79 @@ func TestView(t *testing.T) {
 		if got := <-status; got != ExitOK {
 			t.Errorf("view %s ends with %d: %s", arg, got, &complaints)
 		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestViewRecordsAgain asks for a new recording of a service, first while it is there and then when it is gone.
+func TestViewRecordsAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("records for two seconds")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	service := httptest.NewServer(mux)
+	defer service.Close()
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out, in := io.Pipe()
+	var complaints bytes.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- Run(ctx, []string{"view", "-d", "1s", "--no-cpu", "--no-host", service.URL}, strings.NewReader(""), in, &complaints)
+		in.Close()
+	}()
+	line := must.Have(bufio.NewReader(out).ReadString('\n'))(t)
+	url := strings.TrimSpace(line)
+	until := func(failed bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			var p view.Progress
+			res := must.Have(http.Get(url + "api/reading"))(t)
+			must.Do(t, json.NewDecoder(res.Body).Decode(&p))
+			res.Body.Close()
+			if !p.Reading && (p.Error != "") == failed {
+				return
+			}
+			if time.Now().After(end) || p.Error != "" {
+				t.Fatalf("reading: %+v; %s", p, &complaints)
+			}
+		}
+	}
+	again := func() {
+		t.Helper()
+		req := must.Have(http.NewRequest(http.MethodPost, url+"api/again", nil))(t)
+		req.Header.Set("Origin", strings.TrimSuffix(url, "/"))
+		res := must.Have(http.DefaultClient.Do(req))(t)
+		res.Body.Close()
+		if res.StatusCode != http.StatusAccepted {
+			t.Fatalf("asked for a new recording: %s", res.Status)
+		}
+	}
+	shows := func(n int) {
+		t.Helper()
+		res := must.Have(http.Get(fmt.Sprint(url, "api/facts?recording=", n)))(t)
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("recording %d is not shown: %s", n, res.Status)
+		}
+	}
+	until(false)
+	shows(1)
+	again()
+	until(false)
+	shows(2)
+	service.Close()
+	again()
+	until(true)
+	shows(2)
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if got := <-status; got != ExitOK {
+		t.Errorf("view ends with %d: %s", got, &complaints)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "whylate-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

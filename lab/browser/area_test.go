@@ -106,6 +106,10 @@ func TestLiveFunctions(t *testing.T) {
 	p.press("m")
 	same("an area by key")
 
+	p.press("\u001b")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('sumup').click()`))
+	same("an area by the button")
+
 	link := visit(t, browser, url, hash, 1000, false)
 	defer link.close()
 	link.do(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))

@@ -365,8 +365,10 @@ const lowContrast = `(() => {
 			el.scrollIntoView({ block: 'center' });
 			const box = el.getBoundingClientRect();
 			const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2).find(e => e.tagName === 'rect' && !/catch/.test(e.getAttribute('class')) && getComputedStyle(e).fill !== 'none');
-			if (under && !getComputedStyle(under).fill.startsWith('url')) {
-				const f = rgba(getComputedStyle(under).fill);
+			const pattern = under && /^url\("#(pt-[a-z-]+)"\)/.exec(getComputedStyle(under).fill);
+			if (under && (pattern || !getComputedStyle(under).fill.startsWith('url'))) {
+				// Around the letters a pattern is covered by its ground.
+				const f = rgba(getComputedStyle(pattern ? document.querySelector('#' + pattern[1] + ' rect') : under).fill);
 				f[3] *= getComputedStyle(under).opacity * getComputedStyle(under).fillOpacity;
 				back = over(f, back);
 			}

@@ -37,7 +37,17 @@ func (r *reading) now() bool {
 func (r *reading) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.state.Reading {
+		return // what a reading tells when it is over
+	}
 	r.state = Progress{Reading: true, Label: label, Text: text, Share: share, Before: r.state.Before}
+}
+
+// begin begins to read again.
+func (r *reading) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = Progress{Reading: true, Text: "recording", Share: -1, Before: r.state.Before}
 }
 
 func (r *reading) done(err error) {
@@ -97,7 +107,7 @@ func (s *Server) again(w http.ResponseWriter, r *http.Request) {
 	case s.reading.now():
 		fail(w, http.StatusConflict, fmt.Errorf("a trace is being read"))
 	default:
-		s.reading.set("", "recording", -1)
+		s.reading.begin()
 		s.opts.Again()
 		send(w, http.StatusAccepted, struct{}{})
 	}

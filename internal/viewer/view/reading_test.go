@@ -26,7 +26,12 @@ func TestReading(t *testing.T) {
 	if res := call(s, "GET", "/api/requests", nil); res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a question before the trace is read: %d", res.StatusCode)
 	}
-	s.Fail(errors.New("nobody watches")) // returns at once
+	alone := must.Have(New(Options{}))(t)
+	alone.Fail(errors.New("nobody watches")) // returns at once
+	alone.Reading("late", "words of a reading that is over", -1)
+	if got := answer[Progress](t, alone, "/api/reading"); got.Reading || got.Error == "" {
+		t.Errorf("after a failure: %+v", got)
+	}
 	s.Reading("<b>x.trace", "35% of 84.0 MB", 0.35)
 	if got := answer[Progress](t, s, "/api/reading"); got != (Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35}) {
 		t.Errorf("a third is read: %+v", got)
