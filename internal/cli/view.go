@@ -182,7 +182,7 @@ type served struct {
 	stop func()
 }
 
-// begin takes what is told of one reading; what is still told of the one before is dropped.
+// begin starts a reading: progress of the one before no longer counts.
 func (s *served) begin(terminal *progress.Bar) {
 	if s.stop != nil {
 		s.stop()

@@ -38,7 +38,7 @@ func (r *reading) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.state.Reading {
-		return // what a reading tells when it is over
+		return // progress that arrives after the end
 	}
 	r.state = Progress{Reading: true, Label: label, Text: text, Share: share, Before: r.state.Before}
 }
