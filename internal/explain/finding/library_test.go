@@ -40,10 +40,10 @@ func TestLibraries(t *testing.T) {
 			nil, "in database/sql: ask for several things in one statement", ""},
 		{"sarama rests",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("github.com/IBM/sarama.(*client).tryRefreshMetadata", "github.com/IBM/sarama.NewClient"), TotalNS: ms(3000)},
-			nil, "Metadata.Retry", "wait for the event itself"},
+			nil, "Metadata.Retry", "instead of polling"},
 		{"gRPC tries again",
 			report.Cause{Cause: "sleep", Site: in("google.golang.org/grpc.(*csAttempt).shouldRetry", "google.golang.org/grpc.(*ClientConn).Invoke"), TotalNS: ms(3000)},
-			nil, "retryPolicy", "wait for the event itself"},
+			nil, "retryPolicy", "instead of polling"},
 	} {
 		for i := range c.turns {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
