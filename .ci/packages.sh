@@ -68,14 +68,14 @@ echo "== archives: of this version, of a tree without changes"
 manual=$(basename -a ../artefacts/man/*)
 for os in linux darwin windows; do
 	for arch in amd64 arm64; do
-		for name in whylate whylate-fleet; do
-			[ $name = whylate ] || [ $os = linux ] || continue
+		for name in whylate kubectl-whylate whylate-fleet; do
+			[ $name != whylate-fleet ] || [ $os = linux ] || continue
 			dir=${name}_${version}_${os}_$arch at=$tmp/unpacked
 			mkdir -p "$at"
 			if [ $os = windows ]; then unzip -q "$dir.zip" -d "$at"; else tar -xzf "$dir.tar.gz" -C "$at"; fi
 			[ -s "$at/$dir/LICENSE" ] || fail "$dir has no licence"
 			[ $name != whylate ] || [ "$(basename -a "$at/$dir/man/"*)" = "$manual" ] || fail "$dir lacks pages of the manual"
-			for f in "$at/$dir/whylate"*; do
+			for f in "$at/$dir/"*whylate*; do
 				go version -m "$f" >"$tmp/build"
 				for want in "GOOS=$os" "GOARCH=$arch" CGO_ENABLED=0 "vcs.modified=false" "-trimpath=true"; do
 					grep -qP "^\tbuild\t$want\$" "$tmp/build" || fail "$f is not built with $want"
@@ -88,10 +88,11 @@ for os in linux darwin windows; do
 	done
 done
 mine=$tmp/unpacked/whylate_${version}_linux_amd64
-PATH=$mine:$tmp/unpacked/whylate-fleet_${version}_linux_amd64:$PATH
+PATH=$mine:$tmp/unpacked/whylate-fleet_${version}_linux_amd64:$tmp/unpacked/kubectl-whylate_${version}_linux_amd64:$PATH
 whylate version | head -1 | grep -E "^whylate $tag \(revision [0-9a-f]{40}, 20[^,]*Z\)$"
 explains whylate
 whylate-mcp -root . </dev/null
+kubectl-whylate --help | grep -q 'kubectl whylate'
 { whylate-fleet -help 2>&1 || true; } | grep 'whylate-fleet .flags. serve'
 
 echo "== it asks nobody for anything"
