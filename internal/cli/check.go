@@ -47,8 +47,8 @@ full name, or its id. If you name a group, a percentile that is not known becaus
 violation, and so is a missing group. Without a name, a group with too few requests keeps a limit if none took longer.
 
 --baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
-grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it. The baseline may be fleet://SERVICE@VERSION,
-as an input of "whylate diff" may.
+grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it. The baseline may be
+fleet://SERVICE@VERSION, as an input of "whylate diff" may.
 
 --ledger reads the verdicts of "whylate verify": a finding that the latest verdict calls fixed, and that is back, is a violation.
 
