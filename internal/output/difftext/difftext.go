@@ -50,17 +50,21 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	for _, note := range d.Warnings {
 		p.wrapped("note  ", note.Text)
 	}
-	var quiet []string
+	var quiet, unknown []string
 	shown, more := 0, 0
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		switch {
 		case !g.Changed && !opts.Full:
+			list := &quiet
+			if g.Mean.Low == nil {
+				list = &unknown
+			}
 			said := name(g.Kind, g.Name, opts.Width)
-			if len(quiet) < screenValues {
+			if len(*list) < screenValues {
 				said += values(g)
 			}
-			quiet = append(quiet, said)
+			*list = append(*list, said)
 		case shown == screenGroups && !opts.Full:
 			more++
 		default:
@@ -80,9 +84,14 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	if len(d.Groups) == 0 {
 		p.line("")
 		p.line("The two recordings have no group of requests in common.")
-	} else if len(quiet) > 0 {
+	}
+	if len(quiet) > 0 {
 		p.line("")
 		p.wrapped("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(quiet), "group", "groups"), listed(quiet)))
+	}
+	if len(unknown) > 0 {
+		p.line("")
+		p.wrapped("", fmt.Sprintf("Too few requests to judge %s: %s. Record for longer, 10 s or more.", words.Count(len(unknown), "group", "groups"), listed(unknown)))
 	}
 	return p.out.Flush()
 }

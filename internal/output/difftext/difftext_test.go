@@ -131,3 +131,19 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestTooFew: what has no interval is not told as unchanged, however much its median moved.
+func TestTooFew(t *testing.T) {
+	old, now, delta := int64(482e6), int64(92e6), int64(-390e6)
+	moved := compare.Change{Old: &old, New: &now, Delta: &delta}
+	sure := moved
+	sure.Low, sure.High = &delta, &delta
+	d := &compare.Diff{Groups: []compare.Group{{Name: "few", Mean: moved, P50: moved}, {Name: "same", Mean: sure, P50: sure}}}
+	var out bytes.Buffer
+	must.Do(t, Write(&out, d, Options{}))
+	for _, want := range []string{"No evidence of a change in 1 group: same (", "Too few requests to judge 1 group: few (p50 482ms"} {
+		if !strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+}
