@@ -23,6 +23,8 @@ func TestCompare(t *testing.T) {
 		{"both, own more", Stat{Has: all}, Stat{Has: all, ThrottledPeriods: 9, Throttled: ms(90), Local: ms(100)}, VerdictOwn, ms(90), ms(10)},
 		{"a visible ancestor throttled others while we slept", Stat{Has: all}, Stat{Has: all, AncestorThrottledPeriods: 4, AncestorThrottled: ms(300)}, VerdictNone, 0, 0},
 		{"no local, own", Stat{Has: HasBandwidth}, Stat{Has: HasBandwidth, ThrottledPeriods: 2, Throttled: ms(20)}, VerdictOwn, ms(20), 0},
+		{"no local any more, own", Stat{Has: HasBandwidth, Local: ms(9)}, Stat{Has: HasBandwidth, ThrottledPeriods: 2, Throttled: ms(20)}, VerdictOwn, ms(20), 0},
+		{"local went back", Stat{Has: all, Local: ms(9)}, Stat{Has: all, Local: ms(5)}, VerdictUnknown, 0, 0},
 		{"no local, a visible ancestor", Stat{Has: HasBandwidth}, Stat{Has: HasBandwidth, AncestorThrottledPeriods: 2, AncestorThrottled: ms(20)}, VerdictAncestor, 0, ms(20)},
 		{"no local, everything visible and still", Stat{Has: HasBandwidth | HasAncestors}, Stat{Has: HasBandwidth | HasAncestors}, VerdictNone, 0, 0},
 		{"no local, ancestors hidden", Stat{Has: HasBandwidth}, Stat{Has: HasBandwidth, Periods: 50}, VerdictUnknown, 0, 0},

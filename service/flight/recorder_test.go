@@ -188,6 +188,9 @@ func TestHTTP(t *testing.T) {
 	if parts := entries(t, w.Body.Bytes()); w.Code != 200 || len(parts["trace"]) == 0 || len(parts["meta.json"]) == 0 {
 		t.Errorf("GET gives %d", w.Code)
 	}
+	if got := w.Header().Get("Content-Type"); got != "application/vnd.whylate.recording+zip" {
+		t.Errorf("GET gives %s", got)
+	}
 	if files, _ := os.ReadDir(dir); len(files) != 0 {
 		t.Errorf("GET keeps %d files", len(files))
 	}

@@ -105,6 +105,7 @@ func TestCutOff(t *testing.T) {
 	}{
 		"open":              {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant}, true, 50},
 		"closed":            {Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 7}, true, 7},
+		"one client":        {Options{Phases: []Phase{{Duration: 10 * time.Second}}, Closed: 1}, true, 1},
 		"closed, at a rate": {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Closed: 7}, true, 7},
 		"warm-up":           {Options{Phases: phases(t, "100", 10*time.Second), Arrivals: Constant, Warmup: 2 * time.Second}, false, 0},
 	} {
@@ -130,6 +131,9 @@ func TestCutOff(t *testing.T) {
 			}
 			if d := r.Unanswered - c.unanswered; d < -1 || d > 1 || r.Requests+r.Unanswered != calls.Load() || r.Errors != 0 || r.TimedOut != 0 || r.Requests < 99 {
 				t.Errorf("%s: %d of %d requests unanswered, %d answered, %d failed", name, r.Unanswered, calls.Load(), r.Requests, r.Errors)
+			}
+			if r.Loop != "closed" != (c.o.Closed == 0) {
+				t.Errorf("%s: the loop is %q", name, r.Loop)
 			}
 			if got := codes(r); !strings.Contains(got, "interrupted") || strings.Contains(got, "rate") || strings.Contains(got, "errors") {
 				t.Errorf("%s: warnings %s", name, got)

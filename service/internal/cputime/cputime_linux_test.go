@@ -1,0 +1,37 @@
+package cputime
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestWork: what a thread computes is in its own time and in the process's, and a sleep is in neither.
+func TestWork(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	process, ok := Process()
+	thread, ok2 := Thread()
+	if !ok || !ok2 {
+		t.Fatal("the kernel does not say")
+	}
+	const much = 20 * time.Millisecond
+	for {
+		now, ok := Thread()
+		if !ok {
+			t.Fatal("the kernel does not say any more")
+		}
+		if now-thread >= much {
+			break
+		}
+	}
+	// The process's other threads are accounted for at their next tick, this one at once.
+	if after, ok := Process(); !ok || after-process < much {
+		t.Errorf("the process used %v more CPU while one thread used %v, %t", after-process, much, ok)
+	}
+	thread, _ = Thread()
+	time.Sleep(much)
+	if now, ok := Thread(); !ok || now-thread >= much {
+		t.Errorf("a thread that slept used %v, %t", now-thread, ok)
+	}
+}
