@@ -129,6 +129,9 @@ func (p *tab) checkLayout(width int) {
 	for _, text := range ask[[]string](p, overflowing) {
 		p.t.Errorf("at %d pixels, runs out of its box: %s", width, text)
 	}
+	for _, text := range ask[[]string](p, `[...document.querySelectorAll('#verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
+		p.t.Errorf("at %d pixels, nobody sees: %s", width, text)
+	}
 	if got := ask[int](p, `document.scripts.length`); got != 3 {
 		p.t.Errorf("the page has %d scripts, want its own 3", got)
 	}

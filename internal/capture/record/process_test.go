@@ -147,7 +147,7 @@ func TestTracingAlreadyEnabled(t *testing.T) {
 	p := start(t, service{Tracing: true})
 	name := filepath.Join(t.TempDir(), "x.trace")
 	_, err := Save(context.Background(), p.addr, Options{Proxy: "none"}, name, "", nil)
-	wantKind(t, err, Busy, "another trace is being taken", "already enabled", "only one can run at a time")
+	wantKind(t, err, Busy, "another program is tracing this process", "already enabled", "only one can run at a time")
 	if entries, _ := os.ReadDir(filepath.Dir(name)); len(entries) != 0 {
 		t.Errorf("files left after failure: %v", entries)
 	}
@@ -166,7 +166,7 @@ func TestCPUProfileAlreadyInUse(t *testing.T) {
 	if c := readTrace(data); c.err != nil || c.samples == 0 {
 		t.Errorf("%d samples, error %v", c.samples, c.err)
 	}
-	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCPU || !strings.Contains(r.Warnings[0].Text, "another one is being taken") {
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCPU || !strings.Contains(r.Warnings[0].Text, "another program is taking one") {
 		t.Errorf("warnings %v", r.Warnings)
 	}
 }

@@ -281,7 +281,7 @@ func texts(t *testing.T, data []byte) map[string]bool {
 
 // otherGroups are recordings whose groups are found differently without directories, which say whose code a function is: known
 // to be wrong, and said in docs/share.md.
-var otherGroups = map[string]bool{"controller-slow-check": true, "caddy-quota": true}
+var otherGroups = map[string]bool{"controller-slow-check": true, "caddy-quota": true, "etcd-watch": true}
 
 // TestRedact hides recordings: the reference reader accepts them, the report is the same but for names, and none of the
 // original's texts is left anywhere in the file, packed entries included.

@@ -94,7 +94,8 @@ func TestRemoveLeft(t *testing.T) {
 	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	if n, err := RemoveLeft("whylate-test", nil); n != 1 || err != nil {
+	// More than one where tests that were killed left theirs behind.
+	if n, err := RemoveLeft("whylate-test", nil); n < 1 || err != nil {
 		t.Errorf("%d groups removed, %v", n, err)
 	}
 	<-ended
