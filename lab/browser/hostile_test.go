@@ -81,7 +81,7 @@ func TestWhole(t *testing.T) {
 				}
 				for where, want := range map[string]string{
 					`#findings [data-check=agrees][data-p50="1100000"]`: "Checked: 1,312 requests of this trace met at most 100µs of it: p99 2.50ms, p50 1.10ms, which fits.",
-					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1ms (900µs to 1.2ms) is predicted without it. Something else makes them slow",
+					`#whatif [data-check=differs][data-p50="8000000"]`:  "Differs: 60 requests of this trace met 400µs to 600µs of it: p50 8.00ms, where 1ms (900µs to 1.2ms) is predicted without it. Another cause makes them slow",
 				} {
 					if text := ask[string](p, `(document.querySelector('`+where+`') || { textContent: '' }).textContent`); !strings.Contains(text, want) {
 						t.Errorf("%s says %q, want %q", where, text, want)
