@@ -49,3 +49,17 @@ func TestChinese(t *testing.T) {
 		}
 	}
 }
+
+// TestChineseFindings: the Chinese list has each rule beside the sentence that it translates: one that changes is looked at again.
+func TestChineseFindings(t *testing.T) {
+	english, chinese := string(must.Have(os.ReadFile("docs/findings.md"))(t)), string(must.Have(os.ReadFile("docs/findings.zh-CN.md"))(t))
+	rules := regexp.MustCompile(`(?m)^- \[(WL\d{4})\]\(#\w+\) [\w-]+: (.*)$`).FindAllStringSubmatch(english, -1)
+	if rows := strings.Count(chinese, "\n| [WL"); rows != len(rules) || rows == 0 {
+		t.Errorf("%d rules, %d of them in Chinese", len(rules), rows)
+	}
+	for _, r := range rules {
+		if row := regexp.MustCompile(`(?m)^\| \[` + r[1] + `\].* \| \p{Han}?.*\p{Han}.* \| ` + regexp.QuoteMeta(r[2]) + ` \|$`); !row.MatchString(chinese) {
+			t.Errorf("docs/findings.zh-CN.md does not translate %q of %s", r[2], r[1])
+		}
+	}
+}
