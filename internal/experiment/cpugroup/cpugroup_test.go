@@ -128,7 +128,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, text)
 		}
 	}
-	if st, err := ReadStat(g.Dir); err != nil || st != (Stat{}) {
+	// Nothing ran, so nothing was held back; the kernel may have counted the period in which the quota was set.
+	if st, err := ReadStat(g.Dir); err != nil || st != (Stat{Periods: min(st.Periods, 1)}) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if pids := g.Procs(); len(pids) != 0 || g.OOMKills() != 0 {
