@@ -87,8 +87,8 @@ func TestFlameFilters(t *testing.T) {
 	defer p.close()
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#flame .chart').focus()`))
 	p.press(arrowDown)
-	p.await(`document.querySelector('.chosenbox button.lead')`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.chosenbox button.lead').click()`))
+	p.await(`document.querySelector('.chosenbox button.listing')`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('.chosenbox button.listing').click()`))
 	p.await(`location.hash.includes('all.group=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0`)
 }
 

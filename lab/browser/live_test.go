@@ -471,9 +471,9 @@ func TestLiveLeads(t *testing.T) {
 		n := ask[string](p, fmt.Sprintf("document.querySelectorAll('[data-band]')[%d].textContent.replaceAll(',', '').match(/ (\\d+) request/)[1]", i))
 		var want int
 		fmt.Sscan(n, &want)
-		listed("band "+n, "document.querySelector('#bandcauses > p .lead').click()", want)
+		listed("band "+n, "document.querySelector('#bandcauses > p .listing').click()", want)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .lead').click()"))
+	p.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#bandcauses td .listing').click()"))
 	p.await("location.hash.includes('all.cause=') && !document.querySelector('.vbody').hasAttribute('aria-busy') && Number(document.querySelector('.vtable').getAttribute('aria-rowcount')) > 0")
 	p.element("all", "live-led-1440")
 }

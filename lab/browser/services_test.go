@@ -286,7 +286,7 @@ func (p *tab) checkGroup(r *report.Report, g *report.Group) {
 		}
 		p.do(chromedp.Click(chromedp.CSS(`button[data-band="` + b.Band + `"]`)))
 		p.settle()
-		if more := `#bandcauses > p > button:not(.how):not(.lead)`; ask[bool](p, `document.querySelector('`+more+`') !== null`) {
+		if more := `#bandcauses > p > button:not(.how):not(.listing)`; ask[bool](p, `document.querySelector('`+more+`') !== null`) {
 			p.do(chromedp.Click(chromedp.CSS(more)))
 			p.settle()
 		}

@@ -5,7 +5,7 @@ import { number, bytes, clean } from './format.js';
 import { ask, latest, soon, recordAgain } from './ask.js';
 import { about_ } from './model.js';
 import { beside, withBeside, onChange } from './state.js';
-import { lead } from './lead.js';
+import { requestTable } from './listing.js';
 import { allRequests } from './allrequests.js';
 import { picked } from './picked.js';
 import { Timelines } from './timelines.js';
@@ -50,7 +50,7 @@ function begin() {
   const list = allRequests({ changed, open: (n, q) => open(n, q, true) });
   const table = functionsTable({ changed, view: () => [lanes.from, lanes.to], lane: g => { lanes.goTo(g); lanes.el.scrollIntoView(); lanes.box.focus({ preventScroll: true }); }, lanes: name => lanes.only(name) });
   list.el.append(one.el);
-  lead.to = filter => { list.show(k => ({ sort: '-latency', ...filter })[k], true); list.el.scrollIntoView(); list.el.querySelector('.vbody').focus({ preventScroll: true }); };
+  requestTable.list = filter => { list.show(k => ({ sort: '-latency', ...filter })[k], true); list.el.scrollIntoView(); list.el.querySelector('.vbody').focus({ preventScroll: true }); };
   if (before) before.before(list.el, lanes.el, table.el); else main.prepend(list.el, lanes.el, table.el);
 
   const nav = document.querySelector('#page nav');

@@ -7,7 +7,7 @@ import { about, causeClass, byOrder } from './causes.js';
 import { lowerBound } from './model.js';
 import { asked } from './how.js';
 import { view, onChange } from './state.js';
-import { lead } from './lead.js';
+import { requestTable } from './listing.js';
 
 // buckets are those of the report, with their causes if the report has them: {from, to, n, causes: [[cause, ns]...]}.
 export function buckets(g) {
@@ -91,7 +91,7 @@ function drawDistribution(box, g, width) {
     bar.append(s('rect', { class: 'catch', x: x1, y: topY, width: Math.max(3, w), height: height - topY - 8 }));
     bar.addEventListener('pointermove', ev => tip(ev, text()));
     bar.addEventListener('pointerleave', untip);
-    bar.addEventListener('click', () => lead.to?.({ group: g.id, min: b.least ?? b.from, max: (b.below ?? b.to) - 1 }));
+    bar.addEventListener('click', () => requestTable.list?.({ group: g.id, min: b.least ?? b.from, max: (b.below ?? b.to) - 1 }));
     svg.append(bar);
   }
   let seen = 0, d = `M${left},${topY + histH}`;

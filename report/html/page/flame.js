@@ -6,7 +6,7 @@ import { about, causeClass, waitWords } from './causes.js';
 import { report, about_, bandByName, tail } from './model.js';
 import { asked } from './how.js';
 import { siteButton } from './site.js';
-import { lead } from './lead.js';
+import { requestTable } from './listing.js';
 import { view, onChange, beside, withBeside } from './state.js';
 
 const rowH = 24;
@@ -110,7 +110,7 @@ export function flame() {
     replace(chosenLine, func ? [h('span', null, 'Sandwich of ', h('code', null, clean(shortFunc(func))), ': who leads there above, what lies below it underneath '), h('button', { type: 'button', onclick: () => slice('') }, 'Back to all')] : null,
       n && (n.up || func) ? [h('strong', null, n.site ? siteButton(n.site, n.name) : n.name), h('span', null, ` ${duration(n.ns)}, ${percent(n.ns / (root.ns || 1))}`),
         n.site && n.site.func && n.site.func !== func ? h('button', { type: 'button', id: 'sandwich', onclick: () => slice(n.site.func) }, 'Sandwich (s)') : null,
-        filter && (filter.cause || filter.function) ? h('button', { type: 'button', class: 'lead', 'data-lead': JSON.stringify(filter), onclick: () => lead.to(filter) }, 'List its requests') : null] : null);
+        filter && (filter.cause || filter.function) ? h('button', { type: 'button', class: 'listing', onclick: () => requestTable.list(filter) }, 'List its requests') : null] : null);
   }
 
   function band() { return view.group && (bandByName(view.group, bandName) || bandByName(view.group, view.band) || tail(view.group)); }

@@ -1,6 +1,6 @@
 // All groups in one table, and the causes of the chosen one by latency band.
 
-import { leads } from './lead.js';
+import { listing } from './listing.js';
 import { h, replace, table } from './dom.js';
 import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
 import { about, causeClass, waitWords } from './causes.js';
@@ -66,12 +66,12 @@ export function bandCauses() {
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
         h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
-      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', leads('list them', of)),
+      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', listing('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
         rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
           percent(r.share), duration(r.total_ns / b.count),
-          [number(r.requests), r.cause === 'other' ? null : leads('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
+          [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
             r.routes && r.routes.length ? r.routes.slice(0, 5).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'))) : viaNode(r.via), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       b.causes.length > rows.length ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${b.causes.length} causes`)) : null);
