@@ -50,7 +50,7 @@ func (in *Input) readers(at *report.Site) *queues.Readers {
 // findPatience notes where requests only wait.
 func (cl *claims) findPatience() {
 	g := cl.g
-	if g.Kind != report.KindMark && !g.Kind.IsCall() {
+	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && cl.in.Accepts) {
 		return
 	}
 	found := map[report.SiteKey]*longPoll{}
@@ -86,7 +86,7 @@ func (cl *claims) findPatience() {
 			if t := cl.flush(c); t != nil {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
-			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || c.Cause == report.CauseChan) {
+			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || cl.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
 				rest[p] += r.TotalNS
 			}
 		}

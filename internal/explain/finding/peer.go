@@ -76,7 +76,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	gap := weighGap(cl.g)
 	var own []report.Evidence
 	row := cl.inRow(top)
-	either := cl.in.Accepts && cl.g.Kind == report.KindGoroutine && what == "a peer's answer" && len(top.via) == 0 && top.Site != nil && top.Site.Module == "" && !isStd(top.Site)
+	either := what == "a peer's answer" && cl.mayBeClient(top.Cause, top.via)
 	if what != "a peer's answer" || cl.g.Peer != nil || either {
 		row = nil // there is better advice
 	}
@@ -163,6 +163,17 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		cl.sayInRow(&v, top, row)
 	}
 	return v
+}
+
+// mayBeClient reports whether a wait for the network may be one for a client's next words: in a process that accepts connections for a
+// protocol of its own, where a goroutine's life goes on in the service's own code, or where turns of a loop begin.
+func (cl *claims) mayBeClient(c *report.Cause, via []report.Via) bool {
+	if !cl.in.Accepts || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStd(c.Site) {
+		return false
+	}
+	return cl.g.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool {
+		return g.Kind == report.KindLoop && g.Entry != nil && g.Entry.LineKey() == c.Site.LineKey()
+	})
 }
 
 // inRow returns how often requests ask from the line of a part, nil if not often.

@@ -81,7 +81,11 @@ type waitStat struct {
 	delays bool
 	timer  int
 	own    int // ended by goroutines that the waiting one started: it waits for its own work, unless a library that was asked for the next started them
+	// served says that a client may ask here for the next thing. It does not before it has its answer, so this ends the turn however
+	// many other waits lie in it.
+	served bool
 	rank   int
+	around int // see waitPlace
 	depth  int
 }
 
@@ -102,7 +106,7 @@ func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
 	}
 	switch f.reason(v.reason) {
 	case reasonNetwork:
-		if p.library {
+		if p.library && (p.around > 0 || !l.accepts) || p.writes {
 			return 1, p.delays // a client's wait for an answer, more often than not
 		}
 		if !l.accepts {
@@ -268,11 +272,12 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		c.loops = true
 		w := r.waits[p.bare]
 		if w == nil {
-			w = &waitStat{depth: p.depth}
+			w = &waitStat{around: p.around, depth: p.depth}
 			r.waits[p.bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
 			w.rank, w.delays = l.idleRank(f, v)
+			w.served = w.rank == idleMost && f.reason(v.reason) == reasonNetwork
 		}
 		if v.waker == 0 && f.reason(v.reason) != reasonNetwork {
 			w.timer++
@@ -459,7 +464,7 @@ func (r *root) choose() {
 	var cs, busy []cand
 	for id, w := range r.waits {
 		switch {
-		case w.count < scale.Few || w.count*4 < top || w.rank == 0 || 2*w.own >= w.count:
+		case w.count < scale.Few || w.count*4 < top && !w.served || w.rank == 0 || 2*w.own >= w.count:
 		case w.delays && 2*w.timer > w.count:
 			busy = append(busy, cand{id, w}) // a library made it wait: a limiter, a backoff
 		default:
@@ -480,7 +485,7 @@ func (r *root) choose() {
 		return
 	}
 	slices.SortFunc(cs, func(a, b cand) int {
-		return cmp.Or(b.rank-a.rank, a.depth-b.depth, cmp.Compare(b.total, a.total), cmp.Compare(a.id, b.id))
+		return cmp.Or(b.rank-a.rank, a.around-b.around, a.depth-b.depth, cmp.Compare(b.total, a.total), cmp.Compare(a.id, b.id))
 	})
 	r.idle = cs[0].id
 }

@@ -28,3 +28,41 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 		}
 	}
 }
+
+// A client asks for more when it has its answer: its next words end the turn, however many answers of others the turn waited for, and whoever reads
+// them.
+func TestTurnOfAServer(t *testing.T) {
+	const turns, calls = 12, 18
+	for name, read := range map[string][]string{
+		"library": {"net.(*conn).Read", "bufio.(*Reader).Peek", "github.com/valyala/fasthttp.(*Server).serveConn:9"},
+		"own":     {"net.(*conn).Read", "bufio.(*Reader).ReadString", "main.(*server).serve:9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := tracetext.New(26)
+			th, other := b.Thread(), b.Thread()
+			loop := read[len(read)-1]
+			other.Create(500, 99, "main.main")
+			other.Start(600, 99)
+			other.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
+			th.Create(1000, 7, loop)
+			now := int64(1000)
+			wait := func(reason string, stack ...string) {
+				th.Start(now+10e3, 7)
+				th.Block(now+20e3, reason, stack...)
+				th.Unblock(now+1000e3, 7)
+				now += 1000e3
+			}
+			for range turns {
+				wait("network", read...)
+				for range calls {
+					wait("chan receive", "net/rpc.(*Client).Call", "main.(*server).price", "main.(*server).answer", loop)
+				}
+			}
+			wait("network", read...)
+			rep := explain(t, b, whylate.Options{})
+			if len(rep.Groups) == 0 || rep.Groups[0].Kind != "loop" || rep.Groups[0].Count != turns {
+				t.Errorf("%+v", rep.Groups)
+			}
+		})
+	}
+}

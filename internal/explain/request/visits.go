@@ -169,12 +169,15 @@ type waitPlace struct {
 	// began show more of these.
 	bare  tracefmt.StackID
 	depth int // frames that are not the runtime's
+	// around is how many of the service's own functions lie around the wait: the fewer, the nearer is it to the loop.
+	around int
 	// call is the frame of the call in which it waits, the innermost that is not the standard library's, -1 for none;
 	// callOwned says that this is the service's own.
 	call      int
 	callOwned bool
 	own       int  // the innermost frame of the service's own, -1 for none
 	asks      bool // somebody is asked for something
+	writes    bool // to a connection
 	library   bool // that lets it wait, called by the service
 	delays    bool // and is not asked for the next thing to do
 	lock      bool // a Mutex
@@ -199,7 +202,7 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 	p := waitPlace{known: true, bare: l.bareOf(f, id), call: -1, own: -1}
 	n := f.work.namer
 	frames := f.syms.Stack(id)
-	own, called, deep := false, tracefmt.StringID(0), 0
+	own, called := false, tracefmt.StringID(0)
 	for i, fr := range frames {
 		frame := f.syms.Frame(fr)
 		name := f.syms.String(frame.Func)
@@ -215,13 +218,14 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 				p.own = i
 			}
 			own = true
-			deep++
+			p.around++
 		}
 		if own {
 			continue // what it calls is further in
 		}
 		p.asks = p.asks || isAsking(name)
 		p.library = p.library || !std
+		p.writes = p.writes || strings.HasPrefix(name, "net.(*") && strings.HasSuffix(name, ").Write")
 		called = frame.Func
 	}
 	p.delays = own && p.library && !AsksForNext(f.syms.String(called))
@@ -229,8 +233,8 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 		p.lock = stdlib.IsMutex(f.syms.String(f.syms.Frame(frames[0]).Func))
 		// Where a library's loop calls the service, what that does is work.
 		outer := f.syms.Frame(frames[len(frames)-1])
-		p.pauses = own && deep == 1 && !p.library
-		p.sleeps = own && !n.owned(outer) && !n.fn(outer.Func).std || deep >= deepSleep
+		p.pauses = own && p.around == 1 && !p.library
+		p.sleeps = own && !n.owned(outer) && !n.fn(outer.Func).std || p.around >= deepSleep
 	}
 	return p
 }
