@@ -268,7 +268,7 @@ func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Poi
 }
 
 // div is a division of whole numbers, the one thing that both engines do not write alike.
-func (s *Store) div(column string) string {
+func (s *databases) div(column string) string {
 	if s.click != nil {
 		return "intDiv(" + column + ", ?)"
 	}

@@ -38,16 +38,14 @@ func scanRecording(scan func(...any) error) (r Recording, err error) {
 	return r, err
 }
 
-// Add puts a recording into the queue. One that is known already stays as it is.
-func (s *Store) Add(ctx context.Context, r Recording) error {
+func (s lite) Add(ctx context.Context, r Recording) error {
 	_, err := s.w.ExecContext(ctx, `INSERT INTO recordings (id, service, version, environment, pod, node, received, bytes, state, tries, lease, error, raw, class)
 		VALUES (?,?,?,?,?,?,?,?,'waiting',0,0,'',1,'') ON CONFLICT (id) DO NOTHING`,
 		r.ID, r.Service, r.Version, r.Environment, r.Pod, r.Node, r.Received.UnixNano(), r.Bytes)
 	return err
 }
 
-// Recording returns what is known of one, nil if there is none.
-func (s *Store) Recording(ctx context.Context, id string) (*Recording, error) {
+func (s lite) Recording(ctx context.Context, id string) (*Recording, error) {
 	return one(scanRecording(s.r.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings WHERE id=?`, id).Scan))
 }
 
@@ -58,25 +56,21 @@ func one(r Recording, err error) (*Recording, error) {
 	return &r, err
 }
 
-// Newest returns the newest explained recordings of a service and version.
-func (s *Store) Newest(ctx context.Context, service, version, environment string, most int) ([]Recording, error) {
+func (s lite) Newest(ctx context.Context, service, version, environment string, most int) ([]Recording, error) {
 	return collect(ctx, s.r, scanRecording, `SELECT `+recordingColumns+` FROM recordings
 		WHERE service=? AND state='done' AND version=? AND (?='' OR environment=?) ORDER BY received DESC LIMIT ?`, service, version, environment, environment, most)
 }
 
-// Poisoned returns the newest recordings that could not be explained.
-func (s *Store) Poisoned(ctx context.Context, most int) ([]Recording, error) {
+func (s lite) Poisoned(ctx context.Context, most int) ([]Recording, error) {
 	return collect(ctx, s.r, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE state='poison' ORDER BY received DESC LIMIT ?`, most)
 }
 
-// Queued is how many recordings of a service still are to be explained.
-func (s *Store) Queued(ctx context.Context, service string) (n int, err error) {
+func (s lite) Queued(ctx context.Context, service string) (n int, err error) {
 	err = s.r.QueryRowContext(ctx, `SELECT count(*) FROM recordings WHERE service=? AND state IN ('waiting','working')`, service).Scan(&n)
 	return n, err
 }
 
-// Claim takes the oldest recording that waits, or whose worker's lease has ended; nil if there is none.
-func (s *Store) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
+func (s lite) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
 	var waits bool // asked of a reader: workers that have nothing to do must not hold up the writer
 	err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<?))`, now.UnixNano()).Scan(&waits)
 	if !waits || err != nil {
@@ -87,8 +81,7 @@ func (s *Store) Claim(ctx context.Context, now time.Time, lease time.Duration) (
 		RETURNING `+recordingColumns, now.Add(lease).UnixNano(), now.UnixNano()).Scan))
 }
 
-// Renew lengthens the lease of a claim. It reports whether the claim still holds: another worker has it if not.
-func (s *Store) Renew(ctx context.Context, r *Recording, until time.Time) (bool, error) {
+func (s lite) Renew(ctx context.Context, r *Recording, until time.Time) (bool, error) {
 	res, err := s.w.ExecContext(ctx, `UPDATE recordings SET lease=? WHERE id=? AND tries=? AND state='working'`, until.UnixNano(), r.ID, r.Tries)
 	if err != nil {
 		return false, err
@@ -97,14 +90,12 @@ func (s *Store) Renew(ctx context.Context, r *Recording, until time.Time) (bool,
 	return n == 1, err
 }
 
-// Release ends a claim whose worker stops, as if it had not been made.
-func (s *Store) Release(ctx context.Context, r *Recording) error {
+func (s lite) Release(ctx context.Context, r *Recording) error {
 	_, err := s.w.ExecContext(ctx, `UPDATE recordings SET state='waiting', tries=tries-1 WHERE id=? AND tries=? AND state='working'`, r.ID, r.Tries)
 	return err
 }
 
-// Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
-func (s *Store) Fail(ctx context.Context, r *Recording, poison bool, why string) error {
+func (s lite) Fail(ctx context.Context, r *Recording, poison bool, why string) error {
 	state := Waiting
 	if poison {
 		state = Poison
@@ -113,8 +104,7 @@ func (s *Store) Fail(ctx context.Context, r *Recording, poison bool, why string)
 	return err
 }
 
-// Again puts explained recordings and poison back into the queue, where their files are kept, and says how many.
-func (s *Store) Again(ctx context.Context, service string, from time.Time) (int64, error) {
+func (s lite) Again(ctx context.Context, service string, from time.Time) (int64, error) {
 	res, err := s.w.ExecContext(ctx, `UPDATE recordings SET state='waiting', tries=0 WHERE raw=1 AND state IN ('done','poison') AND (?='' OR service=?) AND received>=?`,
 		service, service, from.UnixNano())
 	if err != nil {
@@ -123,8 +113,7 @@ func (s *Store) Again(ctx context.Context, service string, from time.Time) (int6
 	return res.RowsAffected()
 }
 
-// States counts recordings by what became of them.
-func (s *Store) States(ctx context.Context) (map[string]int64, error) {
+func (s lite) States(ctx context.Context) (map[string]int64, error) {
 	out := make(map[string]int64)
 	_, err := collect(ctx, s.r, func(scan func(...any) error) (_ struct{}, err error) {
 		var state string

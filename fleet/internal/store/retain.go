@@ -9,9 +9,7 @@ import (
 // A Dropped is a recording whose file may go, and why.
 type Dropped struct{ ID, Why string }
 
-// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the oldest;
-// but those that are the only one of their service, cause and hour last. What waits to be explained stays. The files are the caller's.
-func (s *Store) Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []Dropped, err error) {
+func (s lite) Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []Dropped, err error) {
 	return out, within(ctx, s.w, func(tx *sql.Tx) error {
 		var total int64
 		if err := tx.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
@@ -52,7 +50,7 @@ func (s *Store) Drop(ctx context.Context, now time.Time, maxAge time.Duration, m
 
 // Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired. It writes a little at a
 // time, because recordings that come meanwhile wait for it.
-func (s *Store) Forget(ctx context.Context, now, before time.Time) error {
+func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 	ids, err := collect(ctx, s.r, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
 	if err != nil {
 		return err
@@ -112,14 +110,12 @@ func (s *Store) Forget(ctx context.Context, now, before time.Time) error {
 	return nil
 }
 
-// Has reports whether a file of a recording is to be kept.
-func (s *Store) Has(ctx context.Context, id string) (has bool, err error) {
+func (s lite) Has(ctx context.Context, id string) (has bool, err error) {
 	err = s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&has)
 	return has, err
 }
 
-// Backup copies the store to a file that is not there yet, while it is in use.
-func (s *Store) Backup(ctx context.Context, file string) error {
+func (s lite) Backup(ctx context.Context, file string) error {
 	_, err := s.r.ExecContext(ctx, `VACUUM INTO ?`, file)
 	return err
 }

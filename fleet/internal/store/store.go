@@ -16,24 +16,83 @@ import (
 
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the engine
+
+	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
 //go:embed migrations/sqlite
 var migrations embed.FS
 
-// A Store is a database. Its methods may be called at the same time, also by several processes of one machine.
+// A Store is a ledger, and answers questions about rows. Its methods may be called at the same time, also by several processes.
 type Store struct {
+	*databases
+	Ledger
+}
+
+type databases struct {
 	w     *sql.DB // one connection: SQLite has one writer
 	r     *sql.DB
 	q     *sql.DB // answers questions about rows: r, or click
 	click *sql.DB // nil if SQLite keeps the rows
 }
 
+// A Ledger keeps what must not be lost: tokens, the queue of recordings that wait to be explained, and what became of each.
+type Ledger interface {
+	// AddToken makes a token valid for a time. Only its hash is kept. The name of one for sending is the service.
+	AddToken(ctx context.Context, token, scope, name string, expires time.Time) error
+	// Revoke ends all tokens of a scope and name, and says how many there were.
+	Revoke(ctx context.Context, scope, name string) (int64, error)
+	// TokenName returns the name of a token for a scope, "" if it is none or has expired.
+	TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error)
+	Tokens(ctx context.Context) ([]Token, error)
+
+	// Add puts a recording into the queue. When it returns without error, that is durable. One that is known already stays as it is.
+	Add(ctx context.Context, r Recording) error
+	// Queued is how many recordings of a service still are to be explained.
+	Queued(ctx context.Context, service string) (int, error)
+	// Claim takes the next recording that waits, also one whose worker's lease has ended; nil if there is none.
+	Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error)
+	// Renew lengthens the lease of a claim. It reports whether the claim still holds: another worker has it if not.
+	Renew(ctx context.Context, r *Recording, until time.Time) (bool, error)
+	// Finish writes the rows of a recording in place of those it had, and takes it off the queue. Folded says that the service has too
+	// many series.
+	Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error)
+	// Fail says that explaining came to nothing: the recording is tried again, or, as poison, not.
+	Fail(ctx context.Context, r *Recording, poison bool, why string) error
+	// Release ends a claim whose worker stops, as if it had not been made.
+	Release(ctx context.Context, r *Recording) error
+	// Again puts explained recordings and poison back into the queue, where their files are kept, and says how many.
+	Again(ctx context.Context, service string, from time.Time) (int64, error)
+
+	// Recording returns what is known of one, nil if there is none.
+	Recording(ctx context.Context, id string) (*Recording, error)
+	// Newest returns the newest explained recordings of a service and version.
+	Newest(ctx context.Context, service, version, environment string, most int) ([]Recording, error)
+	// Poisoned returns the newest recordings that could not be explained.
+	Poisoned(ctx context.Context, most int) ([]Recording, error)
+	// States counts recordings by what became of them.
+	States(ctx context.Context) (map[string]int64, error)
+
+	// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
+	// oldest; but those that are the only one of their service, cause and hour last. What waits stays. The files are the caller's.
+	Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]Dropped, error)
+	// Has reports whether a file of a recording is to be kept.
+	Has(ctx context.Context, id string) (bool, error)
+	// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired.
+	Forget(ctx context.Context, now, before time.Time) error
+	// Backup copies the store to a file that is not there yet, while it is in use.
+	Backup(ctx context.Context, file string) error
+}
+
+// lite is the ledger of one machine, in SQLite.
+type lite struct{ *databases }
+
 // Open opens the store of a directory, and brings its tables up to date. clickhouse, if not empty, is the address of the server that
 // keeps rows, as in clickhouse://user:password@host:9000/database.
 func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 	const pragmas = "&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)&_pragma=cache_size(-65536)"
-	s = new(Store)
+	d := new(databases)
+	s = &Store{d, lite{d}}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -96,14 +155,12 @@ const (
 	Read = "read" // what the fleet knows
 )
 
-// AddToken makes a token valid for a time. Only its hash is kept. The name of one for sending is the service.
-func (s *Store) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+func (s lite) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
 	_, err := s.w.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hash(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
 	return err
 }
 
-// Revoke ends all tokens of a scope and name, and says how many there were.
-func (s *Store) Revoke(ctx context.Context, scope, name string) (int64, error) {
+func (s lite) Revoke(ctx context.Context, scope, name string) (int64, error) {
 	res, err := s.w.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
 	if err != nil {
 		return 0, err
@@ -111,8 +168,7 @@ func (s *Store) Revoke(ctx context.Context, scope, name string) (int64, error) {
 	return res.RowsAffected()
 }
 
-// TokenName returns the name of a token for a scope, "" if it is none or has expired.
-func (s *Store) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
+func (s lite) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
 	err = s.r.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hash(token), scope, now.UnixNano()).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -126,8 +182,7 @@ type Token struct {
 	Made, Expires time.Time
 }
 
-// Tokens lists all tokens.
-func (s *Store) Tokens(ctx context.Context) (out []Token, err error) {
+func (s lite) Tokens(ctx context.Context) (out []Token, err error) {
 	return collect(ctx, s.r, func(scan func(...any) error) (t Token, err error) {
 		var made, expires int64
 		err = scan(&t.Scope, &t.Name, &made, &expires)

@@ -28,7 +28,7 @@ type counted struct {
 // Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
 // worker that is killed before leaves nothing. In ClickHouse the rows come first, and the same rows again replace themselves. A
 // worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
-func (s *Store) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
+func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
 	now := counted{r.Labels, *add}
 	var before *counted
 	var ids map[string]int64
@@ -76,7 +76,7 @@ func (s *Store) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folde
 
 var errLost = errors.New("the claim is another worker's")
 
-func (s *Store) done(ctx context.Context, tx *sql.Tx, r *Recording, c *counted) error {
+func (s lite) done(ctx context.Context, tx *sql.Tx, r *Recording, c *counted) error {
 	blob, err := pack(c)
 	if err != nil {
 		return err
