@@ -16,20 +16,21 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/peterbourgon/ff/v3"
 
+	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
 )
 
 type config struct {
-	dir, listen, target, clickhouse string
-	cert, key                       string
-	plain                           bool
-	workers                         int
-	bounds                          server.Bounds
-	keep                            work.Keep
-	drain, expires, since           time.Duration
-	service, logs                   string
+	dir, listen, target, clickhouse, s3 string
+	cert, key                           string
+	plain                               bool
+	workers                             int
+	bounds                              server.Bounds
+	keep                                work.Keep
+	drain, expires, since               time.Duration
+	service, logs                       string
 }
 
 var targets = []string{"all", "ingest", "work", "query"}
@@ -42,6 +43,7 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.StringVar(&c.listen, "listen", "127.0.0.1:4319", "`address` to serve on; others than loopback need TLS, and readers a token")
 	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work or query, in several processes on one directory")
 	f.StringVar(&c.clickhouse, "clickhouse", "", "`address` of a ClickHouse that keeps the rows, as clickhouse://user:password@host:9000/database; SQLite if empty")
+	f.StringVar(&c.s3, "s3", "", "`address` of S3-compatible storage for recordings and reports, as s3://bucket/prefix?endpoint=https://host:9000&region=name; the directory if empty. Keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or of the machine's role")
 	f.StringVar(&c.cert, "tls-cert", "", "`file` with the certificate, read again for each connection")
 	f.StringVar(&c.key, "tls-key", "", "`file` with its key")
 	f.BoolVar(&c.plain, "plain", false, "serve others than loopback without TLS: behind a proxy that has it")
@@ -118,6 +120,19 @@ func (c *config) open(ctx context.Context) (*store.Store, error) {
 		}
 	}
 	return store.Open(ctx, filepath.Join(c.dir, "fleet.db"), c.clickhouse)
+}
+
+// files opens the place for recordings and reports.
+func (c *config) files(ctx context.Context) (raw.Store, error) {
+	dir := raw.Dir(filepath.Join(c.dir, "raw"))
+	if c.s3 == "" {
+		return dir, nil
+	}
+	s, err := raw.OpenS3(ctx, c.s3, dir)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Ping(ctx)
 }
 
 // cutReader reports whether a name is a reader's.

@@ -9,12 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
-	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
@@ -27,6 +25,10 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 		return err
 	}
 	defer st.Close()
+	files, err := c.files(ctx)
+	if err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", c.listen)
 	if err != nil {
 		return err
@@ -49,7 +51,6 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 		handler = slog.NewJSONHandler(os.Stderr, nil)
 	}
 	log, m := slog.New(handler), metrics.New(st)
-	files := raw.Dir(filepath.Join(c.dir, "raw"))
 	s := &server.Server{Store: st, Raw: files, Log: log, Metrics: m, Bounds: c.bounds, Loopback: loopback,
 		Ingest: c.target == "all" || c.target == "ingest", Query: c.target == "all" || c.target == "query"}
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,

@@ -3,63 +3,21 @@ package store
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/rows"
-	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
 // clickHouse starts Debian's server, and returns its address.
 func clickHouse(t *testing.T) string {
 	testfull.Need(t, "a ClickHouse server")
-	server, err := exec.LookPath("clickhouse-server")
-	if err != nil {
-		t.Skip("no clickhouse-server is installed: apt-get install clickhouse-server")
-	}
-	dir := t.TempDir()
-	port, err := freeport.Find(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
-		"config.xml": fmt.Sprintf(`<yandex><logger><level>warning</level><log>%[1]s/log</log><errorlog>%[1]s/err</errorlog></logger><http_port>%[2]s</http_port><tcp_port>%[3]s</tcp_port>
-			<listen_host>127.0.0.1</listen_host><path>%[1]s/data/</path><tmp_path>%[1]s/tmp/</tmp_path><mark_cache_size>67108864</mark_cache_size>
-			<users_config>%[1]s/users.xml</users_config><default_profile>default</default_profile><default_database>default</default_database></yandex>`, dir, port[0], port[1]),
-		"users.xml": `<yandex><profiles><default></default></profiles><users><default><password></password><networks><ip>127.0.0.1</ip></networks>
-			<profile>default</profile><quota>default</quota></default></users><quotas><default></default></quotas></yandex>`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := exec.Command(server, "--config-file="+filepath.Join(dir, "config.xml"))
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	})
-	begin := time.Now()
-	address := "clickhouse://127.0.0.1:" + port[1] + "/default"
-	for {
-		db, err := openClickHouse(t.Context(), address)
-		if err == nil {
-			_ = db.Close()
-			return address
-		}
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond) // the test's own time limit ends it
-	}
+	return enginetest.ClickHouse(t).Address
 }
 
 // TestClickHouse: both engines give the same answers to all questions, after the same recordings, of which some were written

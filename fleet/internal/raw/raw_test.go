@@ -1,0 +1,160 @@
+package raw
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/whylate/whylate/fleet/internal/enginetest"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// both runs a test on a directory and on a real MinIO.
+func both(t *testing.T, test func(t *testing.T, s Store)) {
+	t.Run("directory", func(t *testing.T) { test(t, Dir(t.TempDir())) })
+	t.Run("S3", func(t *testing.T) {
+		testfull.Need(t, "a MinIO server, whose build takes minutes")
+		s, err := OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, s)
+		if left, err := os.ReadDir(string(s.spool)); err != nil || len(left) > 0 {
+			t.Errorf("left in the spool: %v %v", left, err)
+		}
+	})
+}
+
+func id(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:16])
+}
+
+func keep(t *testing.T, s Store, name string, content []byte) {
+	t.Helper()
+	f, err := s.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Keep(t.Context(), f, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func list(t *testing.T, s Store) (names []string) {
+	t.Helper()
+	if err := s.List(t.Context(), func(name string, changed time.Time) error {
+		if age := time.Since(changed); age < -time.Minute || age > time.Hour {
+			t.Errorf("%s is %v old", name, age)
+		}
+		names = append(names, name)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestStore: what is kept is read, listed and removed, also when it is larger than one part of an upload, kept twice, or empty.
+func TestStore(t *testing.T) {
+	both(t, func(t *testing.T, s Store) {
+		small, large := []byte("hello"), bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
+		for _, content := range [][]byte{small, large, small, nil} {
+			keep(t, s, id(content), content)
+		}
+		keep(t, s, Report(id(small)), []byte("a report"))
+		want := []string{id(small), Report(id(small)), id(large), id(nil)}
+		slices.Sort(want)
+		if got := list(t, s); !slices.Equal(got, want) {
+			t.Errorf("listed %q, want %q", got, want)
+		}
+		for name, content := range map[string][]byte{id(small): small, id(large): large, id(nil): nil, Report(id(small)): []byte("a report")} {
+			f, err := s.Open(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(f)
+			if err = errors.Join(err, f.Close()); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(content), err)
+			}
+			path, release, err := s.Local(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(content), err)
+			}
+			release()
+		}
+		for range 2 { // the second time there is none
+			if err := s.Remove(t.Context(), id(large)); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := s.Open(t.Context(), id(large)); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		if _, _, err := s.Local(t.Context(), id(large)); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		stop := errors.New("stop")
+		if err := s.List(t.Context(), func(string, time.Time) error { return stop }); !errors.Is(err, stop) {
+			t.Error(err)
+		}
+		if room, err := s.Room(); err != nil || room < 1<<20 {
+			t.Errorf("room for %d bytes, %v", room, err)
+		}
+	})
+}
+
+// TestS3: a part of a bucket does not see the others, a changed file is not taken for what was sent, and an address must be one.
+func TestS3(t *testing.T) {
+	for _, address := range []string{"", "http://bucket", "s3://", "s3://key:secret@bucket", "s3://bucket?endpoint=host:9000"} {
+		if _, err := OpenS3(t.Context(), address, Dir(t.TempDir())); err == nil {
+			t.Errorf("%q is an address", address)
+		}
+	}
+	testfull.Need(t, "a MinIO server, whose build takes minutes")
+	s, err := OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	raw := s.Below("raw")
+	keep(t, raw, "a", []byte("a"))
+	keep(t, s.Below("tokens"), "b", []byte("b"))
+	if got := list(t, raw); !slices.Equal(got, []string{"a"}) {
+		t.Error(got)
+	}
+	name := id([]byte("sent"))
+	if _, err := s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := raw.Local(t.Context(), name); err == nil {
+		t.Error("a changed file is taken")
+	}
+	elsewhere := *s
+	elsewhere.bucket = "elsewhere"
+	if err := elsewhere.Ping(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,169 @@
+package raw
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// S3 is a part of a bucket. Files are received into a directory of this process, and sent when they are whole.
+type S3 struct {
+	client         *minio.Client
+	bucket, prefix string
+	spool          Dir
+}
+
+// patience bounds how long a file is being sent to a bucket: who waits for the answer is told to come again.
+const patience = 2 * time.Minute
+
+// OpenS3 opens storage by its address, s3://bucket/prefix?endpoint=https://host:9000&region=name; without an endpoint, it is AWS'. Keys
+// are those of the environment (AWS_ACCESS_KEY_ID), of AWS' file, or of the machine's or pod's role.
+func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil {
+		return nil, errors.New("the address of S3 is not as s3://bucket/prefix?endpoint=https://host:9000")
+	}
+	endpoint := &url.URL{Scheme: "https", Host: "s3.amazonaws.com"}
+	if e := u.Query().Get("endpoint"); e != "" {
+		if endpoint, err = url.Parse(e); err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" {
+			return nil, fmt.Errorf("the endpoint of S3, %q, is not as https://host:9000", e)
+		}
+	}
+	client, err := minio.New(endpoint.Host, &minio.Options{Secure: endpoint.Scheme == "https", Region: u.Query().Get("region"), MaxRetries: 3,
+		Creds: credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}})})
+	if err != nil {
+		return nil, err
+	}
+	s := &S3{client: client, bucket: u.Host, prefix: strings.Trim(u.Path, "/"), spool: spool}
+	if s.prefix != "" {
+		s.prefix += "/"
+	}
+	// What a process that was killed had begun to receive.
+	err = spool.List(ctx, func(name string, changed time.Time) error {
+		if !strings.HasPrefix(name, unfinished) || time.Since(changed) < time.Hour {
+			return nil
+		}
+		return spool.Remove(ctx, name)
+	})
+	return s, err
+}
+
+// Below is a part of the storage for files of another kind.
+func (s *S3) Below(prefix string) *S3 {
+	part := *s
+	part.prefix += prefix + "/"
+	return &part
+}
+
+// Ping asks whether the bucket answers.
+func (s *S3) Ping(ctx context.Context) error {
+	ok, err := s.client.BucketExists(ctx, s.bucket)
+	if err == nil && !ok {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		err = fmt.Errorf("the bucket %s: %w", s.bucket, err)
+	}
+	return err
+}
+
+func (s *S3) Create() (*os.File, error) { return s.spool.Create() }
+
+// Keep sends a file with its MD5, which all such storage compares, before it answers.
+func (s *S3) Keep(ctx context.Context, f *os.File, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, f, size, minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ContentType: "application/octet-stream"})
+	return err
+}
+
+// Open reads a file; the content of a recording is compared with its id at the end.
+func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	body, _, _, err := (minio.Core{Client: s.client}).GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
+	if err != nil {
+		if minio.ToErrorResponse(err).StatusCode == http.StatusNotFound {
+			err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		return nil, err
+	}
+	if sum, err := hex.DecodeString(name); err == nil && len(sum) == sha256.Size/2 {
+		return &checked{body, sha256.New(), name}, nil
+	}
+	return body, nil
+}
+
+type checked struct {
+	io.ReadCloser
+	sum hash.Hash
+	id  string
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.sum.Write(p[:n])
+	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil)[:sha256.Size/2]) != c.id {
+		err = fmt.Errorf("the file %s has another content than was sent", c.id)
+	}
+	return n, err
+}
+
+func (s *S3) Local(ctx context.Context, name string) (path string, release func(), err error) {
+	body, err := s.Open(ctx, name)
+	if err != nil {
+		return "", nil, err
+	}
+	defer body.Close()
+	f, err := s.spool.Create()
+	if err != nil {
+		return "", nil, err
+	}
+	_, err = io.Copy(f, body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+		return "", nil, err
+	}
+	return f.Name(), func() { _ = os.Remove(f.Name()) }, nil
+}
+
+func (s *S3) Remove(ctx context.Context, name string) error {
+	return s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}) // of what is not there, too, it is no error
+}
+
+func (s *S3) List(ctx context.Context, each func(string, time.Time) error) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing, if each fails
+	defer cancel()
+	for o := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix}) {
+		if o.Err != nil {
+			return o.Err
+		}
+		if name := strings.TrimPrefix(o.Key, s.prefix); !strings.HasSuffix(name, "/") {
+			if err := each(name, o.LastModified); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// Room is that of the directory for files being received: a bucket has no end.
+func (s *S3) Room() (int64, error) { return s.spool.Room() }
