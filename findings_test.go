@@ -7,7 +7,6 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/testing/must"
-	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -213,7 +212,7 @@ func evidenceOf(f *report.Finding, text string) float64 {
 // the database of those who had it. Nothing of that is some client's rest: by the service's own clock the database has all
 // but a few percent.
 func TestPlaceOfAPool(t *testing.T) {
-	rep := explainBytes(t, testprog.Service(t, "connection-pool").Trace, whylate.Options{})
+	rep := explainService(t, "connection-pool")
 	for _, b := range rep.Groups[0].Bands {
 		for _, c := range b.Causes {
 			if c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Share > 0.001 {

@@ -14,11 +14,8 @@ import (
 // hundred of all requests misses what only slow ones meet, and fails.
 func TestSlowWaitsAreLookedAt(t *testing.T) {
 	judged := 0
-	for i, name := range testprog.Services(t) {
-		if testing.Short() && i%8 != 0 {
-			continue
-		}
-		rep := explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{})
+	for _, name := range testprog.Services(t) {
+		rep := explainService(t, name)
 		for k := range rep.Groups {
 			g := &rep.Groups[k]
 			for _, c := range g.Tail().Causes {
@@ -114,7 +111,7 @@ func largest(m map[string]float64) (most string) {
 // TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits shows no line of its own; it is told by the line
 // that gave it its work. The name of its first function, which all such goroutines share, fails.
 func TestWhatRanIsNotAWrapper(t *testing.T) {
-	rep := explainBytes(t, testprog.Service(t, "waitgroup-saturated").Trace, whylate.Options{})
+	rep := explainService(t, "waitgroup-saturated")
 	named := 0
 	for i := range rep.Groups {
 		for _, c := range rep.Groups[i].All().Causes {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -19,11 +18,8 @@ import (
 // which requests of their own could lie in the waits by chance. It would catch a peer that is named because two groups have work at the
 // same time.
 func TestNoPeers(t *testing.T) {
-	for i, name := range testprog.Services(t) {
-		if testing.Short() && i%5 != 0 && name != "load-inside" {
-			continue
-		}
-		rep := explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{Name: name})
+	for _, name := range testprog.Services(t) {
+		rep := explainService(t, name)
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
 			switch itself := name == "load-inside" && strings.HasSuffix(g.Name, ".visit"); {

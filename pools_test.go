@@ -67,15 +67,12 @@ func TestPlacesThereAre(t *testing.T) {
 	field := func(name string) *report.Report {
 		return explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 	}
-	service := func(name string) *report.Report {
-		return explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{})
-	}
 	for name, c := range map[string]struct {
 		rep    *report.Report
 		places float64
 	}{
 		"pgxpool-held": {field("pgxpool-held"), 4}, "redis-pool": {field("redis-pool"), 1}, "vm-one-at-a-time": {field("vm-one-at-a-time"), 1},
-		"semaphore": {service("semaphore"), 1}, "weighted": {service("weighted"), 2},
+		"semaphore": {explainService(t, "semaphore"), 1}, "weighted": {explainService(t, "weighted"), 2},
 	} {
 		said := math.NaN()
 		for i := range c.rep.Findings {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,7 +239,7 @@ func TestTruth(t *testing.T) {
 		}
 		wanted[name] = o.Service.Findings
 		t.Run(name, func(t *testing.T) {
-			rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+			rep := explainService(t, name)
 			j := judge(rep, o).and(judgeFindings(rep, o))
 			table.add(o, rep)
 			seen.add(t, name, rep, o)
@@ -290,6 +291,21 @@ func optionsOf(name string, rec *testprog.Recorded) whylate.Options {
 		opts.Host = bytes.NewReader(rec.Host)
 	}
 	return opts
+}
+
+// answers has the reports of explainService and explainFile: several tests read the same ones.
+var answers sync.Map // name or path -> *report.Report
+
+// explainService explains a recording of lab/truth, once in a process. The report is shared: read it only.
+func explainService(t testing.TB, name string) *report.Report {
+	t.Helper()
+	if rep, ok := answers.Load(name); ok {
+		return rep.(*report.Report)
+	}
+	rec := testprog.Service(t, name)
+	rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+	answers.Store(name, rep)
+	return rep
 }
 
 func explain(t testing.TB, r io.Reader, opts whylate.Options) *report.Report {

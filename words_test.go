@@ -16,8 +16,7 @@ import (
 func TestSentenceAndFinding(t *testing.T) {
 	n := 0
 	for _, name := range testprog.Services(t) {
-		rec := testprog.Service(t, name)
-		rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+		rep := explainService(t, name)
 		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.Loud() {
 			continue
 		}
@@ -41,8 +40,7 @@ func TestSentenceAndFinding(t *testing.T) {
 // peer's.
 func TestInARow(t *testing.T) {
 	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
-		rec := testprog.Service(t, name)
-		rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+		rep := explainService(t, name)
 		f := &rep.Findings[0]
 		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {
 			t.Errorf("%s: %q, want %q", name, f.Title, want)
@@ -65,8 +63,7 @@ func TestInARow(t *testing.T) {
 // won. It would catch a promise that a shorter pause brings the news earlier.
 func TestPolled(t *testing.T) {
 	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
-		rec := testprog.Service(t, name)
-		f := &explainBytes(t, rec.Trace, optionsOf(name, rec)).Findings[0]
+		f := &explainService(t, name).Findings[0]
 		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
 			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
 		}

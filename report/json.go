@@ -68,7 +68,16 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("reading a report: the input is empty")
 	}
-	// The schema first: what is wrong with the fields of another schema says nothing.
+	rep := new(Report)
+	err = json.Unmarshal(data, rep)
+	if err == nil && rep.Schema == Schema {
+		if err := rep.CheckValid(); err != nil {
+			return nil, fmt.Errorf("reading a report: it contradicts itself: %w", err)
+		}
+		return rep, nil
+	}
+	// The schema before the fields: what is wrong with those of another schema says nothing.
+	wrong := err
 	var head struct {
 		Schema *string `json:"schema"`
 	}
@@ -90,18 +99,10 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 	case *head.Schema != Schema:
 		return nil, fmt.Errorf("reading a report: its schema is %.60q, want %q", *head.Schema, Schema)
 	}
-	rep := new(Report)
-	err = json.Unmarshal(data, rep)
-	if errors.As(err, &kind) {
+	if errors.As(wrong, &kind) {
 		return nil, fmt.Errorf("reading a report: field %s (byte %d) holds a %s where the schema has another type", kind.Field, kind.Offset, kind.Value)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a report: %w", err)
-	}
-	if err := rep.CheckValid(); err != nil {
-		return nil, fmt.Errorf("reading a report: it contradicts itself: %w", err)
-	}
-	return rep, nil
+	return nil, fmt.Errorf("reading a report: %w", wrong)
 }
 
 const schemaFamily = "whylate.report/"

@@ -116,10 +116,10 @@ func (k *keeper) Add(w *path.Walked) {
 }
 
 func (g *kept) addSlow(r *Request, most int) {
-	g.slowest = append(g.slowest, r)
-	slices.SortFunc(g.slowest, func(a, b *Request) int {
+	at, _ := slices.BinarySearchFunc(g.slowest, r, func(a, b *Request) int {
 		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
+	g.slowest = slices.Insert(g.slowest, at, r)
 	g.slowest = g.slowest[:min(len(g.slowest), most)]
 }
 

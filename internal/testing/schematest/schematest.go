@@ -4,6 +4,7 @@ package schematest
 import (
 	"bytes"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -18,8 +19,14 @@ func Compile(t testing.TB) *jsonschema.Schema {
 	return compile(t, report.JSONSchema())
 }
 
+// compiled has the schemas that this process has read: a test validates many documents by one.
+var compiled sync.Map // the schema's text -> *jsonschema.Schema
+
 func compile(t testing.TB, schema []byte) *jsonschema.Schema {
 	t.Helper()
+	if s, ok := compiled.Load(string(schema)); ok {
+		return s.(*jsonschema.Schema)
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
 		t.Fatalf("the schema is not JSON: %v", err)
@@ -32,6 +39,7 @@ func compile(t testing.TB, schema []byte) *jsonschema.Schema {
 	if err != nil {
 		t.Fatalf("the schema is not valid: %v", err)
 	}
+	compiled.Store(string(schema), s)
 	return s
 }
 

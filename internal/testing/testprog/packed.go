@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/ulikunitz/xz"
@@ -42,10 +44,18 @@ func Unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
+// collectLess makes collections rarer in tests that read recordings, whose heaps are small: a sixth of their CPU.
+var collectLess = sync.OnceFunc(func() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+})
+
 // unpacked returns the path of a recording's unpacked file, by its path without Packed. Unpacking takes longer than all else
 // that is done with some recordings, and many tests read the same ones: what one has unpacked, others find, also those of
 // later processes.
 func unpacked(path string) (string, error) {
+	collectLess()
 	packed, err := os.ReadFile(path + Packed)
 	if err != nil {
 		return "", err
