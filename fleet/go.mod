@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/minio/minio-go/v7 v7.0.95
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.0-20250711233419-a173a6c0125c
 	github.com/whylate/whylate v0.0.0
 	github.com/whylate/whylate/service v0.0.0
 	modernc.org/sqlite v1.61.1
@@ -14,6 +15,7 @@ require (
 	github.com/andybalholm/brotli v1.2.6 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-faster/city v1.0.1 // indirect
 	github.com/go-faster/errors v0.8.0 // indirect
 	github.com/go-ini/ini v1.67.0 // indirect
@@ -41,6 +43,7 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
+	go.yaml.in/yaml/v2 v2.4.5 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 

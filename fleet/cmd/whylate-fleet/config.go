@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,6 +17,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/peterbourgon/ff/v3"
 
+	"github.com/whylate/whylate/fleet/internal/notify"
+	"github.com/whylate/whylate/fleet/internal/outgoing"
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
@@ -31,6 +34,8 @@ type config struct {
 	keep                                work.Keep
 	drain, expires, since               time.Duration
 	service, logs                       string
+	webhook, secrets, public            string
+	allowed                             outgoing.Allowed
 }
 
 var targets = []string{"all", "ingest", "work", "query"}
@@ -59,6 +64,13 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.DurationVar(&c.expires, "expires", 90*24*time.Hour, "how long a new token is valid")
 	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
 	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
+	f.StringVar(&c.webhook, "webhook", "", "`address` that is told of new findings, findings that came back, and slower versions; none if empty")
+	f.StringVar(&c.secrets, "webhook-secrets", "", "`file` with the receiver's keys, a line each: whsec_ and base64")
+	f.StringVar(&c.public, "public", "", "`address` of this fleet in what webhooks say, such as https://fleet.example.com")
+	f.Func("allow-private", "`ranges` of private addresses that webhooks may be sent to, with commas between, such as 10.2.0.0/16 (default none)", func(s string) (err error) {
+		c.allowed, err = outgoing.Parse(s)
+		return err
+	})
 	f.StringVar(&c.logs, "log", "text", "`form` of logs on standard error: text or json")
 	f.Usage = func() {
 		fmt.Fprint(f.Output(), usage)
@@ -106,6 +118,15 @@ func (c *config) check() error {
 	bad(c.bounds.Recordings < 1 || c.bounds.Bytes < 1 || c.bounds.Queued < 1, "-max-recordings, -max-bytes and -max-queued must be at least 1")
 	bad(c.keep.RawAge <= 0 || c.keep.Rows < 24*time.Hour || c.keep.RawBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
 	bad(c.expires <= 0 || c.since <= 0 || c.drain < 0, "-expires and -since must be more than 0, -drain not less")
+	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public} {
+		u, err := url.Parse(address)
+		bad(address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "%s=%s is no address such as https://host/path", name, address)
+	}
+	bad((c.webhook == "") != (c.secrets == ""), "-webhook and -webhook-secrets need each other")
+	if c.secrets != "" {
+		_, err := notify.ReadSecrets(c.secrets)
+		bad(err != nil, "-webhook-secrets: %w", err)
+	}
 	if c.cert != "" {
 		_, err := os.Stat(c.cert)
 		bad(err != nil, "-tls-cert: %w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/notify"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
@@ -63,6 +65,14 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 		w := &work.Worker{Store: st, Raw: files, Log: log, Metrics: m, Number: c.workers}
 		parts.Go(func() { w.Run(ctx) })
 		parts.Go(func() { w.Retain(ctx, c.keep) })
+		if c.webhook != "" {
+			secrets, err := notify.ReadSecrets(c.secrets)
+			if err != nil {
+				return err
+			}
+			n := &notify.Notifier{Store: st, Log: log, Metrics: m, To: c.webhook, Secrets: secrets, Public: cmp.Or(c.public, scheme+"://"+l.Addr().String()), Allowed: c.allowed, Compare: s.Compare}
+			parts.Go(func() { n.Run(ctx) })
+		}
 	}
 	parts.Go(func() {
 		<-ctx.Done()

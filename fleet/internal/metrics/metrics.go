@@ -23,6 +23,9 @@ type Metrics struct {
 	Dropped    *prometheus.CounterVec // by reason
 	Folded     prometheus.Counter
 	Denied     *prometheus.CounterVec // readers, by reason
+	Webhooks   *prometheus.CounterVec // by outcome
+	Scraped    *prometheus.CounterVec // by outcome
+	Traced     prometheus.Counter
 	registry   *prometheus.Registry
 }
 
@@ -44,6 +47,11 @@ func New(st *store.Store) *Metrics {
 			Help: "Recordings whose labels or groups were counted as (other), because the service has too many."}),
 		Denied: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_denied_total",
 			Help: "Requests of readers that were refused, by reason: token, host."}, []string{"reason"}),
+		Webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_webhooks_total",
+			Help: "Attempts to deliver a webhook, by outcome: delivered, failed (and tried again), refused (a private address), given-up."}, []string{"outcome"}),
+		Scraped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_scraped_total",
+			Help: "Attempts to record a target, by outcome: taken, busy (another trace runs), refused (a private address, or a redirect), failed, kept-out (by a bound of the service)."}, []string{"outcome"}),
+		Traced:   prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_scrape_seconds_total", Help: "Time for which targets were traced."}),
 		registry: prometheus.NewRegistry(),
 	}
 	for _, a := range []string{"accepted", "token", "service", "rate", "queue", "large", "damaged", "disk", "busy", "error"} {
@@ -52,7 +60,13 @@ func New(st *store.Store) *Metrics {
 	for _, o := range []string{"done", "failed", "poison"} {
 		m.Explained.WithLabelValues(o)
 	}
-	m.registry.MustRegister(m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
+	for _, o := range []string{"delivered", "failed", "refused", "given-up"} {
+		m.Webhooks.WithLabelValues(o)
+	}
+	for _, o := range []string{"taken", "busy", "refused", "failed", "kept-out"} {
+		m.Scraped.WithLabelValues(o)
+	}
+	m.registry.MustRegister(m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &known{st: st})
 	return m
 }
@@ -67,6 +81,7 @@ type known struct{ st *store.Store }
 
 var (
 	recordings = prometheus.NewDesc("whylate_fleet_recordings", "Recordings by state: waiting, working, done, poison.", []string{"state"}, nil)
+	unsent     = prometheus.NewDesc("whylate_fleet_webhooks_waiting", "Webhooks that wait to be delivered.", nil, nil)
 	win        = prometheus.NewDesc("whylate_fleet_finding_win_seconds", "Seconds a second that a fix of a finding would win, of the fifty largest of the last day.",
 		[]string{"problem", "service", "environment", "group", "code", "cause", "version"}, nil)
 )
@@ -74,7 +89,7 @@ var (
 // exported is how many findings are metrics, so that they do not grow with what services send.
 const exported = 50
 
-func (k *known) Describe(d chan<- *prometheus.Desc) { d <- recordings; d <- win }
+func (k *known) Describe(d chan<- *prometheus.Desc) { d <- recordings; d <- win; d <- unsent }
 
 func (k *known) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -86,6 +101,9 @@ func (k *known) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, s := range []string{store.Waiting, store.Working, store.Done, store.Poison} {
 		out <- prometheus.MustNewConstMetric(recordings, prometheus.GaugeValue, float64(states[s]), s)
+	}
+	if n, err := k.st.Unsent(ctx); err == nil {
+		out <- prometheus.MustNewConstMetric(unsent, prometheus.GaugeValue, float64(n))
 	}
 	now := time.Now()
 	problems, _, err := k.st.Overview(ctx, store.Range{From: now.Add(-24 * time.Hour), To: now})

@@ -122,7 +122,7 @@ func (s *Server) api(m *http.ServeMux) {
 		Old         string `query:"old" required:"true" doc:"version"`
 		New         string `query:"new" required:"true" doc:"version"`
 	}) (any, error) {
-		return s.compare(ctx, q.Service, q.Environment, q.Old, q.New)
+		return s.Compare(ctx, q.Service, q.Environment, q.Old, q.New)
 	})
 }
 

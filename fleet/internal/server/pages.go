@@ -216,7 +216,7 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 func (s *Server) comparison(ctx context.Context, v *view, r *http.Request) error {
 	old, new := r.FormValue("old"), r.FormValue("new")
 	v.Title = fmt.Sprintf("%s: %s and %s", v.Service, old, new)
-	d, err := s.compare(ctx, v.Service, v.Environment, old, new)
+	d, err := s.Compare(ctx, v.Service, v.Environment, old, new)
 	if err != nil {
 		return err
 	}

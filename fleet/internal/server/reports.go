@@ -65,7 +65,8 @@ func (s *Server) version(ctx context.Context, service, version, environment stri
 	return m.report(fmt.Sprintf("%s %s, %d recordings", service, version, m.n)), nil
 }
 
-func (s *Server) compare(ctx context.Context, service, environment, old, new string) (*compare.Diff, error) {
+// Compare compares two versions of a service.
+func (s *Server) Compare(ctx context.Context, service, environment, old, new string) (*compare.Diff, error) {
 	a, err := s.version(ctx, service, old, environment)
 	if err != nil {
 		return nil, err

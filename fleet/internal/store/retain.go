@@ -81,6 +81,7 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 		{`DELETE FROM slow WHERE moment<?`: {before.UnixNano()}},
 		{`DELETE FROM problems WHERE updated<?`: {before.UnixNano()}},
 		{`DELETE FROM recordings WHERE raw=0 AND received<?`: {before.UnixNano()}},
+		{`DELETE FROM told WHERE moment<?`: {before.UnixNano()}},
 		{`DELETE FROM tokens WHERE expires<?`: {now.UnixNano()}},
 		{`DELETE FROM series WHERE grp<>'' AND NOT EXISTS (SELECT 1 FROM points p WHERE p.series=id)`: nil},
 		// The series of a pod itself goes after those of its groups, and that of a version's days after its days.

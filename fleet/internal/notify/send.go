@@ -1,0 +1,122 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/outgoing"
+	"github.com/whylate/whylate/internal/capture/record"
+)
+
+// A Secret is a key of a receiver.
+type Secret []byte
+
+// ReadSecrets reads a file with a key a line, as receivers give them out: whsec_ and base64, of 24 to 64 bytes.
+func ReadSecrets(file string) (out []Secret, err error) {
+	text, err := record.SecretFile(file, nil)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.FieldsSeq(text) {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(line, "whsec_"))
+		if err != nil || len(key) < 24 || len(key) > 64 {
+			return nil, fmt.Errorf("%s: a key is no 24 to 64 bytes in base64", file)
+		}
+		out = append(out, key)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s holds no key", file)
+	}
+	return out, nil
+}
+
+// sign signs as https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md says.
+func (s Secret) sign(id, stamp string, body []byte) string {
+	h := hmac.New(sha256.New, s)
+	fmt.Fprintf(h, "%s.%s.%s", id, stamp, body)
+	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))
+}
+
+const (
+	patience = 15 * time.Second // for an answer
+	hidden   = time.Minute      // another process does not deliver the same message meanwhile
+	tries    = 14               // three days
+	longest  = 8 * time.Hour
+)
+
+// A sender delivers what is in the outbox.
+type sender struct {
+	*Notifier
+	client *http.Client
+}
+
+func (n *Notifier) sender() *sender { return &sender{n, n.Allowed.Client(patience)} }
+
+// one delivers a message, if one is due. It is in the outbox until the receiver has said that it has it.
+func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error) {
+	m, err := s.Store.Due(ctx, now, now.Add(hidden))
+	if m == nil || err != nil {
+		return false, err
+	}
+	err = s.post(ctx, m.ID, m.Body, now)
+	if ctx.Err() != nil {
+		return true, nil // it is due again in a minute
+	}
+	outcome := "delivered"
+	switch {
+	case errors.Is(err, outgoing.ErrRefused):
+		outcome = "refused"
+	case err != nil:
+		outcome = "failed"
+	}
+	if err != nil && m.Tries >= tries {
+		s.Metrics.Webhooks.WithLabelValues("given-up").Inc()
+		s.Log.Error("a webhook was given up", "id", m.ID, "event", string(m.Body), "error", err)
+		return true, s.Store.Sent(ctx, m.ID)
+	}
+	s.Metrics.Webhooks.WithLabelValues(outcome).Inc()
+	if err == nil {
+		return true, s.Store.Sent(ctx, m.ID)
+	}
+	wait := min(5*time.Second<<(2*(m.Tries-1)), longest)
+	if wait <= 0 {
+		wait = longest
+	}
+	wait += rand.N(wait / 4) // receivers that come back are not asked by all at once
+	s.Log.Warn("a webhook was not delivered", "id", m.ID, "try", m.Tries, "again", wait.Round(time.Second), "error", err)
+	return true, s.Store.Redeliver(ctx, m.ID, now.Add(wait))
+}
+
+func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.To, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	var signatures []string
+	for _, k := range s.Secrets {
+		signatures = append(signatures, k.sign(id, stamp, body))
+	}
+	for name, value := range map[string]string{"Content-Type": "application/json", "User-Agent": "whylate-fleet", "webhook-id": id, "webhook-timestamp": stamp, "webhook-signature": strings.Join(signatures, " ")} {
+		r.Header.Set(name, value)
+	}
+	res, err := s.client.Do(r)
+	if err != nil {
+		return err
+	}
+	_ = res.Body.Close() // what it says besides is nothing to us
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("the receiver answered %s", res.Status)
+	}
+	return nil
+}
