@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/notify"
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/scrape"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
@@ -34,11 +35,14 @@ type config struct {
 	keep                                work.Keep
 	drain, expires, since               time.Duration
 	service, logs                       string
-	webhook, secrets, public            string
-	allowed                             outgoing.Allowed
+
+	webhook, secrets, public, scrape string
+	allowed                          outgoing.Allowed
+	length, budget                   time.Duration
+	share                            float64
 }
 
-var targets = []string{"all", "ingest", "work", "query"}
+var targets = []string{"all", "ingest", "work", "query", "scrape"}
 
 // flagsOf returns the flags of a configuration. They are its reference: docs/fleet.md lists them, by a test.
 func flagsOf(c *config) *flag.FlagSet {
@@ -46,7 +50,7 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.String("config", "", "`file` with flags, a line each without its dash")
 	f.StringVar(&c.dir, "dir", "whylate-fleet", "`directory` for the store and the recordings; it is made")
 	f.StringVar(&c.listen, "listen", "127.0.0.1:4319", "`address` to serve on; others than loopback need TLS, and readers a token")
-	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work or query, in several processes on one directory")
+	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work, query or scrape, in several processes on one directory")
 	f.StringVar(&c.clickhouse, "clickhouse", "", "`address` of a ClickHouse that keeps the rows, as clickhouse://user:password@host:9000/database; SQLite if empty")
 	f.StringVar(&c.s3, "s3", "", "`address` of S3-compatible storage for recordings and reports, as s3://bucket/prefix?endpoint=https://host:9000&region=name; the directory if empty. Keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or of the machine's role")
 	f.StringVar(&c.cert, "tls-cert", "", "`file` with the certificate, read again for each connection")
@@ -64,13 +68,17 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.DurationVar(&c.expires, "expires", 90*24*time.Hour, "how long a new token is valid")
 	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
 	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
-	f.StringVar(&c.webhook, "webhook", "", "`address` that is told of new findings, findings that came back, and slower versions; none if empty")
+	f.StringVar(&c.webhook, "webhook", "", "`address` that webhooks are sent to, about new findings, findings that came back, and slower versions; none if empty")
 	f.StringVar(&c.secrets, "webhook-secrets", "", "`file` with the receiver's keys, a line each: whsec_ and base64")
 	f.StringVar(&c.public, "public", "", "`address` of this fleet in what webhooks say, such as https://fleet.example.com")
-	f.Func("allow-private", "`ranges` of private addresses that webhooks may be sent to, with commas between, such as 10.2.0.0/16 (default none)", func(s string) (err error) {
+	f.Func("allow-private", "`ranges` of private addresses that may be scraped and that webhooks may be sent to, with commas between, such as 10.2.0.0/16 (default none)", func(s string) (err error) {
 		c.allowed, err = outgoing.Parse(s)
 		return err
 	})
+	f.StringVar(&c.scrape, "scrape", "", "`file` that says how services without the library are found, in the form of Prometheus' scrape_configs; none if empty")
+	f.DurationVar(&c.length, "scrape-length", 5*time.Second, "how long a recording of a scraped pod is")
+	f.DurationVar(&c.budget, "scrape-budget", time.Minute, "for how long in an hour the pods of a scraped service are traced, all together")
+	f.Float64Var(&c.share, "scrape-share", 0.01, "`part` of the pods of a scraped service that are traced at a time; at least one is")
 	f.StringVar(&c.logs, "log", "text", "`form` of logs on standard error: text or json")
 	f.Usage = func() {
 		fmt.Fprint(f.Output(), usage)
@@ -123,6 +131,13 @@ func (c *config) check() error {
 		bad(address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "%s=%s is no address such as https://host/path", name, address)
 	}
 	bad((c.webhook == "") != (c.secrets == ""), "-webhook and -webhook-secrets need each other")
+	bad(c.length < time.Second || c.length > time.Minute || c.budget < c.length, "-scrape-length must be 1s to 1m, -scrape-budget not less")
+	bad(!(c.share >= 0 && c.share <= 1), "-scrape-share=%v is no part of 1", c.share)
+	bad(c.target == "scrape" && c.scrape == "", "-target=scrape needs -scrape")
+	if c.scrape != "" {
+		_, err := scrape.Read(c.scrape)
+		bad(err != nil, "-scrape: %w", err)
+	}
 	if c.secrets != "" {
 		_, err := notify.ReadSecrets(c.secrets)
 		bad(err != nil, "-webhook-secrets: %w", err)

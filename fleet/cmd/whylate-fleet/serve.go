@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/notify"
+	"github.com/whylate/whylate/fleet/internal/scrape"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/fleet/internal/work"
@@ -73,6 +74,18 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 			n := &notify.Notifier{Store: st, Log: log, Metrics: m, To: c.webhook, Secrets: secrets, Public: cmp.Or(c.public, scheme+"://"+l.Addr().String()), Allowed: c.allowed, Compare: s.Compare}
 			parts.Go(func() { n.Run(ctx) })
 		}
+	}
+	if c.scrape != "" && (c.target == "all" || c.target == "scrape") {
+		jobs, err := scrape.Read(c.scrape)
+		if err != nil {
+			return err
+		}
+		sc := &scrape.Scraper{Config: jobs, Log: log, Metrics: m, Allowed: c.allowed, Length: c.length, Budget: c.budget, Share: c.share, Accept: s.Accept}
+		parts.Go(func() {
+			if err := sc.Run(ctx); err != nil {
+				log.Error("scraping ended", "error", err)
+			}
+		})
 	}
 	parts.Go(func() {
 		<-ctx.Done()

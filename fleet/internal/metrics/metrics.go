@@ -50,7 +50,7 @@ func New(st *store.Store) *Metrics {
 		Webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_webhooks_total",
 			Help: "Attempts to deliver a webhook, by outcome: delivered, failed (and tried again), refused (a private address), given-up."}, []string{"outcome"}),
 		Scraped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_scraped_total",
-			Help: "Attempts to record a target, by outcome: taken, busy (another trace runs), refused (a private address, or a redirect), failed, kept-out (by a bound of the service)."}, []string{"outcome"}),
+			Help: "Attempts to record a target, by outcome: taken, busy (another trace runs), refused (a private address, or a redirect), failed, kept-out (by a bound of the service), too-many (discovery finds more than is kept)."}, []string{"outcome"}),
 		Traced:   prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_scrape_seconds_total", Help: "Time for which targets were traced."}),
 		registry: prometheus.NewRegistry(),
 	}
@@ -63,7 +63,7 @@ func New(st *store.Store) *Metrics {
 	for _, o := range []string{"delivered", "failed", "refused", "given-up"} {
 		m.Webhooks.WithLabelValues(o)
 	}
-	for _, o := range []string{"taken", "busy", "refused", "failed", "kept-out"} {
+	for _, o := range []string{"taken", "busy", "refused", "failed", "kept-out", "too-many"} {
 		m.Scraped.WithLabelValues(o)
 	}
 	m.registry.MustRegister(m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,

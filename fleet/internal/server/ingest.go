@@ -129,11 +129,20 @@ func isFull(err error) bool {
 
 // take keeps a recording. When it returns without error, the file and its place in the queue are durable.
 func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err error) {
-	now := time.Now()
-	service, err := s.sender(r, now)
+	service, err := s.sender(r, time.Now())
 	if err != nil {
 		return "", err
 	}
+	return s.accept(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBody), r.Header)
+}
+
+// Accept takes a recording in that the fleet has made itself, within the bounds of its service.
+func (s *Server) Accept(ctx context.Context, service string, body io.Reader) (id string, err error) {
+	return s.accept(ctx, service, body, nil)
+}
+
+func (s *Server) accept(ctx context.Context, service string, body io.Reader, h http.Header) (id string, err error) {
+	now := time.Now()
 	limit := s.limits.get(service, s.Bounds)
 	if debt := -limit.bytes.TokensAt(now); debt > 0 {
 		return "", later(http.StatusTooManyRequests, "rate", time.Duration(debt/float64(limit.bytes.Limit())*1e9), "the service sends more than %d bytes a minute", s.Bounds.Bytes)
@@ -143,7 +152,7 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err er
 		turn.CancelAt(now)
 		return "", later(http.StatusTooManyRequests, "rate", after, "the service sends more than %d recordings a minute", s.Bounds.Recordings)
 	}
-	queued, err := s.Store.Queued(r.Context(), service)
+	queued, err := s.Store.Queued(ctx, service)
 	if err != nil {
 		return "", err
 	}
@@ -159,8 +168,8 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err er
 			defer func() { <-slots }()
 		case <-time.After(s.patience):
 			return "", later(http.StatusServiceUnavailable, "busy", 5*time.Second, "too many recordings are being received; send it again later")
-		case <-r.Context().Done():
-			return "", r.Context().Err()
+		case <-ctx.Done():
+			return "", ctx.Err()
 		}
 	}
 	f, err := s.Raw.Create()
@@ -170,18 +179,18 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err er
 	defer os.Remove(f.Name())
 	defer f.Close()
 	rec := store.Recording{Labels: rows.Labels{Service: service}, Received: now}
-	if rec.ID, rec.Bytes, err = receive(w, r, f); err != nil {
+	if rec.ID, rec.Bytes, err = receive(body, h.Get("Content-Encoding"), f); err != nil {
 		return "", err
 	}
 	limit.bytes.ReserveN(now, int(rec.Bytes))
-	if err := describe(&rec, f, r.Header); err != nil {
+	if err := describe(&rec, f, h); err != nil {
 		return "", err
 	}
-	if known, err := s.Store.Recording(r.Context(), rec.ID); known != nil || err != nil {
+	if known, err := s.Store.Recording(ctx, rec.ID); known != nil || err != nil {
 		return rec.ID, err // its file was durable before it was known
 	}
 	// From here on, who sends may go: what is half done would be sent again.
-	ctx := context.WithoutCancel(r.Context())
+	ctx = context.WithoutCancel(ctx)
 	if err := s.Raw.Keep(ctx, f, rec.ID); err != nil {
 		return "", err
 	}
@@ -203,9 +212,8 @@ func (s *Server) sender(r *http.Request, now time.Time) (service string, err err
 }
 
 // receive writes a body to a file, unpacked, and returns its id and size.
-func receive(w http.ResponseWriter, r *http.Request, f *os.File) (id string, n int64, err error) {
-	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
-	switch r.Header.Get("Content-Encoding") {
+func receive(body io.Reader, encoding string, f *os.File) (id string, n int64, err error) {
+	switch encoding {
 	case "gzip":
 		if body, err = gzip.NewReader(body); err != nil {
 			return "", 0, refuse(http.StatusBadRequest, "damaged", "the body is not gzip")

@@ -1,0 +1,391 @@
+package scrape
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"os"
+	"path/filepath"
+	"runtime/trace"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
+	"github.com/whylate/whylate/fleet/internal/metrics"
+	"github.com/whylate/whylate/fleet/internal/outgoing"
+	"github.com/whylate/whylate/fleet/internal/store"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// scraper scrapes what a configuration finds on loopback.
+func scraper(t *testing.T, config string) *Scraper {
+	t.Helper()
+	c, err := Read(write(t, "scrape.yaml", config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := outgoing.Parse("127.0.0.0/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return &Scraper{Config: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Allowed: allowed, Length: time.Second, Budget: time.Hour,
+		Accept: func(context.Context, string, io.Reader) (string, error) {
+			t.Error("something was accepted")
+			return "", nil
+		}, slots: make(chan struct{}, atOnce), services: make(map[string]*service)}
+}
+
+const static = "scrape_configs: [{job_name: shop, static_configs: [{targets: ['%s']}]}]"
+
+// TestTargets: labels say where a recording is from, and rules which targets there are.
+func TestTargets(t *testing.T) {
+	s := scraper(t, `
+scrape_configs:
+  - job_name: pods
+    trace_path: /admin/pprof
+    kubernetes_sd_configs: [{role: pod}]
+    relabel_configs:
+      - {source_labels: [__meta_kubernetes_pod_annotation_whylate_scrape], regex: "true", action: keep}
+      - {source_labels: [__meta_kubernetes_namespace], target_label: environment}
+`)
+	pod := func(more ...string) model.LabelSet {
+		out := model.LabelSet{"__address__": "10.0.0.1:6060", "__meta_kubernetes_pod_annotation_whylate_scrape": "true", "__meta_kubernetes_namespace": "live",
+			"__meta_kubernetes_pod_name": "cart-1", "__meta_kubernetes_pod_node_name": "n1", "__meta_kubernetes_pod_label_app_kubernetes_io_name": "cart"}
+		for i := 0; i < len(more); i += 2 {
+			out[model.LabelName(more[i])] = model.LabelValue(more[i+1])
+		}
+		return out
+	}
+	now := time.Now()
+	s.update(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod(), pod("__address__", "10.0.0.2:6060", "__meta_kubernetes_pod_annotation_whylate_scrape", "no"),
+		pod("__address__", ""), pod("__address__", "a/b"), pod("__address__", "user:secret@10.0.0.3:1"), pod("__scheme__", "file"), pod("__address__", "[::1"),
+		pod("__address__", "10.0.0.4:6060", "service", strings.Repeat("x", 1000)+"\n")}}}}, now)
+	cart := s.services["cart"]
+	if len(s.services) != 2 || cart == nil || len(cart.targets) != 1 || s.services[strings.Repeat("x", maxLabel)] == nil {
+		t.Fatalf("%+v", s.services)
+	}
+	one := cart.targets["http://10.0.0.1:6060/admin/pprof"]
+	if got, want := fmt.Sprint(one.labels), "{cart  live cart-1 n1}"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	one.last = now
+	s.update(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod()}}}}, now.Add(time.Hour))
+	if s.services["cart"] != cart || len(s.services) != 1 || cart.targets[one.url.String()].last != now {
+		t.Error("what was known is forgotten")
+	}
+}
+
+// TestTooMany: two million targets of as many services cost no more than those that are kept.
+func TestTooMany(t *testing.T) {
+	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+	list := make([]model.LabelSet, 2_000_000)
+	for i := range list {
+		list[i] = model.LabelSet{"__address__": model.LabelValue(fmt.Sprint("10.0.0.1:", i%50000+1)), "service": model.LabelValue(fmt.Sprint("s", i))}
+		if testing.Short() && i > 2*maxServices {
+			list = list[:i]
+			break
+		}
+	}
+	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
+	if got := testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues("too-many")); len(s.services) != maxServices || got != float64(len(list)-maxServices) {
+		t.Errorf("%d services, %v were left out", len(s.services), got)
+	}
+}
+
+// TestBudget: in no hour pods are traced for longer than the budget, a round more; each has its turn, and not all at the same times.
+func TestBudget(t *testing.T) {
+	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+	s.Length, s.Budget, s.Share = 5*time.Second, 2*time.Minute, 0.02
+	var list []model.LabelSet
+	for i := range 200 {
+		list = append(list, model.LabelSet{"__address__": model.LabelValue(fmt.Sprint("10.0.0.1:", i+1))})
+	}
+	begin := time.Now()
+	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, begin)
+	one := s.services["shop"]
+	var rounds []time.Time
+	turns := make(map[string]int)
+	for now := begin; now.Before(begin.Add(24 * time.Hour)); now = now.Add(time.Second) {
+		r := s.round(one, now)
+		if r == nil {
+			continue
+		}
+		if len(r) != 4 {
+			t.Fatalf("%d pods at a time", len(r))
+		}
+		for _, x := range r {
+			turns[x.url.Host]++
+		}
+		rounds = append(rounds, now)
+		if s.round(one, now.Add(10*time.Hour)) != nil {
+			t.Fatal("a round began within another")
+		}
+		one.busy = false
+		hour := 0
+		for _, before := range rounds {
+			if now.Sub(before) < time.Hour {
+				hour++
+			}
+		}
+		if spent := time.Duration(hour*len(r)) * s.Length; spent > s.Budget+4*s.Length {
+			t.Errorf("%v within an hour", spent)
+		}
+	}
+	least, most := len(rounds), 0
+	for _, n := range turns {
+		least, most = min(least, n), max(most, n)
+	}
+	if len(turns) != 200 || most-least > 1 || len(rounds) < 24*60*2/20*6/10 {
+		t.Errorf("%d rounds; %d pods had %d to %d turns", len(rounds), len(turns), least, most)
+	}
+}
+
+// service serves its profiles, as net/http/pprof does.
+func profiled(t *testing.T) *httptest.Server {
+	m := http.NewServeMux()
+	m.HandleFunc("/debug/pprof/", pprof.Index)
+	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	s := httptest.NewServer(m)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// attempt takes a trace of an address, and returns what came of it.
+func (s *Scraper) attempt(t *testing.T, address string) string {
+	t.Helper()
+	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: []model.LabelSet{{"__address__": model.LabelValue(strings.TrimPrefix(address, "http://")), "version": "v7"}}}}}, time.Now())
+	outcomes := []string{"taken", "busy", "refused", "failed", "kept-out"}
+	before := make(map[string]float64)
+	for _, o := range outcomes {
+		before[o] = testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues(o))
+	}
+	for _, to := range s.services["shop"].targets {
+		s.record(t.Context(), to)
+	}
+	for _, o := range outcomes {
+		if testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues(o)) == before[o]+1 {
+			return o
+		}
+	}
+	return ""
+}
+
+// TestRecord: a service is recorded, and what it becomes is a recording with its labels; never while another trace runs.
+func TestRecord(t *testing.T) {
+	target := profiled(t)
+	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+	var body []byte
+	s.Accept = func(_ context.Context, service string, r io.Reader) (string, error) {
+		if service != "shop" {
+			t.Error(service)
+		}
+		var err error
+		body, err = io.ReadAll(r)
+		return "id", err
+	}
+	if err := trace.Start(io.Discard); err != nil {
+		t.Skip("another trace of the test runs:", err)
+	}
+	got := s.attempt(t, target.URL)
+	running := trace.IsEnabled()
+	trace.Stop()
+	if got != "busy" || !running || body != nil {
+		t.Errorf("%s, the other trace runs: %v", got, running)
+	}
+	if got := s.attempt(t, target.URL); got != "taken" {
+		t.Fatal(got)
+	}
+	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := z.Open("meta.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var meta struct{ Service map[string]string }
+	if err := json.NewDecoder(f).Decode(&meta); err != nil || meta.Service["service.name"] != "shop" || meta.Service["service.version"] != "v7" || meta.Service["k8s.pod.name"] != target.Listener.Addr().String() {
+		t.Errorf("%v %v", meta, err)
+	}
+	s.Accept = func(context.Context, string, io.Reader) (string, error) { return "", errors.New("too much") }
+	if got := s.attempt(t, target.URL); got != "kept-out" {
+		t.Error(got)
+	}
+}
+
+// TestHostile: targets that mean harm cost themselves only, and lead nowhere else.
+func TestHostile(t *testing.T) {
+	var inside atomic.Int64
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }))
+	defer secret.Close()
+	for what, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"redirects inward": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, secret.URL+"/debug/pprof/trace", http.StatusFound)
+		}, "refused"},
+		"redirects to itself": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, "failed"},
+		"redirects to a metadata": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
+		}, "refused"},
+		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<!doctype html><title>x</title>")
+		}, "failed"},
+		"no profiling": {http.NotFound, "failed"},
+		"silence":      {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "failed"},
+		"without an end": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "go 1.26 trace\x00\x00\x00")
+			for zeros := make([]byte, 1<<20); r.Context().Err() == nil; {
+				_, _ = w.Write(zeros)
+			}
+		}, "failed"},
+		"drops": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "go 1.26 trace\x00\x00\x00")
+			for r.Context().Err() == nil {
+				_, _ = w.Write([]byte{0})
+				w.(http.Flusher).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		}, "failed"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			target := httptest.NewServer(c.answer)
+			t.Cleanup(target.Close)
+			s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+			if what == "silence" || what == "drops" {
+				s.grace = 500 * time.Millisecond
+			}
+			if got := s.attempt(t, target.URL); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			s.Allowed = nil
+			if got := s.attempt(t, target.URL); got != "refused" {
+				t.Errorf("%s where loopback is not listed", got)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := inside.Load(); n > 0 {
+			t.Errorf("the fleet was led inside %d times", n)
+		}
+	})
+}
+
+// TestDiscovery: a file, an HTTP address and Kubernetes name real services, which are recorded.
+func TestDiscovery(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for discovery, and takes traces")
+	}
+	target := profiled(t)
+	host := target.Listener.Addr().String()
+	_, port, _ := strings.Cut(host, ":")
+	list := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `[{"targets": [%q], "labels": {"service": "by-http"}}]`, host)
+	}))
+	defer list.Close()
+	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.FormValue("sendInitialEvents") != "": // an API server that is older than that
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":400}`)
+		case r.FormValue("watch") != "":
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"cart-1","namespace":"live","uid":"u",
+				"labels":{"app.kubernetes.io/name":"by-kubernetes"}},"spec":{"nodeName":"n1","containers":[{"name":"c","ports":[{"containerPort":%s,"protocol":"TCP"}]}]},
+				"status":{"phase":"Running","podIP":"127.0.0.1"}}]}`, port)
+		}
+	}))
+	defer cluster.Close()
+	s := scraper(t, fmt.Sprintf(`
+scrape_configs:
+  - {job_name: file, file_sd_configs: [{files: [%q]}]}
+  - {job_name: http, http_sd_configs: [{url: %q}]}
+  - {job_name: kubernetes, kubernetes_sd_configs: [{role: pod, api_server: %q}]}
+`, write(t, "targets.json", fmt.Sprintf(`[{"targets": [%q], "labels": {"service": "by-file"}}]`, host)), list.URL, cluster.URL))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	taken := make(chan string, 100)
+	s.Accept = func(_ context.Context, service string, _ io.Reader) (string, error) {
+		taken <- service
+		return "id", nil
+	}
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	for left := map[string]bool{"by-file": true, "by-http": true, "by-kubernetes": true}; len(left) > 0; {
+		delete(left, <-taken) // busy while another of the three is traced: it is one process
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRead: what is wrong is said at the start.
+func TestRead(t *testing.T) {
+	job := func(rest string) string {
+		return "scrape_configs: [{job_name: x, static_configs: [{targets: [a]}]" + rest + "}]"
+	}
+	for text, says := range map[string]string{
+		"": "no scrape_configs", "scrape_configs: [{job_name: x}]": "finds no targets", "scrape_configs: [{static_configs: [{targets: [a]}]}]": "job_name",
+		job(", scheme: ftp"): "ftp", job(", metrics_path: /x"): "metrics_path", job(", authorization: {type: Digest}"): "Bearer",
+		job(", relabel_configs: [{action: x}]"): "action", job(", consul_sd_configs: []"): "consul_sd_configs", "x: [": "yaml",
+	} {
+		if _, err := Read(write(t, "f", text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+	// Credentials are those of the files at the time.
+	file := write(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
+	c, err := Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Jobs[0].options("https"); err == nil {
+		t.Error("no file with the token is no error")
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "token"), []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if opt, err := c.Jobs[0].options("https"); err != nil || opt.Token != "secret" || opt.TLS.CACert != filepath.Join(filepath.Dir(file), "ca") {
+		t.Errorf("%+v %v", opt, err)
+	}
+	if opt, err := c.Jobs[0].options("http"); err != nil || opt.TLS.CACert != "" {
+		t.Errorf("%+v %v", opt, err)
+	}
+}
