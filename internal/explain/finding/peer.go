@@ -75,7 +75,12 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	}
 	gap := weighGap(cl.g)
 	var own []report.Evidence
-	row := cl.inRow(top)
+	asks := cl.asks(top)
+	atOnce := asks != nil && asks.Legs >= 2*asks.Requests
+	row := asks
+	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce {
+		row = nil
+	}
 	either := what == "a peer's answer" && cl.mayBeClient(top.Cause, top.via)
 	if what != "a peer's answer" || cl.g.Peer != nil || either {
 		row = nil // there is better advice
@@ -159,10 +164,31 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
-	if row != nil {
+	switch {
+	case row != nil:
 		cl.sayInRow(&v, top, row)
+	case atOnce && cl.g.Peer == nil && !either && what == "a peer's answer":
+		sayAtOnce(&v, asks)
 	}
 	return v
+}
+
+// sayAtOnce says of what requests ask all at once that the slowest answer decides. Where none is far slower than the others, the peers take that long:
+// it is not for the service to change.
+func sayAtOnce(v *Verdict, a *queues.Asks) {
+	n := float64(a.Legs) / float64(a.Requests)
+	times := words.Figure(n)
+	v.Evidence = append([]report.Evidence{
+		{Text: "goroutines that ask at the same time, per request", Value: n, Unit: "count"},
+		{Text: "mean time of the last of them", Value: float64(a.LastNS) / float64(a.Requests), Unit: "ns"},
+		{Text: "mean time of the others", Value: float64(a.BesideNS) / float64(a.Requests), Unit: "ns"},
+	}, v.Evidence...)
+	v.Title = fmt.Sprintf("requests wait for the last of %s answers, for which they ask in parallel, at %s", times, place(v.Site))
+	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
+	if a.LastNS < scale.Far*a.BesideNS {
+		v.Fix = "nothing here, unless the peers are slower than they should be: the questions already run in parallel, and no answer is far slower than the others"
+		v.Most, v.Changes = report.SeverityLow, []predict.Change{}
+	}
 }
 
 // mayBeClient reports whether a wait for the network may be one for a client's next words: in a process that accepts connections for a
@@ -176,8 +202,8 @@ func (cl *claims) mayBeClient(c *report.Cause, via []report.Via) bool {
 	})
 }
 
-// inRow returns how often requests ask from the line of a part, nil if not often.
-func (cl *claims) inRow(p *part) *queues.Asks {
+// asks returns how requests ask from the line of a part, nil if that was not seen.
+func (cl *claims) asks(p *part) *queues.Asks {
 	var via *report.Site
 	if v, _ := verdict.Beyond(p.via); len(v) > 0 {
 		via = v[0].Site
@@ -186,7 +212,7 @@ func (cl *claims) inRow(p *part) *queues.Asks {
 	i := slices.IndexFunc(list, func(a queues.Asks) bool {
 		return a.Site.LineKey() == p.Site.LineKey() && (a.Via == nil) == (via == nil) && a.Via.LineKey() == via.LineKey()
 	})
-	if i < 0 || list[i].Calls < scale.Several*list[i].Requests || list[i].NS == 0 {
+	if i < 0 {
 		return nil
 	}
 	return &list[i]

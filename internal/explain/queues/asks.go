@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -20,6 +21,9 @@ type Asks struct {
 	// Of each request the stack counts that asks most often: Calls are those of all Requests, NS the time of their answers, and
 	// LongestNS, for the longest one of each request, the same.
 	Requests, Calls, NS, LongestNS int64
+	// Legs counts the goroutines that requests started for this, all at once, where the last one that was done let the request go on. LastNS is for how
+	// long that one lived, BesideNS that of the others, on average of each request.
+	Legs, LastNS, BesideNS int64
 }
 
 // askKey is a place at which requests of a group wait for answers.
@@ -29,7 +33,7 @@ type askKey struct {
 	via   tracefmt.FrameID
 }
 
-type askSum struct{ requests, calls, ns, longest int64 }
+type askSum struct{ requests, calls, ns, longest, legs, last, beside int64 }
 
 // calls are what a request asks with one stack on one goroutine.
 type calls struct {
@@ -41,6 +45,7 @@ type calls struct {
 	ns        int64
 	last      int64 // ns of the last
 	longest   int64
+	askSum    // of the legs
 }
 
 // addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
@@ -76,6 +81,9 @@ func (p *part) addAsks(w *path.Walked) {
 			wrote := slices.Index(p.wrote, c.g)
 			if at.n == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
 				at.n, at.last, at.wait = at.n+1, 0, c.wait
+				if c.wait >= 0 && at.n <= placePieces {
+					at.askSum = p.legs(w, waits[c.wait].Waker, waits[c.wait].To)
+				}
 			}
 			if c.wait < 0 && wrote >= 0 {
 				p.wrote = slices.Delete(p.wrote, wrote, wrote+1)
@@ -97,8 +105,55 @@ func (p *part) addAsks(w *path.Walked) {
 			s = new(askSum)
 			p.asks[k] = s
 		}
-		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight})
+		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight, c.legs * w.Weight, c.askSum.last * w.Weight, c.beside * w.Weight})
 	}
+}
+
+// legs looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
+// for the same, or had ended by then.
+func (p *part) legs(w *path.Walked, last uint64, at int64) (s askSum) {
+	win := p.stage.Win
+	own, ok := win.Born(last, at)
+	if !ok || own.By != w.Req.G || own.Time < w.Req.Start {
+		return s
+	}
+	first, seen := at, 0 // first is when one of them had ended
+	win.Children(w.Req.G, w.Req.Start, at, func(child uint64, born int64) bool {
+		if seen++; seen > 4*placePieces {
+			return false
+		}
+		b, ok := win.Born(child, born+1)
+		done, ended := win.Death(child, born)
+		if ended = ended && done <= at; !ended {
+			done = at
+		}
+		if !ok || b.Start != own.Start && (!ended || stdlib.Is(p.startOf(b.Start))) {
+			return true
+		}
+		if born >= first {
+			s = askSum{} // one after the other
+			return false
+		}
+		s.legs++
+		s.beside += done - born
+		first = min(first, done)
+		return true
+	})
+	if s.legs < 2 {
+		return askSum{}
+	}
+	s.last = at - own.Time
+	s.beside = max(0, s.beside-s.last) / (s.legs - 1)
+	return s
+}
+
+// startOf names the function that a goroutine starts with.
+func (p *part) startOf(start tracefmt.StackID) string {
+	frames := p.stage.Syms.Stack(start)
+	if len(frames) == 0 {
+		return ""
+	}
+	return p.stage.Syms.String(p.stage.Syms.Frame(frames[0]).Func)
 }
 
 // writes reports whether a system call writes to a connection, in one piece or several.
@@ -112,6 +167,9 @@ func (s *askSum) add(o *askSum) {
 	s.calls += o.calls
 	s.ns += o.ns
 	s.longest += o.longest
+	s.legs += o.legs
+	s.last += o.last
+	s.beside += o.beside
 }
 
 // mergeAsks adds up what all workers have seen, by the groups of the report.
@@ -134,7 +192,7 @@ func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
 	var out []Asks
 	for k, o := range s.parts[0].asks {
 		if k.group == group {
-			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest})
+			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside})
 		}
 	}
 	slices.SortFunc(out, func(a, b Asks) int {
