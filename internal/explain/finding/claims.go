@@ -143,7 +143,7 @@ func (cl *claims) findQueues() {
 				if isNews(&k, p) {
 					break
 				}
-				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || k.call == sqlPool || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break

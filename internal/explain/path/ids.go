@@ -155,9 +155,13 @@ func (x *IDs) cause(k CauseKey) CauseID {
 }
 
 // chain numbers a chain; the same wait twice in a row counts once, and chains
-// end at maxChain.
+// have maxChain at most.
 func (x *IDs) chain(k viaKey) ChainID {
 	p := &x.chains[k.parent]
+	if p.depth >= maxChain && !p.served {
+		// Who the first ones wait behind, and what the last one does, say more than those between.
+		k.parent, p = p.parent, &x.chains[p.parent]
+	}
 	if k.parent != 0 && p.Via == k.Via || p.depth >= maxChain {
 		return k.parent
 	}

@@ -86,7 +86,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestChains: the same wait twice in a row counts once, and chains have an end.
+// TestChains: the same wait twice in a row counts once, and a long chain is kept without what lies between its beginning and the last wait.
 func TestChains(t *testing.T) {
 	x := newIDs()
 	a, b := Via{critpath.WaitChan, 1, 0}, Via{critpath.WaitLock, 2, 0}
@@ -101,7 +101,14 @@ func TestChains(t *testing.T) {
 		}
 		id = x.chain(viaKey{id, v})
 	}
-	if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a, b}) || x.LastSite(id) != 2 {
+	if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a}) {
 		t.Errorf("a chain of 21 waits is kept as %v", got)
+	}
+	for site := range tracefmt.FrameID(3) {
+		last := Via{critpath.WaitSelect, 3 + site, 0}
+		id = x.chain(viaKey{id, last})
+		if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a, last}) || x.LastSite(id) != last.Site {
+			t.Errorf("with another one at its end it is kept as %v", got)
+		}
 	}
 }
