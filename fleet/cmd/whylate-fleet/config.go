@@ -37,6 +37,7 @@ type config struct {
 	service, logs                       string
 
 	webhook, secrets, public, scrape string
+	store, otlp                      string
 	allowed                          outgoing.Allowed
 	length, budget                   time.Duration
 	share                            float64
@@ -68,6 +69,8 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.DurationVar(&c.expires, "expires", 90*24*time.Hour, "how long a new token is valid")
 	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
 	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
+	f.StringVar(&c.otlp, "otlp", "", "`address` of an OpenTelemetry Collector's OTLP receiver for HTTP, such as http://collector:4318, that sums and findings are sent to; none if empty")
+	f.StringVar(&c.store, "store", "rows", "`kind` of store for sums and findings: rows, in SQLite or ClickHouse, or otlp, at the collector only: then pages and answers know recordings and reports alone")
 	f.StringVar(&c.webhook, "webhook", "", "`address` that webhooks are sent to, about new findings, findings that came back, and slower versions; none if empty")
 	f.StringVar(&c.secrets, "webhook-secrets", "", "`file` with the receiver's keys, a line each: whsec_ and base64")
 	f.StringVar(&c.public, "public", "", "`address` of this fleet in what webhooks say, such as https://fleet.example.com")
@@ -126,10 +129,12 @@ func (c *config) check() error {
 	bad(c.bounds.Recordings < 1 || c.bounds.Bytes < 1 || c.bounds.Queued < 1, "-max-recordings, -max-bytes and -max-queued must be at least 1")
 	bad(c.keep.RawAge <= 0 || c.keep.Rows < 24*time.Hour || c.keep.RawBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
 	bad(c.expires <= 0 || c.since <= 0 || c.drain < 0, "-expires and -since must be more than 0, -drain not less")
-	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public} {
+	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public, "-otlp": c.otlp} {
 		u, err := url.Parse(address)
 		bad(address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "%s=%s is no address such as https://host/path", name, address)
 	}
+	bad(c.store != "rows" && c.store != "otlp", "-store=%s is neither rows nor otlp", c.store)
+	bad(c.store == "otlp" && c.otlp == "", "-store=otlp needs -otlp")
 	bad((c.webhook == "") != (c.secrets == ""), "-webhook and -webhook-secrets need each other")
 	bad(c.length < time.Second || c.length > time.Minute || c.budget < c.length, "-scrape-length must be 1s to 1m, -scrape-budget not less")
 	bad(!(c.share >= 0 && c.share <= 1), "-scrape-share=%v is no part of 1", c.share)

@@ -66,7 +66,7 @@ func TestConfig(t *testing.T) {
 		"-keep-raw=0": "-keep-raw", "-keep-raw-bytes=x": "keep-raw-bytes", "-keep-rows=1h": "-keep-rows", "-drain=-1s": "-drain", "-unknown": "unknown",
 		"-config=" + file("unknown 1"): "unknown", "-config=" + file("max-bytes many"): "max-bytes", "-config=/none": "none",
 		"-webhook=ftp://x": "-webhook", "-webhook=https://x": "-webhook-secrets", "-public=x": "-public", "-allow-private=10.0.0.1": "range",
-		"-scrape=/none": "-scrape", "-target=scrape": "-scrape", "-scrape-budget=1s": "-scrape-budget", "-scrape-share=2": "-scrape-share",
+		"-store=x": "-store", "-store=otlp": "-otlp", "-otlp=collector": "-otlp", "-scrape=/none": "-scrape", "-target=scrape": "-scrape", "-scrape-budget=1s": "-scrape-budget", "-scrape-share=2": "-scrape-share",
 	} {
 		if _, _, err := parse([]string{args}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", args, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/notify"
+	"github.com/whylate/whylate/fleet/internal/otlp"
 	"github.com/whylate/whylate/fleet/internal/scrape"
 	"github.com/whylate/whylate/fleet/internal/server"
 	"github.com/whylate/whylate/fleet/internal/store"
@@ -64,6 +65,13 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 	defer cancel()
 	if c.target == "all" || c.target == "work" {
 		w := &work.Worker{Store: st, Raw: files, Log: log, Metrics: m, Number: c.workers}
+		if c.otlp != "" {
+			e, err := otlp.New(c.otlp, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, func(outcome string) { m.Exported.WithLabelValues(outcome).Inc() })
+			if err != nil {
+				return err
+			}
+			w.Export, w.ExportOnly = e.Send, c.store == "otlp"
+		}
 		parts.Go(func() { w.Run(ctx) })
 		parts.Go(func() { w.Retain(ctx, c.keep) })
 		if c.webhook != "" {

@@ -192,3 +192,27 @@ func ClickHouse(t testing.TB) *Engine {
 		command: func() *exec.Cmd { return exec.Command(server, "--config-file="+config) }}
 	return e.begin()
 }
+
+// Collector builds the OpenTelemetry Collector of lab/collector and starts it. It sends on to an address by OTLP over HTTP.
+func Collector(t testing.TB, to string) *Engine {
+	t.Helper()
+	dir, port := t.TempDir(), ports(t, 1)
+	server := filepath.Join(dir, "collector")
+	build := exec.Command("go", "build", "-ldflags=-s", "-o", server, ".")
+	build.Dir, build.Env = filepath.Join(root(), "lab/collector"), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	config := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf(`
+receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:%s"}}}}
+exporters: {otlphttp: {endpoint: %q, compression: none}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    metrics: {receivers: [otlp], exporters: [otlphttp]}
+    logs: {receivers: [otlp], exporters: [otlphttp]}
+`, port[0], to))
+	e := &Engine{Address: "http://127.0.0.1:" + port[0], t: t, log: filepath.Join(dir, "log"), ready: dial("127.0.0.1:" + port[0]),
+		command: func() *exec.Cmd { return exec.Command(server, "--config", config) }}
+	return e.begin()
+}

@@ -26,6 +26,7 @@ type Metrics struct {
 	Webhooks   *prometheus.CounterVec // by outcome
 	Scraped    *prometheus.CounterVec // by outcome
 	Traced     prometheus.Counter
+	Exported   *prometheus.CounterVec // by outcome
 	registry   *prometheus.Registry
 }
 
@@ -51,6 +52,8 @@ func New(st *store.Store) *Metrics {
 			Help: "Attempts to deliver a webhook, by outcome: delivered, failed (and tried again), refused (a private address), given-up."}, []string{"outcome"}),
 		Scraped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_scraped_total",
 			Help: "Attempts to record a target, by outcome: taken, busy (another trace runs), refused (a private address, or a redirect), failed, kept-out (by a bound of the service), too-many (discovery finds more than is kept)."}, []string{"outcome"}),
+		Exported: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_exported_total",
+			Help: "Messages for the OpenTelemetry Collector, by outcome: sent, failed (and tried again), refused (and lost), partial (a part is lost)."}, []string{"outcome"}),
 		Traced:   prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_scrape_seconds_total", Help: "Time for which targets were traced."}),
 		registry: prometheus.NewRegistry(),
 	}
@@ -66,7 +69,10 @@ func New(st *store.Store) *Metrics {
 	for _, o := range []string{"taken", "busy", "refused", "failed", "kept-out", "too-many"} {
 		m.Scraped.WithLabelValues(o)
 	}
-	m.registry.MustRegister(m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
+	for _, o := range []string{"sent", "failed", "refused", "partial"} {
+		m.Exported.WithLabelValues(o)
+	}
+	m.registry.MustRegister(m.Exported, m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &known{st: st})
 	return m
 }

@@ -52,6 +52,11 @@ type Sum struct {
 	N, NS        int64
 }
 
+// Lowest is the lowest latency in ns of the bucket that has an upper bound.
+func Lowest(upper int64) int64 {
+	return loglinear.Least(loglinear.Bucket(upper-1, bucketBits), bucketBits)
+}
+
 // A Finding is one of the recording. Problem is the same in all recordings of a service and environment.
 type Finding struct {
 	Problem                                        string

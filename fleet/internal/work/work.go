@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -40,6 +41,9 @@ type Worker struct {
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
 	Number  int // of children at the same time, each with one CPU
+	// Export, if not nil, gets the rows of each recording before they are kept; with ExportOnly they are not kept.
+	Export     func(ctx context.Context, id string, l rows.Labels, r *rows.Rows) error
+	ExportOnly bool
 }
 
 // Run explains what waits in the queue until ctx ends.
@@ -103,8 +107,15 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	}
 	rep.Input.Name = r.ID[:12] + ".whylate" // not where the file lies here
 	var folded bool
-	if err = w.keep(ctx, r.ID, rep); err == nil {
-		folded, err = w.Store.Finish(ctx, r, rows.Of(r.Labels, r.Received, rep))
+	add := rows.Of(r.Labels, r.Received, rep)
+	if err = w.export(ctx, r, add); err == nil {
+		err = w.keep(ctx, r.ID, rep)
+	}
+	if w.ExportOnly {
+		add = &rows.Rows{At: add.At, DurationNS: add.DurationNS, Requests: add.Requests, Cause: add.Cause}
+	}
+	if err == nil {
+		folded, err = w.Store.Finish(ctx, r, add)
 	}
 	if err != nil { // a full disk, most likely: no fault of the recording's
 		return true, errors.Join(fmt.Errorf("keeping rows and report: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
@@ -141,6 +152,21 @@ func (w *Worker) explain(ctx context.Context, r *store.Recording) ([]byte, error
 		}
 	})
 	return Verb(ctx, "explain", "--json", "--max-memory=512MB", path)
+}
+
+// export hands rows on, unless the recording has a report already: its rows were, and sums elsewhere cannot be replaced.
+func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows) error {
+	if w.Export == nil {
+		return nil
+	}
+	f, err := w.Raw.Open(ctx, raw.Report(r.ID))
+	if err == nil {
+		return f.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return w.Export(ctx, r.ID, r.Labels, add)
 }
 
 // keep keeps the report of a recording beside it.

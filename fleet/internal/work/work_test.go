@@ -3,6 +3,7 @@ package work
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -108,6 +109,50 @@ func TestPoison(t *testing.T) {
 	}
 	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != fine[:12]+".whylate" {
 		t.Errorf("the report: %v %+v", err, rep)
+	}
+}
+
+// TestExport: rows are handed on before they are kept, until that works, and once, also when the recording is explained again.
+func TestExport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	w := worker(t)
+	var body bytes.Buffer
+	if err := trace.Start(&body); err != nil {
+		t.Skip("somebody traces the test:", err)
+	}
+	trace.Stop()
+	id := add(t, w, "a", body.Bytes())
+	fails, exported := 1, 0
+	w.ExportOnly, w.Export = true, func(_ context.Context, of string, l rows.Labels, r *rows.Rows) error {
+		if fails--; fails >= 0 {
+			return errors.New("the collector is down")
+		}
+		if exported++; of != id || l.Service != "shop" || r.DurationNS == 0 {
+			t.Error(of, l, r)
+		}
+		return nil
+	}
+	if _, err := w.once(t.Context()); err == nil {
+		t.Error("a failure is no error")
+	}
+	if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Waiting || r.Tries != 0 {
+		t.Errorf("%+v %v", r, err)
+	}
+	for range 2 {
+		if _, err := w.once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Done || exported != 1 {
+			t.Errorf("%+v %v, exported %d times", r, err, exported)
+		}
+		if n, err := w.Store.Again(t.Context(), "", time.Now().Add(-time.Hour)); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+	}
+	if err := w.Store.EachSum(t.Context(), func(string, string, int64, int64, int64) { t.Error("a sum is kept here, too") }); err != nil {
+		t.Error(err)
 	}
 }
 

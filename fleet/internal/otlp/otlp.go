@@ -1,0 +1,256 @@
+// Package otlp sends what a recording adds up to as OTLP metrics, and its findings as OTLP logs, to an OpenTelemetry Collector
+// (https://opentelemetry.io/docs/specs/otlp), for those who want no further database.
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	metrics "go.opentelemetry.io/proto/otlp/metrics/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/capture/wire"
+)
+
+// An Exporter sends to one collector.
+type Exporter struct {
+	URL     string // of its OTLP receiver for HTTP, as in http://collector:4318
+	Log     *slog.Logger
+	Count   func(outcome string) // sent, failed, refused, partial
+	Headers http.Header
+	Client  *http.Client
+	// Wait is how long after a failure it tries again, at first.
+	Wait time.Duration
+}
+
+// New returns an Exporter. Headers are written as the specification has them: name=value, with commas between.
+func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, error) {
+	h, lines := make(http.Header), []string{}
+	for pair := range strings.SplitSeq(headers, ",") {
+		if pair = strings.TrimSpace(pair); pair != "" {
+			lines = append(lines, strings.Replace(pair, "=", ":", 1))
+		}
+	}
+	if err := record.AddHeaders(h, "OTEL_EXPORTER_OTLP_HEADERS", lines); err != nil {
+		return nil, err
+	}
+	c := wire.Client(wire.Usual())
+	c.Timeout = 5 * time.Second
+	return &Exporter{URL: strings.TrimSuffix(url, "/"), Log: log, Count: count, Headers: h, Client: c, Wait: time.Second}, nil
+}
+
+// Send sends a recording. It returns an error if the collector has not taken it and may later; what it refuses for good is logged.
+func (e *Exporter) Send(ctx context.Context, id string, l rows.Labels, r *rows.Rows) error {
+	from := from(l)
+	scope := &common.InstrumentationScope{Name: "github.com/whylate/whylate/fleet"}
+	err := e.post(ctx, id, "/v1/metrics", &metrics.MetricsData{ResourceMetrics: []*metrics.ResourceMetrics{{Resource: from,
+		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: scope, Metrics: sums(r)}}}}})
+	if err != nil || len(r.Findings) == 0 {
+		return err
+	}
+	return e.post(ctx, id, "/v1/logs", &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{Resource: from,
+		ScopeLogs: []*logs.ScopeLogs{{Scope: scope, LogRecords: records(id, r)}}}}})
+}
+
+// from says where a recording is from, with the names of OpenTelemetry's conventions.
+func from(l rows.Labels) *resource.Resource {
+	return &resource.Resource{Attributes: attributes("service.name", l.Service, "service.version", l.Version, "deployment.environment.name", l.Environment,
+		"k8s.pod.name", l.Pod, "k8s.node.name", l.Node)}
+}
+
+// attributes are of names and values; what is empty is left out.
+func attributes(list ...string) (out []*common.KeyValue) {
+	for i := 0; i+1 < len(list); i += 2 {
+		if list[i+1] != "" {
+			out = append(out, &common.KeyValue{Key: list[i], Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: list[i+1]}}})
+		}
+	}
+	return out
+}
+
+// scale of the histogram: 8 buckets to a power of two, as many as the rows have.
+const scale = 3
+
+// sums are the rows of a recording. The time of causes has no latency bucket: that would be a series each.
+func sums(r *rows.Rows) []*metrics.Metric {
+	begin, end := uint64(r.At.UnixNano()), uint64(r.At.UnixNano()+r.DurationNS)
+	type key struct{ group, cause string }
+	latency, total, of := make(map[string]map[int32]uint64), make(map[string]float64), make(map[key]float64)
+	for _, s := range r.Sums {
+		if latency[s.Group] == nil {
+			latency[s.Group] = make(map[int32]uint64)
+		}
+		if s.Cause == "" {
+			latency[s.Group][index(s.Bucket)] += uint64(s.N)
+			continue
+		}
+		total[s.Group] += float64(s.NS) / 1e9
+		of[key{s.Group, s.Cause}] += float64(s.NS) / 1e9
+	}
+	var requests []*metrics.ExponentialHistogramDataPoint
+	for group, counts := range latency {
+		p := &metrics.ExponentialHistogramDataPoint{Attributes: attributes("whylate.group", group), StartTimeUnixNano: begin, TimeUnixNano: end, Sum: proto.Float64(total[group]), Scale: scale}
+		first, last := int32(math.MaxInt32), int32(math.MinInt32)
+		for i, n := range counts {
+			first, last, p.Count = min(first, i), max(last, i), p.Count+n
+		}
+		if p.Count == 0 {
+			continue
+		}
+		p.Positive = &metrics.ExponentialHistogramDataPoint_Buckets{Offset: first, BucketCounts: make([]uint64, last-first+1)}
+		for i, n := range counts {
+			p.Positive.BucketCounts[i-first] = n
+		}
+		requests = append(requests, p)
+	}
+	number := func(v float64, more ...string) *metrics.NumberDataPoint {
+		return &metrics.NumberDataPoint{Attributes: attributes(more...), StartTimeUnixNano: begin, TimeUnixNano: end, Value: &metrics.NumberDataPoint_AsDouble{AsDouble: v}}
+	}
+	var causes []*metrics.NumberDataPoint
+	for k, v := range of {
+		causes = append(causes, number(v, "whylate.group", k.group, "whylate.cause", k.cause))
+	}
+	const delta = metrics.AggregationTemporality_AGGREGATION_TEMPORALITY_DELTA
+	sum := func(name, unit, about string, points ...*metrics.NumberDataPoint) *metrics.Metric {
+		return &metrics.Metric{Name: name, Unit: unit, Description: about, Data: &metrics.Metric_Sum{Sum: &metrics.Sum{DataPoints: points, AggregationTemporality: delta, IsMonotonic: true}}}
+	}
+	return []*metrics.Metric{
+		{Name: "whylate.request.duration", Unit: "s", Description: "Latency of recorded requests.",
+			Data: &metrics.Metric_ExponentialHistogram{ExponentialHistogram: &metrics.ExponentialHistogram{DataPoints: requests, AggregationTemporality: delta}}},
+		sum("whylate.cause.time", "s", "Time that recorded requests spent on a cause.", causes...),
+		sum("whylate.recordings", "{recording}", "Recordings that were explained.", number(1)),
+		sum("whylate.recorded.time", "s", "Time that was recorded.", number(float64(r.DurationNS)/1e9)),
+	}
+}
+
+// index is the bucket of the histogram for a bucket of the rows with an upper bound in ns. The middle of the rows' bucket counts, so a
+// quantile is right to two buckets.
+func index(upper int64) int32 {
+	return int32(math.Ceil(math.Log2(float64(rows.Lowest(upper)+upper)/2e9)*(1<<scale))) - 1
+}
+
+// severities are OTLP's numbers for those of findings.
+var severities = map[string]logs.SeverityNumber{"high": logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "medium": logs.SeverityNumber_SEVERITY_NUMBER_WARN, "low": logs.SeverityNumber_SEVERITY_NUMBER_INFO}
+
+func records(id string, r *rows.Rows) (out []*logs.LogRecord) {
+	for _, f := range r.Findings {
+		a := attributes("whylate.problem", f.Problem, "whylate.group", f.Group, "whylate.code", f.Code, "whylate.cause", f.Cause, "whylate.site", f.Site, "whylate.fix", f.Fix, "whylate.recording", id)
+		a = append(a, &common.KeyValue{Key: "whylate.requests", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: f.Requests}}},
+			&common.KeyValue{Key: "whylate.win", Value: &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: float64(f.WinNS) / 1e9}}}) // seconds, in this recording
+		out = append(out, &logs.LogRecord{TimeUnixNano: uint64(r.At.UnixNano()), ObservedTimeUnixNano: uint64(time.Now().UnixNano()), EventName: "whylate.finding", Attributes: a,
+			SeverityNumber: severities[f.Severity], SeverityText: f.Severity, Body: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: f.Title}}})
+	}
+	return out
+}
+
+// errRefused says that sending the same again is of no use.
+var errRefused = errors.New("the collector refuses it")
+
+// post sends a message, and for some seconds tries again.
+func (e *Exporter) post(ctx context.Context, id, path string, m proto.Message) error {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	wait := e.Wait
+	for range 3 {
+		if err = e.once(ctx, id, path, body); err == nil || errors.Is(err, errRefused) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait *= 2
+		}
+	}
+	switch {
+	case err == nil:
+		e.Count("sent")
+	case errors.Is(err, errRefused):
+		e.Count("refused")
+		e.Log.Error("OTLP", "recording", id, "path", path, "error", err)
+		return nil
+	default:
+		e.Count("failed")
+	}
+	return err
+}
+
+func (e *Exporter) once(ctx context.Context, id, path string, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for name, values := range e.Headers {
+		r.Header[name] = slices.Clone(values)
+	}
+	r.Header.Set("Content-Type", "application/x-protobuf")
+	res, err := e.Client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	said, err := wire.First(res.Body, 64<<10)
+	switch {
+	case res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusRequestEntityTooLarge:
+		return fmt.Errorf("%w: %s", errRefused, res.Status)
+	case res.StatusCode/100 != 2:
+		return fmt.Errorf("the collector answers %s", res.Status)
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	}
+	if n, why := rejected(said); n > 0 {
+		e.Count("partial")
+		e.Log.Error("OTLP: the collector rejects a part", "recording", id, "path", path, "rejected", n, "error", why)
+	}
+	return nil
+}
+
+// rejected reads an answer: a message whose field 1 is a message with how many points or records were rejected (1), and why (2). The
+// generated code for it would bring gRPC.
+func rejected(b []byte) (n uint64, why string) {
+	part := field(b, 1)
+	if at := field(part, 1); at != nil {
+		n, _ = protowire.ConsumeVarint(at)
+	}
+	return n, string(field(part, 2))
+}
+
+// field is the content of a field of a message, nil if it is not there.
+func field(b []byte, want protowire.Number) []byte {
+	for len(b) > 0 {
+		num, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil
+		}
+		size := protowire.ConsumeFieldValue(num, kind, b[n:])
+		if size < 0 {
+			return nil
+		}
+		if num == want {
+			if kind == protowire.BytesType {
+				out, _ := protowire.ConsumeBytes(b[n:])
+				return out
+			}
+			return b[n : n+size]
+		}
+		b = b[n+size:]
+	}
+	return nil
+}
