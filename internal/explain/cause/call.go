@@ -39,7 +39,8 @@ func (s *Sites) Socket(id tracefmt.StackID) tracefmt.StringID { return s.sock.of
 
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
-		if fn := s.syms.Frame(f).Func; strings.HasPrefix(s.syms.String(fn), "net.(*netFD).") {
+		fn := s.syms.Frame(f).Func
+		if name := s.syms.String(fn); strings.HasPrefix(name, "net.(*netFD).") || strings.HasPrefix(name, "net.(*rawConn).") {
 			return fn
 		}
 	}

@@ -484,7 +484,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		return owner{code: code, leaf: l}
 	case "syscall":
-		if strings.HasPrefix(c.Call, "net.(*netFD).") {
+		if strings.HasPrefix(c.Call, "net.(*netFD).") || strings.HasPrefix(c.Call, "net.(*rawConn).") {
 			return owner{} // it never blocks: its thread was held up
 		}
 		return owner{code: report.RuleBlockingSyscall, leaf: l}

@@ -41,12 +41,12 @@ func peerRule() Rule {
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
 			claimsBy(in, report.RuleSlowPeer, func(cl *claims, c *claim) {
-				v := peerVerdict(cl, c)
+				v, counted := peerVerdict(cl, c)
 				if n, known := in.Apart[cl.g.ID]; known && n < cl.g.Band(report.BandOutliers).Count {
 					v.Evidence = append(v.Evidence, report.Evidence{Text: "separate moments in which the far slower requests were open", Value: float64(n), Unit: "count"})
 				}
 				v.Evidence = append(v.Evidence, networkEvidence(in.Report.Host)...)
-				if n, busy := busyMachine(in); busy {
+				if n, busy := busyMachine(in); busy && !counted { // how often requests ask is so on any machine
 					v.Confidence *= 1 - n.off
 					v.Evidence = append(v.Evidence, report.Evidence{Text: "share of the time they wanted to run in which the service's threads waited for a CPU (WL1009), so that answers may have lain unread", Value: n.off, Unit: "share"})
 				}
@@ -57,7 +57,8 @@ func peerRule() Rule {
 	}
 }
 
-func peerVerdict(cl *claims, c *claim) Verdict {
+// peerVerdict returns what is said of a claim, and whether that is how often requests ask, which was counted, and not how long answers take.
+func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	top := &c.parts[0]
 	what, fix := "a peer's answer", "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow"
 	if l := libraryOf(top); l != nil && l.peer != "" {
@@ -170,7 +171,7 @@ func peerVerdict(cl *claims, c *claim) Verdict {
 	case atOnce && cl.g.Peer == nil && !either && what == "a peer's answer":
 		sayAtOnce(&v, asks)
 	}
-	return v
+	return v, row != nil
 }
 
 // sayAtOnce says of what requests ask all at once that the slowest answer decides. Where none is far slower than the others, the peers take that long:

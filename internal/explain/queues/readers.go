@@ -6,7 +6,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -27,7 +26,7 @@ type readerSum struct {
 // addReader takes note of what a request did before the wait that took most of its time.
 func (p *part) addReader(w *path.Walked) {
 	r, ts := w.Req, &p.turns
-	if r.End >= ts.until || !r.Kind.Served() && r.Kind != request.Loop {
+	if r.End >= ts.until || !r.Served() {
 		return
 	}
 	var site tracefmt.FrameID

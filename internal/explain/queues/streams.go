@@ -36,7 +36,7 @@ type ownWait struct {
 // addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
 func (p *part) addStream(w *path.Walked) {
 	r, ts := w.Req, &p.turns
-	if r.End >= ts.until || !r.Kind.Served() {
+	if r.End >= ts.until || !r.Served() {
 		return
 	}
 	list, at := p.own[:0], map[tracefmt.FrameID]int64{}

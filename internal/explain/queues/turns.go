@@ -145,7 +145,7 @@ func (p *part) addTurns(w *path.Walked) {
 	if r.End >= ts.until {
 		return
 	}
-	if r.Kind.Served() { // its goroutine belongs to one request at a time, not to all that wait for it
+	if r.Served() { // its goroutine belongs to one request at a time, not to all that wait for it
 		ts.gs[r.G] = struct{}{}
 	}
 	key := func(s *cause.Segment) turnKey {

@@ -71,6 +71,7 @@ type root struct {
 	bench  bool
 	cycles cycles
 	wakers map[tracefmt.StringID]*wakes // by the function that ended idle waits
+	served bool                         // see waitStat, of the idle wait
 }
 
 type waitStat struct {
@@ -379,7 +380,14 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 		return
 	}
 	t.count++
-	*l.ended.add() = turned{start: t.start, end: at, g: id, entry: entry, frame: l.rootFrame(f, entry), root: r, origin: o, inner: t.inner}
+	frame := l.rootFrame(f, entry)
+	if r.served && t.own != 0 && l.waitPlace(f, entry).own < 0 { // a library's loop calls what each client asks for
+		frame = t.own
+		o = f.origin(Loop, f.syms.Frame(frame).Func, f.stackInfo(entry).root)
+		o.own = true
+		o.network++
+	}
+	*l.ended.add() = turned{start: t.start, end: at, g: id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner}
 }
 
 // idle reports whether a goroutine waits for work, and the facts about the
@@ -487,7 +495,7 @@ func (r *root) choose() {
 	slices.SortFunc(cs, func(a, b cand) int {
 		return cmp.Or(b.rank-a.rank, a.around-b.around, a.depth-b.depth, cmp.Compare(b.total, a.total), cmp.Compare(a.id, b.id))
 	})
-	r.idle = cs[0].id
+	r.idle, r.served = cs[0].id, cs[0].served
 }
 
 // chooseBusy takes what a benchmark's iterations do most often and nearest to

@@ -74,6 +74,9 @@ type Request struct {
 	// By is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
 	By   tracefmt.FrameID
 	Kind Kind
+	// Asked says of a loop's turn that a client's words on a connection began it, and that it wrote to one: somebody waits for it, as for requests of
+	// protocols that are known.
+	Asked bool
 	// Open says that the request were still running at the end of the trace; End is then
 	// the trace's end.
 	Open bool
@@ -90,6 +93,9 @@ type Request struct {
 
 	began int64 // the start of the whole, of which this may be a part
 }
+
+// Served reports whether somebody outside of the goroutine waits for the request's end.
+func (r *Request) Served() bool { return r.Kind.Served() || r.Asked }
 
 // Part says which part of a request this is.
 type Part uint8

@@ -27,6 +27,9 @@ type inner struct {
 	waits []innerWait
 	long  bool
 	again bool // the last wait is over, but the goroutine has not run
+	wrote bool // to a connection
+	// own is the outermost function of the service's own that was seen.
+	own tracefmt.FrameID
 }
 
 type innerWait struct {
@@ -54,7 +57,12 @@ func (in *inner) see(l *loops, f *Finder, v *visit) {
 	if !in.worked {
 		in.worked = in.idle == 0 || l.outside(f, in.idle, v.stack)
 	}
+	if in.own == 0 && !v.created {
+		in.own = f.stackInfo(v.stack).own
+	}
 	switch v.state {
+	case timeline.Syscall:
+		in.wrote = in.wrote || l.waitPlace(f, v.stack).writes
 	case timeline.Running:
 		if in.again {
 			in.waits[len(in.waits)-1].ran = v.start
@@ -160,7 +168,7 @@ func (l *loops) hand(f *Finder, t *turned, start, end, ready int64) {
 	t.origin.n++
 	t.origin.total++
 	t.origin.ns += end - start
-	f.out = append(f.out, Request{Kind: Loop, Start: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame})
+	f.out = append(f.out, Request{Kind: Loop, Start: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame, Asked: t.root.served && t.wrote})
 }
 
 // cycles counts turns by the waits that each piece of work has: by those of a turn

@@ -54,7 +54,7 @@ func (s *Sum) End() {}
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
-	if w.Observer || w.Form == path.Piece || w.Form == path.Cut || !w.Req.Kind.Served() {
+	if w.Observer || w.Form == path.Piece || w.Form == path.Cut || !w.Req.Served() {
 		return
 	}
 	p.all++
