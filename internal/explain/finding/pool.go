@@ -198,6 +198,9 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(f.Site))
 	}
+	if counted && c.via.call == sqlPool {
+		f.Fix += "; if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn"
+	}
 	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
@@ -214,8 +217,13 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		return ok && cl.of(cause, via) == c.owner
 	})
 	if in := cl.in; top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil && in.Predict != nil {
-		// What the fix says: places enough, so that nobody queues, whichever line called.
-		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause))})
+		// What the fix says: places enough, so that nobody queues, whichever line called, and whatever the holders do meanwhile if there
+		// is no other queue.
+		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
+		if cl.queuesFor(c) >= scale.NearlyAll {
+			site = ""
+		}
+		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, site)})
 	}
 	if known != nil && f.Predicted == nil && cl.in.Predict != nil && 2*known.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
